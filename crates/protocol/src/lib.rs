@@ -1,0 +1,27 @@
+//! Comem's protocols, and nothing else: what is sent, kept, granted and refused, as state machines that take
+//! plain input and give plain effects. No input or output, no clock, no thread, no unsafe code: the runtime and the
+//! simulator run the same machines.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`ids`], [`time`] | names and moments |
+//! | [`wire`] | the bytes of every datagram |
+//! | [`link`] | guaranteed, at-most-once delivery; fragments; congestion |
+//! | [`auth`] | the keyed tag of a datagram |
+//! | [`faults`] | which datagrams a lossy network would harm, by seed |
+//! | [`sync`] | barriers, locks, reductions, flags |
+//! | [`coherence`] | the engines: `owner`, `broadcast`, `msi` |
+//! | [`node`] | start-up and membership; which machine a message is for |
+//! | [`rules`] | the ordering rules, which tests may switch off one by one |
+#![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod coherence;
+pub mod faults;
+pub mod ids;
+pub mod link;
+pub mod node;
+pub mod rules;
+pub mod sync;
+pub mod time;
+pub mod wire;
