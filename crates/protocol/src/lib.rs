@@ -12,6 +12,7 @@
 //! | [`sync`] | barriers, locks, reductions, flags |
 //! | [`coherence`] | the engines: `owner`, `broadcast`, `msi` |
 //! | [`node`] | start-up and membership; which machine a message is for |
+//! | [`outbox`] | what a step wants done: sends, wake-ups |
 //! | [`rules`] | the ordering rules, which tests may switch off one by one |
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod faults;
 pub mod ids;
 pub mod link;
 pub mod node;
+pub mod outbox;
 pub mod rules;
 pub mod sync;
 pub mod time;

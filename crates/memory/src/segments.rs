@@ -1,0 +1,270 @@
+//! The memory of one shared object: its elements, and one permission byte for each.
+//!
+//! A permission byte an element (not a unit) lets an access check it without a division or a shift: the element's
+//! index is the byte's. The protocol changes them a unit at a time.
+
+use crate::guard::{NONE, READ, StoreGuard, WRITE};
+use crate::mapping::Mapping;
+use comem_protocol::coherence::{Permission, UnitMemory};
+use comem_protocol::ids::Slot;
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Elements up to this size are loaded and stored by one instruction; wider ones under their unit's lock.
+pub const WORD: usize = 8;
+
+/// The memory of a shared object.
+#[derive(Debug)]
+pub struct Segments {
+    data: Mapping,
+    permissions: Mapping,
+    element: usize,
+    len: usize,
+    unit_elements: usize,
+}
+
+impl Segments {
+    /// Memory for `len` elements of `element` bytes in units of `unit_elements`, all zero, nothing permitted.
+    ///
+    /// # Errors
+    /// What the system says when there is no room.
+    pub fn new(element: usize, len: usize, unit_elements: usize) -> io::Result<Segments> {
+        let bytes = element.checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
+        let data = Mapping::new(bytes)?;
+        let permissions = Mapping::new(len)?;
+        Ok(Segments { data, permissions, element, len, unit_elements: unit_elements.clamp(1, len.max(1)) })
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes in an element.
+    pub fn element(&self) -> usize {
+        self.element
+    }
+
+    /// Elements in a unit (the last may have fewer).
+    pub fn unit_elements(&self) -> usize {
+        self.unit_elements
+    }
+
+    /// How many units there are.
+    pub fn units(&self) -> usize {
+        self.len.div_ceil(self.unit_elements)
+    }
+
+    /// The unit of an element.
+    pub fn unit_of(&self, element: usize) -> u32 {
+        (element / self.unit_elements) as u32
+    }
+
+    /// The elements of a unit.
+    pub fn elements_of(&self, unit: u32) -> std::ops::Range<usize> {
+        let start = unit as usize * self.unit_elements;
+        start..(start + self.unit_elements).min(self.len)
+    }
+
+    /// Where the elements stand.
+    pub fn data(&self) -> *mut u8 {
+        self.data.start()
+    }
+
+    /// Where the permission bytes stand.
+    pub fn permissions(&self) -> *const u8 {
+        self.permissions.start()
+    }
+
+    fn permission(&self, element: usize) -> &AtomicU8 {
+        debug_assert!(element < self.len);
+        // SAFETY: the mapping holds `len` bytes and lives as long as `self`; they are only accessed as atomics.
+        unsafe { AtomicU8::from_ptr(self.permissions.start().add(element)) }
+    }
+
+    /// Whether one instruction loads or stores an element.
+    pub fn is_word(&self) -> bool {
+        self.element.is_power_of_two() && self.element <= WORD
+    }
+
+    /// Loads whole elements from byte `start` on into `out`, each at once.
+    ///
+    /// # Safety
+    /// The range lies within the data and begins and ends at elements; wide elements need their unit's lock.
+    unsafe fn load(&self, start: usize, out: &mut [u8]) {
+        // SAFETY: the caller keeps `start` within the mapping.
+        let from = unsafe { self.data.start().add(start) };
+        macro_rules! by {
+            ($word:ty, $atomic:ty) => {
+                for (i, chunk) in out.chunks_exact_mut(size_of::<$word>()).enumerate() {
+                    // SAFETY: within the range by the caller's word, aligned because ranges begin at elements.
+                    let word = unsafe { <$atomic>::from_ptr(from.cast::<$word>().add(i)) };
+                    chunk.copy_from_slice(&word.load(Ordering::SeqCst).to_ne_bytes());
+                }
+            };
+        }
+        match self.element {
+            1 => by!(u8, AtomicU8),
+            2 => by!(u16, AtomicU16),
+            4 => by!(u32, AtomicU32),
+            8 => by!(u64, AtomicU64),
+            // SAFETY: as above; nobody else touches wide elements without the lock that the caller holds.
+            _ => unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) },
+        }
+    }
+
+    /// Stores whole elements from byte `start` on, each at once.
+    ///
+    /// # Safety
+    /// As for [`Segments::load`].
+    unsafe fn store(&self, start: usize, bytes: &[u8], order: Ordering) {
+        // SAFETY: the caller keeps `start` within the mapping.
+        let to = unsafe { self.data.start().add(start) };
+        macro_rules! by {
+            ($word:ty, $atomic:ty) => {
+                for (i, chunk) in bytes.as_chunks::<{ size_of::<$word>() }>().0.iter().enumerate() {
+                    // SAFETY: within the range by the caller's word, aligned because ranges begin at elements.
+                    let word = unsafe { <$atomic>::from_ptr(to.cast::<$word>().add(i)) };
+                    word.store(<$word>::from_ne_bytes(*chunk), order);
+                }
+            };
+        }
+        match self.element {
+            1 => by!(u8, AtomicU8),
+            2 => by!(u16, AtomicU16),
+            4 => by!(u32, AtomicU32),
+            8 => by!(u64, AtomicU64),
+            // SAFETY: as above; nobody else touches wide elements without the lock that the caller holds.
+            _ => unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) },
+        }
+    }
+}
+
+/// One unit's memory, for the engine. Whoever makes one holds the unit's lock.
+#[derive(Debug)]
+pub struct UnitView<'a> {
+    segments: &'a Segments,
+    guard: &'a StoreGuard,
+    caller: Option<Slot>,
+    first: usize,
+    count: usize,
+}
+
+impl<'a> UnitView<'a> {
+    /// The view of unit `unit`, for a step taken by `caller`.
+    pub fn new(segments: &'a Segments, guard: &'a StoreGuard, caller: Option<Slot>, unit: u32) -> UnitView<'a> {
+        let elements = segments.elements_of(unit);
+        UnitView { segments, guard, caller, first: elements.start, count: elements.len() }
+    }
+
+    fn set(&self, byte: u8) {
+        for element in self.first..self.first + self.count {
+            self.segments.permission(element).store(byte, Ordering::Relaxed);
+        }
+    }
+
+    fn byte(&self, permission: Permission) -> u8 {
+        match permission {
+            Permission::None => NONE,
+            Permission::Write if self.segments.is_word() && self.guard.fast() => WRITE,
+            // A reader of wide elements takes the unit's lock as well, so nothing is permitted without.
+            _ if !self.segments.is_word() => NONE,
+            _ => READ,
+        }
+    }
+
+    /// Byte range of the data that `offset` and `len` name, if it lies within the unit and at elements.
+    fn place(&self, offset: usize, len: usize) -> Option<usize> {
+        let element = self.segments.element;
+        let end = offset.checked_add(len)?;
+        let fits = end <= self.len() && offset.is_multiple_of(element) && len.is_multiple_of(element);
+        fits.then_some(self.first * element + offset)
+    }
+}
+
+impl UnitMemory for UnitView<'_> {
+    fn len(&self) -> usize {
+        self.count * self.segments.element
+    }
+
+    fn permit(&mut self, permission: Permission) {
+        fence(Ordering::Release);
+        self.set(self.byte(permission));
+    }
+
+    fn revoke(&mut self, permission: Permission) {
+        self.set(self.byte(permission));
+        self.guard.quiesce(self.caller);
+    }
+
+    fn copy_out(&self, out: &mut Vec<u8>) {
+        let start = self.first * self.segments.element;
+        out.reserve(self.len());
+        // SAFETY: the unit lies within the mapping. Nobody stores to it: the engine copies only units whose write
+        // permission it has revoked (or that were in S), and wide elements need the lock that the caller holds.
+        let bytes = unsafe { std::slice::from_raw_parts(self.segments.data.start().add(start), self.len()) };
+        out.extend_from_slice(bytes);
+    }
+
+    fn install(&mut self, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), self.len());
+        // SAFETY: exactly the unit's elements; loads that lost their race see each element old or new.
+        unsafe { self.segments.store(self.first * self.segments.element, bytes, Ordering::Relaxed) };
+    }
+
+    fn read(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        let Some(start) = self.place(offset, len) else { return false };
+        let end = out.len();
+        out.resize(end + len, 0);
+        // SAFETY: `place` has checked the range; the caller holds the unit's lock.
+        unsafe { self.segments.load(start, &mut out[end..]) };
+        true
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        let Some(start) = self.place(offset, bytes.len()) else { return false };
+        // SAFETY: `place` has checked the range; the caller holds the unit's lock.
+        unsafe { self.segments.store(start, bytes, Ordering::SeqCst) };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_units_permission_changes_for_its_elements_alone() {
+        let (segments, guard) = (Segments::new(4, 10, 4).unwrap(), StoreGuard::new(true));
+        let mut unit = UnitView::new(&segments, &guard, None, 1);
+        unit.permit(Permission::Write);
+        let bytes: Vec<u8> = (0..10).map(|i| segments.permission(i).load(Ordering::Relaxed)).collect();
+        assert_eq!(bytes, [0, 0, 0, 0, 3, 3, 3, 3, 0, 0]);
+        unit.revoke(Permission::Read);
+        assert_eq!(segments.permission(5).load(Ordering::Relaxed), READ);
+    }
+
+    #[test]
+    fn reads_and_writes_stay_within_the_unit_and_at_elements() {
+        let (segments, guard) = (Segments::new(8, 5, 2).unwrap(), StoreGuard::new(true));
+        let mut unit = UnitView::new(&segments, &guard, None, 2);
+        assert_eq!(unit.len(), 8, "the last unit holds one element");
+        assert!(unit.write(0, &7_u64.to_ne_bytes()));
+        assert!(!unit.write(4, &[0; 4]) && !unit.write(8, &[0; 8]) && !unit.write(usize::MAX, &[0; 8]));
+        let mut out = Vec::new();
+        assert!(unit.read(0, 8, &mut out) && !unit.read(0, 16, &mut out));
+        assert_eq!(out, 7_u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn wide_elements_are_never_touched_without_the_lock() {
+        let (segments, guard) = (Segments::new(24, 4, 2).unwrap(), StoreGuard::new(true));
+        UnitView::new(&segments, &guard, None, 0).permit(Permission::Write);
+        assert_eq!(segments.permission(0).load(Ordering::Relaxed), NONE);
+    }
+}

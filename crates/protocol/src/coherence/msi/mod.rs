@@ -1,0 +1,45 @@
+//! Engine `msi`: sequential consistency by invalidation (DSM/IP, section 3.2.2.2, ENGINE_MSI).
+//!
+//! A node holds a unit in state M (the only copy, readable and writable), S (one of several, readable) or I.
+//! Always: if one node is in M, all others are in I; and some node is in M or S. The paper kept count of sharers at
+//! every node by broadcast; here the unit's *home* keeps a directory of them and serves requests one at
+//! a time, in order of arrival, while the bytes travel from cache to cache.
+//!
+//! ```text
+//!  requester            home                       owner or sharer
+//!     | Get(S|M)          |                               |
+//!     |------------------>| M elsewhere, or S wanted      |
+//!     |                   | Forward(requester)            |
+//!     |                   |------------------------------>| revoke, copy
+//!     |<-------------------------------------- Data(S|M) -|
+//!     |                   |<------------------ ForwardDone|
+//!     |                   | S elsewhere and M wanted      |
+//!     |                   | Invalidate                    |
+//!     |                   |------------------------------>| revoke
+//!     |                   |<--------------- InvalidateDone| (with the bytes when nobody nearer has them)
+//!     |<- Grant | Data(M)-|                               |
+//! ```
+//!
+//! The home goes on to the next request as soon as the *others* have confirmed, while the requester's Data may
+//! still be on its way, through another socket than the messages of the next transaction. Hence:
+//!
+//! | meets a node | Forward as owner | Forward as sharer | Invalidate |
+//! |---|---|---|---|
+//! | in M | serve | (never) | (never) |
+//! | in S | wait for the grant on its way | serve | serve; a fetch of M is still queued at the home |
+//! | in I, fetching | wait for the grant on its way | wait for the copy on its way | confirm, and void the fetch |
+//!
+//! Data of a voided fetch may satisfy the one access that asked for it (that access was under way when the home
+//! ordered it before the invalidation) and nobody else's. A granted unit is *reserved* until the
+//! thread that asked has made its access, so that two nodes cannot steal it from each other for ever; a
+//! *pinned* unit stays until the range access ends.
+//!
+//! [`unit`] is the side of the cache, [`directory`] the side of the home.
+
+pub mod directory;
+mod unit;
+
+pub use unit::{Begin, Unit};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Which machine a message is for. The runtime and the simulator keep their machines in different houses (behind
+//! locks, or in a vector), but every message takes the same way through the [`Rooms`].
+
+use crate::coherence::msi::Unit;
+use crate::coherence::{self, Engine, Misbehaved, broadcast, owner};
+use crate::ids::{Channel, FlagId, LockId, NodeId, Slot, UnitId};
+use crate::outbox::Outbox;
+use crate::sync::barrier::Barrier;
+use crate::sync::flag::Flags;
+use crate::sync::lock::Locks;
+use crate::sync::{self};
+use crate::time::Time;
+use crate::wire::message::{Message, Ticket};
+
+/// Where a node keeps its state machines. A closure runs while the room is locked.
+pub trait Rooms {
+    /// The unit, with its memory; `None` when there is no such unit or another engine keeps it.
+    fn unit<R>(
+        &mut self,
+        id: UnitId,
+        engine: Engine,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R>;
+    /// The locks among which this one is.
+    fn locks(
+        &mut self,
+        id: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    );
+    /// The flags among which this one is.
+    fn flags(
+        &mut self,
+        id: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    );
+    /// The barrier of all threads.
+    fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox));
+    /// The value of, or the receipt for, this thread's own access at an owner.
+    fn answer(&mut self, bytes: &[u8]);
+    /// A program's own message for application thread `thread` of this node.
+    fn user(&mut self, from: NodeId, thread: u16, bytes: &[u8]);
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The channel that sent it.
+    pub from: Channel,
+    /// Its ticket, when it is a request.
+    pub ticket: Option<Ticket>,
+    /// The application thread that received it; `None` for the service thread.
+    pub caller: Option<Slot>,
+}
+
+/// Takes `message` to its room.
+///
+/// # Errors
+/// When no correct peer would have sent it; then it has had no effect.
+pub fn dispatch(
+    rooms: &mut impl Rooms,
+    now: Time,
+    origin: Origin,
+    message: Message<'_>,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
+    match message {
+        Message::Get { .. }
+        | Message::Forward { .. }
+        | Message::Invalidate { .. }
+        | Message::Data { .. }
+        | Message::Grant { .. }
+        | Message::ForwardDone { .. }
+        | Message::InvalidateDone { .. } => msi(rooms, origin, message, out),
+        Message::OwnerRead { .. } | Message::OwnerWrite { .. } => owned(rooms, origin, message, out),
+        Message::OwnerValue { bytes, .. } => {
+            rooms.answer(bytes);
+            Ok(())
+        }
+        Message::OwnerDone { .. } => {
+            rooms.answer(&[]);
+            Ok(())
+        }
+        Message::Update { unit, offset, bytes } => rooms
+            .unit(unit, Engine::Broadcast, origin.caller, out, |_, cx| broadcast::on_update(cx, offset, bytes))
+            .unwrap_or(Err(NO_UNIT)),
+        Message::User { thread, bytes } => {
+            rooms.user(origin.from.node, thread, bytes);
+            Ok(())
+        }
+        _ => synchronise(rooms, now, origin, message, out),
+    }
+}
+
+const NO_UNIT: Misbehaved = Misbehaved("named a unit that does not exist here or has another engine");
+const NO_TICKET: Misbehaved = Misbehaved("sent a request as if it were a reply");
+
+fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+    let ticket = || origin.ticket.ok_or(NO_TICKET);
+    let node = origin.from.node;
+    let (unit, ask) = match message {
+        Message::Get { unit, .. } | Message::Forward { unit, .. } | Message::Invalidate { unit, .. } => {
+            (unit, Some(ticket()?))
+        }
+        Message::Data { unit, .. }
+        | Message::Grant { unit }
+        | Message::ForwardDone { unit }
+        | Message::InvalidateDone { unit, .. } => (unit, None),
+        _ => return Err(NO_UNIT),
+    };
+    let step = |u: &mut Unit, cx: &mut coherence::Context<'_>| match (message, ask) {
+        (Message::Get { want, .. }, Some(ticket)) => u.on_get(cx, ticket, want),
+        (Message::Forward { want, as_owner, requester, .. }, Some(ticket)) => {
+            u.on_forward(cx, ticket, want, as_owner, requester);
+            Ok(())
+        }
+        (Message::Invalidate { send_data, .. }, Some(ticket)) => {
+            u.on_invalidate(cx, ticket, send_data);
+            Ok(())
+        }
+        (Message::Data { grant, bytes, .. }, _) => u.on_data(cx, grant, bytes),
+        (Message::Grant { .. }, _) => u.on_grant(cx),
+        (Message::ForwardDone { .. }, _) => {
+            u.on_forward_done(cx, node);
+            Ok(())
+        }
+        (Message::InvalidateDone { checksum, bytes, .. }, _) => u.on_invalidate_done(cx, node, checksum, bytes),
+        _ => Err(NO_UNIT),
+    };
+    rooms.unit(unit, Engine::Msi, origin.caller, out, step).unwrap_or(Err(NO_UNIT))
+}
+
+fn owned(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+    let ticket = origin.ticket.ok_or(NO_TICKET)?;
+    match message {
+        Message::OwnerRead { unit, offset, len } => {
+            rooms.unit(unit, Engine::Owner, origin.caller, out, |_, cx| owner::serve_read(cx, ticket, offset, len))
+        }
+        Message::OwnerWrite { unit, offset, bytes } => {
+            rooms.unit(unit, Engine::Owner, origin.caller, out, |_, cx| owner::serve_write(cx, ticket, offset, bytes))
+        }
+        _ => None,
+    }
+    .unwrap_or(Err(NO_UNIT))
+}
+
+fn synchronise(
+    rooms: &mut impl Rooms,
+    now: Time,
+    origin: Origin,
+    message: Message<'_>,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
+    let caller = origin.caller;
+    let ticket = || origin.ticket.ok_or(NO_TICKET);
+    match message {
+        Message::LockRequest { lock } => {
+            let ticket = ticket()?;
+            rooms.locks(lock, caller, out, |l, cx| l.on_request(cx, lock, ticket));
+        }
+        Message::LockForward { lock, requester } => {
+            let ticket = requester.map_or_else(ticket, Ok)?;
+            rooms.locks(lock, caller, out, |l, cx| l.on_forward(cx, lock, ticket));
+        }
+        Message::LockGrant { lock, payload } => {
+            rooms.locks(lock, caller, out, |l, cx| l.on_grant(cx, lock, payload));
+        }
+        Message::FlagSet { flag, value, payload } => {
+            rooms.flags(flag, caller, out, |f, cx| f.on_set(cx, flag, value, payload));
+        }
+        Message::FlagWait { flag, value } => {
+            let ticket = ticket()?;
+            rooms.flags(flag, caller, out, |f, cx| f.on_wait(cx, flag, ticket, value));
+        }
+        Message::FlagUp { flag, value, payload } => {
+            rooms.flags(flag, caller, out, |f, cx| f.on_up(cx, flag, value, payload));
+        }
+        Message::Arrive { epoch, repeated, what, payload } => {
+            let from = origin.from.node;
+            rooms.barrier(out, |b, out| b.on_arrive(now, caller, from, (epoch, repeated), what, payload, out));
+        }
+        Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
+        Message::Release { epoch, payload, .. } => {
+            rooms.barrier(out, |b, out| b.on_release(caller, epoch, payload, out));
+        }
+        _ => return Err(Misbehaved("sent a message that no room takes")),
+    }
+    Ok(())
+}

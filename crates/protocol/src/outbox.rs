@@ -1,0 +1,134 @@
+//! What a step wants done, as plain data: the caller sends the messages and wakes the threads.
+//!
+//! An outbox is reused from step to step: bodies stand one behind the other in one buffer, so that a step on the
+//! fault path allocates nothing once the buffers have grown.
+
+use crate::ids::{NodeId, Slot};
+use crate::wire::header::MsgType;
+use crate::wire::message::{Message, Ticket};
+use std::ops::Range;
+
+/// Whose channel a guarded message leaves from: the replies and acknowledgements come back there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The thread that takes this step, because it waits for the answer itself.
+    Caller,
+    /// The node's service thread.
+    Service,
+}
+
+/// How a message travels and to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A guarded message that expects a reply.
+    Request {
+        /// The node asked.
+        node: NodeId,
+        /// Whose channel it leaves from.
+        origin: Origin,
+    },
+    /// A guarded message that expects none.
+    Post {
+        /// The receiver.
+        node: NodeId,
+        /// Whose channel it leaves from.
+        origin: Origin,
+    },
+    /// The reply to a request.
+    Reply(Ticket),
+    /// An unguarded message to one slot of a node.
+    Free {
+        /// The receiver.
+        node: NodeId,
+        /// Which of its threads.
+        slot: Slot,
+    },
+    /// An unguarded message to every other node.
+    FreeToAll,
+}
+
+/// One message to send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Send {
+    /// How and to whom.
+    pub target: Target,
+    /// The message's type.
+    pub ty: MsgType,
+    /// Where its body stands in the outbox.
+    pub body: Range<usize>,
+}
+
+/// The effects of a step.
+#[derive(Default, Debug)]
+pub struct Outbox {
+    bytes: Vec<u8>,
+    sends: Vec<Send>,
+    wakes: Vec<Slot>,
+    handed_on: Vec<(Ticket, NodeId)>,
+}
+
+impl Outbox {
+    /// An empty outbox.
+    pub fn new() -> Outbox {
+        Outbox::default()
+    }
+
+    /// Queues `message` for `target`.
+    pub fn send(&mut self, target: Target, message: &Message<'_>) {
+        self.send_with(target, message, |_| ());
+    }
+
+    /// Queues `message` for `target`; `tail` appends the bytes that end its body, so that a unit's data is
+    /// copied once, from memory into the datagram to be.
+    pub fn send_with(&mut self, target: Target, message: &Message<'_>, tail: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        message.emit(&mut self.bytes);
+        tail(&mut self.bytes);
+        self.sends.push(Send { target, ty: message.ty(), body: start..self.bytes.len() });
+    }
+
+    /// Asks to wake an application thread of this node that waits for a local event.
+    pub fn wake(&mut self, slot: Slot) {
+        if !self.wakes.contains(&slot) {
+            self.wakes.push(slot);
+        }
+    }
+
+    /// Notes that the request behind `ticket` was handed to `node`, which will answer it.
+    pub fn hand_on(&mut self, ticket: Ticket, node: NodeId) {
+        self.handed_on.push((ticket, node));
+    }
+
+    /// The messages to send, in order.
+    pub fn sends(&self) -> &[Send] {
+        &self.sends
+    }
+
+    /// The body of one of the messages.
+    pub fn body(&self, send: &Send) -> &[u8] {
+        &self.bytes[send.body.clone()]
+    }
+
+    /// The threads to wake.
+    pub fn wakes(&self) -> &[Slot] {
+        &self.wakes
+    }
+
+    /// Requests handed on to other nodes since the last clearing.
+    pub fn handed_on(&self) -> &[(Ticket, NodeId)] {
+        &self.handed_on
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.wakes.is_empty() && self.handed_on.is_empty()
+    }
+
+    /// Forgets everything, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.sends.clear();
+        self.wakes.clear();
+        self.handed_on.clear();
+    }
+}

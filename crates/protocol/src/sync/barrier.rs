@@ -1,0 +1,436 @@
+//! Barriers, and whatever else all nodes do together: reductions, creating objects, ending the program.
+//!
+//! Up to [`BROADCAST_NODES`] nodes, each tells its arrival to all others (DSM/IP, section 3.2.1.3); beyond, arrivals
+//! climb a tree of degree [`TREE_DEGREE`] and the release comes down. The messages are not guarded one by one: an arrival
+//! is repeated until the barrier opens, and a node that has passed a barrier answers a repeated arrival
+//! from its memory of the last one. Neighbouring barriers differ by at most one, so one memory is enough, and
+//! a barrier of N nodes costs N(N-1) messages and no acknowledgement (2(N-1) in the tree).
+//!
+//! A first arrival goes straight to the channel of the thread that waits at the other node (its thread 0); a
+//! repeated one goes to the service thread, which is always there.
+
+use crate::ids::{NodeId, Slot};
+use crate::outbox::{Outbox, Target};
+use crate::rules::Rule;
+use crate::sync::reduce::Reduction;
+use crate::time::{Span, Time};
+use crate::wire::message::{Collective, Message};
+use std::collections::BTreeMap;
+
+/// Most nodes that tell each other of their arrival directly.
+pub const BROADCAST_NODES: usize = 8;
+/// Children of a node in the tree.
+pub const TREE_DEGREE: usize = 8;
+
+const FIRST_RETRY: Span = Span::from_ms(2);
+const NOTED_RETRY: Span = Span::from_ms(50);
+const LAST_RETRY: Span = Span::from_ms(200);
+
+/// The kinds of collective call.
+pub mod kinds {
+    /// A barrier of all threads.
+    pub const BARRIER: u8 = 1;
+    /// Creation of a shared object, called once a node; the detail is a hash of its shape.
+    pub const CREATE: u8 = 2;
+    /// A reduction of all threads; the detail holds operator, kind of number and length.
+    pub const REDUCE: u8 = 3;
+    /// The end of the program, called once a node.
+    pub const EXIT: u8 = 4;
+
+    /// The kind's name in messages to people.
+    pub fn name(kind: u8) -> &'static str {
+        match kind {
+            BARRIER => "a barrier",
+            CREATE => "the creation of a shared object",
+            REDUCE => "a reduction",
+            EXIT => "the end of the program",
+            _ => "an unknown collective call",
+        }
+    }
+}
+
+impl Collective {
+    /// A plain barrier.
+    pub const BARRIER: Collective = Collective { kind: kinds::BARRIER, detail: 0 };
+    /// The end of the program.
+    pub const EXIT: Collective = Collective { kind: kinds::EXIT, detail: 0 };
+
+    /// The creation of an object of this shape.
+    pub fn create(shape: u64) -> Collective {
+        Collective { kind: kinds::CREATE, detail: shape }
+    }
+
+    /// A reduction of `count` numbers.
+    pub fn reduce(reduction: Reduction, count: usize) -> Collective {
+        Collective { kind: kinds::REDUCE, detail: u64::from(reduction.code()) << 32 | count as u64 }
+    }
+
+    fn reduction(self) -> Option<Reduction> {
+        if self.kind == kinds::REDUCE { Reduction::from_code((self.detail >> 32) as u8) } else { None }
+    }
+
+    /// Whether every thread takes part, or one thread for each node.
+    fn by_threads(self) -> bool {
+        matches!(self.kind, kinds::BARRIER | kinds::REDUCE)
+    }
+}
+
+/// Two parties came to one barrier with different calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// The other party.
+    pub node: NodeId,
+    /// What it called.
+    pub theirs: Collective,
+    /// What was called here.
+    pub mine: Collective,
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (mine, theirs) = (kinds::name(self.mine.kind), kinds::name(self.theirs.kind));
+        if self.mine.kind == self.theirs.kind {
+            write!(f, "{mine} here and at {} differ in shape or arguments", self.node)
+        } else {
+            write!(f, "{mine} here met {theirs} at {}", self.node)
+        }
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+#[derive(Clone, Debug)]
+struct Arrival {
+    what: Collective,
+    payload: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+enum Shape {
+    All,
+    Tree { parent: Option<NodeId>, children: Vec<NodeId> },
+}
+
+/// The barrier of all threads of all nodes, as one node sees it.
+#[derive(Clone, Debug)]
+pub struct Barrier {
+    me: NodeId,
+    nodes: usize,
+    threads: usize,
+    shape: Shape,
+    /// The barrier that is not open yet.
+    epoch: u32,
+    local: Vec<(Slot, Arrival)>,
+    /// This node's combined arrival at `epoch`, once all its threads (and in the tree its children) are in.
+    mine: Option<Arrival>,
+    seen: BTreeMap<NodeId, Arrival>,
+    early: BTreeMap<NodeId, Arrival>,
+    /// What this node said at the barrier before, for peers that missed it.
+    last: Option<Arrival>,
+    result: Vec<u8>,
+    retry: Option<(Time, Span)>,
+    mismatch: Option<Mismatch>,
+}
+
+impl Barrier {
+    /// The barrier of `nodes` nodes with `threads` threads each.
+    pub fn new(me: NodeId, nodes: usize, threads: usize) -> Barrier {
+        let shape = if nodes <= BROADCAST_NODES {
+            Shape::All
+        } else {
+            let first = me.index() * TREE_DEGREE + 1;
+            Shape::Tree {
+                parent: (me.index() > 0).then(|| NodeId(((me.index() - 1) / TREE_DEGREE) as u16)),
+                children: (first..(first + TREE_DEGREE).min(nodes)).map(|n| NodeId(n as u16)).collect(),
+            }
+        };
+        Barrier {
+            me,
+            nodes,
+            threads,
+            shape,
+            epoch: 0,
+            local: Vec::new(),
+            mine: None,
+            seen: BTreeMap::new(),
+            early: BTreeMap::new(),
+            last: None,
+            result: Vec::new(),
+            retry: None,
+            mismatch: None,
+        }
+    }
+
+    /// The number of the barrier that is not open yet.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether the barrier that a thread arrived at is open.
+    ///
+    /// # Errors
+    /// When another party came with a different call.
+    pub fn is_open(&self, epoch: u32) -> Result<bool, Mismatch> {
+        match self.mismatch {
+            Some(mismatch) => Err(mismatch),
+            None => Ok(self.epoch != epoch),
+        }
+    }
+
+    /// What the last reduction came to; valid until this thread arrives again.
+    pub fn result(&self) -> &[u8] {
+        &self.result
+    }
+
+    /// Thread `slot` arrives. Gives the number of the barrier it waits for, see [`Barrier::is_open`].
+    ///
+    /// # Errors
+    /// When another party came with a different call.
+    pub fn arrive(
+        &mut self,
+        now: Time,
+        slot: Slot,
+        what: Collective,
+        payload: &[u8],
+        out: &mut Outbox,
+    ) -> Result<u32, Mismatch> {
+        let epoch = self.epoch;
+        if let Some((_, first)) = self.local.first().filter(|(_, first)| first.what != what) {
+            return self.fail(self.me, first.what, what);
+        }
+        self.local.push((slot, Arrival { what, payload: payload.to_vec() }));
+        let expected = if what.by_threads() { self.threads } else { 1 };
+        if self.local.len() == expected {
+            self.node_arrived(now, Some(slot), out)?;
+        }
+        Ok(epoch)
+    }
+
+    /// Another node's arrival.
+    pub fn on_arrive(
+        &mut self,
+        now: Time,
+        caller: Option<Slot>,
+        from: NodeId,
+        message: (u32, bool),
+        what: Collective,
+        payload: &[u8],
+        out: &mut Outbox,
+    ) {
+        let (epoch, repeated) = message;
+        let arrival = Arrival { what, payload: payload.to_vec() };
+        if epoch.wrapping_add(1) == self.epoch {
+            self.remind(from, epoch, out);
+        } else if epoch == self.epoch && self.expects(from) {
+            self.seen.insert(from, arrival);
+            match (&self.mine, &self.shape) {
+                (Some(mine), Shape::All) if repeated => {
+                    let message = Message::Arrive { epoch, repeated: false, what: mine.what, payload: &mine.payload };
+                    out.send(Target::Free { node: from, slot: Slot::thread(0) }, &message);
+                }
+                _ if repeated => {
+                    out.send(Target::Free { node: from, slot: Slot::thread(0) }, &Message::Noted { epoch })
+                }
+                _ => {}
+            }
+            let _ = self.node_arrived(now, caller, out);
+        } else if epoch == self.epoch.wrapping_add(1) && self.expects(from) {
+            self.early.insert(from, arrival);
+        }
+    }
+
+    /// A peer noted the arrival that was repeated to it, and has not arrived itself.
+    pub fn on_noted(&mut self, now: Time, epoch: u32) {
+        if let Some((at, span)) = self.retry.as_mut().filter(|_| epoch == self.epoch) {
+            *span = (*span).max(NOTED_RETRY);
+            *at = now + *span;
+        }
+    }
+
+    /// The release from the parent.
+    pub fn on_release(&mut self, caller: Option<Slot>, epoch: u32, payload: &[u8], out: &mut Outbox) {
+        if epoch == self.epoch && self.mine.is_some() && matches!(self.shape, Shape::Tree { parent: Some(_), .. }) {
+            self.open(caller, payload.to_vec(), out);
+        }
+    }
+
+    /// When [`Barrier::on_timeout`] wants to be called.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.retry.map(|(at, _)| at)
+    }
+
+    /// Repeats the arrival to those from whom nothing has come.
+    pub fn on_timeout(&mut self, now: Time, out: &mut Outbox) {
+        let Some((at, span)) = self.retry else { return };
+        let Some(mine) = self.mine.as_ref().filter(|_| now >= at) else { return };
+        let message = Message::Arrive { epoch: self.epoch, repeated: true, what: mine.what, payload: &mine.payload };
+        let missing: Vec<NodeId> = match &self.shape {
+            Shape::All => NodeId::all(self.nodes).filter(|n| *n != self.me && !self.seen.contains_key(n)).collect(),
+            Shape::Tree { parent, .. } => parent.iter().copied().collect(),
+        };
+        for node in missing {
+            out.send(Target::Free { node, slot: Slot::SERVICE }, &message);
+        }
+        let span = Span((span.0 * 2).min(LAST_RETRY.0));
+        self.retry = Some((now + span, span));
+    }
+
+    /// The nodes whose arrival is awaited, for reports of what hangs; local threads first.
+    pub fn missing(&self) -> (usize, Vec<NodeId>) {
+        let threads = self.threads.saturating_sub(self.local.len());
+        let nodes = NodeId::all(self.nodes).filter(|n| self.expects(*n) && !self.seen.contains_key(n)).collect();
+        (threads, nodes)
+    }
+
+    /// Whether this node hears arrivals from `node`.
+    fn expects(&self, node: NodeId) -> bool {
+        match &self.shape {
+            Shape::All => node != self.me && node.index() < self.nodes,
+            Shape::Tree { children, .. } => children.contains(&node),
+        }
+    }
+
+    fn expected_count(&self) -> usize {
+        match &self.shape {
+            Shape::All => self.nodes - 1,
+            Shape::Tree { children, .. } => children.len(),
+        }
+    }
+
+    fn fail<T>(&mut self, node: NodeId, theirs: Collective, mine: Collective) -> Result<T, Mismatch> {
+        let mismatch = Mismatch { node, theirs, mine };
+        self.mismatch = Some(mismatch);
+        Err(mismatch)
+    }
+
+    /// Goes as far as the arrivals so far allow.
+    fn node_arrived(&mut self, now: Time, caller: Option<Slot>, out: &mut Outbox) -> Result<(), Mismatch> {
+        let Some(what) = self.local.first().map(|(_, a)| a.what) else { return Ok(()) };
+        if self.local.len() < (if what.by_threads() { self.threads } else { 1 }) {
+            return Ok(());
+        }
+        if let Some((node, other)) = self.seen.iter().find(|(_, a)| a.what != what) {
+            let (node, theirs) = (*node, other.what);
+            self.wake_local(caller, out);
+            return self.fail(node, theirs, what);
+        }
+        match &self.shape {
+            Shape::All => {
+                if self.mine.is_none() {
+                    let arrival = Arrival { what, payload: self.combine_local(what) };
+                    self.tell(now, arrival, NodeId::all(self.nodes).collect(), out);
+                }
+                self.open_when_all_in(what, caller, out);
+            }
+            Shape::Tree { parent, .. } => {
+                let parent = *parent;
+                if self.mine.is_some() || self.seen.len() < self.expected_count() {
+                    return Ok(());
+                }
+                let mut payload = self.combine_local(what);
+                self.combine_seen(what, &mut payload);
+                match parent {
+                    Some(parent) => self.tell(now, Arrival { what, payload }, vec![parent], out),
+                    None => {
+                        self.mine = Some(Arrival { what, payload: payload.clone() });
+                        self.open(caller, payload, out);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, now: Time, arrival: Arrival, to: Vec<NodeId>, out: &mut Outbox) {
+        let message =
+            Message::Arrive { epoch: self.epoch, repeated: false, what: arrival.what, payload: &arrival.payload };
+        for node in to.into_iter().filter(|n| *n != self.me) {
+            out.send(Target::Free { node, slot: Slot::thread(0) }, &message);
+        }
+        self.mine = Some(arrival);
+        self.retry = (self.nodes > 1).then_some((now + FIRST_RETRY, FIRST_RETRY));
+    }
+
+    fn open_when_all_in(&mut self, what: Collective, caller: Option<Slot>, out: &mut Outbox) {
+        let slack = if Rule::BarrierWaitsForAll.on() { 0 } else { 1 };
+        if self.seen.len() + slack < self.expected_count() {
+            return;
+        }
+        let mut result: Option<Vec<u8>> = None;
+        let mine = self.mine.as_ref().map(|a| a.payload.clone()).unwrap_or_default();
+        for node in NodeId::all(self.nodes) {
+            let payload = if node == self.me { Some(&mine) } else { self.seen.get(&node).map(|a| &a.payload) };
+            let Some(payload) = payload else { continue };
+            match (&mut result, what.reduction()) {
+                (Some(result), Some(reduction)) => {
+                    reduction.combine(result, payload);
+                }
+                (result @ None, _) => *result = Some(payload.clone()),
+                _ => {}
+            }
+        }
+        self.open(caller, result.unwrap_or_default(), out);
+    }
+
+    fn combine_local(&mut self, what: Collective) -> Vec<u8> {
+        self.local.sort_by_key(|(slot, _)| *slot);
+        let mut payloads = self.local.iter().map(|(_, a)| &a.payload);
+        let mut all = payloads.next().cloned().unwrap_or_default();
+        if let Some(reduction) = what.reduction() {
+            payloads.for_each(|p| {
+                reduction.combine(&mut all, p);
+            });
+        }
+        all
+    }
+
+    fn combine_seen(&self, what: Collective, into: &mut [u8]) {
+        if let Some(reduction) = what.reduction() {
+            for arrival in self.seen.values() {
+                reduction.combine(into, &arrival.payload);
+            }
+        }
+    }
+
+    fn wake_local(&self, caller: Option<Slot>, out: &mut Outbox) {
+        for (slot, _) in self.local.iter().filter(|(slot, _)| caller != Some(*slot)) {
+            out.wake(*slot);
+        }
+    }
+
+    fn open(&mut self, caller: Option<Slot>, result: Vec<u8>, out: &mut Outbox) {
+        if let Shape::Tree { children, .. } = &self.shape {
+            let what = self.mine.as_ref().map_or(Collective::BARRIER, |a| a.what);
+            for child in children {
+                let message = Message::Release { epoch: self.epoch, what, payload: &result };
+                out.send(Target::Free { node: *child, slot: Slot::thread(0) }, &message);
+            }
+        }
+        self.wake_local(caller, out);
+        self.last = self.mine.take();
+        self.result = result;
+        self.local.clear();
+        self.seen = std::mem::take(&mut self.early);
+        self.epoch = self.epoch.wrapping_add(1);
+        self.retry = None;
+    }
+
+    /// Tells a peer that is one barrier behind what it missed.
+    fn remind(&self, node: NodeId, epoch: u32, out: &mut Outbox) {
+        let Some(last) = self.last.as_ref().filter(|_| self.expects(node)) else { return };
+        let target = Target::Free { node, slot: Slot::thread(0) };
+        match self.shape {
+            Shape::All => {
+                let (what, payload) = (last.what, &last.payload[..]);
+                out.send(target, &Message::Arrive { epoch, repeated: false, what, payload });
+            }
+            Shape::Tree { .. } => {
+                out.send(target, &Message::Release { epoch, what: last.what, payload: &self.result });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "barrier_tests.rs"]
+mod tests;

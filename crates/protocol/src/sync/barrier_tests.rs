@@ -1,0 +1,124 @@
+//! A little network of barriers that loses what it is told to.
+
+use super::*;
+use crate::sync::reduce::{Number, Operator};
+
+struct Net {
+    barriers: Vec<Barrier>,
+    /// Messages under way: from, to, type and body.
+    wire: Vec<(NodeId, NodeId, crate::wire::header::MsgType, Vec<u8>)>,
+    now: Time,
+    sent: usize,
+}
+
+impl Net {
+    fn new(nodes: usize, threads: usize) -> Net {
+        let barriers = NodeId::all(nodes).map(|n| Barrier::new(n, nodes, threads)).collect();
+        Net { barriers, wire: Vec::new(), now: Time(0), sent: 0 }
+    }
+
+    fn step<R>(&mut self, node: usize, f: impl FnOnce(&mut Barrier, Time, &mut Outbox) -> R) -> R {
+        let mut out = Outbox::new();
+        let result = f(&mut self.barriers[node], self.now, &mut out);
+        for send in out.sends() {
+            let Target::Free { node: to, .. } = send.target else { panic!("barriers send free messages") };
+            self.sent += 1;
+            self.wire.push((NodeId(node as u16), to, send.ty, out.body(send).to_vec()));
+        }
+        result
+    }
+
+    fn arrive(&mut self, node: usize, thread: usize, what: Collective, payload: &[u8]) -> Result<u32, Mismatch> {
+        self.step(node, |b, now, out| b.arrive(now, Slot::thread(thread), what, payload, out))
+    }
+
+    fn deliver(&mut self, mut lost: impl FnMut(NodeId, NodeId) -> bool) {
+        while let Some((from, to, ty, body)) = self.wire.pop() {
+            if lost(from, to) {
+                continue;
+            }
+            self.step(to.index(), |b, now, out| match Message::parse(ty, &body).unwrap() {
+                Message::Arrive { epoch, repeated, what, payload } => {
+                    b.on_arrive(now, None, from, (epoch, repeated), what, payload, out);
+                }
+                Message::Noted { epoch } => b.on_noted(now, epoch),
+                Message::Release { epoch, payload, .. } => b.on_release(None, epoch, payload, out),
+                other => panic!("{other:?}"),
+            });
+        }
+    }
+
+    fn open(&self, epoch: u32) -> usize {
+        self.barriers.iter().filter(|b| b.is_open(epoch) == Ok(true)).count()
+    }
+}
+
+#[test]
+fn a_barrier_of_few_nodes_costs_one_message_a_pair() {
+    let mut net = Net::new(4, 1);
+    for node in 0..4 {
+        assert_eq!(net.open(0), 0);
+        net.arrive(node, 0, Collective::BARRIER, &[]).unwrap();
+    }
+    net.deliver(|_, _| false);
+    assert_eq!((net.open(0), net.sent), (4, 12));
+}
+
+#[test]
+fn a_barrier_of_many_nodes_climbs_a_tree() {
+    let mut net = Net::new(100, 1);
+    for node in (0..100).rev() {
+        net.arrive(node, 0, Collective::BARRIER, &[]).unwrap();
+        net.deliver(|_, _| false);
+    }
+    assert_eq!((net.open(0), net.sent), (100, 2 * 99));
+}
+
+#[test]
+fn lost_arrivals_and_releases_are_made_good() {
+    for nodes in [3, 40] {
+        let mut net = Net::new(nodes, 1);
+        let mut count = 0_u64;
+        for epoch in 0..20 {
+            for node in 0..nodes {
+                net.arrive(node, 0, Collective::BARRIER, &[]).unwrap();
+            }
+            while net.open(epoch) < nodes {
+                net.deliver(|_, _| {
+                    count = count.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    count >> 33 & 3 == 0
+                });
+                net.now = net.now + Span::from_ms(300);
+                for node in 0..nodes {
+                    net.step(node, |b, now, out| b.on_timeout(now, out));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_counts_every_thread_once_on_every_node() {
+    let sum = Collective::reduce(Reduction { operator: Operator::Sum, number: Number::I64 }, 1);
+    for nodes in [2, 30] {
+        let mut net = Net::new(nodes, 2);
+        for node in 0..nodes {
+            for thread in 0..2 {
+                net.arrive(node, thread, sum, &(1_i64 << thread).to_be_bytes()).unwrap();
+            }
+        }
+        net.deliver(|_, _| false);
+        let expected = (3 * nodes as i64).to_be_bytes();
+        assert!(net.barriers.iter().all(|b| b.result() == expected));
+    }
+}
+
+#[test]
+fn different_calls_at_one_barrier_are_an_error_that_names_both() {
+    let mut net = Net::new(2, 1);
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
+    net.arrive(1, 0, Collective::EXIT, &[]).unwrap();
+    net.deliver(|_, _| false);
+    let mismatch = net.barriers[0].is_open(0).unwrap_err();
+    assert_eq!(mismatch.to_string(), "a barrier here met the end of the program at node 1");
+}

@@ -1,0 +1,293 @@
+//! Locks: a token that stays where it was last used.
+//!
+//! Each lock has a *manager* node, which remembers only who asked last; it hands every request to the
+//! previous asker, so that the askers form a queue without anybody holding it whole. The token stays at
+//! the node that last held the lock until somebody asks, and taking a lock again there costs no
+//! message. The holder's release sends the token straight to the waiting thread's channel.
+//!
+//! | at a node | acquire | release | request handed on by the manager |
+//! |---|---|---|---|
+//! | token, free | take it | | send the token |
+//! | token, held | queue here | next here, or send the token | remember as successor |
+//! | no token | ask the manager, once a node; others queue here | | remember as successor |
+//!
+//! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
+//! then it goes to the other node.
+
+use super::Context;
+use crate::ids::{LockId, NodeId, Slot, manager_of};
+use crate::outbox::{Origin, Target};
+use crate::rules::Rule;
+use crate::wire::message::{Message, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How often a lock may change hands within a node while another node waits for it.
+pub const LOCAL_STREAK: u32 = 16;
+
+/// How an acquire begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acquire {
+    /// The lock is held now.
+    Held,
+    /// Wait until woken or until an answer to this thread's own request was stepped; then ask
+    /// [`Locks::holds`].
+    Wait,
+}
+
+/// A thread released a lock that it does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("released a lock that it does not hold")]
+pub struct NotHeld;
+
+#[derive(Clone, Debug, Default)]
+struct Lock {
+    token: bool,
+    holder: Option<Slot>,
+    /// Threads of this node that wait; the first was the one in whose name the token was asked for.
+    waiting: VecDeque<Slot>,
+    /// A request for the token is on its way.
+    asked: bool,
+    /// The next node in the queue, once the manager has told us.
+    successor: Option<Ticket>,
+    streak: u32,
+    /// At the manager: the node that asked last.
+    tail: Option<NodeId>,
+}
+
+/// The locks of a node, or one shard of them.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    locks: BTreeMap<LockId, Lock>,
+}
+
+impl Locks {
+    /// No locks yet; they come into being when first named.
+    pub fn new() -> Locks {
+        Locks::default()
+    }
+
+    fn lock(&mut self, cx: &Context<'_>, id: LockId) -> &mut Lock {
+        let manager = manager_of(id.0, cx.nodes);
+        self.locks.entry(id).or_insert_with(|| Lock {
+            token: manager == cx.me,
+            tail: (manager == cx.me).then_some(cx.me),
+            ..Lock::default()
+        })
+    }
+
+    /// Whether `slot` holds the lock.
+    pub fn holds(&self, id: LockId, slot: Slot) -> bool {
+        self.locks.get(&id).is_some_and(|l| l.holder == Some(slot))
+    }
+
+    /// Begins to acquire the lock for thread `slot`. The lock is not reentrant.
+    pub fn acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> Acquire {
+        let lock = self.lock(cx, id);
+        if lock.token && lock.holder.is_none() && lock.waiting.is_empty() {
+            lock.holder = Some(slot);
+            return Acquire::Held;
+        }
+        lock.waiting.push_back(slot);
+        if !lock.token && !lock.asked {
+            self.ask(cx, id, Origin::Caller);
+        }
+        Acquire::Wait
+    }
+
+    /// Takes the lock only if that needs no waiting.
+    pub fn try_acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> bool {
+        let lock = self.lock(cx, id);
+        let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
+        if free {
+            lock.holder = Some(slot);
+        }
+        free
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Errors
+    /// [`NotHeld`] when `slot` does not hold it.
+    pub fn release(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> Result<(), NotHeld> {
+        let lock = self.lock(cx, id);
+        if lock.holder != Some(slot) {
+            return Err(NotHeld);
+        }
+        lock.holder = None;
+        let to_neighbour = !lock.waiting.is_empty() && (lock.successor.is_none() || lock.streak < LOCAL_STREAK);
+        if to_neighbour {
+            lock.streak = if lock.successor.is_some() { lock.streak + 1 } else { 0 };
+            let next = lock.waiting.pop_front();
+            lock.holder = next;
+            if let Some(next) = next {
+                cx.wake(next);
+            }
+        } else if let Some(ticket) = lock.successor.take() {
+            self.pass(cx, id, ticket);
+        }
+        Ok(())
+    }
+
+    /// At the manager: a node elsewhere asks.
+    pub fn on_request(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket) {
+        let me = cx.me;
+        let lock = self.lock(cx, id);
+        let Some(last) = lock.tail.replace(ticket.channel.node) else { return };
+        if last == me {
+            self.on_forward(cx, id, ticket);
+        } else {
+            cx.out.hand_on(ticket, last);
+            let target = Target::Post { node: last, origin: Origin::Service };
+            cx.out.send(target, &Message::LockForward { lock: id, requester: Some(ticket) });
+        }
+    }
+
+    /// The manager hands on a request: its ticket is next after this node.
+    pub fn on_forward(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket) {
+        let lock = self.lock(cx, id);
+        let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
+        if free || (lock.token && !Rule::TokenLeavesOnlyWhenFree.on()) {
+            self.pass(cx, id, ticket);
+        } else {
+            lock.successor = Some(ticket);
+        }
+    }
+
+    /// The token arrives. It goes to the thread that has waited longest.
+    pub fn on_grant(&mut self, cx: &mut Context<'_>, id: LockId, payload: &[u8]) {
+        let lock = self.lock(cx, id);
+        if !lock.asked {
+            return;
+        }
+        lock.asked = false;
+        lock.token = true;
+        lock.streak = 0;
+        let next = lock.waiting.pop_front();
+        lock.holder = next;
+        cx.payload.on_acquire(payload);
+        if let Some(next) = next {
+            cx.wake(next);
+        }
+    }
+
+    /// How many locks were ever named here.
+    pub fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Whether no lock was ever named here.
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Asks for the token in the name of the first thread that waits.
+    fn ask(&mut self, cx: &mut Context<'_>, id: LockId, origin: Origin) {
+        let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
+        let lock = self.lock(cx, id);
+        lock.asked = true;
+        if manager != me {
+            cx.out.send(Target::Request { node: manager, origin }, &Message::LockRequest { lock: id });
+        } else if let Some(last) = lock.tail.replace(me) {
+            let target = Target::Request { node: last, origin };
+            cx.out.send(target, &Message::LockForward { lock: id, requester: None });
+        }
+    }
+
+    /// Sends the token away; if threads here still wait, asks to have it back.
+    fn pass(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket) {
+        let lock = self.lock(cx, id);
+        lock.token = false;
+        let threads_wait = !lock.waiting.is_empty();
+        let payload = &mut *cx.payload;
+        let grant = Message::LockGrant { lock: id, payload: &[] };
+        cx.out.send_with(Target::Reply(ticket), &grant, |body| payload.on_release(ticket.channel.node, body));
+        if threads_wait {
+            self.ask(cx, id, Origin::Service);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Channel, Seq};
+    use crate::outbox::Outbox;
+    use crate::sync::NoPayload;
+
+    struct Node {
+        me: NodeId,
+        locks: Locks,
+        out: Outbox,
+    }
+
+    impl Node {
+        fn new(me: u16) -> Node {
+            Node { me: NodeId(me), locks: Locks::new(), out: Outbox::new() }
+        }
+        fn step<R>(&mut self, slot: Option<Slot>, f: impl FnOnce(&mut Locks, &mut Context<'_>) -> R) -> R {
+            self.out.clear();
+            let mut payload = NoPayload;
+            let mut cx = Context { me: self.me, nodes: 2, caller: slot, payload: &mut payload, out: &mut self.out };
+            f(&mut self.locks, &mut cx)
+        }
+    }
+
+    /// A lock that node 0 manages when there are two nodes.
+    fn lock_of_node_zero() -> LockId {
+        (0..).map(LockId).find(|l| manager_of(l.0, 2) == NodeId(0)).unwrap()
+    }
+
+    fn ticket(node: u16, count: u64) -> Ticket {
+        let channel = Channel { node: NodeId(node), slot: Slot::thread(0) };
+        Ticket { channel, seq: Seq::guarded(channel, count) }
+    }
+
+    #[test]
+    fn taking_a_lock_again_where_it_was_last_held_sends_nothing() {
+        let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
+        for _ in 0..3 {
+            assert_eq!(node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot)), Acquire::Held);
+            assert!(node.out.is_empty());
+            node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
+            assert!(node.out.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_held_lock_goes_to_the_remote_waiter_on_release() {
+        let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
+        node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
+        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5)));
+        assert!(node.out.is_empty());
+        node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
+        assert_eq!(node.out.sends()[0].target, Target::Reply(ticket(1, 5)));
+        assert_eq!(node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot)), Acquire::Wait);
+        assert_eq!(node.out.sends().len(), 1, "one request to the node that took it");
+    }
+
+    #[test]
+    fn threads_of_one_node_cannot_keep_the_lock_from_another_for_ever() {
+        let (mut node, lock) = (Node::new(0), lock_of_node_zero());
+        let threads = [Slot::thread(0), Slot::thread(1)];
+        node.step(Some(threads[0]), |l, cx| l.acquire(cx, lock, threads[0]));
+        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 1)));
+        let mut hands = 0;
+        loop {
+            let (now, next) = (threads[hands % 2], threads[(hands + 1) % 2]);
+            node.step(Some(next), |l, cx| l.acquire(cx, lock, next));
+            node.step(Some(now), |l, cx| l.release(cx, lock, now)).unwrap();
+            if !node.locks.holds(lock, next) {
+                break;
+            }
+            hands += 1;
+        }
+        assert_eq!(hands as u32, LOCAL_STREAK);
+        assert_eq!(node.out.sends().len(), 2, "the token, and the request to have it back");
+    }
+
+    #[test]
+    fn only_the_holder_releases() {
+        let (mut node, lock) = (Node::new(0), lock_of_node_zero());
+        assert_eq!(node.step(None, |l, cx| l.release(cx, lock, Slot::thread(0))), Err(NotHeld));
+    }
+}

@@ -1,0 +1,412 @@
+//! The messages of coherence and synchronisation: what the bytes behind the header mean.
+//!
+//! A message is a borrowed view: parsing copies nothing, and a unit's data goes from the datagram straight
+//! into memory. Types below 16 belong to the link and to start-up.
+
+use crate::ids::{Channel, FlagId, LockId, ObjectId, Seq, UnitId};
+use crate::wire::bytes::{Put, Reader, WireError};
+use crate::wire::header::MsgType;
+
+/// What a requester wants of a unit, and what it is granted: a shared copy or the only, writable one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Want {
+    /// A copy to read (state S).
+    Shared,
+    /// The only copy, to read and write (state M).
+    Modified,
+}
+
+/// A request that awaits its reply: the channel that sent it and the request's sequence number. Whoever holds
+/// the ticket may answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket {
+    /// Who waits.
+    pub channel: Channel,
+    /// For the answer to which of its requests.
+    pub seq: Seq,
+}
+
+/// What one node says at a barrier: its kind must be the same on every node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Collective {
+    /// Which call this is (barrier, reduction, creation of an object, end of the program).
+    pub kind: u8,
+    /// What must agree besides: the reduction's operator and length, a hash of the object's shape.
+    pub detail: u64,
+}
+
+macro_rules! types {
+    ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
+        /// The numbers of the message types.
+        pub mod types {
+            use super::MsgType;
+            $($(#[$doc])* pub const $name: MsgType = MsgType($value);)*
+        }
+    };
+}
+
+types! {
+    /// A node wants a unit.
+    GET = 16;
+    /// The home passes a request on to a node that has the unit.
+    FORWARD = 17;
+    /// The home takes a shared copy away.
+    INVALIDATE = 18;
+    /// A unit's bytes, with the state they grant.
+    DATA = 20;
+    /// State M for a node that has the bytes already.
+    GRANT = 21;
+    /// A forwarded request was served.
+    FORWARD_DONE = 22;
+    /// A copy is gone.
+    INVALIDATE_DONE = 23;
+    /// Read at the owner.
+    OWNER_READ = 24;
+    /// What was read there.
+    OWNER_VALUE = 25;
+    /// Write at the owner.
+    OWNER_WRITE = 26;
+    /// It was written.
+    OWNER_DONE = 27;
+    /// Unreliable news of a write (engine `broadcast`).
+    UPDATE = 28;
+    /// A node wants a lock.
+    LOCK_REQUEST = 32;
+    /// The manager passes a request on to the last in the queue.
+    LOCK_FORWARD = 33;
+    /// The lock's token.
+    LOCK_GRANT = 34;
+    /// Raise a flag.
+    FLAG_SET = 35;
+    /// Wait for a flag.
+    FLAG_WAIT = 36;
+    /// The flag is up.
+    FLAG_UP = 37;
+    /// A node has arrived at a barrier.
+    ARRIVE = 40;
+    /// An early arrival was noted; no need to repeat it soon.
+    NOTED = 41;
+    /// The barrier is open (from the parent in a tree).
+    RELEASE = 42;
+    /// A program's own message to a thread.
+    USER = 48;
+}
+
+/// A message of coherence or synchronisation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // the fields carry the names of what they are; the types' table above says the rest
+pub enum Message<'a> {
+    Get { unit: UnitId, want: Want },
+    Forward { unit: UnitId, want: Want, as_owner: bool, requester: Option<Ticket> },
+    Invalidate { unit: UnitId, send_data: bool },
+    Data { unit: UnitId, grant: Want, bytes: &'a [u8] },
+    Grant { unit: UnitId },
+    ForwardDone { unit: UnitId },
+    InvalidateDone { unit: UnitId, checksum: u64, bytes: &'a [u8] },
+    OwnerRead { unit: UnitId, offset: u32, len: u32 },
+    OwnerValue { unit: UnitId, offset: u32, bytes: &'a [u8] },
+    OwnerWrite { unit: UnitId, offset: u32, bytes: &'a [u8] },
+    OwnerDone { unit: UnitId },
+    Update { unit: UnitId, offset: u32, bytes: &'a [u8] },
+    LockRequest { lock: LockId },
+    LockForward { lock: LockId, requester: Option<Ticket> },
+    LockGrant { lock: LockId, payload: &'a [u8] },
+    FlagSet { flag: FlagId, value: u64, payload: &'a [u8] },
+    FlagWait { flag: FlagId, value: u64 },
+    FlagUp { flag: FlagId, value: u64, payload: &'a [u8] },
+    Arrive { epoch: u32, repeated: bool, what: Collective, payload: &'a [u8] },
+    Noted { epoch: u32 },
+    Release { epoch: u32, what: Collective, payload: &'a [u8] },
+    User { thread: u16, bytes: &'a [u8] },
+}
+
+fn put_unit(out: &mut Vec<u8>, unit: UnitId) {
+    out.put_u32(unit.object.0);
+    out.put_u32(unit.index);
+}
+
+fn take_unit(r: &mut Reader<'_>) -> Result<UnitId, WireError> {
+    Ok(UnitId { object: ObjectId(r.u32()?), index: r.u32()? })
+}
+
+fn put_want(out: &mut Vec<u8>, want: Want) {
+    out.put_u8(match want {
+        Want::Shared => 1,
+        Want::Modified => 2,
+    });
+}
+
+fn take_want(r: &mut Reader<'_>) -> Result<Want, WireError> {
+    match r.u8()? {
+        1 => Ok(Want::Shared),
+        2 => Ok(Want::Modified),
+        _ => Err(WireError::BadValue("wanted state")),
+    }
+}
+
+fn take_bool(r: &mut Reader<'_>) -> Result<bool, WireError> {
+    match r.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::BadValue("boolean")),
+    }
+}
+
+fn put_ticket(out: &mut Vec<u8>, ticket: Option<Ticket>) {
+    match ticket {
+        None => out.put_u8(0),
+        Some(ticket) => {
+            out.put_u8(1);
+            out.put_u32(ticket.channel.number());
+            out.put_u64(ticket.seq.0);
+        }
+    }
+}
+
+fn take_ticket(r: &mut Reader<'_>) -> Result<Option<Ticket>, WireError> {
+    if !take_bool(r)? {
+        return Ok(None);
+    }
+    let channel = Channel::from_number(r.u32()?).ok_or(WireError::BadValue("channel"))?;
+    let seq = Seq(r.u64()?);
+    if seq.channel() != Some(channel) || seq.is_free() {
+        return Err(WireError::BadValue("ticket"));
+    }
+    Ok(Some(Ticket { channel, seq }))
+}
+
+fn put_collective(out: &mut Vec<u8>, what: Collective) {
+    out.put_u8(what.kind);
+    out.put_u64(what.detail);
+}
+
+fn take_collective(r: &mut Reader<'_>) -> Result<Collective, WireError> {
+    Ok(Collective { kind: r.u8()?, detail: r.u64()? })
+}
+
+impl<'a> Message<'a> {
+    /// The message's type.
+    pub fn ty(&self) -> MsgType {
+        match self {
+            Message::Get { .. } => types::GET,
+            Message::Forward { .. } => types::FORWARD,
+            Message::Invalidate { .. } => types::INVALIDATE,
+            Message::Data { .. } => types::DATA,
+            Message::Grant { .. } => types::GRANT,
+            Message::ForwardDone { .. } => types::FORWARD_DONE,
+            Message::InvalidateDone { .. } => types::INVALIDATE_DONE,
+            Message::OwnerRead { .. } => types::OWNER_READ,
+            Message::OwnerValue { .. } => types::OWNER_VALUE,
+            Message::OwnerWrite { .. } => types::OWNER_WRITE,
+            Message::OwnerDone { .. } => types::OWNER_DONE,
+            Message::Update { .. } => types::UPDATE,
+            Message::LockRequest { .. } => types::LOCK_REQUEST,
+            Message::LockForward { .. } => types::LOCK_FORWARD,
+            Message::LockGrant { .. } => types::LOCK_GRANT,
+            Message::FlagSet { .. } => types::FLAG_SET,
+            Message::FlagWait { .. } => types::FLAG_WAIT,
+            Message::FlagUp { .. } => types::FLAG_UP,
+            Message::Arrive { .. } => types::ARRIVE,
+            Message::Noted { .. } => types::NOTED,
+            Message::Release { .. } => types::RELEASE,
+            Message::User { .. } => types::USER,
+        }
+    }
+
+    /// Appends the message's body.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        match *self {
+            Message::Get { unit, want } => {
+                put_unit(out, unit);
+                put_want(out, want);
+            }
+            Message::Forward { unit, want, as_owner, requester } => {
+                put_unit(out, unit);
+                put_want(out, want);
+                out.put_u8(u8::from(as_owner));
+                put_ticket(out, requester);
+            }
+            Message::Invalidate { unit, send_data } => {
+                put_unit(out, unit);
+                out.put_u8(u8::from(send_data));
+            }
+            Message::Data { unit, grant, bytes } => {
+                put_unit(out, unit);
+                put_want(out, grant);
+                out.put_bytes(bytes);
+            }
+            Message::Grant { unit } | Message::ForwardDone { unit } | Message::OwnerDone { unit } => {
+                put_unit(out, unit)
+            }
+            Message::InvalidateDone { unit, checksum, bytes } => {
+                put_unit(out, unit);
+                out.put_u64(checksum);
+                out.put_bytes(bytes);
+            }
+            Message::OwnerRead { unit, offset, len } => {
+                put_unit(out, unit);
+                out.put_u32(offset);
+                out.put_u32(len);
+            }
+            Message::OwnerValue { unit, offset, bytes }
+            | Message::OwnerWrite { unit, offset, bytes }
+            | Message::Update { unit, offset, bytes } => {
+                put_unit(out, unit);
+                out.put_u32(offset);
+                out.put_bytes(bytes);
+            }
+            Message::LockRequest { lock } => out.put_u64(lock.0),
+            Message::LockForward { lock, requester } => {
+                out.put_u64(lock.0);
+                put_ticket(out, requester);
+            }
+            Message::LockGrant { lock, payload } => {
+                out.put_u64(lock.0);
+                out.put_bytes(payload);
+            }
+            Message::FlagSet { flag, value, payload } | Message::FlagUp { flag, value, payload } => {
+                out.put_u64(flag.0);
+                out.put_u64(value);
+                out.put_bytes(payload);
+            }
+            Message::FlagWait { flag, value } => {
+                out.put_u64(flag.0);
+                out.put_u64(value);
+            }
+            Message::Arrive { epoch, repeated, what, payload } => {
+                out.put_u32(epoch);
+                out.put_u8(u8::from(repeated));
+                put_collective(out, what);
+                out.put_bytes(payload);
+            }
+            Message::Noted { epoch } => out.put_u32(epoch),
+            Message::Release { epoch, what, payload } => {
+                out.put_u32(epoch);
+                put_collective(out, what);
+                out.put_bytes(payload);
+            }
+            Message::User { thread, bytes } => {
+                out.put_u16(thread);
+                out.put_bytes(bytes);
+            }
+        }
+    }
+
+    /// Reads the body of a message of type `ty`.
+    ///
+    /// # Errors
+    /// Says what is wrong with the bytes; nothing from the network panics.
+    pub fn parse(ty: MsgType, body: &'a [u8]) -> Result<Message<'a>, WireError> {
+        let mut r = Reader::new(body);
+        let message = match ty {
+            types::GET => Message::Get { unit: take_unit(&mut r)?, want: take_want(&mut r)? },
+            types::FORWARD => Message::Forward {
+                unit: take_unit(&mut r)?,
+                want: take_want(&mut r)?,
+                as_owner: take_bool(&mut r)?,
+                requester: take_ticket(&mut r)?,
+            },
+            types::INVALIDATE => Message::Invalidate { unit: take_unit(&mut r)?, send_data: take_bool(&mut r)? },
+            types::DATA => Message::Data { unit: take_unit(&mut r)?, grant: take_want(&mut r)?, bytes: r.rest() },
+            types::GRANT => Message::Grant { unit: take_unit(&mut r)? },
+            types::FORWARD_DONE => Message::ForwardDone { unit: take_unit(&mut r)? },
+            types::INVALIDATE_DONE => {
+                Message::InvalidateDone { unit: take_unit(&mut r)?, checksum: r.u64()?, bytes: r.rest() }
+            }
+            types::OWNER_READ => Message::OwnerRead { unit: take_unit(&mut r)?, offset: r.u32()?, len: r.u32()? },
+            types::OWNER_VALUE => Message::OwnerValue { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
+            types::OWNER_WRITE => Message::OwnerWrite { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
+            types::OWNER_DONE => Message::OwnerDone { unit: take_unit(&mut r)? },
+            types::UPDATE => Message::Update { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
+            types::LOCK_REQUEST => Message::LockRequest { lock: LockId(r.u64()?) },
+            types::LOCK_FORWARD => Message::LockForward { lock: LockId(r.u64()?), requester: take_ticket(&mut r)? },
+            types::LOCK_GRANT => Message::LockGrant { lock: LockId(r.u64()?), payload: r.rest() },
+            types::FLAG_SET => Message::FlagSet { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
+            types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()? },
+            types::FLAG_UP => Message::FlagUp { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
+            types::ARRIVE => Message::Arrive {
+                epoch: r.u32()?,
+                repeated: take_bool(&mut r)?,
+                what: take_collective(&mut r)?,
+                payload: r.rest(),
+            },
+            types::NOTED => Message::Noted { epoch: r.u32()? },
+            types::RELEASE => Message::Release { epoch: r.u32()?, what: take_collective(&mut r)?, payload: r.rest() },
+            types::USER => Message::User { thread: r.u16()?, bytes: r.rest() },
+            other => return Err(WireError::BadType(other.0)),
+        };
+        r.finish()?;
+        Ok(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{NodeId, Slot};
+
+    fn examples() -> Vec<Message<'static>> {
+        let unit = UnitId { object: ObjectId(3), index: 9 };
+        let channel = Channel { node: NodeId(2), slot: Slot::thread(1) };
+        let requester = Some(Ticket { channel, seq: Seq::guarded(channel, 44) });
+        let what = Collective { kind: 2, detail: 77 };
+        vec![
+            Message::Get { unit, want: Want::Modified },
+            Message::Forward { unit, want: Want::Shared, as_owner: true, requester },
+            Message::Forward { unit, want: Want::Modified, as_owner: false, requester: None },
+            Message::Invalidate { unit, send_data: true },
+            Message::Data { unit, grant: Want::Shared, bytes: b"abc" },
+            Message::Grant { unit },
+            Message::ForwardDone { unit },
+            Message::InvalidateDone { unit, checksum: 5, bytes: b"" },
+            Message::OwnerRead { unit, offset: 8, len: 4 },
+            Message::OwnerValue { unit, offset: 8, bytes: b"wxyz" },
+            Message::OwnerWrite { unit, offset: 4, bytes: b"w" },
+            Message::OwnerDone { unit },
+            Message::Update { unit, offset: 0, bytes: b"news" },
+            Message::LockRequest { lock: LockId(1) },
+            Message::LockForward { lock: LockId(1), requester },
+            Message::LockGrant { lock: LockId(1), payload: b"p" },
+            Message::FlagSet { flag: FlagId(7), value: 2, payload: b"" },
+            Message::FlagWait { flag: FlagId(7), value: 2 },
+            Message::FlagUp { flag: FlagId(7), value: 3, payload: b"q" },
+            Message::Arrive { epoch: 1, repeated: true, what, payload: b"12345678" },
+            Message::Noted { epoch: 1 },
+            Message::Release { epoch: 1, what, payload: b"" },
+            Message::User { thread: 4, bytes: b"hello" },
+        ]
+    }
+
+    #[test]
+    fn every_message_survives_the_wire() {
+        for message in examples() {
+            let mut body = Vec::new();
+            message.emit(&mut body);
+            assert_eq!(Message::parse(message.ty(), &body), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_shortened_message_is_refused_or_shorter_in_its_data_alone() {
+        for message in examples() {
+            let mut body = Vec::new();
+            message.emit(&mut body);
+            for len in 0..body.len() {
+                if let Ok(parsed) = Message::parse(message.ty(), &body[..len]) {
+                    assert_eq!(std::mem::discriminant(&parsed), std::mem::discriminant(&message));
+                    assert_ne!(parsed, message);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_ticket_in_another_channels_name_is_refused() {
+        let mut body = Vec::new();
+        LockId(1).0.to_be_bytes().iter().for_each(|b| body.push(*b));
+        body.put_u8(1);
+        body.put_u32(Channel::service(NodeId(1)).number());
+        body.put_u64(Seq::guarded(Channel::service(NodeId(2)), 1).0);
+        assert!(Message::parse(types::LOCK_FORWARD, &body).is_err());
+    }
+}
