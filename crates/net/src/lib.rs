@@ -1,1 +1,154 @@
-//! placeholder
+//! Comem's backbone `udp`: how datagrams move between nodes. What they say, and whether they must be sent again, is
+//! decided elsewhere (`comem-protocol`); here they are sent, awaited, and on request harmed or recorded.
+//!
+//! Every slot of a node (its service thread, each application thread) has one [`Endpoint`]. Tests and people who
+//! study the network wrap it: [`Faulty`] harms what is sent, [`Captured`] writes everything to a file for
+//! Wireshark. All three are [`Datagrams`], and [`Network`] puts them together as a job was told to.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`endpoint`] | one UDP socket: send, receive, wait |
+//! | [`select`] | which interface, address, port and datagram size |
+//! | [`multicast`] | groups and discovery: one send that many nodes hear |
+//! | [`network`] | a job's choice of network, and its endpoints |
+//! | [`faulty`], [`capture`] | wrappers: injected faults; a pcap file |
+//! | [`clock`] | time from the cycle counter |
+//!
+//! Cost: a small datagram is one system call to send and one to receive; nothing on that path allocates or takes a
+//! lock. Set-up may do anything.
+
+pub mod capture;
+pub mod clock;
+pub mod endpoint;
+pub mod faulty;
+pub mod multicast;
+pub mod network;
+pub mod select;
+mod sys;
+
+pub use capture::{Capture, Captured};
+pub use clock::Clock;
+pub use endpoint::Endpoint;
+pub use faulty::{Faults, Faulty};
+pub use multicast::{Group, Listener};
+pub use network::Network;
+pub use select::{Interface, PortChoice};
+
+use comem_protocol::time::Span;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The size of a buffer into which every datagram, and every batch of them, fits.
+pub const RECEIVE_BUFFER_BYTES: usize = 1 << 16;
+/// The most bytes of one [`Datagrams::send_to`] that go to the system at once.
+pub const BATCH_BYTES_MAX: usize = 65_507;
+/// The most datagrams that go to the system at once.
+pub const BATCH_DATAGRAMS_MAX: usize = 64;
+
+/// How to wait for a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Give the core away until something comes.
+    Block,
+    /// Ask again and again for so long, then block. Only while the host has a core to spare.
+    Spin(Span),
+}
+
+/// What came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// One or more datagrams of one sender, one behind the other in the buffer; [`datagrams`] takes them apart.
+    Datagrams {
+        /// The sender's socket.
+        from: SocketAddr,
+        /// How many bytes of the buffer are filled.
+        len: usize,
+        /// The length of each datagram but the last, which may be shorter.
+        segment: usize,
+    },
+    /// Nothing came in time.
+    Timeout,
+    /// No socket is open at this address, to which something was sent: its process has ended, or at least closed it.
+    Unreachable(SocketAddr),
+    /// Datagrams to this address may be no longer than the network's MTU of so many bytes, headers included; a
+    /// longer one was lost.
+    PathMtu {
+        /// Where the datagram was to go.
+        to: SocketAddr,
+        /// The MTU of the way there.
+        mtu: usize,
+    },
+}
+
+/// The single datagrams in what [`Received::Datagrams`] filled. An empty datagram is left out.
+pub fn datagrams(filled: &[u8], segment: usize) -> impl DoubleEndedIterator<Item = &[u8]> {
+    filled.chunks(segment.max(1))
+}
+
+/// Something that sends and receives datagrams, from several threads at once if need be.
+pub trait Datagrams: Send + Sync {
+    /// The address that others see as the sender, and send to.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Sends `bytes` as datagrams of `segment` bytes each; the last may be shorter. Never waits for long.
+    ///
+    /// # Errors
+    /// What the system says. Where [`counts_as_loss`], the datagrams may be lost, and to send again later may help.
+    fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()>;
+
+    /// Waits for datagrams, for at most `timeout` (`None`: for ever). The buffer should have
+    /// [`RECEIVE_BUFFER_BYTES`]; what does not fit is cut off.
+    ///
+    /// # Errors
+    /// What the system says when the socket itself no longer works.
+    fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received>;
+
+    /// Takes what is there; [`Received::Timeout`] when nothing is.
+    ///
+    /// # Errors
+    /// As [`Datagrams::recv`].
+    fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received>;
+
+    /// Lets this endpoint hear what comes to `listener` as well.
+    ///
+    /// # Errors
+    /// When it already has as many listeners as it can have.
+    fn attend(&self, listener: Listener) -> io::Result<()>;
+}
+
+impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
+    fn local_addr(&self) -> SocketAddr {
+        (**self).local_addr()
+    }
+    fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        (**self).send_to(bytes, segment, to)
+    }
+    fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received> {
+        (**self).recv(buffer, timeout, wait)
+    }
+    fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        (**self).try_recv(buffer)
+    }
+    fn attend(&self, listener: Listener) -> io::Result<()> {
+        (**self).attend(listener)
+    }
+}
+
+/// Whether a failed send is the network's ordinary unreliability (full queues, a firewall that drops, a route that is
+/// gone for the moment), to be treated as a lost datagram, rather than a mistake in what was to be sent.
+pub fn counts_as_loss(error: &io::Error) -> bool {
+    const LOSSES: [i32; 9] = [
+        libc::EAGAIN,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        libc::EPERM,
+        libc::ECONNREFUSED,
+        libc::EHOSTUNREACH,
+        libc::ENETUNREACH,
+        libc::ENETDOWN,
+        libc::EHOSTDOWN,
+    ];
+    error.raw_os_error().is_some_and(|number| LOSSES.contains(&number))
+}

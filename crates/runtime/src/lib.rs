@@ -1,1 +1,220 @@
-//! placeholder
+//! Comem: software distributed shared memory. The threads of one program run on several computers and share memory
+//! through small typed objects, locks and barriers.
+//!
+//! ```no_run
+//! let comem = comem::start()?;
+//! let sums = comem.array::<i64>(comem.threads())?;
+//! comem.run(|t| {
+//!     sums.write(t, t.id(), t.share(1_000_000).map(|i| i as i64).sum());
+//!     t.barrier();
+//!     if t.id() == 0 {
+//!         let total: i64 = (0..t.count()).map(|i| sums.read(t, i)).sum();
+//!         println!("{total}");
+//!     }
+//! });
+//! comem.finish()?;
+//! # Ok::<(), comem::Error>(())
+//! ```
+//!
+//! `comem run -n 4 PROGRAM` runs it on four nodes; alone, the program is a correct job of one node.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`array`] | typed shared arrays and values |
+//! | [`thread`] | a thread's view: accesses, locks, barriers, reductions, flags, messages |
+//! | [`raw`] | the same without types, for other languages |
+//! | [`control`] | how launchers talk to nodes |
+
+pub mod array;
+mod boot;
+mod config;
+pub mod control;
+mod counters;
+pub mod error;
+mod io;
+mod node;
+mod object;
+pub mod raw;
+mod report;
+mod service;
+pub mod thread;
+mod waiter;
+mod watch;
+mod weights;
+
+pub use array::{
+    Element, SharedArray, SharedDouble, SharedDoubleArray, SharedFloat, SharedFloatArray, SharedInt, SharedIntArray,
+    SharedVar,
+};
+pub use comem_protocol::coherence::Engine;
+pub use comem_protocol::ids::{FlagId, LockId, NodeId};
+pub use comem_protocol::sync::reduce::Operator;
+pub use error::{Error, Result};
+pub use object::{Object, Options, Placement};
+pub use thread::{Thread, share};
+
+use comem_protocol::coherence::checksum;
+use comem_protocol::ids::Slot;
+use comem_protocol::wire::message::Collective;
+use node::Node;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// This node's part in the job.
+#[derive(Clone, Debug)]
+pub struct Comem {
+    node: Arc<Node>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Seated>> = const { RefCell::new(None) };
+}
+
+/// A thread in its seat; leaves it when the thread ends.
+struct Seated {
+    thread: Rc<Thread>,
+    since: Option<comem_protocol::time::Time>,
+}
+
+/// Books the calling thread's life up to now.
+pub(crate) fn end_current_life() {
+    CURRENT.with(|current| {
+        if let Some(seated) = current.borrow_mut().as_mut()
+            && let Some(since) = seated.since.take()
+        {
+            seated.thread.end_life(since);
+        }
+    });
+}
+
+impl Seated {
+    fn new(node: &Arc<Node>, slot: Slot) -> Seated {
+        let thread = Thread::new(node.clone(), slot);
+        let since = thread.begin_life();
+        Seated { thread: Rc::new(thread), since: Some(since) }
+    }
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        if let Some(since) = self.since {
+            self.thread.end_life(since);
+        }
+        self.thread.leave_seat();
+    }
+}
+
+/// Joins the job that the environment describes, or becomes a job of one node; returns when all nodes have met. The
+/// calling thread becomes thread 0 of its node. To be called once.
+///
+/// # Errors
+/// When the environment makes no sense or the nodes do not come together.
+pub fn start() -> Result<Comem> {
+    boot::start().map(|node| {
+        let comem = Comem { node };
+        comem.sit(Slot::thread(0));
+        comem
+    })
+}
+
+impl Comem {
+    fn sit(&self, slot: Slot) -> Rc<Thread> {
+        self.node.seats[slot.index()].taken.store(true, Ordering::Release);
+        let seated = Seated::new(&self.node, slot);
+        let thread = seated.thread.clone();
+        CURRENT.with(|current| *current.borrow_mut() = Some(seated));
+        thread
+    }
+
+    /// The calling thread, seated in a free place of this node if it has none.
+    ///
+    /// # Errors
+    /// When more threads come than the node was started with.
+    pub fn current(&self) -> Result<Rc<Thread>> {
+        if let Some(thread) = CURRENT.with(|c| c.borrow().as_ref().map(|s| s.thread.clone())) {
+            return Ok(thread);
+        }
+        for index in 1..=self.node.threads() {
+            let seat = &self.node.seats[index];
+            if seat.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Ok(self.sit(Slot(index as u16)));
+            }
+        }
+        Err(Error::Misuse(format!(
+            "a thread uses shared memory, but all {} places of this node are taken; start the job with -t {} or more",
+            self.node.threads(),
+            self.node.threads() + 1
+        )))
+    }
+
+    /// This node's number.
+    pub fn node(&self) -> usize {
+        self.node.me().index()
+    }
+
+    /// How many nodes the job has.
+    pub fn nodes(&self) -> usize {
+        self.node.nodes()
+    }
+
+    /// Application threads in each node.
+    pub fn threads_per_node(&self) -> usize {
+        self.node.threads()
+    }
+
+    /// Application threads in the whole job.
+    pub fn threads(&self) -> usize {
+        self.nodes() * self.threads_per_node()
+    }
+
+    /// The engine of objects that name none.
+    pub fn engine(&self) -> Engine {
+        self.node.config.engine
+    }
+
+    /// Runs `f` in every application thread of this node, the calling (main) thread included, and returns when all
+    /// have finished.
+    ///
+    /// # Panics
+    /// When `f` panics, or when a thread cannot be started.
+    pub fn run<F: Fn(&Thread) + Sync>(&self, f: F) {
+        let main = self.current().unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)));
+        std::thread::scope(|scope| {
+            for index in (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1) {
+                let (f, comem) = (&f, self.clone());
+                let name = format!("comem-{}", index - 1);
+                let body = move || {
+                    f(&comem.sit(Slot(index as u16)));
+                    CURRENT.with(|c| c.borrow_mut().take());
+                };
+                std::thread::Builder::new().name(name).spawn_scoped(scope, body).expect("a thread can be started");
+            }
+            f(&main);
+        });
+    }
+
+    /// Makes an untyped shared object; collective.
+    pub(crate) fn create(&self, element: usize, len: usize, options: &Options) -> Result<Arc<Object>> {
+        let object = self.node.make_object(element, len, options)?;
+        let shape = format!(
+            "{} {element} {len} {} {} {:?}",
+            object.id.0,
+            object.segments.unit_elements(),
+            object.engine,
+            options.placement
+        );
+        self.current()?.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
+        Ok(object)
+    }
+
+    /// Ends this node's part: waits for the others to come as far, and reports what was counted. Objects can
+    /// still be read afterwards, as far as they are here.
+    ///
+    /// # Errors
+    /// When another node makes a different collective call, or when the statistics cannot be written.
+    pub fn finish(self) -> Result<()> {
+        boot::finish(&self.node, &*self.current()?)
+    }
+}

@@ -1,1 +1,182 @@
-//! link
+//! Guaranteed, at-most-once delivery over datagrams that may be lost, doubled and reordered (DSM/IP, sections
+//! 3.2.1.3 and 3.2.1.4): requests whose replies acknowledge them, fragments, congestion. Pure state machines: no clock, no socket.
+//!
+//! Whoever starts a request is the one who repeats it. Three classes of messages:
+//!
+//! | class | number | sender keeps it until | acknowledged by |
+//! |---|---|---|---|
+//! | [`Class::Request`] | guarded, `ACK_REQUESTED` | the reply is in | the reply, which may come from a third node |
+//! | [`Class::Post`] | guarded | all its packets are acknowledged | batched [`AckRepr`] datagrams |
+//! | [`Class::Free`] | free | it is sent | nothing |
+//!
+//! A reply is not acknowledged: its sender stores it in the [`PeerChannel`] of the requester and sends it again when
+//! the request comes again. A request that comes again before its reply exists is *noted* by an acknowledgement: from
+//! then on it is repeated slowly. All repetitions go to the node's service socket.
+//!
+//! # Bytes behind the header
+//!
+//! | datagram | payload |
+//! |---|---|
+//! | request | `delta` u16, \[fragment u32\], body; `delta` is this packet's number less the oldest one that the channel still keeps: older stored replies can go |
+//! | post | \[fragment u32\], body |
+//! | free | body (always one datagram) |
+//! | reply (flag `ACK`) | request's number u64, \[fragment u32\], body |
+//! | [`MsgType::ACK`](crate::wire::header::MsgType::ACK), flag `ACK` | first number u64, then a bitmap in words of 64 |
+//! | [`MsgType::RESEND`](crate::wire::header::MsgType::RESEND) | request's number u64, then a bitmap of the reply's fragments that are there |
+//!
+//! A message of several fragments says in each: their count (8 bits) and the message's length (24 bits). All
+//! fragments but the last are equally long, so that the kernel can cut them from one buffer (GSO).
+//!
+//! # Polling contract
+//!
+//! One [`Sender`] for each of the node's channels, one [`PeerChannel`] for each remote channel heard of, one [`ReplyEncoder`]
+//! for each thread that answers. For every datagram that comes in: [`Sealer::open`](crate::auth::Sealer::open), then
+//! [`Packet::new_checked`](crate::wire::header::Packet::new_checked), then by what it is:
+//!
+//! - flag `ACK` and type `ACK`: [`AckRepr::parse`], then [`Sender::on_ack`] of the sender it names ([`AckRepr::channel`]);
+//! - flag `ACK`, any other type: [`acked`] names the channel, then [`Sender::on_reply`] there;
+//! - type `RESEND`: [`ResendRepr::parse`], then [`PeerChannel::stored_reply`] of the channel it names;
+//! - otherwise: [`PeerChannel::on_packet`] of the packet's channel. `Duplicate(Reply)`: send `stored_reply` to the channel's socket;
+//!   `Duplicate(Forwarded(node))`: send that node's service socket a [`ReplyEncoder::resend`].
+//!
+//! After a drain of the socket, send what [`PeerChannel::owed_ack`] returns until it returns `None`. After every
+//! `send`, `on_ack`, `on_reply` and `on_timeout`, call [`Sender::poll_transmit`] until it returns `None`; then wait for a
+//! datagram, but not longer than [`Sender::next_timeout`], and then call [`Sender::on_timeout`]. Calling any of them too
+//! often is harmless.
+//!
+//! # Cost
+//!
+//! A small request and its reply allocate nothing once the buffers have grown: one datagram, one copy into the sender's
+//! buffer, one into the datagram.
+
+mod congestion;
+mod control;
+mod fragment;
+mod receiver;
+mod reply;
+mod rtt;
+mod sender;
+mod window;
+
+#[cfg(test)]
+mod pair;
+#[cfg(test)]
+mod tests;
+
+pub use congestion::Congestion;
+pub use control::{AckRepr, ResendRepr, acked};
+pub use fragment::FRAGMENTS_MAX;
+pub use receiver::{Arrival, PeerChannel, Repeat};
+pub use reply::ReplyEncoder;
+pub use rtt::Rtt;
+pub use sender::{Counters, Dest, Reply, SendError, Sender, To, Transmit};
+pub use window::WINDOW;
+
+use crate::ids::Slot;
+use crate::time::Span;
+use crate::wire::header::HEADER_BYTES;
+
+/// How a message is delivered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// Guarded, expects a reply.
+    Request,
+    /// Guarded, expects none.
+    Post,
+    /// Sent once and forgotten.
+    Free,
+}
+
+/// The smallest datagram the link works with; every IPv4 host must accept a little more.
+pub const DATAGRAM_MIN: usize = 512;
+/// The largest UDP payload over IPv4.
+pub const DATAGRAM_MAX: usize = 65_507;
+
+/// Sizes and times of the link. Every node of a job has the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkConfig {
+    /// Most bytes of a datagram, header and tag included.
+    pub datagram_bytes: usize,
+    /// How far the numbers of kept packets may lie apart; at most [`WINDOW`].
+    pub window: u64,
+    /// Requests that an application thread may have under way, and as many replies are stored for it elsewhere.
+    pub requests_per_thread: usize,
+    /// The same for a service thread, which may have to invalidate a unit on every node at once.
+    pub requests_per_service: usize,
+    /// Wait before the first repetition while nothing is known of a node.
+    pub rto_initial: Span,
+    /// Least wait before a repetition.
+    pub rto_min: Span,
+    /// Longest wait before a repetition of what was not acknowledged.
+    pub rto_max: Span,
+    /// First wait before a noted request is repeated.
+    pub probe_min: Span,
+    /// Longest wait before a noted request is repeated.
+    pub probe_max: Span,
+}
+
+impl Default for LinkConfig {
+    fn default() -> LinkConfig {
+        LinkConfig {
+            datagram_bytes: 1472,
+            window: WINDOW,
+            requests_per_thread: 64,
+            requests_per_service: WINDOW as usize,
+            rto_initial: Span::from_ms(5),
+            rto_min: Span::from_ms(1),
+            rto_max: Span::from_ms(200),
+            probe_min: Span::from_ms(20),
+            probe_max: Span::from_ms(500),
+        }
+    }
+}
+
+impl LinkConfig {
+    /// The longest message of any class but free, in bytes, when every datagram ends with a tag of `tag_len`.
+    pub fn max_message_bytes(&self, tag_len: usize) -> usize {
+        (FRAGMENTS_MAX * self.room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
+    }
+
+    /// The longest free message, in bytes.
+    pub fn max_free_bytes(&self, tag_len: usize) -> usize {
+        self.room(tag_len, 0)
+    }
+
+    /// Bytes left for a body behind the header and `prefix` more.
+    fn room(&self, tag_len: usize, prefix: usize) -> usize {
+        self.datagram_bytes.clamp(DATAGRAM_MIN, DATAGRAM_MAX) - HEADER_BYTES - tag_len - prefix
+    }
+
+    /// How many requests a channel in this slot may have under way.
+    fn requests_max(&self, slot: Slot) -> usize {
+        if slot == Slot::SERVICE { self.requests_per_service } else { self.requests_per_thread }
+    }
+}
+
+/// Bytes of a request's `delta`.
+const DELTA_BYTES: usize = 2;
+/// Bytes in front of a reply's body: the number it answers.
+const REPLY_BYTES: usize = 8;
+/// Bytes in front of a fragment.
+const FRAGMENT_BYTES: usize = 4;
+
+/// Buffers that are kept for reuse; larger ones are given back.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+const SPARES_MAX: usize = 16;
+
+/// A shelf of empty buffers, so that the usual path allocates nothing.
+#[derive(Default, Debug)]
+struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_BYTES_MAX && self.0.len() < SPARES_MAX {
+            buffer.clear();
+            self.0.push(buffer);
+        }
+    }
+}

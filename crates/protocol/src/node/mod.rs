@@ -1,3 +1,19 @@
 //! A node as a whole: start-up, membership, and which machine a message is for.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`startup`] | how processes find each other, get numbers and learn each other's addresses |
+//! | [`identity`] | which processes may join, and what the others are told |
+//! | [`table`] | the address table that start-up arrives at |
+//! | [`membership`] | whether the other nodes are still alive |
+//! | [`message`], [`watch`] | the bytes of their datagrams |
+//! | [`route`] | which machine a message of the running job is for |
 
+mod chance;
+pub mod identity;
+pub mod membership;
+pub mod message;
 pub mod route;
+pub mod startup;
+pub mod table;
+pub mod watch;

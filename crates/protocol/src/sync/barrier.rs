@@ -254,6 +254,13 @@ impl Barrier {
         }
     }
 
+    /// A node has left the job: it had passed the closing barrier, so all had arrived there, this node's knowledge or not.
+    pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) {
+        if self.mine.as_ref().is_some_and(|a| a.what.kind == kinds::EXIT) {
+            self.open(caller, Vec::new(), out);
+        }
+    }
+
     /// When [`Barrier::on_timeout`] wants to be called.
     pub fn next_timeout(&self) -> Option<Time> {
         self.retry.map(|(at, _)| at)

@@ -13,7 +13,11 @@ use std::collections::VecDeque;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Holders {
     Modified(NodeId),
-    Shared(NodeSet),
+    /// Copies at these nodes, some perhaps still on their way there; the keeper certainly has one.
+    Shared {
+        sharers: NodeSet,
+        keeper: NodeId,
+    },
 }
 
 /// Who asked: a thread of the home, or a thread elsewhere.
@@ -70,7 +74,7 @@ impl Directory {
     pub fn holders(&self) -> Result<NodeId, &NodeSet> {
         match &self.holders {
             Holders::Modified(owner) => Ok(*owner),
-            Holders::Shared(set) => Err(set),
+            Holders::Shared { sharers, .. } => Err(sharers),
         }
     }
 }
@@ -104,13 +108,18 @@ impl Unit {
         let node = done.requester.node(cx.me);
         directory.holders = match (&directory.holders, done.want) {
             (_, Want::Modified) => Holders::Modified(node),
-            (Holders::Modified(owner), Want::Shared) => Holders::Shared([*owner, node].into_iter().collect()),
-            (Holders::Shared(set), Want::Shared) => {
-                let mut set = set.clone();
-                set.insert(node);
-                Holders::Shared(set)
+            (Holders::Modified(owner), Want::Shared) => {
+                Holders::Shared { sharers: [*owner, node].into_iter().collect(), keeper: *owner }
+            }
+            (Holders::Shared { sharers, keeper }, Want::Shared) => {
+                let mut sharers = sharers.clone();
+                sharers.insert(node);
+                Holders::Shared { sharers, keeper: *keeper }
             }
         };
+        if let (Holders::Shared { keeper, .. }, true) = (&mut directory.holders, node == cx.me) {
+            *keeper = cx.me; // the home's own copy has arrived, and from here it costs no message
+        }
         self.pump(cx);
     }
 
@@ -175,14 +184,13 @@ impl Unit {
             match (&holders, want) {
                 (Holders::Modified(owner), _) if *owner == node => self.grant(cx, requester, None),
                 (Holders::Modified(owner), _) => self.forward(cx, requester, want, *owner, true),
-                (Holders::Shared(set), Want::Shared) => {
-                    let source = if set.contains(me) { Some(me) } else { set.iter().find(|n| *n != node) };
-                    match source {
-                        Some(source) if source != node => self.forward(cx, requester, want, source, false),
-                        _ => self.grant(cx, requester, None),
-                    }
+                (Holders::Shared { keeper, .. }, Want::Shared) if *keeper != node => {
+                    self.forward(cx, requester, want, *keeper, false);
                 }
-                (Holders::Shared(set), Want::Modified) => self.invalidate(cx, requester, set),
+                (Holders::Shared { .. }, Want::Shared) => self.grant(cx, requester, None),
+                (Holders::Shared { sharers, keeper }, Want::Modified) => {
+                    self.invalidate(cx, requester, sharers, *keeper);
+                }
             }
         }
     }
@@ -212,11 +220,10 @@ impl Unit {
         cx.out.send(target, &Message::Forward { unit: cx.unit, want, as_owner, requester: to });
     }
 
-    fn invalidate(&mut self, cx: &mut Context<'_>, requester: Requester, set: &NodeSet) {
+    fn invalidate(&mut self, cx: &mut Context<'_>, requester: Requester, sharers: &NodeSet, keeper: NodeId) {
         let node = requester.node(cx.me);
-        let mut left = set.clone();
+        let mut left = sharers.clone();
         let data_wanted = !left.remove(node);
-        let giver = if left.contains(cx.me) { Some(cx.me) } else { left.first() };
         let stage = Stage::Invalidating { left: left.clone(), data: None, data_wanted, sum: 0 };
         self.directory_mut(cx.me).busy = Some(Transaction { requester, want: Want::Modified, stage });
         if left.is_empty() {
@@ -225,7 +232,7 @@ impl Unit {
         }
         let origin = Self::origin(cx, requester);
         for sharer in left.iter().filter(|n| *n != cx.me) {
-            let send_data = data_wanted && Some(sharer) == giver;
+            let send_data = data_wanted && sharer == keeper;
             cx.out.send(Target::Request { node: sharer, origin }, &Message::Invalidate { unit: cx.unit, send_data });
         }
         if left.contains(cx.me) {

@@ -221,11 +221,9 @@ impl Unit {
 
     fn take_reservation(&mut self, cx: &mut Context<'_>, slot: Slot) {
         let Some(activity) = self.activity.as_deref_mut() else { return };
-        if activity.reserved == Some(slot) {
-            activity.reserved = None;
-        }
-        if activity.once == Some(slot) {
-            activity.once = None;
+        let reserved = activity.reserved.take_if(|by| *by == slot).is_some();
+        let once = activity.once.take_if(|by| *by == slot).is_some();
+        if reserved || once {
             self.wake_waiters(cx);
         }
     }
@@ -253,7 +251,6 @@ impl Unit {
     /// Whether an operation must wait: the table in the module's head, and pins and reservations.
     fn must_wait(&self, operation: Operation) -> bool {
         let activity = self.activity.as_deref();
-        let fetching = activity.is_some_and(|a| a.fetch.is_some());
         let reserved = activity.is_some_and(|a| a.reserved.is_some());
         let kept = reserved || (self.pins > 0 && Rule::PinnedUnitsStay.on());
         match operation {
@@ -261,7 +258,7 @@ impl Unit {
                 let granted_later = self.copy != Copy::Modified && Rule::ForwardWaitsForGrant.on();
                 granted_later || kept
             }
-            Operation::Give { as_owner: false, .. } => self.copy == Copy::Invalid && fetching,
+            Operation::Give { as_owner: false, .. } => false,
             Operation::Drop { .. } => self.copy != Copy::Invalid && kept,
         }
     }

@@ -1,0 +1,401 @@
+//! One UDP socket of one slot: sends at once, receives into the caller's buffer, waits as it is told.
+//!
+//! *Batches.* Datagrams of equal size to one destination go to the kernel in one call (`UDP_SEGMENT`) and come out of
+//! it in one call (`UDP_GRO`); where the kernel cannot, they go one by one. A datagram is never fragmented by IP: one
+//! that exceeds the path's MTU is refused or reported.
+//!
+//! *Waiting.* A blocked thread first sits in the receive call itself, for at most [`FIRST_WAIT`], a timeout set once
+//! (`SO_RCVTIMEO`); what is expected soon comes in one system call. After that, it sits in `ppoll`. A wait that is to be
+//! shorter, or that covers listeners, goes to `ppoll` at once: its timeout is exact, while the socket's own
+//! counts in scheduler ticks (4 ms where HZ is 250) and costs a call to change. Measured by the example `pingpong`, as
+//! a ratio to bare UDP: see there.
+//!
+//! *Death.* `IP_RECVERR` makes the kernel report a closed port: [`Received::Unreachable`] comes out of the next
+//! receive call. The report of one thread's datagram may be met first by another thread's send on the same
+//! socket; it is then kept for the receiver, which finds it at its next call.
+//!
+//! The crate `quinn-udp` does batches too, but neither waits nor reports closed ports, and always pays for the
+//! control messages of QUIC (packet information, congestion marks) that nobody here reads; hence our own wrappers.
+
+use crate::select::{self, PortChoice};
+use crate::sys::{self, Readiness};
+use crate::{BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, Datagrams, Interface, Listener, Received, Wait};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What is asked of the kernel for datagrams that wait; it may grant less.
+const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
+/// How often a send is tried when the kernel has something else to say, or no room.
+const SEND_ATTEMPTS: usize = 8;
+/// How long one such attempt waits for room.
+const SEND_ROOM_WAIT: Duration = Duration::from_millis(2);
+/// How long a blocked thread waits in the receive call itself.
+const FIRST_WAIT: Duration = Duration::from_millis(4);
+/// The shortest wait that begins so: ticks may more than double the first.
+const FIRST_WAIT_FROM: Duration = Duration::from_millis(12);
+/// Among so many receive calls that need not wait, one looks at the listeners too.
+const LISTENER_TURN: u32 = 16;
+/// One listener for the job's group, one for discovery.
+const LISTENERS_MAX: usize = 2;
+
+/// What the kernel does in batches for an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offload {
+    /// Takes several datagrams in one send.
+    pub segment: bool,
+    /// Hands out several datagrams in one receive.
+    pub coalesce: bool,
+}
+
+/// A UDP socket of one slot.
+#[derive(Debug)]
+pub struct Endpoint {
+    socket: UdpSocket,
+    local: SocketAddr,
+    coalesce: bool,
+    /// Cleared when the kernel turns out unable to send batches on this way.
+    segment: AtomicBool,
+    /// Whether a send met a report that belongs to the receiver.
+    reports_waiting: AtomicBool,
+    listeners: [OnceLock<Listener>; LISTENERS_MAX],
+    turn: AtomicU32,
+}
+
+impl Endpoint {
+    /// Opens a socket at `address`.
+    ///
+    /// # Errors
+    /// No port of the choice is free (`AddrInUse`), the address is not this host's (`AddrNotAvailable`), or the
+    /// system refuses; the text says what to do.
+    pub fn bind(address: IpAddr, port: PortChoice) -> io::Result<Endpoint> {
+        let socket = select::bind(address, port)?;
+        let local = socket.local_addr()?;
+        let offload = prepare(&socket, address)?;
+        Ok(Endpoint {
+            socket,
+            local,
+            coalesce: offload.coalesce,
+            segment: AtomicBool::new(offload.segment),
+            reports_waiting: AtomicBool::new(false),
+            listeners: [const { OnceLock::new() }; LISTENERS_MAX],
+            turn: AtomicU32::new(0),
+        })
+    }
+
+    /// Makes this endpoint able to send to groups and broadcasts through `interface`: not beyond the local network,
+    /// and heard by this host's own listeners too.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn reach_groups(&self, interface: &Interface) -> io::Result<()> {
+        let socket = socket2::SockRef::from(&self.socket);
+        match self.local {
+            SocketAddr::V4(_) => {
+                socket.set_multicast_ttl_v4(1)?;
+                socket.set_multicast_loop_v4(true)?;
+                socket.set_broadcast(true)?;
+                match interface.address {
+                    IpAddr::V4(address) => socket.set_multicast_if_v4(&address),
+                    IpAddr::V6(_) => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+                }
+            }
+            SocketAddr::V6(_) => {
+                socket.set_multicast_hops_v6(1)?;
+                socket.set_multicast_loop_v6(true)?;
+                socket.set_multicast_if_v6(interface.index)
+            }
+        }
+    }
+
+    /// What the kernel does in batches here.
+    pub fn offload(&self) -> Offload {
+        Offload { segment: self.segment.load(Relaxed), coalesce: self.coalesce }
+    }
+
+    /// How many bytes the kernel keeps for this socket until they are received, by its own way of counting.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn receive_buffer_bytes(&self) -> io::Result<usize> {
+        socket2::SockRef::from(&self.socket).recv_buffer_size()
+    }
+
+    fn send_batch(&self, batch: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let socket = self.socket.as_fd();
+        let one_by_one =
+            || batch.chunks(segment).try_for_each(|bytes| self.insist(|| sys::send_one(socket, bytes, to)));
+        let size = match u16::try_from(segment) {
+            Ok(size) if batch.len() > segment && self.segment.load(Relaxed) => size,
+            _ => return one_by_one(),
+        };
+        match self.insist(|| sys::send_segments(socket, batch, size, to)) {
+            // No checksum offload on this interface, or a kernel that only pretends.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)) => {
+                one_by_one()?;
+                self.segment.store(false, Relaxed);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Tries a send again for as long as what stands in its way is about to pass.
+    #[inline]
+    fn insist(&self, send: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        match send() {
+            Ok(()) => Ok(()),
+            Err(error) => self.send_again(error, send),
+        }
+    }
+
+    #[cold]
+    fn send_again(&self, mut error: io::Error, send: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        for attempt in 1..SEND_ATTEMPTS {
+            match error.raw_os_error() {
+                // Once, it may be about an earlier datagram; twice, it is about this one.
+                Some(libc::EMSGSIZE) if attempt > 1 => return Err(error),
+                Some(libc::EAGAIN) => {
+                    sys::wait(&[self.socket.as_fd()], Readiness::Write, Some(SEND_ROOM_WAIT))?;
+                }
+                Some(libc::ENOBUFS) => std::thread::yield_now(),
+                Some(libc::EINTR) => {}
+                // The fate of an earlier datagram: this one was not sent yet.
+                Some(number) if is_report(number) => self.reports_waiting.store(true, Relaxed),
+                _ => return Err(error),
+            }
+            match send() {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+        }
+        Err(error)
+    }
+
+    /// Takes what the socket itself has: datagrams, or a report.
+    fn take(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        self.take_by(sys::receive, buffer)
+    }
+
+    fn take_by(&self, receive: Receive, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        if self.reports_waiting.load(Relaxed)
+            && let Some(report) = self.take_report()?
+        {
+            return Ok(Some(report));
+        }
+        loop {
+            match receive(self.socket.as_fd(), buffer) {
+                Ok(arrived) => return Ok(Some(arrived.into())),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => passing(e)?,
+            }
+            if let Some(report) = self.take_report()? {
+                return Ok(Some(report));
+            }
+        }
+    }
+
+    /// Takes reports until one tells the caller something.
+    #[cold]
+    fn take_report(&self) -> io::Result<Option<Received>> {
+        loop {
+            // Cleared before the look, so that a report which comes after it is not forgotten.
+            self.reports_waiting.store(false, Relaxed);
+            let report = match sys::receive_failure(self.socket.as_fd()) {
+                Ok(report) => report,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => {
+                    passing(e)?;
+                    continue;
+                }
+            };
+            let told = match (report.errno, report.to) {
+                (libc::ECONNREFUSED, Some(to)) if report.remote => Received::Unreachable(to),
+                (libc::EMSGSIZE, Some(to)) if report.info > 0 => Received::PathMtu { to, mtu: report.info as usize },
+                // A host that does not answer, a route that is gone: silence, which is judged elsewhere.
+                _ => continue,
+            };
+            self.reports_waiting.store(true, Relaxed);
+            return Ok(Some(told));
+        }
+    }
+
+    fn take_from_listeners(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        for listener in self.listeners.iter().filter_map(OnceLock::get) {
+            if let Some(received) = listener.take(buffer)? {
+                return Ok(Some(received));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what is there without waiting, looking at the listeners now and then.
+    fn take_any(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        if self.listeners[0].get().is_some()
+            && self.turn.fetch_add(1, Relaxed) % LISTENER_TURN == LISTENER_TURN - 1
+            && let Some(received) = self.take_from_listeners(buffer)?
+        {
+            return Ok(Some(received));
+        }
+        self.take(buffer)
+    }
+
+    fn spin(&self, buffer: &mut [u8], start: Instant, limit: Duration) -> io::Result<Option<Received>> {
+        loop {
+            if let Some(received) = self.take_any(buffer)? {
+                return Ok(Some(received));
+            }
+            if start.elapsed() >= limit {
+                return Ok(None);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn block(&self, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<Received> {
+        loop {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if self.await_any(left)?
+                && let Some(received) = self.take_ready(buffer)?
+            {
+                return Ok(received);
+            }
+            if left == Some(Duration::ZERO) {
+                return Ok(Received::Timeout);
+            }
+        }
+    }
+
+    fn await_any(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let mut sockets = [self.socket.as_fd(); 1 + LISTENERS_MAX];
+        let mut count = 1;
+        for listener in self.listeners.iter().filter_map(OnceLock::get) {
+            sockets[count] = listener.as_fd();
+            count += 1;
+        }
+        Ok(sys::wait(&sockets[..count], Readiness::Read, timeout)? != 0)
+    }
+
+    /// After a wait ended: own socket first, then its reports (which end a wait too), then the listeners.
+    fn take_ready(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        if let Some(received) = self.take_any(buffer)? {
+            return Ok(Some(received));
+        }
+        match self.take_report()? {
+            Some(report) => Ok(Some(report)),
+            None => self.take_from_listeners(buffer),
+        }
+    }
+}
+
+impl Datagrams for Endpoint {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    #[inline]
+    fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        if bytes.len() <= segment {
+            return self.insist(|| sys::send_one(self.socket.as_fd(), bytes, to));
+        }
+        if segment == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "datagrams of zero bytes each carry nothing"));
+        }
+        let per_batch = (BATCH_BYTES_MAX / segment).clamp(1, BATCH_DATAGRAMS_MAX);
+        bytes.chunks(per_batch * segment).try_for_each(|batch| self.send_batch(batch, segment, to))
+    }
+
+    fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received> {
+        let start = Instant::now();
+        if let Wait::Spin(span) = wait {
+            let span = Duration::from_nanos(span.0);
+            if let Some(received) = self.spin(buffer, start, timeout.map_or(span, |t| t.min(span)))? {
+                return Ok(received);
+            }
+        }
+        if self.listeners[0].get().is_none()
+            && timeout.is_none_or(|t| t >= FIRST_WAIT_FROM)
+            && let Some(received) = self.take_by(sys::receive_or_wait, buffer)?
+        {
+            return Ok(received);
+        }
+        self.block(buffer, timeout.and_then(|t| start.checked_add(t)))
+    }
+
+    fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        Ok(self.take_any(buffer)?.unwrap_or(Received::Timeout))
+    }
+
+    fn attend(&self, listener: Listener) -> io::Result<()> {
+        let mut homeless = listener;
+        for place in &self.listeners {
+            match place.set(homeless) {
+                Ok(()) => return Ok(()),
+                Err(listener) => homeless = listener,
+            }
+        }
+        Err(io::Error::other(format!("an endpoint attends at most {LISTENERS_MAX} listeners")))
+    }
+}
+
+type Receive = fn(BorrowedFd<'_>, &mut [u8]) -> io::Result<sys::Arrived>;
+
+impl From<sys::Arrived> for Received {
+    fn from(arrived: sys::Arrived) -> Received {
+        Received::Datagrams { from: arrived.from, len: arrived.len, segment: arrived.segment }
+    }
+}
+
+/// Lets those errors of a receive call pass after which the next call may well succeed.
+fn passing(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(number) if number == libc::EINTR || is_report(number) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Whether an error may be the fate of an earlier datagram.
+fn is_report(number: i32) -> bool {
+    matches!(
+        number,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETDOWN
+            | libc::EMSGSIZE
+            | libc::EPROTO
+            | libc::ENOPROTOOPT
+            | libc::EACCES
+    )
+}
+
+/// Sets a socket up: buffers, batches, reports, no fragmentation.
+fn prepare(socket: &UdpSocket, address: IpAddr) -> io::Result<Offload> {
+    let fd = socket.as_fd();
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        sys::set_option(fd, libc::SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
+            .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES))?;
+    }
+    match address {
+        IpAddr::V4(_) => {
+            sys::set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
+            sys::set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        }
+        IpAddr::V6(_) => {
+            sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?;
+            sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        }
+    }
+    socket.set_read_timeout(Some(FIRST_WAIT))?;
+    Ok(Offload {
+        segment: sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok(),
+        coalesce: sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

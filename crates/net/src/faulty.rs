@@ -1,0 +1,227 @@
+//! A wrapper that harms what is sent, by seed, so that any job can be run on a bad network (`--faults`).
+//!
+//! What is to happen is decided by `comem_protocol::faults`; here it is done. All endpoints of a node share one
+//! [`Faults`]: its decisions, its line (`rate`), and, only when the specification holds datagrams back (`delay`,
+//! `reorder`, `rate`), one background thread that sends them when they are due. Everything else is done by the sender
+//! at once. A batch is decided about datagram by datagram; what stays unharmed still leaves in batches.
+
+use crate::clock::Clock;
+use crate::{Datagrams, Listener, Received, Wait, datagrams, sys};
+use comem_protocol::faults::{Decision, FaultPlan, FaultSpec};
+use comem_protocol::time::Time;
+use std::collections::BinaryHeap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The most bytes held back at a time; what comes on top is lost, as in a network.
+pub const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// One node's bad network.
+pub struct Faults {
+    plan: Mutex<FaultPlan>,
+    clock: Clock,
+    holder: Option<Holder>,
+}
+
+impl Faults {
+    /// The network of sender `stream` (a node's number).
+    ///
+    /// # Errors
+    /// The thread that holds datagrams back cannot be started.
+    pub fn new(spec: &FaultSpec, stream: u64, clock: Clock) -> io::Result<Arc<Faults>> {
+        let holder = if spec.holds_datagrams() { Some(Holder::start(clock)?) } else { None };
+        Ok(Arc::new(Faults { plan: Mutex::new(FaultPlan::new(spec, stream)), clock, holder }))
+    }
+
+    fn decide(&self, now: Time, len: usize) -> Decision {
+        lock(&self.plan).decide(now, len)
+    }
+}
+
+/// A panic elsewhere leaves nothing half-done behind these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An endpoint on a bad network.
+pub struct Faulty {
+    inner: Arc<dyn Datagrams>,
+    faults: Arc<Faults>,
+}
+
+impl Faulty {
+    /// Puts `inner` on the network `faults`.
+    pub fn new(inner: Arc<dyn Datagrams>, faults: Arc<Faults>) -> Faulty {
+        Faulty { inner, faults }
+    }
+
+    fn deliver(&self, now: Time, datagram: &[u8], decision: &Decision, to: SocketAddr) -> io::Result<()> {
+        for delivery in decision.deliveries() {
+            let bytes = delivery.apply(datagram);
+            match &self.faults.holder {
+                Some(holder) if delivery.delay.0 > 0 => {
+                    holder.hold(now + delivery.delay, bytes, to, Arc::clone(&self.inner));
+                }
+                _ => self.inner.send_to(&bytes, bytes.len(), to)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Datagrams for Faulty {
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let now = self.faults.clock.now();
+        let mut unharmed_from = 0;
+        let mut position = 0;
+        for datagram in datagrams(bytes, segment) {
+            let decision = self.faults.decide(now, datagram.len());
+            let end = position + datagram.len();
+            if !decision.is_harmless(datagram) {
+                send_run(&*self.inner, &bytes[unharmed_from..position], segment, to)?;
+                self.deliver(now, datagram, &decision, to)?;
+                unharmed_from = end;
+            }
+            position = end;
+        }
+        send_run(&*self.inner, &bytes[unharmed_from..], segment, to)
+    }
+
+    fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received> {
+        self.inner.recv(buffer, timeout, wait)
+    }
+
+    fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        self.inner.try_recv(buffer)
+    }
+
+    fn attend(&self, listener: Listener) -> io::Result<()> {
+        self.inner.attend(listener)
+    }
+}
+
+fn send_run(inner: &dyn Datagrams, run: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+    if run.is_empty() { Ok(()) } else { inner.send_to(run, segment, to) }
+}
+
+/// Keeps datagrams until they are due; a thread of its own sends them.
+struct Holder {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    held: BinaryHeap<Held>,
+    bytes: usize,
+    taken: u64,
+    closing: bool,
+}
+
+struct Held {
+    due: Time,
+    /// Those due at the same time leave in the order in which they came.
+    number: u64,
+    bytes: Vec<u8>,
+    to: SocketAddr,
+    through: Arc<dyn Datagrams>,
+}
+
+impl Ord for Held {
+    /// The heap gives its greatest first, so earlier is greater.
+    fn cmp(&self, other: &Held) -> std::cmp::Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Held {
+    fn eq(&self, other: &Held) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Held {}
+
+impl Holder {
+    fn start(clock: Clock) -> io::Result<Holder> {
+        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), changed: Condvar::new() });
+        let theirs = Arc::clone(&shared);
+        let work = move || theirs.send_when_due(clock);
+        let thread = std::thread::Builder::new().name("comem-faults".to_string()).spawn(work)?;
+        Ok(Holder { shared, thread: Some(thread) })
+    }
+
+    fn hold(&self, due: Time, bytes: Vec<u8>, to: SocketAddr, through: Arc<dyn Datagrams>) {
+        let mut queue = lock(&self.shared.queue);
+        if queue.bytes + bytes.len() > HELD_BYTES_MAX {
+            return;
+        }
+        queue.bytes += bytes.len();
+        queue.taken += 1;
+        let held = Held { due, number: queue.taken, bytes, to, through };
+        let is_next = queue.held.peek().is_none_or(|next| held > *next);
+        queue.held.push(held);
+        drop(queue);
+        if is_next {
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Holder {
+    /// What is still held back leaves at once: a job's last words must not wait for a network that is going away.
+    fn drop(&mut self) {
+        lock(&self.shared.queue).closing = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It ends only by returning; a panic in it was told on standard error and must not become ours.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    fn send_when_due(&self, clock: Clock) {
+        sys::exact_timers();
+        let mut queue = lock(&self.queue);
+        loop {
+            let now = clock.now();
+            let due_in = queue.held.peek().map(|next| next.due - now);
+            match due_in {
+                None if queue.closing => return,
+                None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.0 > 0 && !queue.closing => {
+                    let left = Duration::from_nanos(left.0);
+                    queue = self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                Some(_) => {
+                    let Some(held) = queue.held.pop() else { continue };
+                    queue.bytes -= held.bytes.len();
+                    drop(queue);
+                    // A failed send is one more lost datagram.
+                    drop(held.through.send_to(&held.bytes, held.bytes.len(), held.to));
+                    drop(held);
+                    queue = lock(&self.queue);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

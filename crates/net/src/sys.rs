@@ -1,0 +1,412 @@
+//! The system calls of this crate, each behind one safe function. All of the crate's unsafe code is here, but for
+//! the cycle counter's.
+//!
+//! Set-up calls are plain; those that move datagrams cost what the kernel costs: no allocation and no lock.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::time::Duration;
+
+/// A socket address in the kernel's form, IPv4 or IPv6.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) union SockAddr {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl SockAddr {
+    fn zeroed() -> SockAddr {
+        // SAFETY: every variant consists of integers, for which zero is a value.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
+
+    fn new(address: SocketAddr) -> (SockAddr, libc::socklen_t) {
+        let mut raw = SockAddr::zeroed();
+        match address {
+            SocketAddr::V4(a) => {
+                raw.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: a.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(a.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                (raw, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+            }
+            SocketAddr::V6(a) => {
+                raw.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: a.port().to_be(),
+                    sin6_flowinfo: a.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: a.ip().octets() },
+                    sin6_scope_id: a.scope_id(),
+                };
+                (raw, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
+            }
+        }
+    }
+
+    fn read(&self) -> Option<SocketAddr> {
+        // SAFETY: all variants begin with the family and every byte was set, by `zeroed` at least; the family says
+        // which variant the kernel wrote, and any bytes are values of either.
+        unsafe {
+            match i32::from(self.family) {
+                libc::AF_INET => {
+                    let ip = Ipv4Addr::from(self.v4.sin_addr.s_addr.to_ne_bytes());
+                    Some(SocketAddrV4::new(ip, u16::from_be(self.v4.sin_port)).into())
+                }
+                libc::AF_INET6 => {
+                    let (ip, port) = (Ipv6Addr::from(self.v6.sin6_addr.s6_addr), u16::from_be(self.v6.sin6_port));
+                    Some(SocketAddrV6::new(ip, port, self.v6.sin6_flowinfo, self.v6.sin6_scope_id).into())
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
+/// Room for the control messages of one call, aligned as the kernel wants them.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+fn check(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends one datagram, without waiting.
+#[inline]
+pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+    count_call();
+    let (address, address_len) = SockAddr::new(to);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the kernel reads `bytes` and `address`, both alive, within the lengths given.
+    check(unsafe {
+        let to = (&raw const address).cast();
+        libc::sendto(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags, to, address_len)
+    })
+    .map(drop)
+}
+
+/// Sends datagrams of `segment` bytes each (the last may be shorter) in one call, without waiting.
+pub(crate) fn send_segments(socket: BorrowedFd<'_>, bytes: &[u8], segment: u16, to: SocketAddr) -> io::Result<()> {
+    count_call();
+    let (mut address, address_len) = SockAddr::new(to);
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = Control([0; 128]);
+    // SAFETY: the header points at `address`, `vector` and `control`, which outlive the call; `control` has room for,
+    // and is aligned for, the one message written into it; sendmsg only reads what `vector` points at.
+    check(unsafe {
+        let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
+        header.msg_name = (&raw mut address).cast();
+        header.msg_namelen = address_len;
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        (*message).cmsg_level = libc::SOL_UDP;
+        (*message).cmsg_type = libc::UDP_SEGMENT;
+        (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
+        ptr::write_unaligned(libc::CMSG_DATA(message).cast::<u16>(), segment);
+        libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    })
+    .map(drop)
+}
+
+/// What one receive call brought: datagrams of `segment` bytes each, the last possibly shorter.
+pub(crate) struct Arrived {
+    pub from: SocketAddr,
+    pub len: usize,
+    pub segment: usize,
+}
+
+/// Receives without waiting; fails with `WouldBlock` when nothing is there.
+#[inline]
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Arrived> {
+    receive_with(socket, buffer, libc::MSG_DONTWAIT)
+}
+
+/// Receives, waiting for as long as the socket's own timeout (`SO_RCVTIMEO`) says; then fails with `WouldBlock`.
+#[inline]
+pub(crate) fn receive_or_wait(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Arrived> {
+    receive_with(socket, buffer, 0)
+}
+
+#[inline]
+fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<Arrived> {
+    let mut segment = None;
+    let (from, len) = receive_message(socket, buffer, flags, |level, kind, data| {
+        if level == libc::SOL_UDP && kind == libc::UDP_GRO {
+            segment = data.first_chunk().map(|size| i32::from_ne_bytes(*size));
+        }
+    })?;
+    let from = from.ok_or_else(|| io::Error::other("a datagram came from an address that is neither IPv4 nor IPv6"))?;
+    let segment = segment.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
+    Ok(Arrived { from, len, segment: segment.unwrap_or(len).clamp(1, len.max(1)) })
+}
+
+/// What the kernel reports about a datagram that was sent earlier.
+pub(crate) struct SendFailure {
+    /// Where that datagram was to go.
+    pub to: Option<SocketAddr>,
+    /// The error, as the kernel numbers it.
+    pub errno: i32,
+    /// Whether the network said so, rather than this host's own kernel before it sent.
+    pub remote: bool,
+    /// With `EMSGSIZE`: the path's MTU.
+    pub info: u32,
+}
+
+/// Takes one report from the socket's error queue; fails with `WouldBlock` when there is none.
+pub(crate) fn receive_failure(socket: BorrowedFd<'_>) -> io::Result<SendFailure> {
+    let (mut errno, mut remote, mut info) = (0, false, 0);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
+    let (to, _) = receive_message(socket, &mut [], flags, |level, kind, data| {
+        let ours = matches!((level, kind), (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR));
+        if !ours || data.len() < size_of::<libc::sock_extended_err>() {
+            return;
+        }
+        // SAFETY: `data` is long enough, and the structure consists of integers only.
+        let report = unsafe { ptr::read_unaligned(data.as_ptr().cast::<libc::sock_extended_err>()) };
+        errno = report.ee_errno as i32;
+        remote = matches!(report.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
+        info = report.ee_info;
+    })?;
+    Ok(SendFailure { to, errno, remote, info })
+}
+
+#[inline]
+fn receive_message(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: libc::c_int,
+    mut control_message: impl FnMut(libc::c_int, libc::c_int, &[u8]),
+) -> io::Result<(Option<SocketAddr>, usize)> {
+    count_call();
+    let mut address = SockAddr::zeroed();
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut control = MaybeUninit::<Control>::uninit();
+    // SAFETY: the header points at `address`, `vector` and `control`, which outlive the call, with their true sizes;
+    // the kernel writes within those. CMSG_FIRSTHDR and CMSG_NXTHDR stay within the length the kernel stored, and
+    // each message's data lies within its own `cmsg_len`.
+    unsafe {
+        let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
+        header.msg_name = (&raw mut address).cast();
+        header.msg_namelen = size_of::<SockAddr>() as libc::socklen_t;
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of::<Control>() as _;
+        let len = check(libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags))?;
+        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
+        while !message.is_null() {
+            let data_len = ((*message).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            let data = std::slice::from_raw_parts(libc::CMSG_DATA(message), data_len);
+            control_message((*message).cmsg_level, (*message).cmsg_type, data);
+            message = libc::CMSG_NXTHDR(&raw const header, message);
+        }
+        Ok((address.read(), len))
+    }
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Read,
+    Write,
+}
+
+/// Waits until one of up to four sockets is ready or has an error to report, a signal comes, or the time is over
+/// (`None`: never). Tells which: bit `i` for socket `i`; zero when none is.
+pub(crate) fn wait(sockets: &[BorrowedFd<'_>], what: Readiness, timeout: Option<Duration>) -> io::Result<u32> {
+    count_call();
+    let events = if what == Readiness::Read { libc::POLLIN } else { libc::POLLOUT };
+    let mut polled = [libc::pollfd { fd: -1, events, revents: 0 }; 4];
+    let count = sockets.len().min(polled.len());
+    for (entry, socket) in polled.iter_mut().zip(sockets) {
+        entry.fd = socket.as_raw_fd();
+    }
+    let limit = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos() as _,
+    });
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: `polled` holds `count` entries; `limit` is null or points at a value that lives until the end.
+    let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), count as libc::nfds_t, limit, ptr::null()) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) };
+    }
+    let bit = |(i, entry): (usize, &libc::pollfd)| u32::from(entry.revents != 0) << i;
+    Ok(polled.iter().enumerate().map(bit).sum())
+}
+
+/// Sets an integer option of a socket.
+pub(crate) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `value`.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast::<libc::c_void>(), len) };
+    check(result as libc::ssize_t).map(drop)
+}
+
+/// Reads an integer option of a socket.
+pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, option: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `value`.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast::<libc::c_void>(), &raw mut len)
+    };
+    check(result as libc::ssize_t).map(|_| value)
+}
+
+/// One address of one of the host's interfaces, as getifaddrs lists it.
+pub(crate) struct InterfaceAddress {
+    pub name: String,
+    pub flags: u32,
+    pub address: IpAddr,
+    pub netmask: IpAddr,
+    pub broadcast: Option<IpAddr>,
+}
+
+/// All addresses of all interfaces.
+pub(crate) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: getifaddrs stores a list in `list`, freed below.
+    check(unsafe { libc::getifaddrs(&raw mut list) } as libc::ssize_t)?;
+    let mut found = Vec::new();
+    let mut entry = list;
+    while !entry.is_null() {
+        // SAFETY: `entry` is a live element of the list; its pointers are null or point at what they say, and its name
+        // ends in a zero byte.
+        unsafe {
+            found.extend(interface_address(&*entry));
+            entry = (*entry).ifa_next;
+        }
+    }
+    // SAFETY: `list` came from getifaddrs, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// # Safety
+/// The entry is one of a live getifaddrs list.
+unsafe fn interface_address(entry: &libc::ifaddrs) -> Option<InterfaceAddress> {
+    // SAFETY: the pointers of a live entry are null or point at what they say.
+    unsafe {
+        let name = std::ffi::CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned();
+        Some(InterfaceAddress {
+            name,
+            flags: entry.ifa_flags,
+            address: pointed_address(entry.ifa_addr)?,
+            netmask: pointed_address(entry.ifa_netmask)?,
+            broadcast: pointed_address(entry.ifa_ifu),
+        })
+    }
+}
+
+/// # Safety
+/// The pointer is null or points at a socket address that is as long as its family says.
+unsafe fn pointed_address(raw: *const libc::sockaddr) -> Option<IpAddr> {
+    if raw.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so it points at an address; IPv4 and IPv6 ones are as long as their structures.
+    unsafe {
+        match i32::from((*raw).sa_family) {
+            libc::AF_INET => Some(IpAddr::from((*raw.cast::<libc::sockaddr_in>()).sin_addr.s_addr.to_ne_bytes())),
+            libc::AF_INET6 => Some(IpAddr::from((*raw.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr)),
+            _ => None,
+        }
+    }
+}
+
+/// The kernel's number of an interface; `None` when there is none of that name.
+pub(crate) fn interface_index(name: &str) -> Option<u32> {
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: `name` ends in a zero byte.
+    Some(unsafe { libc::if_nametoindex(name.as_ptr()) }).filter(|&index| index != 0)
+}
+
+/// The MTU of an interface, asked through any socket.
+pub(crate) fn interface_mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
+    // SAFETY: the structure consists of integers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFMTU reads the name, which ends in a zero byte, and stores an integer in the union.
+    unsafe {
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) as libc::ssize_t)?;
+        Ok(usize::try_from(request.ifr_ifru.ifru_mtu).unwrap_or(0))
+    }
+}
+
+/// The system's monotonic clock, in nanoseconds.
+#[inline]
+pub(crate) fn system_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel stores the time in `now`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Makes the timers of this thread exact; the system otherwise rounds them up by some 50 us to save wake-ups.
+pub(crate) fn exact_timers() {
+    // SAFETY: the call takes a number and changes nothing but this thread's timer slack.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
+#[cfg(test)]
+thread_local! {
+    static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts, in tests, the calls that move or await datagrams in this thread.
+#[inline(always)]
+fn count_call() {
+    #[cfg(test)]
+    CALLS.with(|calls| calls.set(calls.get() + 1));
+}
+
+/// How many such calls `work` makes.
+#[cfg(test)]
+pub(crate) fn calls_during(work: impl FnOnce()) -> usize {
+    let before = CALLS.get();
+    work();
+    CALLS.get() - before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_kernel_form() {
+        for text in ["127.0.0.1:80", "10.1.2.3:65535", "[::1]:7", "[fe80::1%3]:9000"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(SockAddr::new(address).0.read(), Some(address));
+        }
+        assert_eq!(SockAddr::zeroed().read(), None);
+    }
+
+    #[test]
+    fn the_loopback_interface_is_listed_with_its_mtu() {
+        let all = interface_addresses().unwrap();
+        let loopback = all.iter().find(|i| i.address == IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
+        assert_eq!(loopback.netmask, "255.0.0.0".parse::<IpAddr>().unwrap());
+        assert!(interface_index(&loopback.name).is_some() && interface_index("no-such-if").is_none());
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        use std::os::fd::AsFd;
+        assert!(interface_mtu(socket.as_fd(), &loopback.name).unwrap() >= 1500);
+        assert!(interface_mtu(socket.as_fd(), "a-name-longer-than-any-interface-has").is_err());
+    }
+}

@@ -1,0 +1,372 @@
+//! What a node remembers of one remote channel: which packets it has seen, which messages are half in, which requests it
+//! has answered and with what.
+//!
+//! A request is in one of three states until it is forgotten:
+//!
+//! | state | when it comes again |
+//! |---|---|
+//! | pending | it is noted: an acknowledgement tells its sender to be patient |
+//! | forwarded to a node | that node is asked to send its stored reply again |
+//! | replied | the stored reply is sent again |
+//!
+//! Forgetting needs no timer. Each request tells how far back its channel still waits; and the channel has at most
+//! `requests_max` numbers of requests between its newest and the oldest it waits for, so when more are remembered,
+//! the oldest of them is over. That holds also at a third node, which answers requests that were sent to another.
+//!
+//! Memory, in bytes, for each remote channel that has ever sent anything:
+//!
+//! ```text
+//! receive windows          3 x 528
+//! + messages half in       ASSEMBLY_BYTES_MAX, never more than ASSEMBLIES_MAX of them
+//! + requests remembered    requests_max x (64 + a stored reply)
+//! + spare buffers          SPARES_MAX x SPARE_BYTES_MAX
+//! ```
+//!
+//! A thread that waits for each reply before its next request occupies one stored reply.
+
+use super::control::{ACK_WORDS, AckRepr, ResendRepr};
+use super::fragment::{Assembly, Cut, TOTAL_MAX, has};
+use super::window::{Place, ReceiveWindow, Ring, WINDOW};
+use super::{Class, LinkConfig, Spares};
+use crate::ids::{Channel, NodeId, Seq};
+use crate::rules::Rule;
+use crate::wire::bytes::{Reader, WireError};
+use crate::wire::header::{MsgType, Packet};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+/// Messages of one channel that may be half in at a time.
+pub const ASSEMBLIES_MAX: usize = 16;
+/// Bytes that they may have together; room for the longest message at least.
+pub const ASSEMBLY_BYTES_MAX: usize = 2 * (TOTAL_MAX + 1);
+
+/// What a packet meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrival<'p> {
+    /// A message is complete: process it, now and only now.
+    Message {
+        /// The number of its first packet, its name.
+        seq: Seq,
+        /// How it was sent; a request wants a reply to `seq`.
+        class: Class,
+        /// What it is about.
+        ty: MsgType,
+        /// Its body. Owned when it came in fragments: [`PeerChannel::recycle`] takes it back.
+        body: Cow<'p, [u8]>,
+    },
+    /// Part of a message that is not complete yet.
+    Incomplete,
+    /// Seen before: do not process it.
+    Duplicate(Repeat),
+    /// Older than anything the sender can still be waiting for.
+    Stale,
+}
+
+/// What to do about a packet that was seen before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    /// A request that was answered: send [`PeerChannel::stored_reply`] again.
+    Reply,
+    /// A request that was handed to this node: ask it to send its stored reply again.
+    Forwarded(NodeId),
+    /// A request in work: the next acknowledgement will say so.
+    Pending,
+    /// Needs no answer but an acknowledgement, if any.
+    Post,
+}
+
+#[derive(Debug)]
+struct Request {
+    counter: u64,
+    state: RequestState,
+}
+
+#[derive(Debug)]
+enum RequestState {
+    Pending,
+    Forwarded(NodeId),
+    Replied { datagrams: Vec<u8>, segment: usize },
+}
+
+/// The receiving side of one remote channel.
+#[derive(Debug)]
+pub struct PeerChannel {
+    channel: Channel,
+    requests_max: usize,
+    guarded: ReceiveWindow,
+    /// Of the guarded packets seen, those that an acknowledgement may name. A request that came whole is not among them until
+    /// it was repeated: its acknowledgement is the reply.
+    acknowledged: Ring,
+    free: ReceiveWindow,
+    /// The numbers (first and last) between which acknowledgements are owed.
+    owed: Option<(u64, u64)>,
+    assemblies: Vec<(u64, Assembly)>,
+    /// In order of their counters.
+    requests: VecDeque<Request>,
+    spares: Spares,
+}
+
+/// A guarded packet, taken apart.
+struct Guarded<'p> {
+    counter: u64,
+    /// The counter of its message's first packet.
+    first: u64,
+    class: Class,
+    /// The oldest counter that the channel still keeps; requests alone tell.
+    oldest: u64,
+    cut: Cut,
+    index: usize,
+    bytes: &'p [u8],
+}
+
+impl<'p> Guarded<'p> {
+    fn parse(packet: &Packet<'p>) -> Result<Guarded<'p>, WireError> {
+        let mut r = Reader::new(packet.payload);
+        let counter = packet.header.seq.counter();
+        let class = if packet.header.flags.ack_requested { Class::Request } else { Class::Post };
+        let mut oldest = 0;
+        if class == Class::Request {
+            let delta = u64::from(r.u16()?);
+            oldest = counter.checked_sub(delta).filter(|_| delta <= WINDOW).ok_or(WireError::BadValue("delta"))?;
+        }
+        let (cut, index, bytes) = Cut::parse(packet.header.frag, &mut r)?;
+        let first = counter.checked_sub(index as u64).ok_or(WireError::BadValue("fragment"))?;
+        Ok(Guarded { counter, first, class, oldest, cut, index, bytes })
+    }
+
+    fn is_last(&self) -> bool {
+        self.index + 1 == self.cut.count
+    }
+}
+
+impl PeerChannel {
+    /// Nothing has been heard from `channel` yet.
+    pub fn new(channel: Channel, config: &LinkConfig) -> PeerChannel {
+        PeerChannel {
+            channel,
+            requests_max: config.requests_max(channel.slot),
+            guarded: ReceiveWindow::new(),
+            acknowledged: Ring::new(),
+            free: ReceiveWindow::new(),
+            owed: None,
+            assemblies: Vec::new(),
+            requests: VecDeque::new(),
+            spares: Spares::default(),
+        }
+    }
+
+    /// Takes in a packet of this channel that is not a reply, an acknowledgement or a resend.
+    ///
+    /// # Errors
+    /// Says what is wrong with the packet, which then has had no effect.
+    pub fn on_packet<'p>(&mut self, packet: &Packet<'p>) -> Result<Arrival<'p>, WireError> {
+        let header = &packet.header;
+        if packet.channel != self.channel || header.flags.ack {
+            return Err(WireError::BadValue("sender"));
+        }
+        if header.seq.is_free() {
+            return self.on_free(packet);
+        }
+        let guarded = Guarded::parse(packet)?;
+        self.forget_before(guarded.oldest);
+        match self.guarded.place(guarded.counter) {
+            Place::Stale => Ok(Arrival::Stale),
+            Place::Seen if Rule::AtMostOnce.on() || guarded.cut.count > 1 => Ok(self.on_duplicate(&guarded, header.ty)),
+            Place::Seen | Place::New => self.on_new(guarded, header.ty),
+        }
+    }
+
+    fn on_free<'p>(&mut self, packet: &Packet<'p>) -> Result<Arrival<'p>, WireError> {
+        let seq = packet.header.seq;
+        if packet.header.frag != 0 || packet.header.flags.ack_requested {
+            return Err(WireError::BadValue("fragment"));
+        }
+        match self.free.place(seq.counter()) {
+            Place::Stale => return Ok(Arrival::Stale),
+            Place::Seen if Rule::AtMostOnce.on() => return Ok(Arrival::Duplicate(Repeat::Post)),
+            Place::Seen | Place::New => self.free.insert(seq.counter()),
+        }
+        Ok(Arrival::Message { seq, class: Class::Free, ty: packet.header.ty, body: Cow::Borrowed(packet.payload) })
+    }
+
+    fn on_new<'p>(&mut self, packet: Guarded<'p>, ty: MsgType) -> Result<Arrival<'p>, WireError> {
+        let body = if packet.cut.count == 1 {
+            self.guarded.insert(packet.counter);
+            if packet.class == Class::Post {
+                self.owe(packet.counter);
+            }
+            Cow::Borrowed(packet.bytes)
+        } else {
+            match self.assemble(&packet)? {
+                Some(body) => Cow::Owned(body),
+                None => return Ok(Arrival::Incomplete),
+            }
+        };
+        if packet.class == Class::Request {
+            self.remember(packet.first, RequestState::Pending);
+        }
+        let seq = Seq::guarded(self.channel, packet.first);
+        Ok(Arrival::Message { seq, class: packet.class, ty, body })
+    }
+
+    /// Takes in a fragment; returns the message when it is complete. When no more messages may be half in, the fragment
+    /// is left unseen, to be sent again later.
+    fn assemble(&mut self, packet: &Guarded<'_>) -> Result<Option<Vec<u8>>, WireError> {
+        let start = self.guarded.start();
+        self.assemblies.retain(|(first, a)| first + a.cut().count as u64 > start);
+        let at = match self.assemblies.iter().position(|(first, _)| *first == packet.first) {
+            Some(at) => at,
+            None => {
+                let bytes: usize = self.assemblies.iter().map(|(_, a)| a.cut().total).sum();
+                if self.assemblies.len() == ASSEMBLIES_MAX || bytes + packet.cut.total > ASSEMBLY_BYTES_MAX {
+                    return Ok(None);
+                }
+                self.assemblies.push((packet.first, Assembly::new(packet.cut, &mut self.spares)));
+                self.assemblies.len() - 1
+            }
+        };
+        let assembly = &mut self.assemblies[at].1;
+        if assembly.cut() != packet.cut {
+            return Err(WireError::BadValue("fragment"));
+        }
+        assembly.insert(packet.index, packet.bytes);
+        let complete = assembly.is_complete();
+        self.guarded.insert(packet.counter);
+        self.owe(packet.counter);
+        Ok(complete.then(|| self.assemblies.swap_remove(at).1.into_bytes()))
+    }
+
+    fn on_duplicate<'p>(&mut self, packet: &Guarded<'p>, ty: MsgType) -> Arrival<'p> {
+        if packet.class == Class::Post {
+            self.owe(packet.counter);
+            return Arrival::Duplicate(Repeat::Post);
+        }
+        let whole = packet.cut.count == 1;
+        let Ok(at) = self.find(packet.first) else {
+            if whole {
+                return Arrival::Stale;
+            }
+            self.owe(packet.counter);
+            return Arrival::Duplicate(Repeat::Post);
+        };
+        // Of a request in fragments the sender repeats the last one when it asks for the reply; any other is a late double.
+        if !packet.is_last() {
+            self.owe(packet.counter);
+            return Arrival::Duplicate(Repeat::Post);
+        }
+        match self.requests[at].state {
+            RequestState::Replied { .. } if whole && !Rule::RepliesAreStored.on() => Arrival::Message {
+                seq: Seq::guarded(self.channel, packet.first),
+                class: Class::Request,
+                ty,
+                body: Cow::Borrowed(packet.bytes),
+            },
+            RequestState::Replied { .. } => Arrival::Duplicate(Repeat::Reply),
+            RequestState::Forwarded(node) => Arrival::Duplicate(Repeat::Forwarded(node)),
+            RequestState::Pending => {
+                self.owe(packet.counter);
+                Arrival::Duplicate(Repeat::Pending)
+            }
+        }
+    }
+
+    fn owe(&mut self, counter: u64) {
+        self.acknowledged.set(counter);
+        let (first, last) = self.owed.unwrap_or((counter, counter));
+        self.owed = Some((first.min(counter), last.max(counter)));
+    }
+
+    /// The acknowledgement to send next; call it when the socket is drained, until it returns `None`. It also repeats
+    /// what was acknowledged shortly before, in case that got lost.
+    pub fn owed_ack(&mut self) -> Option<AckRepr> {
+        let (first, last) = self.owed.take()?;
+        let start = (first / 64).saturating_sub(1);
+        let mut end = last / 64 + 1;
+        if end - start > ACK_WORDS as u64 {
+            end = start + ACK_WORDS as u64;
+            self.owed = Some((end * 64, last));
+        }
+        let mut ack = AckRepr::new(self.channel, start * 64);
+        (start..end).for_each(|index| ack.push(self.acknowledged.word(index)));
+        Some(ack)
+    }
+
+    /// Whether [`PeerChannel::owed_ack`] would return something.
+    pub fn owes_ack(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// Notes that another node will answer request `seq`.
+    pub fn mark_forwarded(&mut self, seq: Seq, node: NodeId) {
+        self.remember(seq.counter(), RequestState::Forwarded(node));
+    }
+
+    /// Keeps the reply to request `seq`: sealed datagrams of `segment` bytes each but the last.
+    pub fn store_reply(&mut self, seq: Seq, datagrams: &[u8], segment: usize) {
+        let mut copy = self.spares.take();
+        copy.extend_from_slice(datagrams);
+        self.remember(seq.counter(), RequestState::Replied { datagrams: copy, segment });
+    }
+
+    /// Appends the stored reply to the request, without the fragments that are there already, and returns the length of each
+    /// datagram but the last; `None` when no reply is stored.
+    pub fn stored_reply(&self, resend: &ResendRepr, out: &mut Vec<u8>) -> Option<usize> {
+        let at = self.find(resend.seq.counter()).ok()?;
+        let RequestState::Replied { datagrams, segment } = &self.requests[at].state else { return None };
+        for (index, datagram) in datagrams.chunks((*segment).max(1)).enumerate() {
+            if index >= 256 || !has(&resend.have, index) {
+                out.extend_from_slice(datagram);
+            }
+        }
+        Some(*segment)
+    }
+
+    /// Takes back the buffer of a message that came in fragments.
+    pub fn recycle(&mut self, body: Cow<'_, [u8]>) {
+        if let Cow::Owned(buffer) = body {
+            self.spares.give(buffer);
+        }
+    }
+
+    /// Bytes of messages half in and of stored replies.
+    pub fn kept_bytes(&self) -> usize {
+        let half_in: usize = self.assemblies.iter().map(|(_, a)| a.cut().total).sum();
+        let requests = self.requests.iter().map(|r| match &r.state {
+            RequestState::Replied { datagrams, .. } => size_of::<Request>() + datagrams.len(),
+            RequestState::Pending | RequestState::Forwarded(_) => size_of::<Request>(),
+        });
+        half_in + requests.sum::<usize>()
+    }
+
+    fn find(&self, counter: u64) -> Result<usize, usize> {
+        match self.requests.back() {
+            Some(newest) if newest.counter < counter => Err(self.requests.len()),
+            _ => self.requests.binary_search_by_key(&counter, |r| r.counter),
+        }
+    }
+
+    fn remember(&mut self, counter: u64, state: RequestState) {
+        let old = match self.find(counter) {
+            Ok(at) => Some(std::mem::replace(&mut self.requests[at].state, state)),
+            Err(at) => {
+                self.requests.insert(at, Request { counter, state });
+                let over = self.requests.len() > self.requests_max;
+                if over { self.requests.pop_front().map(|r| r.state) } else { None }
+            }
+        };
+        self.reuse(old);
+    }
+
+    fn forget_before(&mut self, oldest: u64) {
+        while self.requests.front().is_some_and(|r| r.counter < oldest) {
+            let old = self.requests.pop_front().map(|r| r.state);
+            self.reuse(old);
+        }
+    }
+
+    fn reuse(&mut self, old: Option<RequestState>) {
+        if let Some(RequestState::Replied { datagrams, .. }) = old {
+            self.spares.give(datagrams);
+        }
+    }
+}

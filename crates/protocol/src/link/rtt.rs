@@ -1,0 +1,115 @@
+//! How long an answer from one node takes, and how long to wait before a packet counts as lost.
+//!
+//! The estimate is RFC 6298's (smoothed round trip plus four mean deviations) in nanoseconds. Samples come only from packets
+//! that were sent once (Karn's rule), so an answer is never taken for that to another transmission. A reply that is late
+//! because its request waits for a lock makes no bad sample either: such a request was repeated before.
+//!
+//! Limits: a round trip takes 7 to 50 us on the hosts measured, but a receiver that shares its core with a
+//! computing thread answers after 3 ms and more. Repeating then is harmless and useless, and it costs the busy host an interrupt:
+//! hence a floor of 1 ms, a first guess of 5 ms, and a ceiling of 200 ms.
+
+use super::LinkConfig;
+use crate::time::{Span, Time};
+
+/// How long a smallest round trip is believed in; two of these spans are remembered.
+const MINIMUM_AGES_AFTER: Span = Span::from_ms(5_000);
+
+/// Packets that overtake each other arrive this close together at least.
+const REORDERING_MIN: Span = Span::from_us(100);
+
+/// The estimate for one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rtt {
+    smoothed: Option<Span>,
+    deviation: Span,
+    minimum: [Option<Span>; 2],
+    minimum_since: Time,
+}
+
+impl Rtt {
+    /// Takes in a measured round trip.
+    pub fn sample(&mut self, now: Time, rtt: Span) {
+        self.smoothed = Some(match self.smoothed {
+            None => {
+                self.deviation = Span(rtt.0 / 2);
+                rtt
+            }
+            Some(smoothed) => {
+                let error = smoothed.0.abs_diff(rtt.0);
+                self.deviation = Span(self.deviation.0 - self.deviation.0 / 4 + error / 4);
+                Span(smoothed.0 - smoothed.0 / 8 + rtt.0 / 8)
+            }
+        });
+        if now - self.minimum_since > MINIMUM_AGES_AFTER {
+            self.minimum = [self.minimum[1], None];
+            self.minimum_since = now;
+        }
+        self.minimum[1] = Some(self.minimum[1].map_or(rtt, |old| old.min(rtt)));
+    }
+
+    /// The smoothed round trip; `None` before the first sample.
+    pub fn smoothed(&self) -> Option<Span> {
+        self.smoothed
+    }
+
+    /// The smallest round trip of the last seconds.
+    pub fn minimum(&self) -> Option<Span> {
+        self.minimum.iter().flatten().min().copied()
+    }
+
+    /// How much later than its followers a packet may come without being lost.
+    pub fn reordering(&self) -> Span {
+        self.smoothed.map_or(REORDERING_MIN, |s| REORDERING_MIN.max(Span(s.0 / 2)))
+    }
+
+    /// How long to wait for the answer to a packet's first transmission.
+    pub fn timeout(&self, config: &LinkConfig) -> Span {
+        let estimate = self.smoothed.map_or(config.rto_initial, |s| Span(s.0 + 4 * self.deviation.0));
+        Span(estimate.0.clamp(config.rto_min.0, config.rto_max.0))
+    }
+
+    /// How long to wait after `repeats` repetitions: twice as long each time.
+    pub fn timeout_after(&self, config: &LinkConfig, repeats: u8) -> Span {
+        doubled(self.timeout(config), repeats, config.rto_max)
+    }
+}
+
+/// `span` doubled `times` times, at most `ceiling`.
+pub(super) fn doubled(span: Span, times: u8, ceiling: Span) -> Span {
+    Span(span.0.saturating_mul(1 << times.min(16)).min(ceiling.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_the_samples_within_its_limits() {
+        let config = LinkConfig::default();
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.timeout(&config), config.rto_initial);
+        for i in 0..100 {
+            rtt.sample(Time(i * 1_000_000), Span::from_us(50));
+        }
+        assert_eq!(rtt.smoothed().map(Span::as_us), Some(50));
+        assert_eq!(rtt.timeout(&config), config.rto_min);
+        for i in 100..200 {
+            rtt.sample(Time(i * 1_000_000), Span::from_ms(20));
+        }
+        assert!(rtt.timeout(&config) >= Span::from_ms(19));
+        assert_eq!(rtt.minimum(), Some(Span::from_us(50)));
+        rtt.sample(Time(0), Span(u64::MAX / 8));
+        assert_eq!(rtt.timeout(&config), config.rto_max);
+        assert_eq!(rtt.timeout_after(&config, 255), config.rto_max);
+    }
+
+    #[test]
+    fn an_old_minimum_is_forgotten() {
+        let mut rtt = Rtt::default();
+        rtt.sample(Time(1), Span::from_us(10));
+        for second in 0..20 {
+            rtt.sample(Time(second * 1_000_000_000), Span::from_us(90));
+        }
+        assert_eq!(rtt.minimum(), Some(Span::from_us(90)));
+    }
+}

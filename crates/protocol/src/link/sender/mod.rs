@@ -1,0 +1,751 @@
+//! The sending side of one channel: keeps every guarded message until it is over, and says what to transmit when.
+//!
+//! A packet's way (a request's packets count as received as soon as any part of its reply is in):
+//!
+//! ```text
+//! Queued --transmit--> InFlight --acknowledged--> Received
+//!                       |    ^ transmit again
+//!                       v    |
+//!                       Lost (timer, or three later packets have arrived)
+//! ```
+//!
+//! A multicast packet that is not acknowledged by all in time becomes `Scattered`: it goes to each missing node singly.
+//!
+//! A request all of whose packets were received waits for its reply with a timer of its own: it repeats its last packet
+//! after the usual time-out, or slowly once the receiver has noted it; when the reply is half in, it asks the
+//! replier for the rest.
+//!
+//! Memory: `window` packets of bookkeeping, the bodies of the messages they belong to, and for each request under way at
+//! most one reply half in.
+
+mod peer;
+mod timer;
+mod transmit;
+
+pub use transmit::{To, Transmit};
+
+use self::peer::{Peer, Repeat};
+use super::control::AckRepr;
+use super::fragment::{Assembly, Cut};
+use super::{Class, DELTA_BYTES, FRAGMENT_BYTES, LinkConfig, Rtt, Spares, WINDOW};
+use crate::auth::Sealer;
+use crate::ids::{Channel, NODES_MAX, NodeId, Seq, Slot};
+use crate::time::Time;
+use crate::wire::bytes::{Reader, WireError};
+use crate::wire::header::{MsgType, Packet};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Where a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dest<'a> {
+    /// To one slot of a node; what must be repeated goes to the node's service slot.
+    Node(NodeId, Slot),
+    /// By multicast to the service slots of these nodes.
+    Group(&'a [NodeId]),
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// Too much is under way: send again when something has been acknowledged or answered.
+    #[error("too many packets are under way; wait for an answer to one of them")]
+    WindowFull,
+    /// The message is too long for its class.
+    #[error("a message of {len} bytes is too long; at most {max} bytes go into one")]
+    TooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// What is possible.
+        max: usize,
+    },
+    /// A request has one receiver.
+    #[error("a request cannot go to a group; send one to each node")]
+    RequestToGroup,
+}
+
+/// What a reply meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply<'p> {
+    /// The request is answered.
+    Complete {
+        /// The request's number.
+        seq: Seq,
+        /// What the reply is about.
+        ty: MsgType,
+        /// Whether it is a refusal.
+        nack: bool,
+        /// Its body. Owned when it came in fragments: [`Sender::recycle`] takes it back.
+        body: Cow<'p, [u8]>,
+    },
+    /// More of it is to come.
+    Partial,
+    /// Nobody waits for it (any more): drop it.
+    Late,
+}
+
+/// What a sender has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Messages taken.
+    pub messages: u64,
+    /// Datagrams handed out for transmission, repetitions included.
+    pub datagrams: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Repetitions among them.
+    pub retransmissions: u64,
+    /// Timers that ran out.
+    pub timeouts: u64,
+    /// Packets found lost because later ones had arrived.
+    pub losses_noticed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Queued,
+    InFlight,
+    Lost,
+    Scattered,
+    Received,
+}
+
+/// A guarded packet.
+#[derive(Debug)]
+struct Sent {
+    /// The message it belongs to.
+    ordinal: u64,
+    state: State,
+    /// When it was last transmitted.
+    at: Time,
+    deadline: Time,
+    /// The place of that transmission among all to the same node.
+    order: u64,
+    /// How often it was transmitted.
+    times: u8,
+}
+
+#[derive(Debug)]
+enum Target {
+    Node(NodeId, Slot),
+    Group(Box<Group>),
+}
+
+#[derive(Debug)]
+struct Group {
+    nodes: Vec<NodeId>,
+    /// Fragments and nodes whose acknowledgement is missing.
+    missing: BTreeSet<(usize, NodeId)>,
+}
+
+impl Group {
+    fn lacks(&self, index: usize) -> impl Iterator<Item = NodeId> + '_ {
+        self.missing.range((index, NodeId(0))..=(index, NodeId(u16::MAX))).map(|(_, node)| *node)
+    }
+
+    fn awaits(&self, node: NodeId) -> bool {
+        self.missing.iter().any(|(_, n)| *n == node)
+    }
+}
+
+/// A guarded message.
+#[derive(Debug)]
+struct Message {
+    first: u64,
+    class: Class,
+    ty: MsgType,
+    target: Target,
+    cut: Cut,
+    body: Vec<u8>,
+    /// Packets not yet received.
+    left: usize,
+    /// Whether it is still kept.
+    live: bool,
+    /// When a request that was received asks for its reply again.
+    wait: Option<Time>,
+    /// How often it has asked.
+    tries: u8,
+    /// Whether the receiver has said that it works on it.
+    noted: bool,
+    /// The reply as far as it is in, and who sends it.
+    reply: Option<(NodeId, Assembly)>,
+}
+
+impl Message {
+    /// Whether its packets are acknowledged one by one. A request in one packet is acknowledged by its reply alone.
+    fn acknowledged_by_packet(&self) -> bool {
+        self.class == Class::Post || self.cut.count > 1
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        let delta = if self.class == Class::Request { DELTA_BYTES } else { 0 };
+        delta + if self.cut.count > 1 { FRAGMENT_BYTES } else { 0 }
+    }
+}
+
+/// An unguarded message on its way out.
+#[derive(Debug)]
+struct FreeMessage {
+    seq: Seq,
+    to: FreeTarget,
+    ty: MsgType,
+    body: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum FreeTarget {
+    Node(NodeId, Slot),
+    Group(Vec<NodeId>),
+}
+
+/// The sending side of one channel. The module's documentation of [`crate::link`] says when to call what.
+#[derive(Debug)]
+pub struct Sender {
+    me: Channel,
+    prog: u16,
+    config: LinkConfig,
+    sealer: Sealer,
+    /// The next guarded counter.
+    head: u64,
+    /// The packets from the oldest that is kept up to `head`.
+    packets: VecDeque<Sent>,
+    /// Their messages.
+    messages: VecDeque<Message>,
+    /// The ordinal of the first of them.
+    first_ordinal: u64,
+    /// Ordinals of the requests since the oldest that is under way.
+    requests: VecDeque<u64>,
+    live: usize,
+    free: VecDeque<FreeMessage>,
+    free_counter: u64,
+    peers: Vec<Option<Box<Peer>>>,
+    group: Box<Peer>,
+    group_members: Vec<NodeId>,
+    /// Nodes for which something is queued.
+    ready: VecDeque<NodeId>,
+    /// No timer runs out before.
+    timer: Time,
+    /// When the pace lets the next packet go.
+    held_until: Option<Time>,
+    spares: Spares,
+    counters: Counters,
+}
+
+/// What an acknowledgement has brought.
+#[derive(Default)]
+struct Gain {
+    packets: u32,
+    /// When the newest packet among those sent once was sent, and its place in order.
+    newest: Option<(Time, u64)>,
+}
+
+impl Sender {
+    /// The sender of channel `me` in the job with this `prog`.
+    pub fn new(me: Channel, prog: u16, config: LinkConfig, sealer: Sealer) -> Sender {
+        let config = LinkConfig { window: config.window.min(WINDOW), ..config };
+        Sender {
+            me,
+            prog,
+            config,
+            sealer,
+            head: 0,
+            packets: VecDeque::new(),
+            messages: VecDeque::new(),
+            first_ordinal: 0,
+            requests: VecDeque::new(),
+            live: 0,
+            free: VecDeque::new(),
+            free_counter: 0,
+            peers: Vec::new(),
+            group: Box::default(),
+            group_members: Vec::new(),
+            ready: VecDeque::new(),
+            timer: Time(u64::MAX),
+            held_until: None,
+            spares: Spares::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a message to send; [`Sender::poll_transmit`] then says what to transmit. Returns the number that names
+    /// the message.
+    ///
+    /// # Errors
+    /// Says why it was not taken; then nothing has changed.
+    pub fn send(&mut self, now: Time, to: Dest<'_>, class: Class, ty: MsgType, body: &[u8]) -> Result<Seq, SendError> {
+        if class == Class::Free {
+            return self.send_free(to, ty, body);
+        }
+        let tag_len = self.sealer.tag_len();
+        let whole = self.config.room(tag_len, if class == Class::Request { DELTA_BYTES } else { 0 });
+        let max = self.config.max_message_bytes(tag_len);
+        let cut = Cut::new(body.len(), whole, whole - FRAGMENT_BYTES)
+            .filter(|_| body.len() <= max)
+            .ok_or(SendError::TooLarge { len: body.len(), max })?;
+        let full = self.packets.len() + cut.count > self.config.window as usize;
+        let asks = class == Class::Request && self.requests.len() >= self.config.requests_max(self.me.slot);
+        if full || asks {
+            return Err(SendError::WindowFull);
+        }
+        let target = match to {
+            Dest::Node(node, slot) => Target::Node(node, slot),
+            Dest::Group(_) if class == Class::Request => return Err(SendError::RequestToGroup),
+            Dest::Group(nodes) => Target::Group(Box::new(Group {
+                nodes: nodes.to_vec(),
+                missing: (0..cut.count).flat_map(|i| nodes.iter().map(move |n| (i, *n))).collect(),
+            })),
+        };
+        Ok(self.enqueue(now, target, class, ty, cut, body))
+    }
+
+    fn enqueue(&mut self, now: Time, target: Target, class: Class, ty: MsgType, cut: Cut, body: &[u8]) -> Seq {
+        let first = self.head;
+        let ordinal = self.first_ordinal + self.messages.len() as u64;
+        for counter in first..first + cut.count as u64 {
+            let (at, deadline) = (Time(0), Time(0));
+            self.packets.push_back(Sent { ordinal, state: State::Queued, at, deadline, order: 0, times: 0 });
+            match &target {
+                Target::Node(node, _) => self.peer(*node).fresh.push_back(counter),
+                Target::Group(_) => self.group.fresh.push_back(counter),
+            }
+        }
+        self.head += cut.count as u64;
+        match &target {
+            Target::Node(node, _) => {
+                self.peer(*node).expect_answer(now);
+                self.make_ready(*node);
+            }
+            Target::Group(group) => group.nodes.iter().for_each(|n| self.peer(*n).expect_answer(now)),
+        }
+        if class == Class::Request {
+            self.requests.push_back(ordinal);
+        }
+        let nobody = matches!(&target, Target::Group(group) if group.nodes.is_empty());
+        let mut copy = self.spares.take();
+        copy.extend_from_slice(body);
+        self.messages.push_back(Message {
+            first,
+            class,
+            ty,
+            target,
+            cut,
+            body: copy,
+            left: cut.count,
+            live: true,
+            wait: None,
+            tries: 0,
+            noted: false,
+            reply: None,
+        });
+        self.live += 1;
+        self.counters.messages += 1;
+        if nobody {
+            self.settle(self.messages.len() - 1);
+            self.complete(ordinal);
+            self.retire();
+        }
+        Seq::guarded(self.me, first)
+    }
+
+    fn send_free(&mut self, to: Dest<'_>, ty: MsgType, body: &[u8]) -> Result<Seq, SendError> {
+        let max = self.config.max_free_bytes(self.sealer.tag_len());
+        if body.len() > max {
+            return Err(SendError::TooLarge { len: body.len(), max });
+        }
+        if self.free.len() as u64 >= self.config.window {
+            return Err(SendError::WindowFull);
+        }
+        let to = match to {
+            Dest::Node(node, slot) => FreeTarget::Node(node, slot),
+            Dest::Group(nodes) => FreeTarget::Group(nodes.to_vec()),
+        };
+        let mut copy = self.spares.take();
+        copy.extend_from_slice(body);
+        let seq = self.next_free();
+        self.free.push_back(FreeMessage { seq, to, ty, body: copy });
+        self.counters.messages += 1;
+        Ok(seq)
+    }
+
+    fn next_free(&mut self) -> Seq {
+        self.free_counter += 1;
+        Seq::free(self.me, self.free_counter - 1)
+    }
+
+    /// Takes in an acknowledgement of packets from node `from`.
+    pub fn on_ack(&mut self, now: Time, from: NodeId, ack: &AckRepr) {
+        if ack.channel() != self.me || from.index() >= NODES_MAX {
+            return;
+        }
+        self.heard(now, from);
+        let before = self.peer(from).in_flight;
+        let mut gain = Gain::default();
+        for counter in ack.counters(self.oldest(), self.head) {
+            self.on_packet_received(now, from, counter, &mut gain);
+        }
+        self.retire();
+        if gain.packets > 0 {
+            let peer = self.peer(from);
+            if let Some((at, order)) = gain.newest {
+                peer.rtt.sample(now, now - at);
+                peer.newest_arrived = peer.newest_arrived.max(order);
+            }
+            peer.congestion.on_arrived(gain.packets, before);
+        }
+        self.notice_losses(now, from);
+    }
+
+    fn on_packet_received(&mut self, now: Time, from: NodeId, counter: u64, gain: &mut Gain) {
+        let at = (counter - self.oldest()) as usize;
+        let sent = &mut self.packets[at];
+        let ordinal = sent.ordinal;
+        let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
+        if !message.live || sent.times == 0 {
+            return;
+        }
+        match &mut message.target {
+            Target::Node(node, _) if *node != from => return,
+            Target::Node(..) if sent.state == State::Received => {
+                message.noted |= message.tries > 0;
+                return;
+            }
+            Target::Node(..) => {}
+            Target::Group(group) => {
+                let index = (counter - message.first) as usize;
+                if !group.missing.remove(&(index, from)) {
+                    return;
+                }
+                if !group.awaits(from) {
+                    peer::of(&mut self.peers, from).answered();
+                }
+                if group.lacks(index).next().is_some() {
+                    return;
+                }
+            }
+        }
+        if sent.state == State::InFlight {
+            match &message.target {
+                Target::Node(..) => {
+                    peer::of(&mut self.peers, from).in_flight -= 1;
+                    gain.packets += 1;
+                    if sent.times == 1 {
+                        gain.newest = gain.newest.max(Some((sent.at, sent.order)));
+                    }
+                }
+                Target::Group(_) => self.group.on_group_arrived(now, sent.at),
+            }
+        }
+        sent.state = State::Received;
+        message.left -= 1;
+        if message.left == 0 {
+            self.on_message_received(now, ordinal);
+        }
+    }
+
+    /// All packets of a message have arrived.
+    fn on_message_received(&mut self, now: Time, ordinal: u64) {
+        let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
+        if message.class == Class::Post {
+            self.complete(ordinal);
+            return;
+        }
+        let Target::Node(node, _) = message.target else { return };
+        message.noted = message.cut.count == 1;
+        let pause = if message.noted {
+            self.config.probe_min
+        } else {
+            peer::of(&mut self.peers, node).rtt.timeout(&self.config)
+        };
+        message.wait = Some(now + pause);
+        self.arm(now + pause);
+    }
+
+    /// Packets are lost when three that were sent later to the same node have arrived.
+    fn notice_losses(&mut self, now: Time, node: NodeId) {
+        let oldest = self.oldest();
+        let peer = peer::of(&mut self.peers, node);
+        while let Some(&(order, counter)) = peer.flight.front() {
+            let sent = counter.checked_sub(oldest).and_then(|at| self.packets.get_mut(at as usize));
+            let sent = sent.filter(|s| s.state == State::InFlight && s.order == order);
+            if sent.is_some() && order + peer::LATER_ARRIVALS > peer.newest_arrived {
+                break;
+            }
+            peer.flight.pop_front();
+            if let Some(sent) = sent {
+                sent.state = State::Lost;
+                peer.in_flight -= 1;
+                peer.congestion.on_lost(now, sent.at, &peer.rtt);
+                peer.repeat.push_back(Repeat::Packet(counter));
+                self.counters.losses_noticed += 1;
+            }
+        }
+        self.make_ready(node);
+    }
+
+    /// Takes in a reply, which need not come from the node that was asked.
+    ///
+    /// # Errors
+    /// Says what is wrong with the packet, which then has had no effect.
+    pub fn on_reply<'p>(&mut self, now: Time, from: NodeId, packet: &Packet<'p>) -> Result<Reply<'p>, WireError> {
+        let mut r = Reader::new(packet.payload);
+        let seq = Seq(r.u64()?);
+        if !packet.header.flags.ack || from.index() >= NODES_MAX {
+            return Err(WireError::BadValue("flags"));
+        }
+        let (cut, index, bytes) = Cut::parse(packet.header.frag, &mut r)?;
+        self.heard(now, from);
+        let Some(ordinal) = self.request(seq) else { return Ok(Reply::Late) };
+        let body = if cut.count == 1 {
+            Cow::Borrowed(bytes)
+        } else {
+            match self.on_reply_fragment(now, from, ordinal, cut, index, bytes)? {
+                Some(body) => Cow::Owned(body),
+                None => return Ok(Reply::Partial),
+            }
+        };
+        self.accept(now, Some(from), ordinal);
+        self.complete(ordinal);
+        self.retire();
+        Ok(Reply::Complete { seq, ty: packet.header.ty, nack: packet.header.flags.nack, body })
+    }
+
+    /// The ordinal of the request with this number, when its reply is still awaited.
+    fn request(&self, seq: Seq) -> Option<u64> {
+        if seq.is_free() || seq.channel() != Some(self.me) {
+            return None;
+        }
+        let at = seq.counter().checked_sub(self.oldest())?;
+        let sent = self.packets.get(usize::try_from(at).ok()?)?;
+        let message = &self.messages[(sent.ordinal - self.first_ordinal) as usize];
+        let waits = message.live && message.class == Class::Request && message.first == seq.counter();
+        (waits && sent.times > 0).then_some(sent.ordinal)
+    }
+
+    fn on_reply_fragment(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ordinal: u64,
+        cut: Cut,
+        index: usize,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<u8>>, WireError> {
+        let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
+        if message.reply.as_ref().is_some_and(|(_, assembly)| assembly.cut() != cut) {
+            return Err(WireError::BadValue("fragment"));
+        }
+        let spares = &mut self.spares;
+        let (replier, assembly) = message.reply.get_or_insert_with(|| (from, Assembly::new(cut, spares)));
+        *replier = from;
+        if assembly.insert(index, bytes) {
+            message.tries = 0;
+        }
+        if assembly.is_complete() {
+            return Ok(message.reply.take().map(|(_, assembly)| assembly.into_bytes()));
+        }
+        let more_to_come = assembly.lacks_beyond(index);
+        self.accept(now, None, ordinal);
+        let rtt = &peer::of(&mut self.peers, from).rtt;
+        // Fragments come in order: when none can follow, those that are missing are lost or late by a little.
+        let at = now + if more_to_come { rtt.timeout(&self.config) } else { rtt.reordering() };
+        self.messages[(ordinal - self.first_ordinal) as usize].wait = Some(at);
+        self.arm(at);
+        Ok(None)
+    }
+
+    /// Every packet of the request has evidently arrived. Its round trip is measured when the node asked is the one
+    /// that answers at once.
+    fn accept(&mut self, now: Time, replier: Option<NodeId>, ordinal: u64) {
+        let oldest = self.oldest();
+        let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
+        let Target::Node(node, _) = message.target else { return };
+        let peer = peer::of(&mut self.peers, node);
+        let start = (message.first - oldest) as usize;
+        let (before, mut arrived) = (peer.in_flight, 0);
+        for sent in self.packets.range_mut(start..start + message.cut.count) {
+            if sent.state == State::InFlight {
+                peer.in_flight -= 1;
+                arrived += 1;
+                if message.cut.count == 1 && sent.times == 1 && replier == Some(node) {
+                    peer.rtt.sample(now, now - sent.at);
+                }
+            }
+            sent.state = State::Received;
+        }
+        message.left = 0;
+        if arrived > 0 {
+            peer.congestion.on_arrived(arrived, before);
+        }
+        self.make_ready(node);
+    }
+
+    /// The message is over; its buffers are free again.
+    fn complete(&mut self, ordinal: u64) {
+        let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
+        message.live = false;
+        self.live -= 1;
+        self.spares.give(std::mem::take(&mut message.body));
+        if let Some((_, assembly)) = message.reply.take() {
+            self.spares.give(assembly.into_bytes());
+        }
+        if let Target::Node(node, _) = message.target {
+            peer::of(&mut self.peers, node).answered();
+        }
+    }
+
+    /// Lets go of messages at the old end that are over.
+    fn retire(&mut self) {
+        while let Some(count) = self.messages.front().filter(|m| !m.live).map(|m| m.cut.count) {
+            self.messages.pop_front();
+            self.packets.drain(..count);
+            self.first_ordinal += 1;
+        }
+        while let Some(&ordinal) = self.requests.front() {
+            if ordinal.checked_sub(self.first_ordinal).is_some_and(|at| self.messages[at as usize].live) {
+                break;
+            }
+            self.requests.pop_front();
+        }
+        if self.live == 0 {
+            self.timer = Time(u64::MAX);
+        }
+    }
+
+    /// Gives up everything that is under way to `node` and appends the numbers of the requests among it to `lost`;
+    /// replies to them will count as late.
+    pub fn forget_node(&mut self, node: NodeId, lost: &mut Vec<Seq>) {
+        for at in 0..self.messages.len() {
+            let message = &mut self.messages[at];
+            if message.reply.as_ref().is_some_and(|(replier, _)| *replier == node) {
+                message.reply = None;
+            }
+            let over = match &mut message.target {
+                Target::Node(to, _) => *to == node,
+                Target::Group(group) => {
+                    group.missing.retain(|(_, n)| *n != node);
+                    group.nodes.retain(|n| *n != node);
+                    self.settle(at);
+                    self.messages[at].left == 0
+                }
+            };
+            if !over || !self.messages[at].live {
+                continue;
+            }
+            if self.messages[at].class == Class::Request {
+                lost.push(Seq::guarded(self.me, self.messages[at].first));
+            }
+            self.settle(at);
+            self.complete(self.first_ordinal + at as u64);
+        }
+        self.retire();
+        self.free.retain(|f| !matches!(f.to, FreeTarget::Node(to, _) if to == node));
+        self.ready.retain(|n| *n != node);
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            *peer = None;
+        }
+    }
+
+    /// Counts those packets of a message as received for which nobody's acknowledgement is awaited any more: of a
+    /// message to one node, all of them.
+    fn settle(&mut self, at: usize) {
+        let oldest = self.oldest();
+        let message = &mut self.messages[at];
+        let start = (message.first - oldest) as usize;
+        for (index, sent) in self.packets.range_mut(start..start + message.cut.count).enumerate() {
+            let in_flight = match &message.target {
+                Target::Node(node, _) => &mut peer::of(&mut self.peers, *node).in_flight,
+                Target::Group(group) if group.lacks(index).next().is_none() => &mut self.group.in_flight,
+                Target::Group(_) => continue,
+            };
+            if sent.state == State::InFlight {
+                *in_flight -= 1;
+            }
+            if sent.state != State::Received {
+                sent.state = State::Received;
+                message.left -= 1;
+            }
+        }
+    }
+
+    /// Messages under way.
+    pub fn outstanding(&self) -> usize {
+        self.live
+    }
+
+    /// Whether the guarded message with this number is still under way.
+    pub fn is_outstanding(&self, seq: Seq) -> bool {
+        let at = seq.counter().checked_sub(self.oldest());
+        let sent = at.and_then(|at| self.packets.get(usize::try_from(at).ok()?));
+        let message = sent.map(|sent| &self.messages[(sent.ordinal - self.first_ordinal) as usize]);
+        let mine = !seq.is_free() && seq.channel() == Some(self.me);
+        mine && message.is_some_and(|m| m.live && m.first == seq.counter())
+    }
+
+    /// Since when `node` owes an answer without a sign of life; `None` when it owes none.
+    pub fn silent_since(&self, node: NodeId) -> Option<Time> {
+        self.peers.get(node.index())?.as_ref()?.silent_since()
+    }
+
+    /// The round trip to `node` as estimated; `None` when nothing was sent there.
+    pub fn rtt(&self, node: NodeId) -> Option<&Rtt> {
+        Some(&self.peers.get(node.index())?.as_ref()?.rtt)
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Takes back the buffer of a reply that came in fragments.
+    pub fn recycle(&mut self, body: Cow<'_, [u8]>) {
+        if let Cow::Owned(buffer) = body {
+            self.spares.give(buffer);
+        }
+    }
+
+    /// The longest message that a request or post may be, and a reply to it.
+    pub fn max_message_bytes(&self) -> usize {
+        self.config.max_message_bytes(self.sealer.tag_len())
+    }
+
+    /// The longest free message.
+    pub fn max_free_bytes(&self) -> usize {
+        self.config.max_free_bytes(self.sealer.tag_len())
+    }
+
+    /// Bytes of packets, messages and replies half in that are kept.
+    pub fn kept_bytes(&self) -> usize {
+        let messages = self.messages.iter().map(|m| {
+            let reply = m.reply.as_ref().map_or(0, |(_, assembly)| assembly.cut().total);
+            size_of::<Message>() + m.body.len() + reply
+        });
+        messages.sum::<usize>() + self.packets.len() * size_of::<Sent>()
+    }
+
+    /// The counter of the oldest packet that is kept.
+    fn oldest(&self) -> u64 {
+        self.head - self.packets.len() as u64
+    }
+
+    fn peer(&mut self, node: NodeId) -> &mut Peer {
+        peer::of(&mut self.peers, node)
+    }
+
+    fn heard(&mut self, now: Time, node: NodeId) {
+        if let Some(Some(peer)) = self.peers.get_mut(node.index()) {
+            peer.last_heard = now;
+        }
+    }
+
+    fn make_ready(&mut self, node: NodeId) {
+        let peer = peer::of(&mut self.peers, node);
+        if !peer.ready && peer.has_queued() {
+            peer.ready = true;
+            self.ready.push_back(node);
+        }
+    }
+
+    fn arm(&mut self, at: Time) {
+        self.timer = self.timer.min(at);
+    }
+}

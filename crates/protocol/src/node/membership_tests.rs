@@ -1,0 +1,290 @@
+use super::*;
+use crate::node::chance::Chance;
+use crate::node::watch::WatchMessage;
+use std::collections::BTreeMap;
+
+type InFlight = (NodeId, NodeId, MsgType, Vec<u8>);
+
+/// A network of detectors; a datagram for a node that ended comes back as a closed port.
+struct Ring {
+    nodes: Vec<Detector>,
+    state: Vec<State>,
+    events: Vec<Vec<(Time, Event)>>,
+    in_flight: BTreeMap<(Time, u64), InFlight>,
+    chance: Chance,
+    loss_percent: u64,
+    /// Whether closed ports are reported.
+    icmp: bool,
+    sent: u64,
+    now: Time,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum State {
+    Runs,
+    Stopped,
+    Ended,
+}
+
+impl Ring {
+    fn new(count: usize, loss_percent: u64, config: WatchConfig) -> Ring {
+        Ring {
+            nodes: NodeId::all(count).map(|me| Detector::new(me, count, config, Time(0))).collect(),
+            state: vec![State::Runs; count],
+            events: vec![Vec::new(); count],
+            in_flight: BTreeMap::new(),
+            chance: Chance::new(count as u64 * 100 + loss_percent),
+            loss_percent,
+            icmp: true,
+            sent: 0,
+            now: Time(0),
+        }
+    }
+
+    fn collect(&mut self, index: usize) {
+        while let Some(Transmit { to, ty, body }) = self.nodes[index].poll_transmit() {
+            self.sent += 1;
+            if self.chance.next() % 100 >= self.loss_percent {
+                let at = self.now + Span::from_us(20 + self.chance.next() % 300);
+                self.in_flight.insert((at, self.sent), (NodeId(index as u16), to, ty, body));
+            }
+        }
+        while let Some(event) = self.nodes[index].poll_event() {
+            self.events[index].push((self.now, event));
+        }
+    }
+
+    fn run_for(&mut self, span: Span) {
+        let end = self.now + span;
+        loop {
+            let running = self.nodes.iter().enumerate().filter(|(i, _)| self.state[*i] == State::Runs);
+            let timer = running.filter_map(|(i, n)| n.next_timeout().map(|at| (at.max(self.now), i))).min();
+            let arrival = self.in_flight.keys().next().copied();
+            let next = timer.map(|(at, _)| at).into_iter().chain(arrival.map(|(at, _)| at)).min();
+            let Some(at) = next.filter(|at| *at <= end) else { break };
+            self.now = at;
+            match arrival.filter(|(arrives, _)| *arrives == at) {
+                Some(key) => self.arrive(key),
+                None => {
+                    let (_, index) = timer.expect("the earliest");
+                    self.nodes[index].on_timeout(at);
+                    self.collect(index);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    fn arrive(&mut self, key: (Time, u64)) {
+        let (from, to, ty, body) = self.in_flight.remove(&key).expect("just seen");
+        match self.state[to.index()] {
+            State::Runs => {
+                self.nodes[to.index()].on_datagram(self.now, from, ty, &body).expect("good bytes");
+                self.collect(to.index());
+            }
+            State::Ended if self.icmp && self.state[from.index()] == State::Runs => {
+                self.nodes[from.index()].evidence(self.now, to, LossCause::PortClosed);
+                self.collect(from.index());
+            }
+            _ => {}
+        }
+    }
+
+    fn losses(&self, index: usize) -> Vec<(NodeId, LossCause)> {
+        let lost = |(_, event): &(Time, Event)| match event {
+            Event::Lost { node, why, .. } => Some((*node, why.clone())),
+            _ => None,
+        };
+        self.events[index].iter().filter_map(lost).collect()
+    }
+
+    fn all_events(&self) -> usize {
+        self.events.iter().map(Vec::len).sum()
+    }
+}
+
+#[test]
+fn a_killed_node_is_known_to_all_within_a_second() {
+    for count in [2, 3, 9, 200] {
+        for loss in [0, 20] {
+            let mut ring = Ring::new(count, loss, WatchConfig::default());
+            ring.run_for(Span::from_ms(1_730));
+            ring.state[1] = State::Ended;
+            ring.run_for(Span::from_ms(if loss == 0 { 1_000 } else { 2_000 }));
+            for index in (0..count).filter(|&i| i != 1) {
+                assert_eq!(ring.losses(index), [(NodeId(1), LossCause::PortClosed)], "{count} nodes, node {index}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_silent_node_is_warned_about_and_then_given_up_by_all() {
+    let mut ring = Ring::new(5, 0, WatchConfig::default());
+    ring.run_for(Span::from_ms(1_000));
+    ring.state[2] = State::Stopped;
+    ring.run_for(Span::from_ms(9_000));
+    for neighbour in [1, 3] {
+        assert!(
+            matches!(&ring.events[neighbour][..], [(at, Event::Warn { node: NodeId(2), .. })]
+                if (2_500..=3_600).contains(&(at.0 / 1_000_000))),
+            "{:?}",
+            ring.events[neighbour]
+        );
+    }
+    ring.run_for(Span::from_ms(2_500));
+    for index in [0, 1, 3, 4] {
+        let losses = ring.losses(index);
+        assert!(matches!(losses[..], [(NodeId(2), LossCause::Silent { ms: 10_000..10_600 })]), "{losses:?}");
+    }
+    // It wakes, blames nobody, and learns that it was given up.
+    ring.state[2] = State::Runs;
+    ring.run_for(Span::from_ms(1_500));
+    assert!(ring.losses(2).iter().all(|(node, _)| *node == NodeId(2)), "{:?}", ring.losses(2));
+    assert_eq!(ring.losses(2).len(), 1);
+}
+
+#[test]
+fn a_node_that_is_heard_again_is_back() {
+    let mut ring = Ring::new(3, 0, WatchConfig::default());
+    ring.state[2] = State::Stopped;
+    ring.run_for(Span::from_ms(5_000));
+    ring.state[2] = State::Runs;
+    ring.run_for(Span::from_ms(20_000));
+    for index in [0, 1] {
+        let kinds: Vec<bool> = ring.events[index].iter().map(|(_, e)| *e == Event::Back { node: NodeId(2) }).collect();
+        assert_eq!(kinds, [false, true], "{:?}", ring.events[index]);
+    }
+    assert!(ring.events[2].iter().all(|(_, e)| !matches!(e, Event::Lost { .. })));
+}
+
+#[test]
+fn without_a_limit_silence_is_never_a_loss() {
+    let mut ring = Ring::new(3, 0, WatchConfig { fatal: None, ..WatchConfig::default() });
+    ring.state[0] = State::Stopped;
+    ring.run_for(Span::from_ms(600_000));
+    assert!(ring.losses(1).is_empty() && ring.losses(2).is_empty());
+    assert!(matches!(ring.events[1][..], [(_, Event::Warn { node: NodeId(0), .. })]), "one warning");
+}
+
+#[test]
+fn a_healthy_ring_is_quiet_even_under_loss() {
+    let mut ring = Ring::new(64, 20, WatchConfig::default());
+    ring.run_for(Span::from_ms(60_000));
+    let warnings = ring.all_events();
+    assert!((0..64).all(|i| ring.losses(i).is_empty()));
+    assert!(warnings < 8, "{warnings} warnings");
+    // 64 nodes, two pings and two pongs each half second, for a minute.
+    assert!(ring.sent <= 64 * 4 * 120, "{}", ring.sent);
+}
+
+#[test]
+fn any_datagram_is_a_sign_of_life() {
+    let mut detector = Detector::new(NodeId(0), 2, WatchConfig::default(), Time(0));
+    let mut now = Time(0);
+    for _ in 0..200 {
+        now = now + Span::from_ms(100);
+        detector.heard(now, NodeId(1));
+        detector.on_timeout(now);
+    }
+    assert_eq!(detector.poll_event(), None);
+}
+
+#[test]
+fn the_launchers_word_counts_at_once_and_is_passed_on() {
+    let mut ring = Ring::new(40, 0, WatchConfig::default());
+    ring.icmp = false;
+    ring.state[7] = State::Ended;
+    ring.nodes[0].evidence(Time(0), NodeId(7), LossCause::Killed { signal: 9 });
+    ring.collect(0);
+    ring.run_for(Span::from_ms(50));
+    for index in (0..40).filter(|&i| i != 7) {
+        assert_eq!(ring.losses(index), [(NodeId(7), LossCause::Killed { signal: 9 })]);
+    }
+}
+
+#[test]
+fn a_node_that_stops_with_an_error_tells_the_reason() {
+    let mut ring = Ring::new(4, 20, WatchConfig::default());
+    ring.nodes[3].stop(Time(0), "index 9 is out of range");
+    ring.collect(3);
+    ring.state[3] = State::Ended;
+    ring.icmp = false;
+    ring.run_for(Span::from_ms(2_000));
+    for index in 0..3 {
+        assert_eq!(ring.losses(index), [(NodeId(3), LossCause::Stopped("index 9 is out of range".into()))]);
+        assert_eq!(ring.losses(index)[0].1.to_string(), "stopped: index 9 is out of range");
+    }
+}
+
+#[test]
+fn nodes_that_leave_after_the_closing_barrier_are_not_lost() {
+    for count in [2, 5, 100] {
+        let mut ring = Ring::new(count, 0, WatchConfig::default());
+        ring.run_for(Span::from_ms(700));
+        ring.nodes.iter_mut().for_each(Detector::closing);
+        for index in 0..count {
+            // One after the other, with the ports closing at once.
+            let now = ring.now;
+            ring.nodes[index].leave(now);
+            ring.collect(index);
+            ring.state[index] = State::Ended;
+            ring.run_for(Span::from_ms(5));
+        }
+        assert_eq!(ring.all_events(), 0, "{count} nodes");
+    }
+}
+
+#[test]
+fn a_node_that_dies_inside_the_closing_barrier_is_lost_after_a_second() {
+    let mut ring = Ring::new(3, 0, WatchConfig::default());
+    ring.nodes.iter_mut().for_each(Detector::closing);
+    ring.state[1] = State::Ended;
+    ring.run_for(Span::from_ms(2_000));
+    assert_eq!(ring.losses(0), [(NodeId(1), LossCause::PortClosed)]);
+    assert_eq!(ring.losses(2), [(NodeId(1), LossCause::PortClosed)]);
+}
+
+#[test]
+fn a_process_that_was_stopped_blames_nobody() {
+    let mut detector = Detector::new(NodeId(0), 3, WatchConfig::default(), Time(0));
+    let late = Time(0) + Span::from_ms(60_000);
+    detector.on_timeout(late);
+    assert_eq!(detector.poll_event(), None);
+    // Real silence afterwards counts as ever.
+    let end = late + Span::from_ms(10_500);
+    while let Some(now) = detector.next_timeout().filter(|now| *now <= end) {
+        detector.on_timeout(now);
+    }
+    let lost = std::iter::from_fn(|| detector.poll_event()).filter(|e| matches!(e, Event::Lost { .. })).count();
+    assert_eq!(lost, 2);
+}
+
+#[test]
+fn many_losses_at_once_reach_everybody() {
+    let mut ring = Ring::new(64, 5, WatchConfig::default());
+    ring.run_for(Span::from_ms(600));
+    (20..50).for_each(|i| ring.state[i] = State::Ended);
+    ring.run_for(Span::from_ms(30_000));
+    for index in (0..20).chain(50..64) {
+        assert_eq!(ring.losses(index).len(), 30, "node {index}");
+    }
+}
+
+#[test]
+fn random_bytes_do_no_harm() {
+    let mut chance = Chance::new(3);
+    let mut detector = Detector::new(NodeId(1), 4, WatchConfig::default(), Time(0));
+    let mut accepted = 0;
+    for _ in 0..50_000 {
+        let len = chance.next() % 12;
+        let body: Vec<u8> = (0..len).map(|_| (chance.next() % 7) as u8).collect();
+        let ty = MsgType(12 + (chance.next() % 5) as u16);
+        let from = NodeId((chance.next() % 6) as u16);
+        accepted += usize::from(detector.on_datagram(Time(1), from, ty, &body).is_ok());
+        while detector.poll_transmit().is_some() {}
+        while detector.poll_event().is_some() {}
+    }
+    assert!(accepted > 1000, "{accepted}");
+    assert!(WatchMessage::parse(MsgType(3), &[]).is_err());
+}

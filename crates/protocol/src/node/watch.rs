@@ -1,0 +1,133 @@
+//! The datagrams of the failure detector: PING, PONG and LOST.
+
+use super::message::{REASON_MAX, put_text, take_node, take_text, types};
+use crate::ids::NodeId;
+use crate::wire::bytes::{Put, Reader, WireError};
+use crate::wire::header::MsgType;
+
+/// Why a node is gone. Reads as the end of a sentence that begins with the node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LossCause {
+    /// Nothing listens at its port any more.
+    PortClosed,
+    /// Nothing was heard from it for so many milliseconds.
+    Silent {
+        /// How long.
+        ms: u32,
+    },
+    /// Its launcher saw it exit.
+    Exited {
+        /// The exit status.
+        status: i32,
+    },
+    /// Its launcher saw it killed.
+    Killed {
+        /// By which signal.
+        signal: i32,
+    },
+    /// It said itself why it stops.
+    Stopped(String),
+    /// It left at the end of the job, as it should.
+    Left,
+}
+
+impl std::fmt::Display for LossCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LossCause::PortClosed => write!(f, "has ended (nothing listens at its port)"),
+            LossCause::Silent { ms } => write!(f, "was silent for {}.{} seconds", ms / 1000, ms % 1000 / 100),
+            LossCause::Exited { status } => write!(f, "exited with status {status}"),
+            LossCause::Killed { signal } => write!(f, "was killed by signal {signal}"),
+            LossCause::Stopped(why) => write!(f, "stopped: {why}"),
+            LossCause::Left => write!(f, "left at the end of the job"),
+        }
+    }
+}
+
+/// A message of the failure detector. Its sender is known from the header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WatchMessage {
+    /// Are you alive? I know of so many nodes that are gone.
+    Ping {
+        /// How many.
+        gone: u16,
+    },
+    /// I am.
+    Pong {
+        /// Nodes that are gone, as far as the sender knows.
+        gone: u16,
+    },
+    /// A node is gone.
+    Lost {
+        /// Which.
+        node: NodeId,
+        /// Who found out.
+        reporter: NodeId,
+        /// Why.
+        why: LossCause,
+    },
+}
+
+impl WatchMessage {
+    /// The message's type.
+    pub fn ty(&self) -> MsgType {
+        match self {
+            WatchMessage::Ping { .. } => types::PING,
+            WatchMessage::Pong { .. } => types::PONG,
+            WatchMessage::Lost { .. } => types::LOST,
+        }
+    }
+
+    /// The message's body.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16);
+        match self {
+            WatchMessage::Ping { gone } | WatchMessage::Pong { gone } => out.put_u16(*gone),
+            WatchMessage::Lost { node, reporter, why } => {
+                out.put_u16(node.0);
+                out.put_u16(reporter.0);
+                let (kind, number, text) = match why {
+                    LossCause::PortClosed => (0, 0, ""),
+                    LossCause::Silent { ms } => (1, *ms, ""),
+                    LossCause::Exited { status } => (2, *status as u32, ""),
+                    LossCause::Killed { signal } => (3, *signal as u32, ""),
+                    LossCause::Stopped(text) => (4, 0, text.as_str()),
+                    LossCause::Left => (5, 0, ""),
+                };
+                out.put_u8(kind);
+                out.put_u32(number);
+                put_text(&mut out, text);
+            }
+        }
+        out
+    }
+
+    /// Reads a body that came with type `ty`.
+    ///
+    /// # Errors
+    /// Says what is wrong with the bytes.
+    pub fn parse(ty: MsgType, body: &[u8]) -> Result<WatchMessage, WireError> {
+        let mut r = Reader::new(body);
+        let message = match ty {
+            types::PING => WatchMessage::Ping { gone: r.u16()? },
+            types::PONG => WatchMessage::Pong { gone: r.u16()? },
+            types::LOST => {
+                let (node, reporter, kind, number) = (take_node(&mut r)?, take_node(&mut r)?, r.u8()?, r.u32()?);
+                let text = take_text(&mut r, REASON_MAX)?;
+                let why = match kind {
+                    0 => LossCause::PortClosed,
+                    1 => LossCause::Silent { ms: number },
+                    2 => LossCause::Exited { status: number as i32 },
+                    3 => LossCause::Killed { signal: number as i32 },
+                    4 => LossCause::Stopped(text),
+                    5 => LossCause::Left,
+                    _ => return Err(WireError::BadValue("cause")),
+                };
+                WatchMessage::Lost { node, reporter, why }
+            }
+            other => return Err(WireError::BadType(other.0)),
+        };
+        r.finish()?;
+        Ok(message)
+    }
+}

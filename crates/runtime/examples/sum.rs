@@ -1,0 +1,15 @@
+//! Each thread adds up its share of the numbers below a million; thread 0 adds up the shares.
+
+fn main() -> comem::Result<()> {
+    let comem = comem::start()?;
+    let sums = comem.array::<i64>(comem.threads())?;
+    comem.run(|t| {
+        sums.write(t, t.id(), t.share(1_000_000).map(|i| i as i64).sum());
+        t.barrier();
+        if t.id() == 0 {
+            let total: i64 = (0..t.count()).map(|i| sums.read(t, i)).sum();
+            println!("{total}");
+        }
+    });
+    comem.finish()
+}

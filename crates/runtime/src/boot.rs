@@ -1,0 +1,480 @@
+//! How a process becomes a node, and how it stops being one.
+//!
+//! Without a launcher a program is a correct job of one node at once: no sockets, nobody asked, nothing awaited.
+
+use crate::config::Config;
+use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
+use crate::error::{Error, Result};
+use crate::io::{Parts, Wire};
+use crate::node::Node;
+use crate::report;
+use crate::service;
+use crate::thread::Thread;
+use comem_net::multicast::DISCOVERY_PORT;
+use comem_net::network::NetworkOptions;
+use comem_net::select::{self, Reach};
+use comem_net::{Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams};
+use comem_protocol::auth::{JobKey, Sealer};
+use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
+use comem_protocol::link::LinkConfig;
+use comem_protocol::node::identity::{Identity, Layout, VERSION};
+use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Startup, To, Transmit};
+use comem_protocol::node::table::Membership;
+use comem_protocol::time::Span;
+use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType, Packet};
+use comem_protocol::wire::message::Collective;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Datagrams on the loopback need not be small; beyond this they gain nothing.
+const LOOPBACK_DATAGRAM: usize = 32 << 10;
+/// Datagrams on a network whose other links are not known.
+const NETWORK_DATAGRAM: usize = 1472;
+/// How long a node that is done still answers those who missed its arrival at the closing barrier.
+const LINGER: Duration = Duration::from_millis(10);
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Both ends of the line to the launcher.
+type Launcher = (ControlReader<ToNode>, Arc<ControlWriter<FromNode>>);
+
+/// Joins or founds the job; see [`crate::start`].
+pub(crate) fn start() -> Result<Arc<Node>> {
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return Err(Error::Misuse("Comem was started already; start it once, before anything else".to_string()));
+    }
+    let config = Config::from_env()?;
+    if let Some((name, size)) = control::foreign_launcher() {
+        return Err(Error::Start(format!(
+            "{name} started {size} tasks, and each would run alone; start them as `{name} … comem exec PROGRAM`"
+        )));
+    }
+    let clock = Arc::new(Clock::new());
+    if let Some(note) = clock.note().filter(|_| config.verbose) {
+        eprintln!("comem: {note}");
+    }
+    let launcher = control::launcher_channel().map_err(Error::system("cannot talk to the launcher"))?;
+    let mut launcher = launcher.map(|(reader, writer)| (reader, Arc::new(writer)));
+    let result = if launcher.is_none() && config.nodes == 1 && !config.discover && config.join.is_none() {
+        Ok(alone(config, clock))
+    } else {
+        Boot::new(config, clock, launcher.as_mut()).and_then(|boot| boot.run(launcher))
+    };
+    if result.is_ok() {
+        service::listen_for_questions();
+    }
+    result
+}
+
+/// A job of one node.
+fn alone(config: Config, clock: Arc<Clock>) -> Arc<Node> {
+    let started = clock.now();
+    let wire = Wire::new(
+        Parts {
+            me: NodeId(0),
+            prog: 1,
+            sealer: Sealer::new(None),
+            link: LinkConfig { datagram_bytes: NETWORK_DATAGRAM, ..LinkConfig::default() },
+            started,
+            endpoints: Vec::new(),
+            addresses: vec![Vec::new()],
+            members: vec![(host_name(), std::process::id())],
+            group: None,
+        },
+        config.threads,
+    );
+    Arc::new(Node::new(config, clock, wire, None, None))
+}
+
+/// A process on its way to becoming a node of a job of several.
+struct Boot {
+    config: Config,
+    clock: Arc<Clock>,
+    job: Option<Job>,
+    sealer: Sealer,
+    network: Network,
+    endpoints: Vec<Arc<dyn Datagrams>>,
+    multicast: bool,
+    link: LinkConfig,
+    free: AtomicU64,
+}
+
+impl Boot {
+    fn new(config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>) -> Result<Boot> {
+        let job = match launcher {
+            Some((reader, _)) => Some(first_line(reader)?),
+            None => control::exec_job().map_err(Error::system("cannot read the job from comem exec"))?,
+        };
+        let key = job.as_ref().and_then(Job::key_bytes).map(JobKey::new);
+        let auth = config.auth.unwrap_or(job.as_ref().is_some_and(|j| j.auth));
+        if auth && key.is_none() {
+            return Err(Error::Start("authentication needs a job key; start with comem run or comem exec".to_string()));
+        }
+        let sealer = Sealer::new(key.filter(|_| auth));
+        let several_hosts = config.host_nodes < config.nodes || config.discover;
+        let reach = if several_hosts { Reach::Network } else { Reach::ThisHost };
+        let options = NetworkOptions {
+            iface: config.iface.clone(),
+            ports: config.ports.map_or(PortChoice::Any, |(low, high)| PortChoice::Range(low, high)),
+            reach,
+            faults: config.faults,
+            fault_stream: u64::from(config.node.unwrap_or_default().0),
+            capture: config.capture.as_deref().map(|p| Capture::path_for(p.as_ref(), &tag(&config))),
+        };
+        let network = Network::open(&options, *clock).map_err(|e| Error::Start(e.to_string()))?;
+        let interface = network.interface().clone();
+        let usual = if interface.loopback { LOOPBACK_DATAGRAM } else { NETWORK_DATAGRAM };
+        let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
+        let datagram_bytes = datagram_bytes.min(interface.datagram_bytes_max());
+        let endpoints = open_endpoints(&config, &network)?;
+        let multicast = config.nodes > 2;
+        if config.verbose {
+            eprintln!(
+                "comem: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
+                endpoints[0].local_addr().port(),
+                if auth { "on" } else { "off" },
+            );
+        }
+        let link = LinkConfig { datagram_bytes, ..LinkConfig::default() };
+        Ok(Boot { config, clock, job, sealer, network, endpoints, multicast, link, free: AtomicU64::new(0) })
+    }
+
+    fn mode(&self, zero: Option<SocketAddr>) -> Result<Mode> {
+        if let Some(join) = &self.config.join {
+            let zero =
+                join.parse().map_err(|_| Error::Start(format!("COMEM_JOIN={join} is no address; use IP:PORT")))?;
+            return Ok(Mode::Join { zero });
+        }
+        Ok(match self.config.node {
+            Some(node) => Mode::Launched { node, zero },
+            None if self.config.discover => Mode::Discover,
+            None => Mode::Serve,
+        })
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        let path = match &self.config.program {
+            Some(path) => path.clone().into(),
+            None => std::env::current_exe().map_err(Error::system("cannot find this program's file"))?,
+        };
+        let contents = std::fs::read(&path).map_err(Error::system(format!("cannot read {}", path.display())))?;
+        // SAFETY: sysconf takes a number and touches no memory of ours.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        Ok(Identity {
+            version: VERSION,
+            job_name: std::env::var("COMEM_JOB_NAME").unwrap_or_else(|_| "comem".to_string()),
+            program: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            hash: program_hash(&contents),
+            layout: Layout::of_this_process(page as u32),
+            nodes: self.config.nodes as u16,
+            threads: self.config.threads as u16,
+            options: format!(
+                "engine={} force={} datagram={}",
+                self.config.engine, self.config.force_engine, self.link.datagram_bytes
+            ),
+        })
+    }
+
+    fn run(self, mut launcher: Option<Launcher>) -> Result<Arc<Node>> {
+        let zero = self.zero_address(launcher.as_mut())?;
+        let config = startup::Config {
+            mode: self.mode(zero)?,
+            identity: self.identity()?,
+            arguments: std::env::args().skip(1).collect(),
+            pid: std::process::id(),
+            host: host_name(),
+            ip: self.network.interface().address,
+            ports: self.endpoints.iter().map(|e| e.local_addr().port()).collect(),
+            job: self.job.as_ref().map(|j| j.job.max(1)),
+            prog: self.job.as_ref().map(|j| j.prog_id.max(1)),
+            multicast: self.multicast,
+            deadline: Some(match self.config.discover {
+                true => Span::from_ms(10_000),
+                false => Span::from_ms(30_000),
+            }),
+        };
+        let seed = u64::from(std::process::id()) << 32 ^ wall_clock_ns();
+        let mut machine = Startup::new(config, self.clock.now(), seed).map_err(|e| Error::Start(e.to_string()))?;
+        let membership = self.meet(&mut machine)?;
+        let node = self.into_node(machine, membership, launcher.as_ref());
+        if let Some((reader, _)) = launcher {
+            listen_to_launcher(node.clone(), reader)?;
+        }
+        service::start(&node)?;
+        let main = Thread::new(node.clone(), Slot::thread(0));
+        main.collective(Collective::create(0), &[], |_| ())?;
+        node.tell_launcher(&FromNode::Started);
+        Ok(node)
+    }
+
+    /// Node zero tells the launcher where it is; the others wait for the launcher to tell them.
+    fn zero_address(&self, launcher: Option<&mut Launcher>) -> Result<Option<SocketAddr>> {
+        let me = self.config.node.unwrap_or_default();
+        if let Ok(text) = std::env::var(control::var::ZERO) {
+            return text.parse().map(Some).map_err(|_| Error::Start(format!("COMEM_ZERO={text} is no address")));
+        }
+        let Some((reader, writer)) = launcher else { return Ok(None) };
+        if me == NodeId(0) {
+            let addr = self.endpoints[0].local_addr().to_string();
+            let said = writer.send(&FromNode::Address { node: me.0, addr });
+            said.map_err(Error::system("cannot tell the launcher this node's address"))?;
+            return Ok(None);
+        }
+        loop {
+            match next_message(reader)? {
+                ToNode::Zero { addr } => {
+                    let parsed = addr.parse();
+                    return parsed
+                        .map(Some)
+                        .map_err(|_| Error::Start(format!("the launcher said {addr}, which is no address")));
+                }
+                ToNode::PeerEnded { node, how } => {
+                    return Err(Error::NodeLost { node: NodeId(node), why: how });
+                }
+                ToNode::Stop { reason } => return Err(Error::Stopped(reason)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs start-up until all nodes know each other.
+    fn meet(&self, machine: &mut Startup) -> Result<Membership> {
+        let mut buffer = vec![0; comem_net::RECEIVE_BUFFER_BYTES];
+        let service = &self.endpoints[0];
+        let discovery = Group::discovery(self.network.interface(), DISCOVERY_PORT).ok();
+        if let Some(group) = discovery.filter(|_| self.config.discover) {
+            self.network.join(&**service, &group).map_err(Error::system("cannot hear other nodes"))?;
+        }
+        let mut group = None;
+        loop {
+            while let Some(transmit) = machine.poll_transmit() {
+                self.send(&transmit, discovery, group);
+            }
+            while let Some(event) = machine.poll_event() {
+                match event {
+                    Event::Ready(membership) => {
+                        while let Some(transmit) = machine.poll_transmit() {
+                            self.send(&transmit, discovery, group);
+                        }
+                        return Ok(membership);
+                    }
+                    Event::Joined { job, .. } if self.multicast => {
+                        let joined = self.network.group_of_job(job);
+                        if group != Some(joined) && self.network.join(&**service, &joined).is_ok() {
+                            group = Some(joined);
+                        }
+                    }
+                    Event::Surplus => {
+                        eprintln!("comem: enough other processes joined the job; this one is not needed and ends");
+                        std::process::exit(0);
+                    }
+                    Event::Failed(error) => {
+                        while let Some(transmit) = machine.poll_transmit() {
+                            self.send(&transmit, discovery, group);
+                        }
+                        return Err(Error::Start(error.to_string()));
+                    }
+                    Event::TurnedAway { from, reason, .. } => {
+                        eprintln!("comem: node 0 turned away a process at {from}: {reason}");
+                    }
+                    Event::Zero(_) | Event::Joined { .. } => {}
+                }
+            }
+            let now = self.clock.now();
+            let wait =
+                machine.next_timeout().map_or(Duration::from_millis(100), |at| Duration::from_nanos((at - now).0));
+            match service.recv(&mut buffer, Some(wait.max(Duration::from_micros(10))), Wait::Block) {
+                Ok(Received::Datagrams { from, len, segment }) => {
+                    for datagram in datagrams(&buffer[..len], segment) {
+                        self.on_datagram(machine, from, datagram);
+                    }
+                }
+                Ok(Received::Unreachable(address)) => machine.on_refused(self.clock.now(), address),
+                Ok(_) => {}
+                Err(error) => return Err(Error::system("cannot receive")(error)),
+            }
+            machine.on_timeout(self.clock.now());
+        }
+    }
+
+    fn on_datagram(&self, machine: &mut Startup, from: SocketAddr, datagram: &[u8]) {
+        let Some(bytes) = self.sealer.open(datagram) else { return };
+        let Ok(packet) = Packet::new_checked(bytes) else { return };
+        if packet.header.prog == DISCOVERY_PROG {
+            // What cannot be parsed has no effect; whoever sent it will send it again if it matters.
+            let _ = machine.on_datagram(self.clock.now(), from, packet.header.ty, packet.payload);
+        }
+    }
+
+    fn send(&self, transmit: &Transmit, discovery: Option<Group>, group: Option<Group>) {
+        let to = match transmit.to {
+            To::Address(address) => Some(address),
+            To::Broadcast => discovery.map(|d| d.address()),
+            To::Multicast => group.map(|g| g.address()),
+        };
+        let Some(to) = to else { return };
+        let seq = Seq::free(
+            Channel::service(self.config.node.unwrap_or_default()),
+            self.free.fetch_add(1, Ordering::Relaxed),
+        );
+        let bytes = start_datagram(transmit.ty, &transmit.body, seq, &self.sealer);
+        // A send that fails counts as lost: start-up repeats what matters.
+        let _ = self.endpoints[0].send_to(&bytes, bytes.len(), to);
+    }
+
+    fn into_node(self, machine: Startup, membership: Membership, launcher: Option<&Launcher>) -> Arc<Node> {
+        let addresses =
+            membership.nodes.iter().map(|m| m.ports.iter().map(|p| SocketAddr::new(m.ip, *p)).collect()).collect();
+        let members = membership.nodes.iter().map(|m| (m.host.clone(), m.pid)).collect();
+        let group = membership.multicast.then(|| self.network.group_of_job(membership.job).address());
+        let threads = self.config.threads;
+        let wire = Wire::new(
+            Parts {
+                me: membership.me,
+                prog: membership.prog,
+                sealer: self.sealer,
+                link: self.link,
+                started: self.clock.now(),
+                endpoints: self.endpoints,
+                addresses,
+                members,
+                group,
+            },
+            threads,
+        );
+        let launcher = launcher.map(|(_, writer)| writer.clone());
+        Arc::new(Node::new(self.config, self.clock, wire, Some(machine), launcher))
+    }
+}
+
+/// A datagram of start-up or of the watch.
+pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer) -> Vec<u8> {
+    let header = HeaderRepr {
+        prog: DISCOVERY_PROG,
+        ty,
+        flags: Flags::default(),
+        len: body.len() as u16,
+        retrans: 0,
+        frag: 0,
+        seq,
+    };
+    let mut bytes = Vec::with_capacity(body.len() + 32);
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(body);
+    sealer.seal(&mut bytes, 0);
+    bytes
+}
+
+/// One socket for the service thread and one for each application thread.
+fn open_endpoints(config: &Config, network: &Network) -> Result<Vec<Arc<dyn Datagrams>>> {
+    let exact = exact_zero_port(config)?;
+    (0..=config.threads)
+        .map(|slot| match exact.filter(|_| slot == 0) {
+            Some(port) => network.bind_exactly(port),
+            None => network.bind(),
+        })
+        .collect::<std::io::Result<_>>()
+        .map_err(|e| Error::Start(e.to_string()))
+}
+
+/// Under `comem exec` node zero's port was agreed on beforehand.
+fn exact_zero_port(config: &Config) -> Result<Option<u16>> {
+    if config.node != Some(NodeId(0)) {
+        return Ok(None);
+    }
+    let Ok(text) = std::env::var(control::var::ZERO) else { return Ok(None) };
+    let address: SocketAddr =
+        text.parse().map_err(|_| Error::Start(format!("COMEM_ZERO={text} is no address; use IP:PORT")))?;
+    Ok(Some(address.port()))
+}
+
+/// The hash that all nodes must agree on: of the program's contents and Comem's version.
+fn program_hash(contents: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
+    hasher.update(contents);
+    *hasher.finalize().as_bytes()
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".to_string(), |n| n.trim().to_string())
+}
+
+fn wall_clock_ns() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
+}
+
+fn next_message(reader: &mut ControlReader<ToNode>) -> Result<ToNode> {
+    match reader.next_message() {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(Error::Stopped("the launcher ended".to_string())),
+        Err(error) => Err(Error::system("cannot hear the launcher")(error)),
+    }
+}
+
+fn first_line(reader: &mut ControlReader<ToNode>) -> Result<Job> {
+    loop {
+        match next_message(reader)? {
+            ToNode::Job(job) => return Ok(job),
+            ToNode::Stop { reason } => return Err(Error::Stopped(reason)),
+            _ => {}
+        }
+    }
+}
+
+/// Hears the launcher for the rest of the job.
+fn listen_to_launcher(node: Arc<Node>, mut reader: ControlReader<ToNode>) -> Result<()> {
+    let listen = move || {
+        loop {
+            match next_message(&mut reader) {
+                Ok(ToNode::PeerEnded { node: lost, how }) => {
+                    node.end_with(&Error::NodeLost { node: NodeId(lost), why: how });
+                }
+                Ok(ToNode::Stop { reason }) => node.end_with(&Error::Stopped(reason)),
+                Ok(_) => {}
+                Err(error) => {
+                    if !node.is_ending() {
+                        node.end_with(&error);
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new().name("comem-control".to_string()).spawn(listen);
+    spawned.map(drop).map_err(Error::system("cannot start a thread"))
+}
+
+/// See [`crate::Comem::finish`].
+pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
+    main.flush_posts()?;
+    node.closing();
+    main.collective(Collective::EXIT, &[], |_| ())?;
+    node.tell_launcher(&FromNode::Finished);
+    if node.nodes() > 1 {
+        // Others may have missed this node's arrival; the service thread reminds them for a little while.
+        let until = node.now() + Span(LINGER.as_nanos() as u64);
+        while node.now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    node.leave();
+    main.end_life_now();
+    node.ending.store(true, Ordering::Release);
+    let stats = report::stats(node, None);
+    if node.tell_launcher(&FromNode::Stats { stats: stats.clone() }) {
+        return Ok(());
+    }
+    match &node.config.stats {
+        Some(path) => report::write_file(node, path, stats),
+        None => Ok(()),
+    }
+}
+
+/// What tells this process's capture file from those of others.
+fn tag(config: &Config) -> String {
+    config.node.map_or_else(|| std::process::id().to_string(), |node| format!("node{}", node.0))
+}

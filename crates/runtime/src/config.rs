@@ -1,0 +1,207 @@
+//! What a node was told to do: environment variables, one for each flag of `comem run`.
+
+use comem_protocol::coherence::Engine;
+use comem_protocol::faults::FaultSpec;
+use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
+use std::time::Duration;
+
+/// How a thread waits for the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WaitPolicy {
+    /// Spin briefly while the host has a core to spare, then block.
+    #[default]
+    Auto,
+    /// Spin (for measurements).
+    Spin,
+    /// Block at once.
+    Block,
+}
+
+/// A node's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node's number, when a launcher gave one.
+    pub node: Option<NodeId>,
+    /// How many nodes.
+    pub nodes: usize,
+    /// Application threads in each.
+    pub threads: usize,
+    /// The engine of objects that name none.
+    pub engine: Engine,
+    /// Whether the job's engine wins over an object's own.
+    pub force_engine: bool,
+    /// Faults to inject into what this node sends.
+    pub faults: Option<FaultSpec>,
+    /// The network to use.
+    pub iface: Option<String>,
+    /// The ports to use.
+    pub ports: Option<(u16, u16)>,
+    /// Whether datagrams are authenticated; `None` leaves it to the number of hosts.
+    pub auth: Option<bool>,
+    /// How long a node may be silent; `None` for ever.
+    pub node_timeout: Option<Duration>,
+    /// How much slower than it could this node shall be.
+    pub slow: f64,
+    /// How threads wait.
+    pub wait: WaitPolicy,
+    /// Whether to say what was chosen.
+    pub verbose: bool,
+    /// Where to write statistics when no launcher collects them.
+    pub stats: Option<String>,
+    /// How many nodes share this host.
+    pub host_nodes: usize,
+    /// Whether to look for other nodes on the network.
+    pub discover: bool,
+    /// The address of node zero, given by hand.
+    pub join: Option<String>,
+    /// The program whose contents must agree.
+    pub program: Option<String>,
+    /// The network's MTU, where the interface's own is too large for the way.
+    pub mtu: Option<usize>,
+    /// Where to record all datagrams.
+    pub capture: Option<String>,
+}
+
+/// An environment variable holds what it cannot hold.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{name}={value}: {why}")]
+pub struct ConfigError {
+    name: &'static str,
+    value: String,
+    why: String,
+}
+
+fn parse<T>(
+    name: &'static str,
+    read: &dyn Fn(&str) -> Option<String>,
+    convert: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, ConfigError> {
+    match read(name).filter(|v| !v.is_empty()) {
+        None => Ok(None),
+        Some(value) => convert(&value).map(Some).map_err(|why| ConfigError { name, value: value.clone(), why }),
+    }
+}
+
+fn number(range: std::ops::RangeInclusive<usize>, what: &str) -> impl FnOnce(&str) -> Result<usize, String> + use<> {
+    let what = what.to_string();
+    move |text| {
+        let wrong = || format!("expected {what} from {} to {}", range.start(), range.end());
+        text.parse().ok().filter(|n| range.contains(n)).ok_or_else(wrong)
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "1" | "true" => Ok(true),
+        "off" | "0" | "false" => Ok(false),
+        _ => Err("expected on or off".to_string()),
+    }
+}
+
+/// Reads a span such as `10s`, `500ms` or plain seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, scale) = if let Some(ms) = text.strip_suffix("ms") {
+        (ms, 0.001)
+    } else {
+        (text.strip_suffix('s').unwrap_or(text), 1.0)
+    };
+    let number: f64 = digits.parse().map_err(|_| "expected a time such as 10s or 500ms".to_string())?;
+    if number.is_finite() && number > 0.0 && number < 1e7 {
+        Ok(Duration::from_secs_f64(number * scale))
+    } else {
+        Err("expected a positive time".to_string())
+    }
+}
+
+fn port_range(text: &str) -> Result<(u16, u16), String> {
+    let (low, high) = text.split_once('-').ok_or("expected FIRST-LAST")?;
+    match (low.parse::<u16>(), high.parse::<u16>()) {
+        (Ok(low), Ok(high)) if 0 < low && low <= high => Ok((low, high)),
+        _ => Err("expected FIRST-LAST with port numbers".to_string()),
+    }
+}
+
+impl Config {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// Names the variable that makes no sense.
+    pub fn from_env() -> Result<Config, ConfigError> {
+        Config::read(&|name| std::env::var(name).ok())
+    }
+
+    fn read(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+        let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(1);
+        let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
+        let timeout = |text: &str| if text == "off" { Ok(None) } else { duration(text).map(Some) };
+        Ok(Config {
+            node: node.map(|n| NodeId(n as u16)),
+            nodes,
+            threads: parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1),
+            engine: parse("COMEM_ENGINE", env, |t| t.parse::<Engine>().map_err(|e| e.to_string()))?.unwrap_or_default(),
+            force_engine: parse("COMEM_FORCE_ENGINE", env, switch)?.unwrap_or(false),
+            faults: parse("COMEM_FAULTS", env, |t| t.parse::<FaultSpec>().map_err(|e| e.to_string()))?,
+            iface: env("COMEM_IFACE").filter(|v| !v.is_empty()),
+            ports: parse("COMEM_PORTS", env, port_range)?,
+            auth: parse("COMEM_AUTH", env, switch)?,
+            node_timeout: parse("COMEM_NODE_TIMEOUT", env, timeout)?.unwrap_or(Some(Duration::from_secs(10))),
+            slow: parse("COMEM_SLOW", env, |t| {
+                let factor = t.trim_end_matches('x').parse::<f64>().ok().filter(|f| (1.0..=1000.0).contains(f));
+                factor.ok_or_else(|| "expected a factor from 1x to 1000x".to_string())
+            })?
+            .unwrap_or(1.0),
+            wait: parse("COMEM_WAIT", env, |t| match t {
+                "auto" => Ok(WaitPolicy::Auto),
+                "spin" => Ok(WaitPolicy::Spin),
+                "block" => Ok(WaitPolicy::Block),
+                _ => Err("expected auto, spin or block".to_string()),
+            })?
+            .unwrap_or_default(),
+            verbose: parse("COMEM_VERBOSE", env, switch)?.unwrap_or(false),
+            stats: env("COMEM_STATS").filter(|v| !v.is_empty()),
+            host_nodes: parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes),
+            discover: parse("COMEM_DISCOVER", env, switch)?.unwrap_or(false),
+            join: env("COMEM_JOIN").filter(|v| !v.is_empty()),
+            program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
+            mtu: parse("COMEM_MTU", env, number(576..=65_535, "an MTU in bytes"))?,
+            capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let pairs: Vec<(String, String)> = pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        Config::read(&move |name| pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()))
+    }
+
+    #[test]
+    fn a_program_without_a_launcher_is_one_node_with_one_thread() {
+        let config = read(&[]).unwrap();
+        assert_eq!((config.nodes, config.threads, config.engine, config.node), (1, 1, Engine::Msi, None));
+        assert_eq!(config.node_timeout, Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for (name, value, part) in [
+            ("COMEM_NODES", "0", "from 1 to 1024"),
+            ("COMEM_THREADS", "300", "from 1 to 256"),
+            ("COMEM_ENGINE", "magic", "owner, broadcast and msi"),
+            ("COMEM_PORTS", "9-3", "port numbers"),
+            ("COMEM_SLOW", "0.5x", "from 1x"),
+            ("COMEM_NODE_TIMEOUT", "-3s", "positive"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_debugger_may_switch_the_silence_limit_off() {
+        assert_eq!(read(&[("COMEM_NODE_TIMEOUT", "off")]).unwrap().node_timeout, None);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a node counts: events by thread, and where its threads' time went.
+
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters of one thread. Only that thread adds to them, so adding needs no locked instruction.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Count,)*
+        }
+
+        impl Counters {
+            /// Every counter's name and value.
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.get()),)*]
+            }
+        }
+    };
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to the counter; for its own thread only.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+    /// The counter's value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+counters! {
+    /// Messages sent: requests, replies, notices; not acknowledgements and not repetitions.
+    messages_sent,
+    /// Messages received and acted upon.
+    messages_received,
+    /// Bytes of UDP payload sent, everything included.
+    bytes_sent,
+    /// Bytes of UDP payload received, everything included.
+    bytes_received,
+    /// Datagrams sent again.
+    retransmissions,
+    /// Times that an answer was overdue.
+    timeouts,
+    /// Datagrams that carry acknowledgements alone.
+    acks_sent,
+    /// Datagrams refused: damaged, from strangers, replayed beyond the window, without the job's key.
+    rejected,
+    /// Datagrams that had been received before.
+    duplicates,
+    /// Accesses that needed another node to read.
+    remote_reads,
+    /// Accesses that needed another node to write.
+    remote_writes,
+    /// Copies given up for another node's write.
+    invalidations,
+    /// Locks acquired.
+    lock_acquires,
+    /// Locks acquired with the help of another node.
+    lock_remote,
+    /// Barriers passed.
+    barriers,
+    /// Nanoseconds waiting for data.
+    fetch_ns,
+    /// Nanoseconds waiting for locks and flags.
+    lock_ns,
+    /// Nanoseconds waiting at barriers and in reductions.
+    barrier_ns,
+    /// Nanoseconds in Comem without waiting, in application threads.
+    protocol_ns,
+    /// Nanoseconds in the service thread, not counting its sleep.
+    service_ns,
+    /// Nanoseconds between the thread's start and its end.
+    lifetime_ns,
+}
+
+/// The sums over a node's threads, in the form of the stats file.
+pub fn summary<'a>(threads: impl Iterator<Item = &'a Counters>, wall_ns: u64) -> Value {
+    let mut sums: Vec<(&'static str, u64)> = Counters::default().all();
+    for counters in threads {
+        for (sum, (_, value)) in sums.iter_mut().zip(counters.all()) {
+            sum.1 += value;
+        }
+    }
+    let get = |name: &str| sums.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| *v);
+    let waits = get("fetch_ns") + get("lock_ns") + get("barrier_ns");
+    let compute = get("lifetime_ns").saturating_sub(waits + get("protocol_ns"));
+    let mut object = serde_json::Map::new();
+    for (name, value) in sums.iter().filter(|(n, _)| !n.ends_with("_ns")) {
+        object.insert((*name).to_string(), json!(value));
+    }
+    object.insert(
+        "time_us".to_string(),
+        json!({
+            "compute": compute / 1000,
+            "fetch": get("fetch_ns") / 1000,
+            "lock": get("lock_ns") / 1000,
+            "barrier": get("barrier_ns") / 1000,
+            "protocol": get("protocol_ns") / 1000,
+            "service": get("service_ns") / 1000,
+        }),
+    );
+    object.insert("wall_s".to_string(), json!(wall_ns as f64 / 1e9));
+    Value::Object(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_threads_time_add_up() {
+        let counters = Counters::default();
+        counters.lifetime_ns.add(10_000_000);
+        counters.fetch_ns.add(2_000_000);
+        counters.barrier_ns.add(1_000_000);
+        counters.protocol_ns.add(500_000);
+        let value = summary([&counters].into_iter(), 10_000_000);
+        assert_eq!(value["time_us"]["compute"], 6500);
+        assert_eq!(value["messages_sent"], 0);
+        assert!(value.get("fetch_ns").is_none());
+    }
+}

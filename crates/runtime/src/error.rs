@@ -1,0 +1,77 @@
+//! What can go wrong, in one shape: `comem: node 3 (host b, pid 4711): what happened; what to do`.
+
+use crate::config::ConfigError;
+use comem_protocol::ids::NodeId;
+use comem_protocol::sync::barrier::Mismatch;
+
+/// Why Comem cannot do what was asked, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The environment makes no sense.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// The program used Comem in a way it cannot be used.
+    #[error("{0}")]
+    Misuse(String),
+    /// Start-up failed.
+    #[error("cannot start: {0}")]
+    Start(String),
+    /// A node is gone or silent.
+    #[error("{node} {why}; this node stops, since its data may be lost with that one")]
+    NodeLost {
+        /// Which node.
+        node: NodeId,
+        /// What is known of its end.
+        why: String,
+    },
+    /// The job was told to end.
+    #[error("stopped: {0}")]
+    Stopped(String),
+    /// Nodes did not make the same collective calls.
+    #[error("{0}; every node must make the same collective calls in the same order")]
+    Mismatch(#[from] Mismatch),
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A result with Comem's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Exit codes of a node that Comem ends; `docs/exit-codes.md` lists them all.
+pub mod exit {
+    /// The command line or the environment makes no sense, or the program misused Comem.
+    pub const USAGE: i32 = 2;
+    /// The job could not start.
+    pub const START: i32 = 3;
+    /// Another node was lost.
+    pub const NODE_LOST: i32 = 4;
+    /// The launcher told the node to stop.
+    pub const STOPPED: i32 = 5;
+    /// A bug in Comem, or memory ran out.
+    pub const INTERNAL: i32 = 6;
+}
+
+impl Error {
+    /// The exit code of a node that ends with this error.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Error::Config(_) | Error::Misuse(_) | Error::Mismatch(_) => exit::USAGE,
+            Error::Start(_) => exit::START,
+            Error::NodeLost { .. } => exit::NODE_LOST,
+            Error::Stopped(_) => exit::STOPPED,
+            Error::System { .. } => exit::INTERNAL,
+        }
+    }
+
+    /// Adds what was attempted to a system's error.
+    pub fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::System { what, source }
+    }
+}

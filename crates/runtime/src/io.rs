@@ -1,0 +1,660 @@
+//! A node's wires: its sockets, and the link's machines behind their locks. Everything that leaves or enters the node
+//! passes here.
+
+use crate::error::{Error, Result};
+use crate::node::{House, Node};
+use comem_net::{Datagrams, Received, Wait, datagrams};
+use comem_protocol::auth::Sealer;
+use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
+use comem_protocol::link::{
+    AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
+    To, acked,
+};
+use comem_protocol::node::route::{self, dispatch};
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::time::Time;
+use comem_protocol::wire::header::{MsgType, Packet};
+use comem_protocol::wire::message::{Message, Ticket, types};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+thread_local! {
+    /// Where datagrams are put together before they are sent.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What a message just received asks for.
+    static OUTBOX: RefCell<Outbox> = RefCell::default();
+    /// Where datagrams are received.
+    static INCOMING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A guarded message that found no room in its sender's window.
+struct Overflow {
+    node: NodeId,
+    class: Class,
+    ty: MsgType,
+    body: Vec<u8>,
+}
+
+/// Sockets and link machines of a node.
+pub(crate) struct Wire {
+    me: NodeId,
+    prog: u16,
+    sealer: Sealer,
+    link: LinkConfig,
+    started: Time,
+    endpoints: Vec<Arc<dyn Datagrams>>,
+    /// Addresses by node and slot.
+    addresses: Vec<Vec<SocketAddr>>,
+    /// Hosts and process numbers by node.
+    members: Vec<(String, u32)>,
+    group: Option<SocketAddr>,
+    senders: Vec<Mutex<Sender>>,
+    encoders: Vec<Mutex<ReplyEncoder>>,
+    peers: Vec<OnceLock<Box<Mutex<PeerChannel>>>>,
+    overflow: Mutex<VecDeque<Overflow>>,
+    /// A socket of its own to rouse threads that sleep in theirs.
+    kicker: Option<UdpSocket>,
+}
+
+/// The datagram that rouses: too short to be anything else.
+const KICK: [u8; 1] = [0];
+
+/// What a node's wires are made of.
+pub(crate) struct Parts {
+    pub(crate) me: NodeId,
+    pub(crate) prog: u16,
+    pub(crate) sealer: Sealer,
+    pub(crate) link: LinkConfig,
+    pub(crate) started: Time,
+    pub(crate) endpoints: Vec<Arc<dyn Datagrams>>,
+    pub(crate) addresses: Vec<Vec<SocketAddr>>,
+    pub(crate) members: Vec<(String, u32)>,
+    pub(crate) group: Option<SocketAddr>,
+}
+
+impl Wire {
+    pub(crate) fn new(parts: Parts, threads: usize) -> Wire {
+        let Parts { me, prog, sealer, link, started, endpoints, addresses, members, group } = parts;
+        let channel = |slot: usize| Channel { node: me, slot: Slot(slot as u16) };
+        let slots = threads + 1;
+        Wire {
+            senders: (0..slots).map(|s| Mutex::new(Sender::new(channel(s), prog, link, sealer.clone()))).collect(),
+            encoders: (0..slots)
+                .map(|s| Mutex::new(ReplyEncoder::new(channel(s), prog, link, sealer.clone())))
+                .collect(),
+            peers: (0..addresses.len() * slots).map(|_| OnceLock::new()).collect(),
+            overflow: Mutex::default(),
+            kicker: endpoints.get(1).and_then(|e| UdpSocket::bind((e.local_addr().ip(), 0)).ok()),
+            me,
+            prog,
+            sealer,
+            link,
+            started,
+            endpoints,
+            addresses,
+            members,
+            group,
+        }
+    }
+
+    pub(crate) fn me(&self) -> NodeId {
+        self.me
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn started(&self) -> Time {
+        self.started
+    }
+
+    pub(crate) fn authenticated(&self) -> bool {
+        self.sealer.tag_len() > 0
+    }
+
+    /// Host and process number of a node.
+    pub(crate) fn member(&self, node: NodeId) -> Option<(&str, u32)> {
+        self.members.get(node.index()).map(|(host, pid)| (host.as_str(), *pid))
+    }
+
+    /// About how many bytes of data one datagram takes.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.link.datagram_bytes.min(1472) - 96
+    }
+
+    pub(crate) fn endpoint(&self, slot: Slot) -> &dyn Datagrams {
+        &*self.endpoints[slot.index()]
+    }
+
+    /// Ends a thread's sleep in its socket by a datagram that says nothing; it takes no part in injected faults.
+    fn kick(&self, slot: Slot) {
+        let Some(address) = self.address(Channel { node: self.me, slot }) else { return };
+        if let Some(kicker) = &self.kicker {
+            let _ = kicker.send_to(&KICK, address);
+        }
+    }
+
+    pub(crate) fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    pub(crate) fn address(&self, channel: Channel) -> Option<SocketAddr> {
+        self.addresses.get(channel.node.index())?.get(channel.slot.index()).copied()
+    }
+
+    pub(crate) fn sender(&self, slot: Slot) -> &Mutex<Sender> {
+        &self.senders[slot.index()]
+    }
+
+    fn peer(&self, channel: Channel) -> Option<&Mutex<PeerChannel>> {
+        if channel.slot.index() >= self.endpoints.len() {
+            return None;
+        }
+        let cell = self.peers.get(channel.node.index() * self.endpoints.len() + channel.slot.index())?;
+        Some(cell.get_or_init(|| Box::new(Mutex::new(PeerChannel::new(channel, &self.link)))))
+    }
+
+    fn encoder(&self, slot: Slot) -> &Mutex<ReplyEncoder> {
+        &self.encoders[slot.index()]
+    }
+}
+
+/// What came of a drained socket.
+#[derive(Default)]
+pub(crate) struct Drained {
+    /// Datagrams that were acted upon.
+    pub(crate) datagrams: usize,
+    /// Remote channels that acknowledgements are owed to.
+    owed: Vec<Channel>,
+}
+
+impl Node {
+    /// Sends and wakes what a step asked for, and empties the outbox.
+    pub(crate) fn flush(&self, slot: Slot, out: &mut Outbox) {
+        if out.is_empty() {
+            return;
+        }
+        self.note_progress();
+        let now = self.now();
+        let (mut mine, mut service) = (false, false);
+        for (ticket, node) in out.handed_on() {
+            if let Some(peer) = self.wire.peer(ticket.channel) {
+                peer.lock().mark_forwarded(ticket.seq, *node);
+            }
+        }
+        for send in out.sends() {
+            let body = out.body(send);
+            self.counters(slot).messages_sent.add(1);
+            match send.target {
+                Target::Request { node, origin } | Target::Post { node, origin } => {
+                    let class =
+                        if matches!(send.target, Target::Request { .. }) { Class::Request } else { Class::Post };
+                    let from = if origin == Origin::Caller { slot } else { Slot::SERVICE };
+                    mine |= from == slot;
+                    service |= from != slot;
+                    self.send_guarded(now, from, node, class, send.ty, body);
+                }
+                Target::Reply(ticket) => self.reply(slot, ticket, send.ty, body),
+                Target::Free { node, slot: to } => {
+                    mine = true;
+                    self.send_free(now, slot, node, to, send.ty, body);
+                }
+                Target::FreeToAll => {
+                    mine = true;
+                    self.send_to_all(now, slot, send.ty, body);
+                }
+            }
+        }
+        if mine {
+            self.transmit(slot);
+        }
+        if service {
+            self.transmit(Slot::SERVICE);
+        }
+        for wake in out.wakes() {
+            self.rouse(*wake);
+        }
+        out.clear();
+    }
+
+    /// Rouses a thread, wherever it sleeps.
+    pub(crate) fn rouse(&self, slot: Slot) {
+        let Some(seat) = self.seats.get(slot.index()) else { return };
+        if seat.waiter.rouse() {
+            self.wire.kick(slot);
+        }
+    }
+
+    fn send_guarded(&self, now: Time, from: Slot, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
+        let dest = Dest::Node(node, Slot::SERVICE);
+        match self.wire.sender(from).lock().send(now, dest, class, ty, body) {
+            Ok(_) => {}
+            Err(SendError::WindowFull) => {
+                self.wire.overflow.lock().push_back(Overflow { node, class, ty, body: body.to_vec() });
+            }
+            Err(error) => self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0)),
+        }
+    }
+
+    /// Sends from the service channel what had found no room; called when acknowledgements came in.
+    fn retry_overflow(&self) {
+        let now = self.now();
+        let mut sent = false;
+        loop {
+            let Some(first) = self.wire.overflow.lock().pop_front() else { break };
+            let dest = Dest::Node(first.node, Slot::SERVICE);
+            let result = self.wire.sender(Slot::SERVICE).lock().send(now, dest, first.class, first.ty, &first.body);
+            if let Err(SendError::WindowFull) = result {
+                self.wire.overflow.lock().push_front(first);
+                break;
+            }
+            sent = true;
+        }
+        if sent {
+            self.transmit(Slot::SERVICE);
+        }
+    }
+
+    fn send_free(&self, now: Time, from: Slot, node: NodeId, to: Slot, ty: MsgType, body: &[u8]) {
+        let result = self.wire.sender(from).lock().send(now, Dest::Node(node, to), Class::Free, ty, body);
+        if let Err(error) = result {
+            self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0));
+        }
+    }
+
+    fn send_to_all(&self, now: Time, from: Slot, ty: MsgType, body: &[u8]) {
+        if self.wire.group.is_some() {
+            let others: Vec<NodeId> = NodeId::all(self.nodes()).filter(|n| *n != self.me()).collect();
+            let result = self.wire.sender(from).lock().send(now, Dest::Group(&others), Class::Free, ty, body);
+            if result.is_ok() {
+                return;
+            }
+        }
+        for node in NodeId::all(self.nodes()).filter(|n| *n != self.me()) {
+            self.send_free(now, from, node, Slot::SERVICE, ty, body);
+        }
+    }
+
+    /// Answers a request, and keeps the answer in case it gets lost.
+    fn reply(&self, slot: Slot, ticket: Ticket, ty: MsgType, body: &[u8]) {
+        let (Some(peer), Some(address)) = (self.wire.peer(ticket.channel), self.wire.address(ticket.channel)) else {
+            return;
+        };
+        SCRATCH.with_borrow_mut(|buffer| {
+            buffer.clear();
+            match self.wire.encoder(slot).lock().reply(ticket.seq, ty, false, body, buffer) {
+                Ok(segment) => {
+                    peer.lock().store_reply(ticket.seq, buffer, segment);
+                    self.put_on_wire(slot, buffer, segment, address);
+                }
+                Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
+            }
+        });
+    }
+
+    pub(crate) fn put_on_wire(&self, slot: Slot, bytes: &[u8], segment: usize, to: SocketAddr) {
+        self.counters(slot).bytes_sent.add(bytes.len() as u64);
+        if let Err(error) = self.wire.endpoint(slot).send_to(bytes, segment, to) {
+            self.on_send_error(to, &error);
+        }
+    }
+
+    /// Sends whatever a slot's sender wants sent now.
+    pub(crate) fn transmit(&self, slot: Slot) {
+        SCRATCH.with_borrow_mut(|buffer| {
+            loop {
+                buffer.clear();
+                let Some(transmit) = self.wire.sender(slot).lock().poll_transmit(self.now(), buffer) else { return };
+                match transmit.to {
+                    To::Node(node) => {
+                        if let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) {
+                            self.put_on_wire(slot, buffer, transmit.segment, address);
+                        }
+                    }
+                    To::Group => {
+                        if let Some(group) = self.wire.group {
+                            self.put_on_wire(slot, buffer, transmit.segment, group);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Runs a slot's timers and gives the time of the next one.
+    pub(crate) fn run_timers(&self, slot: Slot) -> Option<Time> {
+        let next = {
+            let mut sender = self.wire.sender(slot).lock();
+            let now = self.now();
+            if sender.next_timeout().is_some_and(|at| at <= now) {
+                sender.on_timeout(now);
+            }
+            sender.outstanding()
+        };
+        if next > 0 {
+            self.transmit(slot);
+        }
+        self.wire.sender(slot).lock().next_timeout()
+    }
+
+    /// Receives at a slot's socket until it is empty, waiting for the first datagram as long as `timeout` says.
+    /// `as_slot` is the thread that acts: the slot's own, or the service thread in its stead.
+    pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
+        let mut drained = Drained::default();
+        INCOMING.with_borrow_mut(|buffer| {
+            buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
+            let mut timeout = timeout;
+            for _ in 0..64 {
+                match self.wire.endpoint(at).recv(buffer, timeout, wait) {
+                    Ok(Received::Datagrams { from, len, segment }) => {
+                        let start = self.now();
+                        for datagram in datagrams(&buffer[..len], segment) {
+                            self.counters(as_slot).bytes_received.add(datagram.len() as u64);
+                            self.on_datagram(as_slot, datagram, from, &mut drained);
+                        }
+                        drained.datagrams += 1;
+                        if as_slot == Slot::SERVICE {
+                            self.counters(as_slot).service_ns.add((self.now() - start).0);
+                        }
+                    }
+                    Ok(Received::Timeout) => break,
+                    Ok(Received::Unreachable(address)) => self.on_unreachable(address),
+                    Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(to, mtu),
+                    Err(error) => {
+                        self.bug(&format!("cannot receive: {error}"));
+                        break;
+                    }
+                }
+                timeout = Some(Duration::ZERO);
+            }
+        });
+        self.send_owed(as_slot, &drained.owed);
+        drained.datagrams
+    }
+
+    fn send_owed(&self, slot: Slot, owed: &[Channel]) {
+        for channel in owed {
+            let (Some(peer), Some(address)) = (self.wire.peer(*channel), self.wire.address(*channel)) else { continue };
+            while let Some(ack) = peer.lock().owed_ack() {
+                self.counters(slot).acks_sent.add(1);
+                SCRATCH.with_borrow_mut(|buffer| {
+                    buffer.clear();
+                    self.wire.encoder(slot).lock().ack(&ack, buffer);
+                    self.put_on_wire(slot, buffer, buffer.len(), address);
+                });
+            }
+        }
+    }
+
+    fn reject(&self, slot: Slot, from: SocketAddr, why: &dyn std::fmt::Display) {
+        let count = &self.counters(slot).rejected;
+        count.add(1);
+        if self.config.verbose && count.get().is_power_of_two() {
+            eprintln!(
+                "comem: {}: refused a datagram from {from}: {why} ({} so far)",
+                self.name_of(self.me()),
+                count.get()
+            );
+        }
+    }
+
+    /// Takes in one datagram.
+    fn on_datagram(&self, slot: Slot, datagram: &[u8], from: SocketAddr, drained: &mut Drained) {
+        if datagram.len() <= KICK.len() && from.ip() == self.wire.endpoint(slot).local_addr().ip() {
+            return;
+        }
+        let Some(bytes) = self.wire.sealer.open(datagram) else {
+            return self.reject(slot, from, &"it does not carry the job's key");
+        };
+        let packet = match Packet::new_checked(bytes) {
+            Ok(packet) if packet.header.prog == self.wire.prog => packet,
+            Ok(_) => return self.reject(slot, from, &"it belongs to another program"),
+            Err(error) => return self.reject(slot, from, &error),
+        };
+        if Self::is_start_up(packet.header.ty) {
+            return self.on_start_datagram(from, &packet);
+        }
+        if self.wire.address(packet.channel) != Some(from) || packet.channel.node == self.me() {
+            return self.reject(slot, from, &"its sender is not part of this job");
+        }
+        self.heard_from(packet.channel.node);
+        let result = if packet.header.flags.ack && packet.header.ty == MsgType::ACK {
+            self.on_ack(&packet)
+        } else if packet.header.flags.ack {
+            self.on_reply(slot, &packet)
+        } else if packet.header.ty == MsgType::RESEND {
+            self.on_resend(slot, &packet)
+        } else {
+            self.on_message(slot, &packet, drained)
+        };
+        if let Err(error) = result {
+            self.reject(slot, from, &error);
+        }
+    }
+
+    fn on_ack(&self, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
+        let ack = AckRepr::parse(packet.payload)?;
+        let slot = self.my_slot(ack.channel())?;
+        let now = self.now();
+        self.wire.sender(slot).lock().on_ack(now, packet.channel.node, &ack);
+        self.transmit(slot);
+        if slot == Slot::SERVICE && !self.wire.overflow.lock().is_empty() {
+            self.retry_overflow();
+        }
+        Ok(())
+    }
+
+    fn my_slot(&self, channel: Channel) -> std::result::Result<Slot, BoxedError> {
+        if channel.node == self.me() && channel.slot.index() < self.seats.len() {
+            Ok(channel.slot)
+        } else {
+            Err("an answer to somebody else's request".into())
+        }
+    }
+
+    fn on_reply(&self, slot: Slot, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
+        let (channel, seq) = acked(packet)?;
+        let asker = self.my_slot(channel)?;
+        let reply = self.wire.sender(asker).lock().on_reply(self.now(), packet.channel.node, packet)?;
+        match reply {
+            Reply::Complete { ty, body, nack: false, .. } => {
+                self.counters(slot).messages_received.add(1);
+                let origin = route::Origin { from: packet.channel, ticket: None, caller: Self::caller(slot) };
+                self.act(slot, asker, origin, ty, &body)?;
+                self.wire.sender(asker).lock().recycle(body);
+                if !self.wire.overflow.lock().is_empty() {
+                    self.retry_overflow();
+                }
+            }
+            Reply::Complete { .. } => return Err(format!("request {} was refused", seq.0).into()),
+            Reply::Partial => self.transmit(asker),
+            Reply::Late => self.counters(slot).duplicates.add(1),
+        }
+        Ok(())
+    }
+
+    fn caller(slot: Slot) -> Option<Slot> {
+        (slot != Slot::SERVICE).then_some(slot)
+    }
+
+    fn on_resend(&self, slot: Slot, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
+        let resend = ResendRepr::parse(packet.payload)?;
+        self.repeat_reply(slot, resend.channel()?, &resend);
+        Ok(())
+    }
+
+    fn repeat_reply(&self, slot: Slot, channel: Channel, resend: &ResendRepr) {
+        let (Some(peer), Some(address)) = (self.wire.peer(channel), self.wire.address(channel)) else { return };
+        SCRATCH.with_borrow_mut(|buffer| {
+            buffer.clear();
+            let segment = peer.lock().stored_reply(resend, buffer);
+            if let Some(segment) = segment.filter(|_| !buffer.is_empty()) {
+                self.counters(slot).retransmissions.add(1);
+                self.put_on_wire(slot, buffer, segment, address);
+            }
+        });
+    }
+
+    fn on_message(
+        &self,
+        slot: Slot,
+        packet: &Packet<'_>,
+        drained: &mut Drained,
+    ) -> std::result::Result<(), BoxedError> {
+        let channel = packet.channel;
+        let peer = self.wire.peer(channel).ok_or("a sender that this job does not have")?;
+        if packet.header.ty == types::USER && self.some_inbox_is_full() {
+            return Ok(()); // not acknowledged: the sender will repeat it when there may be room
+        }
+        let arrival = {
+            let mut peer = peer.lock();
+            let arrival = peer.on_packet(packet)?;
+            if peer.owes_ack() && !drained.owed.contains(&channel) {
+                drained.owed.push(channel);
+            }
+            arrival
+        };
+        match arrival {
+            Arrival::Message { seq, class, ty, body } => {
+                self.counters(slot).messages_received.add(1);
+                let ticket = (class == Class::Request).then_some(Ticket { channel, seq });
+                let origin = route::Origin { from: channel, ticket, caller: Self::caller(slot) };
+                let result = self.act(slot, slot, origin, ty, &body);
+                peer.lock().recycle(body);
+                result?;
+            }
+            Arrival::Duplicate(repeat) => {
+                // A message is named by its first packet.
+                let before = u64::from(packet.header.frag.saturating_sub(1));
+                let counter = packet.header.seq.counter().saturating_sub(before);
+                self.on_repeat(slot, channel, Seq::guarded(channel, counter), repeat);
+            }
+            Arrival::Incomplete | Arrival::Stale => {}
+        }
+        Ok(())
+    }
+
+    fn on_repeat(&self, slot: Slot, channel: Channel, seq: Seq, repeat: Repeat) {
+        self.counters(slot).duplicates.add(1);
+        match repeat {
+            Repeat::Reply => self.repeat_reply(slot, channel, &ResendRepr::whole(seq)),
+            Repeat::Forwarded(node) => {
+                if let Some(address) = self.wire.address(Channel::service(node)) {
+                    SCRATCH.with_borrow_mut(|buffer| {
+                        buffer.clear();
+                        self.wire.encoder(slot).lock().resend(&ResendRepr::whole(seq), buffer);
+                        self.put_on_wire(slot, buffer, buffer.len(), address);
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a message to its room and does what follows from it.
+    fn act(
+        &self,
+        slot: Slot,
+        asker: Slot,
+        origin: route::Origin,
+        ty: MsgType,
+        body: &[u8],
+    ) -> std::result::Result<(), BoxedError> {
+        let message = Message::parse(ty, body)?;
+        self.count(slot, &message);
+        let mut out = Self::take_outbox();
+        let mut house = House { node: self, answers: asker, roused: None, user: None };
+        let result = dispatch(&mut house, self.now(), origin, message, &mut out);
+        let House { roused, user, .. } = house;
+        if let Some((from, thread, bytes)) = user {
+            self.deliver_user(from, thread, &bytes, &mut out);
+        }
+        self.flush(slot, &mut out);
+        Self::return_outbox(out);
+        if asker != slot && asker != Slot::SERVICE {
+            self.rouse(asker);
+        }
+        if let Some(roused) = roused.filter(|r| *r != slot) {
+            self.rouse(roused);
+        }
+        Ok(result?)
+    }
+
+    fn count(&self, slot: Slot, message: &Message<'_>) {
+        if let Message::Invalidate { .. } = message {
+            self.counters(slot).invalidations.add(1);
+        }
+    }
+
+    fn some_inbox_is_full(&self) -> bool {
+        (0..self.threads() as u16).any(|thread| !self.inbox_has_room(thread))
+    }
+
+    /// Posts a program's message; `false` when there is no room just now.
+    pub(crate) fn post_user(&self, slot: Slot, to: usize, bytes: &[u8]) -> Result<bool> {
+        let (node, thread) = (NodeId((to / self.threads()) as u16), (to % self.threads()) as u16);
+        if node == self.me() {
+            let room = self.inbox_has_room(thread);
+            if room {
+                let mut out = Outbox::new();
+                self.deliver_user(node, thread, bytes, &mut out);
+                self.flush(slot, &mut out);
+            }
+            return Ok(room);
+        }
+        let mut body = Vec::with_capacity(bytes.len() + 2);
+        Message::User { thread, bytes }.emit(&mut body);
+        let dest = Dest::Node(node, Slot::SERVICE);
+        let result = self.wire.sender(slot).lock().send(self.now(), dest, Class::Post, types::USER, &body);
+        match result {
+            Ok(_) => {
+                self.counters(slot).messages_sent.add(1);
+                self.transmit(slot);
+                Ok(true)
+            }
+            Err(SendError::WindowFull) => Ok(false),
+            Err(error) => Err(Error::Misuse(format!("cannot post: {error}"))),
+        }
+    }
+
+    /// The slots whose senders still wait for acknowledgements.
+    pub(crate) fn unsent(&self) -> usize {
+        self.wire.senders.iter().map(|s| s.lock().outstanding()).sum()
+    }
+
+    /// Adds what the link's machines counted to the counters.
+    pub(crate) fn collect_link_counters(&self) {
+        for (sender, seat) in self.wire.senders.iter().zip(&self.seats) {
+            let counted = sender.lock().counters();
+            let to = &seat.counters;
+            to.retransmissions.add(counted.retransmissions);
+            to.timeouts.add(counted.timeouts);
+        }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn bug(&self, what: &str) {
+        eprintln!("comem: {}: {what}; please report this", self.name_of(self.me()));
+    }
+
+    /// An outbox for one step; to be given back.
+    fn take_outbox() -> Outbox {
+        OUTBOX.with_borrow_mut(std::mem::take)
+    }
+
+    fn return_outbox(out: Outbox) {
+        OUTBOX.with_borrow_mut(|kept| *kept = out);
+    }
+}
+
+/// Why a datagram was refused.
+type BoxedError = Box<dyn std::error::Error>;

@@ -1,0 +1,404 @@
+//! One node: its rooms (where the state machines live, behind locks) and its seats (one for each thread).
+
+use crate::config::Config;
+use crate::control::{ControlWriter, FromNode};
+use crate::counters::Counters;
+use crate::error::{Error, Result};
+use crate::io::Wire;
+use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
+use crate::waiter::Waiter;
+use crate::watch::Watch;
+use comem_memory::{StoreFlag, StoreGuard};
+use comem_net::clock::Clock;
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::{self, Engine};
+use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
+use comem_protocol::node::route::Rooms;
+use comem_protocol::node::startup::Startup;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::barrier::{Barrier, kinds};
+use comem_protocol::sync::flag::Flags;
+use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::{self, NoPayload};
+use comem_protocol::time::Time;
+use comem_protocol::wire::message::Collective;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const LOCK_ROOMS: usize = 64;
+const FLAG_ROOMS: usize = 16;
+/// Messages to one thread that it has not taken yet; beyond, senders have to wait.
+pub(crate) const INBOX_MAX: usize = 4096;
+
+/// What a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// A unit.
+    Fetch {
+        /// Of which object.
+        object: ObjectId,
+        /// Which one.
+        unit: u32,
+    },
+    /// A lock.
+    Lock(LockId),
+    /// A flag, to reach a value.
+    Flag(FlagId, u64),
+    /// A collective call, with its number.
+    Barrier(Collective, u32),
+    /// Room to send.
+    Room,
+    /// Messages from other threads.
+    Messages,
+}
+
+/// What belongs to one slot of the node.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    pub(crate) waiter: Waiter,
+    pub(crate) counters: Counters,
+    /// What the thread waits for, since when.
+    pub(crate) status: Mutex<Option<(Waiting, Time)>>,
+    answer: Mutex<Option<Vec<u8>>>,
+    inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
+    /// Set while an application thread sits here.
+    pub(crate) taken: AtomicBool,
+}
+
+/// A node of the job.
+pub struct Node {
+    pub(crate) config: Config,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) wire: Wire,
+    me: NodeId,
+    nodes: usize,
+    guard: StoreGuard,
+    store_flags: Vec<&'static StoreFlag>,
+    objects: RwLock<Vec<Arc<Object>>>,
+    locks: Vec<Mutex<Locks>>,
+    flags: Vec<Mutex<Flags>>,
+    barrier: Mutex<Barrier>,
+    pub(crate) seats: Vec<Seat>,
+    /// Application threads that wait just now.
+    pub(crate) waiting: AtomicU64,
+    /// Counts steps, so that a hang can be told from slow progress.
+    pub(crate) progress: AtomicU64,
+    pub(crate) ending: AtomicBool,
+    pub(crate) watch: Watch,
+    pub(crate) launcher: Option<Arc<ControlWriter<FromNode>>>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({} of {})", self.me.0, self.nodes)
+    }
+}
+
+impl Node {
+    pub(crate) fn new(
+        config: Config,
+        clock: Arc<Clock>,
+        wire: Wire,
+        startup: Option<Startup>,
+        launcher: Option<Arc<ControlWriter<FromNode>>>,
+    ) -> Node {
+        let (me, nodes, threads) = (wire.me(), wire.nodes(), config.threads);
+        let guard = StoreGuard::new(true);
+        let store_flags: Vec<&'static StoreFlag> =
+            (0..=threads).map(|_| &*Box::leak(Box::new(StoreFlag::new()))).collect();
+        for (index, flag) in store_flags.iter().enumerate().skip(1) {
+            guard.attach(Slot(index as u16), flag);
+        }
+        Node {
+            me,
+            nodes,
+            guard,
+            store_flags,
+            objects: RwLock::default(),
+            locks: (0..LOCK_ROOMS).map(|_| Mutex::default()).collect(),
+            flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
+            barrier: Mutex::new(Barrier::new(me, nodes, threads)),
+            seats: (0..=threads).map(|_| Seat::default()).collect(),
+            waiting: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            ending: AtomicBool::new(false),
+            watch: Watch::new(me, nodes, &config, clock.now(), startup),
+            launcher,
+            config,
+            clock,
+            wire,
+        }
+    }
+
+    pub(crate) fn me(&self) -> NodeId {
+        self.me
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.config.threads
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(crate) fn guard(&self) -> &StoreGuard {
+        &self.guard
+    }
+
+    pub(crate) fn flag(&self, slot: Slot) -> &'static StoreFlag {
+        self.store_flags[slot.index()]
+    }
+
+    pub(crate) fn counters(&self, slot: Slot) -> &Counters {
+        &self.seats[slot.index()].counters
+    }
+
+    pub(crate) fn slow_factor(&self) -> f64 {
+        self.config.slow
+    }
+
+    /// The processor time that the calling thread has used.
+    pub(crate) fn thread_cpu_ns(&self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call writes to `time`, which is ours.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    /// An error as people read it: which node, what happened, what to do.
+    pub(crate) fn sentence(&self, error: &Error) -> String {
+        format!("comem: {}: {error}", self.name_of(self.me))
+    }
+
+    /// A node's name in messages: number, host and process.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        match self.wire.member(node) {
+            Some((host, pid)) => format!("node {} (host {host}, pid {pid})", node.0),
+            None => node.to_string(),
+        }
+    }
+
+    // ---- rooms
+
+    pub(crate) fn with_barrier<R>(&self, f: impl FnOnce(&mut Barrier) -> R) -> R {
+        f(&mut self.barrier.lock())
+    }
+
+    pub(crate) fn lock_room(&self, lock: LockId) -> MutexGuard<'_, Locks> {
+        self.locks[(lock.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCK_ROOMS].lock()
+    }
+
+    pub(crate) fn flag_room(&self, flag: FlagId) -> MutexGuard<'_, Flags> {
+        self.flags[(flag.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % FLAG_ROOMS].lock()
+    }
+
+    pub(crate) fn with_locks<R>(
+        &self,
+        lock: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        f: impl FnOnce(&mut Locks, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let mut payload = NoPayload;
+        let mut cx = sync::Context { me: self.me, nodes: self.nodes, caller, payload: &mut payload, out };
+        f(&mut self.lock_room(lock), &mut cx)
+    }
+
+    pub(crate) fn with_flags<R>(
+        &self,
+        flag: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        f: impl FnOnce(&mut Flags, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let mut payload = NoPayload;
+        let mut cx = sync::Context { me: self.me, nodes: self.nodes, caller, payload: &mut payload, out };
+        f(&mut self.flag_room(flag), &mut cx)
+    }
+
+    pub(crate) fn object(&self, id: ObjectId) -> Option<Arc<Object>> {
+        self.objects.read().get(id.0 as usize).cloned()
+    }
+
+    /// Makes an object's memory here; the caller sees to it that all nodes do the same.
+    pub(crate) fn make_object(&self, element: usize, len: usize, options: &Options) -> Result<Arc<Object>> {
+        let bytes = element.checked_mul(len).filter(|b| *b <= isize::MAX as usize / 2);
+        let Some(bytes) = bytes else {
+            return Err(Error::Misuse(format!(
+                "an object of {len} elements of {element} bytes is larger than the address space; make it smaller"
+            )));
+        };
+        if element > UNIT_BYTES_MAX {
+            return Err(Error::Misuse(format!(
+                "an element of {element} bytes is larger than the largest unit, {UNIT_BYTES_MAX} bytes; split it"
+            )));
+        }
+        let datagram = self.wire.payload_bytes();
+        let unit = match options.unit_elements {
+            0 => automatic_unit(element, len, self.nodes, datagram),
+            chosen => chosen,
+        };
+        if unit.saturating_mul(element) > UNIT_BYTES_MAX {
+            return Err(Error::Misuse(format!(
+                "a unit of {unit} elements of {element} bytes is larger than {UNIT_BYTES_MAX} bytes; choose fewer elements"
+            )));
+        }
+        if let Placement::On(node) = options.placement
+            && node.index() >= self.nodes
+        {
+            return Err(Error::Misuse(format!("there is no {node}; the job has {} nodes", self.nodes)));
+        }
+        let engine = match options.engine {
+            Some(engine) if !self.config.force_engine => engine,
+            _ => self.config.engine,
+        };
+        let mut objects = self.objects.write();
+        let id = ObjectId(objects.len() as u32);
+        let who = (self.me, self.nodes);
+        let object = Object::new(id, (element, len, unit), engine, options, who, &self.guard)
+            .map_err(Error::system(format!("cannot reserve {bytes} bytes for a shared object")))?;
+        let object = Arc::new(object);
+        objects.push(object.clone());
+        Ok(object)
+    }
+
+    // ---- what threads get
+
+    pub(crate) fn expect_answer(&self, slot: Slot) {
+        *self.seats[slot.index()].answer.lock() = None;
+    }
+
+    pub(crate) fn take_answer(&self, slot: Slot) -> Option<Vec<u8>> {
+        self.seats[slot.index()].answer.lock().take()
+    }
+
+    /// Gives an answer's buffer back; kept as the place where buffers might be pooled.
+    pub(crate) fn return_answer(&self, _slot: Slot, answer: Vec<u8>) {
+        drop(answer);
+    }
+
+    pub(crate) fn take_user(&self, slot: Slot) -> Option<(NodeId, Vec<u8>)> {
+        self.seats[slot.index()].inbox.lock().pop_front()
+    }
+
+    /// Whether thread `thread` of this node can take one more message.
+    pub(crate) fn inbox_has_room(&self, thread: u16) -> bool {
+        let seat = self.seats.get(usize::from(thread) + 1);
+        seat.is_some_and(|s| s.inbox.lock().len() < INBOX_MAX)
+    }
+
+    pub(crate) fn deliver_user(&self, from: NodeId, thread: u16, bytes: &[u8], out: &mut Outbox) {
+        if let Some(seat) = self.seats.get(usize::from(thread) + 1) {
+            seat.inbox.lock().push_back((from, bytes.to_vec()));
+            out.wake(Slot::thread(usize::from(thread)));
+        }
+    }
+
+    /// One line for each thread that waits: for what, how long.
+    pub(crate) fn where_threads_wait(&self) -> Vec<String> {
+        let now = self.now();
+        let mut lines = Vec::new();
+        for (index, seat) in self.seats.iter().enumerate().skip(1) {
+            let Some((waiting, since)) = *seat.status.lock() else { continue };
+            let seconds = (now - since).0 as f64 / 1e9;
+            lines.push(format!("thread {} has waited {seconds:.1} s for {}", index - 1, self.describe(waiting)));
+        }
+        lines
+    }
+
+    fn describe(&self, waiting: Waiting) -> String {
+        match waiting {
+            Waiting::Fetch { object, unit } => match self.object(object) {
+                Some(o) => format!("unit {unit} of {} (home: {})", o.label, self.name_of(o.home_of(unit))),
+                None => format!("unit {unit} of object {}", object.0),
+            },
+            Waiting::Lock(lock) => {
+                let manager = comem_protocol::ids::manager_of(lock.0, self.nodes);
+                format!("lock {:#x} (managed by {})", lock.0, self.name_of(manager))
+            }
+            Waiting::Flag(flag, value) => format!("flag {:#x} to reach {value}", flag.0),
+            Waiting::Barrier(what, number) => {
+                let (threads, nodes) = self.with_barrier(|b| b.missing());
+                let mut missing: Vec<String> = nodes.iter().map(|n| self.name_of(*n)).collect();
+                if threads > 0 {
+                    missing.insert(0, format!("{threads} of its own threads"));
+                }
+                let missing = if missing.is_empty() { "the release".to_string() } else { missing.join(", ") };
+                format!("{} (number {number}): missing {missing}", kinds::name(what.kind))
+            }
+            Waiting::Room => "room to send".to_string(),
+            Waiting::Messages => "a message from another thread".to_string(),
+        }
+    }
+
+    pub(crate) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The rooms as one message sees them.
+pub(crate) struct House<'a> {
+    pub(crate) node: &'a Node,
+    /// Whose request a reply answers.
+    pub(crate) answers: Slot,
+    /// Whoever must be roused besides those in the outbox.
+    pub(crate) roused: Option<Slot>,
+    /// A message for a program's thread, to be delivered after dispatch.
+    pub(crate) user: Option<(NodeId, u16, Vec<u8>)>,
+}
+
+impl Rooms for House<'_> {
+    fn unit<R>(
+        &mut self,
+        id: UnitId,
+        engine: Engine,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R> {
+        let object = self.node.object(id.object).filter(|o| o.engine == engine)?;
+        object.step(&self.node.guard, id.index, caller, out, step)
+    }
+
+    fn locks(
+        &mut self,
+        id: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    ) {
+        self.node.with_locks(id, caller, out, step);
+    }
+
+    fn flags(
+        &mut self,
+        id: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    ) {
+        self.node.with_flags(id, caller, out, step);
+    }
+
+    fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
+        self.node.with_barrier(|b| step(b, out));
+    }
+
+    fn answer(&mut self, bytes: &[u8]) {
+        let Some(seat) = self.node.seats.get(self.answers.index()) else { return };
+        *seat.answer.lock() = Some(bytes.to_vec());
+        self.roused = Some(self.answers);
+    }
+
+    fn user(&mut self, from: NodeId, thread: u16, bytes: &[u8]) {
+        self.user = Some((from, thread, bytes.to_vec()));
+    }
+}

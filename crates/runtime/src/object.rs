@@ -1,0 +1,169 @@
+//! A shared object in one node: its memory, the state of its units, and who is home to which.
+
+use comem_memory::{Segments, StoreGuard, UnitView};
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::{Context, Engine, Permission, UnitMemory};
+use comem_protocol::ids::{NodeId, ObjectId, Slot, UnitId};
+use comem_protocol::outbox::Outbox;
+use parking_lot::Mutex;
+use std::io;
+
+/// Largest unit: it must fit one message at the smallest usual path MTU (255 fragments of about 1,400 bytes).
+pub const UNIT_BYTES_MAX: usize = 256 * 1024;
+
+/// Which nodes are home to an object's units (under `owner`: own them).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Placement {
+    /// Consecutive runs of units, one for each node.
+    #[default]
+    Block,
+    /// `k` units to each node in turn.
+    Cyclic(u32),
+    /// All on one node.
+    On(NodeId),
+}
+
+/// How an object is shared; the default suits most.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Elements in a coherence unit; 0 lets Comem choose, so that a unit's message fills about one datagram but every
+    /// node has several units.
+    pub unit_elements: usize,
+    /// The engine; `None` takes the job's.
+    pub engine: Option<Engine>,
+    /// Where the homes are.
+    pub placement: Placement,
+    /// A name for reports.
+    pub label: Option<String>,
+}
+
+/// A shared object.
+#[derive(Debug)]
+pub struct Object {
+    /// Its number, the same on every node.
+    pub id: ObjectId,
+    /// Its engine.
+    pub engine: Engine,
+    /// Its name in reports.
+    pub label: String,
+    /// Its memory.
+    pub segments: Segments,
+    units: Box<[Mutex<Unit>]>,
+    placement: Placement,
+    nodes: usize,
+    me: NodeId,
+}
+
+/// Elements in a unit when the program leaves the choice to Comem.
+///
+/// Small units cost a message each for few bytes, large ones carry bytes that nobody asked for: aim at one
+/// datagram, but leave each node at least eight units so that neighbours share only their borders.
+pub fn automatic_unit(element: usize, len: usize, nodes: usize, datagram: usize) -> usize {
+    let one_datagram = (datagram / element.max(1)).max(1);
+    let several_each = len.div_ceil(nodes * 8).max(1);
+    let not_tiny = (64 / element.max(1)).max(1);
+    one_datagram.min(several_each).max(not_tiny).min(len.max(1))
+}
+
+impl Object {
+    /// Makes the object's memory and units, with the permissions that fresh units have.
+    pub fn new(
+        id: ObjectId,
+        shape: (usize, usize, usize),
+        engine: Engine,
+        options: &Options,
+        (me, nodes): (NodeId, usize),
+        guard: &StoreGuard,
+    ) -> io::Result<Object> {
+        let (element, len, unit_elements) = shape;
+        let segments = Segments::new(element, len, unit_elements)?;
+        let count = segments.units();
+        let mut object = Object {
+            id,
+            engine,
+            label: options.label.clone().unwrap_or_else(|| format!("object {}", id.0)),
+            segments,
+            units: Box::default(),
+            placement: options.placement,
+            nodes,
+            me,
+        };
+        object.units = (0..count as u32).map(|u| Mutex::new(Unit::new(object.home_of(u) == me))).collect();
+        for unit in 0..count as u32 {
+            let here = object.home_of(unit) == me;
+            let permission = match engine {
+                Engine::Owner if here => Permission::Write,
+                Engine::Owner => Permission::None,
+                Engine::Broadcast => Permission::Read,
+                Engine::Msi => Unit::first_permission(here),
+            };
+            if permission != Permission::None {
+                UnitView::new(&object.segments, guard, None, unit).permit(permission);
+            }
+        }
+        Ok(object)
+    }
+
+    /// The node that is home to a unit.
+    pub fn home_of(&self, unit: u32) -> NodeId {
+        let (units, nodes) = (self.segments.units().max(1) as u64, self.nodes as u64);
+        match self.placement {
+            Placement::Block => NodeId((u64::from(unit) * nodes / units) as u16),
+            Placement::Cyclic(k) => NodeId((u64::from(unit / k.max(1)) % nodes) as u16),
+            Placement::On(node) => node,
+        }
+    }
+
+    /// How many units there are.
+    pub fn units(&self) -> u32 {
+        self.units.len() as u32
+    }
+
+    /// Locks a unit and takes a step with its state and memory; `None` when there is no such unit.
+    pub fn step<R>(
+        &self,
+        guard: &StoreGuard,
+        unit: u32,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let mut state = self.units.get(unit as usize)?.lock();
+        let mut memory = UnitView::new(&self.segments, guard, caller, unit);
+        let mut cx = Context {
+            me: self.me,
+            nodes: self.nodes,
+            caller,
+            unit: UnitId { object: self.id, index: unit },
+            home: self.home_of(unit),
+            memory: &mut memory,
+            out,
+        };
+        Some(step(&mut state, &mut cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn automatic_units_fill_a_datagram_but_leave_every_node_several() {
+        assert_eq!(automatic_unit(4, 1 << 20, 4, 1400), 350);
+        assert_eq!(automatic_unit(8, 256, 4, 1400), 8);
+        assert_eq!(automatic_unit(4, 10, 2, 1400), 10, "never less than a cache line, never more than there is");
+        assert_eq!(automatic_unit(4096, 100, 2, 1400), 1);
+    }
+
+    #[test]
+    fn every_unit_has_a_home_among_the_nodes() {
+        let guard = StoreGuard::new(false);
+        for placement in [Placement::Block, Placement::Cyclic(3), Placement::On(NodeId(2))] {
+            let options = Options { placement, ..Options::default() };
+            let who = (NodeId(0), 3);
+            let object = Object::new(ObjectId(0), (4, 100, 3), Engine::Msi, &options, who, &guard).unwrap();
+            let homes: Vec<_> = (0..object.units()).map(|u| object.home_of(u).0).collect();
+            assert!(homes.iter().all(|h| *h < 3), "{homes:?}");
+        }
+    }
+}

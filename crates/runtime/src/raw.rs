@@ -1,0 +1,104 @@
+//! Shared arrays without types, for the C interface and other languages.
+
+use crate::error::{Error, Result};
+use crate::object::{Object, Options};
+use crate::{Comem, Thread};
+use comem_memory::StoreFlag;
+use std::sync::Arc;
+
+/// A shared array of elements of any size.
+#[derive(Clone, Debug)]
+pub struct Array {
+    object: Arc<Object>,
+}
+
+impl Array {
+    /// Where the elements stand.
+    pub fn data(&self) -> *mut u8 {
+        self.object.segments.data()
+    }
+    /// One permission byte for each element: 0 nothing, 1 load, 3 load and store.
+    pub fn permissions(&self) -> *const u8 {
+        self.object.segments.permissions()
+    }
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.object.segments.len()
+    }
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes in an element.
+    pub fn element(&self) -> usize {
+        self.object.segments.element()
+    }
+    /// Elements in a coherence unit.
+    pub fn unit_elements(&self) -> usize {
+        self.object.segments.unit_elements()
+    }
+    /// The object's number.
+    pub fn id(&self) -> u32 {
+        self.object.id.0
+    }
+    /// The object's name in reports.
+    pub fn label(&self) -> &str {
+        &self.object.label
+    }
+}
+
+/// Makes an array of `len` elements of `element` bytes, all zero; collective.
+///
+/// # Errors
+/// When the shape is impossible, when memory runs out, or when nodes disagree.
+pub fn create(comem: &Comem, element: usize, len: usize, options: &Options) -> Result<Array> {
+    if element == 0 {
+        return Err(Error::Misuse("an element must have at least one byte".to_string()));
+    }
+    Ok(Array { object: comem.create(element, len, options)? })
+}
+
+/// The store flag of a thread, for accessors that are compiled into the program.
+pub fn store_flag(thread: &Thread) -> &'static StoreFlag {
+    thread.flag()
+}
+
+/// Reads whole elements from `start` on, each atomically.
+///
+/// # Errors
+/// When the range leaves the array.
+pub fn read(thread: &Thread, array: &Array, start: usize, out: &mut [u8]) -> Result<()> {
+    whole(array, out.len())?;
+    thread.read_elements(&array.object, start, out)
+}
+
+/// Writes whole elements from `start` on, each atomically.
+///
+/// # Errors
+/// When the range leaves the array.
+pub fn write(thread: &Thread, array: &Array, start: usize, bytes: &[u8]) -> Result<()> {
+    whole(array, bytes.len())?;
+    thread.write_elements(&array.object, start, bytes)
+}
+
+/// Brings the elements `low..high` here and keeps them until [`range_end`]; gives the address of element `low`.
+///
+/// # Errors
+/// When the range leaves the array.
+pub fn range_begin(thread: &Thread, array: &Array, low: usize, high: usize, write: bool) -> Result<*mut u8> {
+    thread.range_begin(&array.object, low..high, write)?;
+    Ok(array.data().wrapping_add(low * array.element()))
+}
+
+/// Ends a range access begun with the same arguments.
+pub fn range_end(thread: &Thread, array: &Array, low: usize, high: usize, write: bool) {
+    thread.range_end(&array.object, low..high, write);
+}
+
+fn whole(array: &Array, bytes: usize) -> Result<()> {
+    if bytes.is_multiple_of(array.element()) {
+        Ok(())
+    } else {
+        Err(Error::Misuse(format!("{bytes} bytes are not whole elements of {} bytes", array.element())))
+    }
+}

@@ -1,0 +1,223 @@
+//! The service thread, and how application threads wait.
+//!
+//! The service thread sleeps in the node's service socket and answers what comes; it never waits for an answer itself. Now
+//! and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
+//! while something they sent is under way, the watch over the other nodes.
+
+use crate::config::WaitPolicy;
+use crate::error::{Error, Result};
+use crate::io::Wire;
+use crate::node::{Node, Waiting};
+use crate::report;
+use comem_net::Wait;
+use comem_protocol::ids::Slot;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::time::{Span, Time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a wait spins before it blocks, on a host with a core to spare.
+const SPIN: Span = Span::from_us(40);
+/// How often the service thread looks after sockets that nobody attends.
+const TICK: Span = Span::from_ms(20);
+/// Without any progress for so long, a node says where its threads wait.
+const HANG: Span = Span::from_ms(10_000);
+
+/// Set by SIGUSR1: somebody wants to know where the threads wait.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_usr1(_signal: libc::c_int) {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Lets SIGUSR1 ask for a report, unless the program uses the signal itself.
+pub(crate) fn listen_for_questions() {
+    // SAFETY: the structures are plain data, and the handler only stores to an atomic.
+    unsafe {
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGUSR1, std::ptr::null(), &mut before) != 0 || before.sa_sigaction != libc::SIG_DFL {
+            return;
+        }
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_usr1 as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+    }
+}
+
+/// Starts the service thread.
+pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
+    let node = node.clone();
+    let spawned = std::thread::Builder::new().name("comem-service".to_string()).spawn(move || {
+        // A blocked thread of high priority gets its core soon, also beside computing threads.
+        // SAFETY: the call changes the calling thread's priority and touches no memory.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+        Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, node }.run();
+    });
+    spawned.map(drop).map_err(Error::system("cannot start the service thread"))
+}
+
+struct Service {
+    node: Arc<Node>,
+    last_tick: Time,
+    /// The progress count when it last changed, and when that was.
+    last_progress: (u64, Time),
+    told: bool,
+}
+
+impl Service {
+    fn run(&mut self) {
+        while !self.node.is_ending() {
+            let next = self.node.run_timers(Slot::SERVICE);
+            let now = self.node.now();
+            if (now - self.last_tick).0 >= TICK.0 {
+                self.last_tick = now;
+                self.tick(now);
+            }
+            let until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
+            let timeout = Duration::from_nanos((until - now).0.max(1_000));
+            self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait());
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        let start = self.node.now();
+        self.node.attend_idle_sockets();
+        self.node.watch(now);
+        self.look_for_hangs(now);
+        self.node.counters(Slot::SERVICE).service_ns.add((self.node.now() - start).0);
+    }
+
+    fn look_for_hangs(&mut self, now: Time) {
+        if ASKED.swap(false, Ordering::Relaxed) {
+            report::print_waits(&self.node, "asked where it waits");
+        }
+        let progress = self.node.progress.load(Ordering::Relaxed);
+        let all_wait = self.node.waiting.load(Ordering::Relaxed) > 0;
+        if progress != self.last_progress.0 || !all_wait {
+            self.last_progress = (progress, now);
+            self.told = false;
+        } else if (now - self.last_progress.1).0 >= HANG.0 && !self.told {
+            self.told = true;
+            report::print_waits(&self.node, "no progress for ten seconds");
+        }
+    }
+}
+
+impl Wire {
+    /// Whether a thread that waits may spin: only while every computing thread on the host can have a core of its own.
+    fn host_has_cores(policy: WaitPolicy, threads_on_host: usize) -> bool {
+        match policy {
+            WaitPolicy::Spin => true,
+            WaitPolicy::Block => false,
+            WaitPolicy::Auto => {
+                static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+                let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+                threads_on_host <= cores
+            }
+        }
+    }
+}
+
+impl Node {
+    fn may_spin(&self) -> bool {
+        Wire::host_has_cores(self.config.wait, self.config.host_nodes * self.threads())
+    }
+
+    /// The service thread spins only while every thread of its node waits: then their cores are free.
+    fn service_wait(&self) -> Wait {
+        let idle = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
+        if self.config.wait == WaitPolicy::Spin || (idle && self.may_spin()) { Wait::Spin(SPIN) } else { Wait::Block }
+    }
+
+    fn thread_wait(&self) -> Wait {
+        if self.may_spin() { Wait::Spin(SPIN) } else { Wait::Block }
+    }
+
+    /// Looks after the sockets of threads that are not in them although something they sent is under way.
+    fn attend_idle_sockets(&self) {
+        for index in 1..self.seats.len() {
+            let slot = Slot(index as u16);
+            if self.seats[index].waiter.in_socket() || self.wire.sender(slot).lock().outstanding() == 0 {
+                continue;
+            }
+            self.receive(slot, Slot::SERVICE, Some(Duration::ZERO), Wait::Block);
+            self.run_timers(slot);
+        }
+    }
+
+    /// Sleeps until something has happened that may end this thread's wait.
+    pub(crate) fn wait_some(&self, slot: Slot, why: Waiting) -> Result<()> {
+        let seat = &self.seats[slot.index()];
+        {
+            let mut status = seat.status.lock();
+            let since = status.filter(|(w, _)| *w == why).map_or_else(|| self.now(), |(_, since)| since);
+            *status = Some((why, since));
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let result = self.sleep(slot, why);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        *seat.status.lock() = None;
+        result
+    }
+
+    fn sleep(&self, slot: Slot, why: Waiting) -> Result<()> {
+        let waiter = &self.seats[slot.index()].waiter;
+        loop {
+            if waiter.was_roused() {
+                return Ok(());
+            }
+            let mut next = self.run_timers(slot);
+            // Arrivals at barriers come to the socket of the node's first thread.
+            let at_barrier = matches!(why, Waiting::Barrier(..)) && slot == Slot::thread(0) && self.nodes() > 1;
+            if at_barrier {
+                next = earlier(next, self.repeat_arrival(slot));
+            }
+            let answers_come_here = at_barrier || self.wire.sender(slot).lock().outstanding() > 0;
+            let now = self.now();
+            let timeout = next.map_or(Duration::from_secs(1), |at| Duration::from_nanos((at - now).0.max(1_000)));
+            if !answers_come_here {
+                if waiter.park(timeout.min(Duration::from_secs(1))) {
+                    return Ok(());
+                }
+            } else if waiter.enter_socket() {
+                let came = self.receive(slot, slot, Some(timeout), self.thread_wait());
+                if waiter.leave_socket() || came > 0 {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Sleeps for a moment or until this thread's socket has something: for what no event announces.
+    pub(crate) fn sleep_a_little(&self, slot: Slot) -> Result<()> {
+        if self.nodes() > 1 {
+            self.run_timers(slot);
+            self.receive(slot, slot, Some(Duration::from_millis(1)), Wait::Block);
+        }
+        Ok(())
+    }
+
+    /// Repeats this node's arrival at a barrier when it is time; gives the next time.
+    fn repeat_arrival(&self, slot: Slot) -> Option<Time> {
+        let now = self.now();
+        let mut out = Outbox::new();
+        let next = self.with_barrier(|b| {
+            b.on_timeout(now, &mut out);
+            b.next_timeout()
+        });
+        if !out.is_empty() {
+            self.counters(slot).timeouts.add(1);
+            self.flush(slot, &mut out);
+        }
+        next
+    }
+}
+
+fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

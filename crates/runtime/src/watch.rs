@@ -1,0 +1,219 @@
+//! The watch over the other nodes, and how this node ends when one of them is lost.
+
+use crate::boot::start_datagram;
+use crate::config::Config;
+use crate::control::FromNode;
+use crate::error::Error;
+use crate::io::Wire;
+use crate::node::Node;
+use crate::report;
+use comem_net::counts_as_loss;
+use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
+use comem_protocol::node::membership::{Detector, Event, WatchConfig};
+use comem_protocol::node::message::types;
+use comem_protocol::node::startup::{Startup, To};
+use comem_protocol::node::watch::LossCause;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::header::{MsgType, Packet};
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The machines that live on after start-up, behind their locks.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    startup: Mutex<Option<Startup>>,
+    detector: Mutex<Option<Detector>>,
+    free: AtomicU64,
+    over: AtomicBool,
+    told_mtu: AtomicBool,
+}
+
+impl Watch {
+    pub(crate) fn new(me: NodeId, nodes: usize, config: &Config, now: Time, startup: Option<Startup>) -> Watch {
+        let times =
+            WatchConfig { fatal: config.node_timeout.map(|t| Span(t.as_nanos() as u64)), ..WatchConfig::default() };
+        Watch {
+            startup: Mutex::new(startup),
+            detector: Mutex::new((nodes > 1).then(|| Detector::new(me, nodes, times, now))),
+            // Start-up has used the first numbers.
+            free: AtomicU64::new(1 << 20),
+            over: AtomicBool::new(false),
+            told_mtu: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Wire {
+    fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
+        (0..self.nodes() as u16).map(NodeId).find(|n| self.address(Channel::service(*n)) == Some(address))
+    }
+}
+
+impl Node {
+    /// Whether a message type belongs to start-up or to the watch.
+    pub(crate) fn is_start_up(ty: MsgType) -> bool {
+        (types::JOIN.0..=types::LOST.0).contains(&ty.0)
+    }
+
+    /// Runs the watch's timers and does what they ask for.
+    pub(crate) fn watch(&self, now: Time) {
+        if let Some(startup) = self.watch.startup.lock().as_mut() {
+            startup.on_timeout(now);
+            self.send_start_up(startup);
+        }
+        self.with_detector(|detector| detector.on_timeout(now));
+        let departed = self.watch.detector.lock().as_ref().is_some_and(Detector::someone_left);
+        if departed {
+            let mut out = Outbox::new();
+            self.with_barrier(|b| b.on_departure(None, &mut out));
+            self.flush(Slot::SERVICE, &mut out);
+        }
+    }
+
+    /// Any sign of life of a node.
+    pub(crate) fn heard_from(&self, node: NodeId) {
+        // When the lock is taken, somebody hears the node or looks after it just now.
+        if let Some(mut detector) = self.watch.detector.try_lock()
+            && let Some(detector) = detector.as_mut()
+        {
+            detector.heard(self.now(), node);
+        }
+    }
+
+    /// A datagram of start-up or of the watch.
+    pub(crate) fn on_start_datagram(&self, from: SocketAddr, packet: &Packet<'_>) {
+        let (ty, body) = (packet.header.ty, packet.payload);
+        if ty.0 < types::PING.0 {
+            if let Some(startup) = self.watch.startup.lock().as_mut() {
+                // What cannot be parsed has no effect; its sender repeats what matters.
+                let _ = startup.on_datagram(self.now(), from, ty, body);
+                self.send_start_up(startup);
+            }
+            return;
+        }
+        let known = self.wire.address(Channel::service(packet.channel.node)) == Some(from);
+        if known && packet.channel.node != self.me() {
+            self.with_detector(|detector| {
+                let _ = detector.on_datagram(self.now(), packet.channel.node, ty, body);
+            });
+        }
+    }
+
+    fn send_start_up(&self, startup: &mut Startup) {
+        while let Some(transmit) = startup.poll_transmit() {
+            if let To::Address(to) = transmit.to {
+                self.send_plain(transmit.ty, &transmit.body, to);
+            }
+        }
+        while startup.poll_event().is_some() {}
+    }
+
+    fn send_plain(&self, ty: MsgType, body: &[u8], to: SocketAddr) {
+        let seq = Seq::free(Channel::service(self.me()), self.watch.free.fetch_add(1, Ordering::Relaxed));
+        let bytes = start_datagram(ty, body, seq, self.wire.sealer());
+        self.put_on_wire(Slot::SERVICE, &bytes, bytes.len(), to);
+    }
+
+    /// Steps the detector, sends what it wants sent, and acts on what it found.
+    fn with_detector(&self, step: impl FnOnce(&mut Detector)) {
+        let mut events = Vec::new();
+        let mut sends = Vec::new();
+        if let Some(detector) = self.watch.detector.lock().as_mut() {
+            step(detector);
+            sends.extend(std::iter::from_fn(|| detector.poll_transmit()));
+            events.extend(std::iter::from_fn(|| detector.poll_event()));
+        }
+        for send in sends {
+            if let Some(address) = self.wire.address(Channel::service(send.to)) {
+                self.send_plain(send.ty, &send.body, address);
+            }
+        }
+        for event in events {
+            self.on_watch_event(event);
+        }
+    }
+
+    fn on_watch_event(&self, event: Event) {
+        match event {
+            Event::Warn { node, silent } => {
+                let limit = match self.config.node_timeout {
+                    Some(limit) => format!("this node gives up after {} s", limit.as_secs_f64()),
+                    None => "this node waits".to_string(),
+                };
+                let seconds = silent.0 as f64 / 1e9;
+                eprintln!(
+                    "comem: {}: {} has been silent for {seconds:.1} s; {limit} (is it stopped, or in a debugger?)",
+                    self.name_of(self.me()),
+                    self.name_of(node)
+                );
+            }
+            Event::Back { node } => {
+                eprintln!("comem: {}: {} is back", self.name_of(self.me()), self.name_of(node));
+            }
+            Event::Lost { node, why, .. } if node == self.me() => {
+                self.end_with(&Error::Stopped(format!("the other nodes gave this node up: it {why}")));
+            }
+            Event::Lost { node, why, .. } => self.end_with(&Error::NodeLost { node, why: why.to_string() }),
+        }
+    }
+
+    /// A send bounced: nothing listens there.
+    pub(crate) fn on_unreachable(&self, address: SocketAddr) {
+        if let Some(node) = self.wire.node_at(address) {
+            self.with_detector(|d| d.evidence(self.now(), node, LossCause::PortClosed));
+        } else if let Some(startup) = self.watch.startup.lock().as_mut() {
+            startup.on_refused(self.now(), address);
+        }
+    }
+
+    pub(crate) fn on_path_mtu(&self, to: SocketAddr, mtu: usize) {
+        if !self.watch.told_mtu.swap(true, Ordering::Relaxed) {
+            let name = self.name_of(self.me());
+            eprintln!(
+                "comem: {name}: packets to {to} may have no more than {mtu} bytes; set COMEM_MTU={mtu} for all nodes"
+            );
+        }
+    }
+
+    pub(crate) fn on_send_error(&self, to: SocketAddr, error: &std::io::Error) {
+        if !counts_as_loss(error) {
+            self.bug(&format!("cannot send to {to}: {error}"));
+        }
+    }
+
+    /// This node has come to the end of the program; from now on others may be gone before they are heard.
+    pub(crate) fn closing(&self) {
+        self.with_detector(Detector::closing);
+    }
+
+    /// Says farewell.
+    pub(crate) fn leave(&self) {
+        self.with_detector(|d| d.leave(self.now()));
+    }
+
+    /// Tells the launcher, if there is one.
+    pub(crate) fn tell_launcher(&self, message: &FromNode) -> bool {
+        self.launcher.as_ref().is_some_and(|l| l.send(message).is_ok())
+    }
+
+    /// Ends this process with one sentence.
+    pub(crate) fn end_with(&self, error: &Error) {
+        if self.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let told = self.tell_launcher(&FromNode::Failed { message: error.to_string() });
+        if !told {
+            eprintln!("{}", self.sentence(error));
+        }
+        let stats = report::stats(self, Some(error));
+        if !self.tell_launcher(&FromNode::Stats { stats: stats.clone() })
+            && let Some(path) = &self.config.stats
+        {
+            let _ = report::write_file(self, path, stats);
+        }
+        // SAFETY: ends the process at once; nothing of it is used afterwards.
+        unsafe { libc::_exit(error.exit_code()) }
+    }
+}
