@@ -133,9 +133,7 @@ const WAYS: [(&str, usize, Make); 7] = [
     ("blocking: Endpoint, 10 ms (ppoll)", 0, || Ok(Box::new(Ours::new(Wait::Block, Some(SHORT))?))),
     ("spinning: bare UDP", 4, || Ok(Box::new(Bare::new(true, None)?))),
     ("spinning: Endpoint, timeout", 4, || Ok(Box::new(Ours::new(Wait::Spin(SPIN), Some(PATIENCE))?))),
-    ("spin 30 us, then block: Endpoint", 4, || {
-        Ok(Box::new(Ours::new(Wait::Spin(Span::from_us(30)), Some(PATIENCE))?))
-    }),
+    ("spin 30 us, then block: Endpoint", 4, || Ok(Box::new(Ours::new(Wait::Spin(Span::from_us(30)), Some(PATIENCE))?))),
 ];
 
 fn main() -> io::Result<()> {

@@ -7,8 +7,9 @@
 //! *Waiting.* A blocked thread first sits in the receive call itself, for at most [`FIRST_WAIT`], a timeout set once
 //! (`SO_RCVTIMEO`); what is expected soon comes in one system call. After that, it sits in `ppoll`. A wait that is to be
 //! shorter, or that covers listeners, goes to `ppoll` at once: its timeout is exact, while the socket's own
-//! counts in scheduler ticks (4 ms where HZ is 250) and costs a call to change. Measured by the example `pingpong`, as
-//! a ratio to bare UDP: see there.
+//! counts in scheduler ticks (4 ms where HZ is 250) and costs a call to change. The example `pingpong` gives as ratios
+//! to bare UDP: 1.03 to 1.04 in the receive call, 1.06 spinning, and in `ppoll` 1.06 when the two threads have a core
+//! each and 1.24 when they share one. So whoever blocks does well to ask for 12 ms or more.
 //!
 //! *Death.* `IP_RECVERR` makes the kernel report a closed port: [`Received::Unreachable`] comes out of the next
 //! receive call. The report of one thread's datagram may be met first by another thread's send on the same
@@ -214,7 +215,9 @@ impl Endpoint {
             };
             let told = match (report.errno, report.to) {
                 (libc::ECONNREFUSED, Some(to)) if report.remote => Received::Unreachable(to),
-                (libc::EMSGSIZE, Some(to)) if report.info > 0 => Received::PathMtu { to, mtu: report.info as usize },
+                (libc::EMSGSIZE, Some(to)) if report.info > 0 => {
+                    Received::PathMtu { to: to.ip(), mtu: report.info as usize }
+                }
                 // A host that does not answer, a route that is gone: silence, which is judged elsewhere.
                 _ => continue,
             };
@@ -309,6 +312,9 @@ impl Datagrams for Endpoint {
     }
 
     fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received> {
+        if timeout == Some(Duration::ZERO) {
+            return self.try_recv(buffer);
+        }
         let start = Instant::now();
         if let Wait::Spin(span) = wait {
             let span = Duration::from_nanos(span.0);

@@ -36,7 +36,7 @@ pub use select::{Interface, PortChoice};
 
 use comem_protocol::time::Span;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,11 +72,10 @@ pub enum Received {
     Timeout,
     /// No socket is open at this address, to which something was sent: its process has ended, or at least closed it.
     Unreachable(SocketAddr),
-    /// Datagrams to this address may be no longer than the network's MTU of so many bytes, headers included; a
-    /// longer one was lost.
+    /// Packets to this host may have no more than so many bytes, headers included; a longer one was lost.
     PathMtu {
-        /// Where the datagram was to go.
-        to: SocketAddr,
+        /// The host.
+        to: IpAddr,
         /// The MTU of the way there.
         mtu: usize,
     },
@@ -98,14 +97,15 @@ pub trait Datagrams: Send + Sync {
     /// What the system says. Where [`counts_as_loss`], the datagrams may be lost, and to send again later may help.
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()>;
 
-    /// Waits for datagrams, for at most `timeout` (`None`: for ever). The buffer should have
+    /// Waits for datagrams, for at most `timeout` (`None`: for ever; zero: as [`Datagrams::try_recv`]). The buffer should have
     /// [`RECEIVE_BUFFER_BYTES`]; what does not fit is cut off.
     ///
     /// # Errors
     /// What the system says when the socket itself no longer works.
     fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received>;
 
-    /// Takes what is there; [`Received::Timeout`] when nothing is.
+    /// Takes what is there; [`Received::Timeout`] when nothing is. Listeners get their turn now and then; a call that
+    /// waits finds what they have at once.
     ///
     /// # Errors
     /// As [`Datagrams::recv`].

@@ -84,9 +84,9 @@ impl Group {
     /// # Errors
     /// What the system says.
     pub fn listen(&self, interface: &Interface) -> io::Result<Listener> {
-        self.open(interface).map(|socket| Listener { socket }).map_err(|e| {
-            io::Error::new(e.kind(), format!("cannot listen at {} on {interface}: {e}", self.address))
-        })
+        self.open(interface)
+            .map(|socket| Listener { socket })
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot listen at {} on {interface}: {e}", self.address)))
     }
 
     fn open(&self, interface: &Interface) -> io::Result<Socket> {

@@ -138,8 +138,8 @@ fn unspecified(like: IpAddr) -> IpAddr {
 /// # Errors
 /// What the system says.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
-    let asked_through = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-        .or_else(|_| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
+    let asked_through =
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
     let mut all: Vec<Interface> = sys::interface_addresses()?
         .into_iter()
         .filter(|i| i.flags & libc::IFF_UP as u32 != 0 && !is_link_local(i.address))

@@ -8,9 +8,10 @@ use comem_protocol::auth::Sealer;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::{
     AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
-    To, acked,
+    To, Transmit, acked,
 };
 use comem_protocol::node::route::{self, dispatch};
+use comem_protocol::node::startup::DISCOVERY_PROG;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
@@ -146,6 +147,12 @@ impl Wire {
 
     pub(crate) fn address(&self, channel: Channel) -> Option<SocketAddr> {
         self.addresses.get(channel.node.index())?.get(channel.slot.index()).copied()
+    }
+
+    /// Whether `from` is an address of the channel's node. Mostly it is the channel's own, but a stored reply may be sent
+    /// again by another thread than the one that made it.
+    fn is_of(&self, channel: Channel, from: SocketAddr) -> bool {
+        self.address(channel) == Some(from) || self.addresses.get(channel.node.index()).is_some_and(|a| a.contains(&from))
     }
 
     pub(crate) fn sender(&self, slot: Slot) -> &Mutex<Sender> {
@@ -309,22 +316,25 @@ impl Node {
     pub(crate) fn transmit(&self, slot: Slot) {
         SCRATCH.with_borrow_mut(|buffer| {
             loop {
-                buffer.clear();
-                let Some(transmit) = self.wire.sender(slot).lock().poll_transmit(self.now(), buffer) else { return };
-                match transmit.to {
-                    To::Node(node) => {
-                        if let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) {
-                            self.put_on_wire(slot, buffer, transmit.segment, address);
-                        }
-                    }
-                    To::Group => {
-                        if let Some(group) = self.wire.group {
-                            self.put_on_wire(slot, buffer, transmit.segment, group);
-                        }
-                    }
+                let (transmit, members) = {
+                    let mut sender = self.wire.sender(slot).lock();
+                    let Some(transmit) = sender.poll_transmit(self.now(), buffer) else { return };
+                    let group = matches!(transmit.to, To::Group) && self.wire.group.is_none();
+                    (transmit, if group { sender.group_members().to_vec() } else { Vec::new() })
+                };
+                match (transmit.to, self.wire.group) {
+                    (To::Node(node), _) => self.put_on_way(slot, buffer, &transmit, node),
+                    (To::Group, Some(group)) => self.put_on_wire(slot, buffer, transmit.segment, group),
+                    (To::Group, None) => members.iter().for_each(|n| self.put_on_way(slot, buffer, &transmit, *n)),
                 }
             }
         });
+    }
+
+    fn put_on_way(&self, slot: Slot, bytes: &[u8], transmit: &Transmit, node: NodeId) {
+        if let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) {
+            self.put_on_wire(slot, bytes, transmit.segment, address);
+        }
     }
 
     /// Runs a slot's timers and gives the time of the next one.
@@ -381,7 +391,10 @@ impl Node {
     fn send_owed(&self, slot: Slot, owed: &[Channel]) {
         for channel in owed {
             let (Some(peer), Some(address)) = (self.wire.peer(*channel), self.wire.address(*channel)) else { continue };
-            while let Some(ack) = peer.lock().owed_ack() {
+            loop {
+                // One lock at a time: replies take the encoder's first.
+                let owed = peer.lock().owed_ack();
+                let Some(ack) = owed else { break };
                 self.counters(slot).acks_sent.add(1);
                 SCRATCH.with_borrow_mut(|buffer| {
                     buffer.clear();
@@ -413,14 +426,16 @@ impl Node {
             return self.reject(slot, from, &"it does not carry the job's key");
         };
         let packet = match Packet::new_checked(bytes) {
-            Ok(packet) if packet.header.prog == self.wire.prog => packet,
-            Ok(_) => return self.reject(slot, from, &"it belongs to another program"),
+            Ok(packet) => packet,
             Err(error) => return self.reject(slot, from, &error),
         };
-        if Self::is_start_up(packet.header.ty) {
+        if packet.header.prog == DISCOVERY_PROG && Self::is_start_up(packet.header.ty) {
             return self.on_start_datagram(from, &packet);
         }
-        if self.wire.address(packet.channel) != Some(from) || packet.channel.node == self.me() {
+        if packet.header.prog != self.wire.prog {
+            return self.reject(slot, from, &"it belongs to another program");
+        }
+        if packet.channel.node == self.me() || !self.wire.is_of(packet.channel, from) {
             return self.reject(slot, from, &"its sender is not part of this job");
         }
         self.heard_from(packet.channel.node);

@@ -168,7 +168,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn on_path_mtu(&self, to: SocketAddr, mtu: usize) {
+    pub(crate) fn on_path_mtu(&self, to: impl std::fmt::Display, mtu: usize) {
         if !self.watch.told_mtu.swap(true, Ordering::Relaxed) {
             let name = self.name_of(self.me());
             eprintln!(

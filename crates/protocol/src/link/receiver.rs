@@ -6,7 +6,7 @@
 //! | state | when it comes again |
 //! |---|---|
 //! | pending | it is noted: an acknowledgement tells its sender to be patient |
-//! | forwarded to a node | that node is asked to send its stored reply again |
+//! | forwarded to a node | that node is asked to send its stored reply again; noted when it has come often |
 //! | replied | the stored reply is sent again |
 //!
 //! Forgetting needs no timer. Each request tells how far back its channel still waits; and the channel has at most
@@ -31,7 +31,7 @@ use super::{Class, LinkConfig, Spares};
 use crate::ids::{Channel, NodeId, Seq};
 use crate::rules::Rule;
 use crate::wire::bytes::{Reader, WireError};
-use crate::wire::header::{MsgType, Packet};
+use crate::wire::header::{HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -39,6 +39,11 @@ use std::collections::VecDeque;
 pub const ASSEMBLIES_MAX: usize = 16;
 /// Bytes that they may have together; room for the longest message at least.
 pub const ASSEMBLY_BYTES_MAX: usize = 2 * (TOTAL_MAX + 1);
+
+/// From this repetition on a forwarded request is noted like a pending one. The first few are more likely to mean that the
+/// reply was lost on its way, and a noted request would ask for it late; many mean a wait, for a lock perhaps, in which
+/// this node should be heard of.
+const FORWARDED_NOTED_FROM: u8 = 4;
 
 /// What a packet meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -171,7 +176,7 @@ impl PeerChannel {
         self.forget_before(guarded.oldest);
         match self.guarded.place(guarded.counter) {
             Place::Stale => Ok(Arrival::Stale),
-            Place::Seen if Rule::AtMostOnce.on() || guarded.cut.count > 1 => Ok(self.on_duplicate(&guarded, header.ty)),
+            Place::Seen if Rule::AtMostOnce.on() || guarded.cut.count > 1 => Ok(self.on_duplicate(&guarded, header)),
             Place::Seen | Place::New => self.on_new(guarded, header.ty),
         }
     }
@@ -236,7 +241,7 @@ impl PeerChannel {
         Ok(complete.then(|| self.assemblies.swap_remove(at).1.into_bytes()))
     }
 
-    fn on_duplicate<'p>(&mut self, packet: &Guarded<'p>, ty: MsgType) -> Arrival<'p> {
+    fn on_duplicate<'p>(&mut self, packet: &Guarded<'p>, header: &HeaderRepr) -> Arrival<'p> {
         if packet.class == Class::Post {
             self.owe(packet.counter);
             return Arrival::Duplicate(Repeat::Post);
@@ -258,11 +263,16 @@ impl PeerChannel {
             RequestState::Replied { .. } if whole && !Rule::RepliesAreStored.on() => Arrival::Message {
                 seq: Seq::guarded(self.channel, packet.first),
                 class: Class::Request,
-                ty,
+                ty: header.ty,
                 body: Cow::Borrowed(packet.bytes),
             },
             RequestState::Replied { .. } => Arrival::Duplicate(Repeat::Reply),
-            RequestState::Forwarded(node) => Arrival::Duplicate(Repeat::Forwarded(node)),
+            RequestState::Forwarded(node) => {
+                if header.retrans >= FORWARDED_NOTED_FROM {
+                    self.owe(packet.counter);
+                }
+                Arrival::Duplicate(Repeat::Forwarded(node))
+            }
             RequestState::Pending => {
                 self.owe(packet.counter);
                 Arrival::Duplicate(Repeat::Pending)

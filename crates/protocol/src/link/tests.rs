@@ -166,6 +166,23 @@ fn a_request_that_waits_is_noted_and_repeated_slowly() {
 }
 
 #[test]
+fn a_forwarded_request_that_waits_is_noted_by_the_node_that_forwarded_it() {
+    let mut net = net(3, 17, 0);
+    net.send(0, 1, 1, Class::Request, VIA, &[0, 2]);
+    let end = net.now + Span::from_ms(10_000);
+    net.run(MINUTE, |net| net.now > end);
+    assert!((60..90).contains(&net.datagrams), "{}", net.datagrams);
+    assert!(net.nodes[0].senders[1].silent_since(NodeId(1)).unwrap() > Time(end.0 - 600_000_000));
+    let seq = net.nodes[2].held[0];
+    net.faults.drop = 1000;
+    net.reply(2, seq, b"lost on its way");
+    net.faults.drop = 0;
+    net.run(Span::from_ms(600), |net| net.outstanding() == 0);
+    assert_eq!(net.nodes[0].replies, [(seq, b"lost on its way".to_vec())]);
+    assert_eq!(net.nodes[2].arrived.len(), 1);
+}
+
+#[test]
 fn many_requests_under_way_are_answered_out_of_order_under_loss() {
     let mut net = net(2, 19, 200);
     for i in 0..64u8 {
@@ -342,6 +359,66 @@ fn a_refusal_is_told_apart_from_an_answer() {
     encoder.reply(seq, MsgType(7), true, b"no", &mut out).unwrap();
     let reply = sender.on_reply(Time(1), NodeId(1), &Packet::new_checked(&out).unwrap()).unwrap();
     assert_eq!(reply, Reply::Complete { seq, ty: MsgType(7), nack: true, body: Cow::Borrowed(&b"no"[..]) });
+}
+
+/// One random thing that a node may send, with what its reply must be; `None` when no reply is expected.
+fn random_message(net: &mut Net, nodes: u64) -> Option<(Seq, Vec<u8>)> {
+    let from = net.rng.below(nodes) as u16;
+    let to = (u64::from(from) + 1 + net.rng.below(nodes - 1)) % nodes;
+    let slot = net.rng.below(2) as usize;
+    let size = if net.rng.chance(700) { 2 + net.rng.below(100) } else { 2 + net.rng.below(30_000) };
+    let mut body = vec![net.rng.next() as u8; size as usize];
+    (body[0], body[1]) = (1 + net.rng.below(3) as u8, net.rng.below(nodes) as u8);
+    let ty = [POST, ECHO, VIA, HOLD, POST, ECHO][net.rng.below(6) as usize];
+    if ty == VIA && u64::from(body[1]) == to {
+        return None;
+    }
+    let class = if ty == POST { Class::Post } else { Class::Request };
+    if ty == POST && net.rng.chance(100) {
+        let others: Vec<_> = NodeId::all(nodes as usize).filter(|n| n.0 != from).collect();
+        let _ = net.nodes[usize::from(from)].senders[slot].send(net.now, Dest::Group(&others), class, ty, &body);
+        return None;
+    }
+    let seq = net.try_send(from, slot, to as u16, class, ty, &body).ok()?;
+    (class == Class::Request)
+        .then(|| (seq, if ty == HOLD { b"released".to_vec() } else { body.repeat(body[0].into()) }))
+}
+
+/// Random messages of all kinds between four nodes over a bad network: all is answered, rightly and once.
+fn mixture(seed: u64) {
+    let mut net = net(4, seed, 150);
+    let mut expected = Vec::new();
+    for _ in 0..300 {
+        expected.extend(random_message(&mut net, 4));
+        let until = net.now + Span(net.rng.below(200_000));
+        net.run(MINUTE, |net| net.now >= until || net.outstanding() == 0);
+        for n in 0..4 {
+            if net.rng.chance(100) {
+                for seq in std::mem::take(&mut net.nodes[n].held) {
+                    net.reply(n, seq, b"released");
+                }
+            }
+        }
+    }
+    while net.outstanding() > 0 {
+        for n in 0..4 {
+            for seq in std::mem::take(&mut net.nodes[n].held) {
+                net.reply(n, seq, b"released");
+            }
+        }
+        net.run(MINUTE, |net| net.outstanding() == 0 || net.nodes.iter().any(|n| !n.held.is_empty()));
+    }
+    let mut replies: Vec<_> = net.nodes.iter().flat_map(|n| n.replies.clone()).collect();
+    replies.sort();
+    expected.sort();
+    assert!(replies == expected, "seed {seed}: {} replies, {} expected", replies.len(), expected.len());
+    assert_eq!(net.nodes.iter().map(|n| n.arrived_again).sum::<usize>(), 0, "seed {seed}");
+}
+
+#[test]
+fn a_mixture_of_all_kinds_of_messages_is_answered_rightly_and_once() {
+    let seeds: u64 = std::env::var("COMEM_LINK_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
+    (1..=seeds).for_each(mixture);
 }
 
 /// A packet that is mostly right in its header and its prefixes, and random behind them.

@@ -61,7 +61,12 @@ pub enum Intent {
     /// A place, whoever gives it.
     Ask,
     /// The place that node zero of this job gave; also says that the joiner still waits.
-    Confirm(u64),
+    Confirm {
+        /// The job.
+        job: u64,
+        /// The place.
+        node: NodeId,
+    },
     /// No place in this job: the joiner has another, or leaves.
     Decline(u64),
 }
@@ -79,6 +84,8 @@ pub struct Join {
     pub requested: Option<NodeId>,
     /// The job that a launcher or daemon started it for; 0 when it knows none.
     pub job: u64,
+    /// For how long it has been on its way into a job.
+    pub age_ms: u32,
     /// What must agree.
     pub identity: Identity,
     /// Its process number.
@@ -131,6 +138,8 @@ pub struct Wakeup {
     pub nonce: u64,
     /// The job; a WAKEUP is repeated, but means one job once.
     pub job: u64,
+    /// For how long node zero has been on its way into a job.
+    pub age_ms: u32,
     /// The job's name.
     pub job_name: String,
     /// Nodes wanted.
@@ -309,15 +318,17 @@ fn parse_prefixed(ty: MsgType, mut r: Reader<'_>, here: u16) -> Result<StartMess
 fn emit_join(join: &Join, out: &mut Vec<u8>) {
     let identity = &join.identity;
     put_prefix(out, identity.version, join.nonce, join.discover, &identity.job_name);
-    let (intent, job) = match join.intent {
-        Intent::Ask => (0, 0),
-        Intent::Confirm(job) => (1, job),
-        Intent::Decline(job) => (2, job),
+    let (intent, job, node) = match join.intent {
+        Intent::Ask => (0, 0, NodeId(0)),
+        Intent::Confirm { job, node } => (1, job, node),
+        Intent::Decline(job) => (2, job, NodeId(0)),
     };
     out.put_u8(intent);
     out.put_u64(job);
+    out.put_u16(node.0);
     out.put_u16(join.requested.map_or(u16::MAX, |node| node.0));
     out.put_u64(join.job);
+    out.put_u32(join.age_ms);
     put_text(out, &identity.program);
     out.put_bytes(&identity.hash);
     identity.layout.emit(out);
@@ -336,17 +347,17 @@ fn parse_join(
     discover: bool,
     job_name: String,
 ) -> Result<Join, WireError> {
-    let intent = match (r.u8()?, r.u64()?) {
-        (0, _) => Intent::Ask,
-        (1, job) => Intent::Confirm(job),
-        (2, job) => Intent::Decline(job),
+    let intent = match (r.u8()?, r.u64()?, take_node(r)?) {
+        (0, ..) => Intent::Ask,
+        (1, job, node) => Intent::Confirm { job, node },
+        (2, job, _) => Intent::Decline(job),
         _ => return Err(WireError::BadValue("intent")),
     };
     let requested = match r.u16()? {
         u16::MAX => None,
         node => Some(NodeId(node)),
     };
-    let job = r.u64()?;
+    let (job, age_ms) = (r.u64()?, r.u32()?);
     let program = take_text(r, NAME_MAX)?;
     let hash = take_hash(r)?;
     let layout = Layout::parse(r)?;
@@ -354,7 +365,7 @@ fn parse_join(
     let options = take_text(r, OPTIONS_MAX)?;
     let identity = Identity { version, job_name, program, hash, layout, nodes, threads, options };
     let (pid, host) = (r.u32()?, take_text(r, NAME_MAX)?);
-    Ok(Join { nonce, discover, intent, requested, job, identity, pid, host, ports: parse_ports(r)? })
+    Ok(Join { nonce, discover, intent, requested, job, age_ms, identity, pid, host, ports: parse_ports(r)? })
 }
 
 fn emit_answer(answer: &Answer, out: &mut Vec<u8>) {
@@ -469,6 +480,7 @@ fn parse_refusal(r: &mut Reader<'_>) -> Result<Refusal, WireError> {
 fn emit_wakeup(wakeup: &Wakeup, version: u16, out: &mut Vec<u8>) {
     put_prefix(out, version, wakeup.nonce, true, &wakeup.job_name);
     out.put_u64(wakeup.job);
+    out.put_u32(wakeup.age_ms);
     out.put_u16(wakeup.nodes);
     out.put_u16(wakeup.threads);
     put_text(out, &wakeup.program);
@@ -480,12 +492,12 @@ fn emit_wakeup(wakeup: &Wakeup, version: u16, out: &mut Vec<u8>) {
 }
 
 fn parse_wakeup(r: &mut Reader<'_>, nonce: u64, job_name: String) -> Result<Wakeup, WireError> {
-    let (job, nodes, threads) = (r.u64()?, r.u16()?, r.u16()?);
+    let (job, age_ms, nodes, threads) = (r.u64()?, r.u32()?, r.u16()?, r.u16()?);
     let program = take_text(r, NAME_MAX)?;
     let hash = take_hash(r)?;
     let count = r.u16()?;
     let arguments = (0..count).map(|_| take_any_text(r, ARGUMENTS_MAX)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Wakeup { nonce, job, job_name, nodes, threads, program, hash, arguments })
+    Ok(Wakeup { nonce, job, age_ms, job_name, nodes, threads, program, hash, arguments })
 }
 
 fn emit_hello(hello: &Hello, out: &mut Vec<u8>) {
@@ -647,7 +659,7 @@ const _: () = {
     let prefix = 2 + 8 + 1 + (2 + NAME_MAX);
     let identity = (2 + NAME_MAX) + 32 + 8 + 2 + 2 + (2 + OPTIONS_MAX);
     let process = 4 + (2 + NAME_MAX) + 2 + 2 * (1 + THREADS_MAX);
-    assert!(prefix + 1 + 8 + 2 + 8 + identity + process <= BODY_MAX);
+    assert!(prefix + 1 + 8 + 2 + 2 + 8 + 4 + identity + process <= BODY_MAX);
 };
 
 #[cfg(test)]

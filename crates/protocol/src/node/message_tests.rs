@@ -13,6 +13,7 @@ fn join(intent: Intent, requested: Option<NodeId>) -> StartMessage {
         intent,
         requested,
         job: 9,
+        age_ms: 1240,
         identity: identity(4),
         pid: 4711,
         host: "b".into(),
@@ -64,6 +65,7 @@ fn examples() -> Vec<StartMessage> {
     let wakeup = Wakeup {
         nonce: 7,
         job: 9,
+        age_ms: 1240,
         job_name: "sea".into(),
         nodes: 4,
         threads: 2,
@@ -73,7 +75,7 @@ fn examples() -> Vec<StartMessage> {
     };
     let mut all = vec![
         join(Intent::Ask, None),
-        join(Intent::Confirm(9), Some(NodeId(3))),
+        join(Intent::Confirm { job: 9, node: NodeId(3) }, Some(NodeId(3))),
         join(Intent::Decline(9), None),
         StartMessage::Wakeup(wakeup),
         StartMessage::Ready { job: 9, ready },

@@ -5,7 +5,7 @@ use crate::node::chance::Chance;
 use crate::node::identity::{Identity, Refusal};
 use crate::node::message::{self, ARGUMENTS_MAX, Intent, Join, OPTIONS_MAX, StartMessage, Wakeup};
 use crate::node::table::{Member, Membership};
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::wire::header::MsgType;
 use std::collections::VecDeque;
 use std::fmt;
@@ -303,6 +303,8 @@ pub(super) struct Core {
     pub config: Config,
     /// This process's random number.
     pub nonce: u64,
+    /// When it began.
+    pub born: Time,
     pub chance: Chance,
     pub out: VecDeque<Transmit>,
     pub events: VecDeque<Event>,
@@ -327,7 +329,12 @@ impl Core {
         self.config.mode == Mode::Discover
     }
 
-    pub fn send_join(&mut self, to: To, intent: Intent) {
+    /// For how long this process has been on its way.
+    pub fn age_ms(&self, now: Time) -> u32 {
+        u32::try_from((now - self.born).0 / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    pub fn send_join(&mut self, now: Time, to: To, intent: Intent) {
         let config = &self.config;
         let requested = match config.mode {
             Mode::Launched { node, .. } => Some(node),
@@ -339,6 +346,7 @@ impl Core {
             intent,
             requested,
             job: config.job.unwrap_or(0),
+            age_ms: self.age_ms(now),
             identity: config.identity.clone(),
             pid: config.pid,
             host: config.host.clone(),
@@ -347,11 +355,11 @@ impl Core {
         self.send(to, &StartMessage::Join(Box::new(join)));
     }
 
-    /// How long to wait before asking node zero for the `tries`-th time: doubling from 50 ms to half a second,
+    /// How long to wait before asking node zero for the `tries`-th time: doubling from 50 ms to a quarter of a second,
     /// longer where a thousand nodes ask.
     pub fn patience(&mut self, tries: u32) -> Span {
         let base = Span::from_us(50_000 + 250 * self.nodes() as u64);
-        let most = Span::from_ms(500).0.max(2 * base.0);
+        let most = Span::from_ms(250).0.max(2 * base.0);
         let span = Span((base.0 << tries.min(8)).min(most));
         self.chance.about(span)
     }

@@ -15,7 +15,7 @@
 use super::core::{Core, Event, Missing, Mode, Phase, StartError, To};
 use crate::ids::NodeId;
 use crate::node::identity::Refusal;
-use crate::node::message::{Answer, Hello, Intent, Ready, StartMessage, UNHEARD_MAX, Verdict, Wakeup};
+use crate::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, UNHEARD_MAX, Verdict, Wakeup};
 use crate::node::table::{Member, Membership};
 use crate::time::{Span, Time};
 use std::net::{IpAddr, SocketAddr};
@@ -141,11 +141,14 @@ impl Joiner {
             State::Seek { tries } => {
                 self.at = now + core.chance.about(Span(SEEK_FIRST.0 << *tries));
                 *tries += 1;
-                core.send_join(To::Broadcast, Intent::Ask);
+                core.send_join(now, To::Broadcast, Intent::Ask);
                 return;
             }
-            State::Ask { zero } => core.send_join(To::Address(*zero), Intent::Ask),
-            State::Wait(seat) => core.send_join(To::Address(seat.zero), Intent::Confirm(seat.job)),
+            State::Ask { zero } => core.send_join(now, To::Address(*zero), Intent::Ask),
+            State::Wait(seat) => {
+                let intent = Intent::Confirm { job: seat.job, node: seat.node };
+                core.send_join(now, To::Address(seat.zero), intent);
+            }
             State::Hello(seat, introductions) => introductions.ask(now, core, seat),
             State::NoAddress | State::Running(_) | State::Over => return,
         }
@@ -227,12 +230,16 @@ impl Joiner {
         core.fail(error);
     }
 
-    /// A process confirms a place that this one gave it before it gave way.
-    pub fn on_join(&self, core: &mut Core, from: SocketAddr, nonce: u64, intent: Intent) {
-        if let (Intent::Confirm(job), Some(mine)) = (intent, self.yielded)
-            && job == mine
-        {
-            let answer = Answer { nonce, version: core.config.identity.version, verdict: Verdict::Yielded };
+    /// A process takes this one for node zero, which it is not, or no longer: it gave way to another.
+    pub fn on_join(&self, core: &mut Core, from: SocketAddr, join: &Join) {
+        let mistaken = match join.intent {
+            Intent::Ask => !join.discover && join.identity.job_name == core.config.identity.job_name,
+            Intent::Confirm { job, .. } => self.yielded == Some(job),
+            Intent::Decline(_) => false,
+        };
+        if mistaken && core.discovers() {
+            let version = core.config.identity.version;
+            let answer = Answer { nonce: join.nonce, version, verdict: Verdict::Yielded };
             core.send(To::Address(from), &StartMessage::Answer(answer));
         }
     }
@@ -244,7 +251,9 @@ impl Joiner {
         match self.state {
             State::Seek { .. } | State::Ask { .. } => {}
             State::Wait(_) | State::Hello(..) if self.is_zero(from) => {}
-            State::Wait(_) | State::Hello(..) | State::Running(_) => return self.decline(core, from, &answer.verdict),
+            State::Wait(_) | State::Hello(..) | State::Running(_) => {
+                return self.decline(now, core, from, &answer.verdict);
+            }
             State::NoAddress | State::Over => return,
         }
         match answer.verdict {
@@ -266,12 +275,12 @@ impl Joiner {
     }
 
     /// Tells a second node zero not to count on this process.
-    fn decline(&self, core: &mut Core, from: SocketAddr, verdict: &Verdict) {
+    fn decline(&self, now: Time, core: &mut Core, from: SocketAddr, verdict: &Verdict) {
         let mine = self.seat().map(|seat| seat.job);
         if let Verdict::Accepted { job, .. } = *verdict
             && mine != Some(job)
         {
-            core.send_join(To::Address(from), Intent::Decline(job));
+            core.send_join(now, To::Address(from), Intent::Decline(job));
         }
     }
 
@@ -293,7 +302,7 @@ impl Joiner {
 
     fn wait(&mut self, now: Time, core: &mut Core, from: SocketAddr) {
         self.heard = now;
-        if matches!(self.state, State::Seek { .. } | State::Wait(_)) {
+        if matches!(self.state, State::Seek { .. }) {
             self.state = State::Ask { zero: from };
             self.tries = 0;
             self.at = now + core.patience(self.tries);
@@ -400,10 +409,10 @@ impl Joiner {
     }
 
     /// Leaves before the start, or ends because of an error of its own.
-    pub fn abandon(&mut self, core: &mut Core) {
+    pub fn abandon(&mut self, now: Time, core: &mut Core) {
         if let State::Wait(seat) | State::Hello(seat, _) = &self.state {
             let (zero, job) = (seat.zero, seat.job);
-            core.send_join(To::Address(zero), Intent::Decline(job));
+            core.send_join(now, To::Address(zero), Intent::Decline(job));
         }
         if !self.is_running() {
             self.state = State::Over;

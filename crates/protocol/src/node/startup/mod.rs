@@ -82,7 +82,7 @@ impl Startup {
         let config = config.checked()?;
         let mut chance = Chance::new(seed);
         let nonce = chance.next().max(1);
-        let mut core = Core { config, nonce, chance, out: VecDeque::new(), events: VecDeque::new() };
+        let mut core = Core { config, nonce, born: now, chance, out: VecDeque::new(), events: VecDeque::new() };
         let zero = matches!(core.config.mode, Mode::Serve | Mode::Launched { node: NodeId(0), .. });
         let role = if zero || core.nodes() == 1 {
             Role::Zero(Zero::new(now, &mut core))
@@ -112,17 +112,20 @@ impl Startup {
             StartMessage::Wakeup(wakeup) if wakeup.job_name == self.core.config.identity.job_name => {
                 match &mut self.role {
                     Role::Joiner(joiner) => joiner.on_wakeup(now, &mut self.core, from, &wakeup),
-                    Role::Zero(_) => self.on_rival(now, from, wakeup.nonce),
+                    Role::Zero(_) => self.on_rival(now, from, wakeup.nonce, wakeup.age_ms),
                 }
             }
             StartMessage::Wakeup(_) => {}
             StartMessage::Join(join) => match &mut self.role {
-                Role::Joiner(joiner) => joiner.on_join(&mut self.core, from, join.nonce, join.intent),
+                Role::Joiner(joiner) => joiner.on_join(&mut self.core, from, &join),
                 Role::Zero(zero) => zero.on_join(now, &mut self.core, from, &join),
             },
             StartMessage::Answer(answer) => match &mut self.role {
                 Role::Joiner(joiner) => joiner.on_answer(now, &mut self.core, from, answer),
-                Role::Zero(zero) => zero.on_answer(&mut self.core, from, answer),
+                Role::Zero(zero) => {
+                    let then = zero.on_answer(&mut self.core, from, answer);
+                    self.give_way(now, then);
+                }
             },
             StartMessage::Hello { job, hello } => {
                 if let Role::Joiner(joiner) = &mut self.role {
@@ -151,7 +154,7 @@ impl Startup {
             Role::Joiner(joiner) if ty == types::WAKEUP && same_name => {
                 joiner.on_foreign_wakeup(&mut self.core, from, version);
             }
-            Role::Zero(_) if ty == types::WAKEUP && same_name => self.on_rival(now, from, nonce),
+            Role::Zero(_) if ty == types::WAKEUP && same_name => self.on_rival(now, from, nonce, 0),
             Role::Zero(zero) if ty == types::JOIN => {
                 zero.on_foreign(&mut self.core, from, nonce, version, discover, name);
             }
@@ -159,9 +162,14 @@ impl Startup {
         }
     }
 
-    fn on_rival(&mut self, now: Time, from: SocketAddr, nonce: u64) {
+    fn on_rival(&mut self, now: Time, from: SocketAddr, nonce: u64, age_ms: u32) {
         let Role::Zero(zero) = &mut self.role else { return };
-        if let zero::Then::Yield { to, job } = zero.on_rival(now, &mut self.core, from, nonce) {
+        let then = zero.on_rival(now, &mut self.core, from, nonce, age_ms);
+        self.give_way(now, then);
+    }
+
+    fn give_way(&mut self, now: Time, then: zero::Then) {
+        if let zero::Then::Yield { to, job } = then {
             self.role = Role::Joiner(Joiner::yielding(now, &mut self.core, to, job));
         }
     }
@@ -176,9 +184,9 @@ impl Startup {
     }
 
     /// Leaves before the start, for instance on Ctrl-C: node zero is told, or tells the others why.
-    pub fn abandon(&mut self, why: &str) {
+    pub fn abandon(&mut self, now: Time, why: &str) {
         match &mut self.role {
-            Role::Joiner(joiner) => joiner.abandon(&mut self.core),
+            Role::Joiner(joiner) => joiner.abandon(now, &mut self.core),
             Role::Zero(zero) => zero.abandon(&mut self.core, why),
         }
     }

@@ -23,11 +23,14 @@ use std::ops::Range;
 const UNCONFIRMED_SILENCE: Span = Span::from_ms(1_500);
 /// A process that confirmed and is silent for so long, before the job is complete, is given up.
 const MEMBER_SILENCE: Span = Span::from_ms(5_000);
-/// Who comes so soon after the job was complete came because of its WAKEUP: surplus rather than a second job.
-const SURPLUS_GRACE: Span = Span::from_ms(5_000);
-/// WAKEUP is repeated while places are free: after a quarter of a second, doubling to two.
-const WAKEUP_FIRST: Span = Span::from_ms(250);
-const WAKEUP_MOST: Span = Span::from_ms(2_000);
+/// Who began before the job ran, or so soon after, came because of its WAKEUP or together with its nodes: surplus
+/// rather than a second job.
+const SURPLUS_GRACE: Span = Span::from_ms(2_000);
+/// WAKEUP is repeated while places are free: after 50 ms, later every half second.
+const WAKEUP_FIRST: Span = Span::from_ms(50);
+const WAKEUP_MOST: Span = Span::from_ms(500);
+/// A node zero that was found by search closes its job no sooner than this, so that another one's WAKEUP can reach it.
+const SETTLE: Span = Span::from_ms(250);
 /// How often and how far apart the multicast probe is sent.
 const PROBES: u32 = 6;
 const PROBE_INTERVAL: Span = Span::from_ms(25);
@@ -100,7 +103,7 @@ impl Zero {
             zero.start(now, core, vec![core.config.member()]);
             return zero;
         }
-        core.events.push_back(Event::Zero(zero.wakeup(core)));
+        core.events.push_back(Event::Zero(zero.wakeup(now, core)));
         zero.on_timeout(now, core);
         zero
     }
@@ -109,11 +112,12 @@ impl Zero {
         matches!(self.state, State::Running { .. })
     }
 
-    fn wakeup(&self, core: &Core) -> Wakeup {
+    fn wakeup(&self, now: Time, core: &Core) -> Wakeup {
         let identity = &core.config.identity;
         Wakeup {
             nonce: core.nonce,
             job: self.job,
+            age_ms: core.age_ms(now),
             job_name: identity.job_name.clone(),
             nodes: identity.nodes,
             threads: identity.threads,
@@ -146,7 +150,10 @@ impl Zero {
 
     pub fn next_timeout(&self, core: &Core) -> Option<Time> {
         let own = match &self.state {
-            State::Gather { wakeup_at, .. } if core.discovers() => Some(*wakeup_at),
+            State::Gather { wakeup_at, since, .. } if core.discovers() => {
+                let settled = self.is_complete().then_some(*since + SETTLE);
+                Some(settled.map_or(*wakeup_at, |at| at.min(*wakeup_at)))
+            }
             State::Hello { probes, probe_at, .. } if *probes > 0 => Some(*probe_at),
             _ => None,
         };
@@ -157,11 +164,12 @@ impl Zero {
         if self.deadline(core).is_some_and(|at| at <= now) {
             return self.time_out(core);
         }
+        self.begin_if_complete(now, core);
         match &mut self.state {
             State::Gather { wakeup_at, wakeup_after, .. } if core.discovers() && *wakeup_at <= now => {
                 *wakeup_at = now + core.chance.about(*wakeup_after);
                 *wakeup_after = Span((wakeup_after.0 * 2).min(WAKEUP_MOST.0));
-                let wakeup = self.wakeup(core);
+                let wakeup = self.wakeup(now, core);
                 core.send(To::Broadcast, &StartMessage::Wakeup(wakeup));
             }
             State::Hello { probes, probe_at, .. } if *probes > 0 && *probe_at <= now => {
@@ -184,7 +192,7 @@ impl Zero {
             _ => (Phase::Hello, |seat| seat.ready),
         };
         let came = 1 + self.occupied().filter(|(_, seat)| done(seat)).count() as u16;
-        if phase == Phase::Join && !matches!(core.config.mode, Mode::Launched { .. }) {
+        if phase == Phase::Join && !is_launched(core) {
             let wanted = core.config.identity.nodes;
             self.give_up(core, Verdict::Refused(Refusal::TooFew { came, wanted }));
             return core.fail(StartError::TooFew { came, wanted });
@@ -222,8 +230,7 @@ impl Zero {
 
     pub fn on_join(&mut self, now: Time, core: &mut Core, from: SocketAddr, join: &Join) {
         let stranger = join.identity.job_name != core.config.identity.job_name || join.job != 0 && join.job != self.job;
-        let launched = matches!(core.config.mode, Mode::Launched { .. });
-        if join.discover && (stranger || launched) || join.nonce == core.nonce {
+        if join.discover && (stranger || is_launched(core)) || join.nonce == core.nonce {
             return;
         }
         let process = Some((join.host.clone(), join.pid));
@@ -238,9 +245,10 @@ impl Zero {
             return;
         }
         if let Intent::Decline(job) = join.intent {
-            return if job == self.job {
-                self.on_decline(core, join.nonce)
-            };
+            if job == self.job {
+                self.on_decline(core, join.nonce);
+            }
+            return;
         }
         if let State::Failed(verdict) = &self.state {
             return self.answer(core, from, join.nonce, verdict.clone());
@@ -262,7 +270,7 @@ impl Zero {
         discover: bool,
         name: &str,
     ) {
-        if !discover || name == core.config.identity.job_name {
+        if !discover || name == core.config.identity.job_name && !is_launched(core) {
             let reason = Refusal::Version { zero: core.config.identity.version, joiner: version };
             self.turn_away(core, from, nonce, None, reason);
         }
@@ -300,13 +308,15 @@ impl Zero {
         if gathering {
             seat.address = from;
             seat.member.ip = from.ip();
-            seat.confirmed |= intent == Intent::Confirm(job);
-        }
-        if gathering {
+            seat.confirmed |= intent == Intent::Confirm { job, node };
             self.free_silent_seats(now);
             self.answer(core, from, nonce, Verdict::Accepted { node, job, prog });
             self.begin_if_complete(now, core);
         } else {
+            if intent == Intent::Ask {
+                // It does not know, or no longer, that it has this place.
+                self.answer(core, from, nonce, Verdict::Accepted { node, job, prog });
+            }
             self.bring_up(core, node, &[]);
         }
     }
@@ -320,7 +330,8 @@ impl Zero {
             _ => Some(None),
         };
         if let Some(since) = running_since {
-            let started_for_it = join.job == self.job || since.is_none_or(|since| now - since < SURPLUS_GRACE);
+            let started_for_it =
+                join.job == self.job || since.is_none_or(|since| is_of_our_time(now, since, join.age_ms));
             let searching = core.discovers();
             return match (searching && started_for_it, since.is_some() && searching) {
                 (true, _) => self.answer(core, from, nonce, Verdict::Surplus),
@@ -411,8 +422,14 @@ impl Zero {
         }
     }
 
+    fn is_complete(&self) -> bool {
+        self.seats.iter().all(|seat| seat.as_ref().is_some_and(|seat| seat.confirmed))
+    }
+
     fn begin_if_complete(&mut self, now: Time, core: &mut Core) {
-        if self.occupied().filter(|(_, seat)| seat.confirmed).count() < self.seats.len() {
+        let State::Gather { since, .. } = self.state else { return };
+        let settled = !core.discovers() || now >= since + SETTLE;
+        if !settled || !self.is_complete() {
             return;
         }
         let others = self.occupied().map(|(_, seat)| seat.member.clone());
@@ -509,24 +526,24 @@ impl Zero {
 
     /// Another node zero of the same job name made itself heard. The one with the smaller nonce stays; a job that
     /// is already complete stays in any case, and the other's processes are surplus.
-    pub fn on_rival(&mut self, now: Time, core: &mut Core, from: SocketAddr, nonce: u64) -> Then {
+    pub fn on_rival(&mut self, now: Time, core: &mut Core, from: SocketAddr, nonce: u64, age_ms: u32) -> Then {
         if nonce == core.nonce || !core.discovers() {
             return Then::Stay;
         }
+        let place = self.occupied().find(|(_, seat)| seat.nonce == nonce).map(|(node, _)| node);
         match self.state {
-            State::Gather { .. } if nonce < core.nonce => {
-                let job = self.job;
-                for (_, seat) in self.occupied() {
-                    self.answer(core, seat.address, seat.nonce, Verdict::Yielded);
-                }
-                Then::Yield { to: from, job }
-            }
+            State::Gather { .. } if nonce < core.nonce => self.yield_to(core, from),
             State::Gather { .. } => {
-                let wakeup = self.wakeup(core);
+                let wakeup = self.wakeup(now, core);
                 core.send(To::Address(from), &StartMessage::Wakeup(wakeup));
                 Then::Stay
             }
-            State::Running { since, .. } if now - since >= SURPLUS_GRACE => {
+            State::Hello { .. } | State::Running { .. } if let Some(node) = place => {
+                let (job, prog) = (self.job, self.prog);
+                self.answer(core, from, nonce, Verdict::Accepted { node, job, prog });
+                Then::Stay
+            }
+            State::Running { since, .. } if !is_of_our_time(now, since, age_ms) => {
                 let job = core.config.identity.job_name.clone();
                 self.turn_away(core, from, nonce, None, Refusal::AlreadyRunning { job });
                 Then::Stay
@@ -540,9 +557,9 @@ impl Zero {
     }
 
     /// A complete job's node zero answers this one's WAKEUP.
-    pub fn on_answer(&mut self, core: &mut Core, from: SocketAddr, answer: Answer) {
+    pub fn on_answer(&mut self, core: &mut Core, from: SocketAddr, answer: Answer) -> Then {
         if answer.nonce != core.nonce || !matches!(self.state, State::Gather { .. }) || !core.discovers() {
-            return;
+            return Then::Stay;
         }
         let here = core.config.identity.version;
         match answer.verdict {
@@ -559,9 +576,30 @@ impl Zero {
                 self.give_up(core, Verdict::Refused(reason.clone()));
                 core.fail(StartError::Refused { zero: from, reason });
             }
-            _ => {}
+            Verdict::Accepted { .. } => return self.yield_to(core, from),
+            Verdict::Wait | Verdict::Yielded | Verdict::Refused(_) => {}
         }
+        Then::Stay
     }
+
+    /// Gives way to the node zero at `to`.
+    fn yield_to(&self, core: &mut Core, to: SocketAddr) -> Then {
+        for (_, seat) in self.occupied() {
+            self.answer(core, seat.address, seat.nonce, Verdict::Yielded);
+        }
+        Then::Yield { to, job: self.job }
+    }
+}
+
+/// Whether a launcher numbers this job's nodes; then nobody finds it by search.
+fn is_launched(core: &Core) -> bool {
+    matches!(core.config.mode, Mode::Launched { .. })
+}
+
+/// Whether a process that has been on its way for `age_ms` began before the job ran, or soon after.
+fn is_of_our_time(now: Time, running_since: Time, age_ms: u32) -> bool {
+    let running = now - running_since;
+    running.0 < Span::from_ms(u64::from(age_ms)).0 + SURPLUS_GRACE.0
 }
 
 /// What node zero can do for a process that asks for a place.

@@ -1,0 +1,226 @@
+//! Two hosts, played by two network namespaces that a cable of MTU 1500 joins.
+//!
+//! Needs root and `ip`. Elsewhere it says so and skips, unless COMEM_NO_SKIP is set, as in CI.
+
+use comem_net::network::NetworkOptions;
+use comem_net::select::{Reach, path_mtu};
+use comem_net::{Clock, Datagrams, Group, Network, RECEIVE_BUFFER_BYTES, Received, Wait, counts_as_loss, datagrams};
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+fn ip(arguments: &str) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+    }
+}
+
+/// Two namespaces with a cable between them; gone when dropped.
+struct TwoHosts {
+    names: [String; 2],
+}
+
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+impl TwoHosts {
+    /// Fails where namespaces are not allowed; anything that goes wrong after the first is a fault of the test.
+    fn new() -> io::Result<TwoHosts> {
+        let own = format!("comem-net-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
+        let hosts = TwoHosts { names: [format!("{own}-a"), format!("{own}-b")] };
+        let [a, b] = &hosts.names;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}")).unwrap();
+        ip(&format!("link add cable netns {a} mtu 1500 type veth peer name cable mtu 1500 netns {b}")).unwrap();
+        for (name, last) in [(a, 1), (b, 2)] {
+            ip(&format!("-n {name} address add 10.77.0.{last}/24 broadcast 10.77.0.255 dev cable")).unwrap();
+            ip(&format!("-n {name} link set cable up")).unwrap();
+            ip(&format!("-n {name} link set lo up")).unwrap();
+        }
+        Ok(hosts)
+    }
+
+    /// Moves this thread to a host.
+    fn enter(&self, host: usize) -> io::Result<()> {
+        let file = File::open(format!("/run/netns/{}", self.names[host]))?;
+        // SAFETY: the call changes only which network this thread's later sockets belong to.
+        match unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for TwoHosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            drop(ip(&format!("netns delete {name}")));
+        }
+    }
+}
+
+/// The hosts, or a visible excuse.
+#[allow(clippy::explicit_write, reason = "seen even when the test passes")]
+fn two_hosts(test: &str) -> Option<TwoHosts> {
+    match TwoHosts::new() {
+        Ok(hosts) => Some(hosts),
+        Err(error) => {
+            assert!(std::env::var_os("COMEM_NO_SKIP").is_none(), "{test} may not be skipped here: {error}");
+            writeln!(io::stderr(), "SKIP: {test}: no network namespaces here ({error})").unwrap();
+            None
+        }
+    }
+}
+
+/// What one host tells the other, outside the network under test.
+struct Line {
+    tell: Sender<SocketAddr>,
+    hear: Receiver<SocketAddr>,
+}
+
+impl Line {
+    fn pair() -> (Line, Line) {
+        let ((to_b, from_a), (to_a, from_b)) = (channel(), channel());
+        (Line { tell: to_b, hear: from_b }, Line { tell: to_a, hear: from_a })
+    }
+    /// Tells one's own address and hears the other's; both know then that both got here.
+    fn swap(&self, own: SocketAddr) -> SocketAddr {
+        self.tell.send(own).unwrap();
+        self.hear.recv_timeout(PATIENCE.unwrap()).unwrap()
+    }
+}
+
+/// Runs `work` on both hosts at once.
+fn on_both(hosts: &TwoHosts, work: impl Fn(usize, Network, Line) + Sync) {
+    let (a, b) = Line::pair();
+    std::thread::scope(|scope| {
+        for (host, line) in [(0, a), (1, b)] {
+            let work = &work;
+            scope.spawn(move || {
+                hosts.enter(host).unwrap();
+                let options = NetworkOptions { reach: Reach::Network, ..NetworkOptions::default() };
+                let network = Network::open(&options, Clock::system()).unwrap();
+                wait_for_cable(&network, &line);
+                work(host, network, line);
+            });
+        }
+    });
+}
+
+/// Calls across the cable until both hosts have heard the other: the kernel takes its time to switch a new one on, and
+/// loses what is sent before.
+fn wait_for_cable(network: &Network, line: &Line) {
+    let endpoint = network.bind().unwrap();
+    let other = line.swap(endpoint.local_addr());
+    let mut buffer = [0; 100];
+    let (mut heard, mut was_heard) = (false, false);
+    let start = Instant::now();
+    while !(heard && was_heard) {
+        assert!(start.elapsed() < PATIENCE.unwrap(), "the cable stays dead");
+        let sent = endpoint.send_to(b"hello", 100, other);
+        assert!(sent.as_ref().err().is_none_or(counts_as_loss), "{sent:?}");
+        let received = endpoint.recv(&mut buffer, Some(Duration::from_millis(20)), Wait::Block).unwrap();
+        if matches!(received, Received::Datagrams { .. }) && !heard {
+            heard = true;
+            line.tell.send(other).unwrap();
+        }
+        was_heard |= line.hear.try_recv().is_ok();
+    }
+    // Only now may one of the sockets close.
+    line.swap(other);
+}
+
+fn collect(endpoint: &dyn Datagrams, count: usize) -> Vec<Vec<u8>> {
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+    let mut all = Vec::new();
+    while all.len() < count {
+        match endpoint.recv(&mut buffer, PATIENCE, Wait::Block).unwrap() {
+            Received::Datagrams { len, segment, .. } => {
+                all.extend(datagrams(&buffer[..len], segment).map(<[u8]>::to_vec));
+            }
+            other => panic!("{other:?} after {} of {count} datagrams", all.len()),
+        }
+    }
+    all
+}
+
+#[test]
+fn the_cable_is_chosen_filled_and_never_overfilled() {
+    let Some(hosts) = two_hosts("the_cable_is_chosen_filled_and_never_overfilled") else { return };
+    on_both(&hosts, |host, network, line| {
+        let interface = network.interface();
+        assert_eq!((interface.name.as_str(), interface.mtu, interface.loopback), ("cable", 1_500, false));
+        let full = interface.datagram_bytes_max();
+        assert_eq!(full, 1_472);
+        let endpoint = network.bind().unwrap();
+        let other = line.swap(endpoint.local_addr());
+        assert!(interface.is_neighbour(other.ip()));
+        assert_eq!(path_mtu(endpoint.local_addr().ip(), other).unwrap(), 1_500);
+        let batch: Vec<u8> = (0..40 * full + 5).map(|i| (i * 31 / 7) as u8).collect();
+        if host == 0 {
+            endpoint.send_to(&batch, full, other).unwrap();
+            let error = endpoint.send_to(&batch[..full + 1], full + 1, other).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "longer datagrams are refused, not fragmented");
+            assert!(!counts_as_loss(&error));
+            let told = endpoint.recv(&mut [0; 2_000], PATIENCE, Wait::Block).unwrap();
+            assert_eq!(told, Received::PathMtu { to: other.ip(), mtu: 1_500 });
+            endpoint.send_to(b"the end", 100, other).unwrap();
+        } else {
+            let received = collect(&*endpoint, 42);
+            assert_eq!(received[..41], batch.chunks(full).collect::<Vec<_>>());
+            assert_eq!(received[41], b"the end");
+        }
+        line.swap(endpoint.local_addr());
+    });
+}
+
+#[test]
+fn a_group_and_a_broadcast_cross_the_cable() {
+    let Some(hosts) = two_hosts("a_group_and_a_broadcast_cross_the_cable") else { return };
+    on_both(&hosts, |host, network, line| {
+        let endpoint = network.bind().unwrap();
+        let group = network.group_of_job(99);
+        let place = Group::discovery(network.interface(), 27_499).unwrap();
+        assert_eq!(place.address(), "10.77.0.255:27499".parse().unwrap());
+        network.join(&*endpoint, &group).unwrap();
+        network.join(&*endpoint, &place).unwrap();
+        line.swap(endpoint.local_addr());
+        if host == 0 {
+            endpoint.send_to(&[7; 3 * 1_472], 1_472, group.address()).unwrap();
+            endpoint.send_to(b"JOIN", 100, place.address()).unwrap();
+        }
+        let mut heard = collect(&*endpoint, 4);
+        heard.sort_by_key(Vec::len);
+        assert_eq!(heard[0], b"JOIN");
+        assert!(heard[1..].iter().all(|d| *d == [7; 1_472]));
+        line.swap(endpoint.local_addr());
+    });
+}
+
+#[test]
+fn a_closed_port_on_the_other_host_is_reported() {
+    let Some(hosts) = two_hosts("a_closed_port_on_the_other_host_is_reported") else { return };
+    on_both(&hosts, |host, network, line| {
+        let endpoint: Arc<dyn Datagrams> = network.bind().unwrap();
+        let other = line.swap(endpoint.local_addr());
+        if host == 0 {
+            line.hear.recv_timeout(PATIENCE.unwrap()).unwrap();
+            endpoint.send_to(b"anybody?", 100, other).unwrap();
+            let told = endpoint.recv(&mut [0; 2_000], PATIENCE, Wait::Block).unwrap();
+            assert_eq!(told, Received::Unreachable(other));
+        } else {
+            let own = endpoint.local_addr();
+            drop(endpoint);
+            line.tell.send(own).unwrap();
+        }
+    });
+}

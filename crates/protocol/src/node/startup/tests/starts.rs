@@ -1,0 +1,274 @@
+//! Starts that succeed, whatever happens on the way.
+
+use super::*;
+
+#[test]
+fn launched_nodes_start_at_every_size_with_and_without_loss() {
+    for nodes in [1, 2, 4, 9, 128] {
+        for loss in [0, 20] {
+            let mut network = Network::new(nodes + loss, loss);
+            network.start_all(0..nodes as usize, |i| launched(i, nodes as u16));
+            network.run_to_ends();
+            let order = network.assert_one_job();
+            assert_eq!(order, (0..nodes as usize).collect::<Vec<_>>(), "a launcher's numbers are kept");
+            assert!(network.processes[0].ready.as_ref().is_some_and(|m| m.multicast || loss > 0 || nodes == 1));
+        }
+    }
+}
+
+#[test]
+fn searching_nodes_start_at_every_size_with_and_without_loss() {
+    for nodes in [2, 4, 9, 128] {
+        for loss in [0, 20] {
+            for seed in 0..if nodes < 100 { 20 } else { 2 } {
+                let mut network = Network::new(1000 * nodes + loss + seed, loss);
+                network.start_all(0..nodes as usize, |i| config(i, nodes as u16, Mode::Discover));
+                network.run_to_ends();
+                network.assert_one_job();
+            }
+        }
+    }
+}
+
+#[test]
+fn joiners_by_address_get_the_numbers_in_order_of_arrival() {
+    let mut network = Network::new(5, 0);
+    network.start(config(0, 3, Mode::Serve));
+    for index in [1, 2] {
+        network.start(config(index, 3, Mode::Join { zero: address(0) }));
+        network.run_until(|n| n.processes[index].joined.is_some());
+    }
+    network.run_to_ends();
+    assert_eq!(network.assert_one_job(), [0, 1, 2]);
+}
+
+#[test]
+fn a_thousand_nodes_start() {
+    let mut network = Network::new(77, 1);
+    network.start_all(0..1024, |i| launched(i, 1024));
+    network.run_to_ends();
+    network.assert_one_job();
+    let per_node = network.sent / 1024;
+    assert!(per_node < 160, "{per_node} datagrams a node");
+}
+
+#[test]
+fn a_job_of_one_node_sends_nothing() {
+    let mut network = Network::new(1, 0);
+    for mode in [Mode::Discover, Mode::Serve] {
+        network.start(config(network.processes.len(), 1, mode));
+    }
+    assert!(network.processes.iter().all(|p| p.ready.is_some() && p.startup.next_timeout().is_none()));
+    assert_eq!(network.sent, 0);
+}
+
+#[test]
+fn node_zeros_address_may_come_later() {
+    let mut network = Network::new(8, 0);
+    for index in 0..3u16 {
+        let mode = Mode::Launched { node: NodeId(index), zero: None };
+        network.start(config(usize::from(index), 3, mode));
+    }
+    for index in 1..3 {
+        let now = network.now;
+        network.processes[index].startup.set_zero(now, address(0));
+        network.collect(index);
+    }
+    network.run_to_ends();
+    network.assert_one_job();
+}
+
+#[test]
+fn the_search_takes_about_a_second_and_a_quarter() {
+    let mut total = 0;
+    for seed in 0..50 {
+        let mut network = Network::new(seed, 0);
+        network.start(config(0, 2, Mode::Discover));
+        network.run_until(|n| n.processes[0].began_zero);
+        let ms = network.now.0 / 1_000_000;
+        assert!((990..=1490).contains(&ms), "{ms}");
+        total += ms;
+    }
+    assert!((1200..=1280).contains(&(total / 50)), "{}", total / 50);
+}
+
+/// Makes processes `indices` node zeros that have not yet heard of each other.
+fn become_zeros(network: &mut Network, indices: std::ops::Range<usize>, nodes: u16) {
+    network.loss_percent = 100;
+    network.start_all(indices.clone(), |i| config(i, nodes, Mode::Discover));
+    let all = indices.clone();
+    network.run_until(move |n| all.clone().all(|i| n.processes[i].began_zero));
+    network.loss_percent = 0;
+}
+
+#[test]
+fn of_two_nodes_zero_the_one_with_the_smaller_nonce_stays() {
+    for seed in 0..20 {
+        let mut network = Network::new(seed, 0);
+        become_zeros(&mut network, 0..2, 4);
+        let winner = usize::from(network.processes[1].startup.nonce() < network.processes[0].startup.nonce());
+        network.start(config(2, 4, Mode::Discover));
+        network.start(config(3, 4, Mode::Discover));
+        network.run_to_ends();
+        assert_eq!(network.assert_one_job()[0], winner);
+    }
+}
+
+#[test]
+fn joiners_of_the_node_zero_that_gives_way_follow_to_the_other() {
+    for loss in [0, 20] {
+        for seed in 0..20 {
+            let mut network = Network::new(300 + seed, 0);
+            let everybody_to_everybody = [(0, 1), (0, 2), (1, 3), (2, 3)];
+            network.parted.extend(everybody_to_everybody);
+            become_zeros(&mut network, 0..2, 4);
+            // Process 2 hears only process 1, and process 3 only process 0: each of the two gathers one joiner.
+            network.start(config(2, 4, Mode::Discover));
+            network.start(config(3, 4, Mode::Discover));
+            network.run_until(|n| n.processes[2].joined.is_some() && n.processes[3].joined.is_some());
+            network.parted.clear();
+            network.loss_percent = loss;
+            network.run_to_ends();
+            network.assert_one_job();
+        }
+    }
+}
+
+#[test]
+fn surplus_joiners_leave_cleanly() {
+    for loss in [0, 20] {
+        for seed in 0..20 {
+            let mut network = Network::new(40 + seed, loss);
+            network.start_all(0..7, |i| config(i, 4, Mode::Discover));
+            network.run_to_ends();
+            network.assert_one_job();
+            let surplus = network.processes.iter().filter(|p| p.surplus).count();
+            assert_eq!((surplus, network.processes.iter().filter(|p| p.ready.is_some()).count()), (3, 4));
+        }
+    }
+}
+
+#[test]
+fn without_multicast_the_nodes_start_and_know_it() {
+    let mut network = Network::new(13, 0);
+    network.multicast = false;
+    network.start_all(0..5, |i| launched(i, 5));
+    network.run_to_ends();
+    network.assert_one_job();
+    assert!(!network.processes[3].ready.as_ref().unwrap().multicast);
+}
+
+#[test]
+fn a_searching_process_ignores_jobs_of_other_names() {
+    let mut network = Network::new(15, 0);
+    for index in 0..4 {
+        let mut config = config(index, 2, Mode::Discover);
+        config.identity.job_name = if index < 2 { "sea" } else { "lake" }.into();
+        config.identity.hash = [index as u8 / 2; 32];
+        network.start(config);
+    }
+    network.run_to_ends();
+    let job = |i: usize| network.processes[i].ready.as_ref().map(|m| m.job);
+    assert!(job(0).is_some() && job(0) == job(1) && job(2).is_some() && job(2) == job(3) && job(0) != job(2));
+}
+
+#[test]
+fn a_rival_whose_job_is_complete_makes_the_others_surplus() {
+    let mut network = Network::new(19, 0);
+    become_zeros(&mut network, 0..2, 2);
+    network.parted.extend([(0, 1), (1, 2)]);
+    network.start(config(2, 2, Mode::Discover));
+    network.run_until(|n| n.processes[2].has_ended());
+    network.parted.clear();
+    network.run_to_ends();
+    assert!(network.processes[1].surplus, "{}", network.picture());
+    network.assert_one_job();
+}
+
+#[test]
+fn a_joiner_that_leaves_makes_room_for_another() {
+    let mut network = Network::new(21, 0);
+    network.start(config(0, 3, Mode::Serve));
+    network.start(config(1, 3, Mode::Join { zero: address(0) }));
+    network.run_until(|n| n.processes[1].joined.is_some());
+    let now = network.now;
+    network.processes[1].startup.abandon(now, "Ctrl-C");
+    network.collect(1);
+    network.processes[1].alive = false;
+    network.start_all(2..4, |i| config(i, 3, Mode::Join { zero: address(0) }));
+    network.run_to_ends();
+    let mut order = network.assert_one_job();
+    order.sort_unstable();
+    assert_eq!(order, [0, 2, 3]);
+}
+
+#[test]
+fn a_joiner_that_died_silently_is_replaced() {
+    let mut network = Network::new(22, 0);
+    network.start(config(0, 3, Mode::Serve));
+    network.start(config(1, 3, Mode::Join { zero: address(0) }));
+    network.run_until(|n| n.processes[1].joined.is_some());
+    let confirmed = network.now + Span::from_ms(20);
+    network.run_until(|n| n.now > confirmed);
+    network.processes[1].alive = false;
+    network.run_until(|n| n.in_flight.is_empty());
+    network.now = network.now + Span::from_ms(6_000);
+    network.start_all(2..4, |i| config(i, 3, Mode::Join { zero: address(0) }));
+    network.run_to_ends();
+    network.assert_one_job();
+}
+
+#[test]
+fn when_node_zero_dies_before_the_start_the_searching_ones_find_another() {
+    for refused in [false, true] {
+        let mut network = Network::new(23, 0);
+        network.start_all(0..3, |i| config(i, 4, Mode::Discover));
+        network.run_until(|n| n.processes.iter().filter(|p| p.joined.is_some()).count() == 2);
+        let dead = network.processes.iter().position(|p| p.began_zero).unwrap();
+        network.processes[dead].alive = false;
+        for index in (0..3).filter(|&i| i != dead && refused) {
+            let now = network.now;
+            network.processes[index].startup.on_refused(now, address(dead));
+            network.collect(index);
+        }
+        network.start_all(3..5, |i| config(i, 4, Mode::Discover));
+        network.run_to_ends();
+        network.assert_one_job();
+    }
+}
+
+#[test]
+fn processes_that_come_in_any_order_under_any_loss_form_one_job() {
+    for seed in 0..1000u64 {
+        let loss = [0, 10, 20, 30][seed as usize % 4];
+        let (nodes, extra) = (2 + (seed / 4) as usize % 8, (seed / 32) as usize % 3);
+        let mut network = Network::new(50_000 + seed, loss);
+        for index in 0..nodes + extra {
+            network.start(config(index, nodes as u16, Mode::Discover));
+            let pause = network.chance.next() % 900;
+            if seed % 2 == 0 {
+                let until = network.now + Span::from_ms(pause);
+                network.run_until(|n| n.now >= until || n.processes.iter().all(Process::has_ended));
+            }
+        }
+        network.run_to_ends();
+        network.assert_one_job();
+        let surplus = network.processes.iter().filter(|p| p.surplus).count();
+        assert_eq!(surplus, extra, "seed {seed}\n{}", network.picture());
+    }
+}
+
+#[test]
+fn several_nodes_zero_at_once_become_one() {
+    for seed in 0..500u64 {
+        let zeros = 2 + seed as usize % 4;
+        let mut network = Network::new(90_000 + seed, 0);
+        become_zeros(&mut network, 0..zeros, 6);
+        network.loss_percent = [0, 10, 20][seed as usize % 3];
+        network.start_all(zeros..7, |i| config(i, 6, Mode::Discover));
+        network.run_to_ends();
+        network.assert_one_job();
+        let surplus = network.processes.iter().filter(|p| p.surplus).count();
+        assert_eq!(surplus, 1, "seed {seed}\n{}", network.picture());
+    }
+}
