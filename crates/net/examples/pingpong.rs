@@ -16,7 +16,7 @@ const EXCHANGES: usize = 400;
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Short enough for the endpoint to wait in `ppoll`, where timeouts are exact.
-const SHORT: Duration = Duration::from_millis(10);
+const SHORT: Duration = Duration::from_millis(5);
 /// Longer than any exchange, so that a spinning side never blocks.
 const SPIN: Span = Span::from_ms(1_000);
 
@@ -130,7 +130,7 @@ const WAYS: [(&str, usize, Make); 7] = [
     ("blocking: bare UDP", 0, || Ok(Box::new(Bare::new(false, None)?))),
     ("blocking: bare UDP, SO_RCVTIMEO", 0, || Ok(Box::new(Bare::new(false, Some(PATIENCE))?))),
     ("blocking: Endpoint, 5 s", 0, || Ok(Box::new(Ours::new(Wait::Block, Some(PATIENCE))?))),
-    ("blocking: Endpoint, 10 ms (ppoll)", 0, || Ok(Box::new(Ours::new(Wait::Block, Some(SHORT))?))),
+    ("blocking: Endpoint, 5 ms (ppoll)", 0, || Ok(Box::new(Ours::new(Wait::Block, Some(SHORT))?))),
     ("spinning: bare UDP", 4, || Ok(Box::new(Bare::new(true, None)?))),
     ("spinning: Endpoint, timeout", 4, || Ok(Box::new(Ours::new(Wait::Spin(SPIN), Some(PATIENCE))?))),
     ("spin 30 us, then block: Endpoint", 4, || Ok(Box::new(Ours::new(Wait::Spin(Span::from_us(30)), Some(PATIENCE))?))),

@@ -4,12 +4,12 @@
 //! it in one call (`UDP_GRO`); where the kernel cannot, they go one by one. A datagram is never fragmented by IP: one
 //! that exceeds the path's MTU is refused or reported.
 //!
-//! *Waiting.* A blocked thread first sits in the receive call itself, for at most [`FIRST_WAIT`], a timeout set once
-//! (`SO_RCVTIMEO`); what is expected soon comes in one system call. After that, it sits in `ppoll`. A wait that is to be
-//! shorter, or that covers listeners, goes to `ppoll` at once: its timeout is exact, while the socket's own
-//! counts in scheduler ticks (4 ms where HZ is 250) and costs a call to change. The example `pingpong` gives as ratios
-//! to bare UDP: 1.03 to 1.04 in the receive call, 1.06 spinning, and in `ppoll` 1.06 when the two threads have a core
-//! each and 1.24 when they share one. So whoever blocks does well to ask for 12 ms or more.
+//! *Waiting.* A blocked thread first sits in the receive call itself, for one or two scheduler ticks at most, a timeout
+//! set once (`SO_RCVTIMEO`); what is expected soon comes in one system call. After that, it sits in `ppoll`. A wait
+//! shorter than 8 ms, or one that covers listeners, goes to `ppoll` at once: its timeout is exact, while the socket's
+//! own counts in ticks (4 ms where HZ is 250) and costs a call to change. The example `pingpong` gives as ratios to bare
+//! UDP: 1.04 in the receive call, 1.06 spinning, and in `ppoll` 1.06 when the two threads have a core each and
+//! 1.24 when they share one. So whoever blocks does well to ask for 8 ms or more.
 //!
 //! *Death.* `IP_RECVERR` makes the kernel report a closed port: [`Received::Unreachable`] comes out of the next
 //! receive call. The report of one thread's datagram may be met first by another thread's send on the same
@@ -36,8 +36,8 @@ const SEND_ATTEMPTS: usize = 8;
 const SEND_ROOM_WAIT: Duration = Duration::from_millis(2);
 /// How long a blocked thread waits in the receive call itself.
 const FIRST_WAIT: Duration = Duration::from_millis(4);
-/// The shortest wait that begins so: ticks may more than double the first.
-const FIRST_WAIT_FROM: Duration = Duration::from_millis(12);
+/// The shortest wait that begins so: the kernel counts from the next tick, which may double the first.
+const FIRST_WAIT_FROM: Duration = Duration::from_millis(8);
 /// Among so many receive calls that need not wait, one looks at the listeners too.
 const LISTENER_TURN: u32 = 16;
 /// One listener for the job's group, one for discovery.

@@ -15,7 +15,6 @@ fn main() -> comem::Result<()> {
     let wide = comem.array::<Wide>(4)?;
     let field = comem.array_with::<i32>(64 * threads, &Options { unit_elements: 48, ..Options::default() })?;
     comem.run(|t| {
-        let mut sent = 0;
         for round in 0..rounds {
             // Counters under locks: no increment may be lost.
             for lock in 0..4 {
@@ -50,8 +49,7 @@ fn main() -> comem::Result<()> {
                 t.flag_set(FlagId(9), round as u64 + 1);
             }
             assert!(t.flag_wait(FlagId(9), round as u64 + 1) > round as u64);
-            t.post(next, &(sent as u64).to_be_bytes()).expect("a message can be posted");
-            sent += 1;
+            t.post(next, &(round as u64).to_be_bytes()).expect("a message can be posted");
             t.receive();
         }
         t.barrier();

@@ -23,9 +23,10 @@ use comem_protocol::node::table::Membership;
 use comem_protocol::time::Span;
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Datagrams on the loopback need not be small; beyond this they gain nothing.
@@ -34,6 +35,9 @@ const LOOPBACK_DATAGRAM: usize = 32 << 10;
 const NETWORK_DATAGRAM: usize = 1472;
 /// How long a node that is done still answers those who missed its arrival at the closing barrier.
 const LINGER: Duration = Duration::from_millis(10);
+
+/// How long start-up goes without looking whether the launcher has said something.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -139,7 +143,7 @@ impl Boot {
                 if auth { "on" } else { "off" },
             );
         }
-        let link = LinkConfig { datagram_bytes, ..LinkConfig::default() };
+        let link = LinkConfig { datagram_bytes, ..patience(&config) };
         Ok(Boot { config, clock, job, sealer, network, endpoints, multicast, link, free: AtomicU64::new(0) })
     }
 
@@ -199,11 +203,14 @@ impl Boot {
         };
         let seed = u64::from(std::process::id()) << 32 ^ wall_clock_ns();
         let mut machine = Startup::new(config, self.clock.now(), seed).map_err(|e| Error::Start(e.to_string()))?;
-        let membership = self.meet(&mut machine)?;
-        let node = self.into_node(machine, membership, launcher.as_ref());
+        let ear = Arc::new(Ear::default());
+        let writer = launcher.as_ref().map(|(_, writer)| writer.clone());
         if let Some((reader, _)) = launcher {
-            listen_to_launcher(node.clone(), reader)?;
+            ear.listen(reader)?;
         }
+        let membership = self.meet(&mut machine, &ear)?;
+        let node = self.into_node(machine, membership, writer);
+        ear.hand_over(&node);
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
         main.collective(Collective::create(0), &[], |_| ())?;
@@ -242,7 +249,7 @@ impl Boot {
     }
 
     /// Runs start-up until all nodes know each other.
-    fn meet(&self, machine: &mut Startup) -> Result<Membership> {
+    fn meet(&self, machine: &mut Startup, ear: &Ear) -> Result<Membership> {
         let mut buffer = vec![0; comem_net::RECEIVE_BUFFER_BYTES];
         let service = &self.endpoints[0];
         let discovery = Group::discovery(self.network.interface(), DISCOVERY_PORT).ok();
@@ -251,6 +258,13 @@ impl Boot {
         }
         let mut group = None;
         loop {
+            if let Some(error) = ear.heard() {
+                machine.abandon(self.clock.now(), &error.to_string());
+                while let Some(transmit) = machine.poll_transmit() {
+                    self.send(&transmit, discovery, group);
+                }
+                return Err(error);
+            }
             while let Some(transmit) = machine.poll_transmit() {
                 self.send(&transmit, discovery, group);
             }
@@ -285,8 +299,7 @@ impl Boot {
                 }
             }
             let now = self.clock.now();
-            let wait =
-                machine.next_timeout().map_or(Duration::from_millis(100), |at| Duration::from_nanos((at - now).0));
+            let wait = machine.next_timeout().map_or(PATIENCE, |at| Duration::from_nanos((at - now).0).min(PATIENCE));
             match service.recv(&mut buffer, Some(wait.max(Duration::from_micros(10))), Wait::Block) {
                 Ok(Received::Datagrams { from, len, segment }) => {
                     for datagram in datagrams(&buffer[..len], segment) {
@@ -326,7 +339,12 @@ impl Boot {
         let _ = self.endpoints[0].send_to(&bytes, bytes.len(), to);
     }
 
-    fn into_node(self, machine: Startup, membership: Membership, launcher: Option<&Launcher>) -> Arc<Node> {
+    fn into_node(
+        self,
+        machine: Startup,
+        membership: Membership,
+        launcher: Option<Arc<ControlWriter<FromNode>>>,
+    ) -> Arc<Node> {
         let addresses =
             membership.nodes.iter().map(|m| m.ports.iter().map(|p| SocketAddr::new(m.ip, *p)).collect()).collect();
         let members = membership.nodes.iter().map(|m| (m.host.clone(), m.pid)).collect();
@@ -346,7 +364,6 @@ impl Boot {
             },
             threads,
         );
-        let launcher = launcher.map(|(_, writer)| writer.clone());
         Arc::new(Node::new(self.config, self.clock, wire, Some(machine), launcher))
     }
 }
@@ -427,27 +444,51 @@ fn first_line(reader: &mut ControlReader<ToNode>) -> Result<Job> {
     }
 }
 
-/// Hears the launcher for the rest of the job.
-fn listen_to_launcher(node: Arc<Node>, mut reader: ControlReader<ToNode>) -> Result<()> {
-    let listen = move || {
-        loop {
-            match next_message(&mut reader) {
-                Ok(ToNode::PeerEnded { node: lost, how }) => {
-                    node.end_with(&Error::NodeLost { node: NodeId(lost), why: how });
-                }
-                Ok(ToNode::Stop { reason }) => node.end_with(&Error::Stopped(reason)),
-                Ok(_) => {}
-                Err(error) => {
-                    if !node.is_ending() {
-                        node.end_with(&error);
-                    }
-                    return;
+/// Hears the launcher from start-up to the end of the job.
+#[derive(Default)]
+struct Ear {
+    node: OnceLock<Arc<Node>>,
+    /// What was heard before there was a node to end.
+    early: Mutex<Option<Error>>,
+}
+
+impl Ear {
+    fn listen(self: &Arc<Ear>, mut reader: ControlReader<ToNode>) -> Result<()> {
+        let ear = self.clone();
+        let listen = move || {
+            loop {
+                match next_message(&mut reader) {
+                    Ok(ToNode::PeerEnded { node, how }) => ear.tell(Error::NodeLost { node: NodeId(node), why: how }),
+                    Ok(ToNode::Stop { reason }) => ear.tell(Error::Stopped(reason)),
+                    Ok(_) => {}
+                    Err(error) => return ear.tell(error),
                 }
             }
+        };
+        let spawned = std::thread::Builder::new().name("comem-control".to_string()).spawn(listen);
+        spawned.map(drop).map_err(Error::system("cannot start a thread"))
+    }
+
+    fn tell(&self, error: Error) {
+        let mut early = self.early.lock();
+        match self.node.get() {
+            Some(node) => node.end_with(&error),
+            None => *early = early.take().or(Some(error)),
         }
-    };
-    let spawned = std::thread::Builder::new().name("comem-control".to_string()).spawn(listen);
-    spawned.map(drop).map_err(Error::system("cannot start a thread"))
+    }
+
+    fn heard(&self) -> Option<Error> {
+        self.early.lock().take()
+    }
+
+    /// From now on the node itself is told.
+    fn hand_over(&self, node: &Arc<Node>) {
+        let mut early = self.early.lock();
+        if let Some(error) = early.take() {
+            node.end_with(&error);
+        }
+        let _ = self.node.set(node.clone());
+    }
 }
 
 /// See [`crate::Comem::finish`].
@@ -473,6 +514,15 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     match &node.config.stats {
         Some(path) => report::write_file(node, path, stats),
         None => Ok(()),
+    }
+}
+
+/// A thread that blocks wakes late, so answers to it take longer; and short waits cost another system call.
+fn patience(config: &Config) -> LinkConfig {
+    if service::may_spin(config) {
+        LinkConfig::default()
+    } else {
+        LinkConfig { rto_initial: Span::from_ms(10), rto_min: Span::from_ms(8), ..LinkConfig::default() }
     }
 }
 

@@ -152,7 +152,8 @@ impl Wire {
     /// Whether `from` is an address of the channel's node. Mostly it is the channel's own, but a stored reply may be sent
     /// again by another thread than the one that made it.
     fn is_of(&self, channel: Channel, from: SocketAddr) -> bool {
-        self.address(channel) == Some(from) || self.addresses.get(channel.node.index()).is_some_and(|a| a.contains(&from))
+        self.address(channel) == Some(from)
+            || self.addresses.get(channel.node.index()).is_some_and(|a| a.contains(&from))
     }
 
     pub(crate) fn sender(&self, slot: Slot) -> &Mutex<Sender> {
@@ -353,8 +354,9 @@ impl Node {
         self.wire.sender(slot).lock().next_timeout()
     }
 
-    /// Receives at a slot's socket until it is empty, waiting for the first datagram as long as `timeout` says.
-    /// `as_slot` is the thread that acts: the slot's own, or the service thread in its stead.
+    /// Receives at a slot's socket, waiting as long as `timeout` says; goes on as long as more is there and
+    /// acknowledgements can be gathered. `as_slot` is the thread that acts: the slot's own, or the service thread in its
+    /// stead. Gives how many receives brought something.
     pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
         let mut drained = Drained::default();
         INCOMING.with_borrow_mut(|buffer| {
@@ -380,6 +382,9 @@ impl Node {
                         self.bug(&format!("cannot receive: {error}"));
                         break;
                     }
+                }
+                if drained.owed.is_empty() {
+                    break;
                 }
                 timeout = Some(Duration::ZERO);
             }

@@ -4,9 +4,8 @@
 //! and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
 //! while something they sent is under way, the watch over the other nodes.
 
-use crate::config::WaitPolicy;
+use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
-use crate::io::Wire;
 use crate::node::{Node, Waiting};
 use crate::report;
 use comem_net::Wait;
@@ -105,34 +104,32 @@ impl Service {
     }
 }
 
-impl Wire {
-    /// Whether a thread that waits may spin: only while every computing thread on the host can have a core of its own.
-    fn host_has_cores(policy: WaitPolicy, threads_on_host: usize) -> bool {
-        match policy {
-            WaitPolicy::Spin => true,
-            WaitPolicy::Block => false,
-            WaitPolicy::Auto => {
-                static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-                let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
-                threads_on_host <= cores
-            }
+/// Whether a thread that waits may spin: only while every computing thread on the host can have a core of its own.
+pub(crate) fn may_spin(config: &Config) -> bool {
+    match config.wait {
+        WaitPolicy::Spin => true,
+        WaitPolicy::Block => false,
+        WaitPolicy::Auto => {
+            static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+            let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+            config.host_nodes * config.threads <= cores
         }
     }
 }
 
 impl Node {
-    fn may_spin(&self) -> bool {
-        Wire::host_has_cores(self.config.wait, self.config.host_nodes * self.threads())
-    }
-
     /// The service thread spins only while every thread of its node waits: then their cores are free.
     fn service_wait(&self) -> Wait {
         let idle = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
-        if self.config.wait == WaitPolicy::Spin || (idle && self.may_spin()) { Wait::Spin(SPIN) } else { Wait::Block }
+        if self.config.wait == WaitPolicy::Spin || (idle && may_spin(&self.config)) {
+            Wait::Spin(SPIN)
+        } else {
+            Wait::Block
+        }
     }
 
     fn thread_wait(&self) -> Wait {
-        if self.may_spin() { Wait::Spin(SPIN) } else { Wait::Block }
+        if may_spin(&self.config) { Wait::Spin(SPIN) } else { Wait::Block }
     }
 
     /// Looks after the sockets of threads that are not in them although something they sent is under way.

@@ -87,7 +87,7 @@ fn a_batch_that_fits_is_one_system_call() {
 #[test]
 fn a_closed_port_is_reported_to_every_way_of_receiving() {
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
-    let short = Some(Duration::from_millis(11));
+    let short = Some(Duration::from_millis(7));
     let spin = Wait::Spin(Span::from_ms(10_000));
     for (timeout, wait) in [(PATIENCE, Wait::Block), (None, Wait::Block), (short, Wait::Block), (PATIENCE, spin)] {
         let a = endpoint();
@@ -131,7 +131,7 @@ fn a_report_does_not_hide_a_datagram() {
 fn nothing_comes_and_the_wait_ends_but_not_early() {
     let a = endpoint();
     let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
-    for ms in [0, 3, 11, 13, 30] {
+    for ms in [0, 3, 7, 9, 30] {
         for wait in [Wait::Block, Wait::Spin(Span::from_us(100)), Wait::Spin(Span::from_ms(50))] {
             let timeout = Duration::from_millis(ms);
             let start = Instant::now();

@@ -5,7 +5,7 @@ use crate::coherence::msi::Unit;
 use crate::coherence::{self, Engine, Misbehaved, broadcast, owner};
 use crate::ids::{Channel, FlagId, LockId, NodeId, Slot, UnitId};
 use crate::outbox::Outbox;
-use crate::sync::barrier::Barrier;
+use crate::sync::barrier::{Barrier, Heard};
 use crate::sync::flag::Flags;
 use crate::sync::lock::Locks;
 use crate::sync::{self};
@@ -182,7 +182,8 @@ fn synchronise(
         }
         Message::Arrive { epoch, repeated, what, payload } => {
             let from = origin.from.node;
-            rooms.barrier(out, |b, out| b.on_arrive(now, caller, from, (epoch, repeated), what, payload, out));
+            let heard = Heard { from, epoch, repeated, what, payload };
+            rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
         }
         Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
         Message::Release { epoch, payload, .. } => {

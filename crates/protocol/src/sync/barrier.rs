@@ -22,7 +22,8 @@ pub const BROADCAST_NODES: usize = 8;
 /// Children of a node in the tree.
 pub const TREE_DEGREE: usize = 8;
 
-const FIRST_RETRY: Span = Span::from_ms(2);
+/// Long enough that a peer which arrives a little later is not disturbed in its computing.
+const FIRST_RETRY: Span = Span::from_ms(8);
 const NOTED_RETRY: Span = Span::from_ms(50);
 const LAST_RETRY: Span = Span::from_ms(200);
 
@@ -98,6 +99,21 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl std::error::Error for Mismatch {}
+
+/// An arrival as it was heard from another node.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'a> {
+    /// Who arrived.
+    pub from: NodeId,
+    /// At which barrier.
+    pub epoch: u32,
+    /// Whether it said so before.
+    pub repeated: bool,
+    /// With which call.
+    pub what: Collective,
+    /// With which numbers.
+    pub payload: &'a [u8],
+}
 
 #[derive(Clone, Debug)]
 struct Arrival {
@@ -207,17 +223,8 @@ impl Barrier {
     }
 
     /// Another node's arrival.
-    pub fn on_arrive(
-        &mut self,
-        now: Time,
-        caller: Option<Slot>,
-        from: NodeId,
-        message: (u32, bool),
-        what: Collective,
-        payload: &[u8],
-        out: &mut Outbox,
-    ) {
-        let (epoch, repeated) = message;
+    pub fn on_arrive(&mut self, now: Time, caller: Option<Slot>, heard: Heard<'_>, out: &mut Outbox) {
+        let Heard { from, epoch, repeated, what, payload } = heard;
         let arrival = Arrival { what, payload: payload.to_vec() };
         if epoch.wrapping_add(1) == self.epoch {
             self.remind(from, epoch, out);

@@ -39,7 +39,7 @@ impl Net {
             }
             self.step(to.index(), |b, now, out| match Message::parse(ty, &body).unwrap() {
                 Message::Arrive { epoch, repeated, what, payload } => {
-                    b.on_arrive(now, None, from, (epoch, repeated), what, payload, out);
+                    b.on_arrive(now, None, Heard { from, epoch, repeated, what, payload }, out);
                 }
                 Message::Noted { epoch } => b.on_noted(now, epoch),
                 Message::Release { epoch, payload, .. } => b.on_release(None, epoch, payload, out),

@@ -53,7 +53,7 @@ impl Reduction {
 
     /// Combines `with` into `into`; vectors of unequal length leave `into` as it is and give `false`.
     pub fn combine(self, into: &mut [u8], with: &[u8]) -> bool {
-        if into.len() != with.len() || into.len() % 8 != 0 {
+        if into.len() != with.len() || !into.len().is_multiple_of(8) {
             return false;
         }
         for (a, b) in into.as_chunks_mut::<8>().0.iter_mut().zip(with.as_chunks::<8>().0) {

@@ -27,7 +27,11 @@
 //! |---|---|---|---|
 //! | in M | serve | (never) | (never) |
 //! | in S | wait for the grant on its way | serve | serve; a fetch of M is still queued at the home |
-//! | in I, fetching | wait for the grant on its way | wait for the copy on its way | confirm, and void the fetch |
+//! | in I, fetching | wait for the grant on its way | (never) | confirm, and void the fetch |
+//!
+//! A sharer's copy may still be on its way when the home already counts it; so the home asks for the bytes, be it for
+//! another sharer or for a new owner, only from the *keeper*: the sharer that certainly has them (the last owner, or the
+//! home itself once its own copy has come).
 //!
 //! Data of a voided fetch may satisfy the one access that asked for it (that access was under way when the home
 //! ordered it before the invalidation) and nobody else's. A granted unit is *reserved* until the

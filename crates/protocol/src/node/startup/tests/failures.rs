@@ -106,19 +106,7 @@ fn numbers_must_be_free_and_exist() {
 }
 
 fn join_body(nonce: u64, requested: Option<NodeId>, nodes: u16) -> Vec<u8> {
-    let join = Join {
-        nonce,
-        discover: false,
-        intent: Intent::Ask,
-        requested,
-        job: 0,
-        age_ms: 0,
-        identity: identity(nodes),
-        pid: 1,
-        host: "h".into(),
-        ports: vec![1, 2, 3],
-    };
-    StartMessage::Join(Box::new(join)).emit(VERSION)
+    StartMessage::Join(Box::new(join(nonce, requested, nodes))).emit(VERSION)
 }
 
 fn refusal_to(network: &mut Network, wanted: u64) -> Refusal {

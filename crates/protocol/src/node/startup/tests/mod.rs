@@ -4,7 +4,7 @@
 use super::*;
 use crate::node::identity::tests::identity;
 use crate::node::identity::{Refusal, VERSION};
-use crate::node::message::{Answer, Intent, Join, Verdict};
+use crate::node::message::{Answer, Intent, Join, Verdict, Wakeup};
 use crate::node::table::Membership;
 use crate::time::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,6 +219,20 @@ impl Network {
         first.nodes.iter().map(|m| (m.pid - 4000) as usize).collect()
     }
 
+    /// What process `to` answers to a message made by hand.
+    fn answers(&mut self, to: usize, from: SocketAddr, message: &StartMessage) -> Vec<Verdict> {
+        let startup = &mut self.processes[to].startup;
+        while startup.poll_transmit().is_some() {}
+        startup.on_datagram(self.now, from, message.ty(), &message.emit(VERSION)).expect("good bytes");
+        let sent = std::iter::from_fn(|| startup.poll_transmit());
+        let parsed = sent.map(|t| StartMessage::parse(t.ty, &t.body, VERSION).expect("good bytes"));
+        let verdict = |message| match message {
+            StartMessage::Answer(answer) => Some(answer.verdict),
+            _ => None,
+        };
+        parsed.filter_map(verdict).collect()
+    }
+
     fn error_of(&self, index: usize) -> String {
         self.processes[index].error.as_ref().map(ToString::to_string).unwrap_or_default()
     }
@@ -227,5 +241,21 @@ impl Network {
 impl Process {
     fn has_ended(&self) -> bool {
         self.ready.is_some() || self.surplus || self.error.is_some()
+    }
+}
+
+/// A JOIN made by hand.
+fn join(nonce: u64, requested: Option<NodeId>, nodes: u16) -> Join {
+    Join {
+        nonce,
+        discover: false,
+        intent: Intent::Ask,
+        requested,
+        job: 0,
+        age_ms: 0,
+        identity: identity(nodes),
+        pid: 1,
+        host: "h".into(),
+        ports: vec![1, 2, 3],
     }
 }

@@ -272,3 +272,79 @@ fn several_nodes_zero_at_once_become_one() {
         assert_eq!(surplus, 1, "seed {seed}\n{}", network.picture());
     }
 }
+
+#[test]
+fn two_nodes_zero_do_not_both_complete_a_job() {
+    for seed in 0..200 {
+        let mut network = Network::new(7_000 + seed, 0);
+        become_zeros(&mut network, 0..2, 2);
+        network.start_all(2..4, |i| config(i, 2, Mode::Discover));
+        network.run_to_ends();
+        network.assert_one_job();
+        assert_eq!(network.processes.iter().filter(|p| p.surplus).count(), 2, "seed {seed}");
+    }
+}
+
+/// Two searching processes that found each other; returns who is node zero and who is not.
+fn a_running_pair() -> (Network, usize, usize) {
+    let mut network = Network::new(31, 0);
+    network.start_all(0..2, |i| config(i, 2, Mode::Discover));
+    network.run_to_ends();
+    let zero = network.assert_one_job()[0];
+    (network, zero, 1 - zero)
+}
+
+#[test]
+fn a_late_process_is_surplus_if_it_began_before_the_job_ran_and_else_a_second_job() {
+    let (mut network, zero, _) = a_running_pair();
+    network.now = network.now + Span::from_ms(60_000);
+    for (nonce, age_ms) in [(1, 1_000), (2, 61_000)] {
+        let mut join = join(nonce, None, 2);
+        join.age_ms = age_ms;
+        let answers = network.answers(zero, address(9), &StartMessage::Join(Box::new(join)));
+        match &answers[..] {
+            [Verdict::Surplus] if age_ms > 60_000 => {}
+            [Verdict::Refused(Refusal::AlreadyRunning { .. })] if age_ms < 60_000 => {}
+            other => panic!("{age_ms}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_node_that_once_was_a_rival_is_not_called_surplus_by_an_old_wakeup() {
+    let (mut network, zero, other) = a_running_pair();
+    let wakeup = Wakeup {
+        nonce: network.processes[other].startup.nonce(),
+        job: 5,
+        age_ms: 0,
+        job_name: "sea".into(),
+        nodes: 2,
+        threads: 2,
+        program: "sea".into(),
+        hash: [7; 32],
+        arguments: Vec::new(),
+    };
+    let answers = network.answers(zero, address(other), &StartMessage::Wakeup(wakeup));
+    assert!(matches!(answers[..], [Verdict::Accepted { node: NodeId(1), .. }]), "{answers:?}");
+}
+
+#[test]
+fn a_node_that_forgot_its_place_is_told_again_even_after_the_gathering() {
+    let mut network = Network::new(32, 0);
+    network.start(config(0, 2, Mode::Serve));
+    let mut join = join(77, None, 2);
+    let ask = StartMessage::Join(Box::new(join.clone()));
+    let first = network.answers(0, address(1), &ask);
+    let [Verdict::Accepted { job, node, .. }] = first[..] else { panic!("{first:?}") };
+    join.intent = Intent::Confirm { job, node };
+    network.answers(0, address(1), &StartMessage::Join(Box::new(join)));
+    assert_eq!(network.answers(0, address(1), &ask), first);
+}
+
+#[test]
+fn who_is_taken_for_node_zero_says_that_it_is_not() {
+    let mut network = Network::new(33, 0);
+    network.start(config(0, 2, Mode::Discover));
+    let ask = StartMessage::Join(Box::new(join(77, None, 2)));
+    assert_eq!(network.answers(0, address(1), &ask), [Verdict::Yielded]);
+}

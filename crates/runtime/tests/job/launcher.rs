@@ -1,0 +1,133 @@
+//! A launcher of a few lines: starts this test binary again as the nodes of a job.
+
+use comem::control::{ControlReader, ControlWriter, FromNode, Job, ToNode, key_to_hex, var};
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// What a node said, and which node.
+pub type Said = (usize, Option<FromNode>);
+
+/// A running job.
+pub struct Cluster {
+    pub nodes: Vec<Child>,
+    pub said: Receiver<Said>,
+    writers: Vec<ControlWriter<ToNode>>,
+}
+
+/// How a job went.
+#[derive(Debug)]
+pub struct Outcome {
+    pub statuses: Vec<Option<i32>>,
+    pub outputs: Vec<String>,
+    pub errors: Vec<String>,
+    pub failures: HashMap<usize, String>,
+    pub stats: HashMap<usize, serde_json::Value>,
+}
+
+/// Starts `count` nodes that play `role`; `env` goes to all of them, `own` to one each.
+pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str, &str)]) -> Cluster {
+    let (send, said) = channel();
+    let job = Job { key: key_to_hex(&[7; 32]), job: 4711, prog_id: 21, auth: false, hosts: Vec::new() };
+    let mut cluster = Cluster { nodes: Vec::new(), said, writers: Vec::new() };
+    for node in 0..count {
+        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", role);
+        command.env("RUST_BACKTRACE", "0");
+        command.env(var::NODE, node.to_string()).env(var::NODES, count.to_string());
+        command.env(var::HOST_NODES, count.to_string()).envs(env.iter().copied());
+        for (_, name, value) in own.iter().filter(|(n, _, _)| *n == node) {
+            command.env(name, value);
+        }
+        let fd = theirs.as_raw_fd();
+        command.env(var::CONTROL_FD, fd.to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: clears a flag of a descriptor in the child; nothing but a system call happens there.
+        unsafe {
+            command.pre_exec(move || {
+                libc::fcntl(fd, libc::F_SETFD, 0);
+                Ok(())
+            });
+        }
+        cluster.nodes.push(command.spawn().expect("a node can be started"));
+        let writer = ControlWriter::new(ours.try_clone().expect("a second handle"));
+        writer.send(&ToNode::Job(job.clone())).expect("a node hears its job");
+        cluster.writers.push(writer);
+        let send = send.clone();
+        std::thread::spawn(move || {
+            let mut reader: ControlReader<FromNode> = ControlReader::new(ours);
+            while let Ok(message) = reader.next_message() {
+                let end = message.is_none();
+                if send.send((node, message)).is_err() || end {
+                    return;
+                }
+            }
+        });
+    }
+    cluster
+}
+
+impl Cluster {
+    /// Passes on what has to be passed on until `done` says so, or all nodes have closed their lines.
+    pub fn follow(
+        &self,
+        failures: &mut HashMap<usize, String>,
+        stats: &mut HashMap<usize, serde_json::Value>,
+        mut done: impl FnMut(&FromNode) -> bool,
+    ) {
+        let mut closed = 0;
+        while closed < self.nodes.len() {
+            let (node, message) = self.said.recv_timeout(Duration::from_secs(60)).expect("a node says something");
+            match message {
+                None => closed += 1,
+                Some(message) => {
+                    match &message {
+                        FromNode::Address { addr, .. } => {
+                            for writer in &self.writers[1..] {
+                                let _ = writer.send(&ToNode::Zero { addr: addr.clone() });
+                            }
+                        }
+                        FromNode::Failed { message } => {
+                            failures.insert(node, message.clone());
+                        }
+                        FromNode::Stats { stats: counted } => {
+                            stats.insert(node, counted.clone());
+                        }
+                        _ => {}
+                    }
+                    if done(&message) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns when every node has met every other.
+    pub fn wait_until_started(&self) {
+        let mut started = 0;
+        let count = self.nodes.len();
+        self.follow(&mut HashMap::new(), &mut HashMap::new(), |m| {
+            started += usize::from(*m == FromNode::Started);
+            started == count
+        });
+    }
+
+    /// Returns when all nodes have ended.
+    pub fn finish(self) -> Outcome {
+        let (mut failures, mut stats) = (HashMap::new(), HashMap::new());
+        self.follow(&mut failures, &mut stats, |_| false);
+        let mut outcome = Outcome { statuses: Vec::new(), outputs: Vec::new(), errors: Vec::new(), failures, stats };
+        for node in self.nodes {
+            let output = node.wait_with_output().expect("a node ends");
+            outcome.statuses.push(output.status.code());
+            outcome.outputs.push(String::from_utf8_lossy(&output.stdout).into_owned());
+            outcome.errors.push(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        outcome
+    }
+}

@@ -1,0 +1,156 @@
+//! Jobs of real processes: this test binary is launcher and node in one.
+
+mod launcher;
+mod roles;
+
+use launcher::{Outcome, start};
+use std::time::Duration;
+
+/// Plays the part of a node; without a role there is nothing to play.
+#[test]
+fn node() {
+    if let Ok(role) = std::env::var("COMEM_TEST_ROLE") {
+        roles::play(&role);
+    }
+}
+
+fn all_well(outcome: &Outcome) {
+    assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
+}
+
+fn counter(outcome: &Outcome, name: &str) -> u64 {
+    outcome.stats.values().map(|s| s[name].as_u64().unwrap_or(0)).sum()
+}
+
+#[test]
+fn nothing_is_lost_between_nodes_and_threads() {
+    for (nodes, threads) in [(1, "3"), (2, "1"), (3, "2"), (9, "1")] {
+        let outcome = start("stress", nodes, &[("COMEM_THREADS", threads)], &[]).finish();
+        all_well(&outcome);
+        assert_eq!(outcome.stats.len(), nodes);
+    }
+}
+
+#[test]
+fn nothing_is_lost_on_a_bad_network() {
+    let faults = "drop=5%,dup=2%,reorder=5%,delay=20us,corrupt=1%,truncate=1%,seed=11";
+    let outcome = start("stress", 3, &[("COMEM_FAULTS", faults), ("COMEM_THREADS", "2")], &[]).finish();
+    all_well(&outcome);
+    assert!(counter(&outcome, "retransmissions") > 0 && counter(&outcome, "rejected") > 0, "{:?}", outcome.stats);
+}
+
+#[test]
+fn every_engine_gives_the_same_answer_to_a_race_free_program() {
+    for engine in ["owner", "msi"] {
+        all_well(&start("jacobi", 3, &[("COMEM_ENGINE", engine)], &[]).finish());
+    }
+}
+
+#[test]
+fn taking_a_lock_again_costs_no_message() {
+    let outcome = start("relock", 2, &[], &[]).finish();
+    all_well(&outcome);
+    assert_eq!(counter(&outcome, "lock_acquires"), 1000);
+    assert!(counter(&outcome, "lock_remote") <= 1, "{:?}", outcome.stats);
+}
+
+#[test]
+fn a_killed_node_ends_the_others_within_two_seconds_with_one_sentence_that_names_it() {
+    for (victim, nodes) in [(2, 4), (0, 3)] {
+        let mut cluster = start("wait-for-ever", nodes, &[], &[]);
+        cluster.wait_until_started();
+        let pid = cluster.nodes[victim].id();
+        cluster.nodes[victim].kill().expect("a node can be killed");
+        let killed = std::time::Instant::now();
+        let outcome = cluster.finish();
+        assert!(killed.elapsed() < Duration::from_secs(2), "took {:?}", killed.elapsed());
+        for node in (0..nodes).filter(|n| *n != victim) {
+            assert_eq!(outcome.statuses[node], Some(4), "{outcome:#?}");
+            let said = &outcome.failures[&node];
+            assert!(said.starts_with(&format!("node {victim} ")), "{said}");
+            assert_eq!(outcome.errors[node].matches("comem:").count(), 0, "the launcher prints the sentence");
+        }
+        let _ = pid;
+    }
+}
+
+#[test]
+fn a_silent_node_is_warned_about_and_then_given_up() {
+    let cluster = start("wait-for-ever", 3, &[("COMEM_NODE_TIMEOUT", "3s")], &[]);
+    cluster.wait_until_started();
+    let victim = cluster.nodes[1].id() as libc::pid_t;
+    // SAFETY: stops a child of this test.
+    unsafe { libc::kill(victim, libc::SIGSTOP) };
+    let stopped = std::time::Instant::now();
+    let (mut failures, mut stats) = Default::default();
+    let mut failed = 0;
+    cluster.follow(&mut failures, &mut stats, |m| {
+        failed += usize::from(matches!(m, comem::control::FromNode::Failed { .. }));
+        failed == 2
+    });
+    assert!(stopped.elapsed() > Duration::from_millis(2500), "given up too early: {:?}", stopped.elapsed());
+    // SAFETY: ends the stopped child.
+    unsafe { libc::kill(victim, libc::SIGKILL) };
+    let outcome = cluster.finish();
+    let warned = [0, 2]
+        .iter()
+        .any(|n| outcome.errors[*n].contains("node 1 (host") && outcome.errors[*n].contains("silent for 2."));
+    assert!(warned, "{outcome:#?}");
+    for node in [0, 2] {
+        assert!(failures[&node].starts_with("node 1 was silent for 3."), "{failures:?}");
+        assert_eq!(outcome.statuses[node], Some(4));
+    }
+}
+
+#[test]
+fn different_collective_calls_are_an_error_not_a_hang() {
+    let outcome = start("mismatch", 2, &[], &[]).finish();
+    let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
+    assert!(text.contains("met") && text.contains("every node must make the same collective calls"), "{outcome:#?}");
+    assert!(outcome.statuses.iter().all(|s| *s != Some(0)));
+}
+
+#[test]
+fn objects_of_different_shape_are_refused() {
+    let outcome = start("shapes", 2, &[], &[]).finish();
+    let text = format!("{:?}{:?}", outcome.errors, outcome.outputs);
+    assert!(text.contains("differ in shape"), "{outcome:#?}");
+}
+
+#[test]
+fn another_program_is_refused_with_the_reason() {
+    let outcome = start("stress", 2, &[], &[(1, "COMEM_PROGRAM", "/bin/true")]).finish();
+    let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
+    assert!(text.contains("program"), "{outcome:#?}");
+    assert!(outcome.statuses.iter().all(|s| *s != Some(0)), "{outcome:#?}");
+}
+
+#[test]
+fn a_wrong_index_names_the_object_and_its_length() {
+    let outcome = start("index", 1, &[], &[]).finish();
+    assert!(outcome.errors[0].contains("index 12 is outside of temperatures, which has 12 elements"), "{outcome:#?}");
+}
+
+#[test]
+fn strangers_garbage_and_replays_are_refused_and_do_no_harm() {
+    let outcome = start("attacked", 2, &[("COMEM_AUTH", "on")], &[]).finish();
+    all_well(&outcome);
+    assert!(counter(&outcome, "rejected") > 0, "{:?}", outcome.stats);
+}
+
+#[test]
+fn posts_arrive_exactly_once_under_loss() {
+    let faults = "drop=5%,dup=5%,reorder=5%,seed=3";
+    let outcome = start("posts", 4, &[("COMEM_FAULTS", faults)], &[]).finish();
+    all_well(&outcome);
+}
+
+#[test]
+fn ranges_that_cross_do_not_wait_for_each_other_for_ever() {
+    all_well(&start("crossing", 3, &[("COMEM_THREADS", "2")], &[]).finish());
+}
+
+#[test]
+fn sequential_consistency_holds_between_real_processes() {
+    all_well(&start("litmus", 2, &[("COMEM_THREADS", "2")], &[]).finish());
+}

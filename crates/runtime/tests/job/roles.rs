@@ -1,0 +1,259 @@
+//! What the nodes of the test jobs do.
+
+use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
+
+pub fn play(role: &str) {
+    let comem = comem::start().unwrap_or_else(|error| {
+        eprintln!("comem: {error}");
+        std::process::exit(error.exit_code());
+    });
+    match role {
+        "stress" => stress(&comem),
+        "jacobi" => jacobi(&comem),
+        "relock" => relock(&comem),
+        "wait-for-ever" => comem.run(|t| {
+            // Everybody but node 0 waits for a flag that node 0 never raises; node 0 waits at a barrier.
+            if t.node() == NodeId(0) {
+                t.barrier();
+            } else {
+                t.flag_wait(FlagId(1), 1);
+            }
+        }),
+        "mismatch" if comem.node() == 0 => comem.run(|t| t.barrier()),
+        "shapes" => {
+            let len = 10 + comem.node();
+            match comem.array::<u32>(len) {
+                Ok(_) => panic!("arrays of different lengths were accepted"),
+                Err(error) => {
+                    eprintln!("{error}");
+                    std::process::exit(error.exit_code());
+                }
+            }
+        }
+        "index" => {
+            let named = Options { label: Some("temperatures".to_string()), ..Options::default() };
+            let array = comem.array_with::<u32>(12, &named).expect("an array");
+            comem.run(|t| assert_eq!(array.read(t, 12), 0));
+        }
+        "attacked" => attacked(&comem),
+        "posts" => posts(&comem),
+        "crossing" => crossing(&comem),
+        "litmus" => litmus(&comem),
+        _ => {}
+    }
+    if let Err(error) = comem.finish() {
+        eprintln!("comem: {error}");
+        std::process::exit(error.exit_code());
+    }
+}
+
+fn units(unit_elements: usize) -> Options {
+    Options { unit_elements, ..Options::default() }
+}
+
+fn stress(comem: &Comem) {
+    let threads = comem.threads();
+    let counters = comem.array_with::<u32>(4, &units(1)).expect("an array");
+    let neighbours = comem.array_with::<u64>(threads, &units(4)).expect("an array");
+    let wide = comem.array::<[u64; 4]>(4).expect("an array");
+    comem.run(|t| {
+        for round in 0..25_usize {
+            for lock in 0..4_u64 {
+                t.locked(LockId(lock), || counters.write(t, lock as usize, counters.read(t, lock as usize) + 1));
+            }
+            neighbours.write(t, t.id(), neighbours.read(t, t.id()) + 1);
+            wide.write(t, round % 4, [(round * threads + t.id()) as u64; 4]);
+            let seen = wide.read(t, (round + 1) % 4);
+            assert!(seen.iter().all(|v| *v == seen[0]), "torn: {seen:?}");
+            let mut sum = [1.0, t.id() as f64];
+            t.reduce_f64(Operator::Sum, &mut sum);
+            assert_eq!(sum, [threads as f64, (threads * (threads - 1) / 2) as f64]);
+        }
+        t.barrier();
+        for at in 0..4 {
+            assert_eq!(counters.read(t, at), 25 * threads as u32, "counter {at} lost increments");
+        }
+        assert_eq!(neighbours.read(t, t.id()), 25);
+    });
+}
+
+fn jacobi(comem: &Comem) {
+    const WIDTH: usize = 40;
+    const HEIGHT: usize = 24;
+    let field = [0, 1].map(|_| comem.array::<i32>(WIDTH * HEIGHT).expect("an array"));
+    let warm = |x: usize, y: usize| ((x * 37 + y * 91) % 1000) as i32;
+    comem.run(|t| {
+        let rows = t.share(HEIGHT);
+        for y in rows.clone() {
+            for x in 0..WIDTH {
+                field[0].write(t, y * WIDTH + x, warm(x, y));
+                field[1].write(t, y * WIDTH + x, warm(x, y));
+            }
+        }
+        t.barrier();
+        for step in 0..10 {
+            let (from, to) = (&field[step % 2], &field[(step + 1) % 2]);
+            for y in rows.clone().filter(|y| (1..HEIGHT - 1).contains(y)) {
+                for x in 1..WIDTH - 1 {
+                    let at = y * WIDTH + x;
+                    let sum = from.read(t, at - 1)
+                        + from.read(t, at + 1)
+                        + from.read(t, at - WIDTH)
+                        + from.read(t, at + WIDTH);
+                    to.write(t, at, sum / 4);
+                }
+            }
+            t.barrier();
+        }
+        let mut old: Vec<i32> = (0..WIDTH * HEIGHT).map(|i| warm(i % WIDTH, i / WIDTH)).collect();
+        for _ in 0..10 {
+            let mut new = old.clone();
+            for at in (0..old.len())
+                .filter(|at| (1..HEIGHT - 1).contains(&(at / WIDTH)) && (1..WIDTH - 1).contains(&(at % WIDTH)))
+            {
+                new[at] = (old[at - 1] + old[at + 1] + old[at - WIDTH] + old[at + WIDTH]) / 4;
+            }
+            old = new;
+        }
+        let mut all = vec![0; WIDTH * HEIGHT];
+        field[0].read_into(t, 0, &mut all);
+        assert_eq!(all, old);
+    });
+}
+
+fn relock(comem: &Comem) {
+    comem.run(|t| {
+        if t.id() == 1 {
+            for _ in 0..1000 {
+                t.locked(LockId(77), || ());
+            }
+        }
+        t.barrier();
+    });
+}
+
+fn attacked(comem: &Comem) {
+    let counters = comem.array_with::<u32>(4, &units(1)).expect("an array");
+    comem.run(|t| {
+        // The other threads' ports are near this process's own; a stranger fires at all of them.
+        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut garbage = [0x5a_u8; 200];
+        for round in 0..200_u32 {
+            garbage[0] = round as u8;
+            for port in own_ports() {
+                let _ = stranger.send_to(&garbage[..(round as usize % 200).max(2)], ("127.0.0.1", port));
+            }
+            t.locked(LockId(1), || counters.write(t, 0, counters.read(t, 0) + 1));
+        }
+        t.barrier();
+        assert_eq!(counters.read(t, 0), 400);
+    });
+}
+
+/// The UDP ports that this process has open.
+fn own_ports() -> Vec<u16> {
+    let table = std::fs::read_to_string("/proc/self/net/udp").unwrap_or_default();
+    let inodes: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        .map(|d| {
+            d.flatten().filter_map(|e| std::fs::read_link(e.path()).ok()).map(|l| l.display().to_string()).collect()
+        })
+        .unwrap_or_default();
+    table
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let socket = format!("socket:[{}]", fields.get(9)?);
+            let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
+            inodes.contains(&socket).then_some(port)
+        })
+        .collect()
+}
+
+fn posts(comem: &Comem) {
+    const MESSAGES: u64 = 2_000;
+    comem.run(|t| {
+        let next = (t.id() + 1) % t.count();
+        let mut seen = vec![false; MESSAGES as usize];
+        let mut missing = MESSAGES;
+        let mut take = |(_, bytes): (NodeId, Vec<u8>)| {
+            let number = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+            assert!(!std::mem::replace(&mut seen[number as usize], true), "message {number} came twice");
+            missing -= 1;
+            missing
+        };
+        for number in 0..MESSAGES {
+            t.post(next, &number.to_be_bytes()).expect("a message can be posted");
+            while let Some(message) = t.try_receive() {
+                take(message);
+            }
+        }
+        while take_left(t, &mut take) > 0 {}
+        t.barrier();
+    });
+}
+
+fn take_left(t: &Thread, take: &mut impl FnMut((NodeId, Vec<u8>)) -> u64) -> u64 {
+    take(t.receive())
+}
+
+/// Threads lend themselves ranges of two arrays in opposite orders, and units hold elements of several threads.
+fn crossing(comem: &Comem) {
+    let arrays = [0, 1].map(|_| comem.array_with::<u64>(24, &units(7)).expect("an array"));
+    comem.run(|t| {
+        let mine = t.share(24);
+        for round in 0..200 {
+            let (first, second) = if (round + t.id()) % 2 == 0 { (0, 1) } else { (1, 0) };
+            // SAFETY: the elements of `mine` belong to this thread alone.
+            unsafe {
+                arrays[first].range_mut(t, mine.clone(), |a| {
+                    arrays[second].range_mut(t, mine.clone(), |b| {
+                        a.iter_mut().zip(b.iter_mut()).for_each(|(a, b)| {
+                            *a = a.wrapping_add(1);
+                            *b = b.wrapping_add(*a);
+                        });
+                    });
+                });
+            }
+        }
+        t.barrier();
+        let mut expected = [0_u64; 2];
+        for round in 0..200 {
+            let first = (round + t.id()) % 2;
+            expected[first] = expected[first].wrapping_add(1);
+            expected[1 - first] = expected[1 - first].wrapping_add(expected[first]);
+        }
+        for i in mine {
+            assert_eq!([arrays[0].read(t, i), arrays[1].read(t, i)], expected, "element {i}");
+        }
+    });
+}
+
+/// Store buffering and message passing: what sequential consistency forbids must not be seen.
+fn litmus(comem: &Comem) {
+    const ROUNDS: usize = 300;
+    let cells = comem
+        .array_with::<u32>(
+            2 * ROUNDS,
+            &Options { engine: Some(Engine::Msi), placement: Placement::Cyclic(1), ..units(1) },
+        )
+        .expect("an array");
+    let seen = comem.array_with::<u32>(2 * ROUNDS, &units(1)).expect("an array");
+    comem.run(|t| {
+        let actor = [0, t.count() - 1].iter().position(|id| *id == t.id());
+        for round in 0..ROUNDS {
+            if let Some(me) = actor {
+                cells.write(t, 2 * round + me, 1);
+                seen.write(t, 2 * round + me, cells.read(t, 2 * round + 1 - me));
+            }
+            if round % 10 == 0 {
+                t.barrier();
+            }
+        }
+        t.barrier();
+        for round in 0..ROUNDS {
+            let both = seen.read(t, 2 * round) + seen.read(t, 2 * round + 1);
+            assert!(both > 0, "round {round}: each store was missed by the other thread's load");
+        }
+    });
+}
