@@ -17,6 +17,8 @@ pub struct Cluster {
     pub nodes: Vec<Child>,
     pub said: Receiver<Said>,
     writers: Vec<ControlWriter<ToNode>>,
+    /// Whether the end of one node is told to the others, as real launchers do; otherwise they must find out.
+    pub tells_ends: bool,
 }
 
 /// How a job went.
@@ -33,7 +35,7 @@ pub struct Outcome {
 pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str, &str)]) -> Cluster {
     let (send, said) = channel();
     let job = Job { key: key_to_hex(&[7; 32]), job: 4711, prog_id: 21, auth: false, hosts: Vec::new() };
-    let mut cluster = Cluster { nodes: Vec::new(), said, writers: Vec::new() };
+    let mut cluster = Cluster { nodes: Vec::new(), said, writers: Vec::new(), tells_ends: false };
     for node in 0..count {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");
         let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -83,7 +85,12 @@ impl Cluster {
         while closed < self.nodes.len() {
             let (node, message) = self.said.recv_timeout(Duration::from_secs(60)).expect("a node says something");
             match message {
-                None => closed += 1,
+                None => {
+                    closed += 1;
+                    for writer in self.writers.iter().filter(|_| self.tells_ends) {
+                        let _ = writer.send(&ToNode::PeerEnded { node: node as u16, how: "has ended".to_string() });
+                    }
+                }
                 Some(message) => {
                     match &message {
                         FromNode::Address { addr, .. } => {

@@ -119,7 +119,9 @@ fn objects_of_different_shape_are_refused() {
 
 #[test]
 fn another_program_is_refused_with_the_reason() {
-    let outcome = start("stress", 2, &[], &[(1, "COMEM_PROGRAM", "/bin/true")]).finish();
+    let mut cluster = start("stress", 2, &[], &[(1, "COMEM_PROGRAM", "/bin/true")]);
+    cluster.tells_ends = true;
+    let outcome = cluster.finish();
     let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
     assert!(text.contains("program"), "{outcome:#?}");
     assert!(outcome.statuses.iter().all(|s| *s != Some(0)), "{outcome:#?}");
