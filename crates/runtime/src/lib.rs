@@ -31,6 +31,7 @@ mod config;
 pub mod control;
 mod counters;
 pub mod error;
+mod gather;
 mod io;
 mod node;
 mod object;

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
 use crate::waiter::Waiter;
@@ -64,6 +65,7 @@ pub(crate) struct Seat {
     pub(crate) status: Mutex<Option<(Waiting, Time)>>,
     answer: Mutex<Option<Vec<u8>>>,
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
+    pub(crate) gathered: Mutex<Gathered>,
     /// Set while an application thread sits here.
     pub(crate) taken: AtomicBool,
 }

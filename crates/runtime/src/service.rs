@@ -83,6 +83,7 @@ impl Service {
     fn tick(&mut self, now: Time) {
         let start = self.node.now();
         self.node.attend_idle_sockets();
+        self.node.tell_all_gathered();
         self.node.watch(now);
         self.look_for_hangs(now);
         self.node.counters(Slot::SERVICE).service_ns.add((self.node.now() - start).0);

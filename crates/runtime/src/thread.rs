@@ -6,7 +6,7 @@ use crate::node::{Node, Waiting};
 use crate::object::Object;
 use comem_memory::StoreFlag;
 use comem_protocol::coherence::msi::Begin;
-use comem_protocol::coherence::{Engine, UnitMemory, broadcast, owner};
+use comem_protocol::coherence::{Engine, UnitMemory, owner};
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::lock::Acquire;
@@ -167,15 +167,10 @@ impl Thread {
                         memory.write(offset, part);
                     }),
                     Engine::Broadcast => {
-                        for (i, chunk) in whole_elements(object, part).enumerate() {
-                            let offset = (offset + i * chunk_bytes(object)) as u32;
-                            self.stepping(|out| {
-                                let caller = Some(self.slot);
-                                object.step(self.node.guard(), unit, caller, out, |_, cx| {
-                                    broadcast::write(cx, offset, chunk);
-                                });
-                            });
-                        }
+                        self.locally(object, unit, |memory| {
+                            memory.write(offset, part);
+                        })?;
+                        self.node.gather(self.slot, object, unit, offset, part);
                         Ok(())
                     }
                     Engine::Owner => self.write_at_owner(object, unit, offset, part),
@@ -503,14 +498,7 @@ impl Thread {
         let mut bytes = vec![0; range.len() * element];
         self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
             self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
-            for (i, chunk) in whole_elements(object, &bytes[part]).enumerate() {
-                let offset = (offset + i * chunk_bytes(object)) as u32;
-                self.stepping(|out| {
-                    object.step(self.node.guard(), unit, Some(self.slot), out, |_, cx| {
-                        broadcast::tell(cx, offset, chunk);
-                    });
-                });
-            }
+            self.node.gather(self.slot, object, unit, offset, &bytes[part]);
             Ok(())
         })
     }
@@ -539,6 +527,7 @@ impl Thread {
     pub(crate) fn collective<R>(&self, what: Collective, payload: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         self.operation(|| {
             self.slow_down();
+            self.node.tell_gathered(self.slot, self.slot);
             self.let_pins_go();
             let slot = self.slot;
             let epoch = self.stepping(|out| {
@@ -632,6 +621,7 @@ impl Thread {
     pub fn try_lock_blocking(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
+            self.node.tell_gathered(slot, slot);
             self.counters().lock_acquires.add(1);
             if self.node.lock_room(lock).holds(lock, slot) {
                 return Err(Error::Misuse(format!(
@@ -674,6 +664,7 @@ impl Thread {
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
+            self.node.tell_gathered(slot, slot);
             self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot))).map_err(
                 |_| {
                     Error::Misuse(format!(
@@ -697,6 +688,7 @@ impl Thread {
     /// Raises a flag to `value`, unless it is that high already.
     pub fn flag_set(&self, flag: FlagId, value: u64) {
         self.operation(|| {
+            self.node.tell_gathered(self.slot, self.slot);
             self.stepping(|out| self.node.with_flags(flag, Some(self.slot), out, |f, cx| f.set(cx, flag, value)));
         });
     }
@@ -807,16 +799,6 @@ fn read_part(memory: &mut dyn UnitMemory, offset: usize, part: &mut [u8]) {
     if memory.read(offset, part.len(), &mut bytes) {
         part.copy_from_slice(&bytes);
     }
-}
-
-/// Bytes of one unreliable update: whole elements, about a datagram.
-fn chunk_bytes(object: &Object) -> usize {
-    let element = object.segments.element();
-    (OWNER_CHUNK / element).max(1) * element
-}
-
-fn whole_elements<'a>(object: &Object, bytes: &'a [u8]) -> std::slice::Chunks<'a, u8> {
-    bytes.chunks(chunk_bytes(object))
 }
 
 #[cfg(test)]
