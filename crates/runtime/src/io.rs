@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::node::{House, Node};
+use crate::service::SPIN;
 use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::Sealer;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
@@ -35,6 +36,8 @@ thread_local! {
 
 /// A guarded message that found no room in its sender's window.
 struct Overflow {
+    /// Whose sender: the answer comes back there.
+    from: Slot,
     node: NodeId,
     class: Class,
     ty: MsgType,
@@ -244,29 +247,35 @@ impl Node {
         match self.wire.sender(from).lock().send(now, dest, class, ty, body) {
             Ok(_) => {}
             Err(SendError::WindowFull) => {
-                self.wire.overflow.lock().push_back(Overflow { node, class, ty, body: body.to_vec() });
+                self.wire.overflow.lock().push_back(Overflow { from, node, class, ty, body: body.to_vec() });
             }
             Err(error) => self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0)),
         }
     }
 
-    /// Sends from the service channel what had found no room; called when acknowledgements came in.
+    /// Sends what had found no room, as far as there is some now; called when acknowledgements or replies came in.
     fn retry_overflow(&self) {
         let now = self.now();
-        let mut sent = false;
-        loop {
-            let Some(first) = self.wire.overflow.lock().pop_front() else { break };
+        let mut tried = std::mem::take(&mut *self.wire.overflow.lock());
+        let mut left = VecDeque::new();
+        let mut used = Vec::new();
+        while let Some(first) = tried.pop_front() {
             let dest = Dest::Node(first.node, Slot::SERVICE);
-            let result = self.wire.sender(Slot::SERVICE).lock().send(now, dest, first.class, first.ty, &first.body);
-            if let Err(SendError::WindowFull) = result {
-                self.wire.overflow.lock().push_front(first);
-                break;
+            // What left earlier from the same slot goes first.
+            let blocked = left.iter().any(|o: &Overflow| o.from == first.from);
+            let sender = self.wire.sender(first.from);
+            if blocked || sender.lock().send(now, dest, first.class, first.ty, &first.body).is_err() {
+                left.push_back(first);
+            } else if !used.contains(&first.from) {
+                used.push(first.from);
             }
-            sent = true;
         }
-        if sent {
-            self.transmit(Slot::SERVICE);
+        if !left.is_empty() {
+            let mut overflow = self.wire.overflow.lock();
+            left.append(&mut overflow);
+            *overflow = left;
         }
+        used.into_iter().for_each(|slot| self.transmit(slot));
     }
 
     fn send_free(&self, now: Time, from: Slot, node: NodeId, to: Slot, ty: MsgType, body: &[u8]) {
@@ -363,9 +372,14 @@ impl Node {
             buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
             let mut timeout = timeout;
             for _ in 0..64 {
-                match self.wire.endpoint(at).recv(buffer, timeout, wait) {
+                let before = self.now();
+                let received = self.wire.endpoint(at).recv(buffer, timeout, wait);
+                let start = self.now();
+                if wait != Wait::Block {
+                    self.seats[at.index()].spins.book((start - before).0 < SPIN.0);
+                }
+                match received {
                     Ok(Received::Datagrams { from, len, segment }) => {
-                        let start = self.now();
                         for datagram in datagrams(&buffer[..len], segment) {
                             self.counters(as_slot).bytes_received.add(datagram.len() as u64);
                             self.on_datagram(as_slot, datagram, from, &mut drained);
@@ -464,7 +478,7 @@ impl Node {
         let now = self.now();
         self.wire.sender(slot).lock().on_ack(now, packet.channel.node, &ack);
         self.transmit(slot);
-        if slot == Slot::SERVICE && !self.wire.overflow.lock().is_empty() {
+        if !self.wire.overflow.lock().is_empty() {
             self.retry_overflow();
         }
         Ok(())
@@ -603,7 +617,10 @@ impl Node {
         if let Some(roused) = roused.filter(|r| *r != slot) {
             self.rouse(roused);
         }
-        Ok(result?)
+        if let Err(misbehaved) = result {
+            self.bug(&format!("{} {misbehaved}", self.name_of(origin.from.node)));
+        }
+        Ok(())
     }
 
     fn count(&self, slot: Slot, message: &Message<'_>) {

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
+use crate::service::SpinBudget;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
 use comem_memory::{StoreFlag, StoreGuard};
@@ -66,6 +67,7 @@ pub(crate) struct Seat {
     answer: Mutex<Option<Vec<u8>>>,
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
     pub(crate) gathered: Mutex<Gathered>,
+    pub(crate) spins: SpinBudget,
     /// Set while an application thread sits here.
     pub(crate) taken: AtomicBool,
 }

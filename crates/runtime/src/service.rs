@@ -13,11 +13,11 @@ use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 /// How long a wait spins before it blocks, on a host with a core to spare.
-const SPIN: Span = Span::from_us(40);
+pub(crate) const SPIN: Span = Span::from_us(40);
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(20);
 /// Without any progress for so long, a node says where its threads wait.
@@ -118,19 +118,49 @@ pub(crate) fn may_spin(config: &Config) -> bool {
     }
 }
 
+/// Whether spinning has been worth it lately: each spin that ends with a datagram earns two more, each vain one costs
+/// one; when nothing is left, every sixteenth wait tries again. On a host where others need the cores, spins are vain.
+#[derive(Debug)]
+pub(crate) struct SpinBudget(AtomicI32);
+
+impl Default for SpinBudget {
+    fn default() -> SpinBudget {
+        SpinBudget(AtomicI32::new(SpinBudget::MAX))
+    }
+}
+
+impl SpinBudget {
+    const MAX: i32 = 16;
+
+    fn allows(&self) -> bool {
+        let left = self.0.load(Ordering::Relaxed);
+        if left <= 0 {
+            self.0.store(if left <= -15 { 1 } else { left - 1 }, Ordering::Relaxed);
+        }
+        left > 0
+    }
+
+    /// A spin has ended.
+    pub(crate) fn book(&self, brought_something: bool) {
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(if brought_something { (left + 2).min(Self::MAX) } else { left - 1 }, Ordering::Relaxed);
+    }
+}
+
 impl Node {
     /// The service thread spins only while every thread of its node waits: then their cores are free.
     fn service_wait(&self) -> Wait {
         let idle = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
-        if self.config.wait == WaitPolicy::Spin || (idle && may_spin(&self.config)) {
-            Wait::Spin(SPIN)
-        } else {
-            Wait::Block
-        }
+        self.wait_of(Slot::SERVICE, idle)
     }
 
-    fn thread_wait(&self) -> Wait {
-        if may_spin(&self.config) { Wait::Spin(SPIN) } else { Wait::Block }
+    fn wait_of(&self, slot: Slot, free: bool) -> Wait {
+        let spin = match self.config.wait {
+            WaitPolicy::Spin => true,
+            WaitPolicy::Block => false,
+            WaitPolicy::Auto => free && may_spin(&self.config) && self.seats[slot.index()].spins.allows(),
+        };
+        if spin { Wait::Spin(SPIN) } else { Wait::Block }
     }
 
     /// Looks after the sockets of threads that are not in them although something they sent is under way.
@@ -180,7 +210,7 @@ impl Node {
                     return Ok(());
                 }
             } else if waiter.enter_socket() {
-                let came = self.receive(slot, slot, Some(timeout), self.thread_wait());
+                let came = self.receive(slot, slot, Some(timeout), self.wait_of(slot, true));
                 if waiter.leave_socket() || came > 0 {
                     return Ok(());
                 }
@@ -217,5 +247,26 @@ fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vain_spins_stop_and_are_tried_again_now_and_then() {
+        let budget = SpinBudget::default();
+        let tried = (0..200).filter(|_| {
+            let spin = budget.allows();
+            if spin {
+                budget.book(false);
+            }
+            spin
+        });
+        let tried = tried.count();
+        assert!((20..40).contains(&tried), "{tried} of 200 waits spun in vain");
+        budget.book(true);
+        assert!(budget.allows());
     }
 }

@@ -227,7 +227,10 @@ impl Barrier {
         let Heard { from, epoch, repeated, what, payload } = heard;
         let arrival = Arrival { what, payload: payload.to_vec() };
         if epoch.wrapping_add(1) == self.epoch {
-            self.remind(from, epoch, out);
+            // Only who still waits repeats itself; answering a late copy would start an exchange of late copies.
+            if repeated {
+                self.remind(from, epoch, out);
+            }
         } else if epoch == self.epoch && self.expects(from) {
             self.seen.insert(from, arrival);
             match (&self.mine, &self.shape) {

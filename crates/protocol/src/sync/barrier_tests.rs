@@ -122,3 +122,21 @@ fn different_calls_at_one_barrier_are_an_error_that_names_both() {
     let mismatch = net.barriers[0].is_open(0).unwrap_err();
     assert_eq!(mismatch.to_string(), "a barrier here met the end of the program at node 1");
 }
+
+/// Two nodes that had both passed once reminded each other of the barrier for ever.
+#[test]
+fn a_late_copy_of_an_arrival_is_not_answered() {
+    let mut net = Net::new(2, 1);
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
+    net.arrive(1, 0, Collective::BARRIER, &[]).unwrap();
+    let copy = net.wire[0].clone();
+    net.deliver(|_, _| false);
+    assert_eq!((net.open(0), net.sent), (2, 2));
+    net.wire.push(copy);
+    let mut delivered = 0;
+    net.deliver(|_, _| {
+        delivered += 1;
+        delivered > 10
+    });
+    assert_eq!(net.sent, 2);
+}

@@ -153,9 +153,7 @@ impl Unit {
         if !left.remove(from) {
             return Ok(());
         }
-        if checksum != 0 && *sum != 0 && checksum != *sum {
-            return Err(Misbehaved("two sharers of one unit hold different values"));
-        }
+        let differ = checksum != 0 && *sum != 0 && checksum != *sum;
         *sum = (*sum).max(checksum);
         if *data_wanted && bytes.len() == cx.memory.len() {
             *data = Some(bytes.to_vec());
@@ -163,7 +161,8 @@ impl Unit {
         if left.is_empty() || !Rule::GrantAfterAllInvalidations.on() {
             self.finish_invalidation(cx);
         }
-        Ok(())
+        // The transaction goes on: whoever differs is told about, not waited for.
+        if differ { Err(Misbehaved("held another value of a unit than another sharer did")) } else { Ok(()) }
     }
 
     fn enqueue(&mut self, cx: &mut Context<'_>, requester: Requester, want: Want) {

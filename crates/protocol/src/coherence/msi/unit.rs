@@ -315,8 +315,8 @@ impl Unit {
         }
         match asker {
             Asker::Here => {
-                // The home's own confirmation; a copy of its own cannot differ from itself.
-                let _ = self.on_invalidate_done(cx, cx.me, sum, &bytes);
+                let agreed = self.on_invalidate_done(cx, cx.me, sum, &bytes);
+                debug_assert!(agreed.is_ok(), "this node's copy of {:?} differs from another sharer's", cx.unit);
             }
             Asker::There(ticket) => {
                 let done = Message::InvalidateDone { unit: cx.unit, checksum: sum, bytes: &bytes };

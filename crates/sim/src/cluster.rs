@@ -1,0 +1,451 @@
+//! The cluster: nodes, a network and virtual time. A seed decides everything that a real run leaves to chance: how long
+//! each step of a thread takes, how long each parcel travels, which are lost, doubled or damaged.
+//!
+//! A thread attends its own socket only while it waits; what comes meanwhile is left for when it waits again,
+//! or for its service thread, which looks after unattended sockets now and then.
+
+use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
+use crate::history::{Record, Stamp};
+use crate::node::Node;
+use crate::program::{Op, Program};
+use crate::thread::{Thread, Turn};
+use comem_protocol::auth::{JobKey, Sealer};
+use comem_protocol::coherence::Engine;
+use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
+use comem_protocol::ids::{Channel, NodeId, Slot};
+use comem_protocol::link::LinkConfig;
+use comem_protocol::node::route::Origin;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::time::{Span, Time};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+/// How often a service thread looks after the sockets of threads that compute.
+const ATTEND_EVERY: Span = Span::from_ms(20);
+
+/// More steps than any program here needs: nodes keep each other busy for ever.
+const STEPS_MAX: u64 = 1_000_000;
+
+/// What a run is made of besides its program.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Decides everything.
+    pub seed: u64,
+    /// The engine.
+    pub engine: Engine,
+    /// `Some`: the production link over a network with these faults; `None`: whole messages, reordered.
+    pub faults: Option<FaultSpec>,
+    /// Whether the link's datagrams carry tags.
+    pub authenticate: bool,
+    /// Bytes in a datagram of the link.
+    pub datagram_bytes: usize,
+    /// Requests that a thread may have under way on the link.
+    pub requests_per_thread: usize,
+    /// The latest moment by which all must have ended.
+    pub bound: Span,
+    /// Whether to keep a line for everything that happens.
+    pub trace: bool,
+}
+
+impl Config {
+    /// A run over whole messages.
+    pub fn new(engine: Engine, seed: u64) -> Config {
+        Config {
+            seed,
+            engine,
+            faults: None,
+            authenticate: false,
+            datagram_bytes: 1472,
+            requests_per_thread: LinkConfig::default().requests_per_thread,
+            bound: Span::from_ms(600_000),
+            trace: false,
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What the threads did, in the order of its ending.
+    pub records: Vec<Record>,
+    /// What went wrong in the run itself.
+    pub failures: Vec<String>,
+    /// How long it took, in virtual time.
+    pub took: Time,
+    /// How many steps.
+    pub steps: u64,
+    /// Datagrams handed to the network, and repetitions among them.
+    pub datagrams: (u64, u64),
+    /// A line for everything that happened, when it was asked for.
+    pub trace: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Event {
+    Step(NodeId, usize),
+    Arrive(Channel, Parcel),
+    Attend(Channel),
+    LinkTimer(Channel),
+    BarrierTimer(NodeId),
+}
+
+/// An event and its moment; equal moments keep the order in which they were set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Due {
+    at: Time,
+    order: u64,
+    event: Event,
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A cluster at work.
+pub struct Cluster {
+    config: Config,
+    nodes: Vec<Node>,
+    carriers: Vec<Carrier>,
+    plans: Vec<FaultPlan>,
+    rng: Rng,
+    now: Time,
+    events: BinaryHeap<Reverse<Due>>,
+    order: u64,
+    timers: BTreeMap<Channel, Time>,
+    barrier_timers: Vec<Option<Time>>,
+    unread: BTreeMap<Channel, VecDeque<Parcel>>,
+    running: usize,
+    out: Outbox,
+    outcome: Outcome,
+}
+
+/// Runs a program to its end.
+pub fn run(program: &Program, config: Config) -> Outcome {
+    let mut cluster = Cluster::new(program, config);
+    cluster.run();
+    cluster.into_outcome()
+}
+
+impl Cluster {
+    /// A cluster about to run `program`.
+    pub fn new(program: &Program, config: Config) -> Cluster {
+        let (nodes, shape) = (program.threads.len(), program.shape);
+        let slots = program.threads_per_node() + 1;
+        let sealer = Sealer::new(config.authenticate.then(|| JobKey::new([7; 32])));
+        let (datagram_bytes, requests_per_thread) = (config.datagram_bytes, config.requests_per_thread);
+        let link = LinkConfig { datagram_bytes, requests_per_thread, ..LinkConfig::default() };
+        let spec = FaultSpec { seed: config.seed, ..config.faults.unwrap_or_default() };
+        let carriers = NodeId::all(nodes).map(|me| match config.faults {
+            Some(_) => Carrier::Link(Box::new(Link::new(me, nodes, slots, link, &sealer))),
+            None => Carrier::Messages(Messages::new(me, nodes, slots)),
+        });
+        let machines = program.threads.iter().zip(NodeId::all(nodes)).map(|(threads, me)| {
+            let threads = threads.iter().map(|ops| Thread::new(plain(ops, config.engine))).collect();
+            Node::new(me, shape, config.engine, threads)
+        });
+        let mut cluster = Cluster {
+            nodes: machines.collect(),
+            carriers: carriers.collect(),
+            plans: (0..nodes as u64).map(|n| FaultPlan::new(&spec, n)).collect(),
+            rng: Rng::new(config.seed),
+            now: Time(0),
+            events: BinaryHeap::new(),
+            order: 0,
+            timers: BTreeMap::new(),
+            barrier_timers: vec![None; nodes],
+            unread: BTreeMap::new(),
+            running: nodes * (slots - 1),
+            out: Outbox::new(),
+            outcome: Outcome::default(),
+            config,
+        };
+        for node in NodeId::all(nodes) {
+            for t in 0..slots - 1 {
+                let start = Span(cluster.rng.below(50_000));
+                cluster.after(start, Event::Step(node, t));
+            }
+        }
+        cluster
+    }
+
+    /// Runs until every program has ended and the network is at rest, or nothing more can come of it.
+    pub fn run(&mut self) {
+        while let Some(Reverse(due)) = self.events.pop() {
+            self.now = due.at;
+            self.outcome.steps += 1;
+            if self.outcome.steps > STEPS_MAX {
+                self.outcome.failures.push(format!("a storm: no rest after {STEPS_MAX} steps"));
+            }
+            if self.now > Time(0) + self.config.bound || !self.outcome.failures.is_empty() {
+                break;
+            }
+            self.take(due.event);
+        }
+        self.outcome.took = self.now;
+        self.look_for_waiters();
+        if self.outcome.failures.is_empty() {
+            let unrest = self.nodes.iter().find_map(Node::unrest);
+            self.outcome.failures.extend(unrest);
+        }
+    }
+
+    /// What came of it.
+    pub fn into_outcome(mut self) -> Outcome {
+        self.outcome.records = self.nodes.into_iter().flat_map(|n| n.records).collect();
+        self.outcome.records.sort_by_key(|r| (r.ended, r.begun));
+        self.outcome.datagrams = self.carriers.iter().map(Carrier::counts).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        self.outcome
+    }
+
+    fn after(&mut self, span: Span, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse(Due { at: self.now + span, order: self.order, event }));
+    }
+
+    fn trace(&mut self, line: impl FnOnce() -> String) {
+        if self.config.trace {
+            let line = format!("{:>12} ns  {:>8}  {}", self.now.0, self.outcome.steps, line());
+            self.outcome.trace.push(line);
+        }
+    }
+
+    fn look_for_waiters(&mut self) {
+        if self.running == 0 {
+            if !self.carriers.iter().all(Carrier::is_idle) {
+                self.outcome.failures.push("the programs have ended, but a sender still waits".to_string());
+            }
+            return;
+        }
+        for node in &self.nodes {
+            for (t, thread) in node.threads.iter().enumerate().filter(|(_, thread)| !thread.is_done()) {
+                let sender = self.carriers[node.me.index()].describe(Slot::thread(t));
+                let line = format!("{}, thread {t} still waits at {}{sender}", node.me, thread.place());
+                self.outcome.failures.push(line);
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Step(node, t) => self.step(node, t),
+            Event::Arrive(at, parcel) => self.arrive(at, parcel),
+            Event::Attend(at) => self.drain(at, Slot::SERVICE),
+            Event::LinkTimer(channel) => self.link_timer(channel),
+            Event::BarrierTimer(node) => self.barrier_timer(node),
+        }
+    }
+
+    fn step(&mut self, node: NodeId, t: usize) {
+        let mut out = std::mem::take(&mut self.out);
+        let machine = &mut self.nodes[node.index()];
+        machine.stamp = Stamp(self.outcome.steps);
+        let recorded = machine.records.len();
+        let turn = machine.step_thread(self.now, t, &mut out);
+        if self.config.trace {
+            let place = self.nodes[node.index()].threads[t].place();
+            let record = self.nodes[node.index()].records.get(recorded).map(Record::to_string);
+            self.trace(|| format!("{node}.{t} {turn:?}: {}", record.unwrap_or(place)));
+        }
+        self.effects(node, Slot::thread(t), &mut out);
+        self.out = out;
+        let pause = match turn {
+            Turn::Within => self.chance_delay(20, 200, 100_000),
+            Turn::Ended => self.chance_delay(20, 2_000, 50_000),
+            Turn::Thinks(ns) => Span(ns),
+            Turn::Sleeps => return self.sleep(node, t),
+            Turn::Done => {
+                self.running -= 1;
+                return;
+            }
+        };
+        self.after(pause, Event::Step(node, t));
+    }
+
+    /// Usually short, now and then (a preemption, a cache miss) up to `long`.
+    fn chance_delay(&mut self, low: u64, high: u64, long: u64) -> Span {
+        let high = if self.rng.below(12) == 0 { long } else { high };
+        Span(self.rng.between(low, high))
+    }
+
+    fn sleep(&mut self, node: NodeId, t: usize) {
+        self.nodes[node.index()].threads[t].asleep = true;
+        let slot = Slot::thread(t);
+        self.drain(Channel { node, slot }, slot);
+    }
+
+    /// Takes what waits at a socket, as long as its thread sleeps or the service thread looks after it.
+    fn drain(&mut self, at: Channel, slot: Slot) {
+        while let Some(parcel) = self.unread.get_mut(&at).and_then(VecDeque::pop_front) {
+            self.receive(at, slot, parcel);
+            let thread = at.slot.index().checked_sub(1);
+            if slot != Slot::SERVICE && thread.is_some_and(|t| !self.nodes[at.node.index()].threads[t].asleep) {
+                return;
+            }
+        }
+    }
+
+    fn arrive(&mut self, at: Channel, parcel: Parcel) {
+        let attended = match at.slot.index().checked_sub(1) {
+            None => true,
+            Some(t) => self.nodes[at.node.index()].threads.get(t).is_some_and(|thread| thread.asleep),
+        };
+        if attended {
+            return self.receive(at, at.slot, parcel);
+        }
+        let unread = self.unread.entry(at).or_default();
+        unread.push_back(parcel);
+        if unread.len() == 1 {
+            self.after(ATTEND_EVERY, Event::Attend(at));
+        }
+    }
+
+    fn receive(&mut self, at: Channel, slot: Slot, parcel: Parcel) {
+        let mut parcels = Parcels::new();
+        let node = at.node.index();
+        let received = self.carriers[node].receive(self.now, slot, parcel, &mut parcels);
+        self.dispatch(at.node, parcels);
+        match received {
+            Ok(Some(message)) => self.message(at.node, slot, message),
+            Ok(None) => {}
+            // Damaged datagrams are refused, and that is right; a sender that misbehaves shows in `message`.
+            Err(why) => self.trace(|| format!("{}: {why}", at.node)),
+        }
+        self.set_timers(at.node);
+    }
+
+    fn message(&mut self, node: NodeId, slot: Slot, message: Incoming) {
+        let mut out = std::mem::take(&mut self.out);
+        let caller = (slot != Slot::SERVICE).then_some(slot);
+        let origin = Origin { from: message.from, ticket: message.ticket, caller };
+        let machine = &mut self.nodes[node.index()];
+        machine.stamp = Stamp(self.outcome.steps);
+        let content = (message.ty, &message.body[..]);
+        let result = machine.on_message(self.now, origin, message.answers, content, &mut out);
+        let roused = machine.roused.take();
+        if self.config.trace {
+            let parsed = comem_protocol::wire::message::Message::parse(message.ty, &message.body);
+            self.trace(|| format!("{node} slot {} <- {}: {parsed:?}", slot.0, message.from));
+        }
+        if let Err(why) = result {
+            self.outcome.failures.push(why);
+        }
+        self.effects(node, slot, &mut out);
+        self.out = out;
+        for slot in [Some(slot), Some(message.answers), roused].into_iter().flatten() {
+            self.rouse(node, slot);
+        }
+    }
+
+    fn effects(&mut self, node: NodeId, slot: Slot, out: &mut Outbox) {
+        let mut parcels = Parcels::new();
+        self.carriers[node.index()].flush(self.now, slot, out, &mut parcels);
+        self.dispatch(node, parcels);
+        for slot in out.wakes() {
+            self.rouse(node, *slot);
+        }
+        out.clear();
+        self.set_timers(node);
+    }
+
+    fn rouse(&mut self, node: NodeId, slot: Slot) {
+        let Some(t) = slot.index().checked_sub(1) else { return };
+        let Some(thread) = self.nodes[node.index()].threads.get_mut(t) else { return };
+        if std::mem::take(&mut thread.asleep) {
+            let pause = self.chance_delay(1_000, 20_000, 200_000);
+            self.after(pause, Event::Step(node, t));
+        }
+    }
+
+    /// Puts parcels on the network.
+    fn dispatch(&mut self, from: NodeId, parcels: Parcels) {
+        for (to, parcel) in parcels {
+            let travel = self.chance_delay(5_000, 60_000, 500_000);
+            match parcel {
+                Parcel::Message(_) => self.after(travel, Event::Arrive(to, parcel)),
+                Parcel::Free(_) => {
+                    // One in eight is lost, one in eight arrives twice.
+                    let chance = self.rng.below(8);
+                    if chance == 1 {
+                        self.after(travel, Event::Arrive(to, parcel.clone()));
+                    }
+                    if chance != 0 {
+                        let travel = self.chance_delay(5_000, 60_000, 500_000);
+                        self.after(travel, Event::Arrive(to, parcel));
+                    }
+                }
+                Parcel::Datagram(bytes) => self.put_on_wire(from, to, travel, &bytes),
+            }
+        }
+    }
+
+    fn put_on_wire(&mut self, from: NodeId, to: Channel, travel: Span, bytes: &[u8]) {
+        let decision = self.plans[from.index()].decide(self.now, bytes.len());
+        for delivery in decision.deliveries() {
+            let span = Span(travel.0 + delivery.delay.0);
+            self.after(span, Event::Arrive(to, Parcel::Datagram(delivery.apply(bytes))));
+        }
+    }
+
+    fn set_timers(&mut self, node: NodeId) {
+        for index in 0..=self.nodes[node.index()].threads.len() {
+            let slot = Slot(index as u16);
+            let channel = Channel { node, slot };
+            let Some(at) = self.carriers[node.index()].next_timeout(slot) else { continue };
+            if at < Time(u64::MAX) && self.timers.get(&channel).is_none_or(|set| at < *set) {
+                self.timers.insert(channel, at);
+                self.after(at - self.now, Event::LinkTimer(channel));
+            }
+        }
+        let next = self.nodes[node.index()].barrier.next_timeout();
+        if let Some(at) = next.filter(|at| self.barrier_timers[node.index()].is_none_or(|set| *at < set)) {
+            self.barrier_timers[node.index()] = Some(at);
+            self.after(at - self.now, Event::BarrierTimer(node));
+        }
+    }
+
+    fn link_timer(&mut self, channel: Channel) {
+        if self.timers.get(&channel).is_some_and(|set| *set <= self.now) {
+            self.timers.remove(&channel);
+        }
+        let carrier = &mut self.carriers[channel.node.index()];
+        if carrier.next_timeout(channel.slot).is_some_and(|at| at <= self.now) {
+            let mut parcels = Parcels::new();
+            carrier.on_timeout(self.now, channel.slot, &mut parcels);
+            self.dispatch(channel.node, parcels);
+        }
+        self.set_timers(channel.node);
+    }
+
+    fn barrier_timer(&mut self, node: NodeId) {
+        if self.barrier_timers[node.index()].is_some_and(|set| set <= self.now) {
+            self.barrier_timers[node.index()] = None;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].barrier.on_timeout(self.now, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
+    }
+}
+
+/// The program with ranges taken apart for engines that have none.
+fn plain(ops: &[Op], engine: Engine) -> Vec<Op> {
+    if engine == Engine::Msi {
+        return ops.to_vec();
+    }
+    let each = |op: &Op| -> Vec<Op> {
+        match *op {
+            Op::ReadRange(first, count) => (first..first + count).map(Op::Read).collect(),
+            Op::WriteRange(first, count, value) => (0..count).map(|i| Op::Write(first + i, value + i as u64)).collect(),
+            other => vec![other],
+        }
+    };
+    ops.iter().flat_map(each).collect()
+}

@@ -1,0 +1,190 @@
+//! A simulated node: the production state machines, a model of memory, and the node's side of every message.
+
+use crate::history::{Deed, Record, Stamp, ThreadId};
+use crate::memory::{Memory, UnitView};
+use crate::program::Shape;
+use crate::thread::Thread;
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
+use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
+use comem_protocol::node::route::{Origin, Rooms, dispatch};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::flag::Flags;
+use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::{self, NoPayload};
+use comem_protocol::time::Time;
+use comem_protocol::wire::header::MsgType;
+use comem_protocol::wire::message::Message;
+
+/// A node of the cluster.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) me: NodeId,
+    pub(crate) shape: Shape,
+    pub(crate) engine: Engine,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) memory: Memory,
+    pub(crate) locks: Locks,
+    pub(crate) flags: Flags,
+    pub(crate) barrier: Barrier,
+    pub(crate) threads: Vec<Thread>,
+    /// What the threads did.
+    pub(crate) records: Vec<Record>,
+    /// The step under way.
+    pub(crate) stamp: Stamp,
+    /// Whose request the reply under way answers.
+    answers: Slot,
+    /// A thread that the step rouses besides those in the outbox.
+    pub(crate) roused: Option<Slot>,
+}
+
+impl Node {
+    /// A node with a program for each of its threads.
+    pub fn new(me: NodeId, shape: Shape, engine: Engine, threads: Vec<Thread>) -> Node {
+        let mut node = Node {
+            me,
+            shape,
+            engine,
+            units: (0..shape.units() as u32).map(|u| Unit::new(shape.home_of(u) == me)).collect(),
+            memory: Memory::new(shape),
+            locks: Locks::new(),
+            flags: Flags::new(),
+            barrier: Barrier::new(me, shape.nodes, threads.len()),
+            threads,
+            records: Vec::new(),
+            stamp: Stamp(0),
+            answers: Slot::SERVICE,
+            roused: None,
+        };
+        for unit in 0..shape.units() as u32 {
+            let here = shape.home_of(unit) == me;
+            let permission = match engine {
+                Engine::Owner if here => Permission::Write,
+                Engine::Owner => Permission::None,
+                Engine::Broadcast => Permission::Read,
+                Engine::Msi => Unit::first_permission(here),
+            };
+            UnitView { memory: &mut node.memory, unit }.permit(permission);
+        }
+        node
+    }
+
+    /// A message arrives at one of the node's sockets.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn on_message(
+        &mut self,
+        now: Time,
+        origin: Origin,
+        answers: Slot,
+        (ty, body): (MsgType, &[u8]),
+        out: &mut Outbox,
+    ) -> Result<(), String> {
+        let message = Message::parse(ty, body).map_err(|e| format!("{} got bytes it cannot read: {e}", self.me))?;
+        self.answers = answers;
+        dispatch(self, now, origin, message, out)
+            .map_err(|e| format!("{} says that {} {e}: {message:?}", self.me, origin.from))
+    }
+
+    /// Whether the node's machines have come to rest; tells which has not.
+    pub fn unrest(&self) -> Option<String> {
+        let busy = self.units.iter().position(|u| !u.is_quiet());
+        busy.map(|u| format!("{}: unit {u} is not at rest: {:?}", self.me, self.units[u]))
+    }
+
+    pub(crate) fn on_unit<R>(
+        &mut self,
+        unit: u32,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> R {
+        let (me, nodes, home) = (self.me, self.shape.nodes, self.shape.home_of(unit));
+        let mut memory = UnitView { memory: &mut self.memory, unit };
+        let id = UnitId { object: ObjectId(0), index: unit };
+        let mut cx = coherence::Context { me, nodes, caller, unit: id, home, memory: &mut memory, out };
+        step(&mut self.units[unit as usize], &mut cx)
+    }
+
+    pub(crate) fn on_locks<R>(
+        &mut self,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let mut payload = NoPayload;
+        let mut cx = sync::Context { me: self.me, nodes: self.shape.nodes, caller, payload: &mut payload, out };
+        step(&mut self.locks, &mut cx)
+    }
+
+    pub(crate) fn on_flags<R>(
+        &mut self,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let mut payload = NoPayload;
+        let mut cx = sync::Context { me: self.me, nodes: self.shape.nodes, caller, payload: &mut payload, out };
+        step(&mut self.flags, &mut cx)
+    }
+}
+
+impl Rooms for Node {
+    fn unit<R>(
+        &mut self,
+        id: UnitId,
+        engine: Engine,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R> {
+        let exists = id.object == ObjectId(0) && (id.index as usize) < self.units.len();
+        (exists && engine == self.engine).then(|| self.on_unit(id.index, caller, out, step))
+    }
+
+    fn locks(
+        &mut self,
+        _: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    ) {
+        self.on_locks(caller, out, step);
+    }
+
+    fn flags(
+        &mut self,
+        _: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    ) {
+        self.on_flags(caller, out, step);
+    }
+
+    fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
+        step(&mut self.barrier, out);
+    }
+
+    fn answer(&mut self, bytes: &[u8]) {
+        if let Some(thread) = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t)) {
+            thread.answer = Some(bytes.to_vec());
+        }
+    }
+
+    fn user(&mut self, from: NodeId, thread: u16, bytes: &[u8]) {
+        let Ok(value) = bytes.try_into().map(u64::from_be_bytes) else { return };
+        let Some(receiver) = self.threads.get_mut(usize::from(thread)) else { return };
+        receiver.received += 1;
+        self.roused = Some(Slot::thread(usize::from(thread)));
+        let thread = ThreadId(self.me, thread);
+        self.records.push(Record {
+            thread,
+            begun: self.stamp,
+            ended: self.stamp,
+            deed: Deed::Received { from, value },
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! Programs by name, made by seed, run and judged: one seed is one run, the same every time.
+
+use crate::check;
+use crate::check::litmus::{self, Litmus, Reads};
+use crate::cluster::{self, Config, Outcome};
+use crate::program::{Op, Program, Shape};
+use comem_protocol::coherence::Engine;
+use comem_protocol::faults::{FaultSpec, Rng};
+use comem_protocol::ids::{FlagId, LockId, NodeId};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Rounds of a litmus program in one run.
+const LITMUS_ROUNDS: usize = 8;
+
+/// A family of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// One of the litmus programs.
+    Litmus(usize),
+    /// A bit of everything: accesses, ranges, critical sections, barriers, flags, messages.
+    Mixed,
+    /// Every thread at one unit, reading and writing.
+    Hot,
+    /// Nothing but critical sections that count.
+    Counters,
+    /// Overlapping ranges.
+    Ranges,
+    /// Nothing but barriers.
+    Barriers,
+    /// Nothing but messages between threads.
+    Messages,
+}
+
+impl Kind {
+    /// Every family but the litmus programs.
+    pub const STRESS: [Kind; 6] =
+        [Kind::Mixed, Kind::Hot, Kind::Counters, Kind::Ranges, Kind::Barriers, Kind::Messages];
+
+    /// Every family.
+    pub fn all() -> Vec<Kind> {
+        let litmus = (0..litmus::ALL.len()).map(Kind::Litmus);
+        Kind::STRESS.into_iter().chain(litmus).collect()
+    }
+
+    /// The family's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Litmus(index) => litmus::ALL[index].name,
+            Kind::Mixed => "mixed",
+            Kind::Hot => "hot",
+            Kind::Counters => "counters",
+            Kind::Ranges => "ranges",
+            Kind::Barriers => "barriers",
+            Kind::Messages => "messages",
+        }
+    }
+
+    /// The family with this name.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::all().into_iter().find(|k| k.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The family; `None` lets the seed choose.
+    pub kind: Option<Kind>,
+    /// The engine.
+    pub engine: Engine,
+    /// How many nodes; `None` lets the seed choose. Litmus programs bring their own number.
+    pub nodes: Option<usize>,
+    /// Threads in each; `None` lets the seed choose.
+    pub threads: Option<usize>,
+    /// `Some`: over the production link with these faults; `None`: over whole messages.
+    pub faults: Option<FaultSpec>,
+    /// Keep a line for everything that happens.
+    pub trace: bool,
+}
+
+/// A run and what is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Which family ran.
+    pub kind: Kind,
+    /// What is wrong; empty when all is well.
+    pub violations: Vec<String>,
+    /// For litmus programs, the outcomes seen that sequential consistency forbids.
+    pub forbidden: BTreeSet<Reads>,
+    /// The run.
+    pub outcome: Outcome,
+}
+
+impl Scenario {
+    /// Anything, under this engine, over whole messages.
+    pub fn new(engine: Engine) -> Scenario {
+        Scenario { kind: None, engine, nodes: None, threads: None, faults: None, trace: false }
+    }
+
+    /// Runs one seed. A panic of the protocol is a violation like any other.
+    pub fn run(&self, seed: u64) -> Verdict {
+        let mut rng = Rng::new(seed ^ 0x5eed_0000);
+        let kinds = Kind::all();
+        let kind = self.kind.unwrap_or(kinds[rng.below(kinds.len() as u64) as usize]);
+        catch_unwind(AssertUnwindSafe(|| self.run_kind(kind, seed, &mut rng))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+            let violations = vec![format!("panic: {text}")];
+            Verdict { kind, violations, forbidden: BTreeSet::new(), outcome: Outcome::default() }
+        })
+    }
+
+    fn run_kind(&self, kind: Kind, seed: u64, rng: &mut Rng) -> Verdict {
+        let authenticate = rng.below(2) == 0;
+        let damaged = self.faults.is_some_and(|f| f.damages());
+        let config = Config {
+            faults: self.faults,
+            // Without tags nobody can tell a damaged datagram.
+            authenticate: authenticate || damaged,
+            datagram_bytes: if rng.below(2) == 0 { 512 } else { 1472 },
+            // A thread that soon finds no room must do as well as one that never does.
+            requests_per_thread: if rng.below(2) == 0 { 2 } else { 64 },
+            trace: self.trace,
+            ..Config::new(self.engine, seed)
+        };
+        match kind {
+            Kind::Litmus(index) => self.litmus(kind, &litmus::ALL[index], config, rng),
+            _ => {
+                let program = self.program(kind, rng);
+                let outcome = cluster::run(&program, config);
+                let violations = check::all(self.engine, &outcome);
+                Verdict { kind, violations, forbidden: BTreeSet::new(), outcome }
+            }
+        }
+    }
+
+    fn litmus(&self, kind: Kind, litmus: &Litmus, config: Config, rng: &mut Rng) -> Verdict {
+        let unit_elements = 1 + rng.below(2) as usize * litmus.variables;
+        let run = litmus.program(LITMUS_ROUNDS, unit_elements, rng);
+        let outcome = cluster::run(&run.program, config);
+        let mut violations = outcome.failures.clone();
+        let mut forbidden = BTreeSet::new();
+        if violations.is_empty() {
+            let allowed = litmus.allowed();
+            forbidden.extend(litmus.outcomes(&run, &outcome.records).into_iter().filter(|o| !allowed.contains(o)));
+        }
+        if self.engine != Engine::Broadcast {
+            violations.extend(forbidden.iter().map(|o| format!("{}: forbidden outcome {o:?}", litmus.name)));
+        }
+        Verdict { kind, violations, forbidden, outcome }
+    }
+
+    /// The family's program for this seed.
+    pub fn program(&self, kind: Kind, rng: &mut Rng) -> Program {
+        let nodes = self.nodes.unwrap_or_else(|| rng.between(2, 5) as usize);
+        let threads = self.threads.unwrap_or_else(|| rng.between(1, 3) as usize);
+        let mut maker = Maker::new(kind, nodes, threads, rng);
+        maker.make();
+        maker.program
+    }
+}
+
+/// Makes a random program.
+struct Maker<'a> {
+    kind: Kind,
+    program: Program,
+    /// The last elements count; they are written in critical sections alone.
+    counters: usize,
+    next_value: u64,
+    expected: Vec<Vec<usize>>,
+    rng: &'a mut Rng,
+}
+
+impl<'a> Maker<'a> {
+    fn new(kind: Kind, nodes: usize, threads: usize, rng: &'a mut Rng) -> Maker<'a> {
+        let width = [4, 8, 24][rng.below(3) as usize];
+        let (units, unit_elements) = match kind {
+            Kind::Hot => (1, rng.between(3, 6) as usize),
+            Kind::Ranges => (rng.between(3, 5) as usize, rng.between(1, 4) as usize),
+            // Now and then a unit that does not fit one datagram.
+            _ if rng.below(4) == 0 => (2, 96),
+            _ => (rng.between(4, 7) as usize, rng.between(1, 4) as usize),
+        };
+        let shape = Shape { nodes, elements: units * unit_elements, width, unit_elements };
+        let program = Program { shape, threads: vec![vec![Vec::new(); threads]; nodes] };
+        let expected = vec![vec![0; threads]; nodes];
+        Maker { kind, program, counters: 2, next_value: 0, expected, rng }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.rng.below(bound as u64) as usize
+    }
+
+    fn places(&self) -> Vec<(usize, usize)> {
+        let threads = self.program.threads_per_node();
+        (0..self.program.threads.len()).flat_map(|n| (0..threads).map(move |t| (n, t))).collect()
+    }
+
+    fn make(&mut self) {
+        let (phases, ops) = match self.kind {
+            Kind::Barriers => (12, 1),
+            Kind::Mixed => (3, 12),
+            Kind::Hot | Kind::Counters => (2, 15),
+            _ => (2, 10),
+        };
+        for phase in 0..phases {
+            self.phase(phase, ops);
+        }
+        for (n, t) in self.places() {
+            let receive = Op::Receive(self.expected[n][t]);
+            self.program.threads[n][t].extend([receive, Op::Barrier(1)]);
+        }
+    }
+
+    fn phase(&mut self, phase: u64, ops: usize) {
+        let places = self.places();
+        let setter = self.below(places.len());
+        let with_flag = self.kind == Kind::Mixed;
+        for (index, (n, t)) in places.into_iter().enumerate() {
+            let at = self.below(ops);
+            for op in 0..ops {
+                if with_flag && op == at {
+                    // One thread raises the flag and waits for none, so that no two wait for each other.
+                    let flag = FlagId(phase % 2);
+                    let op = if index == setter { Op::Set(flag, phase + 1) } else { Op::Await(flag, phase + 1) };
+                    self.program.threads[n][t].push(op);
+                }
+                let made = self.op(n);
+                self.program.threads[n][t].extend(made);
+            }
+            let brought = self.below(100) as i64;
+            self.program.threads[n][t].push(Op::Barrier(brought));
+        }
+    }
+
+    fn op(&mut self, n: usize) -> Vec<Op> {
+        let elements = self.program.shape.elements - self.counters;
+        let element = self.below(elements);
+        match self.kind {
+            Kind::Barriers => vec![Op::Think(self.rng.below(3_000))],
+            Kind::Counters => self.count(),
+            Kind::Messages => self.message(n).unwrap_or_default(),
+            Kind::Ranges => self.range(elements),
+            Kind::Hot => match self.below(10) {
+                0..4 => vec![Op::Read(element)],
+                4..8 => self.write(element),
+                _ => self.range(elements),
+            },
+            _ => match self.below(16) {
+                0..5 => vec![Op::Read(element)],
+                5..9 => self.write(element),
+                9..11 => self.count(),
+                11..13 => self.range(elements),
+                13 => vec![Op::Think(self.rng.below(100_000))],
+                _ => self.message(n).unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Values that no other write stores, small enough for every width.
+    fn values(&mut self, count: usize) -> u64 {
+        let first = self.next_value + 1;
+        self.next_value += count as u64;
+        first
+    }
+
+    fn write(&mut self, element: usize) -> Vec<Op> {
+        vec![Op::Write(element, self.values(1))]
+    }
+
+    fn count(&mut self) -> Vec<Op> {
+        let which = self.below(self.counters);
+        let element = self.program.shape.elements - 1 - which;
+        let lock = LockId(which as u64);
+        vec![Op::Lock(lock), Op::Read(element), Op::WriteNext(element), Op::Unlock(lock)]
+    }
+
+    fn range(&mut self, elements: usize) -> Vec<Op> {
+        let first = self.below(elements);
+        let count = 1 + self.below((elements - first).min(12));
+        if self.below(2) == 0 {
+            return vec![Op::ReadRange(first, count)];
+        }
+        vec![Op::WriteRange(first, count, self.values(count))]
+    }
+
+    fn message(&mut self, n: usize) -> Option<Vec<Op>> {
+        let nodes = self.program.threads.len();
+        let to = (n + 1 + self.below(nodes.checked_sub(1).filter(|others| *others > 0)?)) % nodes;
+        let thread = self.below(self.program.threads_per_node());
+        self.expected[to][thread] += 1;
+        Some(vec![Op::Send(NodeId(to as u16), thread as u16, self.values(1))])
+    }
+}
