@@ -143,7 +143,7 @@ impl SpinBudget {
     /// A spin has ended.
     pub(crate) fn book(&self, brought_something: bool) {
         let left = self.0.load(Ordering::Relaxed);
-        self.0.store(if brought_something { (left + 2).min(Self::MAX) } else { left - 1 }, Ordering::Relaxed);
+        self.0.store(if brought_something { (left.max(0) + 2).min(Self::MAX) } else { left - 1 }, Ordering::Relaxed);
     }
 }
 
