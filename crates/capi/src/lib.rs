@@ -1,1 +1,20 @@
-//! placeholder
+//! The C interface of Comem: what `include/comem.h` declares.
+//!
+//! Every function here is a thin skin over the crate `comem`: it finds the calling thread's seat, checks what C cannot
+//! check, and turns errors into codes. No panic leaves through it. The accessors of typed elements are inline in
+//! the header and come here only when a unit is missing, a thread has no seat yet, or an index is wrong.
+//!
+//! | module | functions |
+//! |---|---|
+//! | [`failure`] | error codes, sentences, the handler |
+//! | [`job`] | start, finish, identity, parallel, split |
+//! | [`array`] | arrays, elements, ranges |
+//! | [`sync`] | barrier, locks, flags, reductions |
+//! | [`message`] | post, receive, poll |
+
+mod array;
+mod failure;
+mod job;
+mod message;
+mod options;
+mod sync;

@@ -170,6 +170,17 @@ impl Comem {
         self.nodes() * self.threads_per_node()
     }
 
+    /// An error as people read it: `comem: node 3 (host b, pid 4711): what happened; what to do`.
+    pub fn sentence(&self, error: &Error) -> String {
+        self.node.sentence(error)
+    }
+
+    /// Ends this node, and so the job, with an error: the launcher is told, statistics are written.
+    pub fn end_with(&self, error: &Error) -> ! {
+        self.node.end_with(error);
+        std::process::exit(error.exit_code())
+    }
+
     /// The engine of objects that name none.
     pub fn engine(&self) -> Engine {
         self.node.config.engine

@@ -290,7 +290,15 @@ impl Node {
     }
 
     pub(crate) fn take_user(&self, slot: Slot) -> Option<(NodeId, Vec<u8>)> {
-        self.seats[slot.index()].inbox.lock().pop_front()
+        let mut inbox = self.seats[slot.index()].inbox.lock();
+        let was_full = inbox.len() >= INBOX_MAX;
+        let message = inbox.pop_front();
+        drop(inbox);
+        if was_full {
+            // Neighbours may wait for room here. All are roused: one may be between its look and its sleep.
+            (1..self.seats.len()).map(|i| Slot(i as u16)).filter(|s| *s != slot).for_each(|s| self.rouse(s));
+        }
+        message
     }
 
     /// Whether thread `thread` of this node can take one more message.

@@ -551,7 +551,8 @@ impl Thread {
             return;
         }
         let now = self.node.thread_cpu_ns();
-        let since = self.state.borrow().left.unwrap_or(now);
+        // From here on counts for the next call: nothing is slept for twice.
+        let since = self.state.borrow_mut().left.replace(now).unwrap_or(now);
         std::thread::sleep(std::time::Duration::from_nanos(((now - since) as f64 * (factor - 1.0)) as u64));
     }
 

@@ -213,7 +213,22 @@ impl Node {
         {
             let _ = report::write_file(self, path, stats);
         }
+        flush_standard_output();
         // SAFETY: ends the process at once; nothing of it is used afterwards.
         unsafe { libc::_exit(error.exit_code()) }
+    }
+}
+
+/// Lets out what the program has printed so far, unless one of its threads is in the middle of printing.
+fn flush_standard_output() {
+    let (done, wait) = std::sync::mpsc::channel();
+    let flush = move || {
+        // SAFETY: flushes every C stream; the streams live as long as the process.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
+        let _ = std::io::Write::flush(&mut std::io::stdout());
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(flush).is_ok() {
+        let _ = wait.recv_timeout(std::time::Duration::from_millis(100));
     }
 }

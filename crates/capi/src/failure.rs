@@ -1,0 +1,221 @@
+//! What C sees of errors: a code, a sentence, and a handler that may take the place of ending the job.
+
+use comem_rt::Error;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+/// A negative number that the header names `COMEM_E_…`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Code {
+    Start = -1,
+    NotStarted = -2,
+    Index = -3,
+    Array = -4,
+    Argument = -5,
+    Thread = -6,
+    Misuse = -7,
+    NodeLost = -8,
+    Empty = -9,
+    TooSmall = -10,
+    System = -11,
+    Stopped = -12,
+}
+
+impl Code {
+    /// Every code, in the order of the header.
+    const ALL: [Code; 12] = [
+        Code::Start,
+        Code::NotStarted,
+        Code::Index,
+        Code::Array,
+        Code::Argument,
+        Code::Thread,
+        Code::Misuse,
+        Code::NodeLost,
+        Code::Empty,
+        Code::TooSmall,
+        Code::System,
+        Code::Stopped,
+    ];
+
+    fn words(self) -> &'static CStr {
+        match self {
+            Code::Start => c"the job could not be started or joined",
+            Code::NotStarted => c"called before comem_start() or after comem_finish()",
+            Code::Index => c"an index or range outside its array",
+            Code::Array => c"an array that was not created, or cannot be created like that",
+            Code::Argument => c"an argument that makes no sense",
+            Code::Thread => c"more threads than the node was started with",
+            Code::Misuse => c"a call out of order",
+            Code::NodeLost => c"another node ended or fell silent",
+            Code::Empty => c"no message is waiting",
+            Code::TooSmall => c"the buffer is smaller than the message",
+            Code::System => c"the operating system refused something",
+            Code::Stopped => c"the job was told to end",
+        }
+    }
+
+    /// The exit status of a node that ends for this reason, as `docs/exit-codes.md` lists them.
+    fn exit_status(self) -> c_int {
+        use comem_rt::error::exit;
+        match self {
+            Code::Start => exit::START,
+            Code::NodeLost => exit::NODE_LOST,
+            Code::Stopped => exit::STOPPED,
+            Code::System => exit::INTERNAL,
+            _ => exit::USAGE,
+        }
+    }
+}
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: Code,
+    pub what: String,
+}
+
+impl Failure {
+    pub fn new(code: Code, what: impl Into<String>) -> Failure {
+        Failure { code, what: what.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::Config(_) | Error::Start(_) => Code::Start,
+            Error::Misuse(_) | Error::Mismatch(_) => Code::Misuse,
+            Error::NodeLost { .. } => Code::NodeLost,
+            Error::Stopped(_) => Code::Stopped,
+            Error::System { .. } => Code::System,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+/// A result that C will see as a code.
+pub type Outcome<T> = Result<T, Failure>;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+type Handler = unsafe extern "C" fn(code: c_int, sentence: *const c_char, argument: *mut c_void);
+
+/// The program's handler and its argument.
+#[derive(Clone, Copy)]
+struct Installed {
+    handler: Handler,
+    argument: *mut c_void,
+}
+
+// SAFETY: the pointer is the program's own and only handed back to it; the header lets any thread call the handler.
+unsafe impl Send for Installed {}
+
+static HANDLER: Mutex<Option<Installed>> = Mutex::new(None);
+
+fn handler() -> Option<Installed> {
+    *HANDLER.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Keeps the sentence for `comem_last_error()`.
+pub fn remember(failure: &Failure) -> CString {
+    let sentence = format!("comem: {}: {}", crate::job::name(), failure.what).replace('\0', " ");
+    let sentence = CString::new(sentence).unwrap_or_default();
+    LAST.with(|last| last.replace(sentence.clone()));
+    sentence
+}
+
+/// Reports a failure that the program need not check for: to its handler, else on standard error, ending the job.
+pub fn report(failure: &Failure) -> c_int {
+    let sentence = remember(failure);
+    match handler() {
+        // SAFETY: the program gave this function for this purpose, with this argument.
+        Some(Installed { handler, argument }) => unsafe { handler(failure.code as c_int, sentence.as_ptr(), argument) },
+        None => end(failure.code.exit_status(), &sentence),
+    }
+    failure.code as c_int
+}
+
+/// Ends the process with a sentence; what the program has printed so far gets out first.
+pub fn end(status: c_int, sentence: &CStr) -> ! {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: the C library's own stream, which it opens before any of our code runs.
+    unsafe { libc::fflush(stdout) };
+    eprintln!("{}", sentence.to_string_lossy());
+    // SAFETY: ends the process at once. Other threads may be anywhere, so no destructor may run.
+    unsafe { libc::_exit(status) }
+}
+
+/// Runs the body of a C function; a panic in it ends the node, since there is no way to carry it through C. (The panic
+/// itself has been printed by Rust's hook.)
+fn contained<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        let what = "Comem has come upon an error of its own, printed above; please report it";
+        let sentence = remember(&Failure::new(Code::System, what));
+        end(comem_rt::error::exit::INTERNAL, &sentence)
+    })
+}
+
+/// The body of a C function whose failures its callers check: gives the code.
+pub fn checked(body: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    contained(body).unwrap_or_else(|failure| {
+        remember(&failure);
+        failure.code as c_int
+    })
+}
+
+/// The body of a C function whose failures end the job, unless the program has a handler; `otherwise` is made from
+/// the code.
+pub fn reported<T>(body: impl FnOnce() -> Outcome<T>, otherwise: impl FnOnce(c_int) -> T) -> T {
+    contained(body).unwrap_or_else(|failure| otherwise(report(&failure)))
+}
+
+/// As [`reported`], for functions that give 0 or a code.
+pub fn done(body: impl FnOnce() -> Outcome<()>) -> c_int {
+    reported(|| body().map(|()| 0), |code| code)
+}
+
+/// What a code means, in a few words.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_error_string(code: c_int) -> *const c_char {
+    let known = Code::ALL.into_iter().find(|c| *c as c_int == code).map(Code::words);
+    known.unwrap_or(if code >= 0 { c"no error" } else { c"an unknown error" }).as_ptr()
+}
+
+/// The sentence of this thread's last error; valid until its next one.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_last_error() -> *const c_char {
+    // A thread that is being taken down has no last error any more.
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Sets or (null) removes the handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_set_error_handler(handler: Option<Handler>, argument: *mut c_void) {
+    let installed = handler.map(|handler| Installed { handler, argument });
+    *HANDLER.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = installed;
+}
+
+/// Ends the whole job.
+///
+/// # Safety
+/// `sentence` is a string, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_abort(status: c_int, sentence: *const c_char) {
+    let what = if sentence.is_null() {
+        "the program ended the job".to_string()
+    } else {
+        // SAFETY: the caller gives a string.
+        unsafe { CStr::from_ptr(sentence) }.to_string_lossy().into_owned()
+    };
+    let sentence = remember(&Failure::new(Code::Stopped, what));
+    // Status 0 would look like success to whoever started the node.
+    end(if status == 0 { 1 } else { status }, &sentence)
+}

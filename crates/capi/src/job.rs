@@ -1,0 +1,192 @@
+//! Joining and leaving the job, who is who, and dividing work.
+
+use crate::failure::{Code, Failure, Outcome, checked, done, reported};
+use crate::options;
+use comem_rt::{Comem, Thread};
+use std::ffi::{c_char, c_int, c_void};
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static JOB: OnceLock<Comem> = OnceLock::new();
+static STARTING: AtomicBool = AtomicBool::new(false);
+static FINISHED: AtomicBool = AtomicBool::new(false);
+
+/// The job this node is part of.
+pub fn job() -> Outcome<&'static Comem> {
+    match JOB.get() {
+        Some(_) if FINISHED.load(Ordering::Acquire) => {
+            Err(Failure::new(Code::NotStarted, "Comem was called after comem_finish(); finish last"))
+        }
+        Some(job) => Ok(job),
+        None => Err(Failure::new(Code::NotStarted, "Comem was called before comem_start(); start first")),
+    }
+}
+
+/// The calling thread's seat in it.
+pub fn thread() -> Outcome<Rc<Thread>> {
+    job()?.current().map_err(|error| Failure::new(Code::Thread, error.to_string()))
+}
+
+/// This node's name in errors.
+pub fn name() -> String {
+    let node = JOB.get().map_or(String::new(), |job| format!("node {} ", job.node()));
+    let mut host = [0_u8; 256];
+    // SAFETY: the buffer is ours and as long as we say.
+    let known = unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len()) } == 0;
+    let length = host.iter().position(|b| *b == 0).unwrap_or(0);
+    let host = if known { String::from_utf8_lossy(&host[..length]) } else { "unknown".into() };
+    format!("{node}(host {host}, pid {})", std::process::id())
+}
+
+fn start() -> Outcome<c_int> {
+    if STARTING.swap(true, Ordering::AcqRel) {
+        return Err(Failure::new(
+            Code::Misuse,
+            "comem_start() was called a second time; a process joins one job, so call it once",
+        ));
+    }
+    let job = comem_rt::start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;
+    let _ = JOB.set(job);
+    Ok(0)
+}
+
+/// Joins the job.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_start() -> c_int {
+    checked(start)
+}
+
+/// Joins the job; Comem's own options leave the command line.
+///
+/// # Safety
+/// `argc` and `argv` are what `main` got, or null; no other thread runs that might read the environment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_start_args(argc: *mut c_int, argv: *mut *mut c_char) -> c_int {
+    checked(|| {
+        if !argc.is_null() && !argv.is_null() {
+            // SAFETY: by this function's contract.
+            let variables = unsafe { options::take(argc, argv) };
+            for (name, value) in variables.map_err(|what| Failure::new(Code::Start, what))? {
+                // SAFETY: by this function's contract no other thread reads the environment meanwhile.
+                unsafe { std::env::set_var(name, value) };
+            }
+        }
+        start()
+    })
+}
+
+/// Leaves the job.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_finish() -> c_int {
+    done(|| {
+        let result = job()?.clone().finish();
+        FINISHED.store(true, Ordering::Release);
+        Ok(result?)
+    })
+}
+
+fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {
+    reported(|| of().map(|n| n as c_int), |code| code)
+}
+
+/// This node's number.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_node() -> c_int {
+    number(|| Ok(job()?.node()))
+}
+
+/// How many nodes there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_nodes() -> c_int {
+    number(|| Ok(job()?.nodes()))
+}
+
+/// The calling thread's number in the job.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_thread() -> c_int {
+    number(|| Ok(thread()?.id()))
+}
+
+/// How many threads there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_threads() -> c_int {
+    number(|| Ok(job()?.threads()))
+}
+
+/// How many threads each node has.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_threads_per_node() -> c_int {
+    number(|| Ok(job()?.threads_per_node()))
+}
+
+/// The library's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// What a C program wants run on every thread.
+struct Work {
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+}
+
+// SAFETY: the header says that the function is called on every thread with the same argument; what the argument points to
+// is the program's care.
+unsafe impl Sync for Work {}
+
+impl Work {
+    fn run(&self) {
+        // SAFETY: the program gave this function to be called with this argument.
+        unsafe { (self.function)(self.argument) }
+    }
+}
+
+/// Runs a function on every thread of this node.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parallel(function: Option<unsafe extern "C" fn(*mut c_void)>, argument: *mut c_void) -> c_int {
+    done(|| {
+        let Some(function) = function else {
+            return Err(Failure::new(Code::Argument, "comem_parallel() was given no function; pass one"));
+        };
+        let job = job()?;
+        thread()?;
+        let work = Work { function, argument };
+        job.run(|_| work.run());
+        Ok(())
+    })
+}
+
+fn give(range: std::ops::Range<usize>, low: *mut u64, high: *mut u64) -> Outcome<()> {
+    if low.is_null() || high.is_null() {
+        return Err(Failure::new(
+            Code::Argument,
+            "a split was given no place for its result; pass pointers to two numbers",
+        ));
+    }
+    // SAFETY: not null, and the header asks for pointers to numbers.
+    unsafe {
+        low.write(range.start as u64);
+        high.write(range.end as u64);
+    }
+    Ok(())
+}
+
+/// This thread's equal part.
+///
+/// # Safety
+/// `low` and `high` point to numbers, or are null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_split(total: u64, low: *mut u64, high: *mut u64) -> c_int {
+    done(|| give(thread()?.share(total as usize), low, high))
+}
+
+/// This thread's part by measured speed.
+///
+/// # Safety
+/// As for [`comem_split`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_split_weighted(total: u64, low: *mut u64, high: *mut u64) -> c_int {
+    done(|| give(thread()?.share_weighted(total as usize), low, high))
+}

@@ -1,0 +1,94 @@
+//! Messages from thread to thread: the backbone's guaranteed delivery, bare.
+
+use crate::failure::{Code, Failure, Outcome, done, remember, reported};
+use crate::job::thread;
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+
+/// A message on its way to the program: the sender's node, and the bytes.
+type Message = (comem_rt::NodeId, Vec<u8>);
+
+thread_local! {
+    /// A message that did not fit the buffer it was asked into.
+    static KEPT: RefCell<Option<Message>> = const { RefCell::new(None) };
+}
+
+/// Sends a message.
+///
+/// # Safety
+/// `data` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_post(thread_number: c_int, data: *const c_void, length: usize) -> c_int {
+    done(|| {
+        let to = usize::try_from(thread_number).map_err(|_| {
+            Failure::new(Code::Argument, format!("there is no thread {thread_number}; threads count from 0"))
+        })?;
+        if data.is_null() && length > 0 {
+            return Err(Failure::new(Code::Argument, "a message was given no bytes; pass a pointer to them"));
+        }
+        let bytes = if length == 0 {
+            &[]
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }
+        };
+        Ok(thread()?.post(to, bytes)?)
+    })
+}
+
+/// Hands a message over, or keeps it when the buffer is too small.
+fn hand_over(message: Message, from: *mut c_int, buffer: *mut c_void, capacity: usize) -> Outcome<i64> {
+    let length = message.1.len();
+    if length > capacity || (buffer.is_null() && length > 0) {
+        KEPT.set(Some(message));
+        let what =
+            format!("a message of {length} bytes does not fit a buffer of {capacity}; receive it into a larger one");
+        let failure = Failure::new(Code::TooSmall, what);
+        remember(&failure);
+        return Ok(failure.code as i64);
+    }
+    // SAFETY: the buffer has room for `capacity` bytes, which are enough; `from` points to a number unless null.
+    unsafe {
+        if length > 0 {
+            std::ptr::copy_nonoverlapping(message.1.as_ptr(), buffer.cast::<u8>(), length);
+        }
+        if !from.is_null() {
+            from.write(c_int::from(message.0.0));
+        }
+    }
+    Ok(length as i64)
+}
+
+/// Waits for a message.
+///
+/// # Safety
+/// `buffer` has room for `capacity` bytes; `from` points to a number or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_receive(from: *mut c_int, buffer: *mut c_void, capacity: usize) -> i64 {
+    reported(
+        || {
+            let thread = thread()?;
+            let message = KEPT.take().unwrap_or_else(|| thread.receive());
+            hand_over(message, from, buffer, capacity)
+        },
+        i64::from,
+    )
+}
+
+/// Takes a message if one is there.
+///
+/// # Safety
+/// As for [`comem_receive`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_poll(from: *mut c_int, buffer: *mut c_void, capacity: usize) -> i64 {
+    reported(
+        || {
+            let thread = thread()?;
+            match KEPT.take().or_else(|| thread.try_receive()) {
+                Some(message) => hand_over(message, from, buffer, capacity),
+                None => Ok(Code::Empty as i64),
+            }
+        },
+        i64::from,
+    )
+}

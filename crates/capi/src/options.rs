@@ -1,0 +1,105 @@
+//! `--comem-…` on a program's own command line: one option for each environment variable.
+
+use std::ffi::{CStr, c_char, c_int};
+
+/// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
+const NAMES: [&str; 16] = [
+    "auth",
+    "detector",
+    "discover",
+    "engine",
+    "faults",
+    "force-engine",
+    "iface",
+    "join",
+    "node-timeout",
+    "nodes",
+    "ports",
+    "slow",
+    "stats",
+    "threads",
+    "verbose",
+    "wait",
+];
+
+/// Options that mean `on` when they stand alone.
+const SWITCHES: [&str; 3] = ["discover", "force-engine", "verbose"];
+
+/// The environment variable and its value that an argument stands for; `None` when it is none of Comem's.
+pub fn variable(argument: &str) -> Option<Result<(String, String), String>> {
+    let option = argument.strip_prefix("--comem-")?;
+    let (name, value) = match option.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (option, SWITCHES.contains(&option).then_some("on")),
+    };
+    if !NAMES.contains(&name) {
+        return Some(Err(format!("unknown option --comem-{name}; the names are {}", NAMES.join(", "))));
+    }
+    let Some(value) = value else {
+        return Some(Err(format!("--comem-{name} needs a value: --comem-{name}=VALUE")));
+    };
+    Some(Ok((format!("COMEM_{}", name.replace('-', "_").to_uppercase()), value.to_string())))
+}
+
+/// Takes Comem's options out of a command line and gives the variables they stand for.
+///
+/// # Safety
+/// `argc` and `argv` are what `main` got: `*argc` strings, and a null pointer behind them.
+pub unsafe fn take(argc: *mut c_int, argv: *mut *mut c_char) -> Result<Vec<(String, String)>, String> {
+    let mut variables = Vec::new();
+    // SAFETY: the caller gives a pointer to the count.
+    let count = unsafe { usize::try_from(*argc).unwrap_or(0) };
+    let mut kept = 0;
+    for index in 0..count {
+        // SAFETY: `index` is less than the count, so the place exists and holds a string.
+        let argument = unsafe { *argv.add(index) };
+        // SAFETY: as above.
+        let text = unsafe { CStr::from_ptr(argument) }.to_string_lossy();
+        match variable(&text).filter(|_| index > 0) {
+            Some(found) => variables.push(found?),
+            None => {
+                // SAFETY: `kept` never overtakes `index`.
+                unsafe { *argv.add(kept) = argument };
+                kept += 1;
+            }
+        }
+    }
+    if kept < count {
+        // SAFETY: within the array; the program finds its arguments ended by a null pointer, as before.
+        unsafe {
+            *argv.add(kept) = std::ptr::null_mut();
+            *argc = kept as c_int;
+        }
+    }
+    Ok(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    #[test]
+    fn comem_s_options_leave_the_command_line_and_the_others_close_ranks() {
+        let given = ["prog", "--comem-engine=owner", "--size", "5", "--comem-discover", "--comem-node-timeout=3s"];
+        let strings: Vec<CString> = given.iter().map(|s| CString::new(*s).unwrap()).collect();
+        let mut argv: Vec<*mut c_char> = strings.iter().map(|s| s.as_ptr().cast_mut()).collect();
+        argv.push(std::ptr::null_mut());
+        let mut argc = given.len() as c_int;
+        // SAFETY: a command line as `main` gets it.
+        let variables = unsafe { take(&raw mut argc, argv.as_mut_ptr()) }.unwrap();
+        let expected = [("COMEM_ENGINE", "owner"), ("COMEM_DISCOVER", "on"), ("COMEM_NODE_TIMEOUT", "3s")];
+        assert!(variables.iter().map(|(n, v)| (n.as_str(), v.as_str())).eq(expected));
+        // SAFETY: the first three are strings still.
+        let left: Vec<&CStr> = argv[..3].iter().map(|a| unsafe { CStr::from_ptr(*a) }).collect();
+        assert_eq!(left, [c"prog", c"--size", c"5"]);
+        assert!(argc == 3 && argv[3].is_null());
+    }
+
+    #[test]
+    fn a_misspelt_option_is_refused_with_the_names() {
+        assert!(variable("--comem-engin=owner").unwrap().unwrap_err().contains("engine"));
+        assert!(variable("--comem-engine").unwrap().unwrap_err().contains("needs a value"));
+        assert!(variable("--engine=owner").is_none(), "the program's own");
+    }
+}

@@ -1,0 +1,83 @@
+//! Barrier, locks, flags and reductions.
+
+use crate::failure::{Code, Failure, Outcome, done};
+use crate::job::thread;
+use comem_rt::{FlagId, LockId, Operator};
+use std::ffi::c_int;
+
+/// Waits for every thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_barrier() -> c_int {
+    done(|| Ok(thread()?.try_barrier()?))
+}
+
+/// Acquires a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_lock(lock: u64) -> c_int {
+    done(|| Ok(thread()?.try_lock_blocking(LockId(lock))?))
+}
+
+/// Releases a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_unlock(lock: u64) -> c_int {
+    done(|| Ok(thread()?.try_unlock(LockId(lock))?))
+}
+
+/// Raises a flag.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_flag_set(flag: u64, value: u64) -> c_int {
+    done(|| {
+        thread()?.flag_set(FlagId(flag), value);
+        Ok(())
+    })
+}
+
+/// Waits for a flag.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_flag_wait(flag: u64, value: u64) -> c_int {
+    done(|| {
+        thread()?.flag_wait(FlagId(flag), value);
+        Ok(())
+    })
+}
+
+fn operator(operation: c_int) -> Outcome<Operator> {
+    match operation {
+        0 => Ok(Operator::Sum),
+        1 => Ok(Operator::Min),
+        2 => Ok(Operator::Max),
+        _ => Err(Failure::new(Code::Argument, format!("there is no reduction {operation}; use COMEM_SUM, MIN or MAX"))),
+    }
+}
+
+/// The program's numbers as a slice.
+///
+/// # Safety
+/// `values` points to `count` numbers that nobody else uses meanwhile, or is null.
+unsafe fn numbers<'a, T>(values: *mut T, count: usize) -> Outcome<&'a mut [T]> {
+    if values.is_null() && count > 0 {
+        return Err(Failure::new(Code::Argument, "a reduction was given no numbers; pass a pointer to them"));
+    }
+    // SAFETY: by the contract above; an empty slice needs no place.
+    Ok(if count == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(values, count) } })
+}
+
+/// Reduces integers over all threads.
+///
+/// # Safety
+/// `values` points to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_reduce_i64(operation: c_int, values: *mut i64, count: usize) -> c_int {
+    // SAFETY: by this function's contract.
+    done(|| Ok(thread()?.try_reduce_i64(operator(operation)?, unsafe { numbers(values, count) }?)?))
+}
+
+/// Reduces floating-point numbers over all threads.
+///
+/// # Safety
+/// `values` points to `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_reduce_f64(operation: c_int, values: *mut f64, count: usize) -> c_int {
+    // SAFETY: by this function's contract.
+    done(|| Ok(thread()?.try_reduce_f64(operator(operation)?, unsafe { numbers(values, count) }?)?))
+}

@@ -1,0 +1,73 @@
+//! The C programs as jobs of several nodes, through `comem run`: the right answer under every engine that promises
+//! one, with several threads a node, and over a network that loses, repeats and reorders.
+
+mod common;
+
+use std::process::Command;
+
+/// Runs a workload as a job and gives its line, which must end in `ok`.
+fn job(options: &[&str], name: &str, arguments: &[&str]) -> String {
+    let mut command = common::node(common::launcher(), 1);
+    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options);
+    command.arg(common::workloads().join(name)).args(arguments);
+    let line = String::from_utf8_lossy(&common::run(&mut command).stdout).into_owned();
+    assert!(line.ends_with(" ok\n") && line.lines().count() == 1, "{command:?}: {line}");
+    line
+}
+
+const SEA: [&str; 7] = ["--check", "--rows", "40", "--columns", "33", "--iterations", "12"];
+const GENETIC: [&str; 5] = ["--check", "--population", "60", "--generations", "4"];
+const XSTATE: [&str; 3] = ["--check", "--radius", "15"];
+
+/// All three workloads with these options.
+fn workloads_agree(options: &[&str]) {
+    job(options, "sea", &SEA);
+    job(options, "sea", &[&SEA[..], &["--ranges", "--unit", "7"]].concat());
+    job(options, "genetic", &GENETIC);
+    job(options, "xstate", &XSTATE);
+    job(options, "xstate", &[&XSTATE[..], &["--weighted"]].concat());
+}
+
+#[test]
+fn every_number_of_nodes_gives_the_sequential_answer() {
+    for nodes in ["1", "2", "3", "4", "8"] {
+        workloads_agree(&["-n", nodes, "--engine", "msi"]);
+    }
+}
+
+#[test]
+fn so_does_the_engine_owner() {
+    for nodes in ["2", "3"] {
+        workloads_agree(&["-n", nodes, "--engine", "owner"]);
+    }
+}
+
+#[test]
+fn so_do_several_threads_in_each_node() {
+    for engine in ["msi", "owner"] {
+        workloads_agree(&["-n", "2", "-t", "3", "--engine", engine]);
+    }
+}
+
+#[test]
+fn so_does_a_bad_network() {
+    workloads_agree(&["-n", "3", "--faults", "drop=5%,dup=2%,reorder=5%,seed=7"]);
+}
+
+#[test]
+fn the_microbenchmarks_find_nothing_wrong_on_a_bad_network() {
+    for faults in ["drop=0%,seed=1", "drop=5%,dup=2%,reorder=5%,seed=3"] {
+        let options = ["-n", "3", "--faults", faults];
+        job(&options, "message-test", &["--count", "6000"]);
+        job(&options, "barrier-test", &["--barriers", "60"]);
+        job(&options, "lock-test", &["--increments", "60"]);
+    }
+}
+
+#[test]
+fn a_program_in_cpp_is_a_job_too() {
+    let program = common::build("c++", "c++17", "job.cpp");
+    let mut command: Command = common::node(common::launcher(), 1);
+    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "-t", "2"]).arg(program);
+    assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), "job: ok\n");
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * comem.h: one memory for many machines, for C (C99, C11, C++).
+ *
+ * A program allocates shared arrays, reads and writes their elements from any thread of any node, and synchronises
+ * with locks, barriers and flags. Comem moves the data.
+ *
+ *     #include <comem.h>
+ *
+ *     static comem_array_i64 sum;
+ *
+ *     static void work(void *unused) {
+ *         comem_lock(1);
+ *         comem_write_i64(sum, 0, comem_read_i64(sum, 0) + comem_thread());
+ *         comem_unlock(1);
+ *         comem_barrier();
+ *     }
+ *
+ *     int main(void) {
+ *         if (comem_start() != 0) return 1;
+ *         sum = comem_new_i64(1, NULL);
+ *         comem_parallel(work, NULL);
+ *         if (comem_thread() == 0) printf("%lld\n", (long long)comem_read_i64(sum, 0));
+ *         return comem_finish();
+ *     }
+ *
+ *     cc program.c -lcomem && comem run -n 4 ./a.out
+ *
+ * Terms. A *node* is one process of the job; its *threads* are numbered through all nodes. An *array* is an
+ * allocation; its *unit* is what moves between nodes at a time. A call is *collective* when every node makes it, in
+ * the same order.
+ *
+ * Memory model. Reads and writes of elements are atomic for any element size and sequentially consistent under the
+ * engines `msi` and `owner`; `broadcast` promises nothing. A range gives plain memory: races on it are data races.
+ *
+ * Errors. comem_start() and comem_create() return 0, or a negative COMEM_E_ code with the sentence in
+ * comem_last_error(). Anything else that goes wrong (an index out of range, a lock released that is not held, a node
+ * lost) prints one sentence and ends the node, and so the job, unless the program has set an error handler: then the
+ * call gives the code. So the results of the other functions need no check.
+ *
+ * The same source, compiled with -DCOMEM_SEQUENTIAL, is a program on plain memory without any call to Comem.
+ */
+#ifndef COMEM_H
+#define COMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define COMEM_VERSION_MAJOR 0
+#define COMEM_VERSION_MINOR 1
+#define COMEM_VERSION_PATCH 0
+#define COMEM_VERSION_STRING "0.1.0"
+
+#ifdef COMEM_SEQUENTIAL
+#define COMEM_API static inline
+#else
+#define COMEM_API extern
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ------------------------------------------------------------------------------------------------- */
+
+enum {
+    COMEM_OK = 0,
+    COMEM_E_START = -1,       /* the job could not be started or joined */
+    COMEM_E_NOT_STARTED = -2, /* a call before comem_start() or after comem_finish() */
+    COMEM_E_INDEX = -3,       /* an index or range outside its array */
+    COMEM_E_ARRAY = -4,       /* the array was not created, or cannot be created like that */
+    COMEM_E_ARGUMENT = -5,    /* any other argument that makes no sense */
+    COMEM_E_THREAD = -6,      /* the node has no thread number left for the calling thread */
+    COMEM_E_MISUSE = -7,      /* a call out of order: a lock released that is not held, and the like */
+    COMEM_E_NODE_LOST = -8,   /* another node ended or fell silent */
+    COMEM_E_EMPTY = -9,       /* comem_poll(): no message is waiting */
+    COMEM_E_TOO_SMALL = -10,  /* the buffer is smaller than the message, which stays where it is */
+    COMEM_E_SYSTEM = -11,     /* the operating system refused something */
+    COMEM_E_STOPPED = -12     /* the job was told to end */
+};
+
+/* What a code means, in a few words. The string is constant. */
+COMEM_API const char *comem_error_string(int code);
+/* The sentence that goes with this thread's last error: what happened, to which node, what to do. */
+COMEM_API const char *comem_last_error(void);
+
+/* Called instead of ending the node, with the code and the sentence. When it returns, the call that failed has had no
+ * effect and gives the code, NULL or 0. It may not call Comem. */
+typedef void (*comem_error_handler)(int code, const char *sentence, void *argument);
+/* Sets the handler (NULL: end the node, as at first). */
+COMEM_API void comem_set_error_handler(comem_error_handler handler, void *argument);
+
+/* ---- the job ------------------------------------------------------------------------------------------------- */
+
+/* Joins the job: the one that `comem run` or `comem exec` started this process for, else a job of this node alone. */
+COMEM_API int comem_start(void);
+/* The same, and takes Comem's own options out of the command line: `--comem-engine=owner` does what the environment
+ * variable COMEM_ENGINE=owner does, and so on for every option of `comem run` that concerns a node;
+ * `--comem-discover` alone is COMEM_DISCOVER=on. The program's own arguments close ranks. */
+COMEM_API int comem_start_args(int *argc, char **argv);
+/* Waits until every node has come as far, writes the counters, and leaves the job. Collective; nothing follows it. */
+COMEM_API int comem_finish(void);
+/* Ends the whole job, now, with this exit status and sentence. */
+COMEM_API void comem_abort(int status, const char *sentence);
+
+/* This node, and how many there are. */
+COMEM_API int comem_node(void);
+COMEM_API int comem_nodes(void);
+/* The calling thread, counted through all nodes, and how many there are in all and on each node. */
+COMEM_API int comem_thread(void);
+COMEM_API int comem_threads(void);
+COMEM_API int comem_threads_per_node(void);
+/* The version of the library: COMEM_VERSION_STRING of the header that it was built with. */
+COMEM_API const char *comem_version(void);
+
+/* Runs `function(argument)` on every thread of this node, the caller (thread 0 of its node) included, and returns
+ * when all have returned. Threads that a program makes itself, with pthreads or OpenMP, take a free place of the node
+ * when they first call Comem. */
+COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
+
+/* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */
+COMEM_API int comem_split(uint64_t total, uint64_t *low, uint64_t *high);
+/* The same, but in proportion to how fast each thread got through its part since its last call (in its time outside
+ * Comem's waits). The first call splits equally. Every thread of the job makes the call; it is a barrier too. */
+COMEM_API int comem_split_weighted(uint64_t total, uint64_t *low, uint64_t *high);
+
+/* ---- synchronisation ------------------------------------------------------------------------------------------ */
+
+/* Waits until every thread of every node has arrived; where nodes have several threads, a call for comem_parallel(). */
+COMEM_API int comem_barrier(void);
+/* Locks are named by any number; they exist without being created. */
+COMEM_API int comem_lock(uint64_t lock);
+COMEM_API int comem_unlock(uint64_t lock);
+/* Flags are numbers that only grow, zero at first. `set` raises the flag to `value`; `wait` returns once it is
+ * `value` or more. */
+COMEM_API int comem_flag_set(uint64_t flag, uint64_t value);
+COMEM_API int comem_flag_wait(uint64_t flag, uint64_t value);
+
+enum { COMEM_SUM = 0, COMEM_MIN = 1, COMEM_MAX = 2 };
+
+/* Replaces every number by the sum, least or greatest of all threads' numbers in its place. Every thread makes the
+ * call with the same operator and count; it is a barrier too. Floating-point sums do not vary from run to run. */
+COMEM_API int comem_reduce_i64(int operation, int64_t *values, size_t count);
+COMEM_API int comem_reduce_f64(int operation, double *values, size_t count);
+
+#ifndef COMEM_SEQUENTIAL
+/* ---- messages -------------------------------------------------------------------------------------------------- */
+
+/* Sends `length` bytes to a thread of the job: exactly once, in no particular order. Waits while too many messages
+ * are under way, so a thread that posts much to threads that post to it should poll in between. */
+COMEM_API int comem_post(int thread, const void *data, size_t length);
+/* Waits for the next message to this thread. Gives its length, or a negative code; `*from` (if not NULL) becomes the
+ * sender's node. A message larger than the buffer (COMEM_E_TOO_SMALL) stays for the next call. */
+COMEM_API int64_t comem_receive(int *from, void *buffer, size_t capacity);
+/* The same without waiting: COMEM_E_EMPTY when no message is there. */
+COMEM_API int64_t comem_poll(int *from, void *buffer, size_t capacity);
+#endif
+
+/* ---- arrays ---------------------------------------------------------------------------------------------------- */
+
+struct comem_object;
+
+/* A shared array of elements of any size: a handle, to be passed by value. Its fields are for the functions below. */
+typedef struct comem_array {
+    unsigned char *data;         /* this node's copy of the elements */
+    const unsigned char *access; /* one byte per element: 0 nothing, 1 read, 3 read and write, without asking anybody */
+    uint64_t length;             /* in elements */
+    struct comem_object *object;
+} comem_array;
+
+/* Which nodes are home to the units of an array (under the engine `owner`: own them). */
+enum {
+    COMEM_PLACE_BLOCK = 0,  /* one run of consecutive units for each node */
+    COMEM_PLACE_CYCLIC = 1, /* `place` units (at least 1) to each node in turn */
+    COMEM_PLACE_ON = 2      /* all at node `place` */
+};
+
+/* How to create an array. All zero, or a null pointer, is a good choice. */
+typedef struct comem_options {
+    uint64_t unit_elements; /* elements that move together; 0: chosen from the array's size */
+    const char *engine;     /* "msi", "owner", "broadcast"; NULL: the job's */
+    const char *label;      /* name of the array in counters and errors */
+    int placement;          /* COMEM_PLACE_... */
+    int place;              /* for COMEM_PLACE_CYCLIC and COMEM_PLACE_ON */
+} comem_options;
+
+/* Creates an array of `length` elements of `element_size` bytes, all zero. Collective. */
+COMEM_API int comem_create(comem_array *array, size_t element_size, uint64_t length, const comem_options *options);
+/* Reads or writes one element of any size, atomically. `out` and `value` point to plain memory of an element's size.
+ * */
+COMEM_API int comem_read(comem_array array, uint64_t index, void *out);
+COMEM_API int comem_write(comem_array array, uint64_t index, const void *value);
+/* Elements [low, high) as plain memory, to read or to read and write until the matching `end`: element `low` comes
+ * first. NULL on misuse. While a range is in use its units stay here and other nodes that want them wait: keep it
+ * short, wait for nobody meanwhile, and take ranges of several arrays in the same order everywhere. */
+COMEM_API const void *comem_read_begin(comem_array array, uint64_t low, uint64_t high);
+COMEM_API int comem_read_end(comem_array array, uint64_t low, uint64_t high);
+COMEM_API void *comem_write_begin(comem_array array, uint64_t low, uint64_t high);
+COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
+
+/* For each element type NAME (C type TYPE) there are
+ *
+ *     comem_array_NAME                                       a shared array of TYPE; `.any` is its comem_array
+ *     comem_array_NAME comem_new_NAME(length, options)       creates one; misuse if it cannot (then its length is 0)
+ *     TYPE        comem_read_NAME(array, index)              reads an element
+ *     void        comem_write_NAME(array, index, value)      writes an element
+ *     const TYPE *comem_read_begin_NAME(array, low, high)    plain memory, as above
+ *     TYPE       *comem_write_begin_NAME(array, low, high)
+ *     int         comem_read_end_NAME(array, low, high)
+ *     int         comem_write_end_NAME(array, low, high)
+ *
+ * with NAME and TYPE from this list. */
+#define COMEM_EACH_TYPE(DO)                                                                                           \
+    DO(i8, int8_t)                                                                                                    \
+    DO(u8, uint8_t)                                                                                                   \
+    DO(i16, int16_t)                                                                                                  \
+    DO(u16, uint16_t)                                                                                                 \
+    DO(i32, int32_t)                                                                                                  \
+    DO(u32, uint32_t)                                                                                                 \
+    DO(i64, int64_t)                                                                                                  \
+    DO(u64, uint64_t)                                                                                                 \
+    DO(f32, float)                                                                                                    \
+    DO(f64, double)
+
+#ifdef COMEM_SEQUENTIAL
+#include "comem_sequential.h"
+#else
+
+/* ---- from here on: how the accessors work --------------------------------------------------------------------- */
+
+#if !defined(__GNUC__)
+#error "comem.h needs a compiler with GNU atomics and thread-local variables: gcc or clang"
+#endif
+
+/* What a thread tells the service thread of its node. A store is announced before its permission is checked; the
+ * service thread takes permission away, makes every processor pass a barrier (membarrier), and waits until no store
+ * is announced. So no store falls between its check and an invalidation (DSM/IP, section 3.2.3), and announcing costs
+ * no barrier here. */
+struct comem_tls {
+    unsigned char writing;   /* a store is under way */
+    unsigned char may_write; /* what `access` holds where this thread may store: 3, or 0xFF before it has a number */
+};
+
+/* Out of line: what needs a message, a thread number or an error. */
+COMEM_API uint64_t comem_load_(struct comem_object *object, uint64_t index) __attribute__((cold));
+COMEM_API struct comem_tls *comem_store_(struct comem_object *object, uint64_t index, uint64_t bits)
+    __attribute__((cold));
+COMEM_API comem_array comem_new_(size_t element_size, uint64_t length, const comem_options *options);
+
+/* Until a thread's first store goes out of line and gives it a number, it points to a block that allows nothing. */
+static struct comem_tls comem_unnumbered_ __attribute__((unused)) = {0, 0xFF};
+#if defined(__PIC__) && !defined(__PIE__)
+#define COMEM_TLS_ __attribute__((unused, tls_model("initial-exec"))) /* a shared library: still one load, no call */
+#else
+#define COMEM_TLS_ __attribute__((unused))
+#endif
+static __thread struct comem_tls *comem_self_ COMEM_TLS_ = &comem_unnumbered_;
+
+#define COMEM_LIKELY_(condition) __builtin_expect(!!(condition), 1)
+
+/* May this thread load the element? The check comes before the load in program order; a load that loses against an
+ * invalidation gives the value that the element had when it was checked. */
+static inline int comem_may_read_(comem_array array, uint64_t index) {
+    if (!COMEM_LIKELY_(index < array.length)) return 0;
+#if defined(__x86_64__)
+    /* Compilers do not fold an atomic load into a compare; this does. */
+    __asm__ goto("cmpb $0, %0\n\tje %l[denied]" : : "m"(array.access[index]) : "cc" : denied);
+    return 1;
+denied:
+    return 0;
+#else
+    return __atomic_load_n((const volatile unsigned char *)&array.access[index], __ATOMIC_ACQUIRE) != 0;
+#endif
+}
+
+/* Announces a store and says whether this thread may make it: COMEM_STORE_() follows, or comem_withdraw_(). */
+static inline int comem_announce_(struct comem_tls *self, comem_array array, uint64_t index) {
+    __atomic_store_n((volatile unsigned char *)&self->writing, (unsigned char)1, __ATOMIC_RELAXED);
+    if (!COMEM_LIKELY_(index < array.length)) return 0;
+#if defined(__x86_64__)
+    __asm__ goto("cmpb %b1, %0\n\tjne %l[denied]"
+                 :
+                 : "m"(array.access[index]), "q"(*(volatile unsigned char *)&self->may_write)
+                 : "cc"
+                 : denied);
+    return 1;
+denied:
+    return 0;
+#else
+    return __atomic_load_n((const volatile unsigned char *)&array.access[index], __ATOMIC_RELAXED) == self->may_write;
+#endif
+}
+
+/* Withdraws the announcement of a store that was not made. */
+static inline void comem_withdraw_(struct comem_tls *self) {
+    __atomic_store_n((volatile unsigned char *)&self->writing, (unsigned char)0, __ATOMIC_RELEASE);
+}
+
+/* Loads and stores an element once it is allowed; a store ends its announcement. Elements are aligned and no wider
+ * than a word, so plain instructions are atomic on x86, and only the compiler needs to be told the order. For
+ * sequential consistency no later load may pass a store, which on x86 takes a locked instruction: clearing the
+ * announcement is that instruction. (0xFE, not 0: compilers turn an `and` with 0 into an exchange, one instruction
+ * longer.) */
+#if defined(__x86_64__)
+#define COMEM_LOAD_(element, value)                                                                                  \
+    do {                                                                                                             \
+        (value) = (element);                                                                                         \
+        __atomic_signal_fence(__ATOMIC_ACQUIRE);                                                                     \
+    } while (0)
+#define COMEM_STORE_(self, element, value)                                                                           \
+    do {                                                                                                             \
+        __atomic_signal_fence(__ATOMIC_RELEASE);                                                                     \
+        (element) = (value);                                                                                         \
+        __atomic_fetch_and((volatile unsigned char *)&(self)->writing, (unsigned char)0xFE, __ATOMIC_SEQ_CST);       \
+    } while (0)
+#else
+#define COMEM_LOAD_(element, value) __atomic_load(&(element), &(value), __ATOMIC_SEQ_CST)
+#define COMEM_STORE_(self, element, value)                                                                           \
+    do {                                                                                                             \
+        __atomic_store(&(element), &(value), __ATOMIC_SEQ_CST);                                                      \
+        comem_withdraw_(self);                                                                                       \
+    } while (0)
+#endif
+
+#define COMEM_READ_ELEMENT_(type, array, index, value)                                                               \
+    do {                                                                                                             \
+        if (COMEM_LIKELY_(comem_may_read_(array, index))) {                                                          \
+            COMEM_LOAD_(((volatile type *)(void *)(array).data)[index], value);                                      \
+        } else {                                                                                                     \
+            uint64_t bits_ = comem_load_((array).object, index);                                                     \
+            memcpy(&(value), &bits_, sizeof(type));                                                                  \
+        }                                                                                                            \
+    } while (0)
+
+#define COMEM_WRITE_ELEMENT_(type, array, index, value)                                                              \
+    do {                                                                                                             \
+        struct comem_tls *self_ = comem_self_;                                                                       \
+        if (COMEM_LIKELY_(comem_announce_(self_, array, index))) {                                                   \
+            COMEM_STORE_(self_, ((volatile type *)(void *)(array).data)[index], value);                              \
+        } else {                                                                                                     \
+            uint64_t bits_ = 0;                                                                                      \
+            memcpy(&bits_, &(value), sizeof(type));                                                                  \
+            comem_withdraw_(self_);                                                                                  \
+            comem_self_ = comem_store_((array).object, index, bits_);                                                \
+        }                                                                                                            \
+    } while (0)
+
+#endif /* COMEM_SEQUENTIAL */
+
+#define COMEM_DEFINE_(name, type)                                                                                    \
+    typedef struct comem_array_##name {                                                                              \
+        comem_array any;                                                                                             \
+    } comem_array_##name;                                                                                            \
+    static inline comem_array_##name comem_new_##name(uint64_t length, const comem_options *options) {               \
+        comem_array_##name array;                                                                                    \
+        array.any = comem_new_(sizeof(type), length, options);                                                       \
+        return array;                                                                                                \
+    }                                                                                                                \
+    static inline type comem_read_##name(comem_array_##name array, uint64_t index) {                                 \
+        type value;                                                                                                  \
+        COMEM_READ_ELEMENT_(type, array.any, index, value);                                                          \
+        return value;                                                                                                \
+    }                                                                                                                \
+    static inline void comem_write_##name(comem_array_##name array, uint64_t index, type value) {                    \
+        COMEM_WRITE_ELEMENT_(type, array.any, index, value);                                                         \
+    }                                                                                                                \
+    static inline const type *comem_read_begin_##name(comem_array_##name array, uint64_t low, uint64_t high) {       \
+        return (const type *)comem_read_begin(array.any, low, high);                                                 \
+    }                                                                                                                \
+    static inline int comem_read_end_##name(comem_array_##name array, uint64_t low, uint64_t high) {                 \
+        return comem_read_end(array.any, low, high);                                                                 \
+    }                                                                                                                \
+    static inline type *comem_write_begin_##name(comem_array_##name array, uint64_t low, uint64_t high) {            \
+        return (type *)comem_write_begin(array.any, low, high);                                                      \
+    }                                                                                                                \
+    static inline int comem_write_end_##name(comem_array_##name array, uint64_t low, uint64_t high) {                \
+        return comem_write_end(array.any, low, high);                                                                \
+    }
+
+COMEM_EACH_TYPE(COMEM_DEFINE_)
+#undef COMEM_DEFINE_
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COMEM_H */

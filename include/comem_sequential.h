@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * comem_sequential.h: comem.h on plain memory, for one thread, without Comem.
+ *
+ * Included by comem.h under -DCOMEM_SEQUENTIAL, never by programs. It answers "what would this program be without
+ * Comem?": accessors are plain loads and stores without a check, synchronisation is nothing, and no library is
+ * linked. There is nobody to exchange messages with, so comem_post() and its relatives are missing.
+ */
+#ifndef COMEM_SEQUENTIAL_H
+#define COMEM_SEQUENTIAL_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline const char *comem_error_string(int code) {
+    return code == COMEM_OK ? "no error" : "error";
+}
+static inline const char *comem_last_error(void) {
+    return "";
+}
+static inline void comem_set_error_handler(comem_error_handler handler, void *argument) {
+    (void)handler;
+    (void)argument;
+}
+static inline int comem_start(void) {
+    return 0;
+}
+static inline int comem_start_args(int *argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    return 0;
+}
+static inline int comem_finish(void) {
+    return 0;
+}
+static inline void comem_abort(int status, const char *sentence) {
+    fprintf(stderr, "%s\n", sentence);
+    exit(status);
+}
+static inline int comem_node(void) {
+    return 0;
+}
+static inline int comem_nodes(void) {
+    return 1;
+}
+static inline int comem_thread(void) {
+    return 0;
+}
+static inline int comem_threads(void) {
+    return 1;
+}
+static inline int comem_threads_per_node(void) {
+    return 1;
+}
+static inline const char *comem_version(void) {
+    return COMEM_VERSION_STRING;
+}
+static inline int comem_parallel(void (*function)(void *argument), void *argument) {
+    function(argument);
+    return 0;
+}
+static inline int comem_split(uint64_t total, uint64_t *low, uint64_t *high) {
+    *low = 0;
+    *high = total;
+    return 0;
+}
+static inline int comem_split_weighted(uint64_t total, uint64_t *low, uint64_t *high) {
+    return comem_split(total, low, high);
+}
+static inline int comem_barrier(void) {
+    return 0;
+}
+static inline int comem_lock(uint64_t lock) {
+    (void)lock;
+    return 0;
+}
+static inline int comem_unlock(uint64_t lock) {
+    (void)lock;
+    return 0;
+}
+static inline int comem_flag_set(uint64_t flag, uint64_t value) {
+    (void)flag;
+    (void)value;
+    return 0;
+}
+static inline int comem_flag_wait(uint64_t flag, uint64_t value) {
+    (void)flag;
+    (void)value;
+    return 0;
+}
+static inline int comem_reduce_i64(int operation, int64_t *values, size_t count) {
+    (void)operation;
+    (void)values;
+    (void)count;
+    return 0;
+}
+static inline int comem_reduce_f64(int operation, double *values, size_t count) {
+    (void)operation;
+    (void)values;
+    (void)count;
+    return 0;
+}
+
+/* The plain memory needs no object of its own; `object` holds the element size for the untyped accessors. */
+static inline size_t comem_element_size_(comem_array array) {
+    return (size_t)(uintptr_t)array.object;
+}
+static inline int comem_create(comem_array *array, size_t element_size, uint64_t length,
+                               const comem_options *options) {
+    (void)options;
+    array->data = (unsigned char *)calloc(length ? (size_t)length : 1, element_size);
+    array->access = NULL;
+    array->length = array->data ? length : 0;
+    array->object = (struct comem_object *)(uintptr_t)element_size;
+    return array->data ? COMEM_OK : COMEM_E_ARRAY;
+}
+static inline int comem_read(comem_array array, uint64_t index, void *out) {
+    memcpy(out, array.data + index * comem_element_size_(array), comem_element_size_(array));
+    return 0;
+}
+static inline int comem_write(comem_array array, uint64_t index, const void *value) {
+    memcpy(array.data + index * comem_element_size_(array), value, comem_element_size_(array));
+    return 0;
+}
+static inline const void *comem_read_begin(comem_array array, uint64_t low, uint64_t high) {
+    (void)high;
+    return array.data + low * comem_element_size_(array);
+}
+static inline int comem_read_end(comem_array array, uint64_t low, uint64_t high) {
+    (void)array;
+    (void)low;
+    (void)high;
+    return 0;
+}
+static inline void *comem_write_begin(comem_array array, uint64_t low, uint64_t high) {
+    (void)high;
+    return array.data + low * comem_element_size_(array);
+}
+static inline int comem_write_end(comem_array array, uint64_t low, uint64_t high) {
+    return comem_read_end(array, low, high);
+}
+static inline comem_array comem_new_(size_t element_size, uint64_t length, const comem_options *options) {
+    comem_array array;
+    if (comem_create(&array, element_size, length, options) != 0) {
+        comem_abort(1, "no memory for an array");
+    }
+    return array;
+}
+
+#define COMEM_READ_ELEMENT_(type, array, index, value) ((value) = ((const type *)(const void *)(array).data)[index])
+#define COMEM_WRITE_ELEMENT_(type, array, index, value) (((type *)(void *)(array).data)[index] = (value))
+
+#endif /* COMEM_SEQUENTIAL_H */
