@@ -1,1 +1,119 @@
-fn main() {}
+//! The `comem` command.
+//!
+//! | command | module | |
+//! |---|---|---|
+//! | `run` | [`run`] | starts a program as several nodes and stays with it |
+//! | `exec` | [`exec`] | takes a place in a job that Slurm or mpirun started |
+//! | `daemon` | [`daemon`] | starts programs for callers that prove a shared key |
+//! | `doctor` | [`doctor`] | checks hosts and measures between them |
+//! | `agent` | [`agent`] | the launcher's hand on another host |
+//!
+//! A job goes through these rooms: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
+//! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
+//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters.
+
+mod agent;
+mod args;
+mod daemon;
+mod doctor;
+mod exec;
+mod failure;
+mod frames;
+mod group;
+mod guardian;
+mod hosts;
+mod job;
+mod link;
+mod output;
+mod plan;
+mod program;
+mod remote;
+mod run;
+mod rundir;
+mod spec;
+mod stats;
+mod sys;
+
+use args::{AskArgs, Cli, Command, DaemonArgs, DaemonCommand, ServeArgs};
+use comem::control;
+use daemon::client::{self, Caller};
+use daemon::key;
+use failure::{Failure, Outcome};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+fn main() {
+    let result = args::parse().and_then(|cli| dispatch(&cli));
+    let code = result.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        failure.code
+    });
+    std::process::exit(code);
+}
+
+fn dispatch(cli: &Cli) -> Outcome<i32> {
+    match &cli.command {
+        Command::Run(args) => run::main(args),
+        Command::Exec(args) => exec::main(args),
+        Command::Daemon(args) => daemon_command(args),
+        Command::Doctor(args) => doctor::main(args),
+        Command::Agent { from_daemon } => agent::main(*from_daemon),
+    }
+}
+
+fn daemon_command(args: &DaemonArgs) -> Outcome<i32> {
+    match &args.command {
+        None => serve(&args.serve),
+        Some(DaemonCommand::List(ask)) => list(ask),
+        Some(DaemonCommand::Kill { id, ask }) => kill(*id, ask),
+        Some(DaemonCommand::MakeKey { file }) => key::make(file).map(|()| 0),
+    }
+}
+
+fn serve(args: &ServeArgs) -> Outcome<i32> {
+    if args.allow.is_empty() {
+        return Err(Failure::usage("the daemon may start nothing", "name directories of programs with --allow DIR"));
+    }
+    let key = key::named_or_default(args.key_file.as_deref())?;
+    let limits = daemon::allow::Limits::new(&args.allow, &args.allow_env)?;
+    let address = match (&args.iface, args.bind) {
+        (Some(wanted), _) => {
+            let chosen = comem_net::select::choose(Some(wanted), comem_net::select::Reach::Network);
+            chosen.map_err(|e| Failure::usage(e.to_string(), ""))?.address
+        }
+        (None, bind) => bind.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+    };
+    let listen = SocketAddr::new(address, args.port);
+    daemon::server::serve(daemon::server::Settings { listen, key, limits, verbose: args.verbose })
+}
+
+/// The daemons to ask, by name and address.
+fn daemons(ask: &AskArgs, caller: &Caller<'_>) -> Outcome<Vec<(String, SocketAddr)>> {
+    match &ask.host {
+        Some(host) => Ok(vec![(host.clone(), client::resolve(host, ask.port)?)]),
+        None => Ok(caller.find(ask.port)?.into_iter().map(|addr| (addr.ip().to_string(), addr)).collect()),
+    }
+}
+
+fn list(ask: &AskArgs) -> Outcome<i32> {
+    let key = key::named_or_default(ask.key_file.as_deref())?;
+    let caller = Caller::new(&key, ask.iface.as_deref(), None);
+    println!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM", "HOST", "ID", "PID", "SECONDS", "CALLER");
+    for (name, address) in daemons(ask, &caller)? {
+        for job in caller.list(&name, address)? {
+            let program = job.program.display();
+            println!("{name:<24} {:>5} {:>8} {:>8}  {:<15} {program}", job.id, job.pid, job.seconds, job.caller);
+        }
+    }
+    Ok(0)
+}
+
+fn kill(id: u64, ask: &AskArgs) -> Outcome<i32> {
+    let Some(host) = &ask.host else {
+        return Err(Failure::usage("job numbers belong to one daemon", "name its host with --host"));
+    };
+    let key = key::named_or_default(ask.key_file.as_deref())?;
+    let caller = Caller::new(&key, ask.iface.as_deref(), None);
+    caller.kill(host, client::resolve(host, ask.port)?, id)?;
+    println!("comem: host {host} ends job {id}");
+    Ok(0)
+}

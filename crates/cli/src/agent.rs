@@ -1,0 +1,328 @@
+//! `comem agent`: the launcher's hand on another host.
+//!
+//! It reads what to start from its caller, starts the host's nodes, passes on their outputs and control messages, and
+//! ends them when it is told to or when the caller is gone. The caller is `comem run`, over the pipes of a remote
+//! shell, or over a sealed TCP stream when `comem daemon` started the agent.
+
+use crate::daemon::allow::{self, Limits};
+use crate::daemon::noise;
+use crate::failure::{Failure, Outcome, exit};
+use crate::frames::{Frame, Kind};
+use crate::group::Group;
+use crate::guardian::Guardian;
+use crate::link::Link;
+use crate::rundir::ProgLock;
+use crate::spec::{Event, HostSpec, Stream};
+use crate::sys::host::HostInfo;
+use crate::sys::poll::PollSet;
+use crate::sys::process::{self, FdLimit};
+use crate::sys::signals::Signals;
+use crate::{control, sys};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// While so many bytes wait for the caller, the nodes' outputs are left in their pipes.
+const UNSENT_MAX: usize = 1 << 20;
+/// How long the last words may take to reach the caller.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
+/// How long the way back to the caller may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Largest program that is copied.
+const STAGE_MAX: usize = 2 << 30;
+
+/// What a daemon tells the agent that it starts, as one line on its standard input.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct DaemonOrders {
+    /// Where the caller waits.
+    pub connect: SocketAddr,
+    /// The key of this connection, in hexadecimal.
+    pub psk: String,
+    /// What may be started at all.
+    pub limits: Limits,
+    /// The program that was asked for, resolved: the one that may be started now.
+    pub program: PathBuf,
+}
+
+struct Agent {
+    link: Link,
+    signals: Signals,
+    guardian: Option<Guardian>,
+    limit: FdLimit,
+    limits: Option<(Limits, PathBuf)>,
+    spec: Option<HostSpec>,
+    staged: Vec<u8>,
+    group: Option<Group>,
+    stage: Option<StageDir>,
+}
+
+/// Runs the agent; its exit code.
+pub fn main(from_daemon: bool) -> Outcome<i32> {
+    let guardian = Guardian::start().map_err(|e| Failure::system("cannot fork the guardian", e))?;
+    let limit = process::raise_fd_limit();
+    let wanted = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+    let signals = Signals::block(&wanted).map_err(|e| Failure::system("cannot block signals", e))?;
+    let (link, limits) = if from_daemon { to_daemons_caller()? } else { (to_shells_caller()?, None) };
+    let mut agent = Agent {
+        link,
+        signals,
+        guardian: Some(guardian),
+        limit,
+        limits,
+        spec: None,
+        staged: Vec::new(),
+        group: None,
+        stage: None,
+    };
+    agent.link.send(&Frame::json(Kind::Hello, 0, &HostInfo::here()));
+    agent.serve()
+}
+
+fn to_shells_caller() -> Outcome<Link> {
+    let own = |fd: io::Result<OwnedFd>| fd.map_err(|e| Failure::system("standard input and output", e));
+    let input = own(io::stdin().as_fd().try_clone_to_owned())?;
+    let output = own(io::stdout().as_fd().try_clone_to_owned())?;
+    Link::to_caller(input, output).map_err(|e| Failure::system("standard input and output", e))
+}
+
+fn to_daemons_caller() -> Outcome<(Link, Option<(Limits, PathBuf)>)> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(|e| Failure::system("the daemon's orders", e))?;
+    let wrong = |e: &dyn std::fmt::Display| Failure::usage(format!("the daemon's orders make no sense: {e}"), "");
+    let orders: DaemonOrders = serde_json::from_str(&line).map_err(|e| wrong(&e))?;
+    let psk = control::key_from_hex(&orders.psk).ok_or_else(|| wrong(&"no key"))?;
+    let trouble = |e: io::Error| {
+        Failure::unreachable(format!("no connection to the caller at {}: {e}", orders.connect), "check its firewall")
+    };
+    let mut stream = TcpStream::connect_timeout(&orders.connect, CONNECT_LIMIT).map_err(trouble)?;
+    let state = noise::initiate(&mut stream, &psk, Instant::now() + CONNECT_LIMIT).map_err(trouble)?;
+    Ok((Link::sealed(stream, state).map_err(trouble)?, Some((orders.limits, orders.program))))
+}
+
+impl Agent {
+    fn serve(&mut self) -> Outcome<i32> {
+        let mut polls = PollSet::default();
+        loop {
+            polls.clear();
+            polls.readable(&self.signals);
+            self.link.register(&mut polls);
+            if let Some(group) = &self.group {
+                group.register(&mut polls, self.link.unsent() < UNSENT_MAX);
+            }
+            polls.wait(None).map_err(|e| Failure::system("waiting", e))?;
+            let mut events = Vec::new();
+            if let Some(group) = &mut self.group {
+                group.take_ready(&polls, &mut events);
+            }
+            self.report(events);
+            if let Some(code) = self.take_orders(&polls) {
+                return Ok(code);
+            }
+        }
+    }
+
+    /// Takes in what the caller and the signals say; an exit code when it is time to go.
+    fn take_orders(&mut self, polls: &PollSet) -> Option<i32> {
+        if let Some(signal) = self.signals.take().first() {
+            let name = sys::signals::name(*signal);
+            let what = format!("host {}: the agent was ended by {name}", self.host());
+            self.refuse(&Failure::new(exit::NODE_LOST, what, "ask whoever looks after that host"));
+            self.end();
+            return Some(exit::SIGNAL + signal);
+        }
+        let Ok(frames) = self.link.take_ready(polls) else {
+            self.close();
+            return Some(exit::INTERNAL);
+        };
+        for frame in frames {
+            match self.obey(&frame) {
+                Ok(true) => {
+                    self.end();
+                    return Some(0);
+                }
+                Ok(false) => {}
+                Err(failure) => self.refuse(&failure),
+            }
+        }
+        if self.link.has_ended() {
+            self.close();
+            return Some(0);
+        }
+        None
+    }
+
+    /// Does what one frame says; whether it says to end.
+    fn obey(&mut self, frame: &Frame) -> Outcome<bool> {
+        let garbled = |e: io::Error| Failure::refused(e.to_string(), "install the same version of Comem on all hosts");
+        match frame.kind {
+            Kind::Spec => {
+                let spec: HostSpec = frame.value().map_err(garbled)?;
+                let staged = spec.staged;
+                self.spec = Some(spec);
+                if !staged {
+                    self.start()?;
+                }
+            }
+            Kind::Stage => self.stage_piece(&frame.payload)?,
+            Kind::Close => return Ok(true),
+            _ => self.pass_on(frame).map_err(garbled)?,
+        }
+        Ok(false)
+    }
+
+    /// What is for the nodes.
+    fn pass_on(&mut self, frame: &Frame) -> io::Result<()> {
+        let Some(group) = &mut self.group else { return Ok(()) };
+        let mut events = Vec::new();
+        match frame.kind {
+            Kind::ToNode => group.tell(frame.node, &frame.value()?),
+            Kind::Stdin => group.feed(frame.node, &frame.payload, &mut events),
+            Kind::Signal => group.signal(frame.value()?),
+            _ => {}
+        }
+        self.report(events);
+        Ok(())
+    }
+
+    fn stage_piece(&mut self, piece: &[u8]) -> Outcome<()> {
+        if !piece.is_empty() {
+            if self.limits.is_some() {
+                let what = format!("the daemon on host {} starts no program that is sent to it", self.host());
+                return Err(Failure::refused(what, "install the program under a directory it allows, without --stage"));
+            }
+            if self.staged.len() + piece.len() > STAGE_MAX {
+                return Err(Failure::refused("the program is larger than 2 GiB", "install it there, without --stage"));
+            }
+            self.staged.extend_from_slice(piece);
+            return Ok(());
+        }
+        let Some(mut spec) = self.spec.take().filter(|spec| spec.staged) else { return Ok(()) };
+        let dir = StageDir::make(&spec, &std::mem::take(&mut self.staged))?;
+        dir.redirect(&mut spec);
+        self.stage = Some(dir);
+        self.spec = Some(spec);
+        self.start()
+    }
+
+    fn start(&mut self) -> Outcome<()> {
+        let Some(mut spec) = self.spec.take() else { return Ok(()) };
+        if let Some((limits, program)) = &self.limits {
+            allow::check_spec(limits, &mut spec)?;
+            if Path::new(&spec.program) != program {
+                return Err(Failure::refused("the agent was asked for one program and given another", ""));
+            }
+        }
+        let guardian = self.guardian.take().ok_or_else(|| Failure::refused("the agent has nodes already", ""))?;
+        let lock = ProgLock::take(spec.prog_id, spec.job)?;
+        let mut events = Vec::new();
+        let group = Group::start(&spec, lock, guardian, self.limit, &mut events);
+        self.spec = Some(spec);
+        self.report(events);
+        self.group = Some(group?);
+        Ok(())
+    }
+
+    fn host(&self) -> String {
+        self.spec.as_ref().map_or_else(sys::host::name, |spec| spec.host.clone())
+    }
+
+    fn refuse(&mut self, failure: &Failure) {
+        self.link.send(&Frame::json(Kind::Refused, 0, &(failure.code, &failure.what, &failure.advice)));
+    }
+
+    fn report(&mut self, events: Vec<Event>) {
+        for frame in events.into_iter().filter_map(frame_of) {
+            self.link.send(&frame);
+        }
+    }
+
+    /// Ends the nodes.
+    fn close(&mut self) {
+        let mut events = Vec::new();
+        if let Some(group) = &mut self.group {
+            group.close(&mut events);
+        }
+        self.report(events);
+    }
+
+    /// Ends the nodes and sees the last words off.
+    fn end(&mut self) {
+        self.close();
+        self.stage = None;
+        self.link.send(&Frame::bytes(Kind::Closed, 0, b""));
+        let deadline = Instant::now() + LAST_WORDS_LIMIT;
+        let mut polls = PollSet::default();
+        while self.link.unsent() > 0 && Instant::now() < deadline {
+            polls.clear();
+            self.link.register(&mut polls);
+            if polls.wait(Some(deadline)).is_err() || self.link.take_ready(&polls).is_err() || self.link.has_ended() {
+                return;
+            }
+        }
+    }
+}
+
+fn frame_of(event: Event) -> Option<Frame> {
+    Some(match event {
+        Event::Hello(info) => Frame::json(Kind::Hello, 0, &info),
+        Event::Started { node, pid } => Frame::json(Kind::Started, node, &pid),
+        Event::Output { node, stream: Stream::Out, bytes } => Frame::bytes(Kind::Out, node, &bytes),
+        Event::Output { node, stream: Stream::Err, bytes } => Frame::bytes(Kind::Err, node, &bytes),
+        Event::Control { node, message } => Frame::json(Kind::FromNode, node, &message),
+        Event::StdinTaken { count } => Frame::json(Kind::StdinTaken, 0, &count),
+        Event::Ended { node, ended } => Frame::json(Kind::Ended, node, &ended),
+        Event::Note(text) => Frame::bytes(Kind::Note, 0, text.as_bytes()),
+        Event::Lost(_) => return None,
+    })
+}
+
+/// A private directory with the program that was sent; it goes when the agent goes.
+struct StageDir {
+    directory: PathBuf,
+    program: PathBuf,
+}
+
+impl StageDir {
+    fn make(spec: &HostSpec, bytes: &[u8]) -> Outcome<StageDir> {
+        let trouble = |e: io::Error| {
+            let advice = "set TMPDIR on that host to a directory with room from which programs may run";
+            Failure::start(format!("host {}: cannot keep the program: {e}", spec.host), advice)
+        };
+        let unique = u64::from_ne_bytes(sys::random());
+        let directory = std::env::temp_dir().join(format!("comem-stage-{unique:016x}"));
+        std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(trouble)?;
+        let name = Path::new(&spec.hashed).file_name().map_or(OsString::from("program"), OsString::from);
+        let stage = StageDir { program: directory.join(name), directory };
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o700)
+            .open(&stage.program)
+            .map_err(trouble)?;
+        file.write_all(bytes).map_err(trouble)?;
+        Ok(stage)
+    }
+
+    /// Has `spec` use the copy.
+    fn redirect(&self, spec: &mut HostSpec) {
+        let original = spec.hashed.clone();
+        let copy = self.program.clone().into_os_string();
+        for path in std::iter::once(&mut spec.program).chain(&mut spec.args) {
+            if *path == original {
+                path.clone_from(&copy);
+            }
+        }
+        spec.hashed = copy;
+    }
+}
+
+impl Drop for StageDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,496 @@
+//! The command line. Every flag has one environment variable, and the flag wins.
+
+use crate::control::Job;
+use crate::failure::Failure;
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use comem_protocol::coherence::Engine;
+use comem_protocol::faults::FaultSpec;
+use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Comem: the threads of one program on several machines, sharing memory.
+#[derive(Parser, Debug)]
+#[command(name = "comem", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Start a program as several nodes, on this machine or on several
+    Run(Box<RunArgs>),
+    /// Take a place in a job that Slurm or mpirun started: srun comem exec PROGRAM
+    Exec(Box<ExecArgs>),
+    /// Start programs on this machine for callers that prove a shared key
+    Daemon(DaemonArgs),
+    /// Check what machines can do, and what a remote access between them will cost
+    Doctor(DoctorArgs),
+    /// Start this machine's nodes for a launcher elsewhere
+    #[command(hide = true)]
+    Agent {
+        /// Orders come from a daemon, on standard input.
+        #[arg(long)]
+        from_daemon: bool,
+    },
+}
+
+/// What every node is told.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// Application threads in each node
+    #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
+    pub threads: usize,
+    /// What keeps copies coherent: owner, broadcast or msi
+    #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value_t, value_parser = engine)]
+    pub engine: Engine,
+    /// Let --engine win over the engine that a region names
+    #[arg(long, env = "COMEM_FORCE_ENGINE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub force_engine: bool,
+    /// How bytes move: udp
+    #[arg(long, env = "COMEM_BACKBONE", value_name = "B", default_value = "udp", value_parser = backbone)]
+    pub backbone: String,
+    /// How an access is noticed: explicit
+    #[arg(long, env = "COMEM_DETECTOR", value_name = "D", default_value = "explicit", value_parser = detector)]
+    pub detector: String,
+    /// Faults to inject: drop=5%,dup=1%,reorder=2%,delay=25us,rate=10gbit,seed=7
+    #[arg(long, env = "COMEM_FAULTS", value_name = "F", value_parser = faults)]
+    pub faults: Option<FaultSpec>,
+    /// The network to use: an interface's name, an address, or 10.0.0.0/8
+    #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR")]
+    pub iface: Option<String>,
+    /// The UDP ports to use
+    #[arg(long, env = "COMEM_PORTS", value_name = "A-B", value_parser = ports)]
+    pub ports: Option<String>,
+    /// Authenticate every datagram: on or off [default: on with several hosts]
+    #[arg(long, env = "COMEM_AUTH", value_name = "on|off", value_parser = switch)]
+    pub auth: Option<bool>,
+    /// How long a node may be silent before the job ends: 10s, or off
+    #[arg(long, env = "COMEM_NODE_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = time_or_off)]
+    pub node_timeout: String,
+    /// How threads wait: auto, spin or block
+    #[arg(long, env = "COMEM_WAIT", value_name = "HOW", default_value = "auto")]
+    pub wait: Wait,
+    /// The program number in datagrams [default: a free one]
+    #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
+    pub prog_id: Option<u16>,
+    /// Write statistics to this file
+    #[arg(long, env = "COMEM_STATS", value_name = "FILE")]
+    pub stats: Option<PathBuf>,
+    /// Say what was chosen
+    #[arg(short = 'v', long, env = "COMEM_VERBOSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub verbose: bool,
+}
+
+/// How threads wait for the network.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Spin briefly while the host has a core to spare, then block.
+    Auto,
+    /// Spin.
+    Spin,
+    /// Block at once.
+    Block,
+}
+
+impl Wait {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Auto => "auto",
+            Wait::Spin => "spin",
+            Wait::Block => "block",
+        }
+    }
+}
+
+/// How nodes on other hosts are started.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Launch {
+    /// By ssh (or what COMEM_RSH names).
+    Ssh,
+    /// By the hosts' daemons.
+    Daemon,
+}
+
+/// `comem run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Nodes (processes) in all [default: one, or what --hosts says]
+    #[arg(short = 'n', long, env = "COMEM_NODES", value_name = "N", value_parser = nodes)]
+    pub nodes: Option<usize>,
+    /// What every node is told.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Where to run: a:2,b (host:nodes) [default: here]
+    #[arg(long, env = "COMEM_HOSTS", value_name = "LIST")]
+    pub hosts: Option<String>,
+    /// How to start nodes on other hosts
+    #[arg(long, env = "COMEM_LAUNCH", value_name = "HOW", default_value = "ssh")]
+    pub launch: Launch,
+    /// The key shared with daemons [default: ~/.config/comem/key]
+    #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// The daemons' UDP port
+    #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
+    pub daemon_port: u16,
+    /// The path of comem on other hosts
+    #[arg(long, env = "COMEM_REMOTE_COMEM", value_name = "PATH", default_value = "comem")]
+    pub remote_comem: String,
+    /// Make nodes slower than they could be: 2=3x,5=2x
+    #[arg(long, env = "COMEM_SLOW", value_name = "NODE=Fx", value_delimiter = ',')]
+    pub slow: Vec<String>,
+    /// Copy the program to the other hosts first
+    #[arg(long, env = "COMEM_STAGE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub stage: bool,
+    /// Pass this variable (or NAME=VALUE) to nodes on other hosts
+    #[arg(long = "env", env = "COMEM_ENV", value_name = "NAME", value_delimiter = ',', action = ArgAction::Append)]
+    pub variables: Vec<String>,
+    /// End the job after so long: 90s, 10m
+    #[arg(long, env = "COMEM_TIMEOUT", value_name = "TIME", value_parser = time)]
+    pub timeout: Option<Duration>,
+    /// Do not put the nodes' numbers before their lines
+    #[arg(long, env = "COMEM_NO_PREFIX", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub no_prefix: bool,
+    /// Show what would be started, and start nothing
+    #[arg(long, env = "COMEM_DRY_RUN", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub dry_run: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// `comem exec`.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// What the node is told.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// How many processes there are, where the launcher does not say
+    #[arg(short = 'n', long, env = "COMEM_NODES", value_name = "N", value_parser = nodes)]
+    pub nodes: Option<usize>,
+    /// Node zero's address, the same for all: HOST:PORT
+    #[arg(long, env = "COMEM_ZERO", value_name = "HOST:PORT")]
+    pub zero: Option<String>,
+    /// A directory that all hosts share, where node zero leaves its address [default: ~/.comem]
+    #[arg(long, env = "COMEM_RENDEZVOUS", value_name = "DIR")]
+    pub rendezvous: Option<PathBuf>,
+    /// The key file from which a job on several hosts derives its key [default: ~/.config/comem/key]
+    #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Make nodes slower than they could be: 2=3x,5=2x
+    #[arg(long, env = "COMEM_SLOW", value_name = "NODE=Fx", value_delimiter = ',')]
+    pub slow: Vec<String>,
+    /// Show what would be started, and start nothing
+    #[arg(long, env = "COMEM_DRY_RUN", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub dry_run: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// `comem daemon`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct DaemonArgs {
+    /// Serve, or ask one that serves.
+    #[command(subcommand)]
+    pub command: Option<DaemonCommand>,
+    /// How to serve.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// How a daemon serves.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// The shared key: a file that its owner alone can read [default: ~/.config/comem/key]
+    #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Start programs under this directory (may be repeated)
+    #[arg(long, env = "COMEM_ALLOW", value_name = "DIR", value_delimiter = ':', action = ArgAction::Append)]
+    pub allow: Vec<PathBuf>,
+    /// Let callers set this variable (may be repeated)
+    #[arg(long, env = "COMEM_ALLOW_ENV", value_name = "NAME", value_delimiter = ',', action = ArgAction::Append)]
+    pub allow_env: Vec<String>,
+    /// The UDP port to listen on
+    #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
+    pub port: u16,
+    /// The address to listen on [default: all]
+    #[arg(long, env = "COMEM_BIND", value_name = "ADDR")]
+    pub bind: Option<std::net::IpAddr>,
+    /// The interface whose address to listen on
+    #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR", conflicts_with = "bind")]
+    pub iface: Option<String>,
+    /// Say what is started and what is dropped
+    #[arg(short = 'v', long, env = "COMEM_VERBOSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub verbose: bool,
+}
+
+/// What to ask a daemon.
+#[derive(Subcommand, Debug)]
+pub enum DaemonCommand {
+    /// Show what daemons have started (all that answer a broadcast, without --host)
+    List(AskArgs),
+    /// End a job that a daemon has started
+    Kill {
+        /// Its number in the list
+        id: u64,
+        /// Whom to ask.
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Make a new key file
+    MakeKey {
+        /// Where
+        file: PathBuf,
+    },
+}
+
+/// Whom to ask.
+#[derive(Args, Debug)]
+pub struct AskArgs {
+    /// The daemon's host
+    #[arg(long, env = "COMEM_HOST", value_name = "H")]
+    pub host: Option<String>,
+    /// The shared key [default: ~/.config/comem/key]
+    #[arg(long, env = "COMEM_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// The daemon's UDP port
+    #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
+    pub port: u16,
+    /// The network to use
+    #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR")]
+    pub iface: Option<String>,
+}
+
+/// `comem doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// The hosts to check [default: this one]
+    #[arg(long, env = "COMEM_HOSTS", value_name = "LIST")]
+    pub hosts: Option<String>,
+    /// The path of comem on other hosts
+    #[arg(long, env = "COMEM_REMOTE_COMEM", value_name = "PATH", default_value = "comem")]
+    pub remote_comem: String,
+    /// The network to use
+    #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR")]
+    pub iface: Option<String>,
+    /// The UDP ports to use
+    #[arg(long, env = "COMEM_PORTS", value_name = "A-B", value_parser = ports)]
+    pub ports: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Be the other end of a measurement; orders come on standard input.
+    #[arg(long, hide = true)]
+    pub peer: bool,
+}
+
+/// Reads the command line.
+///
+/// # Errors
+/// What is wrong with it, in one line. Help and version are printed, and end the process.
+pub fn parse() -> Result<Cli, Failure> {
+    Cli::try_parse().map_err(|error| {
+        if error.exit_code() == 0 {
+            error.exit();
+        }
+        let text = error.to_string();
+        // The first paragraph: a line, and perhaps indented details.
+        let first: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+        let what = first.join(" ").trim_start_matches("error: ").trim_end_matches(':').to_string();
+        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Failure::usage("no command is given", "see `comem --help`");
+        }
+        Failure::usage(what, "see `comem --help`")
+    })
+}
+
+fn bounded(text: &str, max: usize, what: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err(format!("a job has at least one {what}")),
+        Ok(n) if n <= max => Ok(n),
+        Ok(_) => Err(format!("at most {max} {what}s are possible")),
+        Err(_) => Err(format!("expected a number from 1 to {max}")),
+    }
+}
+
+fn nodes(text: &str) -> Result<usize, String> {
+    bounded(text, NODES_MAX, "node")
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    bounded(text, THREADS_MAX, "thread")
+}
+
+fn engine(text: &str) -> Result<Engine, String> {
+    text.parse().map_err(|e: comem_protocol::coherence::UnknownEngine| e.to_string())
+}
+
+fn faults(text: &str) -> Result<FaultSpec, String> {
+    text.parse().map_err(|e: <FaultSpec as std::str::FromStr>::Err| e.to_string())
+}
+
+fn backbone(text: &str) -> Result<String, String> {
+    match text {
+        "udp" => Ok(text.to_string()),
+        _ => Err(format!("unknown backbone {text:?}; this version has udp")),
+    }
+}
+
+/// The engines of this version all work on explicit objects and on nothing else.
+fn detector(text: &str) -> Result<String, String> {
+    match text {
+        "explicit" => Ok(text.to_string()),
+        "page" | "inline" => {
+            let engines = Engine::ALL.map(Engine::name).join(", ");
+            Err(format!("detector {text} goes with none of this version's engines ({engines}): all need explicit"))
+        }
+        _ => Err(format!("unknown detector {text:?}; this version has explicit")),
+    }
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("expected on or off".to_string()),
+    }
+}
+
+/// Reads `A-B`.
+pub fn ports(text: &str) -> Result<String, String> {
+    let range = text.split_once('-').and_then(|(a, b)| Some((a.parse::<u16>().ok()?, b.parse::<u16>().ok()?)));
+    match range {
+        Some((low, high)) if 0 < low && low <= high => Ok(text.to_string()),
+        _ => Err("expected FIRST-LAST, port numbers from 1 to 65535".to_string()),
+    }
+}
+
+/// Reads `90s`, `500ms`, `10m` or plain seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
+    let parsed = units.iter().find_map(|(unit, scale)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * scale));
+    match parsed {
+        Some(seconds) if seconds > 0.0 && seconds < 1e8 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a positive time such as 10s, 500ms or 2m".to_string()),
+    }
+}
+
+/// Reads a time and writes it in the form that nodes understand, or `off`.
+fn time_or_off(text: &str) -> Result<String, String> {
+    match text {
+        "off" => Ok(text.to_string()),
+        _ => time(text).map(|span| format!("{}ms", span.as_millis().max(1))),
+    }
+}
+
+/// Reads `2=3x` entries: each node's factor. A lone `3x` is meant for every node.
+pub fn slow_factors(entries: &[String], nodes: usize) -> Result<Vec<f64>, Failure> {
+    let mut factors = vec![1.0; nodes];
+    for entry in entries.iter().filter(|e| !e.trim().is_empty()) {
+        let wrong = |why: String| Failure::usage(format!("--slow {entry}: {why}"), "write --slow 2=3x (node=factor)");
+        let (node, factor) =
+            entry.split_once('=').map_or((None, entry.as_str()), |(node, factor)| (Some(node), factor));
+        let factor = factor.trim_end_matches('x').parse().ok().filter(|f| (1.0..=1000.0).contains(f));
+        let factor: f64 = factor.ok_or_else(|| wrong("the factor goes from 1x to 1000x".to_string()))?;
+        match node {
+            None => factors.fill(factor),
+            Some(node) => {
+                let slot = node.trim().parse::<usize>().ok().and_then(|n| factors.get_mut(n));
+                *slot.ok_or_else(|| wrong(format!("there is no node {node} among {nodes}")))? = factor;
+            }
+        }
+    }
+    Ok(factors)
+}
+
+impl NodeArgs {
+    /// The settings by their flags' names, for the statistics.
+    pub fn settings(&self, job: &Job) -> serde_json::Map<String, serde_json::Value> {
+        let settings = serde_json::json!({
+            "engine": self.engine.name(),
+            "force_engine": self.force_engine,
+            "detector": self.detector,
+            "backbone": self.backbone,
+            "threads": self.threads,
+            "faults": self.faults.map(|f| f.to_string()),
+            "seed": self.faults.map(|f| f.seed),
+            "auth": job.auth,
+            "wait": self.wait.name(),
+            "prog_id": job.prog_id,
+        });
+        settings.as_object().cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(arguments: &[&str]) -> String {
+        Cli::try_parse_from(arguments).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_program_keeps_its_own_flags() {
+        let cli = Cli::try_parse_from(["comem", "run", "-n", "4", "prog", "-n", "7", "--engine"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("run") };
+        assert_eq!(run.nodes, Some(4));
+        assert_eq!(run.command, ["prog", "-n", "7", "--engine"].map(OsString::from));
+    }
+
+    #[test]
+    fn numbers_and_names_out_of_range_are_refused_with_the_range() {
+        for (flag, value, part) in [
+            ("-n", "0", "at least one node"),
+            ("-n", "1025", "at most 1024 nodes"),
+            ("-n", "x", "from 1 to 1024"),
+            ("-t", "257", "at most 256 threads"),
+            ("--engine", "hlrc", "owner, broadcast and msi"),
+            ("--backbone", "ucx", "this version has udp"),
+            ("--detector", "page", "all need explicit"),
+            ("--ports", "9-3", "FIRST-LAST"),
+            ("--auth", "maybe", "on or off"),
+            ("--node-timeout", "0s", "positive time"),
+            ("--prog-id", "70000", "70000"),
+        ] {
+            let text = refused(&["comem", "run", flag, value, "prog"]);
+            assert!(text.contains(part), "{flag} {value}: {text}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(time("3"), Ok(Duration::from_secs(3)));
+        assert_eq!(time_or_off("10s"), Ok("10000ms".to_string()));
+        for wrong in ["", "s", "0", "nan", "inf", "1d"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn slow_nodes_are_named() {
+        let entries = |list: &[&str]| list.iter().map(|e| e.to_string()).collect::<Vec<_>>();
+        assert_eq!(slow_factors(&entries(&["2=3x", "0=1.5"]), 3).unwrap(), [1.5, 1.0, 3.0]);
+        assert_eq!(slow_factors(&entries(&["2x"]), 2).unwrap(), [2.0, 2.0]);
+        for wrong in ["3=2x", "0=0.5x", "0=x", "a=2x"] {
+            assert!(slow_factors(&entries(&[wrong]), 3).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What one host offers to a node. Each feature is probed by using it, never by the kernel's version.
+
+use crate::sys;
+use crate::sys::host::HostInfo;
+use comem_net::select::{self, Interface, PortChoice};
+use comem_protocol::node::identity::Layout;
+use serde::{Deserialize, Serialize};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// What was found on a host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Its name, kernel, cores, memory, and Comem's version.
+    pub info: HostInfo,
+    /// Memory that is free for programs, in MiB.
+    pub memory_free_mib: u64,
+    /// The interface chosen for Comem, its address and the most bytes of a packet.
+    pub interface: String,
+    /// The most bytes of a packet there.
+    pub mtu: usize,
+    /// Whether a UDP port of the wished range can be had; the reason when not.
+    pub ports: Result<(), String>,
+    /// The largest receive buffer that a socket may ask for.
+    pub receive_buffer_bytes: u64,
+    /// Fast invalidation: other cores' stores are flushed by a system call.
+    pub membarrier: bool,
+    /// Page faults delivered to the faulting thread, for memory that is shared by pages.
+    pub userfaultfd: Result<UffdFeatures, String>,
+    /// The largest part of the address space that can be reserved, in TiB.
+    pub address_space_tib: u64,
+    /// Mappings that a process may have.
+    pub max_map_count: u64,
+    /// Open descriptors that a process may have.
+    pub open_files_max: u64,
+    /// The clock that the kernel trusts.
+    pub clocksource: String,
+    /// Bytes of pointer, C long, alignment and page, and the byte order.
+    pub layout: LayoutReport,
+}
+
+/// The parts of userfaultfd that count.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct UffdFeatures {
+    /// Faults arrive as a signal in the faulting thread.
+    pub sigbus: bool,
+    /// Pages of shared memory files can be mapped in on demand.
+    pub minor_shmem: bool,
+    /// Write faults can be delivered.
+    pub write_protect: bool,
+    /// The kernel notes first writes by itself.
+    pub write_protect_async: bool,
+}
+
+/// The protocol's memory layout in a form that travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LayoutReport {
+    pointer_bytes: u8,
+    long_bytes: u8,
+    align_bytes: u8,
+    big_endian: bool,
+    page_bytes: u32,
+}
+
+impl LayoutReport {
+    fn here() -> LayoutReport {
+        // SAFETY: asking for a number touches no memory.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let layout = Layout::of_this_process(page_bytes as u32);
+        LayoutReport {
+            pointer_bytes: layout.pointer_bytes,
+            long_bytes: layout.long_bytes,
+            align_bytes: layout.align_bytes,
+            big_endian: layout.big_endian,
+            page_bytes: layout.page_bytes,
+        }
+    }
+
+    fn layout(self) -> Layout {
+        Layout {
+            pointer_bytes: self.pointer_bytes,
+            long_bytes: self.long_bytes,
+            align_bytes: self.align_bytes,
+            big_endian: self.big_endian,
+            page_bytes: self.page_bytes,
+        }
+    }
+}
+
+impl HostReport {
+    /// Examines this host.
+    pub fn here(interface: &Interface, ports: PortChoice) -> HostReport {
+        let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+        HostReport {
+            info: HostInfo::here(),
+            memory_free_mib: sys::host::memory_kib("MemAvailable:") / 1024,
+            interface: interface.to_string(),
+            mtu: interface.mtu,
+            ports: select::bind(interface.address, ports).map(drop).map_err(|e| e.to_string()),
+            receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
+            membarrier: comem_memory::guard::membarrier_works(),
+            userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
+            address_space_tib: reservable_tib(),
+            max_map_count: number("/proc/sys/vm/max_map_count"),
+            open_files_max: open_files_max(),
+            clocksource: std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+                .map_or_else(|_| "unknown".to_string(), |text| text.trim().to_string()),
+            layout: LayoutReport::here(),
+        }
+    }
+
+    /// What keeps this host from running nodes at all.
+    pub fn obstacles(&self) -> Vec<String> {
+        let mut list = Vec::new();
+        list.extend(self.ports.as_ref().err().map(|why| format!("no UDP port can be had: {why}")));
+        if self.mtu < 1280 {
+            list.push(format!("the MTU of {} is below 1280 bytes", self.mtu));
+        }
+        list
+    }
+
+    /// What keeps another host from sharing memory with this one.
+    pub fn differences(&self, there: &HostReport) -> Vec<String> {
+        let mut list = Vec::new();
+        if self.info.version != there.info.version {
+            list.push(format!("it has Comem {}, this host {}", there.info.version, self.info.version));
+        }
+        let layout = self.layout.layout().differences(&there.layout.layout());
+        if !layout.is_empty() {
+            list.push(format!("memory looks different: {layout}"));
+        }
+        list
+    }
+
+    /// The report as a table.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let yes = |on: bool| if on { "yes" } else { "no" }.to_string();
+        let layout = self.layout;
+        let order = if layout.big_endian { "big" } else { "little" };
+        vec![
+            ("comem", self.info.version.clone()),
+            ("kernel", self.info.kernel.clone()),
+            ("cores", self.info.cores.to_string()),
+            ("memory", format!("{} MiB, {} MiB free", self.info.memory_mib, self.memory_free_mib)),
+            ("network", self.interface.clone()),
+            ("UDP ports", self.ports.as_ref().map_or_else(Clone::clone, |()| "can be had".to_string())),
+            ("receive buffer", format!("up to {} KiB", self.receive_buffer_bytes >> 10)),
+            (
+                "membarrier",
+                if self.membarrier { yes(true) } else { "no: stores to shared objects will be slower".to_string() },
+            ),
+            ("userfaultfd", self.userfaultfd.as_ref().map_or_else(|why| format!("no: {why}"), UffdFeatures::text)),
+            ("address space", format!("{} TiB can be reserved", self.address_space_tib)),
+            ("mappings", format!("up to {}", self.max_map_count)),
+            ("open files", format!("up to {}", self.open_files_max)),
+            ("clock", self.clocksource.clone()),
+            (
+                "layout",
+                format!("{}-bit, {order}-endian, pages of {} bytes", layout.pointer_bytes * 8, layout.page_bytes),
+            ),
+        ]
+    }
+}
+
+impl UffdFeatures {
+    fn text(&self) -> String {
+        let parts = [
+            ("signal", self.sigbus),
+            ("shared pages", self.minor_shmem),
+            ("write faults", self.write_protect),
+            ("writes noted by the kernel", self.write_protect_async),
+        ];
+        let names = |on: bool| parts.iter().filter(|p| p.1 == on).map(|p| p.0).collect::<Vec<_>>().join(", ");
+        match names(false).as_str() {
+            "" => format!("yes: {}", names(true)),
+            missing => format!("in part: {}; lacks {missing}", names(true)),
+        }
+    }
+}
+
+/// Opens a userfaultfd and asks which features it has.
+fn probe_userfaultfd() -> std::io::Result<UffdFeatures> {
+    const USER_MODE_ONLY: libc::c_int = 1;
+    const API: u64 = 0xaa;
+    /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`, three 64-bit numbers.
+    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    const SIGBUS: u64 = 1 << 7;
+    const MINOR_SHMEM: u64 = 1 << 10;
+    const WP_ASYNC: u64 = 1 << 15;
+    // SAFETY: the call takes flags and touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
+    let fd = sys::check(fd as libc::c_int)?;
+    // SAFETY: the kernel has just made this descriptor for us alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut api = [API, 0, 0];
+    // SAFETY: the record has the size that the request names, and outlives the call.
+    sys::check(unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API as _, api.as_mut_ptr()) })?;
+    let has = |feature: u64| api[1] & feature != 0;
+    Ok(UffdFeatures {
+        sigbus: has(SIGBUS),
+        minor_shmem: has(MINOR_SHMEM),
+        write_protect: has(PAGEFAULT_FLAG_WP),
+        write_protect_async: has(WP_ASYNC),
+    })
+}
+
+/// The largest power of two of TiB, up to 64, that can be reserved without memory behind it.
+fn reservable_tib() -> u64 {
+    let can_reserve = |tib: u64| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let bytes = (tib << 40) as usize;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return false;
+        }
+        // SAFETY: the mapping was made right above, and nothing refers to it.
+        unsafe { libc::munmap(at, bytes) };
+        true
+    };
+    [64, 32, 16, 8, 4, 2, 1].into_iter().find(|tib| can_reserve(*tib)).unwrap_or(0)
+}
+
+fn open_files_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the record is ours and outlives the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_max
+}

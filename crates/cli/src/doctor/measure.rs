@@ -1,0 +1,332 @@
+//! Round trips and bandwidth over the backbone `udp`, bare: what any remote access is made of.
+//!
+//! The other end echoes. Every datagram begins with a token, so that it serves nobody else:
+//!
+//! ```text
+//! token (16) | number u32 | answer length u32 | ...        the answer repeats the first 24 bytes and adds
+//!                                                          its own time (u64, nanoseconds), then zeros
+//! ```
+
+use crate::failure::{Failure, Outcome};
+use crate::sys;
+use comem_net::{Datagrams, Endpoint, Interface, PortChoice, RECEIVE_BUFFER_BYTES, Received, Wait, datagrams};
+use comem_protocol::time::Span;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The token of a measurement.
+pub type Token = [u8; 16];
+
+const HEAD_BYTES: usize = 32;
+/// An element of a shared object travels in a datagram of about this size.
+const SMALL_BYTES: usize = 64;
+const PAGE_BYTES: usize = 4096;
+/// Answers come in batches of this size when bandwidth is measured; several requests are on their way.
+const BULK_BYTES: usize = 48 << 10;
+const BULK_REQUESTS: usize = 400;
+const BULK_IN_FLIGHT: usize = 3;
+/// After so many gaps the line is too bad to be measured further.
+const SILENCES_MAX: usize = 5;
+const ROUNDS: usize = 1000;
+/// A lost datagram is given up after so long.
+const LOSS_WAIT: Duration = Duration::from_millis(100);
+/// Without any answer for so long, there is no connection.
+const GIVE_UP: Duration = Duration::from_secs(3);
+/// How long to spin, where spinning is measured.
+const SPIN: Span = Span::from_us(200);
+/// How often the echo looks whether it is to end.
+const ECHO_TURN: Duration = Duration::from_millis(50);
+
+/// What was measured between two ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// Round trip of a small datagram, both ends blocking: median, and the slowest of a hundred.
+    pub small_us: (f64, f64),
+    /// The same with this end spinning; `None` where no core is to spare.
+    pub small_spinning_us: Option<f64>,
+    /// Round trip with an answer of 4 KiB.
+    pub page_us: f64,
+    /// Bytes a second in one direction, in MB.
+    pub megabytes_per_s: f64,
+    /// Datagrams that got no answer, of all sent.
+    pub lost: (usize, usize),
+    /// The other end's clock less ours.
+    pub clock_offset_ns: i64,
+    /// The most bytes of a datagram on the way.
+    pub datagram_bytes: usize,
+}
+
+impl Measured {
+    /// The numbers as a table.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let (lost, sent) = self.lost;
+        let mut lines = vec![
+            ("round trip, 64 B", format!("{:.1} us (99 %: {:.1} us)", self.small_us.0, self.small_us.1)),
+            ("round trip, 4 KiB", format!("{:.1} us", self.page_us)),
+            ("bandwidth", format!("{:.0} MB/s", self.megabytes_per_s)),
+            ("datagrams", format!("up to {} bytes; {lost} of {sent} lost", self.datagram_bytes)),
+            ("clock offset", format!("{:.3} ms", self.clock_offset_ns as f64 / 1e6)),
+        ];
+        if let Some(spinning) = self.small_spinning_us {
+            lines.insert(1, ("  while spinning", format!("{spinning:.1} us")));
+        }
+        lines.push(("a remote access", self.cost()));
+        lines
+    }
+
+    /// What it means for a program.
+    fn cost(&self) -> String {
+        let fetch = self.small_us.0;
+        let per_second = 1e6 / fetch;
+        let page_elements = PAGE_BYTES as f64 / 8.0;
+        format!(
+            "about {fetch:.0} us ({per_second:.0} a second and thread); 4 KiB at a time {:.2} us an 8-byte element",
+            self.page_us / page_elements
+        )
+    }
+}
+
+/// The other end.
+pub struct Echo {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it answers to.
+    pub token: Token,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Echo {
+    /// Starts one in a thread of this process.
+    pub fn start_here(address: IpAddr, ports: PortChoice) -> Outcome<Echo> {
+        Echo::start(address, ports, sys::random())
+    }
+
+    /// Starts one with a given token.
+    pub fn start(address: IpAddr, ports: PortChoice, token: Token) -> Outcome<Echo> {
+        let endpoint = bind(address, ports)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let address = endpoint.local_addr();
+        let thread = std::thread::spawn(move || echo(&endpoint, &token, &seen));
+        Ok(Echo { address, token, stop, thread })
+    }
+
+    /// Ends it.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.join();
+    }
+}
+
+fn bind(address: IpAddr, ports: PortChoice) -> Outcome<Endpoint> {
+    Endpoint::bind(address, ports).map_err(|e| Failure::start(format!("cannot measure: {e}"), ""))
+}
+
+fn echo(endpoint: &Endpoint, token: &Token, stop: &AtomicBool) {
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+    let mut answer = vec![0; BULK_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(Received::Datagrams { from, len, segment }) = endpoint.recv(&mut buffer, Some(ECHO_TURN), Wait::Block)
+        else {
+            continue;
+        };
+        for datagram in datagrams(&buffer[..len], segment) {
+            let Some((head, wanted)) = parse(datagram, token) else { continue };
+            answer[..24].copy_from_slice(head);
+            answer[24..HEAD_BYTES].copy_from_slice(&wall_ns().to_be_bytes());
+            let wanted = (wanted as usize).clamp(HEAD_BYTES, BULK_BYTES);
+            // The datagram's size on this way stands after the head of a request.
+            let piece =
+                datagram.get(24..28).map_or(SMALL_BYTES, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize);
+            let _ = endpoint.send_to(&answer[..wanted], piece.clamp(SMALL_BYTES, BULK_BYTES), from);
+        }
+    }
+}
+
+/// The head of a request and the length of the answer that it wants.
+fn parse<'a>(datagram: &'a [u8], token: &Token) -> Option<(&'a [u8], u32)> {
+    let head = datagram.get(..24).filter(|head| head[..16] == *token)?;
+    Some((head, u32::from_be_bytes([head[20], head[21], head[22], head[23]])))
+}
+
+fn wall_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// One end of a measurement.
+struct Prober {
+    endpoint: Endpoint,
+    to: SocketAddr,
+    token: Token,
+    datagram_bytes: usize,
+    number: u32,
+    sent: usize,
+    lost: usize,
+    buffer: Vec<u8>,
+}
+
+/// Measures between this host and the echo at `to`.
+pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Token) -> Outcome<Measured> {
+    let mtu = comem_net::select::path_mtu(local.address, to).unwrap_or(local.mtu);
+    let datagram_bytes = comem_net::select::udp_payload_max(mtu, local.address).min(BULK_BYTES);
+    let endpoint = bind(local.address, ports)?;
+    let mut prober = Prober {
+        endpoint,
+        to,
+        token,
+        datagram_bytes,
+        number: 0,
+        sent: 0,
+        lost: 0,
+        buffer: vec![0; RECEIVE_BUFFER_BYTES],
+    };
+    prober.wait_for_peer()?;
+    let clock_offset_ns = prober.clock_offset();
+    let small = prober.round_trips(SMALL_BYTES, Wait::Block);
+    let page = prober.round_trips(PAGE_BYTES, Wait::Block);
+    let spare_core = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let spinning = spare_core.then(|| prober.round_trips(SMALL_BYTES, Wait::Spin(SPIN)));
+    let megabytes_per_s = prober.bandwidth();
+    Ok(Measured {
+        small_us: (percentile(&small, 50), percentile(&small, 99)),
+        small_spinning_us: spinning.map(|times| percentile(&times, 50)),
+        page_us: percentile(&page, 50),
+        megabytes_per_s,
+        lost: (prober.lost, prober.sent),
+        clock_offset_ns,
+        datagram_bytes,
+    })
+}
+
+fn percentile(sorted_us: &[f64], percent: usize) -> f64 {
+    sorted_us.get((sorted_us.len() * percent / 100).min(sorted_us.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+impl Prober {
+    fn wait_for_peer(&mut self) -> Outcome<()> {
+        let deadline = Instant::now() + GIVE_UP;
+        while Instant::now() < deadline {
+            if self.round_trip(SMALL_BYTES, Wait::Block).is_some() {
+                return Ok(());
+            }
+        }
+        let what = format!("no datagram comes back from {}", self.to);
+        Err(Failure::unreachable(what, "let UDP pass the firewalls, or choose --iface and --ports that they let pass"))
+    }
+
+    fn request(&mut self, wanted: usize) -> bool {
+        self.number = self.number.wrapping_add(1);
+        self.sent += 1;
+        let mut request = [0; SMALL_BYTES];
+        request[..16].copy_from_slice(&self.token);
+        request[16..20].copy_from_slice(&self.number.to_be_bytes());
+        request[20..24].copy_from_slice(&(wanted as u32).to_be_bytes());
+        request[24..28].copy_from_slice(&(self.datagram_bytes as u32).to_be_bytes());
+        self.endpoint.send_to(&request, SMALL_BYTES, self.to).is_ok()
+    }
+
+    /// Receives something from the peer; how many bytes.
+    fn receive(&mut self, wait: Wait) -> Option<usize> {
+        match self.endpoint.recv(&mut self.buffer, Some(LOSS_WAIT), wait) {
+            Ok(Received::Datagrams { from, len, .. }) => Some(if from == self.to { len } else { 0 }),
+            _ => None,
+        }
+    }
+
+    /// One request and its whole answer.
+    fn round_trip(&mut self, wanted: usize, wait: Wait) -> Option<Duration> {
+        let start = Instant::now();
+        let mut got = 0;
+        if self.request(wanted) {
+            while got < wanted {
+                match self.receive(wait) {
+                    Some(len) => got += len,
+                    None => break,
+                }
+            }
+        }
+        if got < wanted {
+            self.lost += 1;
+            return None;
+        }
+        Some(start.elapsed())
+    }
+
+    /// The times of many round trips, in order of length.
+    fn round_trips(&mut self, wanted: usize, wait: Wait) -> Vec<f64> {
+        let trips = (0..ROUNDS).filter_map(|_| self.round_trip(wanted, wait));
+        let mut times: Vec<f64> = trips.map(|time| time.as_nanos() as f64 / 1e3).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    }
+
+    /// The peer's clock less ours, by the quickest of some exchanges.
+    fn clock_offset(&mut self) -> i64 {
+        let mut best = (Duration::MAX, 0);
+        for _ in 0..50 {
+            let before = wall_ns();
+            let Some(trip) = self.round_trip(SMALL_BYTES, Wait::Block) else { continue };
+            let mut theirs = [0; 8];
+            theirs.copy_from_slice(&self.buffer[24..HEAD_BYTES]);
+            let middle = before + trip.as_nanos() as u64 / 2;
+            if trip < best.0 {
+                best = (trip, u64::from_be_bytes(theirs).wrapping_sub(middle) as i64);
+            }
+        }
+        best.1
+    }
+
+    /// Megabytes a second that come in while a few requests are always on their way.
+    fn bandwidth(&mut self) -> f64 {
+        let start = Instant::now();
+        let (mut asked, mut got, mut given_up, mut silences) = (0, 0, 0, 0);
+        while silences < SILENCES_MAX {
+            let outstanding = (asked * BULK_BYTES).saturating_sub(got + given_up);
+            if asked < BULK_REQUESTS && outstanding <= (BULK_IN_FLIGHT - 1) * BULK_BYTES {
+                asked += 1;
+                self.request(BULK_BYTES);
+            } else if outstanding == 0 {
+                break;
+            } else if let Some(len) = self.receive(Wait::Block) {
+                got += len;
+            } else {
+                // What was on its way is lost in part.
+                self.lost += 1;
+                silences += 1;
+                given_up += outstanding;
+            }
+        }
+        got as f64 / 1e6 / start.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comem_net::select::{Reach, choose};
+
+    #[test]
+    fn two_ends_on_one_host_measure_each_other() {
+        let lo = choose(None, Reach::ThisHost).unwrap();
+        let echo = Echo::start_here(lo.address, PortChoice::Any).unwrap();
+        let measured = measure(&lo, PortChoice::Any, echo.address, echo.token).unwrap();
+        echo.stop();
+        assert!(measured.small_us.0 > 0.0 && measured.small_us.0 <= measured.small_us.1, "{measured:?}");
+        assert!(measured.page_us > 0.0 && measured.megabytes_per_s > 0.0, "{measured:?}");
+        assert!(measured.clock_offset_ns.abs() < 1_000_000_000, "one host has one clock: {measured:?}");
+        assert!(measured.lines().iter().any(|(label, _)| *label == "a remote access"));
+    }
+
+    #[test]
+    fn a_stranger_without_the_token_gets_no_answer() {
+        let token = [3; 16];
+        assert!(parse(&[3; 24], &token).is_some());
+        assert!(parse(&[4; 24], &token).is_none());
+        assert!(parse(&[3; 23], &token).is_none());
+    }
+}

@@ -1,0 +1,285 @@
+//! Where the processes of a foreign job learn node zero's address: a file that node zero leaves for the others.
+//!
+//! A file left over from an earlier job of the same name must not mislead. So a file counts while the process that wrote
+//! it lives (which only processes of the same host can tell), or while it is young by the clock of its own file system;
+//! and each process takes part in a meeting once: where the same process manager has `comem exec` run several times, one
+//! after the other, it leaves a mark, and waits for the next file.
+
+use super::place::Place;
+use crate::control::{key_from_hex, key_to_hex};
+use crate::failure::{Failure, Outcome};
+use crate::sys;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the others wait for node zero.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// How often they look.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// An older file belongs to another job, unless its writer is seen to live.
+const AGE_MAX_S: i64 = 120;
+/// Files that nobody will look at again.
+const SWEEP_AGE_S: i64 = 3600;
+
+/// What is agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meeting {
+    /// Node zero's service address.
+    pub zero: SocketAddr,
+    /// The job's key.
+    pub key: [u8; 32],
+}
+
+/// The file where a job meets.
+pub struct Point {
+    path: PathBuf,
+    rank: usize,
+    one_host: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    zero: SocketAddr,
+    key: String,
+    pid: u32,
+    /// When the process was started, in the kernel's ticks: tells it from a later one of the same number.
+    born: u64,
+    /// Tells one meeting from the next.
+    meeting: u64,
+}
+
+impl Point {
+    /// The point of a job on this host alone, in the user's own directory.
+    pub fn of_host(directory: PathBuf, place: &Place) -> Point {
+        Point { path: directory.join(file_name(place)), rank: place.rank, one_host: true }
+    }
+
+    /// The point of a job on several hosts.
+    ///
+    /// # Errors
+    /// The directory cannot be used.
+    pub fn of_job(named: Option<&Path>, place: &Place) -> Outcome<Point> {
+        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".comem"));
+        let directory = named.map(Path::to_path_buf).or_else(home).ok_or_else(|| {
+            Failure::usage("the processes have no place to meet", "give --rendezvous DIR, or --zero HOST:PORT")
+        })?;
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                let what = format!("cannot make the directory {}: {e}", directory.display());
+                Err(Failure::start(what, "give --rendezvous DIR on a file system that all hosts share"))
+            }
+            _ => Ok(Point { path: directory.join(file_name(place)), rank: place.rank, one_host: false }),
+        }
+    }
+
+    /// Node zero leaves its address.
+    pub fn announce(&self, meeting: &Meeting) -> Outcome<Meeting> {
+        let trouble = |e| Failure::system(format!("cannot leave node zero's address in {}", self.path.display()), e);
+        self.sweep();
+        let pid = std::process::id();
+        let content = Content {
+            zero: meeting.zero,
+            key: key_to_hex(&meeting.key),
+            pid,
+            born: born(pid).unwrap_or(0),
+            meeting: u64::from_ne_bytes(sys::random()),
+        };
+        let text = serde_json::to_vec(&content).expect("the content has a JSON form");
+        let beside = self.path.with_extension(format!("part{pid}"));
+        write_private(&beside, &text).and_then(|()| std::fs::rename(&beside, &self.path)).map_err(trouble)?;
+        Ok(*meeting)
+    }
+
+    /// The others wait for it.
+    pub fn wait(&self) -> Outcome<Meeting> {
+        let deadline = Instant::now() + WAIT_LIMIT;
+        let now_there = self.clock_there();
+        while Instant::now() < deadline {
+            if let Some(meeting) = self.look(now_there) {
+                return Ok(meeting);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let (rank, path) = (self.rank, self.path.display());
+        let what =
+            format!("node {rank}: node zero did not leave its address in {path} within {} s", WAIT_LIMIT.as_secs());
+        let advice = match self.one_host {
+            true => "see whether process 0 failed",
+            false => "give --rendezvous DIR on a file system that all hosts share, or --zero HOST:PORT",
+        };
+        Err(Failure::start(what, advice))
+    }
+
+    /// Reads the file, if it is there and meant for this job.
+    fn look(&self, now_there: Option<i64>) -> Option<Meeting> {
+        let meta = std::fs::symlink_metadata(&self.path).ok()?;
+        if !meta.is_file() || meta.uid() != sys::user_id() {
+            return None;
+        }
+        let content: Content = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
+        let alive = self.one_host && born(content.pid) == Some(content.born);
+        let young = now_there.is_none_or(|now| now - meta.mtime() <= AGE_MAX_S);
+        if !(alive || young) || self.was_at(content.meeting) {
+            return None;
+        }
+        let key = key_from_hex(&content.key)?;
+        self.mark(content.meeting);
+        Some(Meeting { zero: content.zero, key })
+    }
+
+    /// Where this process's number notes its last meeting.
+    fn mark_path(&self) -> PathBuf {
+        self.path.with_extension(format!("mark{}", self.rank))
+    }
+
+    fn was_at(&self, meeting: u64) -> bool {
+        std::fs::read_to_string(self.mark_path()).is_ok_and(|text| text == meeting.to_string())
+    }
+
+    fn mark(&self, meeting: u64) {
+        // Without the mark only a second meeting of the same processes could go wrong.
+        let _ = write_private(&self.mark_path(), meeting.to_string().as_bytes());
+    }
+
+    /// The time by the clock of the file system.
+    fn clock_there(&self) -> Option<i64> {
+        let probe = self.path.with_extension(format!("probe{}-{}", self.rank, std::process::id()));
+        write_private(&probe, b"").ok()?;
+        let time = std::fs::metadata(&probe).ok().map(|meta| meta.mtime());
+        let _ = std::fs::remove_file(&probe);
+        time
+    }
+
+    /// Removes what earlier jobs left.
+    fn sweep(&self) {
+        let Some(now) = self.clock_there() else { return };
+        let directory = self.path.parent().and_then(|d| std::fs::read_dir(d).ok()).into_iter().flatten().flatten();
+        for entry in directory.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"exec-")) {
+            if entry.metadata().is_ok_and(|meta| now - meta.mtime() > SWEEP_AGE_S) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn file_name(place: &Place) -> String {
+    format!("exec-{:016x}.json", place.number("meeting"))
+}
+
+fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
+    let _ = std::fs::remove_file(path);
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text)
+}
+
+/// When the process was started; `None` when there is none.
+fn born(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything; the start time is the 20th field after it.
+    let after = stat.rsplit_once(')')?.1;
+    after.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Scratch {
+            let path = std::env::temp_dir().join(format!("comem-meeting-{:016x}", u64::from_ne_bytes(sys::random())));
+            std::fs::create_dir(&path).unwrap();
+            Scratch(path)
+        }
+        fn point(&self, rank: usize) -> Point {
+            let place = Place {
+                rank,
+                size: 2,
+                on_this_host: 2,
+                one_host: true,
+                hosts: Vec::new(),
+                identity: "test".to_string(),
+            };
+            Point::of_host(self.0.clone(), &place)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn meeting() -> Meeting {
+        Meeting { zero: "127.0.0.1:20005".parse().unwrap(), key: [5; 32] }
+    }
+
+    /// Leaves a file as another process would have.
+    fn leave(point: &Point, born: u64, age_s: u64) {
+        let content = Content {
+            zero: meeting().zero,
+            key: key_to_hex(&meeting().key),
+            pid: std::process::id(),
+            born,
+            meeting: u64::from_ne_bytes(sys::random()),
+        };
+        write_private(&point.path, &serde_json::to_vec(&content).unwrap()).unwrap();
+        let file = OpenOptions::new().write(true).open(&point.path).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+    }
+
+    #[test]
+    fn who_comes_first_waits_for_node_zero() {
+        let scratch = Scratch::new();
+        let point = scratch.point(1);
+        let early = std::thread::spawn(move || point.wait());
+        scratch.point(0).announce(&meeting()).unwrap();
+        assert_eq!(early.join().unwrap().unwrap(), meeting());
+        assert_eq!(scratch.point(2).wait().unwrap(), meeting());
+    }
+
+    #[test]
+    fn nobody_takes_part_in_the_same_meeting_twice() {
+        let scratch = Scratch::new();
+        scratch.point(0).announce(&meeting()).unwrap();
+        let now = scratch.point(1).clock_there();
+        assert_eq!(scratch.point(1).look(now), Some(meeting()));
+        assert_eq!(scratch.point(1).look(now), None, "this one waits for the next");
+        assert_eq!(scratch.point(2).look(now), Some(meeting()), "that one has not been there");
+        let next = Meeting { key: [6; 32], ..meeting() };
+        scratch.point(0).announce(&next).unwrap();
+        assert_eq!(scratch.point(1).look(now), Some(next));
+    }
+
+    #[test]
+    fn a_writer_may_be_gone_while_the_file_is_young_and_the_file_old_while_the_writer_lives() {
+        let scratch = Scratch::new();
+        let (gone, alive) = (1, born(std::process::id()).unwrap());
+        let old = AGE_MAX_S as u64 + 30;
+        for (born, age_s, counts) in [(gone, 5, true), (alive, old, true), (gone, old, false)] {
+            leave(&scratch.point(0), born, age_s);
+            let point = scratch.point(1);
+            assert_eq!(point.look(point.clock_there()).is_some(), counts, "{born} {age_s}");
+        }
+        let mut elsewhere = scratch.point(1);
+        elsewhere.one_host = false;
+        leave(&elsewhere, alive, old);
+        assert_eq!(elsewhere.look(elsewhere.clock_there()), None, "processes of other hosts cannot be seen");
+    }
+
+    #[test]
+    fn nonsense_does_not_count_and_old_files_are_swept() {
+        let scratch = Scratch::new();
+        let point = scratch.point(0);
+        write_private(&point.path, b"{ nonsense").unwrap();
+        assert_eq!(point.look(point.clock_there()), None);
+        leave(&point, 1, SWEEP_AGE_S as u64 + 60);
+        point.sweep();
+        assert!(!point.path.exists());
+    }
+}

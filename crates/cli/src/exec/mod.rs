@@ -1,0 +1,206 @@
+//! `comem exec`: a place in a job that Slurm, mpirun or another process manager started.
+//!
+//! The environment tells rank and size ([`place`]). What it does not tell is where node zero listens:
+//!
+//! | the job | node zero's address |
+//! |---|---|
+//! | `--zero HOST:PORT` | that one |
+//! | all on one host | node zero takes a free loopback port and leaves it in a file of the user's own directory on this host |
+//! | Slurm, several hosts | the first host of the step's list, and a port that follows from job and step |
+//! | anything else | node zero leaves it in a file of a directory that all hosts share (`--rendezvous`, `~/.comem`) |
+//!
+//! Then the process becomes the program, with the same variables that `comem run` gives and `COMEM_ZERO`. The job's key
+//! travels in an inherited memory file. On one host it is a random one out of the meeting file; on several it follows
+//! from the user's key file and the job's name.
+
+pub mod meeting;
+pub mod place;
+
+use crate::args::{ExecArgs, slow_factors};
+use crate::control::{Job, ToNode, encode, foreign, key_to_hex, var};
+use crate::daemon::key;
+use crate::failure::{Failure, Outcome};
+use crate::group::OMP_THREADS;
+use crate::plan::node_variables;
+use crate::program::Program;
+use crate::rundir::{self, ProgLock};
+use crate::sys;
+use comem_net::select::{self, Reach};
+use meeting::{Meeting, Point};
+use place::Place;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::process::CommandExt;
+
+/// Ports for node zero when `--ports` names none: below those that Linux gives to sockets without a wish.
+const ZERO_PORTS: (u16, u16) = (20_000, 31_999);
+
+/// Becomes the program; returns only when that fails.
+pub fn main(args: &ExecArgs) -> Outcome<i32> {
+    let read = |name: &str| std::env::var(name).ok();
+    let Some(found) = foreign(&read) else {
+        let what = "no process manager (Slurm, mpirun, PMIx) started this process";
+        return Err(Failure::usage(what, "use `srun comem exec PROGRAM`, or `comem run -n N PROGRAM` without one"));
+    };
+    let place = Place::read(&found, args.nodes, &read)?;
+    let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
+    let program = Program::find(&args.command, &cwd, false)?;
+    let meeting = meet(args, &place)?;
+    let prog_id = args.node.prog_id.unwrap_or((place.number("program number") as u16).max(1));
+    let job = Job {
+        key: key_to_hex(&meeting.key),
+        job: place.number("job"),
+        prog_id,
+        auth: args.node.auth.unwrap_or(!place.one_host),
+        hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
+    };
+    let variables = variables(args, &place, &job, &program, meeting.zero)?;
+    if args.dry_run {
+        println!("program    {}", program.path.to_string_lossy());
+        variables.iter().for_each(|(n, v)| println!("{}={}", n.to_string_lossy(), v.to_string_lossy()));
+        return Ok(0);
+    }
+    if args.node.verbose {
+        let (rank, size) = (place.rank, place.size);
+        eprintln!("comem: {} made this process node {rank} of {size}; node zero is at {}", found.name, meeting.zero);
+    }
+    ProgLock::take(prog_id, job.job)?.hand_to_program()?;
+    become_program(&program, variables, &job)
+}
+
+fn variables(
+    args: &ExecArgs,
+    place: &Place,
+    job: &Job,
+    program: &Program,
+    zero: SocketAddr,
+) -> Outcome<Vec<(OsString, OsString)>> {
+    let slow = slow_factors(&args.slow, place.size)?[place.rank];
+    let mut variables = node_variables(&args.node, job, place.size, place.on_this_host);
+    variables.push((var::NODE.into(), place.rank.to_string().into()));
+    variables.push((var::SLOW.into(), format!("{slow}x").into()));
+    variables.push((var::PROGRAM.into(), program.hashed.clone()));
+    variables.push((var::ZERO.into(), zero.to_string().into()));
+    if std::env::var_os(OMP_THREADS).is_none() {
+        variables.push((OMP_THREADS.into(), args.node.threads.to_string().into()));
+    }
+    Ok(variables)
+}
+
+fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: &Job) -> Outcome<i32> {
+    let line = encode(&ToNode::Job(job.clone()));
+    let file = sys::inherited_memory_file(&line).map_err(|e| Failure::system("a memory file for the job", e))?;
+    let mut command = std::process::Command::new(&program.path);
+    command.args(&program.args).envs(variables).env(var::JOB_FD, file.as_raw_fd().to_string());
+    command.env_remove(var::CONTROL_FD);
+    // From here on the file belongs to the program.
+    let fd = file.into_raw_fd();
+    let why = command.exec();
+    let what = format!("cannot start {} (with descriptor {fd}): {why}", program.path.to_string_lossy());
+    Err(Failure::start(what, "check that it is a program for this machine"))
+}
+
+/// Node zero's address, and the job's key.
+fn meet(args: &ExecArgs, place: &Place) -> Outcome<Meeting> {
+    let key = job_key(args, place)?;
+    if let Some(zero) = &args.zero {
+        let zero = resolve(zero, args)?;
+        return Ok(Meeting { zero, key: key.unwrap_or_else(|| place.public_key()) });
+    }
+    let zero_here = place.rank == 0;
+    if place.one_host {
+        let point = Point::of_host(rundir::directory()?, place);
+        if !zero_here {
+            return point.wait();
+        }
+        let address = match &args.node.iface {
+            Some(_) => own_address(args)?,
+            None => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        };
+        let zero = free_port(address, ports(args), place)?;
+        return point.announce(&Meeting { zero, key: key.unwrap_or_else(sys::random) });
+    }
+    let key = key.unwrap_or_else(|| place.public_key());
+    if let Some(first) = place.hosts.first() {
+        return slurm_zero(args, place, first).map(|zero| Meeting { zero, key });
+    }
+    let point = Point::of_job(args.rendezvous.as_deref(), place)?;
+    if zero_here {
+        let zero = free_port(own_address(args)?, ports(args), place)?;
+        // The key stays out of a file that other hosts may keep.
+        point.announce(&Meeting { zero, key: [0; 32] })?;
+        return Ok(Meeting { zero, key });
+    }
+    point.wait().map(|found| Meeting { key, ..found })
+}
+
+/// The key of a job on several hosts; `None` where no secret is needed.
+fn job_key(args: &ExecArgs, place: &Place) -> Outcome<Option<[u8; 32]>> {
+    if place.one_host || args.node.auth == Some(false) {
+        return Ok(None);
+    }
+    let shared = key::named_or_default(args.key_file.as_deref()).map_err(|failure| Failure {
+        what: format!("a job on several hosts needs a key: {}", failure.what),
+        advice: format!("{}; or trust the network with --auth off", failure.advice),
+        ..failure
+    })?;
+    Ok(Some(shared.derive("comem 2026 exec job key", place.identity.as_bytes())))
+}
+
+fn ports(args: &ExecArgs) -> (u16, u16) {
+    let range = args.node.ports.as_deref().and_then(|text| text.split_once('-'));
+    range.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?))).unwrap_or(ZERO_PORTS)
+}
+
+/// This host's address on the job's network.
+fn own_address(args: &ExecArgs) -> Outcome<IpAddr> {
+    let chosen = select::choose(args.node.iface.as_deref(), Reach::Network);
+    chosen.map(|interface| interface.address).map_err(|e| Failure::start(e.to_string(), ""))
+}
+
+/// Under Slurm everybody works out the same address.
+fn slurm_zero(args: &ExecArgs, place: &Place, first: &str) -> Outcome<SocketAddr> {
+    let (low, high) = ports(args);
+    let port = low + (place.number("port of node zero") % (u64::from(high - low) + 1)) as u16;
+    let zero = resolve(&format!("{first}:{port}"), args)?;
+    if place.rank == 0 {
+        let any = if zero.is_ipv4() { "0.0.0.0" } else { "::" };
+        UdpSocket::bind((any, port)).map_err(|e| {
+            let what = format!(
+                "node zero cannot listen on port {port} of host {first}, which this job's number leads to: {e}"
+            );
+            Failure::start(what, "start the step again, or choose others with --ports A-B")
+        })?;
+    }
+    Ok(zero)
+}
+
+/// The address of `HOST:PORT`, as other hosts see it: a host's own name may lead to its loopback.
+fn resolve(zero: &str, args: &ExecArgs) -> Outcome<SocketAddr> {
+    let trouble = |why: &dyn std::fmt::Display| {
+        Failure::start(format!("node zero's address {zero} cannot be used: {why}"), "give --zero HOST:PORT")
+    };
+    let all: Vec<SocketAddr> = zero.to_socket_addrs().map_err(|e| trouble(&e))?.collect();
+    let literal = zero.parse::<SocketAddr>().is_ok();
+    let usable = |a: &&SocketAddr| literal || !a.ip().is_loopback();
+    match all.iter().filter(usable).min_by_key(|a| a.is_ipv6()) {
+        Some(found) => Ok(*found),
+        None => {
+            let port = all.first().map(SocketAddr::port).ok_or_else(|| trouble(&"the name leads nowhere"))?;
+            Ok(SocketAddr::new(own_address(args)?, port))
+        }
+    }
+}
+
+/// A port that is free at the moment; the search begins where the job's number leads.
+fn free_port(address: IpAddr, (low, high): (u16, u16), place: &Place) -> Outcome<SocketAddr> {
+    let count = u64::from(high - low) + 1;
+    let start = place.number("port of node zero") % count;
+    let candidates = (0..count).map(|step| low + ((start + step) % count) as u16);
+    let mut ports = candidates.filter(|port| UdpSocket::bind((address, *port)).is_ok());
+    ports.next().map(|port| SocketAddr::new(address, port)).ok_or_else(|| {
+        let what = format!("no port from {low} to {high} is free at {address}");
+        Failure::start(what, "choose others with --ports A-B")
+    })
+}

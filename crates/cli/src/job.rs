@@ -1,0 +1,541 @@
+//! A running job, as its launcher sees it: nodes on several hosts that start, speak, write and end.
+//!
+//! One loop waits for everything at once. What a job can go through:
+//!
+//! | event | what follows |
+//! |---|---|
+//! | node zero says where it is | all others are told |
+//! | a node ends well | nothing, unless it left in the middle of the job: then the others are told |
+//! | a node ends badly, or a host is lost | one sentence; the others are told; after a second they are ended |
+//! | Ctrl-C, SIGTERM, `--timeout`, nobody reads our output | all are told to stop, then ended |
+//! | all have ended | what is left of their process groups is killed; statistics; the first failing status |
+
+use crate::control::{FromNode, Job, ToNode};
+use crate::failure::{Failure, Outcome, exit};
+use crate::group::Group;
+use crate::output::Output;
+use crate::remote::Remote;
+use crate::spec::{Event, StdinFrom};
+use crate::stats::NodeReport;
+use crate::sys::host::HostInfo;
+use crate::sys::poll::{PollSet, earlier};
+use crate::sys::process::Ended;
+use crate::sys::signals::{self, Signals};
+use crate::sys::{ReadOutcome, read_some};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Nodes that lost another have so long to end by themselves.
+const LOSS_GRACE: Duration = Duration::from_millis(1000);
+/// Nodes that were told to stop have so long before SIGTERM.
+const STOP_GRACE: Duration = Duration::from_millis(300);
+/// After SIGTERM, so long until SIGKILL.
+const TERM_GRACE: Duration = Duration::from_millis(700);
+/// Most bytes of standard input on their way to node zero.
+const STDIN_WINDOW: usize = 256 << 10;
+
+/// A host's nodes, wherever they are.
+pub enum Host {
+    /// On this host.
+    Here(Box<Group>),
+    /// Behind an agent.
+    There(Box<Remote>),
+}
+
+/// What the job is given.
+pub struct JobOrders {
+    /// What every node is told first.
+    pub job: Job,
+    /// Each host's name, and what it said of itself.
+    pub host_names: Vec<String>,
+    /// Which host each node is on.
+    pub host_of: BTreeMap<u16, usize>,
+    /// Where node zero's standard input comes from.
+    pub stdin: StdinFrom,
+    /// When the job is to be ended.
+    pub deadline: Option<(Instant, Duration)>,
+}
+
+/// What became of the job.
+pub struct JobResult {
+    /// The exit code.
+    pub code: i32,
+    /// What went wrong first.
+    pub failure: Option<String>,
+    /// Each node's end and counters.
+    pub nodes: Vec<NodeReport>,
+    /// What each host said of itself.
+    pub hosts: Vec<(String, Option<HostInfo>)>,
+    /// Whether the user wanted it to end.
+    pub interrupted: bool,
+}
+
+/// A running job.
+pub struct Running<'a> {
+    orders: JobOrders,
+    hosts: Vec<Host>,
+    signals: &'a Signals,
+    output: &'a mut Output,
+    nodes: BTreeMap<u16, Node>,
+    infos: Vec<Option<HostInfo>>,
+    zero: Option<String>,
+    /// Losses and orders to stop, for nodes that start only after they were sent.
+    said_to_all: Vec<ToNode>,
+    first_bad: Option<Bad>,
+    failure: Option<String>,
+    ending: Option<Ending>,
+    stdin: Stdin,
+    /// Whether SIGTERM or SIGKILL went out: ends from here on are our own doing.
+    signalled: bool,
+    interrupted: bool,
+    /// All hosts were told to end what is left; no grace counts any more.
+    closing: bool,
+}
+
+#[derive(Default)]
+struct Node {
+    pid: Option<u32>,
+    /// It has said anything at all.
+    speaks: bool,
+    joined: bool,
+    finished: bool,
+    complained: bool,
+    ended: Option<Ended>,
+    stats: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// The status that the job will exit with.
+struct Bad {
+    code: i32,
+    /// It only follows from what happened to another node.
+    secondary: bool,
+}
+
+/// The job is being ended.
+struct Ending {
+    term_at: Option<Instant>,
+    kill_at: Instant,
+}
+
+/// Our standard input on its way to node zero.
+struct Stdin {
+    open: bool,
+    in_flight: usize,
+}
+
+impl<'a> Running<'a> {
+    /// A job whose hosts were just ordered to start their nodes; `events` is what they said meanwhile.
+    pub fn new(orders: JobOrders, hosts: Vec<Host>, signals: &'a Signals, output: &'a mut Output) -> Running<'a> {
+        let nodes = orders.host_of.keys().map(|node| (*node, Node::default())).collect();
+        let stdin = Stdin { open: orders.stdin == StdinFrom::Pipe, in_flight: 0 };
+        let infos = hosts.iter().map(|host| matches!(host, Host::Here(_)).then(HostInfo::here)).collect();
+        Running {
+            orders,
+            hosts,
+            signals,
+            output,
+            nodes,
+            infos,
+            zero: None,
+            said_to_all: Vec::new(),
+            first_bad: None,
+            failure: None,
+            ending: None,
+            stdin,
+            signalled: false,
+            interrupted: false,
+            closing: false,
+        }
+    }
+
+    /// Runs until all is over.
+    pub fn run(mut self, first_events: Vec<(usize, Event)>) -> Outcome<JobResult> {
+        first_events.into_iter().for_each(|(host, event)| self.take(host, event));
+        let mut polls = PollSet::default();
+        while self.nodes.values().any(|node| node.ended.is_none()) {
+            self.step(&mut polls)?;
+        }
+        self.close(&mut polls)?;
+        Ok(self.result())
+    }
+
+    fn step(&mut self, polls: &mut PollSet) -> Outcome<()> {
+        polls.clear();
+        polls.readable(self.signals);
+        let clogged = self.output.is_clogged();
+        for host in &self.hosts {
+            match host {
+                Host::Here(group) => group.register(polls, !clogged),
+                Host::There(remote) => remote.register(polls, !clogged),
+            }
+        }
+        if self.stdin.open && self.stdin.in_flight < STDIN_WINDOW {
+            polls.readable(&io::stdin());
+        }
+        polls.wait(self.deadline()).map_err(|e| Failure::system("waiting", e))?;
+        self.take_events(polls);
+        self.read_stdin(polls);
+        self.take_signals();
+        self.on_time(Instant::now());
+        Ok(())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let ending = self.ending.as_ref().filter(|_| !self.closing).map(|e| e.term_at.unwrap_or(e.kill_at));
+        let limit = self.orders.deadline.filter(|_| self.may_end()).map(|(at, _)| at);
+        let remotes = self.hosts.iter().filter_map(|host| match host {
+            Host::Here(_) => None,
+            Host::There(remote) => remote.deadline(),
+        });
+        let all = remotes.map(Some).chain([ending, limit, self.output.deadline()]);
+        all.fold(None, earlier)
+    }
+
+    fn take_events(&mut self, polls: &PollSet) {
+        for index in 0..self.hosts.len() {
+            let mut events = Vec::new();
+            match &mut self.hosts[index] {
+                Host::Here(group) => group.take_ready(polls, &mut events),
+                Host::There(remote) => remote.take_ready(polls, &mut events),
+            }
+            events.into_iter().for_each(|event| self.take(index, event));
+        }
+    }
+
+    fn take(&mut self, host: usize, event: Event) {
+        match event {
+            Event::Hello(info) => self.infos[host] = Some(info),
+            Event::Started { node, pid } => self.node_started(node, pid),
+            Event::Output { node, stream, bytes } => self.output.take(node, stream, &bytes),
+            Event::Control { node, message } => self.node_said(node, message),
+            Event::StdinTaken { count } => self.stdin.in_flight = self.stdin.in_flight.saturating_sub(count),
+            Event::Ended { node, ended } => self.node_ended(node, ended),
+            Event::Lost(failure) => self.host_lost(host, &failure),
+            Event::Note(text) => self.output.say(&format!("comem: {text}")),
+        }
+    }
+
+    fn node_started(&mut self, node: u16, pid: u32) {
+        if let Some(state) = self.nodes.get_mut(&node) {
+            state.pid = Some(pid);
+        }
+        self.tell(node, &ToNode::Job(self.orders.job.clone()));
+        let mut missed: Vec<ToNode> = Vec::new();
+        missed.extend(self.zero.clone().filter(|_| node != 0).map(|addr| ToNode::Zero { addr }));
+        missed.extend(self.said_to_all.iter().cloned());
+        missed.iter().for_each(|message| self.tell(node, message));
+    }
+
+    fn node_said(&mut self, node: u16, message: FromNode) {
+        let Some(state) = self.nodes.get_mut(&node) else { return };
+        state.speaks = true;
+        match message {
+            FromNode::Address { addr, .. } if node == 0 => self.zero_found(addr),
+            FromNode::Started => state.joined = true,
+            FromNode::Finished => state.finished = true,
+            FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
+            FromNode::Failed { message } => {
+                let first_time = !std::mem::replace(&mut state.complained, true);
+                // Nodes that end because the user wants it need not say so.
+                if first_time && !self.interrupted {
+                    let line = format!("{}: {message}", self.name_of(node));
+                    self.announce(&line);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn zero_found(&mut self, addr: String) {
+        let local = addr.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_loopback());
+        let elsewhere = self.orders.host_names.len() > 1
+            && self.hosts.iter().any(|host| matches!(host, Host::There(_)))
+            && !self.orders.host_names.iter().all(|name| crate::hosts::is_loopback(name));
+        if local && elsewhere {
+            let line = format!(
+                "{}: listens on {addr}, which other hosts cannot reach; choose another network with --iface",
+                self.name_of(0)
+            );
+            self.announce(&line);
+            self.bad(exit::START, false);
+            return self.begin_ending("node zero cannot be reached", Duration::ZERO);
+        }
+        let others: Vec<u16> = self.nodes.keys().copied().filter(|node| *node != 0).collect();
+        others.into_iter().for_each(|node| self.tell(node, &ToNode::Zero { addr: addr.clone() }));
+        self.zero = Some(addr);
+    }
+
+    fn node_ended(&mut self, node: u16, ended: Ended) {
+        let Some(state) = self.nodes.get_mut(&node) else { return };
+        if state.ended.replace(ended).is_some() {
+            return;
+        }
+        let (finished, complained) = (state.finished, state.complained);
+        let left_early = state.joined && !finished;
+        if ended.is_good() {
+            if left_early && self.ending.is_none() {
+                self.tell_others(node, "left before the end of the job, with status 0");
+            }
+            return;
+        }
+        if !self.signalled {
+            let secondary = matches!(ended, Ended::Status(exit::NODE_LOST | exit::STOPPED)) && complained;
+            self.bad(ended.code(), secondary);
+        }
+        if self.ending.is_none() || (!complained && !self.signalled && self.failure.is_none()) {
+            if !complained {
+                let line = format!("{}: {ended}", self.name_of(node));
+                self.announce(&line);
+            }
+            if !finished {
+                self.tell_others(node, &ended.to_string());
+                self.begin_ending("", LOSS_GRACE);
+            }
+        }
+    }
+
+    /// A host cannot take part, or not any more.
+    fn host_lost(&mut self, host: usize, failure: &Failure) {
+        let line = failure.to_string().trim_start_matches("comem: ").to_string();
+        self.announce(&line);
+        self.bad(failure.code, false);
+        self.mark_host_ended(host);
+        self.begin_ending(&failure.what, LOSS_GRACE);
+    }
+
+    /// Nothing more will be heard of a host's nodes.
+    fn mark_host_ended(&mut self, host: usize) {
+        let on_it = self.orders.host_of.iter().filter(|(_, h)| **h == host).map(|(node, _)| *node);
+        let lost: Vec<u16> = on_it.filter(|node| self.nodes[node].ended.is_none()).collect();
+        for node in &lost {
+            if let Some(state) = self.nodes.get_mut(node) {
+                state.ended = Some(Ended::Signal(libc::SIGKILL));
+            }
+        }
+        let host = self.orders.host_names[host].clone();
+        for node in lost {
+            self.tell_others(node, &format!("was lost with its host {host}"));
+        }
+    }
+
+    /// Tells a node something. One that has not started yet is told when it does: the job must be the first it hears.
+    fn tell(&mut self, node: u16, message: &ToNode) {
+        if self.nodes.get(&node).is_none_or(|state| state.pid.is_none()) {
+            return;
+        }
+        let Some(index) = self.orders.host_of.get(&node) else { return };
+        match &mut self.hosts[*index] {
+            Host::Here(group) => group.tell(node, message),
+            Host::There(remote) => remote.tell(node, message),
+        }
+    }
+
+    fn tell_running(&mut self, message: &ToNode) {
+        let running: Vec<u16> = self.nodes.iter().filter(|(_, n)| n.ended.is_none()).map(|(node, _)| *node).collect();
+        running.into_iter().for_each(|node| self.tell(node, message));
+        self.said_to_all.push(message.clone());
+    }
+
+    fn tell_others(&mut self, node: u16, how: &str) {
+        self.tell_running(&ToNode::PeerEnded { node, how: how.to_string() });
+    }
+
+    /// Notes a failing status. The first one counts, unless it only followed from another.
+    fn bad(&mut self, code: i32, secondary: bool) {
+        if self.first_bad.as_ref().is_none_or(|bad| bad.secondary && !secondary) {
+            self.first_bad = Some(Bad { code, secondary });
+        }
+    }
+
+    fn announce(&mut self, line: &str) {
+        self.output.say(&format!("comem: {line}"));
+        self.failure.get_or_insert_with(|| line.to_string());
+    }
+
+    fn name_of(&self, node: u16) -> String {
+        let host = self.orders.host_of.get(&node).map_or("?", |h| self.orders.host_names[*h].as_str());
+        match self.nodes.get(&node).and_then(|n| n.pid) {
+            Some(pid) => format!("node {node} (host {host}, pid {pid})"),
+            None => format!("node {node} (host {host})"),
+        }
+    }
+
+    /// Begins to end the job: nodes have `grace` to end by themselves. With a `reason` they are told to stop.
+    fn begin_ending(&mut self, reason: &str, grace: Duration) {
+        if self.ending.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        if !reason.is_empty() {
+            self.tell_running(&ToNode::Stop { reason: reason.to_string() });
+        }
+        self.ending = Some(Ending { term_at: Some(now + grace), kill_at: now + grace + TERM_GRACE });
+    }
+
+    fn interrupt(&mut self, reason: &str, code: i32) {
+        self.bad(code, false);
+        self.failure.get_or_insert_with(|| reason.to_string());
+        self.interrupted = true;
+        // Nodes that listen may write their statistics first.
+        let listens = self.nodes.values().any(|node| node.speaks);
+        self.begin_ending(reason, if listens { STOP_GRACE } else { Duration::ZERO });
+    }
+
+    fn take_signals(&mut self) {
+        for signal in self.signals.take() {
+            match signal {
+                libc::SIGUSR1 => self.signal_all(signal),
+                libc::SIGTSTP => {
+                    self.signal_all(libc::SIGSTOP);
+                    signals::stop_self();
+                    self.signal_all(libc::SIGCONT);
+                }
+                _ if self.interrupted => {
+                    // The second time is meant.
+                    if let Some(ending) = &mut self.ending {
+                        ending.term_at = None;
+                        ending.kill_at = Instant::now();
+                    }
+                }
+                _ => {
+                    let name = signals::name(signal);
+                    self.output.say(&format!("comem: ending all nodes after {name}"));
+                    self.interrupt(&format!("the launcher got {name}"), exit::SIGNAL + signal);
+                    self.hurry();
+                }
+            }
+        }
+    }
+
+    /// The user wants the end: a grace that was given before counts no more.
+    fn hurry(&mut self) {
+        let soon = Instant::now() + STOP_GRACE;
+        if let Some(ending) = &mut self.ending {
+            ending.term_at = ending.term_at.map(|at| at.min(soon));
+            ending.kill_at = ending.kill_at.min(soon + TERM_GRACE);
+        }
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.output.on_time(now);
+        for index in 0..self.hosts.len() {
+            let mut events = Vec::new();
+            if let Host::There(remote) = &mut self.hosts[index] {
+                remote.on_time(now, &mut events);
+            }
+            events.into_iter().for_each(|event| self.take(index, event));
+            self.give_up_closed_host(index);
+        }
+        if let Some((_, limit)) = self.orders.deadline.filter(|(at, _)| *at <= now && self.may_end()) {
+            let line = format!("the job took longer than {limit:?} (--timeout)");
+            self.announce(&line);
+            self.interrupt(&line, exit::TIME_LIMIT);
+        }
+        if self.output.is_broken() && self.may_end() {
+            self.interrupt("nobody reads the output any more", exit::SIGNAL + libc::SIGPIPE);
+        }
+        self.advance_ending(now);
+    }
+
+    /// Whether the job is not being ended yet.
+    fn may_end(&self) -> bool {
+        self.ending.is_none() && !self.closing
+    }
+
+    fn advance_ending(&mut self, now: Instant) {
+        let Some(ending) = self.ending.as_mut().filter(|_| !self.closing) else { return };
+        if ending.term_at.is_some_and(|at| at <= now) {
+            ending.term_at = None;
+            self.signalled = true;
+            self.signal_all(libc::SIGTERM);
+            // A stopped process answers nothing but this.
+            self.signal_all(libc::SIGCONT);
+        } else if ending.term_at.is_none() && ending.kill_at <= now {
+            self.signalled = true;
+            self.close_hosts();
+        }
+    }
+
+    fn signal_all(&mut self, signal: i32) {
+        for host in &mut self.hosts {
+            match host {
+                Host::Here(group) => group.signal(signal),
+                Host::There(remote) => remote.signal(signal),
+            }
+        }
+    }
+
+    fn close_hosts(&mut self) {
+        self.closing = true;
+        let mut events = Vec::new();
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            let mut of_host = Vec::new();
+            match host {
+                Host::Here(group) => group.close(&mut of_host),
+                Host::There(remote) => remote.close(),
+            }
+            events.extend(of_host.into_iter().map(|event| (index, event)));
+        }
+        events.into_iter().for_each(|(index, event)| self.take(index, event));
+        (0..self.hosts.len()).for_each(|index| self.give_up_closed_host(index));
+    }
+
+    /// An agent that is gone reports no ends.
+    fn give_up_closed_host(&mut self, index: usize) {
+        if matches!(&self.hosts[index], Host::There(remote) if remote.is_closed()) {
+            self.mark_host_ended(index);
+        }
+    }
+
+    /// Kills what is left and takes in the last words.
+    fn close(&mut self, polls: &mut PollSet) -> Outcome<()> {
+        self.signalled = true;
+        self.stdin.open = false;
+        self.close_hosts();
+        while self.hosts.iter().any(|host| matches!(host, Host::There(remote) if !remote.is_closed())) {
+            self.step(polls)?;
+        }
+        Ok(())
+    }
+
+    fn read_stdin(&mut self, polls: &PollSet) {
+        if !self.stdin.open || !polls.can_read(&io::stdin()) {
+            return;
+        }
+        let mut bytes = vec![0; 64 << 10];
+        match read_some(&io::stdin(), &mut bytes) {
+            ReadOutcome::Bytes(count) => bytes.truncate(count),
+            ReadOutcome::NothingYet => return,
+            ReadOutcome::End => {
+                self.stdin.open = false;
+                bytes.clear();
+            }
+        }
+        self.stdin.in_flight += bytes.len();
+        let Some(index) = self.orders.host_of.get(&0).copied() else { return };
+        let mut events = Vec::new();
+        match &mut self.hosts[index] {
+            Host::Here(group) => group.feed(0, &bytes, &mut events),
+            Host::There(remote) => remote.feed(0, &bytes),
+        }
+        events.into_iter().for_each(|event| self.take(index, event));
+    }
+
+    fn result(self) -> JobResult {
+        let report = |(node, state): (u16, Node)| NodeReport {
+            host: self.orders.host_names[self.orders.host_of[&node]].clone(),
+            pid: state.pid,
+            ended: state.ended,
+            stats: state.stats,
+        };
+        JobResult {
+            code: self.first_bad.map_or(0, |bad| bad.code),
+            failure: self.failure,
+            nodes: self.nodes.into_iter().map(report).collect(),
+            hosts: self.orders.host_names.iter().cloned().zip(self.infos).collect(),
+            interrupted: self.interrupted,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What a command line comes to: which node runs where, and with which variables.
+
+use crate::args::{Launch, NodeArgs, RunArgs, slow_factors};
+use crate::control::{Job, key_to_hex, var};
+use crate::failure::{Failure, Outcome};
+use crate::hosts;
+use crate::program::Program;
+use crate::spec::{HostSpec, NodeSpec, StdinFrom};
+use crate::sys;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// How a host's nodes are started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By this process.
+    Here,
+    /// By a remote shell.
+    Shell,
+    /// By the host's daemon.
+    Daemon,
+}
+
+/// A host's part of the job.
+#[derive(Clone, Debug)]
+pub struct HostPlan {
+    /// How to start it.
+    pub reach: Reach,
+    /// What to start.
+    pub spec: HostSpec,
+}
+
+/// The whole job.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The hosts that have nodes.
+    pub hosts: Vec<HostPlan>,
+    /// What all nodes are told over their control channels.
+    pub job: Job,
+    /// The working directory.
+    pub cwd: PathBuf,
+    /// The program.
+    pub program: Program,
+}
+
+/// A host by name with its number of nodes.
+pub type Placement = (String, Reach, usize);
+
+/// Where the nodes go. `found` are hosts whose daemons answered a broadcast, where the user named none.
+pub fn placements(args: &RunArgs, found: &[String]) -> Outcome<Vec<Placement>> {
+    let (list, reach): (Vec<hosts::Host>, Reach) = match (&args.hosts, args.launch) {
+        (Some(list), Launch::Ssh) => (hosts::parse(list)?, Reach::Shell),
+        (Some(list), Launch::Daemon) => (hosts::parse(list)?, Reach::Daemon),
+        (None, Launch::Daemon) => {
+            (found.iter().map(|name| hosts::Host { name: name.clone(), slots: None }).collect(), Reach::Daemon)
+        }
+        (None, Launch::Ssh) => return Ok(vec![(sys::host::name(), Reach::Here, args.nodes.unwrap_or(1))]),
+    };
+    let counts = hosts::distribute(&list, args.nodes)?;
+    let total: usize = counts.iter().sum();
+    if total > comem_protocol::ids::NODES_MAX {
+        let what = format!("--hosts asks for {total} nodes, and a job has at most {}", comem_protocol::ids::NODES_MAX);
+        return Err(Failure::usage(what, "lower the numbers behind the hosts' names"));
+    }
+    let reach_of = |name: &str| if reach == Reach::Shell && hosts::is_here(name) { Reach::Here } else { reach };
+    let placed = list.into_iter().zip(counts).filter(|(_, count)| *count > 0);
+    Ok(placed.map(|(host, count)| (host.name.clone(), reach_of(&host.name), count)).collect())
+}
+
+impl Plan {
+    /// Works out the job.
+    ///
+    /// # Errors
+    /// The command line asks for what cannot be.
+    pub fn new(args: &RunArgs, placements: &[Placement], job_number: u64, prog_id: u16) -> Outcome<Plan> {
+        let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
+        let elsewhere = placements.iter().all(|(_, reach, _)| *reach != Reach::Here) && !args.stage;
+        let mut program = Program::find(&args.command, &cwd, elsewhere)?;
+        if args.stage {
+            program.name_script_fully(&cwd);
+        }
+        let node_hosts: Vec<String> =
+            placements.iter().flat_map(|(name, _, count)| vec![name.clone(); *count]).collect();
+        let job = Job {
+            key: key_to_hex(&sys::random()),
+            job: job_number,
+            prog_id,
+            auth: args.node.auth.unwrap_or(placements.len() > 1),
+            hosts: node_hosts,
+        };
+        let mut plan = Plan { hosts: Vec::new(), job, cwd, program };
+        let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
+        let named = named_variables(&args.variables)?;
+        let mut first = 0;
+        for (name, reach, count) in placements {
+            let spec = plan.host_spec(args, name, *reach, first..first + count, &slow, &named);
+            plan.hosts.push(HostPlan { reach: *reach, spec });
+            first += count;
+        }
+        Ok(plan)
+    }
+
+    fn host_spec(
+        &self,
+        args: &RunArgs,
+        host: &str,
+        reach: Reach,
+        nodes: std::ops::Range<usize>,
+        slow: &[f64],
+        named: &[(OsString, OsString)],
+    ) -> HostSpec {
+        let mut env = node_variables(&args.node, &self.job, self.job.hosts.len(), nodes.len());
+        env.extend(named.iter().cloned());
+        let node_spec = |node: usize| NodeSpec {
+            node: node as u16,
+            env: vec![
+                (var::NODE.into(), node.to_string().into()),
+                (var::SLOW.into(), format!("{}x", slow[node]).into()),
+            ],
+        };
+        HostSpec {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            host: host.to_string(),
+            job: self.job.job,
+            prog_id: self.job.prog_id,
+            threads: args.node.threads,
+            program: self.program.path.clone(),
+            args: self.program.args.clone(),
+            hashed: self.program.hashed.clone(),
+            cwd: self.cwd.clone().into_os_string(),
+            env,
+            nodes: nodes.map(node_spec).collect(),
+            stdin: stdin_from(reach),
+            staged: args.stage && reach != Reach::Here,
+        }
+    }
+
+    /// The host of each node, as an index.
+    pub fn host_of_nodes(&self) -> BTreeMap<u16, usize> {
+        let of_host = |(index, host): (usize, &HostPlan)| -> Vec<(u16, usize)> {
+            host.spec.nodes.iter().map(|n| (n.node, index)).collect()
+        };
+        self.hosts.iter().enumerate().flat_map(of_host).collect()
+    }
+
+    /// The plan in words, for `--dry-run` and `-v`.
+    pub fn describe(&self) -> String {
+        let mut text = format!("program    {}", self.program.path.to_string_lossy());
+        self.program.args.iter().for_each(|arg| text += &format!(" {}", arg.to_string_lossy()));
+        text += &format!("\nhashed     {}", self.program.hashed.to_string_lossy());
+        text += &format!("\ndirectory  {}", self.cwd.display());
+        let auth = if self.job.auth { "datagrams authenticated" } else { "datagrams not authenticated" };
+        text += &format!("\njob        program number {}, {auth}\n", self.job.prog_id);
+        for host in &self.hosts {
+            let how = match host.reach {
+                Reach::Here => "this host",
+                Reach::Shell => "by remote shell",
+                Reach::Daemon => "by its daemon",
+            };
+            text += &format!("host       {} ({how}, {} nodes)\n", host.spec.host, host.spec.nodes.len());
+            let show = |(name, value): &(OsString, OsString)| {
+                format!(" {}={}", name.to_string_lossy(), value.to_string_lossy())
+            };
+            text += &format!("           {}\n", host.spec.env.iter().map(show).collect::<String>().trim_start());
+            for node in &host.spec.nodes {
+                text += &format!("  node {:<4}{}\n", node.node, node.env.iter().map(show).collect::<String>());
+            }
+        }
+        text
+    }
+}
+
+/// Node zero reads what we read: our own standard input where it is a file or a pipe, and what we pass on where it is
+/// a terminal (which only the foreground may read) or node zero is elsewhere.
+fn stdin_from(reach: Reach) -> StdinFrom {
+    use std::io::IsTerminal;
+    let terminal = std::io::stdin().is_terminal();
+    if terminal && !sys::process::owns_terminal(0) {
+        StdinFrom::Nothing
+    } else if terminal || reach != Reach::Here {
+        StdinFrom::Pipe
+    } else {
+        StdinFrom::Inherited
+    }
+}
+
+/// The variables that all nodes of a host share. Each is set, so that nothing of an outer job shines through.
+pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usize) -> Vec<(OsString, OsString)> {
+    let switch = |on: bool| if on { "on" } else { "off" }.to_string();
+    let mut variables = vec![
+        (var::NODES, nodes.to_string()),
+        (var::THREADS, args.threads.to_string()),
+        (var::ENGINE, args.engine.to_string()),
+        (var::FORCE_ENGINE, switch(args.force_engine)),
+        (var::BACKBONE, args.backbone.clone()),
+        (var::DETECTOR, args.detector.clone()),
+        (var::FAULTS, args.faults.map_or(String::new(), |f| f.to_string())),
+        (var::IFACE, args.iface.clone().unwrap_or_default()),
+        (var::PORTS, args.ports.clone().unwrap_or_default()),
+        (var::AUTH, switch(job.auth)),
+        (var::NODE_TIMEOUT, args.node_timeout.clone()),
+        (var::WAIT, args.wait.name().to_string()),
+        (var::VERBOSE, switch(args.verbose)),
+        (var::PROG_ID, job.prog_id.to_string()),
+        (var::HOST_NODES, host_nodes.to_string()),
+    ];
+    variables.extend(args.stats.as_ref().map(|path| (var::STATS, path.to_string_lossy().into_owned())));
+    variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Reads `--env NAME` and `--env NAME=VALUE`.
+fn named_variables(names: &[String]) -> Outcome<Vec<(OsString, OsString)>> {
+    let mut named = Vec::new();
+    for entry in names.iter().filter(|n| !n.is_empty()) {
+        let (name, value) = match entry.split_once('=') {
+            Some((name, value)) => (name, Some(OsString::from(value))),
+            None => (entry.as_str(), std::env::var_os(entry)),
+        };
+        if name.is_empty() || name.starts_with("COMEM_") {
+            let what = format!("--env {entry} names a variable that cannot be passed on");
+            return Err(Failure::usage(what, "use the flag that belongs to a COMEM_ variable"));
+        }
+        match value {
+            Some(value) => named.push((name.into(), value)),
+            None => {
+                return Err(Failure::usage(
+                    format!("--env {name}: it is not set here"),
+                    format!("set it, or write --env {name}=VALUE"),
+                ));
+            }
+        }
+    }
+    Ok(named)
+}
+
+/// The bytes of the program for hosts that get a copy.
+pub fn staged_bytes(path: &Path) -> Outcome<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|e| Failure::start(format!("cannot read {}: {e}", path.display()), "--stage needs it here"))
+}

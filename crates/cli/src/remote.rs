@@ -1,0 +1,343 @@
+//! The nodes of another host, as the launcher sees them: an agent there, and a stream of frames to it.
+
+use crate::control::ToNode;
+use crate::failure::{Failure, Outcome, exit};
+use crate::frames::{Frame, Kind};
+use crate::link::Link;
+use crate::spec::{Event, HostSpec, Stream};
+use crate::sys::host::HostInfo;
+use crate::sys::poll::PollSet;
+use crate::sys::process::{self, Ended};
+use crate::sys::{self, ReadOutcome, read_some};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long an agent may take to say hello.
+const HELLO_LIMIT: Duration = Duration::from_secs(20);
+/// How long an agent may take to end everything.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+/// How long a remote shell may take to end once its stream has.
+const SHELL_END_LIMIT: Duration = Duration::from_secs(2);
+/// A staged program travels in pieces of this size.
+const STAGE_PIECE_BYTES: usize = 256 << 10;
+
+/// Another host with an agent.
+pub struct Remote {
+    host: String,
+    link: Link,
+    shell: Option<Shell>,
+    hello_by: Option<Instant>,
+    close_by: Option<Instant>,
+    closed: bool,
+}
+
+/// The remote shell's process on this host.
+struct Shell {
+    pid: u32,
+    pidfd: OwnedFd,
+    stderr: Option<OwnedFd>,
+    said: Vec<u8>,
+    command: String,
+}
+
+/// How to start agents with a remote shell.
+#[derive(Clone, Debug)]
+pub struct ShellCommand {
+    /// The program and its own arguments: `ssh -o BatchMode=yes …`.
+    pub rsh: Vec<String>,
+    /// The path of `comem` on the other host.
+    pub remote_comem: String,
+}
+
+impl ShellCommand {
+    /// `ssh`, or the words of `COMEM_RSH`.
+    pub fn new(rsh: Option<&str>, remote_comem: &str) -> ShellCommand {
+        const SSH: &str =
+            "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3";
+        let words = rsh.filter(|r| !r.trim().is_empty()).unwrap_or(SSH);
+        ShellCommand {
+            rsh: words.split_whitespace().map(str::to_string).collect(),
+            remote_comem: remote_comem.to_string(),
+        }
+    }
+
+    /// The command that runs `comem ARGS` on `host`.
+    pub fn command(&self, host: &str, args: &str) -> Command {
+        let mut command = Command::new(&self.rsh[0]);
+        command.args(&self.rsh[1..]).arg(host).arg(format!("{} {args}", quote(&self.remote_comem)));
+        command
+    }
+}
+
+/// Quotes a path for a shell where it needs that. A leading `~/` is left to the shell.
+fn quote(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-~+".contains(c);
+    if path.chars().all(plain) { path.to_string() } else { format!("'{}'", path.replace('\'', "'\\''")) }
+}
+
+impl Remote {
+    /// Starts an agent on the spec's host by a remote shell.
+    pub fn by_shell(shell: &ShellCommand, spec: &HostSpec) -> Outcome<Remote> {
+        let mut command = shell.command(&spec.host, "agent");
+        let shown = format!("{} {}", shell.rsh.join(" "), spec.host);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let parent = std::process::id();
+        // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
+        unsafe { command.pre_exec(move || process::begin_helper(parent)) };
+        let trouble = |e: io::Error| {
+            let advice = "install ssh, or name another remote shell in COMEM_RSH";
+            Failure::unreachable(format!("host {}: cannot run {}: {e}", spec.host, shell.rsh[0]), advice)
+        };
+        let mut child = command.spawn().map_err(trouble)?;
+        let input = OwnedFd::from(child.stdout.take().expect("standard output is a pipe"));
+        let output = OwnedFd::from(child.stdin.take().expect("standard input is a pipe"));
+        let stderr = OwnedFd::from(child.stderr.take().expect("standard error is a pipe"));
+        sys::set_nonblocking(stderr.as_fd()).map_err(trouble)?;
+        let shell = Shell {
+            pid: child.id(),
+            pidfd: process::open_pidfd(child.id()).map_err(trouble)?,
+            stderr: Some(stderr),
+            said: Vec::new(),
+            command: shown,
+        };
+        let link = Link::to_shell(input, output).map_err(trouble)?;
+        Ok(Remote::new(&spec.host, link, Some(shell)))
+    }
+
+    /// Takes over an agent that a daemon started and that has connected to us.
+    pub fn by_daemon(host: &str, link: Link) -> Remote {
+        Remote::new(host, link, None)
+    }
+
+    fn new(host: &str, link: Link, shell: Option<Shell>) -> Remote {
+        let hello_by = Some(Instant::now() + HELLO_LIMIT);
+        Remote { host: host.to_string(), link, shell, hello_by, close_by: None, closed: false }
+    }
+
+    /// Orders the agent to start its nodes; `staged` are the program's bytes where the spec wants them.
+    pub fn order(&mut self, spec: &HostSpec, staged: Option<&[u8]>) {
+        self.link.send(&Frame::json(Kind::Spec, 0, spec));
+        if let Some(bytes) = staged {
+            for piece in bytes.chunks(STAGE_PIECE_BYTES) {
+                self.link.send(&Frame::bytes(Kind::Stage, 0, piece));
+            }
+            self.link.send(&Frame::bytes(Kind::Stage, 0, b""));
+        }
+    }
+
+    /// Adds what to wait for. Without `outputs` nothing is read, and the host slows down in the end.
+    pub fn register(&self, polls: &mut PollSet, outputs: bool) {
+        if self.closed {
+            return;
+        }
+        if outputs {
+            self.link.register(polls);
+        }
+        if let Some(stderr) = self.shell.as_ref().and_then(|s| s.stderr.as_ref()) {
+            polls.readable(stderr);
+        }
+    }
+
+    /// When [`Remote::on_time`] wants to be called.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.closed { None } else { sys::poll::earlier(self.hello_by, self.close_by) }
+    }
+
+    /// Gives up on an agent that lets its deadline pass.
+    pub fn on_time(&mut self, now: Instant, events: &mut Vec<Event>) {
+        if self.closed {
+            return;
+        }
+        if self.close_by.is_some_and(|by| by <= now) {
+            let host = &self.host;
+            let text = format!("host {host} does not say that its nodes have ended; look there for what may still run");
+            events.push(Event::Note(text));
+            self.finish();
+        } else if self.hello_by.is_some_and(|by| by <= now) {
+            let what = format!("host {} does not answer within {} s", self.host, HELLO_LIMIT.as_secs());
+            events.push(Event::Lost(Failure::unreachable(what, "check its name, the network and its load")));
+            self.finish();
+        }
+    }
+
+    /// Takes in what the wait has shown.
+    pub fn take_ready(&mut self, polls: &PollSet, events: &mut Vec<Event>) {
+        if self.closed {
+            return;
+        }
+        self.read_shell(polls, events);
+        match self.link.take_ready(polls) {
+            Ok(frames) => frames.into_iter().for_each(|frame| self.take_frame(frame, events)),
+            Err(e) => {
+                events.push(Event::Lost(Failure::unreachable(
+                    format!("host {}: {e}", self.host),
+                    "check what runs there",
+                )));
+                return self.finish();
+            }
+        }
+        if self.link.has_ended() && !self.closed {
+            if self.close_by.is_none() {
+                let failure = self.why_lost();
+                events.push(Event::Lost(failure));
+            }
+            self.finish();
+        }
+    }
+
+    /// Sends a node a message.
+    pub fn tell(&mut self, node: u16, message: &ToNode) {
+        self.link.send(&Frame::json(Kind::ToNode, node, message));
+    }
+
+    /// Adds to a node's standard input; no bytes mean that nothing more will come.
+    pub fn feed(&mut self, node: u16, bytes: &[u8]) {
+        self.link.send(&Frame::bytes(Kind::Stdin, node, bytes));
+    }
+
+    /// Sends a signal to every node there.
+    pub fn signal(&mut self, signal: i32) {
+        self.link.send(&Frame::json(Kind::Signal, 0, &signal));
+    }
+
+    /// Has the agent end everything; [`Remote::is_closed`] tells when that is done.
+    pub fn close(&mut self) {
+        if !self.closed && self.close_by.is_none() {
+            self.close_by = Some(Instant::now() + CLOSE_LIMIT);
+            self.hello_by = None;
+            self.link.send(&Frame::bytes(Kind::Close, 0, b""));
+        }
+    }
+
+    /// Whether nothing more will come.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    fn take_frame(&mut self, frame: Frame, events: &mut Vec<Event>) {
+        match self.event(frame) {
+            Ok(Some(event)) => events.push(event),
+            Ok(None) => {}
+            Err(e) => events.push(Event::Note(format!("host {}: {e}; ignored", self.host))),
+        }
+    }
+
+    fn event(&mut self, frame: Frame) -> io::Result<Option<Event>> {
+        let node = frame.node;
+        let event = match frame.kind {
+            Kind::Hello => return self.greet(frame.value()?).map(Some),
+            Kind::Started => Event::Started { node, pid: frame.value()? },
+            Kind::Out => Event::Output { node, stream: Stream::Out, bytes: frame.payload },
+            Kind::Err => Event::Output { node, stream: Stream::Err, bytes: frame.payload },
+            Kind::FromNode => Event::Control { node, message: frame.value()? },
+            Kind::StdinTaken => Event::StdinTaken { count: frame.value()? },
+            Kind::Ended => Event::Ended { node, ended: frame.value()? },
+            Kind::Note => Event::Note(format!("host {}: {}", self.host, String::from_utf8_lossy(&frame.payload))),
+            Kind::Refused => {
+                let (code, what, advice): (i32, String, String) = frame.value()?;
+                Event::Lost(Failure::new(code, what, advice))
+            }
+            Kind::Closed => {
+                if let Some(shell) = &mut self.shell {
+                    shell.wait_for_end();
+                }
+                self.finish();
+                return Ok(None);
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(event))
+    }
+
+    fn greet(&mut self, info: HostInfo) -> io::Result<Event> {
+        self.hello_by = None;
+        let ours = env!("CARGO_PKG_VERSION");
+        if info.version == ours {
+            return Ok(Event::Hello(info));
+        }
+        let what = format!("host {} has Comem {}, this one {ours}", self.host, info.version);
+        Ok(Event::Lost(Failure::refused(what, "install the same version on both, or name it with --remote-comem")))
+    }
+
+    /// What ssh itself says: kept until the agent speaks, passed on later.
+    fn read_shell(&mut self, polls: &PollSet, events: &mut Vec<Event>) {
+        let Some(shell) = &mut self.shell else { return };
+        if !shell.stderr.as_ref().is_some_and(|fd| polls.can_read(fd)) {
+            return;
+        }
+        shell.read_stderr();
+        if self.hello_by.is_none() {
+            let said = std::mem::take(&mut shell.said);
+            let text = String::from_utf8_lossy(&said);
+            events.extend(text.lines().map(|line| Event::Note(format!("host {}: {line}", self.host))));
+        }
+    }
+
+    /// The stream has ended although nobody wanted it to.
+    fn why_lost(&mut self) -> Failure {
+        let came = self.hello_by.is_none();
+        let host = &self.host;
+        let Some(shell) = &mut self.shell else {
+            return Failure::new(exit::NODE_LOST, format!("host {host}: the connection to its agent ended"), "");
+        };
+        let ended = shell.wait_for_end();
+        let said = String::from_utf8_lossy(&shell.said).trim().lines().last().map(str::to_string);
+        let how = ended.map_or("closed its output".to_string(), |e| e.to_string());
+        let detail = said.map_or(String::new(), |said| format!(": {said}"));
+        if came {
+            let what = format!("host {host}: the connection to its agent ended ({} {how}{detail})", shell.command);
+            return Failure::new(exit::NODE_LOST, what, "look at that host");
+        }
+        let what = format!("cannot start an agent on host {host}: `{}` {how}{detail}", shell.command);
+        if ended == Some(Ended::Status(127)) {
+            return Failure::unreachable(what, "install comem there, or say where it is with --remote-comem");
+        }
+        Failure::unreachable(what, format!("check that `{} true` works without a question", shell.command))
+    }
+
+    fn finish(&mut self) {
+        self.closed = true;
+        if let Some(shell) = self.shell.take() {
+            shell.end();
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Shell {
+    fn read_stderr(&mut self) {
+        let mut chunk = [0; 4096];
+        while let Some(fd) = &self.stderr {
+            match read_some(fd, &mut chunk) {
+                ReadOutcome::Bytes(count) => self.said.extend_from_slice(&chunk[..count]),
+                ReadOutcome::NothingYet => return,
+                ReadOutcome::End => self.stderr = None,
+            }
+        }
+    }
+
+    fn wait_for_end(&mut self) -> Option<Ended> {
+        let mut polls = PollSet::default();
+        polls.readable(&self.pidfd);
+        polls.wait(Some(Instant::now() + SHELL_END_LIMIT)).ok()?;
+        self.read_stderr();
+        process::peek_end(&self.pidfd)
+    }
+
+    fn end(self) {
+        process::kill_group(self.pid, libc::SIGTERM);
+        let mut polls = PollSet::default();
+        polls.readable(&self.pidfd);
+        let _ = polls.wait(Some(Instant::now() + Duration::from_millis(500)));
+        process::kill_group(self.pid, libc::SIGKILL);
+        process::reap(self.pid);
+    }
+}

@@ -1,0 +1,196 @@
+//! `comem run`: from the command line to the exit code.
+
+use crate::args::{Launch, RunArgs};
+use crate::daemon::client::Caller;
+use crate::daemon::key;
+use crate::failure::{Failure, Outcome, exit};
+use crate::group::Group;
+use crate::guardian::Guardian;
+use crate::job::{Host, JobOrders, JobResult, Running};
+use crate::output::Output;
+use crate::plan::{self, HostPlan, Plan, Reach};
+use crate::remote::{Remote, ShellCommand};
+use crate::rundir::ProgLock;
+use crate::spec::{Event, StdinFrom};
+use crate::stats::{self, Began, JobReport};
+use crate::sys;
+use crate::sys::process::{self, FdLimit};
+use crate::sys::signals::{self, Signals};
+use std::path::Path;
+use std::time::Instant;
+
+/// Signals that the launcher takes in one by one.
+const SIGNALS: [i32; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGTSTP];
+
+/// Runs the command; its exit code.
+pub fn main(args: &RunArgs) -> Outcome<i32> {
+    if args.dry_run {
+        return dry_run(args);
+    }
+    let guardian = Guardian::start().map_err(|e| Failure::system("cannot fork the guardian", e))?;
+    let limit = process::raise_fd_limit();
+    let signals = Signals::block(&SIGNALS).map_err(|e| Failure::system("cannot block signals", e))?;
+    signals::ignore(libc::SIGTTIN);
+    let began = Began::now();
+    let job_number = u64::from_ne_bytes(sys::random());
+    let (prog_id, lock) = match args.node.prog_id {
+        Some(prog_id) => (prog_id, ProgLock::take(prog_id, job_number)?),
+        None => ProgLock::take_any(job_number)?,
+    };
+    let caller = caller(args, &signals)?;
+    let placements = plan::placements(args, &found_hosts(args, caller.as_ref())?)?;
+    let plan = Plan::new(args, &placements, job_number, prog_id)?;
+    let mut output = Output::new(!args.no_prefix);
+    if args.node.verbose {
+        plan.describe().lines().for_each(|line| output.say(&format!("comem: {line}")));
+    }
+    let mut started = Started { hosts: Vec::new(), events: Vec::new() };
+    let resources = Resources { lock, guardian, limit };
+    let result = start_hosts(args, &plan, caller.as_ref(), resources, &mut started);
+    let result = result.and_then(|()| {
+        let running = Running::new(orders(args, &plan), started.hosts, &signals, &mut output);
+        running.run(started.events)
+    });
+    let outcome = report(args, &plan, began, result);
+    if let Err(failure) = &outcome {
+        output.say(&failure.to_string());
+    }
+    let code = outcome.as_ref().map_or_else(|failure| failure.code, |(code, _)| *code);
+    output.finish(!outcome.is_ok_and(|(_, interrupted)| interrupted));
+    Ok(code)
+}
+
+/// Somebody who asks daemons, when daemons are to be asked.
+fn caller<'a>(args: &RunArgs, signals: &'a Signals) -> Outcome<Option<Caller<'a>>> {
+    if args.launch == Launch::Ssh {
+        return Ok(None);
+    }
+    let key = key::named_or_default(args.key_file.as_deref())?;
+    Ok(Some(Caller::new(&key, args.node.iface.as_deref(), Some(signals))))
+}
+
+/// Hosts whose daemons answer a broadcast, when the user named none.
+fn found_hosts(args: &RunArgs, caller: Option<&Caller<'_>>) -> Outcome<Vec<String>> {
+    let Some(caller) = caller.filter(|_| args.hosts.is_none()) else { return Ok(Vec::new()) };
+    let found = caller.find(args.daemon_port)?;
+    if found.is_empty() {
+        let what = format!("no daemon on this network answers on port {}", args.daemon_port);
+        return Err(Failure::unreachable(what, "start `comem daemon` on the hosts, or name them with --hosts"));
+    }
+    Ok(found.iter().map(|address| address.ip().to_string()).collect())
+}
+
+fn dry_run(args: &RunArgs) -> Outcome<i32> {
+    let placements = plan::placements(args, &["(whoever answers)".to_string()])?;
+    let plan = Plan::new(args, &placements, 0, args.node.prog_id.unwrap_or(0))?;
+    print!("{}", plan.describe());
+    if args.node.prog_id.is_none() {
+        println!("(the program number will be a free one)");
+    }
+    Ok(0)
+}
+
+/// What this host's group takes over.
+struct Resources {
+    lock: ProgLock,
+    guardian: Guardian,
+    limit: FdLimit,
+}
+
+/// Hosts that were ordered to start their nodes, and what they said meanwhile.
+struct Started {
+    hosts: Vec<Host>,
+    events: Vec<(usize, Event)>,
+}
+
+fn start_hosts(
+    args: &RunArgs,
+    plan: &Plan,
+    caller: Option<&Caller<'_>>,
+    resources: Resources,
+    started: &mut Started,
+) -> Outcome<()> {
+    let rsh = std::env::var("COMEM_RSH").ok();
+    let shell = ShellCommand::new(rsh.as_deref(), &args.remote_comem);
+    let staged = match plan.hosts.iter().any(|host| host.spec.staged) {
+        true => Some(plan::staged_bytes(Path::new(&plan.program.hashed))?),
+        false => None,
+    };
+    let mut resources = Some(resources);
+    for (index, HostPlan { reach, spec }) in plan.hosts.iter().enumerate() {
+        let host = match reach {
+            Reach::Here => {
+                let Resources { lock, guardian, limit } = resources.take().ok_or_else(here_twice)?;
+                let mut events = Vec::new();
+                let group = Group::start(spec, lock, guardian, limit, &mut events)?;
+                started.events.extend(events.into_iter().map(|event| (index, event)));
+                Host::Here(Box::new(group))
+            }
+            Reach::Shell => {
+                let mut remote = Remote::by_shell(&shell, spec)?;
+                remote.order(spec, staged.as_deref());
+                Host::There(Box::new(remote))
+            }
+            Reach::Daemon => {
+                let caller = caller.ok_or_else(|| Failure::usage("daemons need a key", "give --key-file"))?;
+                let (_, link) = caller.wake(&spec.host, args.daemon_port, Path::new(&spec.program))?;
+                let mut remote = Remote::by_daemon(&spec.host, link);
+                remote.order(spec, staged.as_deref());
+                Host::There(Box::new(remote))
+            }
+        };
+        started.hosts.push(host);
+    }
+    Ok(())
+}
+
+fn here_twice() -> Failure {
+    Failure::usage("--hosts names this host twice", "write its name once, with the number of nodes behind a colon")
+}
+
+fn orders(args: &RunArgs, plan: &Plan) -> JobOrders {
+    let zero = plan.hosts.first().map_or(StdinFrom::Nothing, |host| host.spec.stdin);
+    JobOrders {
+        job: plan.job.clone(),
+        host_names: plan.hosts.iter().map(|host| host.spec.host.clone()).collect(),
+        host_of: plan.host_of_nodes(),
+        stdin: zero,
+        deadline: args.timeout.map(|limit| (Instant::now() + limit, limit)),
+    }
+}
+
+/// Writes the statistics; the exit code, and whether the user wanted the end.
+fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>) -> Outcome<(i32, bool)> {
+    let Some(path) = &args.node.stats else {
+        return result.map(|result| (result.code, result.interrupted));
+    };
+    let mut report = JobReport {
+        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        settings: args.node.settings(&plan.job),
+        ..JobReport::default()
+    };
+    match result {
+        Ok(result) => {
+            report.status = result.code;
+            report.failure = result.failure;
+            report.hosts = result.hosts;
+            let written = stats::write(path, &stats::build(began, &report, &result.nodes));
+            match written {
+                Err(failure) if result.code == exit::SUCCESS => Err(failure),
+                Err(failure) => {
+                    eprintln!("{failure}");
+                    Ok((result.code, result.interrupted))
+                }
+                Ok(()) => Ok((result.code, result.interrupted)),
+            }
+        }
+        Err(failure) => {
+            report.status = failure.code;
+            report.failure = Some(failure.what.clone());
+            report.hosts = plan.hosts.iter().map(|host| (host.spec.host.clone(), None)).collect();
+            // The failure that ended the job matters more than a second one.
+            let _ = stats::write(path, &stats::build(began, &report, &[]));
+            Err(failure)
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The per-user directory for what processes of one host must agree on: the locks of program numbers, and the
+//! meeting points of `comem exec`.
+
+use crate::failure::{Failure, Outcome};
+use crate::sys;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The directory: `/tmp/comem-UID`, or what `COMEM_RUNTIME_DIR` says. Made if need be, refused if others could write
+/// there. Not below `XDG_RUNTIME_DIR`, which a login shell has and an ssh command may not: all must meet in one place.
+pub fn directory() -> Outcome<PathBuf> {
+    let path = match std::env::var_os("COMEM_RUNTIME_DIR") {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(format!("/tmp/comem-{}", sys::user_id())),
+    };
+    let trouble = |why: String| {
+        let advice = "remove it, or name another directory in COMEM_RUNTIME_DIR";
+        Failure::start(format!("the directory {} {why}", path.display()), advice)
+    };
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(trouble(format!("cannot be made: {e}"))),
+    }
+    let meta = std::fs::symlink_metadata(&path).map_err(|e| trouble(format!("cannot be examined: {e}")))?;
+    if !meta.is_dir() || meta.uid() != sys::user_id() || meta.mode() & 0o022 != 0 {
+        return Err(trouble("is not a directory of this user alone".to_string()));
+    }
+    Ok(path)
+}
+
+/// A program number that belongs to one job on this host while this value lives (and no longer than the process).
+#[derive(Debug)]
+pub struct ProgLock {
+    file: Option<File>,
+}
+
+/// What a lock's holder wrote into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Holder {
+    pid: u32,
+    job: u64,
+}
+
+impl ProgLock {
+    /// Keeps the lock for the program that this process becomes.
+    pub fn hand_to_program(self) -> Outcome<()> {
+        let Some(file) = self.file else { return Ok(()) };
+        let fd = std::os::fd::IntoRawFd::into_raw_fd(file);
+        sys::process::let_inherit(fd).map_err(|e| Failure::system("the lock of the program number", e))
+    }
+
+    /// Takes `prog_id` for `job`. Several launchers and agents of one job may share it.
+    ///
+    /// # Errors
+    /// Names the process of the job that has it.
+    pub fn take(prog_id: u16, job: u64) -> Outcome<ProgLock> {
+        let path = directory()?.join(format!("prog-{prog_id}.lock"));
+        let trouble = |e| Failure::system(format!("the lock {}", path.display()), e);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(trouble)?;
+        if sys::try_lock(&file).map_err(trouble)? {
+            let holder = format!("{} {job}\n", std::process::id());
+            file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(trouble)?;
+            return Ok(ProgLock { file: Some(file) });
+        }
+        match read_holder(&mut file) {
+            Some(holder) if holder.job == job => Ok(ProgLock { file: None }),
+            holder => Err(taken(prog_id, holder)),
+        }
+    }
+
+    /// Takes a program number that is free.
+    pub fn take_any(job: u64) -> Outcome<(u16, ProgLock)> {
+        let mut last = None;
+        for _attempt in 0..64 {
+            let prog_id = u16::from_ne_bytes(sys::random()).max(1);
+            match ProgLock::take(prog_id, job) {
+                Ok(lock) => return Ok((prog_id, lock)),
+                Err(failure) => last = Some(failure),
+            }
+        }
+        Err(last.expect("64 attempts were made"))
+    }
+}
+
+fn taken(prog_id: u16, holder: Option<Holder>) -> Failure {
+    let who = holder.map_or("another job".to_string(), |h| format!("the job of pid {}", h.pid));
+    Failure::start(
+        format!("program number {prog_id} is in use by {who} on host {}", sys::host::name()),
+        "wait for that job, or leave --prog-id out to get a free number",
+    )
+}
+
+/// Reads who holds a lock. The holder writes right after locking, so an empty file is read again for a moment.
+fn read_holder(file: &mut File) -> Option<Holder> {
+    let deadline = Instant::now() + Duration::from_millis(200);
+    loop {
+        let mut text = String::new();
+        file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
+        if let Some((pid, job)) = text.trim().split_once(' ').filter(|_| text.ends_with('\n')) {
+            return Some(Holder { pid: pid.parse().ok()?, job: job.parse().ok()? });
+        }
+        if Instant::now() > deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,188 @@
+//! The statistics file: one JSON object for the whole job, written after a failure too.
+//!
+//! `nodes` holds what each node reported; `totals` adds the numbers up, field by field, also inside nested objects.
+//! The longest `wall_s` counts, and rates or texts are not added.
+
+use crate::failure::{Failure, Outcome};
+use crate::sys::host::HostInfo;
+use crate::sys::process::Ended;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The schema's number; it grows when a field changes its meaning or goes.
+pub const SCHEMA: u32 = 1;
+
+/// What is known of a node in the end.
+#[derive(Clone, Debug, Default)]
+pub struct NodeReport {
+    /// Its host, as the user named it.
+    pub host: String,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// How it ended.
+    pub ended: Option<Ended>,
+    /// Its counters.
+    pub stats: Option<Map<String, Value>>,
+}
+
+/// What the file says of the job besides the nodes.
+#[derive(Clone, Debug, Default)]
+pub struct JobReport {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The settings that the launcher resolved, by their flags' names.
+    pub settings: Map<String, Value>,
+    /// The hosts: name given, and what they said of themselves.
+    pub hosts: Vec<(String, Option<HostInfo>)>,
+    /// The job's exit code.
+    pub status: i32,
+    /// What went wrong first.
+    pub failure: Option<String>,
+}
+
+/// When the job began, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Began {
+    wall: SystemTime,
+    steady: Instant,
+}
+
+impl Began {
+    /// Now.
+    pub fn now() -> Began {
+        Began { wall: SystemTime::now(), steady: Instant::now() }
+    }
+}
+
+/// The file's content.
+pub fn build(began: Began, job: &JobReport, nodes: &[NodeReport]) -> Value {
+    let mut totals = Map::new();
+    nodes.iter().filter_map(|n| n.stats.as_ref()).for_each(|stats| add(&mut totals, stats));
+    let missing: Vec<usize> = (0..nodes.len()).filter(|i| nodes[*i].stats.is_none()).collect();
+    let mut file = json!({
+        "schema": SCHEMA,
+        "version": env!("CARGO_PKG_VERSION"),
+        "command": job.command,
+        "started_unix_s": began.wall.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        "wall_s": began.steady.elapsed().as_secs_f64(),
+        "status": job.status,
+        "failure": job.failure,
+        "hosts": job.hosts.iter().map(host_line).collect::<Vec<_>>(),
+        "nodes": nodes.iter().enumerate().map(node_line).collect::<Vec<_>>(),
+        "without_stats": missing,
+        "totals": totals,
+    });
+    if let Value::Object(fields) = &mut file {
+        fields.extend(job.settings.clone());
+    }
+    file
+}
+
+fn host_line((name, info): &(String, Option<HostInfo>)) -> Value {
+    let mut line = info.as_ref().map_or_else(|| json!({}), |info| json!(info));
+    if let (Value::Object(fields), Some(info)) = (&mut line, info) {
+        fields.insert("hostname".to_string(), json!(info.name));
+    }
+    line["name"] = json!(name);
+    line
+}
+
+fn node_line((index, node): (usize, &NodeReport)) -> Value {
+    let mut line = node.stats.clone().unwrap_or_default();
+    line.insert("node".to_string(), json!(index));
+    line.insert("host".to_string(), json!(node.host));
+    line.insert("pid".to_string(), json!(node.pid));
+    line.insert("status".to_string(), json!(node.ended.map(Ended::code)));
+    Value::Object(line)
+}
+
+/// Adds the numbers of `from` to those of `to`.
+fn add(to: &mut Map<String, Value>, from: &Map<String, Value>) {
+    for (name, value) in from {
+        match value {
+            Value::Number(_) if !matches!(name.as_str(), "node" | "pid" | "threads" | "schema") => {
+                let sum = to.get(name).map_or_else(|| value.clone(), |old| sum(name, old, value));
+                to.insert(name.clone(), sum);
+            }
+            Value::Object(inner) => {
+                let entry = to.entry(name.clone()).or_insert_with(|| json!({}));
+                if let Value::Object(totals) = entry {
+                    add(totals, inner);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn sum(name: &str, old: &Value, new: &Value) -> Value {
+    if name.starts_with("wall_") {
+        let (a, b) = (old.as_f64().unwrap_or(0.0), new.as_f64().unwrap_or(0.0));
+        return if a >= b { old.clone() } else { new.clone() };
+    }
+    match (old.as_u64(), new.as_u64()) {
+        (Some(a), Some(b)) => json!(a.saturating_add(b)),
+        _ => json!(old.as_f64().unwrap_or(0.0) + new.as_f64().unwrap_or(0.0)),
+    }
+}
+
+/// Writes the file: first beside its place, then into it, so that a reader never sees half of it.
+pub fn write(path: &Path, content: &Value) -> Outcome<()> {
+    let trouble = |e: std::io::Error| Failure::system(format!("cannot write the statistics to {}", path.display()), e);
+    let mut text = serde_json::to_string_pretty(content).expect("a JSON value has a JSON form");
+    text.push('\n');
+    let is_plain_file = std::fs::symlink_metadata(path).map_or(true, |meta| meta.is_file());
+    if !is_plain_file {
+        // A pipe, a terminal, a link: written as it is.
+        return std::fs::write(path, text).map_err(trouble);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    let beside = path.with_file_name(name);
+    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(trouble)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(stats: Value) -> NodeReport {
+        NodeReport {
+            host: "a".to_string(),
+            pid: Some(5),
+            ended: Some(Ended::Status(0)),
+            stats: stats.as_object().cloned(),
+        }
+    }
+
+    #[test]
+    fn numbers_add_up_field_by_field_and_the_longest_time_counts() {
+        let nodes = [
+            node(json!({"messages_sent": 3, "wall_s": 1.5, "time_us": {"lock": 10, "fetch": 1}, "engine": "msi"})),
+            node(json!({"messages_sent": 4, "wall_s": 0.5, "time_us": {"lock": 32}, "barriers": 2})),
+        ];
+        let file = build(Began::now(), &JobReport::default(), &nodes);
+        let wanted = json!({"messages_sent": 7, "wall_s": 1.5, "time_us": {"lock": 42, "fetch": 1}, "barriers": 2});
+        assert_eq!(file["totals"], wanted);
+        assert_eq!(file["nodes"][1]["node"], 1);
+        assert_eq!(file["nodes"][0]["time_us"]["lock"], 10);
+    }
+
+    #[test]
+    fn a_failed_job_says_what_it_has() {
+        let lost = NodeReport { host: "b".to_string(), pid: Some(6), ended: Some(Ended::Signal(9)), stats: None };
+        let job = JobReport { status: 137, failure: Some("node 1 was killed".to_string()), ..JobReport::default() };
+        let file = build(Began::now(), &job, &[node(json!({"barriers": 1})), lost]);
+        assert_eq!((&file["status"], &file["nodes"][1]["status"]), (&json!(137), &json!(137)));
+        assert_eq!(file["without_stats"], json!([1]));
+        assert_eq!(file["totals"]["barriers"], 1);
+        assert_eq!(file["schema"], 1);
+    }
+
+    #[test]
+    fn sums_do_not_wrap_around() {
+        let nodes = [node(json!({"bytes_sent": u64::MAX})), node(json!({"bytes_sent": 1}))];
+        assert_eq!(build(Began::now(), &JobReport::default(), &nodes)["totals"]["bytes_sent"], json!(u64::MAX));
+    }
+}

@@ -1,0 +1,52 @@
+//! Names and limits of this host.
+
+use serde::{Deserialize, Serialize};
+
+/// What the statistics say of a host.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// Its own name.
+    pub name: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Processors this process may use.
+    pub cores: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Comem's version there.
+    pub version: String,
+}
+
+impl HostInfo {
+    /// This host.
+    pub fn here() -> HostInfo {
+        HostInfo {
+            name: name(),
+            kernel: kernel(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory_kib("MemTotal:") / 1024,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+        }
+    }
+}
+
+/// A line of `/proc/meminfo`, in KiB; 0 when there is none.
+pub fn memory_kib(label: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(label));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The host's name.
+pub fn name() -> String {
+    read_line("/proc/sys/kernel/hostname")
+}
+
+/// The kernel's release.
+pub fn kernel() -> String {
+    read_line("/proc/sys/kernel/osrelease")
+}
+
+fn read_line(path: &str) -> String {
+    std::fs::read_to_string(path).map_or_else(|_| "unknown".to_string(), |text| text.trim().to_string())
+}

@@ -1,0 +1,150 @@
+//! The system calls that the standard library does not offer, one safe wrapper each.
+//!
+//! | module | |
+//! |---|---|
+//! | [`poll`] | waiting for many descriptors at once |
+//! | [`signals`] | signals as something to wait for |
+//! | [`process`] | how a process ends, process groups, strays |
+//! | [`host`] | names and limits of this host |
+
+pub mod host;
+pub mod poll;
+pub mod process;
+pub mod signals;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Turns the C convention (-1 and errno) into a result.
+pub fn check(value: libc::c_int) -> io::Result<libc::c_int> {
+    if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Random bytes from the kernel.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let rest = &mut bytes[filled..];
+        // SAFETY: the pointer and the length describe `rest`, which outlives the call.
+        let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        if got > 0 {
+            filled += got as usize;
+        } else {
+            let why = io::Error::last_os_error();
+            assert!(why.kind() == io::ErrorKind::Interrupted, "the kernel gives no random bytes: {why}");
+        }
+    }
+    bytes
+}
+
+/// Makes reads and writes return at once.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: reading the flags of an open descriptor touches no memory.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: setting the flags of an open descriptor touches no memory.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
+    Ok(())
+}
+
+/// What a read that does not wait brought.
+#[derive(PartialEq, Eq, Debug)]
+pub enum ReadOutcome {
+    /// So many bytes.
+    Bytes(usize),
+    /// None for the moment.
+    NothingYet,
+    /// None any more.
+    End,
+}
+
+/// Has the system end a TCP connection whose other end is out of reach for `limit`: with data on the way, and without
+/// any, by asking from time to time whether it is still there.
+///
+/// # Errors
+/// What the system says.
+pub fn limit_silence(stream: &impl AsFd, limit: Duration) -> io::Result<()> {
+    const QUESTIONS: libc::c_int = 5;
+    let seconds = limit.as_secs() as libc::c_int;
+    let every = seconds / (QUESTIONS + 1);
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, every),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, every),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, QUESTIONS),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, seconds * 1000),
+    ];
+    for (level, name, value) in options {
+        let length = size_of::<libc::c_int>() as libc::socklen_t;
+        let fd = stream.as_fd().as_raw_fd();
+        // SAFETY: the pointer and the length describe `value`, which outlives the call.
+        check(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) })?;
+    }
+    Ok(())
+}
+
+/// Reads what is there.
+pub fn read_some(fd: &impl AsFd, buffer: &mut [u8]) -> ReadOutcome {
+    loop {
+        // SAFETY: the pointer and the length describe `buffer`, which outlives the call.
+        let got = unsafe { libc::read(fd.as_fd().as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        match got {
+            0 => return ReadOutcome::End,
+            got if got > 0 => return ReadOutcome::Bytes(got as usize),
+            _ => match io::Error::last_os_error().kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return ReadOutcome::NothingYet,
+                // A terminal that is gone, a reset connection: nothing more will come.
+                _ => return ReadOutcome::End,
+            },
+        }
+    }
+}
+
+/// Writes what the other side takes; `Ok(0)` when it takes nothing for the moment. Raises no SIGPIPE, which Rust
+/// programs ignore.
+pub fn write_some(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
+        let put = unsafe { libc::write(fd.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+        if put >= 0 {
+            return Ok(put as usize);
+        }
+        let why = io::Error::last_os_error();
+        match why.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => return Ok(0),
+            _ => return Err(why),
+        }
+    }
+}
+
+/// Takes an exclusive lock on an open file without waiting; `false` when another process holds it.
+pub fn try_lock(file: &std::fs::File) -> io::Result<bool> {
+    // SAFETY: locking an open descriptor touches no memory.
+    match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The user this process acts as.
+pub fn user_id() -> u32 {
+    // SAFETY: the call reads nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A file in memory that programs started from here inherit, for what must not stand in an environment.
+pub fn inherited_memory_file(content: &[u8]) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string; no flag is given, so the descriptor stays open in the next program.
+    let fd = check(unsafe { libc::memfd_create(c"comem-job".as_ptr(), 0) })?;
+    // SAFETY: the kernel has just made this descriptor for us alone.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut rest = content;
+    while !rest.is_empty() {
+        rest = &rest[write_some(&file, rest)?..];
+    }
+    Ok(file)
+}

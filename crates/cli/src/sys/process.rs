@@ -1,0 +1,165 @@
+//! How a process ends, process groups, and strays that left theirs.
+
+use super::{check, signals};
+use crate::failure::exit;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself, with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ended {
+    /// The exit code a shell would report.
+    pub fn code(self) -> i32 {
+        match self {
+            Ended::Status(status) => status,
+            Ended::Signal(signal) => exit::SIGNAL + signal,
+        }
+    }
+    /// Whether this is success.
+    pub fn is_good(self) -> bool {
+        self == Ended::Status(0)
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Status(status) => write!(f, "ended with status {status}"),
+            Ended::Signal(signal) => write!(f, "was killed by {}", signals::name(*signal)),
+        }
+    }
+}
+
+/// A descriptor that becomes readable when the child `pid` ends.
+pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes two numbers and touches no memory.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) as libc::c_int })?;
+    // SAFETY: the kernel has just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// How the child behind `pidfd` ended; `None` while it runs. The child stays a zombie, so that its number, and that
+/// of its process group, cannot be given to a stranger before [`reap`].
+pub fn peek_end(pidfd: &OwnedFd) -> Option<Ended> {
+    // SAFETY: an all-zero record is a valid value to be overwritten.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+    // SAFETY: the record is ours and outlives the call; the descriptor is open.
+    let result = unsafe { libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as libc::id_t, &mut info, options) };
+    // SAFETY: `waitid` filled the record in, or left the zeroes in which the fields are valid numbers too.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    match (result, pid) {
+        (0, 0) => None,
+        (0, _) if info.si_code == libc::CLD_EXITED => Some(Ended::Status(status)),
+        (0, _) => Some(Ended::Signal(status)),
+        // Not our child any more: nothing can be known but that it is gone.
+        _ => Some(Ended::Status(exit::INTERNAL)),
+    }
+}
+
+/// Waits for a child and forgets it.
+pub fn reap(pid: u32) {
+    loop {
+        // SAFETY: the status is not asked for, so no memory is touched.
+        let result = unsafe { libc::waitpid(pid as libc::pid_t, std::ptr::null_mut(), 0) };
+        if result >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+/// Sends `signal` to a process.
+pub fn kill(pid: u32, signal: i32) {
+    // SAFETY: the call takes two numbers and touches no memory; a process that is gone is no error to us.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Sends `signal` to every process of the group that `leader` leads.
+pub fn kill_group(leader: u32, signal: i32) {
+    // SAFETY: as for `kill`.
+    unsafe { libc::kill(-(leader as libc::pid_t), signal) };
+}
+
+/// Asks that orphans among our descendants become our children, so that none escapes by leaving its group.
+pub fn adopt_orphans() {
+    // SAFETY: the option takes one number and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+/// Ends every child of this process but `spared`, and the orphans that become its children by that.
+pub fn kill_strays(spared: &[u32]) {
+    for _round in 0..100 {
+        let strays: Vec<u32> = children().into_iter().filter(|pid| !spared.contains(pid)).collect();
+        if strays.is_empty() {
+            return;
+        }
+        for pid in strays {
+            kill(pid, libc::SIGKILL);
+            reap(pid);
+        }
+    }
+}
+
+/// The children of this process, from all its threads.
+fn children() -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
+}
+
+/// In a child between fork and exec: have `signal` when `parent` dies; fails when it is dead already.
+/// Async-signal-safe.
+pub fn die_with(parent: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: the option takes one number and touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) })?;
+    // SAFETY: the call reads nothing and cannot fail.
+    let still = unsafe { libc::getppid() } as u32 == parent;
+    if still { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
+/// In a helper of ours between fork and exec: no signal is blocked, and SIGTERM comes when `parent` dies.
+/// Async-signal-safe.
+pub fn begin_helper(parent: u32) -> io::Result<()> {
+    signals::unblock_all();
+    die_with(parent, libc::SIGTERM)
+}
+
+/// In a child between fork and exec: keep `fd` open in the new program. Async-signal-safe.
+pub fn let_inherit(fd: i32) -> io::Result<()> {
+    // SAFETY: setting a descriptor's flags touches no memory.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
+}
+
+/// The limit of open descriptors: what a program gets, and what it may ask for.
+pub type FdLimit = libc::rlimit;
+
+/// Raises the limit of open descriptors as far as allowed; returns the one before, for programs we start.
+pub fn raise_fd_limit() -> FdLimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the record is ours and outlives the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    set_fd_limit(&libc::rlimit { rlim_cur: limit.rlim_max, ..limit });
+    limit
+}
+
+/// Sets the limit of open descriptors. Async-signal-safe.
+pub fn set_fd_limit(limit: &FdLimit) {
+    // SAFETY: the record outlives the call; a refusal leaves the limit as it is, which is harmless.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, limit) };
+}
+
+/// Whether this process may read its terminal: it stands in the terminal's foreground group.
+pub fn owns_terminal(terminal: i32) -> bool {
+    // SAFETY: both calls take or give numbers and touch no memory.
+    unsafe { libc::tcgetpgrp(terminal) == libc::getpgrp() }
+}

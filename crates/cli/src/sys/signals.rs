@@ -1,0 +1,108 @@
+//! Signals as something to wait for: they are blocked, and read from a descriptor.
+
+use super::{ReadOutcome, check, read_some};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A descriptor from which blocked signals are read.
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+impl Signals {
+    /// Blocks `wanted` in this thread (and those it starts later) and reads them from here on. Programs that are
+    /// started inherit what is blocked unless they [`unblock_all`] before they begin.
+    pub fn block(wanted: &[i32]) -> io::Result<Signals> {
+        let set = set_of(wanted);
+        // SAFETY: the set is initialised, and the old one is not asked for.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
+        if failed != 0 {
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        // SAFETY: the set is initialised; -1 asks for a new descriptor.
+        let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+        // SAFETY: the kernel has just made this descriptor for us alone.
+        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The signals that have come.
+    pub fn take(&self) -> Vec<i32> {
+        const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+        let mut taken = Vec::new();
+        let mut info = [0; SIZE];
+        while read_some(&self.fd, &mut info) == ReadOutcome::Bytes(SIZE) {
+            // The number is the record's first field.
+            taken.push(u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32);
+        }
+        taken
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn set_of(wanted: &[i32]) -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid value to start from.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is ours and initialised.
+    unsafe { libc::sigemptyset(&mut set) };
+    for signal in wanted {
+        // SAFETY: the set is ours and initialised; a number that is no signal is refused without effect.
+        unsafe { libc::sigaddset(&mut set, *signal) };
+    }
+    set
+}
+
+/// Lets all signals come again. Async-signal-safe, for use between fork and exec.
+pub fn unblock_all() {
+    let set = set_of(&[]);
+    // SAFETY: the set is initialised, and the old one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
+}
+
+/// Lets the system drop a signal, as a background process does with SIGTTIN to get an error instead of a stop.
+pub fn ignore(signal: i32) {
+    // SAFETY: ignoring a signal installs no handler code.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
+/// Gives a signal its default effect. Async-signal-safe, for use between fork and exec.
+pub fn restore_default(signal: i32) {
+    // SAFETY: the default action installs no handler code.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Stops this process until it is continued.
+pub fn stop_self() {
+    // SAFETY: raising a signal in this process touches no memory.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+/// A signal's name, for messages.
+pub fn name(signal: i32) -> String {
+    const NAMES: [(i32, &str); 16] = [
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGUSR1, "SIGUSR1"),
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGUSR2, "SIGUSR2"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGALRM, "SIGALRM"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGXCPU, "SIGXCPU"),
+    ];
+    match NAMES.iter().find(|(number, _)| *number == signal) {
+        Some((_, name)) => format!("signal {signal} ({name})"),
+        None => format!("signal {signal}"),
+    }
+}

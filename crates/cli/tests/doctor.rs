@@ -1,0 +1,57 @@
+//! `comem doctor` on this host, and between hosts with a script in place of ssh.
+
+mod common;
+
+use common::{Scratch, err, finish, out};
+
+#[test]
+fn this_host_is_examined_and_measured() {
+    let scratch = Scratch::new();
+    let output = finish(scratch.comem().args(["doctor", "--json"]));
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    let host = &report[0];
+    assert_eq!(host["obstacles"], serde_json::json!([]));
+    assert_eq!(host["features"]["info"]["version"], "0.1.0");
+    for number in ["mtu", "max_map_count", "address_space_tib"] {
+        assert!(host["features"][number].as_u64().unwrap() > 0, "{number}: {host}");
+    }
+    assert!(host["network"]["small_us"][0].as_f64().unwrap() > 0.0);
+    assert!(host["network"]["megabytes_per_s"].as_f64().unwrap() > 0.0);
+    let table = out(&finish(scratch.comem().args(["doctor"])));
+    for label in ["membarrier", "userfaultfd", "round trip, 64 B", "bandwidth", "a remote access", "ready"] {
+        assert!(table.contains(label), "{label}: {table}");
+    }
+}
+
+#[test]
+fn other_hosts_are_examined_from_here() {
+    let scratch = Scratch::new();
+    let rsh = scratch
+        .script("rsh", "#!/bin/sh\nhost=$1; shift\ntest $host = alpha || exit 255\necho Welcome\nexec sh -c \"$*\"\n");
+    let doctor = |hosts: &str| {
+        let mut command = scratch.comem();
+        command.env("COMEM_RSH", &rsh).args(["doctor", "--json", "--iface", "lo", "--remote-comem", common::bin()]);
+        finish(command.args(["--hosts", hosts]))
+    };
+    let output = doctor("alpha");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let report: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!(report[1]["host"], "alpha");
+    assert!(report[1]["network"]["page_us"].as_f64().unwrap() > 0.0, "{report}");
+    let lost = doctor("alpha,nowhere");
+    assert_eq!(lost.status.code(), Some(7));
+    assert!(err(&lost).contains("cannot examine host nowhere"), "{}", err(&lost));
+    let report: serde_json::Value = serde_json::from_str(&out(&lost)).unwrap();
+    assert_eq!(report.as_array().unwrap().len(), 2, "what could be examined is shown");
+}
+
+#[test]
+fn ports_that_cannot_be_had_are_an_obstacle() {
+    let scratch = Scratch::new();
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = finish(scratch.comem().args(["doctor", "--ports", &format!("{port}-{port}")]));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(out(&output).contains("no UDP port can be had"), "{}{}", out(&output), err(&output));
+}

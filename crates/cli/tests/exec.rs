@@ -1,0 +1,175 @@
+//! `comem exec` in jobs that others start: Slurm by its variables, Open MPI for real.
+
+mod common;
+
+use common::{Scratch, err, finish, out, sorted, wait};
+use std::process::{Child, Command, Stdio};
+
+/// What a node sees, on one line. The job's line is read from the inherited file.
+const SHOW: &str = "echo $COMEM_NODE/$COMEM_NODES h=$COMEM_HOST_NODES a=$COMEM_AUTH z=$COMEM_ZERO \
+                    j=$(cat /proc/self/fd/$COMEM_JOB_FD)";
+
+fn slurm(scratch: &Scratch, rank: usize, size: usize, hosts: &str) -> Command {
+    let mut command = scratch.comem();
+    command.env("SLURM_JOB_ID", "4711").env("SLURM_STEP_ID", "3").env("SLURM_NODELIST", hosts);
+    command.env("SLURM_PROCID", rank.to_string()).env("SLURM_NTASKS", size.to_string());
+    command.arg("exec");
+    command
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// What stands behind `label=` on a line.
+fn field<'a>(line: &'a str, label: &str) -> &'a str {
+    let rest = line.split(&format!(" {label}=")).nth(1).unwrap_or_else(|| panic!("{label}: {line}"));
+    rest.split_whitespace().next().unwrap()
+}
+
+fn check_one_host(lines: &[String], size: usize) {
+    assert_eq!(lines.len(), size, "{lines:?}");
+    for (rank, line) in lines.iter().enumerate() {
+        assert!(line.starts_with(&format!("{rank}/{size} h={size} a=off z=127.0.0.1:")), "{line}");
+        assert_eq!(field(line, "z"), field(&lines[0], "z"), "all know the same node zero");
+        assert_eq!(field(line, "j"), field(&lines[0], "j"), "all have the same job and key");
+    }
+    let job: serde_json::Value = serde_json::from_str(field(&lines[0], "j")).unwrap();
+    assert_eq!((&job["type"], job["key"].as_str().unwrap().len()), (&"job".into(), 64));
+}
+
+#[test]
+fn slurms_tasks_on_one_host_become_nodes_of_one_job() {
+    let scratch = Scratch::new();
+    // Node zero starts last: the others wait for it.
+    let children: Vec<Child> =
+        (0..3).rev().map(|rank| spawn(slurm(&scratch, rank, 3, "here").args(["sh", "-c", SHOW]))).collect();
+    let outputs: Vec<_> = children.into_iter().map(wait).collect();
+    let text: String = outputs.iter().map(out).collect();
+    check_one_host(&sorted(&text), 3);
+    let keys = |text: &str| field(text.lines().next().unwrap(), "j").to_string();
+    let first = keys(&text);
+    let again = finish(slurm(&scratch, 0, 1, "here").args(["sh", "-c", SHOW]));
+    assert_ne!(keys(&out(&again)), first, "the next job has another key");
+}
+
+#[test]
+fn the_key_stays_out_of_arguments_and_environment() {
+    let scratch = Scratch::new();
+    let body = "key=$(cat /proc/self/fd/$COMEM_JOB_FD | tr -d '\\n' | sed 's/.*\"key\":\"//; s/\".*//'); echo key=$key
+        tr '\\0' '\\n' </proc/$$/environ | grep -c \"$key\"; tr '\\0' '\\n' </proc/$$/cmdline | grep -c \"$key\"";
+    let output = finish(slurm(&scratch, 0, 1, "here").args(["sh", "-c", body]));
+    let text = out(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0].len(), "key=".len() + 64, "{text}");
+    assert_eq!(lines[1..], ["0", "0"], "{text}");
+}
+
+#[test]
+fn slurms_tasks_on_several_hosts_work_out_the_same_address_and_key() {
+    let scratch = Scratch::new();
+    let without = finish(slurm(&scratch, 1, 4, "n[1-2]").args(["--zero", "192.0.2.7:9000", "sh", "-c", SHOW]));
+    assert_eq!(without.status.code(), Some(3));
+    assert!(err(&without).contains("a job on several hosts needs a key"), "{}", err(&without));
+
+    assert!(scratch.comem().args(["daemon", "make-key", ".config/comem/key"]).status().unwrap().success());
+    let line = |rank: usize| {
+        let mut command = slurm(&scratch, rank, 4, "192.0.2.7,192.0.2.8");
+        command.env("SLURM_TASKS_PER_NODE", "2(x2)").env("SLURM_NODEID", (rank / 2).to_string());
+        let output = finish(command.args(["sh", "-c", SHOW]));
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        out(&output).trim_end().to_string()
+    };
+    let lines: Vec<String> = [1, 3].into_iter().map(line).collect();
+    assert!(lines[0].starts_with("1/4 h=2 a=on z=192.0.2.7:2"), "{lines:?}");
+    assert!(lines[1].starts_with("3/4 h=2 a=on z=192.0.2.7:2"), "{lines:?}");
+    assert_eq!(field(&lines[0], "z"), field(&lines[1], "z"));
+    assert_eq!(field(&lines[0], "j"), field(&lines[1], "j"));
+}
+
+#[test]
+fn processes_without_a_list_of_hosts_meet_in_a_shared_directory() {
+    let scratch = Scratch::new();
+    let mpi = |rank: &str| {
+        let mut command = scratch.comem();
+        command
+            .env("OMPI_COMM_WORLD_RANK", rank)
+            .env("OMPI_COMM_WORLD_SIZE", "2")
+            .env("OMPI_COMM_WORLD_LOCAL_SIZE", "1");
+        command.env("PMIX_NAMESPACE", "77").args(["exec", "--auth", "off", "--iface", "lo"]);
+        command.arg("--rendezvous").arg(scratch.path("meet"));
+        spawn(command.args(["sh", "-c", SHOW]))
+    };
+    let (one, zero) = (mpi("1"), mpi("0"));
+    let (one, zero) = (wait(one), wait(zero));
+    let (zero_line, one_line) = (out(&zero), out(&one));
+    assert!(zero_line.starts_with("0/2 h=1 a=off z=127.0.0.1:"), "{zero_line}{}", err(&zero));
+    assert_eq!(field(&one_line, "z"), field(&zero_line, "z"), "{}", err(&one));
+    assert_eq!(field(&one_line, "j"), field(&zero_line, "j"));
+}
+
+#[test]
+fn what_cannot_be_known_is_an_error() {
+    let scratch = Scratch::new();
+    let outside = finish(scratch.comem().args(["exec", "true"]));
+    assert_eq!(outside.status.code(), Some(2));
+    assert!(err(&outside).contains("comem run -n N"), "{}", err(&outside));
+    let sizeless = finish(scratch.comem().env("PMIX_RANK", "0").args(["exec", "true"]));
+    assert_eq!(sizeless.status.code(), Some(2));
+    assert!(err(&sizeless).contains("-n N"), "{}", err(&sizeless));
+    let missing = finish(slurm(&scratch, 0, 1, "here").arg("./nothing"));
+    assert_eq!(missing.status.code(), Some(3));
+    let engine = finish(slurm(&scratch, 0, 1, "here").args(["--engine", "magic", "true"]));
+    assert_eq!(engine.status.code(), Some(2));
+}
+
+#[test]
+fn the_program_takes_the_process_over_with_its_status() {
+    let scratch = Scratch::new();
+    let mut command = slurm(&scratch, 0, 1, "here");
+    let child = spawn(command.args(["sh", "-c", "echo $$; exit 9"]));
+    let pid = child.id();
+    let output = wait(child);
+    assert_eq!((out(&output).trim(), output.status.code()), (pid.to_string().as_str(), Some(9)));
+}
+
+#[test]
+fn a_real_mpirun_starts_one_job() {
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        println!("SKIP: mpirun is not installed (apt-get install openmpi-bin)");
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut command = Command::new("mpirun");
+    // The command's environment, with the scratch directory for meetings.
+    for (name, value) in scratch.comem().get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["--oversubscribe", "-n", "4", common::bin(), "exec", "sh", "-c", SHOW]).stdin(Stdio::null());
+    let output = finish(&mut command);
+    assert!(output.status.success(), "{}", err(&output));
+    check_one_host(&sorted(&out(&output)), 4);
+}
+
+#[test]
+fn jobs_that_follow_each_other_under_one_launcher_do_not_mix() {
+    let scratch = Scratch::new();
+    // Rank 1 runs ahead into the second job while rank 0 is not there yet.
+    let second = |rank: usize| {
+        let mut command = slurm(&scratch, rank, 2, "here");
+        spawn(command.args(["sh", "-c", SHOW]))
+    };
+    let key = |child: Child| field(&out(&wait(child)), "j").to_string();
+    let (zero, one) = (second(0), second(1));
+    let first = key(zero);
+    assert_eq!(key(one), first);
+    let one = second(1);
+    let zero = second(0);
+    let next = key(zero);
+    assert_eq!(key(one), next);
+    assert_ne!(next, first);
+}

@@ -1,0 +1,396 @@
+//! `comem run` on one host, with small scripts in place of nodes.
+
+mod common;
+
+use common::{Held, Scratch, err, finish, json, out, signal, sorted, wait};
+use std::io::Write;
+use std::process::Stdio;
+
+#[test]
+fn lines_carry_their_nodes_number_and_keep_their_stream() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["-n", "3", "sh", "-c", "echo one; echo oops >&2; printf 'half '; printf 'line'"]);
+    assert_eq!(output.status.code(), Some(0));
+    let wanted = ["[0] half line", "[0] one", "[1] half line", "[1] one", "[2] half line", "[2] one"];
+    assert_eq!(sorted(&out(&output)), wanted);
+    assert_eq!(sorted(&err(&output)), ["[0] oops", "[1] oops", "[2] oops"]);
+    let bare = scratch.run(&["-n", "1", "--no-prefix", "echo", "plain"]);
+    assert_eq!(out(&bare), "plain\n");
+}
+
+#[test]
+fn much_output_arrives_whole() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["-n", "4", "sh", "-c", "seq 20000"]);
+    let text = out(&output);
+    for node in 0..4 {
+        let prefix = format!("[{node}] ");
+        let numbers: Vec<usize> = text.lines().filter_map(|l| l.strip_prefix(&prefix)?.parse().ok()).collect();
+        assert_eq!(numbers, (1..=20000).collect::<Vec<_>>(), "node {node}");
+    }
+}
+
+#[test]
+fn nodes_get_their_orders_as_variables() {
+    let scratch = Scratch::new();
+    let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS $OMP_NUM_THREADS e=$COMEM_ENGINE s=$COMEM_SLOW f=$COMEM_FAULTS \
+                h=$COMEM_HOST_NODES p=$COMEM_PROG_ID a=$COMEM_AUTH i=$COMEM_NODE_TIMEOUT z=$COMEM_ZERO.";
+    let mut command = scratch.comem();
+    // A flag wins over its variable, and an outer job does not shine through.
+    command
+        .env("COMEM_ENGINE", "owner")
+        .env("COMEM_THREADS", "5")
+        .env("COMEM_ZERO", "1.2.3.4:5")
+        .env("COMEM_NODE", "9");
+    let args = ["run", "-n", "2", "-t", "3", "--slow", "1=2.5x", "--faults", "drop=5%,seed=7", "--prog-id", "77"];
+    let output = finish(command.args(args).args(["--node-timeout", "off", "--no-prefix", "sh", "-c", show]));
+    let common = "t=3 3 e=owner s=1x f=drop=5%,seed=7 h=2 p=77 a=off i=off z=.";
+    assert_eq!(sorted(&out(&output)), [format!("0/2 {common}"), format!("1/2 {}", common.replace("s=1x", "s=2.5x"))]);
+    let kept = finish(scratch.comem().env("OMP_NUM_THREADS", "8").args([
+        "run",
+        "-t",
+        "3",
+        "sh",
+        "-c",
+        "echo $OMP_NUM_THREADS",
+    ]));
+    assert_eq!(out(&kept), "[0] 8\n");
+}
+
+#[test]
+fn a_script_counts_as_itself_whoever_runs_it() {
+    let scratch = Scratch::new();
+    let script = scratch.script("prog.sh", "#!/bin/sh\necho $COMEM_PROGRAM\n");
+    assert_eq!(out(&scratch.run(&["./prog.sh"])).trim_end(), format!("[0] {}/./prog.sh", scratch.0.display()));
+    assert_eq!(out(&scratch.run(&["sh", "prog.sh"])).trim_end(), format!("[0] {script}"));
+}
+
+#[test]
+fn the_first_failing_status_is_the_jobs() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["-n", "3", "sh", "-c", "test $COMEM_NODE != 1 || exit 7; sleep 1000"]);
+    assert_eq!(output.status.code(), Some(7));
+    let text = err(&output);
+    assert_eq!(text.lines().count(), 1, "one sentence a failure: {text}");
+    assert!(text.starts_with("comem: node 1 (host ") && text.ends_with("): ended with status 7\n"), "{text}");
+    let killed = scratch.run(&["-n", "2", "sh", "-c", "test $COMEM_NODE != 1 || kill -9 $$; sleep 1000"]);
+    assert_eq!(killed.status.code(), Some(137));
+    assert!(err(&killed).contains("was killed by signal 9 (SIGKILL)"));
+}
+
+#[test]
+fn a_node_may_end_well_before_the_others() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("gate");
+    // Node 1 waits for what node 0 writes on its way out.
+    let body = format!("case $COMEM_NODE in 0) echo done >{fifo};; 1) cat {fifo};; esac");
+    let output = scratch.run(&["-n", "2", "sh", "-c", &body]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "[1] done\n"));
+}
+
+#[test]
+fn what_a_failed_node_leaves_to_others_is_told_at_once() {
+    let scratch = Scratch::new();
+    let body = "case $COMEM_NODE in
+        1) exit 3;;
+        *) while read -r line <&$COMEM_CONTROL_FD; do case $line in *peer_ended*) echo \"$line\"; exit 4;; esac; done;;
+    esac";
+    let output = scratch.run(&["-n", "2", "bash", "-c", body]);
+    assert_eq!(out(&output), "[0] {\"type\":\"peer_ended\",\"node\":1,\"how\":\"ended with status 3\"}\n");
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn the_job_comes_first_and_node_zeros_address_reaches_all() {
+    let scratch = Scratch::new();
+    let body = "read -r job <&$COMEM_CONTROL_FD
+        echo \"$job\"
+        case $COMEM_NODE in
+        0) echo '{\"type\":\"address\",\"node\":0,\"addr\":\"127.0.0.1:4711\"}' >&$COMEM_CONTROL_FD;;
+        *) read -r zero <&$COMEM_CONTROL_FD; echo \"$zero\";;
+        esac";
+    let output = scratch.run(&["-n", "3", "--prog-id", "9", "--no-prefix", "bash", "-c", body]);
+    let lines = sorted(&out(&output));
+    assert_eq!(lines.len(), 5);
+    let jobs: Vec<&String> = lines.iter().filter(|l| l.starts_with("{\"type\":\"job\"")).collect();
+    assert_eq!(jobs.len(), 3);
+    assert!(jobs.iter().all(|j| *j == jobs[0] && j.contains("\"prog_id\":9,\"auth\":false")), "{jobs:?}");
+    assert_eq!(lines[3..], vec!["{\"type\":\"zero\",\"addr\":\"127.0.0.1:4711\"}"; 2]);
+    let key =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["key"].as_str().unwrap().to_string();
+    assert_eq!(key(jobs[0]).len(), 64);
+    let second = scratch.run(&["--no-prefix", "bash", "-c", "read -r job <&$COMEM_CONTROL_FD; echo \"$job\""]);
+    assert_ne!(key(jobs[0]), key(out(&second).trim()), "each job has a key of its own");
+}
+
+#[test]
+fn a_node_says_its_last_sentence_through_the_launcher() {
+    let scratch = Scratch::new();
+    let body = "test $COMEM_NODE = 0 || exec sleep 1000
+        echo '{\"type\":\"failed\",\"message\":\"port 9 is in use; choose others with --ports\"}' >&$COMEM_CONTROL_FD
+        exit 3";
+    let output = scratch.run(&["-n", "2", "bash", "-c", body]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = err(&output);
+    assert!(text.starts_with("comem: node 0 (host "), "{text}");
+    assert!(text.ends_with("): port 9 is in use; choose others with --ports\n"), "{text}");
+    assert_eq!(text.lines().count(), 1);
+}
+
+#[test]
+fn who_leaves_in_the_middle_is_reported_even_with_status_zero() {
+    let scratch = Scratch::new();
+    let body = "echo '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD
+        case $COMEM_NODE in
+        0) exit 0;;
+        *) while read -r line <&$COMEM_CONTROL_FD; do case $line in *peer_ended*) echo \"$line\"; break;; esac; done
+           echo '{\"type\":\"failed\",\"message\":\"node 0 is lost\"}' >&$COMEM_CONTROL_FD; exit 4;;
+        esac";
+    let output = scratch.run(&["-n", "2", "bash", "-c", body]);
+    assert!(out(&output).contains("left before the end of the job"), "{}", out(&output));
+    assert_eq!(output.status.code(), Some(4));
+}
+
+#[test]
+fn the_cause_counts_and_not_what_follows_from_it() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("gate");
+    // Node 1 gives up because of node 0, and ends before node 0's own end is seen.
+    let body = format!(
+        "case $COMEM_NODE in
+        0) exec 9<{fifo}; read -r go <&9; exit 42;;
+        1) echo '{{\"type\":\"failed\",\"message\":\"node 0 is lost\"}}' >&$COMEM_CONTROL_FD; exit 4;;
+        2) while read -r line <&$COMEM_CONTROL_FD; do case $line in *peer_ended*)
+               echo go >{fifo}; echo '{{\"type\":\"failed\",\"message\":\"node 1 is lost\"}}' >&$COMEM_CONTROL_FD; exit 4;; esac; done;;
+        esac"
+    );
+    let output = scratch.run(&["-n", "3", "bash", "-c", &body]);
+    assert_eq!(output.status.code(), Some(42), "{}", err(&output));
+}
+
+/// A node that holds a pipe open in itself and in a process that it starts.
+fn holding(fifo: &str) -> String {
+    format!("exec 9>{fifo}; sleep 1000 & echo ready >&9; wait")
+}
+
+#[test]
+fn ctrl_c_ends_every_node_and_what_it_started() {
+    for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let scratch = Scratch::new();
+        let fifo = scratch.fifo("held");
+        let mut command = scratch.comem();
+        command.args(["run", "-n", "3", "sh", "-c", &holding(&fifo)]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let held = Held::open(&fifo);
+        held.expect_lines(3);
+        signal(child.id(), name);
+        let output = wait(child);
+        assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+        assert!(err(&output).contains(&format!("(SIG{name})")), "{}", err(&output));
+        held.expect_all_gone();
+    }
+}
+
+#[test]
+fn nodes_that_ignore_signals_are_killed() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let body = format!("trap '' TERM INT; {}", holding(&fifo));
+    let child = scratch.comem().args(["run", "-n", "2", "sh", "-c", &body]).stderr(Stdio::piped()).spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(2);
+    signal(child.id(), "INT");
+    assert_eq!(wait(child).status.code(), Some(130));
+    held.expect_all_gone();
+}
+
+#[test]
+fn nothing_outlives_a_launcher_that_is_killed() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let body = format!("trap '' TERM INT HUP; {}", holding(&fifo));
+    let mut child = scratch.comem().args(["run", "-n", "3", "sh", "-c", &body]).stdout(Stdio::null()).spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    held.expect_all_gone();
+}
+
+#[test]
+fn processes_that_leave_their_group_do_not_escape() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let body = format!("exec 9>{fifo}; setsid sh -c 'echo ready >&9; sleep 1000' & echo ready >&9; exit 0");
+    let child = scratch.comem().args(["run", "-n", "2", "sh", "-c", &body]).stdout(Stdio::piped()).spawn().unwrap();
+    let held = Held::open(&fifo);
+    assert_eq!(wait(child).status.code(), Some(0));
+    held.expect_all_gone();
+}
+
+#[test]
+fn a_job_may_have_a_time_limit() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["-n", "2", "--timeout", "200ms", "sleep", "1000"]);
+    assert_eq!(output.status.code(), Some(124));
+    assert!(err(&output).contains("longer than 200ms (--timeout)"), "{}", err(&output));
+}
+
+#[test]
+fn the_end_of_the_reader_is_the_end_of_the_job() {
+    let scratch = Scratch::new();
+    let mut child = scratch.comem().args(["run", "-n", "2", "yes"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(wait(child).status.code(), Some(141));
+}
+
+#[test]
+fn standard_input_goes_to_node_zero_alone() {
+    let scratch = Scratch::new();
+    let mut child =
+        scratch.comem().args(["run", "-n", "2", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"over to you\n").unwrap();
+    assert_eq!(out(&wait(child)), "[0] over to you\n");
+}
+
+#[test]
+fn statistics_are_gathered_added_and_written_also_after_a_failure() {
+    let scratch = Scratch::new();
+    let report = "echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"barriers\\\":$((COMEM_NODE+1)),\
+                  \\\"time_us\\\":{\\\"lock\\\":10},\\\"wall_s\\\":0.$COMEM_NODE}}\" >&$COMEM_CONTROL_FD";
+    let stats = scratch.text("stats.json");
+    let output = scratch.run(&[
+        "-n",
+        "3",
+        "--stats",
+        &stats,
+        "--engine",
+        "owner",
+        "--faults",
+        "drop=1%,seed=5",
+        "bash",
+        "-c",
+        report,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let file = json(&scratch.path("stats.json"));
+    assert_eq!(file["totals"], serde_json::json!({"barriers": 6, "time_us": {"lock": 30}, "wall_s": 0.2}));
+    for (field, value) in [("engine", "owner"), ("detector", "explicit"), ("backbone", "udp"), ("version", "0.1.0")] {
+        assert_eq!(file[field], value);
+    }
+    assert_eq!((&file["schema"], &file["seed"], &file["status"]), (&1.into(), &5.into(), &0.into()));
+    assert_eq!(file["command"][0], "bash");
+    assert!(!file["hosts"][0]["kernel"].as_str().unwrap().is_empty());
+
+    let failing = format!("{report}; test $COMEM_NODE != 2 || exit 9");
+    let output = scratch.run(&["-n", "3", "--stats", &stats, "bash", "-c", &failing]);
+    assert_eq!(output.status.code(), Some(9));
+    let file = json(&scratch.path("stats.json"));
+    assert_eq!((&file["status"], &file["totals"]["barriers"]), (&9.into(), &6.into()));
+    assert!(file["failure"].as_str().unwrap().contains("ended with status 9"), "{file}");
+    assert_eq!(file["nodes"][2]["status"], 9);
+}
+
+#[test]
+fn nodes_that_listen_are_told_to_stop_and_may_still_report() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let body = format!(
+        "echo '{{\"type\":\"started\"}}' >&$COMEM_CONTROL_FD; echo ready >{fifo}
+        while read -r line <&$COMEM_CONTROL_FD; do case $line in *stop*)
+            echo '{{\"type\":\"failed\",\"message\":\"stopped\"}}' >&$COMEM_CONTROL_FD
+            echo '{{\"type\":\"stats\",\"stats\":{{\"barriers\":1}}}}' >&$COMEM_CONTROL_FD; exit 5;; esac; done"
+    );
+    let stats = scratch.text("stats.json");
+    let mut command = scratch.comem();
+    command.args(["run", "-n", "2", "--stats", &stats, "bash", "-c", &body]).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(1);
+    signal(child.id(), "INT");
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(err(&output), "comem: ending all nodes after signal 2 (SIGINT)\n");
+    let file = json(&scratch.path("stats.json"));
+    assert_eq!(file["status"], 130);
+    assert_ne!(file["nodes"].as_array().unwrap().iter().filter(|n| n["barriers"] == 1).count(), 0, "{file}");
+}
+
+#[test]
+fn a_program_number_belongs_to_one_job_at_a_time() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let mut first = scratch.comem();
+    let child =
+        first.args(["run", "--prog-id", "77", "sh", "-c", &holding(&fifo)]).stderr(Stdio::null()).spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(1);
+    let second = scratch.run(&["--prog-id", "77", "true"]);
+    assert_eq!(second.status.code(), Some(3));
+    let wanted = format!("comem: program number 77 is in use by the job of pid {}", child.id());
+    assert!(err(&second).starts_with(&wanted), "{}", err(&second));
+    signal(child.id(), "TERM");
+    wait(child);
+    assert_eq!(scratch.run(&["--prog-id", "77", "true"]).status.code(), Some(0));
+}
+
+#[test]
+fn bad_input_gets_one_clear_line() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("data"), "no program").unwrap();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["-n", "0", "true"], 2, "at least one node"),
+        (&["-n", "1025", "true"], 2, "at most 1024 nodes"),
+        (&["-t", "257", "true"], 2, "at most 256 threads"),
+        (&["--engine", "magic", "true"], 2, "unknown engine"),
+        (&["--backbone", "pigeon", "true"], 2, "unknown backbone"),
+        (&["--engine", "owner", "--detector", "page", "true"], 2, "goes with none of this version's engines"),
+        (&["--faults", "drop=200%", "true"], 2, "--faults"),
+        (&["--ports", "5-3", "true"], 2, "FIRST-LAST"),
+        (&["--hosts", "a:0", "true"], 2, "names no host"),
+        (&["--hosts", "a,,b", "true"], 2, "names no host"),
+        (&["-n", "5", "--hosts", "a:2,b:2", "true"], 2, "room for 4"),
+        (&["--slow", "7=2x", "-n", "2", "true"], 2, "no node 7"),
+        (&["--env", "NOT_SET_ANYWHERE", "true"], 2, "not set here"),
+        (&["--env", "COMEM_NODE=1", "true"], 2, "cannot be passed on"),
+        (&["no-such-program"], 3, "not found"),
+        (&["./no-such-program"], 3, "not found"),
+        (&["./data"], 3, "not executable"),
+        (&["."], 3, "is not found"),
+        (&["./run"], 3, "is a directory"),
+        (&[], 2, "required arguments"),
+        (&["--no-such-flag"], 2, "unexpected argument"),
+    ];
+    for (args, code, part) in cases {
+        let output = scratch.run(args);
+        let text = err(&output);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {text}");
+        assert!(text.starts_with("comem: ") && text.contains(part), "{args:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+        assert_eq!(out(&output), "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
+    let scratch = Scratch::new();
+    let args = ["--dry-run", "--hosts", "a:2,localhost", "--slow", "2=3x", "touch", "made"];
+    let output = scratch.run(&args);
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    for part in
+        ["host       a (by remote shell, 2 nodes)", "localhost (this host, 1 nodes)", "COMEM_SLOW=3x", "touch made"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("datagrams authenticated") && text.contains("COMEM_AUTH=on"), "{text}");
+    assert!(!scratch.path("made").exists());
+}
+
+#[test]
+fn help_is_no_failure() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(out(&output).contains("--engine") && out(&output).contains("COMEM_ENGINE"));
+}
