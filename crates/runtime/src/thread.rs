@@ -14,12 +14,15 @@ use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Collective, Want};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of one remote read or write under `owner`: about a datagram.
 const OWNER_CHUNK: usize = 1024;
+/// Messages that a thread puts aside while it waits to send.
+const STASH_MAX: usize = 16 * crate::node::INBOX_MAX;
 
 /// One application thread of this node, as the thread itself sees it.
 ///
@@ -41,6 +44,8 @@ struct State {
     soft: bool,
     /// Nanoseconds waited in the operation under way.
     waited_ns: u64,
+    /// Messages put aside while the thread waited to send.
+    stash: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
     left: Option<u64>,
 }
@@ -740,6 +745,7 @@ impl Thread {
                 return Err(Error::Misuse(format!("there is no thread {to}; the job has {} threads", self.count())));
             }
             while !self.node.post_user(self.slot, to, bytes)? {
+                self.make_room();
                 self.wait(Waiting::Room)?;
             }
             Ok(())
@@ -748,7 +754,17 @@ impl Thread {
 
     /// Takes the next message sent to this thread, if one is there: the sender's node and the bytes.
     pub fn try_receive(&self) -> Option<(NodeId, Vec<u8>)> {
-        self.node.take_user(self.slot)
+        let stashed = self.state.borrow_mut().stash.pop_front();
+        stashed.or_else(|| self.node.take_user(self.slot))
+    }
+
+    /// Puts messages to this thread aside while it waits to send: threads that send to each other in a circle, all
+    /// with full inboxes, would wait for ever.
+    fn make_room(&self) {
+        while self.state.borrow().stash.len() < STASH_MAX {
+            let Some(message) = self.node.take_user(self.slot) else { return };
+            self.state.borrow_mut().stash.push_back(message);
+        }
     }
 
     /// Waits for a message to this thread.
