@@ -151,6 +151,9 @@ pub struct RunArgs {
     /// Pass this variable (or NAME=VALUE) to nodes on other hosts
     #[arg(long = "env", env = "COMEM_ENV", value_name = "NAME", value_delimiter = ',', action = ArgAction::Append)]
     pub variables: Vec<String>,
+    /// Start no nodes: this process looks for the others on the network; run it on each machine
+    #[arg(long, env = "COMEM_DISCOVER", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub discover: bool,
     /// End the job after so long: 90s, 10m
     #[arg(long, env = "COMEM_TIMEOUT", value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,

@@ -15,6 +15,7 @@
 mod agent;
 mod args;
 mod daemon;
+mod discover;
 mod doctor;
 mod exec;
 mod failure;
@@ -52,6 +53,7 @@ fn main() {
 
 fn dispatch(cli: &Cli) -> Outcome<i32> {
     match &cli.command {
+        Command::Run(args) if args.discover => discover::main(args),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Daemon(args) => daemon_command(args),

@@ -111,10 +111,14 @@ impl Boot {
             Some((reader, _)) => Some(first_line(reader)?),
             None => control::exec_job().map_err(Error::system("cannot read the job from comem exec"))?,
         };
-        let key = job.as_ref().and_then(Job::key_bytes).map(JobKey::new);
+        let key = match job.as_ref().and_then(Job::key_bytes) {
+            Some(key) => Some(JobKey::new(key)),
+            None => shared_key(&config)?,
+        };
         // Damage that the network's own checksum would catch goes unnoticed when faults are injected above it.
         let damaged = key.is_some() && config.faults.is_some_and(|f| f.damages());
-        let auth = config.auth.unwrap_or(job.as_ref().is_some_and(|j| j.auth) || damaged);
+        let shared = config.discover && key.is_some();
+        let auth = config.auth.unwrap_or(job.as_ref().is_some_and(|j| j.auth) || damaged || shared);
         if auth && key.is_none() {
             return Err(Error::Start("authentication needs a job key; start with comem run or comem exec".to_string()));
         }
@@ -515,6 +519,24 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
         Some(path) => report::write_file(node, path, stats),
         None => Ok(()),
     }
+}
+
+/// The key of a job whose nodes find each other: from a file that all hosts have and only its owner can read.
+fn shared_key(config: &Config) -> Result<Option<JobKey>> {
+    let Some(path) = std::env::var_os("COMEM_KEY_FILE").filter(|p| config.discover && !p.is_empty()) else {
+        return Ok(None);
+    };
+    let shown = std::path::Path::new(&path).display();
+    let why = |what: &str| Error::Start(format!("the key file {shown} {what}"));
+    let data = std::fs::metadata(&path).map_err(|e| why(&format!("cannot be read: {e}")))?;
+    if std::os::unix::fs::MetadataExt::mode(&data) & 0o077 != 0 {
+        return Err(why("can be read by others; chmod 600 it"));
+    }
+    let secret = std::fs::read(&path).map_err(|e| why(&format!("cannot be read: {e}")))?;
+    if secret.trim_ascii().len() < 16 {
+        return Err(why("holds less than 16 bytes; make one with comem daemon make-key"));
+    }
+    Ok(Some(JobKey::new(*blake3::hash(secret.trim_ascii()).as_bytes()).derive("comem discover")))
 }
 
 /// A thread that blocks wakes late, so answers to it take longer; and short waits cost another system call.
