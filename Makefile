@@ -1,0 +1,72 @@
+# Comem. Two commands do all the set-up on a fresh Debian or Ubuntu machine that has Rust and a C compiler:
+#
+#   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo)
+#   make test    runs every test
+#
+# Others: build, lint, bench, soak (long simulations), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+CARGO ?= cargo
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+RELEASE := $(CARGO_TARGET_DIR)/release
+
+# What `make demo DEMO="--iterations 10"`, `make bench BENCH=ping`, `make soak SOAK="--seeds 0..100000"` and
+# `make fuzz FUZZ="--seconds 600"` pass on.
+DEMO ?=
+BENCH ?= all
+SOAK ?=
+FUZZ ?= --seconds 30
+
+.PHONY: build demo test lint bench soak fuzz clean help tools-build tools-test programs workloads
+
+help:
+	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
+
+tools-build:
+	@tests/setup.sh build
+
+tools-test:
+	@tests/setup.sh test
+
+# The command, the C library, the demonstration and the benchmarks.
+programs: tools-build
+	@$(CARGO) build --release -p comem-cli -p comem-c -p comem-bench
+
+workloads: programs
+	@$(MAKE) --no-print-directory -C workloads COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"
+
+build: workloads
+
+demo: build
+	@$(RELEASE)/comem-demo $(DEMO)
+
+out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
+	@mkdir -p out/bench
+	$(CC) -std=c11 -O2 -Wall -Wextra -pedantic -Iinclude $< -o $@ $(RELEASE)/libcomem.so -Wl,-rpath,$(abspath $(RELEASE))
+
+test: tools-test
+	@tests/all.sh
+
+lint: tools-build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+bench: build
+	@$(MAKE) --no-print-directory out/bench/access
+	@$(RELEASE)/comem-bench $(BENCH)
+
+soak: tools-build
+	@$(CARGO) build --release -p comem-sim
+	@$(RELEASE)/comem-sim $(SOAK)
+
+fuzz: tools-build
+	@$(CARGO) build --release -p comem-bench --bin comem-fuzz
+	@$(RELEASE)/comem-fuzz $(FUZZ)
+
+clean:
+	$(CARGO) clean
+	rm -rf out

@@ -1,0 +1,178 @@
+//! The baseline: two processes with a plain UDP socket each, one asking, one answering, with Comem's way of waiting.
+//!
+//! The answering side also takes part in what is measured: a datagram may ask it to pass barriers or to take a lock.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Bytes in each datagram: about what a small request of Comem has.
+pub const BYTES: usize = 64;
+
+/// How long Comem spins before it blocks (the runtime's service.rs), so the baseline spins as long.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// How to wait for a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Spin first, then block.
+    Spin,
+    /// Block at once.
+    Block,
+}
+
+/// What a datagram asks the answering side to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Send it back.
+    Echo,
+    /// Send it back, then pass so many barriers.
+    Barriers(u32),
+    /// Take and release this lock, then send it back.
+    Lock(u32),
+    /// Send it back, then take and release a lock so many times, holding it a while each time.
+    Queue(u32),
+    /// Send it back and stop.
+    Stop,
+}
+
+impl Request {
+    fn to_bytes(self) -> [u8; BYTES] {
+        let (kind, number) = match self {
+            Request::Echo => (0, 0),
+            Request::Barriers(count) => (1, count),
+            Request::Lock(lock) => (2, lock),
+            Request::Stop => (3, 0),
+            Request::Queue(count) => (4, count),
+        };
+        let mut bytes = [0; BYTES];
+        bytes[0] = kind;
+        bytes[1..5].copy_from_slice(&u32::to_be_bytes(number));
+        bytes
+    }
+
+    /// What a datagram says; anything unknown is an echo.
+    fn from_bytes(bytes: &[u8]) -> Request {
+        let number = bytes.get(1..5).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+        match bytes.first() {
+            Some(1) => Request::Barriers(number),
+            Some(2) => Request::Lock(number),
+            Some(3) => Request::Stop,
+            Some(4) => Request::Queue(number),
+            _ => Request::Echo,
+        }
+    }
+}
+
+/// A plain socket, its way of waiting, and the other side.
+#[derive(Debug)]
+pub struct Peer {
+    socket: UdpSocket,
+    wait: Wait,
+}
+
+impl Peer {
+    /// Binds a socket on this machine.
+    pub fn bind(wait: Wait) -> io::Result<Peer> {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        Ok(Peer { socket, wait })
+    }
+
+    /// The socket's port.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Talks to this port from now on.
+    pub fn connect(&self, port: u16) -> io::Result<()> {
+        self.socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    fn receive(&self, wait: Wait, bytes: &mut [u8; BYTES]) -> io::Result<usize> {
+        if wait == Wait::Spin {
+            let start = Instant::now();
+            self.socket.set_nonblocking(true)?;
+            let got = loop {
+                match self.socket.recv(bytes) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < SPIN => std::hint::spin_loop(),
+                    result => break result,
+                }
+            };
+            self.socket.set_nonblocking(false)?;
+            match got {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+        self.socket.recv(bytes)
+    }
+
+    /// Sends a request and waits for its echo.
+    pub fn ask(&self, request: Request) -> io::Result<()> {
+        let mut bytes = request.to_bytes();
+        self.socket.send(&bytes)?;
+        self.receive(self.wait, &mut bytes).map(drop)
+    }
+
+    /// Answers requests until it is told to stop; `act` does what those besides echoes ask for.
+    pub fn serve(&self, act: impl Fn(Request)) -> io::Result<()> {
+        let mut bytes = [0; BYTES];
+        let mut wait = self.wait;
+        loop {
+            match self.receive(wait, &mut bytes) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                result => result?,
+            };
+            let request = Request::from_bytes(&bytes);
+            // After a lock the service thread of this node works on this core: out of its way.
+            wait = if matches!(request, Request::Lock(_)) { Wait::Block } else { self.wait };
+            if matches!(request, Request::Lock(_)) {
+                act(request);
+            }
+            self.socket.send(&bytes)?;
+            match request {
+                Request::Barriers(_) | Request::Queue(_) => act(request),
+                Request::Stop => return Ok(()),
+                Request::Echo | Request::Lock(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn requests_survive_the_way() {
+        for request in [Request::Echo, Request::Barriers(77), Request::Lock(u32::MAX), Request::Queue(1), Request::Stop]
+        {
+            assert_eq!(Request::from_bytes(&request.to_bytes()), request);
+        }
+        assert_eq!(Request::from_bytes(&[]), Request::Echo);
+    }
+
+    #[test]
+    fn the_other_side_does_what_it_is_asked() {
+        for wait in [Wait::Spin, Wait::Block] {
+            let (here, there) = (Peer::bind(wait).unwrap(), Peer::bind(wait).unwrap());
+            here.connect(there.port().unwrap()).unwrap();
+            there.connect(here.port().unwrap()).unwrap();
+            let sum = AtomicU32::new(0);
+            let act = |request| match request {
+                Request::Barriers(n) | Request::Lock(n) | Request::Queue(n) => drop(sum.fetch_add(n, Ordering::SeqCst)),
+                Request::Echo | Request::Stop => panic!("nothing to do"),
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| there.serve(act).unwrap());
+                let lock = Request::Lock(3);
+                for request in [Request::Echo, lock, Request::Barriers(20), lock, Request::Queue(100), Request::Stop] {
+                    here.ask(request).unwrap();
+                }
+            });
+            assert_eq!(sum.into_inner(), 126);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The measurements that need jobs: each starts `comem run` and turns what it prints into findings.
+
+use crate::report;
+use comem_bench::job::{Job, Outcome, Programs};
+use comem_bench::sample::{Comparison, Finding, median};
+use comem_bench::sea::{self, Sea};
+use serde_json::Value;
+use std::path::Path;
+
+/// How often two jobs are run in turn.
+const PAIRS: usize = 7;
+
+/// A way of waiting: its name for `--wait`, and in words.
+type Way = (&'static str, &'static str);
+const BOTH: [Way; 2] = [("spin", "spinning"), ("block", "blocking")];
+
+/// Where programs are.
+pub struct Bench {
+    /// The programs.
+    pub programs: Programs,
+    own: String,
+}
+
+impl Bench {
+    /// Finds the programs.
+    ///
+    /// # Errors
+    /// A sentence that says how to build what is missing.
+    pub fn new(workloads: &Path) -> Result<Bench, String> {
+        let own = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+        Ok(Bench { programs: Programs::find(workloads)?, own: own.display().to_string() })
+    }
+
+    /// A command that starts this program.
+    pub fn own_words(&self, arguments: &[&str]) -> Vec<String> {
+        std::iter::once(self.own.clone()).chain(arguments.iter().map(|a| a.to_string())).collect()
+    }
+
+    /// Finds the line of blocks that a node printed.
+    ///
+    /// # Errors
+    /// A sentence with what was printed instead.
+    pub fn comparison(&self, printed: &str) -> Result<Comparison, String> {
+        parse_comparison(printed).ok_or_else(|| format!("no measurement in what was printed: {printed}"))
+    }
+
+    fn node_job(&self, what: &str, wait: &str, flags: &[&str]) -> Job {
+        let mut all = vec!["--wait".to_string(), wait.to_string()];
+        all.extend(flags.iter().map(|f| f.to_string()));
+        Job { nodes: 2, engine: None, flags: all, program: self.own_words(&["node", what]) }
+    }
+
+    fn whole_command(&self, job: &Job) -> Vec<String> {
+        let mut words = self.programs.command_line(job);
+        words.push("--".to_string());
+        words.extend(job.program.iter().cloned());
+        words
+    }
+
+    /// Compares operations between two nodes with plain sockets: task, its description, ways of waiting, aim.
+    fn against_sockets(&self, title: &str, cases: &[(&str, &str, &[Way], f64)]) -> Result<bool, String> {
+        let (mut findings, mut commands) = (Vec::new(), Vec::new());
+        for (task, what, ways, limit) in cases {
+            for (wait, how) in *ways {
+                let job = self.node_job(task, wait, &["--auth", "off"]);
+                commands.push(self.whole_command(&job));
+                let comparison = self.comparison(&self.programs.run(&job)?.output)?;
+                let what = format!("{what} against a bare UDP exchange, {how}");
+                findings.push(Finding { what, unit: "us", comparison, limit: Some(*limit) });
+            }
+        }
+        Ok(report::print(title, &commands, &findings))
+    }
+
+    pub fn ping(&self) -> Result<bool, String> {
+        self.against_sockets("Request and reply", &[("ping", "read of an element at its owner", &BOTH, 1.3)])
+    }
+
+    pub fn barrier(&self) -> Result<bool, String> {
+        self.against_sockets("Barrier of two nodes", &[("barrier", "barrier", &BOTH, 1.5)])
+    }
+
+    pub fn lock(&self) -> Result<bool, String> {
+        // Where both nodes compute, their service threads would have to spin beside them: blocking only.
+        let cases: [(&str, &str, &[Way], f64); 2] = [
+            ("lock", "lock fetched from the node where it rests", &BOTH, 2.0),
+            ("queue", "lock handed to the node that waits for it", &BOTH[1..], 2.0),
+        ];
+        self.against_sockets("Strict hand-over of a lock between two nodes", &cases)
+    }
+
+    pub fn auth(&self) -> Result<bool, String> {
+        let (mut findings, mut commands) = (Vec::new(), Vec::new());
+        for (wait, how) in BOTH {
+            let on = self.node_job("ping", wait, &["--auth", "on"]);
+            let off = self.node_job("ping", wait, &["--auth", "off"]);
+            commands.extend([self.whole_command(&on), self.whole_command(&off)]);
+            let mut comparison = Comparison { per_block: 12_000, ..Comparison::default() };
+            for _ in 0..PAIRS {
+                let middle = |job: &Job| -> Result<f64, String> {
+                    Ok(median(&self.comparison(&self.programs.run(job)?.output)?.ours))
+                };
+                comparison.push(middle(&on)?, middle(&off)?);
+            }
+            let what = format!("read at the owner with keyed tags against without, {how}");
+            findings.push(Finding { what, unit: "us", comparison, limit: None });
+        }
+        Ok(report::print("Cost of authenticated datagrams", &commands, &findings))
+    }
+
+    fn sea(&self, nodes: usize, engine: &str, size: Sea) -> Result<Job, String> {
+        let mut program = vec![self.programs.workload("sea")?];
+        program.extend(size.arguments(None));
+        Ok(Job { nodes, engine: Some(engine.to_string()), program, ..Job::default() })
+    }
+
+    pub fn oversubscribe(&self) -> Result<bool, String> {
+        let size = Sea { rows: 1024, columns: 1024, iterations: 400 };
+        let (many, few) = (self.sea(8, "msi", size)?, self.sea(2, "msi", size)?);
+        let mut comparison = Comparison { per_block: 1, ..Comparison::default() };
+        for _ in 0..PAIRS {
+            let seconds = |job: &Job| sea::seconds(&self.programs.run(job)?.output);
+            comparison.push(seconds(&many)?, seconds(&few)?);
+        }
+        let what = "sea under msi on 8 nodes against 2 nodes, this machine's cores".to_string();
+        let finding = Finding { what, unit: "s", comparison, limit: Some(1.5) };
+        let commands = [self.whole_command(&many), self.whole_command(&few)];
+        Ok(report::print("More nodes than cores", &commands, &[finding]))
+    }
+
+    pub fn ratio(&self) -> Result<bool, String> {
+        let size = Sea { rows: 384, columns: 576, iterations: 100 };
+        let (mut findings, mut commands) = (Vec::new(), Vec::new());
+        for nodes in [2, 4] {
+            let (msi, owner) = (self.sea(nodes, "msi", size)?, self.sea(nodes, "owner", size)?);
+            let messages = |job: &Job| -> Result<f64, String> { Ok(self.programs.run(job)?.totals.messages as f64) };
+            let comparison = Comparison { ours: vec![messages(&msi)?], base: vec![messages(&owner)?], per_block: 1 };
+            let what = format!("messages of sea on {nodes} nodes, msi against owner");
+            findings.push(Finding { what, unit: "messages", comparison, limit: Some(0.02) });
+            commands.extend([self.whole_command(&msi), self.whole_command(&owner)]);
+        }
+        Ok(report::print("Messages of sea", &commands, &findings))
+    }
+
+    pub fn messages(&self, count: u64) -> Result<bool, String> {
+        let job = |count: u64| -> Result<Job, String> {
+            let faults = "drop=5%,dup=5%,reorder=5%,seed=7".to_string();
+            let program = vec![self.programs.workload("message-test")?, "--count".to_string(), count.to_string()];
+            Ok(Job { nodes: 4, engine: None, flags: vec!["--faults".to_string(), faults], program })
+        };
+        // A tenth first: memory must not grow with the number of messages (a bit each to check them off).
+        let (small, large) = (job(count / 10)?, job(count)?);
+        self.programs.run(&small)?;
+        let before = peak_kib();
+        let Outcome { output, totals } = self.programs.run(&large)?;
+        let after = peak_kib();
+        report::heading("A flood through loss, duplication and reordering", &[self.whole_command(&large)]);
+        let seconds = sea::seconds(&output)?;
+        println!("    {}\n", output.trim());
+        println!("| messages | per second | repeated | largest process, a tenth | largest process, all |");
+        println!("|---:|---:|---:|---:|---:|");
+        let rate = 4.0 * count as f64 / seconds;
+        println!("| {} | {rate:.0} | {} | {before} KiB | {after} KiB |", 4 * count, totals.retransmissions);
+        Ok(output.trim_end().ends_with("ok") && after <= before + before / 2 + count / 8 / 1024)
+    }
+}
+
+/// The most memory that any process had that was started from here so far.
+fn peak_kib() -> u64 {
+    // SAFETY: the structure is plain data of ours, which the call fills.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        u64::try_from(usage.ru_maxrss).unwrap_or(0)
+    }
+}
+
+fn parse_comparison(printed: &str) -> Option<Comparison> {
+    let value: Value = printed.lines().filter_map(|line| serde_json::from_str(line.trim()).ok()).next_back()?;
+    let numbers = |name: &str| -> Option<Vec<f64>> { value[name].as_array()?.iter().map(Value::as_f64).collect() };
+    let comparison = Comparison {
+        ours: numbers("ours")?,
+        base: numbers("base")?,
+        per_block: usize::try_from(value["per_block"].as_u64()?).ok()?,
+    };
+    (!comparison.ours.is_empty() && comparison.ours.len() == comparison.base.len()).then_some(comparison)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_is_found_among_other_lines() {
+        let found = parse_comparison("hello\n{\"ours\":[2.0,3],\"base\":[1.0,1.5],\"per_block\":10}\nbye").unwrap();
+        assert_eq!((found.ratio(), found.per_block), (2.0, 10));
+        for wrong in [
+            "",
+            "null",
+            "{}",
+            "{\"ours\":[],\"base\":[],\"per_block\":1}",
+            "{\"ours\":[1],\"base\":[],\"per_block\":1}",
+        ] {
+            assert!(parse_comparison(wrong).is_none(), "{wrong}");
+        }
+    }
+}

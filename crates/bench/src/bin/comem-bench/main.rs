@@ -1,0 +1,96 @@
+//! Comem's benchmarks: each compares one thing with its baseline, in turn within one run, and reports the ratio.
+//!
+//! `comem-bench SUBJECT` starts itself as the nodes of a job (`comem run … comem-bench node …`) or starts workloads, and
+//! prints a Markdown table: medians, ratio with quartiles, how often, and the aim.
+
+mod access;
+mod echo;
+mod jobs;
+mod node;
+mod report;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures Comem against plain memory, plain sockets and itself; prints ratios.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Arguments {
+    /// Where the compiled workloads are
+    #[arg(long, default_value = "out/workloads", global = true)]
+    workloads: PathBuf,
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+/// What to measure.
+#[derive(Subcommand, Debug)]
+enum Subject {
+    /// Everything, in this order
+    All,
+    /// Accesses that hit, against plain memory
+    Access,
+    /// A small request and its reply between two nodes, against plain sockets
+    Ping,
+    /// A barrier of two nodes, against plain sockets
+    Barrier,
+    /// A lock that changes nodes every time, against plain sockets
+    Lock,
+    /// A request and its reply with authenticated datagrams, against one without
+    Auth,
+    /// The workload sea on 8 nodes, against 2 nodes, on this machine's cores
+    Oversubscribe,
+    /// A flood of messages through loss, duplication and reordering
+    Messages {
+        /// Messages that each of the four threads sends
+        #[arg(long, default_value_t = 1_000_000)]
+        count: u64,
+    },
+    /// Messages of the workload sea under msi, against owner
+    Ratio,
+    /// Takes part as a node of a job (for this program's own use)
+    #[command(hide = true)]
+    Node(node::Task),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("comem-bench: an aim was missed; see the table");
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            eprintln!("comem-bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures; tells whether every aim was reached.
+fn run(arguments: &Arguments) -> Result<bool, String> {
+    if let Subject::Node(task) = &arguments.subject {
+        return node::run(task).map(|()| true);
+    }
+    let bench = jobs::Bench::new(&arguments.workloads)?;
+    report::print_machine();
+    match &arguments.subject {
+        Subject::All => {
+            let mut good = access::run(&bench)?;
+            good &= bench.ping()? & bench.barrier()? & bench.lock()? & bench.auth()?;
+            good &= bench.oversubscribe()? & bench.ratio()? & bench.messages(1_000_000)?;
+            Ok(good)
+        }
+        Subject::Access => access::run(&bench),
+        Subject::Ping => bench.ping(),
+        Subject::Barrier => bench.barrier(),
+        Subject::Lock => bench.lock(),
+        Subject::Auth => bench.auth(),
+        Subject::Oversubscribe => bench.oversubscribe(),
+        Subject::Messages { count } => bench.messages(*count),
+        Subject::Ratio => bench.ratio(),
+        Subject::Node(_) => unreachable!("handled above"),
+    }
+}

@@ -1,0 +1,237 @@
+//! The side of a benchmark that runs as the nodes of a job.
+//!
+//! Node 0 measures, block by block: so many operations of Comem, then so many exchanges of plain datagrams, so that
+//! whatever disturbs the machine disturbs both. Node 1's thread blocks in a plain socket meanwhile: what node 0 reads is
+//! answered by node 1's service thread, as in a program that computes. Each node keeps to one core. Node 0 prints the
+//! blocks' medians as one line of JSON.
+
+use crate::access;
+use crate::echo::{Peer, Request, Wait};
+use clap::{Args, ValueEnum};
+use comem::{Comem, Engine, LockId, NodeId, Options, Placement, SharedArray, Thread};
+use comem_bench::sample::{Comparison, median};
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The lock that both nodes want all the time.
+const QUEUED: LockId = LockId(100);
+
+/// What a node is to do.
+#[derive(Args, Clone, Debug)]
+pub struct Task {
+    /// What to measure
+    #[arg(value_enum)]
+    pub what: What,
+    /// How many blocks
+    #[arg(long, default_value_t = 40)]
+    pub blocks: usize,
+    /// How many operations in a block
+    #[arg(long, default_value_t = 300)]
+    pub rounds: usize,
+}
+
+/// What a node can measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Reads of an element that the other node owns.
+    Ping,
+    /// Barriers.
+    Barrier,
+    /// A lock that rests with the other node.
+    Lock,
+    /// A lock that the other node holds and this one waits for, by turns.
+    Queue,
+    /// Ranges that are here, against plain slices.
+    Range,
+    /// Reads that hit, `rounds` of them, to have their instructions counted.
+    ReadHits,
+    /// Plain reads, as many.
+    ReadPlain,
+    /// Writes that hit.
+    WriteHits,
+    /// Plain writes.
+    WritePlain,
+}
+
+/// Takes part in a job.
+///
+/// # Errors
+/// A sentence about what went wrong.
+pub fn run(task: &Task) -> Result<(), String> {
+    match task.what {
+        What::Ping | What::Barrier | What::Lock | What::Queue => between_two_nodes(task),
+        _ => access::in_one_node(task),
+    }
+}
+
+fn between_two_nodes(task: &Task) -> Result<(), String> {
+    keep_to_one_core();
+    let comem = comem::start().map_err(|e| e.to_string())?;
+    if comem.threads() != 2 || comem.nodes() != 2 {
+        return Err("this measurement takes two nodes of one thread: comem run -n 2 …".to_string());
+    }
+    let bed = TestBed::new(&comem).map_err(|e| e.to_string())?;
+    let mut outcome = Ok(Value::Null);
+    {
+        let outcome = std::sync::Mutex::new(&mut outcome);
+        comem.run(|thread| {
+            let result = match bed.meet(thread) {
+                Err(e) => Err(e),
+                Ok(peer) if thread.id() == 0 => bed.measure(thread, &peer, task),
+                Ok(peer) => bed.serve(thread, &peer).map(|()| Value::Null),
+            };
+            thread.barrier();
+            **outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = result;
+        });
+    }
+    let is_first = comem.node() == 0;
+    comem.finish().map_err(|e| e.to_string())?;
+    let value = outcome.map_err(|e| format!("the plain sockets failed: {e}"))?;
+    if is_first {
+        println!("{value}");
+    }
+    Ok(())
+}
+
+/// Keeps this process, and the threads that it will start, to the core of its node.
+fn keep_to_one_core() {
+    let node: usize = std::env::var("COMEM_NODE").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // SAFETY: the set is plain data of ours; the call only reads it. A refusal leaves things as they are.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(node % cores, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// How this job waits, and so the plain sockets.
+fn way_of_waiting() -> Wait {
+    if std::env::var("COMEM_WAIT").as_deref() == Ok("spin") { Wait::Spin } else { Wait::Block }
+}
+
+/// What the two nodes share.
+struct TestBed {
+    /// The ports of the plain sockets.
+    ports: SharedArray<u64>,
+    /// Lives at node 1; every access from node 0 is a request and a reply.
+    remote: SharedArray<u64>,
+}
+
+impl TestBed {
+    fn new(comem: &Comem) -> comem::Result<TestBed> {
+        let ports = Options { engine: Some(Engine::Msi), ..Options::default() };
+        let remote = Options { engine: Some(Engine::Owner), placement: Placement::On(NodeId(1)), ..Options::default() };
+        Ok(TestBed { ports: comem.array_with(2, &ports)?, remote: comem.array_with(8, &remote)? })
+    }
+
+    /// Connects this node's plain socket with the other node's.
+    fn meet(&self, thread: &Thread) -> io::Result<Peer> {
+        let peer = Peer::bind(way_of_waiting());
+        let port = peer.as_ref().map_or(Ok(0), |p| p.port()).unwrap_or(0);
+        self.ports.write(thread, thread.id(), u64::from(port));
+        thread.barrier();
+        let other = u16::try_from(self.ports.read(thread, 1 - thread.id())).unwrap_or(0);
+        let peer = peer?;
+        peer.connect(other)?;
+        thread.barrier();
+        Ok(peer)
+    }
+
+    fn serve(&self, thread: &Thread, peer: &Peer) -> io::Result<()> {
+        peer.serve(|request| match request {
+            Request::Barriers(count) => (0..count).for_each(|_| thread.barrier()),
+            Request::Lock(number) => thread.locked(LockId(u64::from(number)), || ()),
+            Request::Queue(count) => drop(queue(thread, count as usize)),
+            Request::Echo | Request::Stop => {}
+        })
+    }
+
+    fn measure(&self, thread: &Thread, peer: &Peer, task: &Task) -> io::Result<Value> {
+        let mut comparison = Comparison { per_block: task.rounds, ..Comparison::default() };
+        // The first block warms up and does not count.
+        for block in 0..=task.blocks {
+            let ours = match task.what {
+                What::Barrier => barriers(thread, peer, task.rounds)?,
+                What::Lock => locks(self, thread, peer, task.rounds)?,
+                What::Queue => {
+                    peer.ask(Request::Queue(task.rounds as u32))?;
+                    queue(thread, task.rounds)
+                }
+                _ => self.reads(thread, task.rounds),
+            };
+            let bare = timed(task.rounds, || peer.ask(Request::Echo))?;
+            if block > 0 {
+                comparison.push(median(&ours), median(&bare));
+            }
+        }
+        peer.ask(Request::Stop)?;
+        Ok(json!({"ours": comparison.ours, "base": comparison.base, "per_block": comparison.per_block}))
+    }
+
+    fn reads(&self, thread: &Thread, rounds: usize) -> Vec<f64> {
+        let read = || -> io::Result<()> {
+            black_box(self.remote.read(thread, 3));
+            Ok(())
+        };
+        timed(rounds, read).unwrap_or_default()
+    }
+}
+
+fn barriers(thread: &Thread, peer: &Peer, rounds: usize) -> io::Result<Vec<f64>> {
+    peer.ask(Request::Barriers(rounds as u32 + 1))?;
+    thread.barrier();
+    timed(rounds, || {
+        thread.barrier();
+        Ok(())
+    })
+}
+
+/// Takes a lock that the other node took last, again and again, in turn with that node; of the eight locks half are
+/// managed by either node.
+fn locks(bed: &TestBed, thread: &Thread, peer: &Peer, rounds: usize) -> io::Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds {
+        let number = 1 + (round % 8) as u32;
+        peer.ask(Request::Lock(number))?;
+        // The other node's service thread has just answered something, like the plain socket's thread.
+        black_box(bed.remote.read(thread, 3));
+        let lock = LockId(u64::from(number));
+        let start = Instant::now();
+        thread.lock(lock);
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+        thread.unlock(lock);
+    }
+    Ok(times)
+}
+
+/// Takes a lock so many times, in turn with the other node, which does the same: each holds it until the other has
+/// asked for it. Gives the microseconds from one's release to the other's acquisition (the mean of two).
+fn queue(thread: &Thread, rounds: usize) -> Vec<f64> {
+    let hold = Duration::from_micros(120);
+    let mut acquired = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        thread.lock(QUEUED);
+        let start = Instant::now();
+        acquired.push(start);
+        while start.elapsed() < hold {
+            std::hint::spin_loop();
+        }
+        thread.unlock(QUEUED);
+    }
+    let cycle = |pair: &[Instant]| (pair[1] - pair[0]).as_secs_f64() / 2.0 - hold.as_secs_f64();
+    acquired.windows(2).map(|pair| cycle(pair) * 1e6).collect()
+}
+
+/// Does something so many times; gives the microseconds that each took.
+fn timed(rounds: usize, mut operation: impl FnMut() -> io::Result<()>) -> io::Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let start = Instant::now();
+        operation()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(times)
+}

@@ -1,0 +1,280 @@
+//! Writes inputs for the victim: datagrams as honest nodes would send them, then damaged by bits, lengths and splices.
+
+use super::rooms::{UNIT_BYTES, UNITS};
+use super::{NODES, PROG, SLOTS, append};
+use comem_protocol::faults::Rng;
+use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
+use comem_protocol::node::identity::{Identity, Layout};
+use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
+use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
+use comem_protocol::wire::message::{Collective, Message, Ticket, Want};
+
+/// Kinds of messages that [`Author::message`] writes.
+const KINDS: u64 = 22;
+
+/// A source of inputs, all from one seed.
+pub struct Author {
+    rng: Rng,
+    /// The next guarded and free number of each remote channel.
+    counters: [[u64; 2]; NODES * SLOTS],
+    /// An earlier input, to splice with.
+    earlier: Vec<u8>,
+}
+
+impl Author {
+    /// The author of a seed.
+    pub fn new(seed: u64) -> Author {
+        Author { rng: Rng::new(seed), counters: [[0; 2]; NODES * SLOTS], earlier: Vec::new() }
+    }
+
+    /// An input of a few datagrams, most of them damaged.
+    pub fn write(&mut self) -> Vec<u8> {
+        let mut input = Vec::new();
+        for _ in 0..self.rng.between(1, 6) {
+            self.write_honestly(&mut input);
+        }
+        for _ in 0..self.rng.below(5) {
+            self.damage(&mut input);
+        }
+        if self.rng.below(8) == 0 {
+            self.earlier.clone_from(&input);
+        }
+        input
+    }
+
+    /// Appends a datagram that an honest node might send.
+    pub fn write_honestly(&mut self, input: &mut Vec<u8>) {
+        let from = self.channel();
+        match self.rng.below(10) {
+            0 => {
+                let start = self.start_message();
+                let body = start.emit(1);
+                let flags = Flags::default();
+                self.packet(input, from, true, flags, start.ty(), &body);
+            }
+            1 => self.ack(input, from),
+            2 => self.resend(input, from),
+            3 | 4 => self.reply(input, from),
+            kind => self.message_packets(input, from, kind < 7),
+        }
+    }
+
+    /// A channel of another node.
+    fn channel(&mut self) -> Channel {
+        let node = self.rng.between(1, NODES as u64 - 1) as u16;
+        Channel { node: NodeId(node), slot: Slot(self.rng.below(SLOTS as u64) as u16) }
+    }
+
+    /// A number that an earlier packet of a channel may have had; mostly a small one.
+    fn old_counter(&mut self) -> u64 {
+        let bound = [4, 64, 5000][self.rng.below(3) as usize];
+        self.rng.below(bound)
+    }
+
+    fn packet(&mut self, input: &mut Vec<u8>, from: Channel, free: bool, flags: Flags, ty: MsgType, payload: &[u8]) {
+        let counter = &mut self.counters[from.node.index() * SLOTS + from.slot.index()][usize::from(free)];
+        let seq = if free { Seq::free(from, *counter) } else { Seq::guarded(from, *counter) };
+        *counter += 1;
+        self.numbered(input, seq, 0, flags, ty, payload);
+    }
+
+    fn numbered(&mut self, input: &mut Vec<u8>, seq: Seq, frag: u8, flags: Flags, ty: MsgType, payload: &[u8]) {
+        let retrans = self.rng.below(3) as u8;
+        let header = HeaderRepr { prog: PROG, ty, flags, len: payload.len() as u16, retrans, frag, seq };
+        let mut datagram = Vec::new();
+        header.emit(&mut datagram);
+        datagram.extend_from_slice(payload);
+        append(input, &datagram);
+    }
+
+    fn message_packets(&mut self, input: &mut Vec<u8>, from: Channel, request: bool) {
+        let bytes = self.bytes();
+        let kind = self.rng.below(KINDS);
+        let message = self.message(kind, &bytes);
+        let (mut body, flags) = (Vec::new(), Flags { ack_requested: request, ..Flags::default() });
+        message.emit(&mut body);
+        let delta: &[u8] = if request { &[0, 0] } else { &[] };
+        if self.rng.below(8) > 0 || body.len() < 3 {
+            let payload = [delta, &body].concat();
+            // Sometimes a number of before: a repetition, or a collision.
+            if self.rng.below(6) == 0 {
+                let seq = Seq::guarded(from, self.old_counter());
+                return self.numbered(input, seq, 0, flags, message.ty(), &payload);
+            }
+            return self.packet(input, from, false, flags, message.ty(), &payload);
+        }
+        let count = self.rng.between(2, body.len().min(5) as u64) as usize;
+        let size = body.len().div_ceil(count);
+        let fragments: Vec<&[u8]> = body.chunks(size).collect();
+        let head = (fragments.len() as u32) << 24 | body.len() as u32;
+        for (index, fragment) in fragments.iter().enumerate() {
+            let payload = [delta, &head.to_be_bytes()[..], fragment].concat();
+            let counter = &mut self.counters[from.node.index() * SLOTS + from.slot.index()][0];
+            let seq = Seq::guarded(from, *counter);
+            *counter += 1;
+            self.numbered(input, seq, index as u8 + 1, flags, message.ty(), &payload);
+        }
+    }
+
+    fn reply(&mut self, input: &mut Vec<u8>, from: Channel) {
+        let bytes = self.bytes();
+        let kind = self.rng.below(KINDS);
+        let message = self.message(kind, &bytes);
+        let asker = Channel { node: NodeId(0), slot: Slot(self.rng.below(SLOTS as u64) as u16) };
+        let mut payload = Seq::guarded(asker, self.old_counter()).0.to_be_bytes().to_vec();
+        message.emit(&mut payload);
+        let flags = Flags { ack: true, nack: self.rng.below(9) == 0, ack_requested: false };
+        self.packet(input, from, true, flags, message.ty(), &payload);
+    }
+
+    fn ack(&mut self, input: &mut Vec<u8>, from: Channel) {
+        let asker = Channel { node: NodeId(0), slot: Slot(self.rng.below(SLOTS as u64) as u16) };
+        let mut payload = Seq::guarded(asker, self.old_counter() / 64 * 64).0.to_be_bytes().to_vec();
+        for _ in 0..self.rng.between(1, 5) {
+            let all = self.rng.below(2) == 0;
+            let word = if all { u64::MAX } else { self.rng.next_u64() };
+            payload.extend_from_slice(&word.to_be_bytes());
+        }
+        let flags = Flags { ack: true, ..Flags::default() };
+        self.packet(input, from, true, flags, MsgType::ACK, &payload);
+    }
+
+    fn resend(&mut self, input: &mut Vec<u8>, from: Channel) {
+        let asker = self.channel();
+        let mut payload = Seq::guarded(asker, self.old_counter()).0.to_be_bytes().to_vec();
+        for _ in 0..self.rng.below(5) {
+            payload.extend_from_slice(&self.rng.next_u64().to_be_bytes());
+        }
+        self.packet(input, from, true, Flags::default(), MsgType::RESEND, &payload);
+    }
+
+    /// Bytes of a length that means something somewhere.
+    fn bytes(&mut self) -> Vec<u8> {
+        let length = [0, 1, 4, 8, 16, UNIT_BYTES as u64, UNIT_BYTES as u64 + 1, 1400][self.rng.below(8) as usize];
+        (0..length).map(|_| self.rng.next_u64() as u8).collect()
+    }
+
+    fn unit(&mut self) -> UnitId {
+        UnitId { object: ObjectId(self.rng.below(4) as u32), index: self.rng.below(u64::from(UNITS) + 1) as u32 }
+    }
+
+    fn want(&mut self) -> Want {
+        if self.rng.below(2) == 0 { Want::Shared } else { Want::Modified }
+    }
+
+    fn requester(&mut self) -> Option<Ticket> {
+        let channel = Channel { node: NodeId(self.rng.below(6) as u16), slot: Slot(self.rng.below(4) as u16) };
+        let seq = Seq::guarded(channel, self.old_counter());
+        (self.rng.below(4) > 0).then_some(Ticket { channel, seq })
+    }
+
+    fn collective(&mut self) -> Collective {
+        Collective { kind: self.rng.below(5) as u8, detail: self.rng.below(3) }
+    }
+
+    /// A message of the kind given.
+    fn message<'a>(&mut self, kind: u64, bytes: &'a [u8]) -> Message<'a> {
+        let unit = self.unit();
+        let offset = self.rng.below(40) as u32;
+        let (lock, flag) = (LockId(self.rng.below(8)), FlagId(self.rng.below(8)));
+        let (value, epoch) = (self.rng.below(9), self.rng.below(5) as u32);
+        let few = &bytes[..bytes.len().min(UNIT_BYTES)];
+        match kind {
+            0 => Message::Get { unit, want: self.want() },
+            1 => {
+                let (want, as_owner) = (self.want(), self.rng.below(2) == 0);
+                Message::Forward { unit, want, as_owner, requester: self.requester() }
+            }
+            2 => Message::Invalidate { unit, send_data: self.rng.below(2) == 0 },
+            3 => Message::Data { unit, grant: self.want(), bytes: few },
+            4 => Message::Grant { unit },
+            5 => Message::ForwardDone { unit },
+            6 => Message::InvalidateDone { unit, checksum: value, bytes: few },
+            7 => Message::OwnerRead { unit, offset, len: self.rng.below(40) as u32 },
+            8 => Message::OwnerValue { unit, offset, bytes },
+            9 => Message::OwnerWrite { unit, offset, bytes },
+            10 => Message::OwnerDone { unit },
+            11 => Message::Update { unit, offset, bytes },
+            12 => Message::LockRequest { lock },
+            13 => Message::LockForward { lock, requester: self.requester() },
+            14 => Message::LockGrant { lock, payload: few },
+            15 => Message::FlagSet { flag, value, payload: few },
+            16 => Message::FlagWait { flag, value },
+            17 => Message::FlagUp { flag, value, payload: few },
+            18 => Message::Arrive { epoch, repeated: value > 4, what: self.collective(), payload: few },
+            19 => Message::Noted { epoch },
+            20 => Message::Release { epoch, what: self.collective(), payload: few },
+            _ => Message::User { thread: self.rng.below(4) as u16, bytes },
+        }
+    }
+
+    fn start_message(&mut self) -> StartMessage {
+        let node = NodeId(self.rng.below(NODES as u64 + 1) as u16);
+        let (job, nonce) = (1, self.rng.below(6));
+        match self.rng.below(5) {
+            0 | 1 => StartMessage::Join(Box::new(self.join(nonce))),
+            2 => {
+                let verdicts = [Verdict::Wait, Verdict::Yielded, Verdict::Surplus];
+                let verdict = verdicts[self.rng.below(3) as usize].clone();
+                StartMessage::Answer(Answer { nonce, version: 1, verdict })
+            }
+            3 => {
+                let hellos = [Hello::Introduce(node), Hello::Greet(node), Hello::Multicast, Hello::Noted];
+                StartMessage::Hello { job, hello: hellos[self.rng.below(4) as usize].clone() }
+            }
+            _ => StartMessage::Ready { job, ready: self.ready(node, nonce) },
+        }
+    }
+
+    fn ready(&mut self, node: NodeId, nonce: u64) -> Ready {
+        let flags = self.rng.next_u64();
+        let unheard = (0..flags % 3).map(|n| NodeId(n as u16)).collect();
+        Ready { node, nonce, complete: flags & 8 != 0, multicast: flags & 16 != 0, have: vec![flags as u8], unheard }
+    }
+
+    fn join(&mut self, nonce: u64) -> Join {
+        let intents = [Intent::Ask, Intent::Ask, Intent::Decline(1)];
+        let identity = Identity {
+            version: 1,
+            job_name: "fuzz".to_string(),
+            program: "fuzz".to_string(),
+            hash: [1; 32],
+            layout: Layout::of_this_process(4096),
+            nodes: NODES as u16,
+            threads: (SLOTS - 1) as u16,
+            options: String::new(),
+        };
+        Join {
+            nonce,
+            discover: self.rng.below(2) == 0,
+            intent: intents[self.rng.below(3) as usize],
+            requested: (self.rng.below(2) == 0).then_some(NodeId(nonce as u16)),
+            job: self.rng.below(2),
+            age_ms: 3,
+            identity,
+            pid: 4,
+            host: "there".to_string(),
+            ports: vec![9000, 9001, 9002],
+        }
+    }
+
+    /// Damages an input in one place.
+    fn damage(&mut self, input: &mut Vec<u8>) {
+        if input.is_empty() {
+            return;
+        }
+        let at = self.rng.below(input.len() as u64) as usize;
+        match self.rng.below(6) {
+            0 => input[at] ^= 1 << self.rng.below(8),
+            1 => input[at] = [0, 1, 0x7f, 0x80, 0xff][self.rng.below(5) as usize],
+            2 => input.truncate(at),
+            3 => drop(input.drain(at..(at + 1 + self.rng.below(4) as usize).min(input.len()))),
+            4 => input.insert(at, self.rng.next_u64() as u8),
+            _ => {
+                let from = self.rng.below(self.earlier.len() as u64 + 1) as usize;
+                input.truncate(at);
+                input.extend_from_slice(&self.earlier[from..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier.
+
+use super::NODES;
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
+use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
+use comem_protocol::node::route::Rooms;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::flag::Flags;
+use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::{self, NoPayload};
+
+/// Units of each object.
+pub const UNITS: u32 = 8;
+/// Bytes of a unit.
+pub const UNIT_BYTES: usize = 32;
+
+/// A unit's bytes.
+struct Bytes(Vec<u8>);
+
+impl UnitMemory for Bytes {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn permit(&mut self, _permission: Permission) {}
+    fn revoke(&mut self, _permission: Permission) {}
+    fn copy_out(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+    fn install(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.0.len(), "a unit is installed whole");
+        self.0.copy_from_slice(bytes);
+    }
+    fn read(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        let part = offset.checked_add(len).and_then(|end| self.0.get(offset..end));
+        part.map(|part| out.extend_from_slice(part)).is_some()
+    }
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        let part = offset.checked_add(bytes.len()).and_then(|end| self.0.get_mut(offset..end));
+        part.map(|part| part.copy_from_slice(bytes)).is_some()
+    }
+}
+
+/// All rooms of one node.
+pub struct House {
+    /// Objects by number: one for each engine, in the order of [`Engine::ALL`].
+    objects: Vec<Vec<(Unit, Bytes)>>,
+    locks: Locks,
+    flags: Flags,
+    barrier: Barrier,
+    /// Steps taken.
+    pub steps: u64,
+}
+
+const ME: NodeId = NodeId(0);
+
+fn home_of(unit: u32) -> NodeId {
+    NodeId((unit as usize % NODES) as u16)
+}
+
+impl House {
+    /// Fresh rooms of node 0.
+    pub fn new(threads: usize) -> House {
+        let unit = |u: u32| (Unit::new(home_of(u) == ME), Bytes(vec![u as u8; UNIT_BYTES]));
+        House {
+            objects: Engine::ALL.iter().map(|_| (0..UNITS).map(unit).collect()).collect(),
+            locks: Locks::default(),
+            flags: Flags::default(),
+            barrier: Barrier::new(ME, NODES, threads),
+            steps: 0,
+        }
+    }
+
+    /// Wants a unit or a lock for an application thread, so that answers are expected.
+    pub fn want(&mut self, number: u64, caller: Slot, out: &mut Outbox) {
+        use comem_protocol::wire::message::Want;
+        let id = UnitId { object: ObjectId(2), index: (number / 4) as u32 % UNITS };
+        let want = if number.is_multiple_of(2) { Want::Shared } else { Want::Modified };
+        if number % 4 < 3 {
+            self.unit(id, Engine::Msi, Some(caller), out, |unit, cx| {
+                unit.begin(cx, caller, want, false);
+                unit.settle(cx);
+            });
+        } else {
+            let lock = LockId(number / 4 % 8);
+            self.locks(lock, Some(caller), out, |locks, cx| {
+                if !locks.holds(lock, caller) {
+                    locks.acquire(cx, lock, caller);
+                }
+            });
+        }
+    }
+}
+
+impl Rooms for House {
+    fn unit<R>(
+        &mut self,
+        id: UnitId,
+        engine: Engine,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R> {
+        let object = id.object.0 as usize;
+        Engine::ALL.get(object).filter(|e| **e == engine)?;
+        let (unit, memory) = self.objects.get_mut(object)?.get_mut(id.index as usize)?;
+        let home = home_of(id.index);
+        let mut cx = coherence::Context { me: ME, nodes: NODES, caller, unit: id, home, memory, out };
+        self.steps += 1;
+        Some(step(unit, &mut cx))
+    }
+
+    fn locks(
+        &mut self,
+        _id: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    ) {
+        self.steps += 1;
+        step(&mut self.locks, &mut sync::Context { me: ME, nodes: NODES, caller, payload: &mut NoPayload, out });
+    }
+
+    fn flags(
+        &mut self,
+        _id: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    ) {
+        self.steps += 1;
+        step(&mut self.flags, &mut sync::Context { me: ME, nodes: NODES, caller, payload: &mut NoPayload, out });
+    }
+
+    fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
+        self.steps += 1;
+        step(&mut self.barrier, out);
+    }
+
+    fn answer(&mut self, _bytes: &[u8]) {}
+
+    fn user(&mut self, _from: NodeId, _thread: u16, _bytes: &[u8]) {}
+}

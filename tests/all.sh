@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Runs every test, one stage after the other, and goes on after a failure. Stages report by lines that begin with `ok: `,
+# `FAILED: ` or `SKIP: `, or in the form of TAP (`ok 3 - …`, `not ok 4 - …`, `ok 5 - … # SKIP …`); the last line counts
+# them. Called by `make test`.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}"
+export COMEM_BIN="$CARGO_TARGET_DIR/debug"
+export COMEM_WORKLOADS="$PWD/out/test"
+
+passed_lines='^ok(: | [0-9]+ - )'
+failed_lines='^(FAILED: |not ok )'
+skipped_lines='^SKIP: |^ok [0-9]+ - .* # SKIP'
+tally=$(mktemp)
+log=$(mktemp)
+trap 'rm -f "$tally" "$log"' EXIT
+
+# stage NAME COMMAND…: runs a stage; its own report lines count, or its status when it has none.
+stage() {
+    local name=$1 status
+    shift
+    echo
+    echo "== $name"
+    "$@" </dev/null 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    if [ "$status" != 0 ] && ! grep -qE "$failed_lines" "$log"; then
+        echo "FAILED: $name (status $status)" | tee -a "$log"
+    elif ! grep -qE "$passed_lines|$failed_lines|$skipped_lines" "$log"; then
+        echo "ok: $name" | tee -a "$log"
+    fi
+    grep -E "$passed_lines|$failed_lines|$skipped_lines" "$log" >>"$tally"
+}
+
+formatting() {
+    if ! cargo fmt --version >/dev/null 2>&1; then
+        echo "SKIP: formatting: there is no rustfmt; rustup component add rustfmt"
+        return
+    fi
+    cargo fmt --all --check
+}
+
+lints() {
+    if ! cargo clippy --version >/dev/null 2>&1; then
+        echo "SKIP: lints: there is no clippy; rustup component add clippy"
+        return
+    fi
+    cargo clippy --workspace --all-targets --quiet -- -D warnings
+}
+
+# The runner's own lines pass through; of what passing tests printed, only what they skipped.
+rust_tests() {
+    cargo test --workspace --no-fail-fast -- --show-output | awk '
+        /^successes:$/ { inside = 1 }
+        /^(failures:$|test result:)/ { inside = 0 }
+        !inside || /^SKIP: / { print; fflush() }'
+    local status=${PIPESTATUS[0]}
+    if [ "$status" = 0 ]; then echo "ok: Rust tests"; else echo "FAILED: Rust tests"; fi
+    return "$status"
+}
+
+build() {
+    cargo build --workspace --quiet &&
+        make --no-print-directory --silent -C workloads COMEM_LIB="$(realpath "$COMEM_BIN")" OUT="$COMEM_WORKLOADS"
+}
+
+fuzzing() { "$COMEM_BIN/comem-fuzz" --seconds 15; }
+
+stage "formatting" formatting
+stage "lints" lints
+stage "Rust tests" rust_tests
+stage "headers" tests/headers.sh
+stage "build of the workloads" build
+stage "workloads" tests/workloads.sh
+stage "hosts in network namespaces" tests/hosts.sh
+stage "hosts that find each other" tests/discover.sh
+stage "fuzzing of what comes from the network" fuzzing
+
+skipped=$(grep -cE "$skipped_lines" "$tally")
+failed=$(grep -cE "$failed_lines" "$tally")
+passed=$(($(wc -l <"$tally") - skipped - failed))
+echo
+if [ "$failed" != 0 ]; then
+    echo "What failed:"
+    grep -E "$failed_lines" "$tally"
+fi
+if [ "$skipped" != 0 ]; then
+    echo "What was skipped:"
+    grep -E "$skipped_lines" "$tally"
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Each public header compiles alone, without a warning, in every language that it is for.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+status=0
+
+# alone HEADER LANGUAGE COMPILER OPTIONS…
+alone() {
+    local header=$1 language=$2 compiler=$3
+    shift 3
+    if ! command -v "$compiler" >/dev/null 2>&1; then
+        echo "SKIP: $header as $language with $compiler, which is not here"
+        return
+    fi
+    if echo "#include <$header>" | "$compiler" "$@" -Iinclude -Wall -Wextra -Wshadow -pedantic -Werror -fsyntax-only -; then
+        echo "ok: $header alone as $language with $compiler"
+    else
+        echo "FAILED: $header alone as $language with $compiler"
+        status=1
+    fi
+}
+
+for c in cc clang; do
+    [ "$c" = clang ] && ! command -v clang >/dev/null 2>&1 && continue
+    for standard in c99 c11 c17; do
+        alone comem.h "$standard" "$c" -x c "-std=$standard"
+        alone comem.h "$standard, sequential" "$c" -x c "-std=$standard" -DCOMEM_SEQUENTIAL
+    done
+done
+for cxx in c++ clang++; do
+    [ "$cxx" = clang++ ] && ! command -v clang++ >/dev/null 2>&1 && continue
+    for standard in c++17 c++20; do
+        for header in include/*.h include/*.hpp; do
+            header=${header#include/}
+            [ "$header" = comem_sequential.h ] && continue # a part of comem.h
+            alone "$header" "$standard" "$cxx" -x c++ "-std=$standard"
+        done
+    done
+done
+exit "$status"

@@ -1,0 +1,262 @@
+#!/usr/bin/env bash
+# Four hosts, made of network namespaces and joined by a bridge, run sea together: started by daemons and by ssh, with 2 %
+# of all datagrams lost. The answer must be that of the sequential program, the datagrams authenticated, strangers
+# refused, and a node's death the end of all.
+#
+#     tests/hosts.sh [BIN_DIR [WORKLOADS_DIR]]
+#
+# Takes half a minute, and never more than 100 s. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
+set -uo pipefail
+root=$(realpath "$(dirname "$0")/..")
+bin=$(realpath "${1:-${COMEM_BIN:-$root/target/debug}}")
+workloads=$(realpath "${2:-${COMEM_WORKLOADS:-$root/out/test}}")
+# shellcheck source=tests/hosts/lib.sh
+. "$root/tests/hosts/lib.sh"
+for program in "$bin/comem" "$workloads/sea" "$workloads/sea-seq"; do
+    if [ ! -x "$program" ]; then
+        echo "not ok - hosts: there is no $program; build it first: make build"
+        exit 1
+    fi
+done
+enter_namespaces hosts 100 "$root/tests/hosts.sh" "$bin" "$workloads"
+
+comem=$bin/comem
+sea=$work/programs/sea
+size=(--rows 130 --columns 128 --iterations 30)
+long=(--rows 130 --columns 128 --iterations 10000000)
+hosts=(alder birch cedar elm)
+by_address=10.77.0.1,10.77.0.2,10.77.0.3,10.77.0.4
+faults=(--faults "drop=2%,seed=5")
+ssh_port=2222
+
+# ---- setting up -------------------------------------------------------------------------------------------------------
+
+set_up_hosts() {
+    local host number=0
+    mkdir -m 755 "$work/programs" "$work/elsewhere"
+    cp "$workloads/sea" "$work/programs/"
+    cp "$workloads/sea" "$work/elsewhere/"
+    {
+        echo "127.0.0.1 localhost"
+        for host in "${hosts[@]}"; do echo "10.77.0.$((++number)) $host"; done
+    } >"$work/names"
+    # An account without a password, so that a key lets in even where the machine's own root account is locked.
+    (umask 077 && echo "root:*:19000:0:99999:7:::" >"$work/shadow")
+    number=0
+    for host in "${hosts[@]}"; do make_host "$host" "10.77.0.$((++number))"; done
+}
+
+start_daemons() {
+    local host
+    "$comem" daemon make-key "$work/key"
+    "$comem" daemon make-key "$work/other-key"
+    for host in "${hosts[@]}"; do
+        on "$host" env COMEM_RUNTIME_DIR="$work/$host/meet" "$comem" daemon -v --bind "${address[$host]}" \
+            --key-file "$work/key" --allow "$work/programs" >"$work/$host/daemon" 2>&1 &
+    done
+    for host in "${hosts[@]}"; do
+        within 10 grep -q listening "$work/$host/daemon"
+        verdict $? "$host: the daemon listens" "$work/$host/daemon"
+    done
+}
+
+# from_first COMEM-ARGUMENTS…: runs comem on the first host, for a bounded time; what it prints is in $work/out and
+# $work/err.
+from_first() {
+    on alder env COMEM_RUNTIME_DIR="$work/alder/meet" ${rsh:+"COMEM_RSH=$rsh"} \
+        timeout --kill-after=3 30 "$comem" "$@" >"$work/out" 2>"$work/err"
+}
+by_daemon() { from_first run --launch daemon --key-file "$work/key" --hosts "$by_address" "$@"; }
+
+# ---- checks -----------------------------------------------------------------------------------------------------------
+
+checksum() { grep -o 'checksum=[0-9a-f]*' "$1" | head -n 1; }
+# How many nodes say in the statistics that they authenticate; the job's own line does not count.
+authenticated() { sed -n '/^  "nodes": \[/,/^  \]/p' "$work/stats" | grep -c '"auth": true'; }
+
+# is WHAT FOUND WANTED
+is() {
+    [ "$2" = "$3" ]
+    verdict $? "$1 (found: $2; wanted: $3)" "$work/out" "$work/err"
+}
+
+# check_job WHAT STATUS: after a job on four hosts: right, authenticated, tried by losses, gone.
+check_job() {
+    local what=$1
+    is "$what: ends well" "$2" 0
+    is "$what: the answer is that of the sequential program" "$(checksum "$work/out")" "$expected"
+    is "$what: every node authenticates its datagrams" "$(authenticated)" 4
+    is "$what: each node was on a host of its own" \
+        "$(grep -o '"hostname": "[a-z]*"' "$work/stats" | sort -u | wc -l)" 4
+    [ "$(sed -n '/"totals"/,$ s/.*"retransmissions": \([0-9]*\).*/\1/p' "$work/stats")" -gt 0 ] 2>/dev/null
+    verdict $? "$what: datagrams were lost and sent again" "$work/stats"
+    check_nothing_left "$what"
+}
+
+daemons_run_sea() {
+    remember_processes
+    by_daemon -n 4 "${faults[@]}" --stats "$work/stats" -- "$sea" "${size[@]}"
+    check_job "by daemons" $?
+    by_daemon -n 4 --auth off --stats "$work/stats" -- "$sea" "${size[@]}"
+    is "with --auth off: ends well" $? 0
+    is "with --auth off: no node authenticates" "$(authenticated)" 0
+}
+
+daemons_refuse() {
+    from_first run --launch daemon --key-file "$work/other-key" --hosts 10.77.0.2 -- "$sea" "${size[@]}"
+    is "a wrong key: no answer" $? 7
+    grep -q "wrong key" "$work/birch/daemon"
+    verdict $? "a wrong key: the daemon says what it dropped" "$work/birch/daemon"
+    from_first run --launch daemon --key-file "$work/key" --hosts 10.77.0.2 -- "$work/elsewhere/sea" "${size[@]}"
+    is "a program outside the daemon's directories: refused" $? 8
+    chmod 644 "$work/other-key"
+    on birch timeout 10 "$comem" daemon --port 7758 --key-file "$work/other-key" --allow "$work/programs" \
+        >"$work/out" 2>"$work/err"
+    is "a key file that others can read: refused" $? 3
+    is "strangers: nothing was started" "$(node_on birch "$sea")$(node_on birch "$work/elsewhere/sea")" ""
+}
+
+# start_long: a job that would take hours, in the background: returns when all its nodes exchange data.
+start_long() {
+    declare -gA sent_before=()
+    remember_processes
+    by_daemon -n 4 "$@" -- "$sea" "${long[@]}" &
+    job=$!
+    within 15 all_send 400
+    verdict $? "a long job: its nodes compute" "$work/out" "$work/err"
+}
+
+# all_send NUMBER: whether each host has sent so many packets since this was asked first.
+all_send() {
+    local host sent
+    for host in "${hosts[@]}"; do
+        [ -n "$(node_on "$host" "$sea")" ] || return 1
+        sent=$(awk -v device="to-$host:" '$1 == device { print $3 }' /proc/net/dev)
+        : "${sent_before[$host]:=$sent}"
+        [ $((sent - sent_before[$host])) -ge "$1" ] || return 1
+    done
+}
+
+# ends_naming WHAT MILLISECONDS NODE COMMAND…: after the command the long job must end badly in time, and say who is to
+# blame.
+ends_naming() {
+    local what=$1 limit=$2 node=$3 since=$EPOCHREALTIME status took
+    shift 3
+    "$@"
+    wait "$job"
+    status=$?
+    took=$(((${EPOCHREALTIME/./} - ${since/./}) / 1000))
+    [ "$status" != 0 ] && [ "$took" -le "$limit" ]
+    verdict $? "$what: all ends within $limit ms (took $took ms, status $status)" "$work/err"
+    grep -qE "^comem: (node [0-9]+ \(host [^)]*, pid [0-9]+\): )?node $node (\(host [^)]*, pid [0-9]+\): |has ended|was (silent|lost)).+" "$work/err"
+    verdict $? "$what: a sentence names node $node" "$work/err"
+}
+
+a_node_dies() {
+    start_long "${faults[@]}"
+    ends_naming "a node is killed" 2000 2 kill -KILL "$(node_on cedar "$sea")"
+    check_nothing_left "a node is killed"
+}
+
+# Nobody says that a host has gone: only its silence tells.
+a_host_goes_silent() {
+    start_long --node-timeout 3s
+    ends_naming "a host's cable is pulled" 12000 3 ip link set to-elm down
+    ip link set to-elm up
+    check_nothing_left "a host's cable is pulled" 20
+}
+
+a_daemon_ends_a_job() {
+    local id
+    start_long
+    ask_daemon list
+    id=$(awk -v program="$sea" '$6 == program { print $2; exit }' "$work/answer")
+    [ -n "$id" ]
+    verdict $? "the daemon's list shows the job" "$work/answer"
+    ends_naming "a daemon kills its part" 5000 1 ask_daemon kill "${id:-0}"
+    check_nothing_left "a daemon kills its part"
+}
+
+ask_daemon() { on alder timeout 10 "$comem" daemon "$@" --host 10.77.0.2 --key-file "$work/key" >"$work/answer" 2>&1; }
+
+the_launcher_dies() {
+    start_long
+    kill -KILL "$(processes alder | awk -v comem="$comem" '$2 == comem && $3 == "run" { print $1; exit }')"
+    wait "$job"
+    check_nothing_left "the launcher is killed"
+}
+
+# ---- ssh --------------------------------------------------------------------------------------------------------------
+
+start_ssh_servers() {
+    local host server
+    server=$(command -v sshd)
+    ssh-keygen -q -t ed25519 -N "" -f "$work/user-key"
+    for host in "${hosts[@]}"; do
+        ssh-keygen -q -t ed25519 -N "" -f "$work/$host/host-key"
+        echo "[$host]:$ssh_port,[${address[$host]}]:$ssh_port $(cut -d' ' -f1,2 "$work/$host/host-key.pub")" \
+            >>"$work/known-hosts"
+        cat >"$work/$host/sshd_config" <<END
+Port $ssh_port
+ListenAddress ${address[$host]}
+HostKey $work/$host/host-key
+AuthorizedKeysFile $work/user-key.pub
+PidFile none
+PermitRootLogin yes
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+SetEnv COMEM_RUNTIME_DIR=$work/$host/meet
+END
+        on "$host" "$server" -D -e -f "$work/$host/sshd_config" >"$work/$host/sshd" 2>&1 &
+    done
+    cat >"$work/ssh_config" <<END
+Host *
+  User root
+  Port $ssh_port
+  IdentityFile $work/user-key
+  IdentitiesOnly yes
+  UserKnownHostsFile $work/known-hosts
+  GlobalKnownHostsFile none
+  StrictHostKeyChecking yes
+  BatchMode yes
+  ConnectTimeout 5
+END
+    for host in "${hosts[@]}"; do
+        within 10 grep -q "Server listening" "$work/$host/sshd"
+        verdict $? "$host: the ssh server listens" "$work/$host/sshd"
+    done
+}
+
+ssh_runs_sea() {
+    local rsh="ssh -F $work/ssh_config"
+    remember_processes
+    # By names: the first host is this very one, where no ssh is needed.
+    from_first run --launch ssh --remote-comem "$comem" --hosts alder,birch,cedar,elm -n 4 "${faults[@]}" \
+        --stats "$work/stats" -- "$sea" "${size[@]}"
+    check_job "by ssh" $?
+    from_first run --launch ssh --remote-comem /nowhere/comem --hosts birch -- "$sea" "${size[@]}"
+    is "by ssh: a host without comem" $? 7
+}
+
+# ---- the test ---------------------------------------------------------------------------------------------------------
+
+expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
+set_up_hosts
+start_daemons
+daemons_run_sea
+daemons_refuse
+a_node_dies
+a_host_goes_silent
+a_daemon_ends_a_job
+the_launcher_dies
+if ! command -v sshd >/dev/null || ! command -v ssh >/dev/null; then
+    skip "sea by ssh" "there is no ssh server (Debian: openssh-server)"
+elif ! on alder setpriv --clear-groups true 2>/dev/null; then
+    skip "sea by ssh" "an ssh server needs a real root"
+else
+    start_ssh_servers
+    ssh_runs_sea
+fi
+finish hosts
