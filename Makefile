@@ -18,7 +18,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 # `make fuzz FUZZ="--seconds 600"` pass on.
 DEMO ?=
 BENCH ?= all
-SOAK ?=
+SOAK ?= --seeds 0..20000
 FUZZ ?= --seconds 30
 
 .PHONY: build demo test lint bench soak fuzz clean help tools-build tools-test programs workloads

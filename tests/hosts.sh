@@ -148,7 +148,7 @@ ends_naming() {
     took=$(((${EPOCHREALTIME/./} - ${since/./}) / 1000))
     [ "$status" != 0 ] && [ "$took" -le "$limit" ]
     verdict $? "$what: all ends within $limit ms (took $took ms, status $status)" "$work/err"
-    grep -qE "^comem: (node [0-9]+ \(host [^)]*, pid [0-9]+\): )?node $node (\(host [^)]*, pid [0-9]+\): |has ended|was (silent|lost)).+" "$work/err"
+    grep -qE "^comem: (node [0-9]+ \(host [^)]*, pid [0-9]+\): )?node $node (\(host [^)]*, pid [0-9]+\)|has ended|was (silent|lost)).+" "$work/err"
     verdict $? "$what: a sentence names node $node" "$work/err"
 }
 

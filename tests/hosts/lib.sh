@@ -133,7 +133,7 @@ make_host() {
     read -r "anchor[$name]" <"/proc/$launcher/task/$launcher/children"
     ip link add "to-$name" mtu 1500 type veth peer name eth0 mtu 1500 netns "${anchor[$name]}"
     ip link set "to-$name" master bridge up
-    on "$name" ip address add "$2/24" brd + dev eth0
+    on "$name" ip address add "$2/24" dev eth0
     on "$name" ip link set eth0 up
 }
 

@@ -300,14 +300,21 @@ unsafe fn interface_address(entry: &libc::ifaddrs) -> Option<InterfaceAddress> {
     // SAFETY: the pointers of a live entry are null or point at what they say.
     unsafe {
         let name = std::ffi::CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned();
-        Some(InterfaceAddress {
-            name,
-            flags: entry.ifa_flags,
-            address: pointed_address(entry.ifa_addr)?,
-            netmask: pointed_address(entry.ifa_netmask)?,
-            broadcast: pointed_address(entry.ifa_ifu),
-        })
+        let (address, netmask) = (pointed_address(entry.ifa_addr)?, pointed_address(entry.ifa_netmask)?);
+        let broadcasts = entry.ifa_flags & libc::IFF_BROADCAST as u32 != 0;
+        // An address without a broadcast address of its own shows itself there.
+        let own = pointed_address(entry.ifa_ifu).filter(|b| broadcasts && *b != address);
+        let broadcast = own.or_else(|| last_of_network(address, netmask).filter(|_| broadcasts));
+        Some(InterfaceAddress { name, flags: entry.ifa_flags, address, netmask, broadcast })
     }
+}
+
+/// The last address of an IPv4 network, which all its hosts hear; `None` where the network is too small for one.
+fn last_of_network(address: IpAddr, netmask: IpAddr) -> Option<IpAddr> {
+    let (IpAddr::V4(address), IpAddr::V4(netmask)) = (address, netmask) else { return None };
+    let last = address.to_bits() | !netmask.to_bits();
+    (netmask.to_bits().count_ones() < 31 && last != address.to_bits())
+        .then(|| std::net::Ipv4Addr::from_bits(last).into())
 }
 
 /// # Safety
@@ -403,6 +410,10 @@ mod tests {
         let all = interface_addresses().unwrap();
         let loopback = all.iter().find(|i| i.address == IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap();
         assert_eq!(loopback.netmask, "255.0.0.0".parse::<IpAddr>().unwrap());
+        assert_eq!(loopback.broadcast, None);
+        let network = |a: &str, m: &str| last_of_network(a.parse().unwrap(), m.parse().unwrap());
+        assert_eq!(network("10.77.0.3", "255.255.255.0"), Some("10.77.0.255".parse::<IpAddr>().unwrap()));
+        assert_eq!(network("10.77.0.3", "255.255.255.254"), None);
         assert!(interface_index(&loopback.name).is_some() && interface_index("no-such-if").is_none());
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         use std::os::fd::AsFd;

@@ -179,7 +179,19 @@ impl Node {
 
     /// An error as people read it: which node, what happened, what to do.
     pub(crate) fn sentence(&self, error: &Error) -> String {
-        format!("comem: {}: {error}", self.name_of(self.me))
+        format!("comem: {}: {}", self.name_of(self.me), self.words(error))
+    }
+
+    /// An error with everything that is known of the nodes it speaks of.
+    pub(crate) fn words(&self, error: &Error) -> String {
+        let text = error.to_string();
+        match error {
+            Error::NodeLost { node, .. } => match text.strip_prefix(&node.to_string()) {
+                Some(rest) => format!("{}{rest}", self.name_of(*node)),
+                None => text,
+            },
+            _ => text,
+        }
     }
 
     /// A node's name in messages: number, host and process.

@@ -203,7 +203,7 @@ impl Node {
         if self.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
             return;
         }
-        let told = self.tell_launcher(&FromNode::Failed { message: error.to_string() });
+        let told = self.tell_launcher(&FromNode::Failed { message: self.words(error) });
         if !told {
             eprintln!("{}", self.sentence(error));
         }

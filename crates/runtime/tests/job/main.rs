@@ -67,10 +67,12 @@ fn a_killed_node_ends_the_others_within_two_seconds_with_one_sentence_that_names
         for node in (0..nodes).filter(|n| *n != victim) {
             assert_eq!(outcome.statuses[node], Some(4), "{outcome:#?}");
             let said = &outcome.failures[&node];
-            assert!(said.starts_with(&format!("node {victim} ")), "{said}");
+            assert!(
+                said.starts_with(&format!("node {victim} (host ")) && said.contains(&format!("pid {pid})")),
+                "{said}"
+            );
             assert_eq!(outcome.errors[node].matches("comem:").count(), 0, "the launcher prints the sentence");
         }
-        let _ = pid;
     }
 }
 
@@ -97,7 +99,8 @@ fn a_silent_node_is_warned_about_and_then_given_up() {
         .any(|n| outcome.errors[*n].contains("node 1 (host") && outcome.errors[*n].contains("silent for 2."));
     assert!(warned, "{outcome:#?}");
     for node in [0, 2] {
-        assert!(failures[&node].starts_with("node 1 was silent for 3."), "{failures:?}");
+        let said = &failures[&node];
+        assert!(said.starts_with("node 1 (host ") && said.contains(") was silent for 3."), "{failures:?}");
         assert_eq!(outcome.statuses[node], Some(4));
     }
 }
