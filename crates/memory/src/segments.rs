@@ -7,6 +7,7 @@ use crate::guard::{NONE, READ, StoreGuard, WRITE};
 use crate::mapping::Mapping;
 use comem_protocol::coherence::{Permission, UnitMemory};
 use comem_protocol::ids::Slot;
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -21,6 +22,8 @@ pub struct Segments {
     element: usize,
     len: usize,
     unit_elements: usize,
+    /// What is permitted in each unit: [`NONE`], [`READ`] or [`WRITE`], also where elements have no fast path.
+    held: Box<[AtomicU8]>,
 }
 
 impl Segments {
@@ -32,7 +35,9 @@ impl Segments {
         let bytes = element.checked_mul(len).ok_or(io::ErrorKind::OutOfMemory)?;
         let data = Mapping::new(bytes)?;
         let permissions = Mapping::new(len)?;
-        Ok(Segments { data, permissions, element, len, unit_elements: unit_elements.clamp(1, len.max(1)) })
+        let unit_elements = unit_elements.clamp(1, len.max(1));
+        let held = (0..len.div_ceil(unit_elements)).map(|_| AtomicU8::new(NONE)).collect();
+        Ok(Segments { data, permissions, element, len, unit_elements, held })
     }
 
     /// How many elements there are.
@@ -69,6 +74,13 @@ impl Segments {
     pub fn elements_of(&self, unit: u32) -> std::ops::Range<usize> {
         let start = unit as usize * self.unit_elements;
         start..(start + self.unit_elements).min(self.len)
+    }
+
+    /// Whether all these units permit at least `permission`.
+    pub fn all_hold(&self, units: std::ops::Range<u32>, permission: Permission) -> bool {
+        let least = level(permission);
+        let held = self.held.get(units.start as usize..units.end as usize);
+        held.is_some_and(|units| units.iter().all(|u| u.load(Ordering::Acquire) >= least))
     }
 
     /// Where the elements stand.
@@ -145,24 +157,48 @@ impl Segments {
     }
 }
 
+fn level(permission: Permission) -> u8 {
+    match permission {
+        Permission::None => NONE,
+        Permission::Read => READ,
+        Permission::Write => WRITE,
+    }
+}
+
 /// One unit's memory, for the engine. Whoever makes one holds the unit's lock.
 #[derive(Debug)]
 pub struct UnitView<'a> {
     segments: &'a Segments,
     guard: &'a StoreGuard,
     caller: Option<Slot>,
+    unit: u32,
     first: usize,
     count: usize,
+    lent: bool,
+    asked: Cell<bool>,
 }
 
 impl<'a> UnitView<'a> {
     /// The view of unit `unit`, for a step taken by `caller`.
     pub fn new(segments: &'a Segments, guard: &'a StoreGuard, caller: Option<Slot>, unit: u32) -> UnitView<'a> {
         let elements = segments.elements_of(unit);
-        UnitView { segments, guard, caller, first: elements.start, count: elements.len() }
+        let (first, count) = (elements.start, elements.len());
+        UnitView { segments, guard, caller, unit, first, count, lent: false, asked: Cell::new(false) }
     }
 
-    fn set(&self, byte: u8) {
+    /// Says that a range lent to the program covers the unit.
+    pub fn lent(self, lent: bool) -> UnitView<'a> {
+        UnitView { lent, ..self }
+    }
+
+    /// Whether the engine was kept from something because the unit is lent.
+    pub fn kept_something_back(&self) -> bool {
+        self.asked.get()
+    }
+
+    fn set(&self, permission: Permission) {
+        self.segments.held[self.unit as usize].store(level(permission), Ordering::Release);
+        let byte = self.byte(permission);
         for element in self.first..self.first + self.count {
             self.segments.permission(element).store(byte, Ordering::Relaxed);
         }
@@ -194,12 +230,17 @@ impl UnitMemory for UnitView<'_> {
 
     fn permit(&mut self, permission: Permission) {
         fence(Ordering::Release);
-        self.set(self.byte(permission));
+        self.set(permission);
     }
 
     fn revoke(&mut self, permission: Permission) {
-        self.set(self.byte(permission));
+        self.set(permission);
         self.guard.quiesce(self.caller);
+    }
+
+    fn is_lent(&self) -> bool {
+        self.asked.set(self.asked.get() || self.lent);
+        self.lent
     }
 
     fn copy_out(&self, out: &mut Vec<u8>) {

@@ -5,8 +5,10 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::{Context, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
-use parking_lot::Mutex;
+use comem_protocol::wire::message::Want;
+use parking_lot::{Mutex, RwLock};
 use std::io;
+use std::ops::Range;
 
 /// Largest unit: it must fit one message at the smallest usual path MTU (255 fragments of about 1,400 bytes).
 pub const UNIT_BYTES_MAX: usize = 256 * 1024;
@@ -49,6 +51,11 @@ pub struct Object {
     /// Its memory.
     pub segments: Segments,
     units: Box<[Mutex<Unit>]>,
+    /// The ranges of units that are lent to the program just now. Steps hold it for reading: none is under way while a
+    /// range is lent or given back.
+    lent: RwLock<Vec<Range<u32>>>,
+    /// Units in lent ranges that somebody wants.
+    wanted: Mutex<Vec<u32>>,
     placement: Placement,
     nodes: usize,
     me: NodeId,
@@ -84,6 +91,8 @@ impl Object {
             label: options.label.clone().unwrap_or_else(|| format!("object {}", id.0)),
             segments,
             units: Box::default(),
+            lent: RwLock::default(),
+            wanted: Mutex::default(),
             placement: options.placement,
             nodes,
             me,
@@ -128,8 +137,10 @@ impl Object {
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
     ) -> Option<R> {
+        let lent = self.lent.read();
+        let covered = lent.iter().any(|units| units.contains(&unit));
         let mut state = self.units.get(unit as usize)?.lock();
-        let mut memory = UnitView::new(&self.segments, guard, caller, unit);
+        let mut memory = UnitView::new(&self.segments, guard, caller, unit).lent(covered);
         let mut cx = Context {
             me: self.me,
             nodes: self.nodes,
@@ -139,7 +150,45 @@ impl Object {
             memory: &mut memory,
             out,
         };
-        Some(step(&mut state, &mut cx))
+        let result = step(&mut state, &mut cx);
+        if memory.kept_something_back() {
+            self.wanted.lock().push(unit);
+        }
+        Some(result)
+    }
+
+    /// Lends units that are all here in the state wanted and that nobody else waits for; `false` when some are not.
+    pub fn try_lend(&self, units: &Range<u32>, want: Want) -> bool {
+        let permission = if want == Want::Modified { Permission::Write } else { Permission::Read };
+        let mut lent = self.lent.write();
+        let wanted = self.wanted.lock().iter().any(|unit| units.contains(unit));
+        let here = !wanted && self.segments.all_hold(units.clone(), permission);
+        if here {
+            lent.push(units.clone());
+        }
+        here
+    }
+
+    /// Lends units that the caller has pinned one by one.
+    pub fn lend_pinned(&self, units: &Range<u32>) {
+        self.lent.write().push(units.clone());
+    }
+
+    /// Ends a lending; gives the units that somebody waits for, to be settled.
+    pub fn end_lending(&self, units: &Range<u32>) -> Vec<u32> {
+        let mut lent = self.lent.write();
+        if let Some(at) = lent.iter().rposition(|other| other == units) {
+            lent.swap_remove(at);
+        }
+        let mut wanted = self.wanted.lock();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let (mut now, later): (Vec<u32>, Vec<u32>) = wanted.drain(..).partition(|unit| units.contains(unit));
+        *wanted = later;
+        now.sort_unstable();
+        now.dedup();
+        now
     }
 }
 

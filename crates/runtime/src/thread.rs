@@ -32,7 +32,8 @@ pub struct Thread {
     node: Arc<Node>,
     slot: Slot,
     flag: &'static StoreFlag,
-    state: RefCell<State>,
+    /// Behind a box, so that compilers know the rest not to change and keep it in registers.
+    state: Box<RefCell<State>>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -50,24 +51,29 @@ struct State {
     left: Option<u64>,
 }
 
-/// A unit kept here for a range access.
+/// A range of units that is lent to the program.
 #[derive(Clone, Debug)]
 struct Pin {
     object: Arc<Object>,
-    unit: u32,
+    units: Range<u32>,
     want: Want,
 }
 
 impl Pin {
     fn key(&self) -> (u32, u32) {
-        (self.object.id.0, self.unit)
+        (self.object.id.0, self.units.start)
+    }
+
+    fn overlaps(&self, other: &Pin) -> bool {
+        let (a, b) = (&self.units, &other.units);
+        self.object.id == other.object.id && a.start < b.end && b.start < a.end
     }
 }
 
 impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
         let flag: &'static StoreFlag = node.flag(slot);
-        Thread { node, slot, flag, state: RefCell::default(), not_send: PhantomData }
+        Thread { node, slot, flag, state: Box::default(), not_send: PhantomData }
     }
 
     /// This thread's number among all threads of the job.
@@ -343,6 +349,9 @@ impl Thread {
         if range.is_empty() {
             return Ok(());
         }
+        if object.engine == Engine::Msi && self.borrow_at_once(object, &range, write) {
+            return Ok(());
+        }
         self.operation(|| match object.engine {
             Engine::Msi => self.pin_range(object, &range, if write { Want::Modified } else { Want::Shared }),
             Engine::Broadcast => Ok(()),
@@ -355,11 +364,10 @@ impl Thread {
         if range.is_empty() {
             return;
         }
+        if object.engine == Engine::Msi {
+            return self.unpin_range(object, &range);
+        }
         let result = self.operation(|| match object.engine {
-            Engine::Msi => {
-                self.unpin_range(object, &range);
-                Ok(())
-            }
             Engine::Broadcast if write => self.tell_range(object, &range),
             Engine::Owner if write => self.return_range_to_owners(object, &range),
             _ => Ok(()),
@@ -371,62 +379,44 @@ impl Thread {
         object.segments.unit_of(range.start)..object.segments.unit_of(range.end - 1) + 1
     }
 
-    /// Pins all units of a range, at once when they are here; otherwise every pin of this thread is taken anew in
-    /// the order of objects and units, which all threads keep, so that no two wait for each other's.
+    /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and units,
+    /// which all threads keep, so that no two wait for each other's.
     fn pin_range(&self, object: &Arc<Object>, range: &Range<usize>, want: Want) -> Result<()> {
-        let mut all_here = true;
-        let before = self.state.borrow().pins.len();
-        for unit in Self::units_of(object, range) {
-            let pin = Pin { object: object.clone(), unit, want };
-            all_here = all_here && self.try_held(&pin);
-            if !all_here {
-                break;
-            }
-            self.state.borrow_mut().pins.push(pin);
-        }
-        if all_here {
-            return Ok(());
-        }
-        let got = self.state.borrow_mut().pins.split_off(before);
-        for pin in &got {
-            self.unpin(pin);
-        }
         self.let_pins_go();
-        let units = Self::units_of(object, range).map(|unit| Pin { object: object.clone(), unit, want });
-        self.state.borrow_mut().pins.extend(units);
+        let pin = Pin { object: object.clone(), units: Self::units_of(object, range), want };
+        self.state.borrow_mut().pins.push(pin);
         self.take_pins_back()
     }
 
-    /// Pins a unit that is here already, without asking anybody.
-    fn try_held(&self, pin: &Pin) -> bool {
-        let slot = self.slot;
-        self.stepping(|out| {
-            pin.object.step(self.node.guard(), pin.unit, Some(slot), out, |state, cx| {
-                let here = state.holds(pin.want) && state.begin(cx, slot, pin.want, true) == Begin::Hit;
-                if here {
-                    state.pin();
-                }
-                here
-            })
-        }) == Some(true)
-    }
-
-    fn unpin(&self, pin: &Pin) {
-        self.stepping(|out| {
-            pin.object.step(self.node.guard(), pin.unit, Some(self.slot), out, |state, cx| state.unpin(cx))
-        });
+    /// Borrows a range if all of it is here: so short that its time is not booked.
+    fn borrow_at_once(&self, object: &Arc<Object>, range: &Range<usize>, write: bool) -> bool {
+        let want = if write { Want::Modified } else { Want::Shared };
+        let units = Self::units_of(object, range);
+        let here = object.try_lend(&units, want);
+        if here {
+            self.state.borrow_mut().pins.push(Pin { object: object.clone(), units, want });
+        }
+        here
     }
 
     fn unpin_range(&self, object: &Arc<Object>, range: &Range<usize>) {
-        for unit in Self::units_of(object, range) {
-            let found = {
-                let mut state = self.state.borrow_mut();
-                let at = state.pins.iter().rposition(|p| p.key() == (object.id.0, unit));
-                at.map(|at| state.pins.remove(at))
-            };
-            if let Some(pin) = found {
-                self.unpin(&pin);
-            }
+        let units = Self::units_of(object, range);
+        let found = {
+            let mut state = self.state.borrow_mut();
+            let at = state.pins.iter().rposition(|p| p.object.id == object.id && p.units == units);
+            at.map(|at| state.pins.remove(at))
+        };
+        if let Some(pin) = found {
+            self.give_back(&pin);
+        }
+    }
+
+    /// Ends a lending, and serves those who waited for it.
+    fn give_back(&self, pin: &Pin) {
+        for unit in pin.object.end_lending(&pin.units) {
+            self.stepping(|out| {
+                pin.object.step(self.node.guard(), unit, Some(self.slot), out, |state, cx| state.settle(cx))
+            });
         }
     }
 
@@ -439,9 +429,7 @@ impl Thread {
             }
             state.pins.clone()
         };
-        for pin in &pins {
-            self.unpin(pin);
-        }
+        pins.iter().for_each(|pin| self.give_back(pin));
     }
 
     /// The wait is over: every range that the program still uses comes back before it goes on.
@@ -454,12 +442,36 @@ impl Thread {
             state.pins.clone()
         };
         pins.sort_by_key(Pin::key);
-        for pin in &pins {
+        for at in 0..pins.len() {
+            self.borrow_again(&pins, at)?;
+        }
+        Ok(())
+    }
+
+    /// Borrows range `at` of `pins`, all earlier ones being borrowed. What another range of this thread needs for writing is
+    /// asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
+    fn borrow_again(&self, pins: &[Pin], at: usize) -> Result<()> {
+        let pin = &pins[at];
+        let writes = pins.iter().any(|other| other.want == Want::Modified && other.overlaps(pin));
+        let want = if writes { Want::Modified } else { pin.want };
+        if pin.object.try_lend(&pin.units, want) {
+            return Ok(());
+        }
+        let mut pinned = Vec::new();
+        let mine = |unit: u32| pins[..at].iter().any(|p| p.object.id == pin.object.id && p.units.contains(&unit));
+        for unit in pin.units.clone().filter(|unit| !mine(*unit)) {
             let mut missed = false;
-            while !self.try_unit(&pin.object, pin.unit, pin.want, true, &mut |_| ()) {
-                self.count_miss(&mut missed, pin.want);
-                self.wait(Waiting::Fetch { object: pin.object.id, unit: pin.unit })?;
+            while !self.try_unit(&pin.object, unit, want, true, &mut |_| ()) {
+                self.count_miss(&mut missed, want);
+                self.wait(Waiting::Fetch { object: pin.object.id, unit })?;
             }
+            pinned.push(unit);
+        }
+        pin.object.lend_pinned(&pin.units);
+        for unit in pinned {
+            self.stepping(|out| {
+                pin.object.step(self.node.guard(), unit, Some(self.slot), out, |state, cx| state.unpin(cx))
+            });
         }
         Ok(())
     }

@@ -85,6 +85,11 @@ pub trait UnitMemory {
     /// Lets the threads do less than before. When this returns, no store under the old permission is under way
     /// any more, and every such store is in memory.
     fn revoke(&mut self, permission: Permission);
+    /// Whether a range that is lent to the program covers the unit; if so, the memory's owner calls
+    /// [`msi::Unit::settle`] when the range has ended.
+    fn is_lent(&self) -> bool {
+        false
+    }
     /// Appends the unit's bytes.
     fn copy_out(&self, out: &mut Vec<u8>);
     /// Replaces the unit's bytes; `bytes` is as long as the unit.

@@ -125,7 +125,7 @@ impl Unit {
     /// Serves the operations that had to wait, as far as they need wait no longer. Call it after each access.
     pub fn settle(&mut self, cx: &mut Context<'_>) {
         while let Some((asker, operation)) = self.activity.as_ref().and_then(|a| a.deferred.front().copied()) {
-            if self.must_wait(operation) {
+            if self.must_wait(cx, operation) {
                 return;
             }
             self.active().deferred.pop_front();
@@ -249,10 +249,10 @@ impl Unit {
     }
 
     /// Whether an operation must wait: the table in the module's head, and pins and reservations.
-    fn must_wait(&self, operation: Operation) -> bool {
+    fn must_wait(&self, cx: &Context<'_>, operation: Operation) -> bool {
         let activity = self.activity.as_deref();
         let reserved = activity.is_some_and(|a| a.reserved.is_some());
-        let kept = reserved || (self.pins > 0 && Rule::PinnedUnitsStay.on());
+        let kept = reserved || ((self.pins > 0 || cx.memory.is_lent()) && Rule::PinnedUnitsStay.on());
         match operation {
             Operation::Give { as_owner: true, .. } => {
                 let granted_later = self.copy != Copy::Modified && Rule::ForwardWaitsForGrant.on();
