@@ -544,7 +544,7 @@ fn patience(config: &Config) -> LinkConfig {
     if service::may_spin(config) {
         LinkConfig::default()
     } else {
-        LinkConfig { rto_initial: Span::from_ms(10), rto_min: Span::from_ms(8), ..LinkConfig::default() }
+        LinkConfig { rto_initial: Span::from_ms(12), rto_min: Span::from_ms(10), ..LinkConfig::default() }
     }
 }
 

@@ -9,6 +9,7 @@ use comem_protocol::wire::message::Want;
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Largest unit: it must fit one message at the smallest usual path MTU (255 fragments of about 1,400 bytes).
 pub const UNIT_BYTES_MAX: usize = 256 * 1024;
@@ -56,6 +57,8 @@ pub struct Object {
     lent: RwLock<Vec<Range<u32>>>,
     /// Units in lent ranges that somebody wants.
     wanted: Mutex<Vec<u32>>,
+    /// How many those are, to look at without the lock.
+    wanted_count: AtomicUsize,
     placement: Placement,
     nodes: usize,
     me: NodeId,
@@ -93,6 +96,7 @@ impl Object {
             units: Box::default(),
             lent: RwLock::default(),
             wanted: Mutex::default(),
+            wanted_count: AtomicUsize::new(0),
             placement: options.placement,
             nodes,
             me,
@@ -152,7 +156,9 @@ impl Object {
         };
         let result = step(&mut state, &mut cx);
         if memory.kept_something_back() {
-            self.wanted.lock().push(unit);
+            let mut wanted = self.wanted.lock();
+            wanted.push(unit);
+            self.wanted_count.store(wanted.len(), Ordering::Release);
         }
         Some(result)
     }
@@ -161,8 +167,11 @@ impl Object {
     pub fn try_lend(&self, units: &Range<u32>, want: Want) -> bool {
         let permission = if want == Want::Modified { Permission::Write } else { Permission::Read };
         let mut lent = self.lent.write();
-        let wanted = self.wanted.lock().iter().any(|unit| units.contains(unit));
-        let here = !wanted && self.segments.all_hold(units.clone(), permission);
+        let wanted = || {
+            self.wanted_count.load(Ordering::Acquire) > 0 && self.wanted.lock().iter().any(|unit| units.contains(unit))
+        };
+        // SAFETY: steps hold `lent` for reading, and here it is held for writing.
+        let here = !wanted() && unsafe { self.segments.all_hold(units.clone(), permission) };
         if here {
             lent.push(units.clone());
         }
@@ -180,12 +189,13 @@ impl Object {
         if let Some(at) = lent.iter().rposition(|other| other == units) {
             lent.swap_remove(at);
         }
-        let mut wanted = self.wanted.lock();
-        if wanted.is_empty() {
+        if self.wanted_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
+        let mut wanted = self.wanted.lock();
         let (mut now, later): (Vec<u32>, Vec<u32>) = wanted.drain(..).partition(|unit| units.contains(unit));
         *wanted = later;
+        self.wanted_count.store(wanted.len(), Ordering::Release);
         now.sort_unstable();
         now.dedup();
         now

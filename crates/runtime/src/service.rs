@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long a wait spins before it blocks, on a host with a core to spare.
 pub(crate) const SPIN: Span = Span::from_us(40);
 /// How often the service thread looks after sockets that nobody attends.
-const TICK: Span = Span::from_ms(20);
+const TICK: Span = Span::from_ms(50);
 /// Without any progress for so long, a node says where its threads wait.
 const HANG: Span = Span::from_ms(10_000);
 

@@ -17,13 +17,14 @@ use crate::time::{Span, Time};
 use crate::wire::message::{Collective, Message};
 use std::collections::BTreeMap;
 
-/// Most nodes that tell each other of their arrival directly.
-pub const BROADCAST_NODES: usize = 8;
+/// Most nodes that tell each other of their arrival directly. Each arrival wakes a thread at each node, so N(N-1) of
+/// them soon cost more than the tree's second hop, above all where nodes share cores.
+pub const BROADCAST_NODES: usize = 4;
 /// Children of a node in the tree.
 pub const TREE_DEGREE: usize = 8;
 
 /// Long enough that a peer which arrives a little later is not disturbed in its computing.
-const FIRST_RETRY: Span = Span::from_ms(8);
+const FIRST_RETRY: Span = Span::from_ms(10);
 const NOTED_RETRY: Span = Span::from_ms(50);
 const LAST_RETRY: Span = Span::from_ms(200);
 
