@@ -34,7 +34,7 @@ const LOOPBACK_DATAGRAM: usize = 32 << 10;
 /// Datagrams on a network whose other links are not known.
 const NETWORK_DATAGRAM: usize = 1472;
 /// How long a node that is done still answers those who missed its arrival at the closing barrier.
-const LINGER: Duration = Duration::from_millis(10);
+const LINGER: Duration = Duration::from_millis(30);
 
 /// How long start-up goes without looking whether the launcher has said something.
 const PATIENCE: Duration = Duration::from_millis(50);

@@ -296,11 +296,6 @@ impl Node {
         self.seats[slot.index()].answer.lock().take()
     }
 
-    /// Gives an answer's buffer back; kept as the place where buffers might be pooled.
-    pub(crate) fn return_answer(&self, _slot: Slot, answer: Vec<u8>) {
-        drop(answer);
-    }
-
     pub(crate) fn take_user(&self, slot: Slot) -> Option<(NodeId, Vec<u8>)> {
         let mut inbox = self.seats[slot.index()].inbox.lock();
         let was_full = inbox.len() >= INBOX_MAX;

@@ -66,10 +66,16 @@ impl Node {
         self.with_detector(|detector| detector.on_timeout(now));
         let departed = self.watch.detector.lock().as_ref().is_some_and(Detector::someone_left);
         if departed {
-            let mut out = Outbox::new();
-            self.with_barrier(|b| b.on_departure(None, &mut out));
-            self.flush(Slot::SERVICE, &mut out);
+            self.depart();
         }
+    }
+
+    /// Another node has gone: if this one waits at the closing barrier, it need not wait any longer. Tells whether it did.
+    fn depart(&self) -> bool {
+        let mut out = Outbox::new();
+        let waited = self.with_barrier(|b| b.on_departure(None, &mut out));
+        self.flush(Slot::SERVICE, &mut out);
+        waited
     }
 
     /// Any sign of life of a node.
@@ -155,6 +161,9 @@ impl Node {
             Event::Lost { node, why, .. } if node == self.me() => {
                 self.end_with(&Error::Stopped(format!("the other nodes gave this node up: it {why}")));
             }
+            // At the closing barrier a closed port without a farewell most likely means that the farewell got lost; a node that
+            // crashed there is reported by whoever started it.
+            Event::Lost { why: LossCause::PortClosed, .. } if self.depart() => {}
             Event::Lost { node, why, .. } => self.end_with(&Error::NodeLost { node, why: why.to_string() }),
         }
     }

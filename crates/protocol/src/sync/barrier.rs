@@ -265,11 +265,14 @@ impl Barrier {
         }
     }
 
-    /// A node has left the job: it had passed the closing barrier, so all had arrived there, this node's knowledge or not.
-    pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) {
-        if self.mine.as_ref().is_some_and(|a| a.what.kind == kinds::EXIT) {
+    /// A node has left the job: it had passed the closing barrier, so all had arrived there, whether this node heard of it
+    /// or not. Tells whether this node waits at that barrier, which is open now.
+    pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) -> bool {
+        let waits = self.mine.as_ref().is_some_and(|a| a.what.kind == kinds::EXIT);
+        if waits {
             self.open(caller, Vec::new(), out);
         }
+        waits
     }
 
     /// When [`Barrier::on_timeout`] wants to be called.

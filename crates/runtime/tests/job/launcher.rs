@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// What a node said, and which node.
@@ -83,7 +83,12 @@ impl Cluster {
     ) {
         let mut closed = 0;
         while closed < self.nodes.len() {
-            let (node, message) = self.said.recv_timeout(Duration::from_secs(60)).expect("a node says something");
+            let (node, message) = match self.said.recv_timeout(Duration::from_secs(60)) {
+                Ok(said) => said,
+                // All lines are closed; some of them said so before this call.
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => panic!("no node has said anything for a minute"),
+            };
             match message {
                 None => {
                     closed += 1;

@@ -121,6 +121,11 @@ fn objects_of_different_shape_are_refused() {
 }
 
 #[test]
+fn impossible_objects_are_refused_with_the_reason() {
+    all_well(&start("impossible", 1, &[], &[]).finish());
+}
+
+#[test]
 fn another_program_is_refused_with_the_reason() {
     let mut cluster = start("stress", 2, &[], &[(1, "COMEM_PROGRAM", "/bin/true")]);
     cluster.tells_ends = true;

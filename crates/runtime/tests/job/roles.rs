@@ -35,6 +35,7 @@ pub fn play(role: &str) {
             let array = comem.array_with::<u32>(12, &named).expect("an array");
             comem.run(|t| assert_eq!(array.read(t, 12), 0));
         }
+        "impossible" => impossible(&comem),
         "attacked" => attacked(&comem),
         "posts" => posts(&comem),
         "crossing" => crossing(&comem),
@@ -49,6 +50,19 @@ pub fn play(role: &str) {
 
 fn units(unit_elements: usize) -> Options {
     Options { unit_elements, ..Options::default() }
+}
+
+fn impossible(comem: &Comem) {
+    let refusal =
+        |result: comem::Result<comem::SharedArray<u64>>| result.err().map(|e| e.to_string()).unwrap_or_default();
+    let huge = refusal(comem.array(usize::MAX / 4));
+    assert!(huge.contains("larger than the address space"), "{huge}");
+    let coarse = refusal(comem.array_with(1 << 20, &units(1 << 19)));
+    assert!(coarse.contains("larger than 262144 bytes; choose fewer elements"), "{coarse}");
+    let nowhere = refusal(comem.array_with(8, &Options { placement: Placement::On(NodeId(7)), ..Options::default() }));
+    assert!(nowhere.contains("there is no node 7; the job has 1 nodes"), "{nowhere}");
+    let wide = comem.array::<[u64; 1 << 16]>(1).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(wide.contains("larger than the largest unit"), "{wide}");
 }
 
 fn stress(comem: &Comem) {

@@ -1,0 +1,209 @@
+//! Accesses that the fast path does not serve: elements that are not here, and elements wider than a word.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::node::Waiting;
+use crate::object::Object;
+use comem_protocol::coherence::msi::Begin;
+use comem_protocol::coherence::{Context, Engine, UnitMemory, owner};
+use comem_protocol::ids::UnitId;
+use comem_protocol::wire::message::Want;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of one remote read or write under `owner`: about a datagram.
+const OWNER_CHUNK: usize = 1024;
+
+impl Thread {
+    pub(crate) fn read_elements(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+        self.operation(|| {
+            self.each_unit(object, start, out.len(), |unit, offset, bytes| match object.engine {
+                Engine::Msi => {
+                    let part = &mut out[bytes];
+                    self.with_unit(object, unit, Want::Shared, |memory| read_part(memory, offset, part))
+                }
+                Engine::Broadcast => {
+                    let part = &mut out[bytes];
+                    self.locally(object, unit, |memory| read_part(memory, offset, part))
+                }
+                Engine::Owner => self.read_at_owner(object, unit, offset, &mut out[bytes]),
+            })
+        })
+    }
+
+    pub(crate) fn write_elements(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+        self.operation(|| {
+            self.each_unit(object, start, values.len(), |unit, offset, bytes| {
+                let part = &values[bytes];
+                match object.engine {
+                    Engine::Msi => self.with_unit(object, unit, Want::Modified, |memory| {
+                        memory.write(offset, part);
+                    }),
+                    Engine::Broadcast => {
+                        self.locally(object, unit, |memory| {
+                            memory.write(offset, part);
+                        })?;
+                        self.node.gather(self.slot, object, unit, offset, part);
+                        Ok(())
+                    }
+                    Engine::Owner => self.write_at_owner(object, unit, offset, part),
+                }
+            })
+        })
+    }
+
+    /// Calls `f(unit, offset in the unit, range of the bytes)` for the parts of a range of elements.
+    pub(super) fn each_unit(
+        &self,
+        object: &Object,
+        start: usize,
+        bytes: usize,
+        mut f: impl FnMut(u32, usize, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let element = object.segments.element();
+        let end = start.saturating_add(bytes / element);
+        self.check_range(object, start, end)?;
+        let mut at = start;
+        while at < end {
+            let unit = object.segments.unit_of(at);
+            let elements = object.segments.elements_of(unit);
+            let stop = elements.end.min(end);
+            let part = (at - start) * element..(stop - start) * element;
+            f(unit, (at - elements.start) * element, part)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_range(&self, object: &Object, start: usize, end: usize) -> Result<()> {
+        let len = object.segments.len();
+        if start <= end && end <= len {
+            return Ok(());
+        }
+        let what =
+            if end == start.saturating_add(1) { format!("index {start}") } else { format!("range {start}..{end}") };
+        Err(Error::Misuse(format!("{what} is outside of {}, which has {len} elements; check the index", object.label)))
+    }
+
+    /// Runs `f` on a unit's memory under its lock, whatever its state.
+    pub(super) fn locally(&self, object: &Object, unit: u32, f: impl FnOnce(&mut dyn UnitMemory)) -> Result<()> {
+        self.stepping(|out| object.step(self.node.guard(), unit, Some(self.slot), out, |_, cx| f(cx.memory)));
+        Ok(())
+    }
+
+    /// Runs `f` once the unit is here in the state wanted.
+    pub(super) fn with_unit(
+        &self,
+        object: &Arc<Object>,
+        unit: u32,
+        want: Want,
+        mut f: impl FnMut(&mut dyn UnitMemory),
+    ) -> Result<()> {
+        let mut missed = false;
+        loop {
+            if self.try_unit(object, unit, want, false, &mut f) {
+                break;
+            }
+            self.count_miss(&mut missed, want);
+            self.let_pins_go();
+            self.wait(Waiting::Fetch { object: object.id, unit })?;
+        }
+        if missed { self.take_pins_back() } else { Ok(()) }
+    }
+
+    pub(super) fn count_miss(&self, missed: &mut bool, want: Want) {
+        if !std::mem::replace(missed, true) {
+            match want {
+                Want::Shared => self.counters().remote_reads.add(1),
+                Want::Modified => self.counters().remote_writes.add(1),
+            }
+        }
+    }
+
+    pub(super) fn try_unit(
+        &self,
+        object: &Object,
+        unit: u32,
+        want: Want,
+        pin: bool,
+        f: &mut dyn FnMut(&mut dyn UnitMemory),
+    ) -> bool {
+        let slot = self.slot;
+        self.stepping(|out| {
+            object.step(self.node.guard(), unit, Some(slot), out, |state, cx| {
+                if state.begin(cx, slot, want, pin) == Begin::Wait {
+                    return false;
+                }
+                if pin {
+                    state.pin();
+                }
+                f(cx.memory);
+                state.settle(cx);
+                true
+            })
+        }) == Some(true)
+    }
+
+    pub(super) fn read_at_owner(&self, object: &Arc<Object>, unit: u32, offset: usize, out: &mut [u8]) -> Result<()> {
+        if object.home_of(unit) == self.node.me() {
+            return self.locally(object, unit, |memory| read_part(memory, offset, out));
+        }
+        let step = OWNER_CHUNK.max(object.segments.element());
+        let step = step - step % object.segments.element();
+        for (i, part) in out.chunks_mut(step).enumerate() {
+            self.counters().remote_reads.add(1);
+            let (at, len) = ((offset + i * step) as u32, part.len() as u32);
+            let id = UnitId { object: object.id, index: unit };
+            let answer = self.ask_owner(object, id, |cx| owner::ask_read(cx, at, len))?;
+            if answer.len() != part.len() {
+                return Err(Error::Misuse("the owner's answer has the wrong size".to_string()));
+            }
+            part.copy_from_slice(&answer);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_at_owner(&self, object: &Arc<Object>, unit: u32, offset: usize, values: &[u8]) -> Result<()> {
+        if object.home_of(unit) == self.node.me() {
+            return self.locally(object, unit, |memory| {
+                memory.write(offset, values);
+            });
+        }
+        let step = OWNER_CHUNK.max(object.segments.element());
+        let step = step - step % object.segments.element();
+        for (i, part) in values.chunks(step).enumerate() {
+            self.counters().remote_writes.add(1);
+            let at = (offset + i * step) as u32;
+            let id = UnitId { object: object.id, index: unit };
+            self.ask_owner(object, id, |cx| owner::ask_write(cx, at, part))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request to a unit's owner and waits for the answer.
+    pub(super) fn ask_owner(
+        &self,
+        object: &Object,
+        unit: UnitId,
+        ask: impl FnOnce(&mut Context<'_>),
+    ) -> Result<Vec<u8>> {
+        self.let_pins_go();
+        self.node.expect_answer(self.slot);
+        self.stepping(|out| object.step(self.node.guard(), unit.index, Some(self.slot), out, |_, cx| ask(cx)));
+        let answer = loop {
+            if let Some(answer) = self.node.take_answer(self.slot) {
+                break answer;
+            }
+            self.wait(Waiting::Fetch { object: unit.object, unit: unit.index })?;
+        };
+        self.take_pins_back()?;
+        Ok(answer)
+    }
+}
+
+pub(super) fn read_part(memory: &mut dyn UnitMemory, offset: usize, part: &mut [u8]) {
+    let mut bytes = Vec::with_capacity(part.len());
+    if memory.read(offset, part.len(), &mut bytes) {
+        part.copy_from_slice(&bytes);
+    }
+}

@@ -1,0 +1,64 @@
+//! Messages between threads: guaranteed, exactly once, in no particular order.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::node::{INBOX_MAX, Waiting};
+use comem_protocol::ids::NodeId;
+
+/// Messages that a thread puts aside while it waits to send.
+const STASH_MAX: usize = 16 * INBOX_MAX;
+
+impl Thread {
+    /// Waits until every message that this node has posted has arrived.
+    pub(crate) fn flush_posts(&self) -> Result<()> {
+        while self.node.unsent() > 0 {
+            self.node.sleep_a_little(self.slot)?;
+        }
+        Ok(())
+    }
+
+    /// Sends `bytes` to thread `to` of the job: guaranteed, exactly once, in no particular order. Waits while
+    /// too much is under way.
+    ///
+    /// # Errors
+    /// When there is no such thread or the message is too large.
+    pub fn post(&self, to: usize, bytes: &[u8]) -> Result<()> {
+        self.operation(|| {
+            if to >= self.count() {
+                return Err(Error::Misuse(format!("there is no thread {to}; the job has {} threads", self.count())));
+            }
+            while !self.node.post_user(self.slot, to, bytes)? {
+                self.make_room();
+                self.wait(Waiting::Room)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes the next message sent to this thread, if one is there: the sender's node and the bytes.
+    pub fn try_receive(&self) -> Option<(NodeId, Vec<u8>)> {
+        let stashed = self.state.borrow_mut().stash.pop_front();
+        stashed.or_else(|| self.node.take_user(self.slot))
+    }
+
+    /// Puts messages to this thread aside while it waits to send: threads that send to each other in a circle, all
+    /// with full inboxes, would wait for ever.
+    pub(super) fn make_room(&self) {
+        while self.state.borrow().stash.len() < STASH_MAX {
+            let Some(message) = self.node.take_user(self.slot) else { return };
+            self.state.borrow_mut().stash.push_back(message);
+        }
+    }
+
+    /// Waits for a message to this thread.
+    pub fn receive(&self) -> (NodeId, Vec<u8>) {
+        self.must(self.operation(|| {
+            loop {
+                if let Some(message) = self.try_receive() {
+                    return Ok(message);
+                }
+                self.wait(Waiting::Messages)?;
+            }
+        }))
+    }
+}

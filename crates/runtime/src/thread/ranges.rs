@@ -1,0 +1,210 @@
+//! Ranges of elements that are lent to the program as plain memory.
+
+use super::Thread;
+use super::access::read_part;
+use crate::error::Result;
+use crate::node::Waiting;
+use crate::object::Object;
+use comem_protocol::coherence::Engine;
+use comem_protocol::wire::message::Want;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A range of units that is lent to the program.
+#[derive(Clone, Debug)]
+pub(super) struct Pin {
+    object: Arc<Object>,
+    units: Range<u32>,
+    want: Want,
+}
+
+impl Pin {
+    pub(super) fn key(&self) -> (u32, u32) {
+        (self.object.id.0, self.units.start)
+    }
+
+    pub(super) fn overlaps(&self, other: &Pin) -> bool {
+        let (a, b) = (&self.units, &other.units);
+        self.object.id == other.object.id && a.start < b.end && b.start < a.end
+    }
+}
+
+impl Thread {
+    /// Brings a range here and keeps it: afterwards its memory may be accessed plainly until
+    /// [`Thread::range_end`].
+    pub(crate) fn range_begin(&self, object: &Arc<Object>, range: Range<usize>, write: bool) -> Result<()> {
+        self.check_range(object, range.start, range.end)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        if object.engine == Engine::Msi && self.borrow_at_once(object, &range, write) {
+            return Ok(());
+        }
+        self.operation(|| match object.engine {
+            Engine::Msi => self.pin_range(object, &range, if write { Want::Modified } else { Want::Shared }),
+            Engine::Broadcast => Ok(()),
+            Engine::Owner => self.fetch_range_from_owners(object, &range),
+        })
+    }
+
+    /// Ends a range access; what was written becomes visible to others.
+    pub(crate) fn range_end(&self, object: &Arc<Object>, range: Range<usize>, write: bool) {
+        if range.is_empty() {
+            return;
+        }
+        if object.engine == Engine::Msi {
+            return self.unpin_range(object, &range);
+        }
+        let result = self.operation(|| match object.engine {
+            Engine::Broadcast if write => self.tell_range(object, &range),
+            Engine::Owner if write => self.return_range_to_owners(object, &range),
+            _ => Ok(()),
+        });
+        self.must(result);
+    }
+
+    pub(super) fn units_of(object: &Object, range: &Range<usize>) -> Range<u32> {
+        object.segments.unit_of(range.start)..object.segments.unit_of(range.end - 1) + 1
+    }
+
+    /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and units,
+    /// which all threads keep, so that no two wait for each other's.
+    pub(super) fn pin_range(&self, object: &Arc<Object>, range: &Range<usize>, want: Want) -> Result<()> {
+        self.let_pins_go();
+        let pin = Pin { object: object.clone(), units: Self::units_of(object, range), want };
+        self.state.borrow_mut().pins.push(pin);
+        self.take_pins_back()
+    }
+
+    /// Borrows a range if all of it is here: so short that its time is not booked.
+    pub(super) fn borrow_at_once(&self, object: &Arc<Object>, range: &Range<usize>, write: bool) -> bool {
+        let want = if write { Want::Modified } else { Want::Shared };
+        let units = Self::units_of(object, range);
+        let here = object.try_lend(&units, want);
+        if here {
+            self.state.borrow_mut().pins.push(Pin { object: object.clone(), units, want });
+        }
+        here
+    }
+
+    pub(super) fn unpin_range(&self, object: &Arc<Object>, range: &Range<usize>) {
+        let units = Self::units_of(object, range);
+        let found = {
+            let mut state = self.state.borrow_mut();
+            let at = state.pins.iter().rposition(|p| p.object.id == object.id && p.units == units);
+            at.map(|at| state.pins.remove(at))
+        };
+        if let Some(pin) = found {
+            self.give_back(&pin);
+        }
+    }
+
+    /// Ends a lending, and serves those who waited for it.
+    pub(super) fn give_back(&self, pin: &Pin) {
+        for unit in pin.object.end_lending(&pin.units) {
+            self.stepping(|out| {
+                pin.object.step(self.node.guard(), unit, Some(self.slot), out, |state, cx| state.settle(cx))
+            });
+        }
+    }
+
+    /// About to wait: a thread that waits is not using its ranges, so others may have them meanwhile.
+    pub(super) fn let_pins_go(&self) {
+        let pins = {
+            let mut state = self.state.borrow_mut();
+            if std::mem::replace(&mut state.soft, true) || state.pins.is_empty() {
+                return;
+            }
+            state.pins.clone()
+        };
+        pins.iter().for_each(|pin| self.give_back(pin));
+    }
+
+    /// The wait is over: every range that the program still uses comes back before it goes on.
+    pub(super) fn take_pins_back(&self) -> Result<()> {
+        let mut pins = {
+            let mut state = self.state.borrow_mut();
+            if !std::mem::take(&mut state.soft) || state.pins.is_empty() {
+                return Ok(());
+            }
+            state.pins.clone()
+        };
+        pins.sort_by_key(Pin::key);
+        for at in 0..pins.len() {
+            self.borrow_again(&pins, at)?;
+        }
+        Ok(())
+    }
+
+    /// Borrows range `at` of `pins`, all earlier ones being borrowed. What another range of this thread needs for writing is
+    /// asked for writing at once: a unit that is lent cannot be upgraded while somebody else wants it.
+    pub(super) fn borrow_again(&self, pins: &[Pin], at: usize) -> Result<()> {
+        let pin = &pins[at];
+        let writes = pins.iter().any(|other| other.want == Want::Modified && other.overlaps(pin));
+        let want = if writes { Want::Modified } else { pin.want };
+        if pin.object.try_lend(&pin.units, want) {
+            return Ok(());
+        }
+        let mut pinned = Vec::new();
+        let mine = |unit: u32| pins[..at].iter().any(|p| p.object.id == pin.object.id && p.units.contains(&unit));
+        for unit in pin.units.clone().filter(|unit| !mine(*unit)) {
+            let mut missed = false;
+            while !self.try_unit(&pin.object, unit, want, true, &mut |_| ()) {
+                self.count_miss(&mut missed, want);
+                self.wait(Waiting::Fetch { object: pin.object.id, unit })?;
+            }
+            pinned.push(unit);
+        }
+        pin.object.lend_pinned(&pin.units);
+        for unit in pinned {
+            self.stepping(|out| {
+                pin.object.step(self.node.guard(), unit, Some(self.slot), out, |state, cx| state.unpin(cx))
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn fetch_range_from_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+        let element = object.segments.element();
+        for unit in Self::units_of(object, range) {
+            if object.home_of(unit) == self.node.me() {
+                continue;
+            }
+            let elements = object.segments.elements_of(unit);
+            let part = elements.start.max(range.start)..elements.end.min(range.end);
+            let mut bytes = vec![0; part.len() * element];
+            let offset = (part.start - elements.start) * element;
+            self.read_at_owner(object, unit, offset, &mut bytes)?;
+            self.locally(object, unit, |memory| {
+                memory.write(offset, &bytes);
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn return_range_to_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+        let element = object.segments.element();
+        for unit in Self::units_of(object, range) {
+            if object.home_of(unit) == self.node.me() {
+                continue;
+            }
+            let elements = object.segments.elements_of(unit);
+            let part = elements.start.max(range.start)..elements.end.min(range.end);
+            let mut bytes = vec![0; part.len() * element];
+            let offset = (part.start - elements.start) * element;
+            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes))?;
+            self.write_at_owner(object, unit, offset, &bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_range(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
+        let element = object.segments.element();
+        let mut bytes = vec![0; range.len() * element];
+        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
+            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
+            self.node.gather(self.slot, object, unit, offset, &bytes[part]);
+            Ok(())
+        })
+    }
+}

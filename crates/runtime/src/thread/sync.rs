@@ -1,0 +1,225 @@
+//! Barriers, reductions, locks and flags as a thread calls them.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::node::Waiting;
+use comem_protocol::ids::{FlagId, LockId};
+use comem_protocol::sync::lock::Acquire;
+use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
+use comem_protocol::wire::message::Collective;
+
+impl Thread {
+    /// Waits until all threads of all nodes have come here.
+    ///
+    /// # Panics
+    /// When another node makes a different collective call.
+    pub fn barrier(&self) {
+        self.must(self.try_barrier());
+    }
+
+    /// As [`Thread::barrier`].
+    ///
+    /// # Errors
+    /// When another node makes a different collective call.
+    pub fn try_barrier(&self) -> Result<()> {
+        self.collective(Collective::BARRIER, &[], |_| ())?;
+        self.counters().barriers.add(1);
+        Ok(())
+    }
+
+    /// Takes part in a collective call and gives its result to `f`.
+    pub(crate) fn collective<R>(&self, what: Collective, payload: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        self.operation(|| {
+            self.slow_down();
+            self.node.tell_gathered(self.slot, self.slot);
+            self.let_pins_go();
+            let slot = self.slot;
+            let epoch = self.stepping(|out| {
+                let now = self.node.now();
+                self.node.with_barrier(|b| b.arrive(now, slot, what, payload, out))
+            })?;
+            while !self.node.with_barrier(|b| b.is_open(epoch))? {
+                self.wait(Waiting::Barrier(what, epoch))?;
+            }
+            let result = self.node.with_barrier(|b| f(b.result()));
+            self.take_pins_back()?;
+            self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
+            Ok(result)
+        })
+    }
+
+    /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one.
+    pub(super) fn slow_down(&self) {
+        let factor = self.node.slow_factor();
+        if factor <= 1.0 {
+            return;
+        }
+        let now = self.node.thread_cpu_ns();
+        // From here on counts for the next call: nothing is slept for twice.
+        let since = self.state.borrow_mut().left.replace(now).unwrap_or(now);
+        std::thread::sleep(std::time::Duration::from_nanos(((now - since) as f64 * (factor - 1.0)) as u64));
+    }
+
+    /// Reduces vectors of integers over all threads; each thread's `values` become the result.
+    ///
+    /// # Panics
+    /// As [`Thread::barrier`].
+    pub fn reduce_i64(&self, operator: Operator, values: &mut [i64]) {
+        self.must(self.try_reduce_i64(operator, values));
+    }
+
+    /// As [`Thread::reduce_i64`].
+    ///
+    /// # Errors
+    /// When another node makes a different collective call.
+    pub fn try_reduce_i64(&self, operator: Operator, values: &mut [i64]) -> Result<()> {
+        let reduction = Reduction { operator, number: Number::I64 };
+        for part in values.chunks_mut(NUMBERS_MAX) {
+            let bytes: Vec<u8> = part.iter().flat_map(|v| v.to_be_bytes()).collect();
+            self.reduce(reduction, &bytes, |i, word| part[i] = i64::from_be_bytes(word))?;
+        }
+        Ok(())
+    }
+
+    /// Reduces vectors of numbers over all threads; each thread's `values` become the result, the same bits
+    /// everywhere.
+    ///
+    /// # Panics
+    /// As [`Thread::barrier`].
+    pub fn reduce_f64(&self, operator: Operator, values: &mut [f64]) {
+        self.must(self.try_reduce_f64(operator, values));
+    }
+
+    /// As [`Thread::reduce_f64`].
+    ///
+    /// # Errors
+    /// When another node makes a different collective call.
+    pub fn try_reduce_f64(&self, operator: Operator, values: &mut [f64]) -> Result<()> {
+        let reduction = Reduction { operator, number: Number::F64 };
+        for part in values.chunks_mut(NUMBERS_MAX) {
+            let bytes: Vec<u8> = part.iter().flat_map(|v| v.to_be_bytes()).collect();
+            self.reduce(reduction, &bytes, |i, word| part[i] = f64::from_be_bytes(word))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reduce(&self, reduction: Reduction, bytes: &[u8], mut set: impl FnMut(usize, [u8; 8])) -> Result<()> {
+        self.collective(Collective::reduce(reduction, bytes.len() / 8), bytes, |result| {
+            for (i, word) in result.as_chunks::<8>().0.iter().enumerate() {
+                set(i, *word);
+            }
+        })
+    }
+
+    /// Acquires a lock (not reentrant).
+    ///
+    /// # Panics
+    /// When this thread holds the lock already.
+    pub fn lock(&self, lock: LockId) {
+        self.must(self.try_lock_blocking(lock));
+    }
+
+    /// As [`Thread::lock`].
+    ///
+    /// # Errors
+    /// When this thread holds the lock already.
+    pub fn try_lock_blocking(&self, lock: LockId) -> Result<()> {
+        self.operation(|| {
+            let slot = self.slot;
+            self.node.tell_gathered(slot, slot);
+            self.counters().lock_acquires.add(1);
+            if self.node.lock_room(lock).holds(lock, slot) {
+                return Err(Error::Misuse(format!(
+                    "thread {} acquires lock {:#x}, which it holds already; locks are not reentrant",
+                    self.id(),
+                    lock.0
+                )));
+            }
+            let (first, asked) = self.stepping(|out| {
+                let first = self.node.with_locks(lock, Some(slot), out, |l, cx| l.acquire(cx, lock, slot));
+                (first, !out.sends().is_empty())
+            });
+            if first == Acquire::Held {
+                return Ok(());
+            }
+            if asked {
+                self.counters().lock_remote.add(1);
+            }
+            self.slow_down();
+            self.let_pins_go();
+            while !self.node.lock_room(lock).holds(lock, slot) {
+                self.wait(Waiting::Lock(lock))?;
+            }
+            self.take_pins_back()
+        })
+    }
+
+    /// Releases a lock.
+    ///
+    /// # Panics
+    /// When this thread does not hold it.
+    pub fn unlock(&self, lock: LockId) {
+        self.must(self.try_unlock(lock));
+    }
+
+    /// As [`Thread::unlock`].
+    ///
+    /// # Errors
+    /// When this thread does not hold the lock.
+    pub fn try_unlock(&self, lock: LockId) -> Result<()> {
+        self.operation(|| {
+            let slot = self.slot;
+            self.node.tell_gathered(slot, slot);
+            self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot))).map_err(
+                |_| {
+                    Error::Misuse(format!(
+                        "thread {} releases lock {:#x}, which it does not hold; acquire it first",
+                        self.id(),
+                        lock.0
+                    ))
+                },
+            )
+        })
+    }
+
+    /// Runs `f` while holding a lock.
+    pub fn locked<R>(&self, lock: LockId, f: impl FnOnce() -> R) -> R {
+        self.lock(lock);
+        let result = f();
+        self.unlock(lock);
+        result
+    }
+
+    /// Raises a flag to `value`, unless it is that high already.
+    pub fn flag_set(&self, flag: FlagId, value: u64) {
+        self.operation(|| {
+            self.node.tell_gathered(self.slot, self.slot);
+            self.stepping(|out| self.node.with_flags(flag, Some(self.slot), out, |f, cx| f.set(cx, flag, value)));
+        });
+    }
+
+    /// Waits until a flag has reached `value`; gives what it has reached.
+    pub fn flag_wait(&self, flag: FlagId, value: u64) -> u64 {
+        self.must(self.try_flag_wait(flag, value))
+    }
+
+    pub(super) fn try_flag_wait(&self, flag: FlagId, value: u64) -> Result<u64> {
+        self.operation(|| {
+            let slot = self.slot;
+            let now =
+                self.stepping(|out| self.node.with_flags(flag, Some(slot), out, |f, cx| f.wait(cx, flag, slot, value)));
+            if let Some(now) = now {
+                return Ok(now);
+            }
+            self.let_pins_go();
+            let reached = loop {
+                if let Some(reached) = self.node.flag_room(flag).arrived(flag, value) {
+                    break reached;
+                }
+                self.wait(Waiting::Flag(flag, value))?;
+            };
+            self.take_pins_back()?;
+            Ok(reached)
+        })
+    }
+}
