@@ -107,6 +107,8 @@ impl Object {
             let permission = match engine {
                 Engine::Owner if here => Permission::Write,
                 Engine::Owner => Permission::None,
+                // Writes go the slow way because others must be told; alone there is nobody to tell.
+                Engine::Broadcast if nodes == 1 => Permission::Write,
                 Engine::Broadcast => Permission::Read,
                 Engine::Msi => Unit::first_permission(here),
             };
