@@ -126,6 +126,19 @@ fn impossible_objects_are_refused_with_the_reason() {
 }
 
 #[test]
+fn ports_in_use_are_named() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let port = taken.local_addr().expect("an address").port();
+    let ports = format!("{port}-{port}");
+    let mut cluster = start("stress", 2, &[("COMEM_PORTS", &ports)], &[]);
+    cluster.tells_ends = true;
+    let outcome = cluster.finish();
+    let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
+    assert!(text.contains(&format!("UDP port {port} of 127.0.0.1 is in use")), "{outcome:#?}");
+    assert!(outcome.statuses.contains(&Some(3)), "{outcome:#?}");
+}
+
+#[test]
 fn another_program_is_refused_with_the_reason() {
     let mut cluster = start("stress", 2, &[], &[(1, "COMEM_PROGRAM", "/bin/true")]);
     cluster.tells_ends = true;
