@@ -5,7 +5,7 @@ use comem_protocol::ids::NodeId;
 use comem_protocol::sync::barrier::Mismatch;
 
 /// Why Comem cannot do what was asked, or cannot go on.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The environment makes no sense.
     #[error("{0}")]
@@ -38,6 +38,13 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// In words, like `Display`: a Rust program whose `main` returns the error prints it like this.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "comem: {self}")
+    }
 }
 
 /// A result with Comem's error.
