@@ -8,6 +8,7 @@ use comem_protocol::coherence::msi::Begin;
 use comem_protocol::coherence::{Context, Engine, UnitMemory, owner};
 use comem_protocol::ids::UnitId;
 use comem_protocol::wire::message::Want;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -201,9 +202,16 @@ impl Thread {
     }
 }
 
+thread_local! {
+    /// Where bytes stand between a unit and the program's buffer, so that a miss allocates nothing.
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 pub(super) fn read_part(memory: &mut dyn UnitMemory, offset: usize, part: &mut [u8]) {
-    let mut bytes = Vec::with_capacity(part.len());
-    if memory.read(offset, part.len(), &mut bytes) {
-        part.copy_from_slice(&bytes);
-    }
+    BYTES.with_borrow_mut(|bytes| {
+        bytes.clear();
+        if memory.read(offset, part.len(), bytes) {
+            part.copy_from_slice(bytes);
+        }
+    });
 }

@@ -165,37 +165,27 @@ impl Thread {
     }
 
     pub(super) fn fetch_range_from_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
-        let element = object.segments.element();
-        for unit in Self::units_of(object, range) {
+        let mut bytes = vec![0; range.len() * object.segments.element()];
+        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
             if object.home_of(unit) == self.node.me() {
-                continue;
+                return Ok(());
             }
-            let elements = object.segments.elements_of(unit);
-            let part = elements.start.max(range.start)..elements.end.min(range.end);
-            let mut bytes = vec![0; part.len() * element];
-            let offset = (part.start - elements.start) * element;
-            self.read_at_owner(object, unit, offset, &mut bytes)?;
+            self.read_at_owner(object, unit, offset, &mut bytes[part.clone()])?;
             self.locally(object, unit, |memory| {
-                memory.write(offset, &bytes);
-            })?;
-        }
-        Ok(())
+                memory.write(offset, &bytes[part]);
+            })
+        })
     }
 
     pub(super) fn return_range_to_owners(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
-        let element = object.segments.element();
-        for unit in Self::units_of(object, range) {
+        let mut bytes = vec![0; range.len() * object.segments.element()];
+        self.each_unit(object, range.start, bytes.len(), |unit, offset, part| {
             if object.home_of(unit) == self.node.me() {
-                continue;
+                return Ok(());
             }
-            let elements = object.segments.elements_of(unit);
-            let part = elements.start.max(range.start)..elements.end.min(range.end);
-            let mut bytes = vec![0; part.len() * element];
-            let offset = (part.start - elements.start) * element;
-            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes))?;
-            self.write_at_owner(object, unit, offset, &bytes)?;
-        }
-        Ok(())
+            self.locally(object, unit, |memory| read_part(memory, offset, &mut bytes[part.clone()]))?;
+            self.write_at_owner(object, unit, offset, &bytes[part])
+        })
     }
 
     pub(super) fn tell_range(&self, object: &Arc<Object>, range: &Range<usize>) -> Result<()> {
