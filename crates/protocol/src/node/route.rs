@@ -159,13 +159,13 @@ fn synchronise(
     let caller = origin.caller;
     let ticket = || origin.ticket.ok_or(NO_TICKET);
     match message {
-        Message::LockRequest { lock } => {
+        Message::LockRequest { lock, knowledge } => {
             let ticket = ticket()?;
-            rooms.locks(lock, caller, out, |l, cx| l.on_request(cx, lock, ticket));
+            rooms.locks(lock, caller, out, |l, cx| l.on_request(cx, lock, ticket, knowledge));
         }
-        Message::LockForward { lock, requester } => {
+        Message::LockForward { lock, requester, knowledge } => {
             let ticket = requester.map_or_else(ticket, Ok)?;
-            rooms.locks(lock, caller, out, |l, cx| l.on_forward(cx, lock, ticket));
+            rooms.locks(lock, caller, out, |l, cx| l.on_forward(cx, lock, ticket, knowledge));
         }
         Message::LockGrant { lock, payload } => {
             rooms.locks(lock, caller, out, |l, cx| l.on_grant(cx, lock, payload));
@@ -173,9 +173,9 @@ fn synchronise(
         Message::FlagSet { flag, value, payload } => {
             rooms.flags(flag, caller, out, |f, cx| f.on_set(cx, flag, value, payload));
         }
-        Message::FlagWait { flag, value } => {
+        Message::FlagWait { flag, value, knowledge } => {
             let ticket = ticket()?;
-            rooms.flags(flag, caller, out, |f, cx| f.on_wait(cx, flag, ticket, value));
+            rooms.flags(flag, caller, out, |f, cx| f.on_wait(cx, flag, ticket, value, knowledge));
         }
         Message::FlagUp { flag, value, payload } => {
             rooms.flags(flag, caller, out, |f, cx| f.on_up(cx, flag, value, payload));

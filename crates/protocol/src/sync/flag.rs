@@ -4,7 +4,7 @@
 //! is a request that is answered when the value is reached. Two raisers' payloads are united by being kept
 //! both, one behind the other.
 
-use super::Context;
+use super::{Context, Scope};
 use crate::ids::{FlagId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::wire::message::{Message, Ticket};
@@ -13,9 +13,29 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 struct Flag {
     value: u64,
-    payload: Vec<u8>,
-    remote: Vec<(Ticket, u64)>,
+    /// At the manager: what the raisers said.
+    stored: Vec<u8>,
+    /// At the manager: something is stored that this node has not acquired itself.
+    unseen: bool,
+    remote: Vec<(Ticket, u64, Vec<u8>)>,
     local: Vec<(Slot, u64)>,
+}
+
+impl Flag {
+    /// A thread of the manager's own node goes on: the node acquires what is stored.
+    fn acquire_here(&mut self, cx: &mut Context<'_>, id: FlagId) {
+        if std::mem::take(&mut self.unseen) {
+            cx.payload.on_acquire(Scope::Flag(id), &self.stored);
+        }
+    }
+
+    fn answer(&self, cx: &mut Context<'_>, id: FlagId, ticket: Ticket, knowledge: &[u8]) {
+        let up = Message::FlagUp { flag: id, value: self.value, payload: &[] };
+        let payload = &mut *cx.payload;
+        cx.out.send_with(Target::Reply(ticket), &up, |body| {
+            payload.withdraw(Scope::Flag(id), &self.stored, knowledge, body);
+        });
+    }
 }
 
 /// The flags of a node, or one shard of them.
@@ -35,14 +55,17 @@ impl Flags {
         let manager = manager_of(id.0, cx.nodes);
         if manager == cx.me {
             let mut payload = Vec::new();
-            cx.payload.on_release(cx.me, &mut payload);
+            cx.payload.on_release(Scope::Flag(id), cx.me, &[], &mut payload);
+            let seen = !self.flags.entry(id).or_default().unseen;
             self.on_set(cx, id, value, &payload);
+            // What this node said itself is no news to it.
+            self.flags.entry(id).or_default().unseen &= !seen;
             return;
         }
         let payload = &mut *cx.payload;
         let set = Message::FlagSet { flag: id, value, payload: &[] };
         let target = Target::Post { node: manager, origin: Origin::Caller };
-        cx.out.send_with(target, &set, |body| payload.on_release(manager, body));
+        cx.out.send_with(target, &set, |body| payload.on_release(Scope::Flag(id), manager, &[], body));
     }
 
     /// Begins to wait until the flag has reached `value`; gives its value when it has. Otherwise wait until woken or
@@ -51,13 +74,16 @@ impl Flags {
         let manager = manager_of(id.0, cx.nodes);
         let flag = self.flags.entry(id).or_default();
         if flag.value >= value {
+            flag.acquire_here(cx, id);
             return Some(flag.value);
         }
         if manager == cx.me {
             flag.local.push((slot, value));
         } else {
             let target = Target::Request { node: manager, origin: Origin::Caller };
-            cx.out.send(target, &Message::FlagWait { flag: id, value });
+            let payload = &mut *cx.payload;
+            let wait = Message::FlagWait { flag: id, value, knowledge: &[] };
+            cx.out.send_with(target, &wait, |body| payload.knowledge(Scope::Flag(id), body));
         }
         None
     }
@@ -70,14 +96,18 @@ impl Flags {
     /// At the manager: the flag is raised.
     pub fn on_set(&mut self, cx: &mut Context<'_>, id: FlagId, value: u64, payload: &[u8]) {
         let flag = self.flags.entry(id).or_default();
-        flag.payload.extend_from_slice(payload);
+        cx.payload.deposit(Scope::Flag(id), payload, &mut flag.stored);
+        flag.unseen = true;
         if value <= flag.value {
             return;
         }
         flag.value = value;
-        for (ticket, _) in flag.remote.extract_if(.., |(_, awaited)| *awaited <= value) {
-            let up = Message::FlagUp { flag: id, value, payload: &flag.payload };
-            cx.out.send(Target::Reply(ticket), &up);
+        let remote: Vec<_> = flag.remote.extract_if(.., |(_, awaited, _)| *awaited <= value).collect();
+        for (ticket, _, knowledge) in remote {
+            flag.answer(cx, id, ticket, &knowledge);
+        }
+        if flag.local.iter().any(|(_, awaited)| *awaited <= value) {
+            flag.acquire_here(cx, id);
         }
         for (slot, _) in flag.local.extract_if(.., |(_, awaited)| *awaited <= value) {
             cx.wake(slot);
@@ -85,13 +115,12 @@ impl Flags {
     }
 
     /// At the manager: a thread elsewhere waits.
-    pub fn on_wait(&mut self, cx: &mut Context<'_>, id: FlagId, ticket: Ticket, value: u64) {
+    pub fn on_wait(&mut self, cx: &mut Context<'_>, id: FlagId, ticket: Ticket, value: u64, knowledge: &[u8]) {
         let flag = self.flags.entry(id).or_default();
         if flag.value >= value {
-            let up = Message::FlagUp { flag: id, value: flag.value, payload: &flag.payload };
-            cx.out.send(Target::Reply(ticket), &up);
+            flag.answer(cx, id, ticket, knowledge);
         } else {
-            flag.remote.push((ticket, value));
+            flag.remote.push((ticket, value, knowledge.to_vec()));
         }
     }
 
@@ -99,7 +128,7 @@ impl Flags {
     pub fn on_up(&mut self, cx: &mut Context<'_>, id: FlagId, value: u64, payload: &[u8]) {
         let flag = self.flags.entry(id).or_default();
         flag.value = flag.value.max(value);
-        cx.payload.on_acquire(payload);
+        cx.payload.on_acquire(Scope::Flag(id), payload);
     }
 }
 

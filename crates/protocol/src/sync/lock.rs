@@ -14,7 +14,7 @@
 //! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
 //! then it goes to the other node.
 
-use super::Context;
+use super::{Context, Scope};
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
@@ -47,8 +47,8 @@ struct Lock {
     waiting: VecDeque<Slot>,
     /// A request for the token is on its way.
     asked: bool,
-    /// The next node in the queue, once the manager has told us.
-    successor: Option<Ticket>,
+    /// The next node in the queue, once the manager has told us, and what it has seen.
+    successor: Option<(Ticket, Vec<u8>)>,
     streak: u32,
     /// At the manager: the node that asked last.
     tail: Option<NodeId>,
@@ -122,34 +122,34 @@ impl Locks {
             if let Some(next) = next {
                 cx.wake(next);
             }
-        } else if let Some(ticket) = lock.successor.take() {
-            self.pass(cx, id, ticket);
+        } else if let Some((ticket, knowledge)) = lock.successor.take() {
+            self.pass(cx, id, ticket, &knowledge);
         }
         Ok(())
     }
 
     /// At the manager: a node elsewhere asks.
-    pub fn on_request(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket) {
+    pub fn on_request(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         let me = cx.me;
         let lock = self.lock(cx, id);
         let Some(last) = lock.tail.replace(ticket.channel.node) else { return };
         if last == me {
-            self.on_forward(cx, id, ticket);
+            self.on_forward(cx, id, ticket, knowledge);
         } else {
             cx.out.hand_on(ticket, last);
             let target = Target::Post { node: last, origin: Origin::Service };
-            cx.out.send(target, &Message::LockForward { lock: id, requester: Some(ticket) });
+            cx.out.send(target, &Message::LockForward { lock: id, requester: Some(ticket), knowledge });
         }
     }
 
     /// The manager hands on a request: its ticket is next after this node.
-    pub fn on_forward(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket) {
+    pub fn on_forward(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         let lock = self.lock(cx, id);
         let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
         if free || (lock.token && !Rule::TokenLeavesOnlyWhenFree.on()) {
-            self.pass(cx, id, ticket);
+            self.pass(cx, id, ticket, knowledge);
         } else {
-            lock.successor = Some(ticket);
+            lock.successor = Some((ticket, knowledge.to_vec()));
         }
     }
 
@@ -164,7 +164,7 @@ impl Locks {
         lock.streak = 0;
         let next = lock.waiting.pop_front();
         lock.holder = next;
-        cx.payload.on_acquire(payload);
+        cx.payload.on_acquire(Scope::Lock(id), payload);
         if let Some(next) = next {
             cx.wake(next);
         }
@@ -185,22 +185,28 @@ impl Locks {
         let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
         let lock = self.lock(cx, id);
         lock.asked = true;
+        let payload = &mut *cx.payload;
+        let knowledge = |body: &mut Vec<u8>| payload.knowledge(Scope::Lock(id), body);
         if manager != me {
-            cx.out.send(Target::Request { node: manager, origin }, &Message::LockRequest { lock: id });
+            let target = Target::Request { node: manager, origin };
+            cx.out.send_with(target, &Message::LockRequest { lock: id, knowledge: &[] }, knowledge);
         } else if let Some(last) = lock.tail.replace(me) {
             let target = Target::Request { node: last, origin };
-            cx.out.send(target, &Message::LockForward { lock: id, requester: None });
+            let forward = Message::LockForward { lock: id, requester: None, knowledge: &[] };
+            cx.out.send_with(target, &forward, knowledge);
         }
     }
 
     /// Sends the token away; if threads here still wait, asks to have it back.
-    fn pass(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket) {
+    fn pass(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         let lock = self.lock(cx, id);
         lock.token = false;
         let threads_wait = !lock.waiting.is_empty();
         let payload = &mut *cx.payload;
         let grant = Message::LockGrant { lock: id, payload: &[] };
-        cx.out.send_with(Target::Reply(ticket), &grant, |body| payload.on_release(ticket.channel.node, body));
+        cx.out.send_with(Target::Reply(ticket), &grant, |body| {
+            payload.on_release(Scope::Lock(id), ticket.channel.node, knowledge, body);
+        });
         if threads_wait {
             self.ask(cx, id, Origin::Service);
         }
@@ -257,7 +263,7 @@ mod tests {
     fn a_held_lock_goes_to_the_remote_waiter_on_release() {
         let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
         node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
-        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5)));
+        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5), &[]));
         assert!(node.out.is_empty());
         node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
         assert_eq!(node.out.sends()[0].target, Target::Reply(ticket(1, 5)));
@@ -270,7 +276,7 @@ mod tests {
         let (mut node, lock) = (Node::new(0), lock_of_node_zero());
         let threads = [Slot::thread(0), Slot::thread(1)];
         node.step(Some(threads[0]), |l, cx| l.acquire(cx, lock, threads[0]));
-        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 1)));
+        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 1), &[]));
         let mut hands = 0;
         loop {
             let (now, next) = (threads[hands % 2], threads[(hands + 1) % 2]);

@@ -9,15 +9,35 @@ pub mod flag;
 pub mod lock;
 pub mod reduce;
 
-use crate::ids::{NodeId, Slot};
+use crate::ids::{FlagId, LockId, NodeId, Slot};
 use crate::outbox::Outbox;
 
+/// What a release is of: acquires of the same thing hear of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Scope {
+    /// A lock.
+    Lock(LockId),
+    /// A flag.
+    Flag(FlagId),
+    /// Anything else that a manager keeps: semaphores, condition variables, reader-writer locks, by number.
+    Other(u64),
+}
+
 /// What a release has to tell to the acquirer.
+///
+/// A lock's token goes from the releaser to a known acquirer, who said with its request what it has seen. Other releases
+/// are *deposited* with a manager, for whoever comes.
 pub trait Payload {
-    /// Appends what `to` must know when it acquires.
-    fn on_release(&mut self, to: NodeId, out: &mut Vec<u8>);
+    /// Appends what this node has seen; goes with its request, so that the answer can leave that out.
+    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>);
+    /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing).
+    fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], out: &mut Vec<u8>);
     /// Takes in what a release elsewhere said.
-    fn on_acquire(&mut self, bytes: &[u8]);
+    fn on_acquire(&mut self, scope: Scope, bytes: &[u8]);
+    /// At a manager: unites what a release said with what is `stored` there for the next acquires.
+    fn deposit(&mut self, scope: Scope, bytes: &[u8], stored: &mut Vec<u8>);
+    /// At a manager: appends what an acquirer with this `knowledge` must know of what is `stored`.
+    fn withdraw(&mut self, scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>);
 }
 
 /// The payload of engines that need none.
@@ -25,8 +45,11 @@ pub trait Payload {
 pub struct NoPayload;
 
 impl Payload for NoPayload {
-    fn on_release(&mut self, _to: NodeId, _out: &mut Vec<u8>) {}
-    fn on_acquire(&mut self, _bytes: &[u8]) {}
+    fn knowledge(&mut self, _scope: Scope, _out: &mut Vec<u8>) {}
+    fn on_release(&mut self, _scope: Scope, _to: NodeId, _knowledge: &[u8], _out: &mut Vec<u8>) {}
+    fn on_acquire(&mut self, _scope: Scope, _bytes: &[u8]) {}
+    fn deposit(&mut self, _scope: Scope, _bytes: &[u8], _stored: &mut Vec<u8>) {}
+    fn withdraw(&mut self, _scope: Scope, _stored: &[u8], _knowledge: &[u8], _out: &mut Vec<u8>) {}
 }
 
 /// What a step of synchronisation knows besides its own state.

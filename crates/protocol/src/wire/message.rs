@@ -108,11 +108,11 @@ pub enum Message<'a> {
     OwnerWrite { unit: UnitId, offset: u32, bytes: &'a [u8] },
     OwnerDone { unit: UnitId },
     Update { unit: UnitId, offset: u32, bytes: &'a [u8] },
-    LockRequest { lock: LockId },
-    LockForward { lock: LockId, requester: Option<Ticket> },
+    LockRequest { lock: LockId, knowledge: &'a [u8] },
+    LockForward { lock: LockId, requester: Option<Ticket>, knowledge: &'a [u8] },
     LockGrant { lock: LockId, payload: &'a [u8] },
     FlagSet { flag: FlagId, value: u64, payload: &'a [u8] },
-    FlagWait { flag: FlagId, value: u64 },
+    FlagWait { flag: FlagId, value: u64, knowledge: &'a [u8] },
     FlagUp { flag: FlagId, value: u64, payload: &'a [u8] },
     Arrive { epoch: u32, repeated: bool, what: Collective, payload: &'a [u8] },
     Noted { epoch: u32 },
@@ -255,10 +255,14 @@ impl<'a> Message<'a> {
                 out.put_u32(offset);
                 out.put_bytes(bytes);
             }
-            Message::LockRequest { lock } => out.put_u64(lock.0),
-            Message::LockForward { lock, requester } => {
+            Message::LockRequest { lock, knowledge } => {
+                out.put_u64(lock.0);
+                out.put_bytes(knowledge);
+            }
+            Message::LockForward { lock, requester, knowledge } => {
                 out.put_u64(lock.0);
                 put_ticket(out, requester);
+                out.put_bytes(knowledge);
             }
             Message::LockGrant { lock, payload } => {
                 out.put_u64(lock.0);
@@ -269,9 +273,10 @@ impl<'a> Message<'a> {
                 out.put_u64(value);
                 out.put_bytes(payload);
             }
-            Message::FlagWait { flag, value } => {
+            Message::FlagWait { flag, value, knowledge } => {
                 out.put_u64(flag.0);
                 out.put_u64(value);
+                out.put_bytes(knowledge);
             }
             Message::Arrive { epoch, repeated, what, payload } => {
                 out.put_u32(epoch);
@@ -318,11 +323,11 @@ impl<'a> Message<'a> {
             types::OWNER_WRITE => Message::OwnerWrite { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
             types::OWNER_DONE => Message::OwnerDone { unit: take_unit(&mut r)? },
             types::UPDATE => Message::Update { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
-            types::LOCK_REQUEST => Message::LockRequest { lock: LockId(r.u64()?) },
-            types::LOCK_FORWARD => Message::LockForward { lock: LockId(r.u64()?), requester: take_ticket(&mut r)? },
+            types::LOCK_REQUEST => Message::LockRequest { lock: LockId(r.u64()?), knowledge: r.rest() },
+            types::LOCK_FORWARD => Message::LockForward { lock: LockId(r.u64()?), requester: take_ticket(&mut r)?, knowledge: r.rest() },
             types::LOCK_GRANT => Message::LockGrant { lock: LockId(r.u64()?), payload: r.rest() },
             types::FLAG_SET => Message::FlagSet { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
-            types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()? },
+            types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()?, knowledge: r.rest() },
             types::FLAG_UP => Message::FlagUp { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
             types::ARRIVE => Message::Arrive {
                 epoch: r.u32()?,
@@ -364,11 +369,11 @@ mod tests {
             Message::OwnerWrite { unit, offset: 4, bytes: b"w" },
             Message::OwnerDone { unit },
             Message::Update { unit, offset: 0, bytes: b"news" },
-            Message::LockRequest { lock: LockId(1) },
-            Message::LockForward { lock: LockId(1), requester },
+            Message::LockRequest { lock: LockId(1), knowledge: b"k" },
+            Message::LockForward { lock: LockId(1), requester, knowledge: b"" },
             Message::LockGrant { lock: LockId(1), payload: b"p" },
             Message::FlagSet { flag: FlagId(7), value: 2, payload: b"" },
-            Message::FlagWait { flag: FlagId(7), value: 2 },
+            Message::FlagWait { flag: FlagId(7), value: 2, knowledge: b"k" },
             Message::FlagUp { flag: FlagId(7), value: 3, payload: b"q" },
             Message::Arrive { epoch: 1, repeated: true, what, payload: b"12345678" },
             Message::Noted { epoch: 1 },
