@@ -52,7 +52,7 @@
 #define COMEM_VERSION_PATCH 0
 #define COMEM_VERSION_STRING "0.1.0"
 
-#ifdef COMEM_SEQUENTIAL
+#if defined(COMEM_SEQUENTIAL) || defined(COMEM_PTHREADS)
 #define COMEM_API static inline
 #else
 #define COMEM_API extern
@@ -129,6 +129,8 @@ COMEM_API int comem_split_weighted(uint64_t total, uint64_t *low, uint64_t *high
 
 /* Waits until every thread of every node has arrived; where nodes have several threads, a call for comem_parallel(). */
 COMEM_API int comem_barrier(void);
+/* The same, but says nothing about memory (JIAJIA's jia_wait). */
+COMEM_API int comem_rendezvous(void);
 /* Locks are named by any number; they exist without being created. */
 COMEM_API int comem_lock(uint64_t lock);
 COMEM_API int comem_unlock(uint64_t lock);
@@ -136,6 +138,26 @@ COMEM_API int comem_unlock(uint64_t lock);
  * `value` or more. */
 COMEM_API int comem_flag_set(uint64_t flag, uint64_t value);
 COMEM_API int comem_flag_wait(uint64_t flag, uint64_t value);
+
+/* Semaphores, condition variables and reader-writer locks are named by any number, each kind by its own, and exist
+ * without being created.
+ *
+ * A semaphore counts from zero: `post` adds one; `wait` takes one, once there is one, first come first served;
+ * `trywait` gives 1 if it took one and 0 if there was none. `post` does not wait: it counts a moment later. */
+COMEM_API int comem_sem_post(uint64_t semaphore);
+COMEM_API int comem_sem_wait(uint64_t semaphore);
+COMEM_API int comem_sem_trywait(uint64_t semaphore);
+/* Waits for a signal, letting go meanwhile of `lock`, which the calling thread holds; it holds it again afterwards. No
+ * signal by a thread that acquired the lock after this one let it go is lost; but check in a loop for what the signal
+ * stands for. `signal` wakes the thread that has waited longest and `broadcast` all; nobody waiting, nothing happens. */
+COMEM_API int comem_cond_wait(uint64_t condition, uint64_t lock);
+COMEM_API int comem_cond_signal(uint64_t condition);
+COMEM_API int comem_cond_broadcast(uint64_t condition);
+/* A lock for many readers or one writer. A writer that waits keeps new readers out (a thread that reads already may
+ * enter again), and after a writer all waiting readers go together. `rwunlock` ends either. */
+COMEM_API int comem_rdlock(uint64_t lock);
+COMEM_API int comem_wrlock(uint64_t lock);
+COMEM_API int comem_rwunlock(uint64_t lock);
 
 enum { COMEM_SUM = 0, COMEM_MIN = 1, COMEM_MAX = 2 };
 
@@ -173,7 +195,10 @@ typedef struct comem_array {
 enum {
     COMEM_PLACE_BLOCK = 0,  /* one run of consecutive units for each node */
     COMEM_PLACE_CYCLIC = 1, /* `place` units (at least 1) to each node in turn */
-    COMEM_PLACE_ON = 2      /* all at node `place` */
+    COMEM_PLACE_ON = 2,     /* all at node `place` */
+    /* for comem_alloc_with() and comem_alloc_all() alone: */
+    COMEM_PLACE_FIRST_TOUCH = 3, /* each unit at the node that touches it first */
+    COMEM_PLACE_AUTOMATIC = 4    /* as BLOCK at first; a unit that one node alone writes moves there at the next barrier */
 };
 
 /* How to create an array. All zero, or a null pointer, is a good choice. */
@@ -223,8 +248,41 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
     DO(f32, float)                                                                                                    \
     DO(f64, double)
 
+/* ---- shared memory --------------------------------------------------------------------------------------------- */
+
+/* Memory for ordinary loads and stores, at the same address on every node: keep pointers in it to what else is in it.
+ *
+ * Under the engine `hlrc` (the default) and `scope` a thread sees what others wrote once it has synchronised with them:
+ * what happened before a release is seen after the acquire (of any kind under hlrc, of the same lock or at a barrier
+ * under scope). Programs that race, or use atomics, need `msi`. The memory is zero at first. */
+typedef struct comem_region_options {
+    const char *engine;  /* "hlrc", "scope", "msi"; NULL: the job's */
+    const char *label;   /* name of the region in reports and errors */
+    int placement;       /* COMEM_PLACE_..., of pages; without options: automatic */
+    int place;           /* CYCLIC: pages to each node in turn (0: 1); ON: the node */
+    size_t alignment;    /* in bytes, a power of two; 0: 64 */
+    unsigned unit_pages; /* pages of 4 KiB that move together: 1, 2, 4 ... 256; 0: the job's */
+} comem_region_options;
+
+/* Allocates; any thread of any node may, at any time. The others use the memory once they have got the pointer through
+ * synchronisation. NULL (with an error) when there is no room. */
+COMEM_API void *comem_alloc(size_t bytes);
+COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *options);
+/* The same, collectively: one thread of every node calls, with the same arguments, and all get the same address. */
+COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *options);
+/* Gives memory back, from any node; nobody may use it any more. */
+COMEM_API int comem_free(void *pointer);
+/* Names the region of an address in reports. */
+COMEM_API int comem_label(void *pointer, const char *name);
+/* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node. */
+COMEM_API int comem_readonly(const void *pointer);
+/* Brings memory here, for reading or for writing too, so that a system call can use it (see docs/debugging.md). */
+COMEM_API int comem_touch(const void *pointer, size_t bytes, int for_writing);
+
 #ifdef COMEM_SEQUENTIAL
 #include "comem_sequential.h"
+#elif defined(COMEM_PTHREADS)
+#include "comem_threads.h"
 #else
 
 /* ---- from here on: how the accessors work --------------------------------------------------------------------- */

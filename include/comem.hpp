@@ -185,6 +185,82 @@ private:
     std::uint64_t name_;
 };
 
+// A number of things to be had: Post adds one, Wait takes one once there is one. The names of std::counting_semaphore
+// do the same.
+class Semaphore {
+public:
+    explicit Semaphore(std::uint64_t name) : name_(name) {}
+    void Post() { detail::Check(comem_sem_post(name_)); }
+    void Wait() { detail::Check(comem_sem_wait(name_)); }
+    // Takes one if there is one just now; whether it did.
+    bool TryWait() {
+        const int took = comem_sem_trywait(name_);
+        detail::Check(took);
+        return took > 0;
+    }
+    void release() { Post(); }
+    void acquire() { Wait(); }
+    bool try_acquire() { return TryWait(); }
+
+private:
+    std::uint64_t name_;
+};
+
+// Where threads that hold a lock wait for others to change something.
+class Condition {
+public:
+    explicit Condition(std::uint64_t name) : name_(name) {}
+    // Lets the lock go, waits for a signal and acquires the lock again; check in a loop for what the signal stands for.
+    void Wait(const Lock &lock) { detail::Check(comem_cond_wait(name_, lock.Name())); }
+    // Waits until `holds()`.
+    template <class Predicate>
+    void Wait(const Lock &lock, Predicate holds) {
+        while (!holds()) Wait(lock);
+    }
+    // Wakes the thread that has waited longest, or all.
+    void Signal() { detail::Check(comem_cond_signal(name_)); }
+    void Broadcast() { detail::Check(comem_cond_broadcast(name_)); }
+
+private:
+    std::uint64_t name_;
+};
+
+// A lock for many readers or one writer. Also usable with std::shared_lock and std::unique_lock.
+class RwLock {
+public:
+    explicit RwLock(std::uint64_t name) : name_(name) {}
+    void lock_shared() { detail::Check(comem_rdlock(name_)); }
+    void lock() { detail::Check(comem_wrlock(name_)); }
+    void unlock_shared() { detail::Check(comem_rwunlock(name_)); }
+    void unlock() { detail::Check(comem_rwunlock(name_)); }
+    std::uint64_t Name() const { return name_; }
+
+private:
+    std::uint64_t name_;
+};
+
+// Reads, or writes, under a reader-writer lock while it lives.
+class ReadGuard {
+public:
+    explicit ReadGuard(RwLock lock) : name_(lock.Name()) { lock.lock_shared(); }
+    ~ReadGuard() { comem_rwunlock(name_); }
+    ReadGuard(const ReadGuard &) = delete;
+    ReadGuard &operator=(const ReadGuard &) = delete;
+
+private:
+    std::uint64_t name_;
+};
+class WriteGuard {
+public:
+    explicit WriteGuard(RwLock lock) : name_(lock.Name()) { lock.lock(); }
+    ~WriteGuard() { comem_rwunlock(name_); }
+    WriteGuard(const WriteGuard &) = delete;
+    WriteGuard &operator=(const WriteGuard &) = delete;
+
+private:
+    std::uint64_t name_;
+};
+
 // What every thread's `value` comes to: a 64-bit integer for integers, a double for floating-point numbers. Every
 // thread makes the call; it is a barrier too.
 template <class T>

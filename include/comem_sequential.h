@@ -101,6 +101,103 @@ static inline int comem_reduce_f64(int operation, double *values, size_t count) 
     return 0;
 }
 
+static inline int comem_rendezvous(void) {
+    return 0;
+}
+static inline int comem_rdlock(uint64_t lock) {
+    return comem_lock(lock);
+}
+static inline int comem_wrlock(uint64_t lock) {
+    return comem_lock(lock);
+}
+static inline int comem_rwunlock(uint64_t lock) {
+    return comem_unlock(lock);
+}
+/* Nobody else could wake this thread, so a wait for a condition returns at once, as waits may. */
+static inline int comem_cond_wait(uint64_t cond, uint64_t lock) {
+    (void)cond;
+    (void)lock;
+    return 0;
+}
+static inline int comem_cond_signal(uint64_t cond) {
+    (void)cond;
+    return 0;
+}
+static inline int comem_cond_broadcast(uint64_t cond) {
+    (void)cond;
+    return 0;
+}
+/* Where a semaphore counts, for each source file by itself: that is enough for who looks whether there is one. */
+static inline uint64_t *comem_sem_count_(uint64_t sem) {
+    static struct comem_sem_counts_ {
+        struct comem_sem_counts_ *next;
+        uint64_t name, count;
+    } *first;
+    struct comem_sem_counts_ *at = first;
+    while (at && at->name != sem) at = at->next;
+    if (!at && (at = (struct comem_sem_counts_ *)calloc(1, sizeof *at)) != NULL) {
+        at->name = sem;
+        at->next = first;
+        first = at;
+    }
+    if (!at) abort();
+    return &at->count;
+}
+static inline int comem_sem_post(uint64_t sem) {
+    ++*comem_sem_count_(sem);
+    return 0;
+}
+static inline int comem_sem_trywait(uint64_t sem) {
+    uint64_t *count = comem_sem_count_(sem);
+    if (*count == 0) return 0;
+    --*count;
+    return 1;
+}
+/* Nobody else could post, so a wait returns even if there is none. */
+static inline int comem_sem_wait(uint64_t sem) {
+    (void)comem_sem_trywait(sem);
+    return 0;
+}
+
+/* Zeroed memory from calloc(), aligned; the word before it remembers what calloc() gave. */
+static inline void *comem_alloc_with(size_t bytes, const comem_region_options *options) {
+    const size_t alignment = options && options->alignment > 64 ? options->alignment : 64;
+    char *block = bytes > SIZE_MAX - 2 * alignment ? NULL : (char *)calloc(1, bytes + alignment + sizeof(void *));
+    if (!block) {
+        comem_abort(1, "no memory of that size");
+        return NULL;
+    }
+    char *place = block + sizeof(void *);
+    place += (alignment - (uintptr_t)place % alignment) % alignment;
+    ((void **)(void *)place)[-1] = block;
+    return place;
+}
+static inline void *comem_alloc(size_t bytes) {
+    return comem_alloc_with(bytes, NULL);
+}
+static inline void *comem_alloc_all(size_t bytes, const comem_region_options *options) {
+    return comem_alloc_with(bytes, options);
+}
+static inline int comem_free(void *p) {
+    if (p) free(((void **)p)[-1]);
+    return 0;
+}
+static inline int comem_label(void *p, const char *name) {
+    (void)p;
+    (void)name;
+    return 0;
+}
+static inline int comem_readonly(const void *p) {
+    (void)p;
+    return 0;
+}
+static inline int comem_touch(const void *p, size_t bytes, int for_writing) {
+    (void)p;
+    (void)bytes;
+    (void)for_writing;
+    return 0;
+}
+
 /* The plain memory needs no object of its own; `object` holds the element size for the untyped accessors. */
 static inline size_t comem_element_size_(comem_array array) {
     return (size_t)(uintptr_t)array.object;

@@ -9,11 +9,15 @@
 //! | [`failure`] | error codes, sentences, the handler |
 //! | [`job`] | start, finish, identity, parallel, split |
 //! | [`array`] | arrays, elements, ranges |
+//! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`sync`] | barrier, locks, flags, reductions |
+//! | [`desk`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
 
 mod array;
+mod desk;
 mod failure;
+mod heap;
 mod job;
 mod message;
 mod options;

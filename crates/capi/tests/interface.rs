@@ -51,6 +51,7 @@ fn misuse_ends_the_node_with_one_sentence_and_a_documented_status() {
         (3, 9, "enough"),
         (4, 2, "make it smaller"),
         (5, 2, "after comem_finish(); finish last"),
+        (6, 2, "reader-writer lock 0x5, which it does not hold; acquire it first"),
     ];
     for (which, status, part) in cases {
         let output = misuse(which);

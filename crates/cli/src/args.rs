@@ -1,15 +1,24 @@
 //! The command line. Every flag has one environment variable, and the flag wins.
 
+mod pages;
+mod tools;
+mod values;
+
+pub use pages::{PageArgs, var as page_var};
+pub use tools::{BenchArgs, BenchSubject, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
+pub use values::ports;
+
+use crate::choice::{EngineChoice, backbone};
 use crate::control::Job;
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use comem_protocol::coherence::Engine;
+use comem_net::network::Backbone;
 use comem_protocol::faults::FaultSpec;
-use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use values::{faults, nodes, switch, threads, time, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -31,6 +40,12 @@ pub enum Command {
     Daemon(DaemonArgs),
     /// Check what machines can do, and what a remote access between them will cost
     Doctor(DoctorArgs),
+    /// Show where the time of a run went, and what its shared memory cost: comem report run.json
+    Report(ReportArgs),
+    /// Run a program under every engine that fits, and compare results and costs
+    Compare(CompareArgs),
+    /// Measure the network, or the programs of a paper
+    Bench(BenchArgs),
     /// Start this machine's nodes for a launcher elsewhere
     #[command(hide = true)]
     Agent {
@@ -46,18 +61,19 @@ pub struct NodeArgs {
     /// Application threads in each node
     #[arg(short = 't', long, env = "COMEM_THREADS", value_name = "T", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// What keeps copies coherent: owner, broadcast or msi
-    #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value_t, value_parser = engine)]
-    pub engine: Engine,
+    /// What keeps copies in step: owner or broadcast (objects), hlrc or scope (pages), msi (both)
+    #[arg(long, env = "COMEM_ENGINE", value_name = "E", default_value = "", hide_default_value = true,
+          value_parser = EngineChoice::parse)]
+    pub engine: EngineChoice,
     /// Let --engine win over the engine that a region names
     #[arg(long, env = "COMEM_FORCE_ENGINE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub force_engine: bool,
-    /// How bytes move: udp
-    #[arg(long, env = "COMEM_BACKBONE", value_name = "B", default_value = "udp", value_parser = backbone)]
-    pub backbone: String,
-    /// How an access is noticed: explicit
-    #[arg(long, env = "COMEM_DETECTOR", value_name = "D", default_value = "explicit", value_parser = detector)]
-    pub detector: String,
+    /// How bytes move: udp, or shm (all nodes on one host)
+    #[arg(long, env = "COMEM_BACKBONE", value_name = "B", default_value_t, value_parser = backbone)]
+    pub backbone: Backbone,
+    /// How pages are shared.
+    #[command(flatten)]
+    pub pages: PageArgs,
     /// Faults to inject: drop=5%,dup=1%,reorder=2%,delay=25us,rate=10gbit,seed=7
     #[arg(long, env = "COMEM_FAULTS", value_name = "F", value_parser = faults)]
     pub faults: Option<FaultSpec>,
@@ -163,6 +179,12 @@ pub struct RunArgs {
     /// Show what would be started, and start nothing
     #[arg(long, env = "COMEM_DRY_RUN", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub dry_run: bool,
+    /// Run this node under gdb, in this terminal
+    #[arg(long, env = "COMEM_GDB", value_name = "NODE")]
+    pub gdb: Option<u16>,
+    /// With --gdb: let gdbserver wait for a debugger on this TCP port of the node's host
+    #[arg(long, env = "COMEM_GDB_SERVER", value_name = "PORT", requires = "gdb")]
+    pub gdb_server: Option<u16>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -336,13 +358,34 @@ pub fn slow_factors(entries: &[String], nodes: usize) -> Result<Vec<f64>, Failur
 }
 
 impl NodeArgs {
+    /// Refuses choices that do not go together; `one_host` says whether all nodes share a host.
+    ///
+    /// # Errors
+    /// An engine and a detector that are no pair, or shared memory between hosts.
+    pub fn check(&self, one_host: bool) -> Outcome<()> {
+        self.engine.check_with(&self.pages.detector)?;
+        if self.backbone == Backbone::Shm && !one_host {
+            return Err(Failure::usage("--backbone shm works between the processes of one host alone", "use udp"));
+        }
+        Ok(())
+    }
+
     /// The settings by their flags' names, for the statistics.
     pub fn settings(&self, job: &Job) -> serde_json::Map<String, serde_json::Value> {
+        let chosen = |text: &str| (!text.is_empty()).then(|| text.to_string());
+        let pages = &self.pages;
         let settings = serde_json::json!({
-            "engine": self.engine.name(),
+            "engine": self.engine.objects.name(),
+            "page_engine": self.engine.pages,
             "force_engine": self.force_engine,
-            "detector": self.detector,
-            "backbone": self.backbone,
+            "detector": chosen(&pages.detector),
+            "backbone": self.backbone.name(),
+            "cache": chosen(&pages.cache),
+            "heap": chosen(&pages.heap),
+            "unit_pages": pages.unit_pages.parse::<u32>().ok(),
+            "write_detection": chosen(&pages.write_detection),
+            "migration": chosen(&pages.migration),
+            "prefetch": chosen(&pages.prefetch),
             "threads": self.threads,
             "faults": self.faults.map(|f| f.to_string()),
             "seed": self.faults.map(|f| f.seed),
@@ -383,9 +426,15 @@ mod tests {
             ("-n", "1025", "at most 1024 nodes"),
             ("-n", "x", "from 1 to 1024"),
             ("-t", "257", "at most 256 threads"),
-            ("--engine", "hlrc", "owner, broadcast and msi"),
-            ("--backbone", "ucx", "this version has udp"),
-            ("--detector", "page", "all need explicit"),
+            ("--engine", "magic", "owner, broadcast and msi"),
+            ("--backbone", "ucx", "this version has udp and shm"),
+            ("--detector", "page", "uffd-async, uffd and mprotect"),
+            ("--cache", "much", "64M"),
+            ("--cache", "120%", "100%"),
+            ("--heap", "50%", "expected a size"),
+            ("--unit-pages", "3", "power of two"),
+            ("--migration", "yes", "on or off"),
+            ("--gdb-server", "1234", "--gdb"),
             ("--ports", "9-3", "FIRST-LAST"),
             ("--auth", "maybe", "on or off"),
             ("--node-timeout", "0s", "positive time"),
@@ -393,18 +442,6 @@ mod tests {
         ] {
             let text = refused(&["comem", "run", flag, value, "prog"]);
             assert!(text.contains(part), "{flag} {value}: {text}");
-        }
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
-        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(time("3"), Ok(Duration::from_secs(3)));
-        assert_eq!(time_or_off("10s"), Ok("10000ms".to_string()));
-        for wrong in ["", "s", "0", "nan", "inf", "1d"] {
-            assert!(time(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -6,6 +6,8 @@ use std::fmt;
 pub mod exit {
     /// All went well.
     pub const SUCCESS: i32 = 0;
+    /// `compare` and `bench`: a run failed, or its result differs.
+    pub const DIFFERENCE: i32 = 1;
     /// The command line makes no sense.
     pub const USAGE: i32 = 2;
     /// The job could not start.

@@ -12,6 +12,7 @@ use crate::spec::{Event, HostSpec, NodeSpec, StdinFrom, Stream};
 use crate::sys::poll::PollSet;
 use crate::sys::process::{self, Ended, FdLimit};
 use crate::sys::{self, ReadOutcome, read_some, write_some};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -43,6 +44,8 @@ struct Process {
     outputs: [Option<OwnedFd>; 2],
     control: Option<Control>,
     stdin: Option<Stdin>,
+    /// It has the terminal, which comes back to us when it ends.
+    has_terminal: bool,
 }
 
 /// The launcher's end of a node's control channel.
@@ -270,6 +273,9 @@ impl Process {
             }
             self.ended = Some(ended);
             self.stdin = None;
+            if self.has_terminal {
+                process::take_terminal();
+            }
             events.push(Event::Ended { node: self.node, ended });
         }
     }
@@ -316,8 +322,9 @@ fn start_node(spec: &HostSpec, node: &NodeSpec, limit: FdLimit, guardian: i32) -
     };
     let (ours, theirs) = UnixStream::pair().map_err(trouble)?;
     ours.set_nonblocking(true).map_err(trouble)?;
+    let has_terminal = node.debugger.as_ref().is_some_and(|debugger| debugger.terminal);
     let mut command = command(spec, node, theirs.as_raw_fd());
-    before_exec(&mut command, theirs.as_raw_fd(), limit, guardian);
+    before_exec(&mut command, theirs.as_raw_fd(), limit, guardian, has_terminal);
     let mut child = command.spawn().map_err(trouble)?;
     drop(theirs);
     let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
@@ -333,12 +340,15 @@ fn start_node(spec: &HostSpec, node: &NodeSpec, limit: FdLimit, guardian: i32) -
         outputs,
         control: Some(Control { stream: ours, lines: Lines::default(), unsent: Vec::new() }),
         stdin: stdin.map(|pipe| Stdin { pipe, unsent: Vec::new(), last: false }),
+        has_terminal,
     })
 }
 
 fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
-    let mut command = Command::new(&spec.program);
-    command.args(&spec.args).current_dir(&spec.cwd).process_group(0);
+    let words = node.debugger.iter().flat_map(|debugger| &debugger.words);
+    let words: Vec<&OsString> = words.chain([&spec.program]).chain(&spec.args).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(&spec.cwd).process_group(0);
     for name in FOREIGN_VARS {
         command.env_remove(name);
     }
@@ -347,6 +357,9 @@ fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
     }
     command.envs(spec.env.iter().cloned()).envs(node.env.iter().cloned());
     command.env(var::PROGRAM, &spec.hashed).env(var::CONTROL_FD, control_fd.to_string());
+    if node.debugger.as_ref().is_some_and(|debugger| debugger.terminal) {
+        return command;
+    }
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(match spec.stdin {
         StdinFrom::Inherited if node.node == 0 => Stdio::inherit(),
@@ -357,13 +370,16 @@ fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
 }
 
 /// What the new process does between fork and exec.
-fn before_exec(command: &mut Command, control_fd: i32, limit: FdLimit, guardian: i32) {
+fn before_exec(command: &mut Command, control_fd: i32, limit: FdLimit, guardian: i32, takes_terminal: bool) {
     let parent = std::process::id();
     let prepare = move || {
         watch_me(guardian)?;
         process::die_with(parent, libc::SIGKILL)?;
         process::let_inherit(control_fd)?;
         process::set_fd_limit(&limit);
+        if takes_terminal {
+            process::take_terminal();
+        }
         sys::signals::restore_default(libc::SIGTTIN);
         sys::signals::unblock_all();
         Ok(())

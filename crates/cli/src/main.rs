@@ -6,15 +6,23 @@
 //! | `exec` | [`exec`] | takes a place in a job that Slurm or mpirun started |
 //! | `daemon` | [`daemon`] | starts programs for callers that prove a shared key |
 //! | `doctor` | [`doctor`] | checks hosts and measures between them |
+//! | `report` | [`report`] | shows where the time of a run went |
+//! | `compare` | [`compare`] | runs a program under every engine that fits |
+//! | `bench` | [`bench`] | measures the network, and the programs of a paper |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
 //! A job goes through these rooms: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
 //! [`group`] is the nodes of this host, a [`remote`] those of another, behind an [`agent`] and a [`link`] of
-//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters.
+//! [`frames`]; [`job`] stays with all of them, [`output`] joins their lines and [`stats`] their counters. What looks at
+//! jobs runs them by this very command ([`trial`]) and reads their stats files; [`table`] and [`picture`] show numbers.
 
 mod agent;
 mod args;
+mod bench;
+mod choice;
+mod compare;
 mod daemon;
+mod debug;
 mod discover;
 mod doctor;
 mod exec;
@@ -26,20 +34,25 @@ mod hosts;
 mod job;
 mod link;
 mod output;
+mod picture;
 mod plan;
 mod program;
 mod remote;
+mod report;
 mod run;
 mod rundir;
 mod spec;
 mod stats;
 mod sys;
+mod table;
+mod trial;
 
 use args::{AskArgs, Cli, Command, DaemonArgs, DaemonCommand, ServeArgs};
 use comem::control;
 use daemon::client::{self, Caller};
 use daemon::key;
 use failure::{Failure, Outcome};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 fn main() {
@@ -58,8 +71,16 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Exec(args) => exec::main(args),
         Command::Daemon(args) => daemon_command(args),
         Command::Doctor(args) => doctor::main(args),
+        Command::Report(args) => report::main(args),
+        Command::Compare(args) => compare::main(args),
+        Command::Bench(args) => bench::main(args),
         Command::Agent { from_daemon } => agent::main(*from_daemon),
     }
+}
+
+/// Prints a text; a reader who has heard enough is no failure.
+fn show(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn daemon_command(args: &DaemonArgs) -> Outcome<i32> {

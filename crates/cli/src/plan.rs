@@ -2,6 +2,7 @@
 
 use crate::args::{Launch, NodeArgs, RunArgs, slow_factors};
 use crate::control::{Job, key_to_hex, var};
+use crate::debug;
 use crate::failure::{Failure, Outcome};
 use crate::hosts;
 use crate::program::Program;
@@ -74,6 +75,7 @@ impl Plan {
     /// # Errors
     /// The command line asks for what cannot be.
     pub fn new(args: &RunArgs, placements: &[Placement], job_number: u64, prog_id: u16) -> Outcome<Plan> {
+        args.node.check(placements.len() == 1)?;
         let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
         let elsewhere = placements.iter().all(|(_, reach, _)| *reach != Reach::Here) && !args.stage;
         let mut program = Program::find(&args.command, &cwd, elsewhere)?;
@@ -89,12 +91,17 @@ impl Plan {
             auth: args.node.auth.unwrap_or(placements.len() > 1),
             hosts: node_hosts,
         };
+        let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();
+        let debugged = debug::debugger(args, &reaches)?;
         let mut plan = Plan { hosts: Vec::new(), job, cwd, program };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
         let named = named_variables(&args.variables)?;
         let mut first = 0;
         for (name, reach, count) in placements {
-            let spec = plan.host_spec(args, name, *reach, first..first + count, &slow, &named);
+            let mut spec = plan.host_spec(args, name, *reach, first..first + count, &slow, &named);
+            for node in &mut spec.nodes {
+                node.debugger = debugged.as_ref().filter(|(number, _)| *number == node.node).map(|(_, d)| d.clone());
+            }
             plan.hosts.push(HostPlan { reach: *reach, spec });
             first += count;
         }
@@ -110,7 +117,12 @@ impl Plan {
         slow: &[f64],
         named: &[(OsString, OsString)],
     ) -> HostSpec {
-        let mut env = node_variables(&args.node, &self.job, self.job.hosts.len(), nodes.len());
+        let mut node_args = args.node.clone();
+        if args.gdb.is_some() {
+            // Who stands at a breakpoint is silent.
+            node_args.node_timeout = "off".to_string();
+        }
+        let mut env = node_variables(&node_args, &self.job, self.job.hosts.len(), nodes.len());
         env.extend(named.iter().cloned());
         let node_spec = |node: usize| NodeSpec {
             node: node as u16,
@@ -118,6 +130,7 @@ impl Plan {
                 (var::NODE.into(), node.to_string().into()),
                 (var::SLOW.into(), format!("{}x", slow[node]).into()),
             ],
+            debugger: None,
         };
         HostSpec {
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -131,7 +144,7 @@ impl Plan {
             cwd: self.cwd.clone().into_os_string(),
             env,
             nodes: nodes.map(node_spec).collect(),
-            stdin: stdin_from(reach),
+            stdin: stdin_from(reach, args.gdb.is_some() && args.gdb_server.is_none()),
             staged: args.stage && reach != Reach::Here,
         }
     }
@@ -165,6 +178,10 @@ impl Plan {
             text += &format!("           {}\n", host.spec.env.iter().map(show).collect::<String>().trim_start());
             for node in &host.spec.nodes {
                 text += &format!("  node {:<4}{}\n", node.node, node.env.iter().map(show).collect::<String>());
+                if let Some(debugger) = &node.debugger {
+                    let words: Vec<_> = debugger.words.iter().map(|word| word.to_string_lossy()).collect();
+                    text += &format!("            under {}\n", words.join(" "));
+                }
             }
         }
         text
@@ -172,11 +189,11 @@ impl Plan {
 }
 
 /// Node zero reads what we read: our own standard input where it is a file or a pipe, and what we pass on where it is
-/// a terminal (which only the foreground may read) or node zero is elsewhere.
-fn stdin_from(reach: Reach) -> StdinFrom {
+/// a terminal (which only the foreground may read) or node zero is elsewhere. A debugger has the terminal for itself.
+fn stdin_from(reach: Reach, lent_to_debugger: bool) -> StdinFrom {
     use std::io::IsTerminal;
     let terminal = std::io::stdin().is_terminal();
-    if terminal && !sys::process::owns_terminal(0) {
+    if lent_to_debugger || terminal && !sys::process::owns_terminal(0) {
         StdinFrom::Nothing
     } else if terminal || reach != Reach::Here {
         StdinFrom::Pipe
@@ -191,10 +208,9 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
     let mut variables = vec![
         (var::NODES, nodes.to_string()),
         (var::THREADS, args.threads.to_string()),
-        (var::ENGINE, args.engine.to_string()),
+        (var::ENGINE, args.engine.name.to_string()),
         (var::FORCE_ENGINE, switch(args.force_engine)),
-        (var::BACKBONE, args.backbone.clone()),
-        (var::DETECTOR, args.detector.clone()),
+        (var::BACKBONE, args.backbone.to_string()),
         (var::FAULTS, args.faults.map_or(String::new(), |f| f.to_string())),
         (var::IFACE, args.iface.clone().unwrap_or_default()),
         (var::PORTS, args.ports.clone().unwrap_or_default()),
@@ -205,6 +221,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::PROG_ID, job.prog_id.to_string()),
         (var::HOST_NODES, host_nodes.to_string()),
     ];
+    variables.extend(args.pages.variables());
     variables.extend(args.stats.as_ref().map(|path| (var::STATS, path.to_string_lossy().into_owned())));
     variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }

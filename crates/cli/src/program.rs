@@ -70,7 +70,7 @@ impl Program {
 }
 
 /// The path of a program, as a shell would find it.
-fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
+pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
     let shown = name.to_string_lossy();
     if name.as_encoded_bytes().contains(&b'/') {
         let path = cwd.join(name);

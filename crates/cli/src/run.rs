@@ -3,6 +3,7 @@
 use crate::args::{Launch, RunArgs};
 use crate::daemon::client::Caller;
 use crate::daemon::key;
+use crate::debug;
 use crate::failure::{Failure, Outcome, exit};
 use crate::group::Group;
 use crate::guardian::Guardian;
@@ -43,6 +44,9 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let mut output = Output::new(!args.no_prefix);
     if args.node.verbose {
         plan.describe().lines().for_each(|line| output.say(&format!("comem: {line}")));
+    }
+    if let Some(note) = debug::prepare(args, &plan)? {
+        output.say(&format!("comem: {note}"));
     }
     let mut started = Started { hosts: Vec::new(), events: Vec::new() };
     let resources = Resources { lock, guardian, limit };

@@ -2,6 +2,7 @@
 //! is another one.
 
 use crate::control::FromNode;
+use crate::debug::Debugger;
 use crate::failure::Failure;
 use crate::sys::host::HostInfo;
 use crate::sys::process::Ended;
@@ -46,6 +47,9 @@ pub struct NodeSpec {
     pub node: u16,
     /// Variables of this node alone.
     pub env: Vec<(OsString, OsString)>,
+    /// What starts the program in its place.
+    #[serde(default)]
+    pub debugger: Option<Debugger>,
 }
 
 /// Where node zero's standard input comes from. The other nodes have none.

@@ -19,7 +19,17 @@ fn this_host_is_examined_and_measured() {
     assert!(host["network"]["small_us"][0].as_f64().unwrap() > 0.0);
     assert!(host["network"]["megabytes_per_s"].as_f64().unwrap() > 0.0);
     let table = out(&finish(scratch.comem().args(["doctor"])));
-    for label in ["membarrier", "userfaultfd", "round trip, 64 B", "bandwidth", "a remote access", "ready"] {
+    for label in [
+        "membarrier",
+        "userfaultfd",
+        "page detectors",
+        "used here",
+        "memory limit",
+        "round trip, 64 B",
+        "bandwidth",
+        "a remote access",
+        "ready",
+    ] {
         assert!(table.contains(label), "{label}: {table}");
     }
 }

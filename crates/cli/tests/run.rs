@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Held, Scratch, err, finish, json, out, signal, sorted, wait};
+use common::{Held, Scratch, bin, err, finish, json, out, signal, sorted, wait};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -275,7 +275,7 @@ fn statistics_are_gathered_added_and_written_also_after_a_failure() {
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let file = json(&scratch.path("stats.json"));
     assert_eq!(file["totals"], serde_json::json!({"barriers": 6, "time_us": {"lock": 30}, "wall_s": 0.2}));
-    for (field, value) in [("engine", "owner"), ("detector", "explicit"), ("backbone", "udp"), ("version", "0.1.0")] {
+    for (field, value) in [("engine", "owner"), ("page_engine", "hlrc"), ("backbone", "udp"), ("version", "0.1.0")] {
         assert_eq!(file[field], value);
     }
     assert_eq!((&file["schema"], &file["seed"], &file["status"]), (&1.into(), &5.into(), &0.into()));
@@ -344,7 +344,15 @@ fn bad_input_gets_one_clear_line() {
         (&["-t", "257", "true"], 2, "at most 256 threads"),
         (&["--engine", "magic", "true"], 2, "unknown engine"),
         (&["--backbone", "pigeon", "true"], 2, "unknown backbone"),
-        (&["--engine", "owner", "--detector", "page", "true"], 2, "goes with none of this version's engines"),
+        (&["--detector", "page", "true"], 2, "unknown detector"),
+        (&["--engine", "hlrc", "--detector", "explicit", "true"], 2, "engine hlrc does not go with detector explicit"),
+        (&["--cache", "much", "true"], 2, "64M"),
+        (&["--heap", "0", "true"], 2, "64M"),
+        (&["--unit-pages", "3", "true"], 2, "power of two"),
+        (&["--prefetch", "maybe", "true"], 2, "on or off"),
+        (&["--backbone", "shm", "--hosts", "a,b", "true"], 2, "one host"),
+        (&["--gdb", "0", "true"], 2, "needs a terminal"),
+        (&["--gdb", "2", "-n", "2", "true"], 2, "no node 2"),
         (&["--faults", "drop=200%", "true"], 2, "--faults"),
         (&["--ports", "5-3", "true"], 2, "FIRST-LAST"),
         (&["--hosts", "a:0", "true"], 2, "names no host"),
@@ -385,6 +393,70 @@ fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
     }
     assert!(text.contains("datagrams authenticated") && text.contains("COMEM_AUTH=on"), "{text}");
     assert!(!scratch.path("made").exists());
+}
+
+#[test]
+fn choices_about_pages_reach_the_nodes() {
+    let scratch = Scratch::new();
+    let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
+                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH b=$COMEM_BACKBONE";
+    let flags = ["--engine", "scope", "--detector", "uffd", "--cache", "50%", "--heap", "2G", "--unit-pages", "4"];
+    let more = ["--write-detection", "off", "--migration", "on", "--prefetch", "off", "--backbone", "shm"];
+    let chosen = scratch.run(&[&flags[..], &more, &["--no-prefix", "sh", "-c", show]].concat());
+    assert_eq!(out(&chosen), "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off b=shm\n", "{}", err(&chosen));
+    // A flag wins over its variable, a variable over nothing.
+    let mut command = scratch.comem();
+    command.env("COMEM_CACHE", "1G").env("COMEM_HEAP", "3G").env("COMEM_ENGINE", "");
+    let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
+    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= b=udp\n", "{}", err(&mixed));
+    let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
+    assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));
+}
+
+/// A script in place of gdbserver shows what it is given, and runs the program.
+#[test]
+fn a_node_is_started_by_the_debugger_that_was_asked_for() {
+    let scratch = Scratch::new();
+    let path = format!("{}:{}", scratch.0.display(), std::env::var("PATH").unwrap());
+    scratch.script("gdbserver", "#!/bin/sh\necho \"$1 $2 $3\"; shift 3; exec \"$@\"\n");
+    let show = "echo node $COMEM_NODE timeout=$COMEM_NODE_TIMEOUT; { true >&$COMEM_CONTROL_FD; } || echo closed";
+    let args = ["run", "-n", "2", "--gdb", "1", "--gdb-server", "4711"];
+    let output = finish(scratch.comem().env("PATH", &path).args(args).args(["bash", "-c", show]));
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let wanted =
+        ["[0] node 0 timeout=off", "[1] --once --no-startup-with-shell localhost:4711", "[1] node 1 timeout=off"];
+    assert_eq!(sorted(&out(&output)), wanted);
+    let said = err(&output);
+    assert!(said.contains("target remote localhost:4711"), "{said}");
+    let script = said.split("gdb -x ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(std::fs::read_to_string(script).unwrap().contains("nostop noprint pass"));
+    let dry = finish(scratch.comem().env("PATH", &path).args(args).args(["--dry-run", "true"]));
+    assert!(out(&dry).contains("under gdbserver --once"), "{}", out(&dry));
+    let missing = finish(scratch.comem().env("PATH", "/nowhere").args(args).arg("/bin/true"));
+    assert_eq!(missing.status.code(), Some(3));
+    assert!(err(&missing).contains("install gdbserver"), "{}", err(&missing));
+}
+
+/// The terminal is that of `script`; a script in place of gdb reads from it, which only the foreground may.
+#[test]
+fn a_debugger_gets_the_terminal_and_gives_it_back() {
+    let scratch = Scratch::new();
+    let path = format!("{}:{}", scratch.0.display(), std::env::var("PATH").unwrap());
+    scratch.script("gdb", "#!/bin/bash\nread -r line; echo \"gdb $line $1 $2 $4\"; shift 4; exec \"$@\"\n");
+    let job = format!("{} run -n 2 --gdb 1 bash -c 'echo node $COMEM_NODE'; read -r line; echo shell $line", bin());
+    let mut command = scratch.comem();
+    let environment: Vec<(std::ffi::OsString, std::ffi::OsString)> =
+        command.get_envs().filter_map(|(name, value)| Some((name.into(), value?.into()))).collect();
+    command = std::process::Command::new("script");
+    command.args(["-qec", &job, "/dev/null"]).envs(environment).env("PATH", path).current_dir(&scratch.0);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    keyboard.write_all(b"first\nsecond\n").unwrap();
+    let text = out(&wait(child)).replace('\r', "");
+    for line in ["gdb first -q -x --args\n", "node 1\n", "shell second\n"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    drop(keyboard);
 }
 
 #[test]

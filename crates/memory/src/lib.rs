@@ -1,13 +1,16 @@
 //! Comem's views of shared memory, and how accesses to it are noticed. The unsafe code lives here.
 //!
-//! So far there is one detector, `explicit`: typed objects whose accessors check a permission before they touch
-//! memory ([`segments`]), and the handshake that keeps a store from falling between its check and an
-//! invalidation ([`guard`]).
+//! The detector `explicit`: typed objects whose accessors check a permission before they touch memory
+//! ([`segments`]), and the handshake that keeps a store from falling between its check and an
+//! invalidation ([`guard`]). The detectors of pages: memory whose accesses fault or are noted by the kernel ([`pages`]).
 #![warn(missing_docs)]
 
+pub mod diff;
 pub mod guard;
 pub mod mapping;
+pub mod pages;
 pub mod segments;
+pub mod twins;
 
 pub use guard::{StoreFlag, StoreGuard};
 pub use segments::{Segments, UnitView};

@@ -114,6 +114,10 @@ impl Datagrams for Captured {
     fn attend(&self, listener: Listener) -> io::Result<()> {
         self.inner.attend(listener)
     }
+
+    fn kick(&self) -> bool {
+        self.inner.kick()
+    }
 }
 
 /// An IP packet that carries a UDP datagram.

@@ -125,6 +125,10 @@ impl Endpoint {
         socket2::SockRef::from(&self.socket).recv_buffer_size()
     }
 
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     fn send_batch(&self, batch: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let socket = self.socket.as_fd();
         let one_by_one =
@@ -283,7 +287,7 @@ impl Endpoint {
     }
 
     /// After a wait ended: own socket first, then its reports (which end a wait too), then the listeners.
-    fn take_ready(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+    pub(crate) fn take_ready(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         if let Some(received) = self.take_any(buffer)? {
             return Ok(Some(received));
         }

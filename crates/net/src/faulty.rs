@@ -105,6 +105,10 @@ impl Datagrams for Faulty {
     fn attend(&self, listener: Listener) -> io::Result<()> {
         self.inner.attend(listener)
     }
+
+    fn kick(&self) -> bool {
+        self.inner.kick()
+    }
 }
 
 fn send_run(inner: &dyn Datagrams, run: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {

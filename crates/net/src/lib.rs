@@ -1,13 +1,14 @@
-//! Comem's backbone `udp`: how datagrams move between nodes. What they say, and whether they must be sent again, is
-//! decided elsewhere (`comem-protocol`); here they are sent, awaited, and on request harmed or recorded.
+//! Comem's backbones `udp` and `shm`: how datagrams move between nodes. What they say, and whether they must be sent
+//! again, is decided elsewhere (`comem-protocol`); here they are sent, awaited, and on request harmed or recorded.
 //!
-//! Every slot of a node (its service thread, each application thread) has one [`Endpoint`]. Tests and people who
+//! Every slot of a node (its service thread, each application thread) has one [`Endpoint`], or [`ShmEndpoint`]. Tests and people who
 //! study the network wrap it: [`Faulty`] harms what is sent, [`Captured`] writes everything to a file for
-//! Wireshark. All three are [`Datagrams`], and [`Network`] puts them together as a job was told to.
+//! Wireshark. All of them are [`Datagrams`], and [`Network`] puts them together as a job was told to.
 //!
 //! | module | does |
 //! |---|---|
 //! | [`endpoint`] | one UDP socket: send, receive, wait |
+//! | [`shm`] | the same between processes of one host, through shared memory |
 //! | [`select`] | which interface, address, port and datagram size |
 //! | [`multicast`] | groups and discovery: one send that many nodes hear |
 //! | [`network`] | a job's choice of network, and its endpoints |
@@ -24,6 +25,7 @@ pub mod faulty;
 pub mod multicast;
 pub mod network;
 pub mod select;
+pub mod shm;
 mod sys;
 
 pub use capture::{Capture, Captured};
@@ -31,8 +33,9 @@ pub use clock::Clock;
 pub use endpoint::Endpoint;
 pub use faulty::{Faults, Faulty};
 pub use multicast::{Group, Listener};
-pub use network::Network;
+pub use network::{Backbone, Network};
 pub use select::{Interface, PortChoice};
+pub use shm::{ShmEndpoint, ShmHost};
 
 use comem_protocol::time::Span;
 use std::io;
@@ -116,6 +119,13 @@ pub trait Datagrams: Send + Sync {
     /// # Errors
     /// When it already has as many listeners as it can have.
     fn attend(&self, listener: Listener) -> io::Result<()>;
+
+    /// Ends the present wait in [`Datagrams::recv`], or else the next one, early: with [`Received::Timeout`]. Reaches the
+    /// caller's own process only, and neither faults nor captures concern it. `false`: this backbone cannot; a datagram
+    /// sent to [`Datagrams::local_addr`] does as well.
+    fn kick(&self) -> bool {
+        false
+    }
 }
 
 impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
@@ -133,6 +143,9 @@ impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
     }
     fn attend(&self, listener: Listener) -> io::Result<()> {
         (**self).attend(listener)
+    }
+    fn kick(&self) -> bool {
+        (**self).kick()
     }
 }
 

@@ -3,12 +3,59 @@
 use crate::capture::{Capture, Captured};
 use crate::faulty::{Faults, Faulty};
 use crate::select::{self, Interface, PortChoice, Reach, SelectError};
+use crate::shm::{self, ShmHost};
 use crate::{Clock, Datagrams, Endpoint, Group};
 use comem_protocol::faults::FaultSpec;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How bytes move between nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Backbone {
+    /// UDP datagrams, on any network.
+    #[default]
+    Udp,
+    /// Shared memory, between the processes of one host.
+    Shm,
+}
+
+impl Backbone {
+    /// All there are.
+    pub const ALL: [Backbone; 2] = [Backbone::Udp, Backbone::Shm];
+
+    /// The name by which it is chosen.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backbone::Udp => "udp",
+            Backbone::Shm => "shm",
+        }
+    }
+}
+
+impl fmt::Display for Backbone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// There is no backbone of this name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("there is no backbone {0}; choose udp, or shm when all nodes run on one host")]
+pub struct UnknownBackbone(pub String);
+
+impl FromStr for Backbone {
+    type Err = UnknownBackbone;
+
+    fn from_str(text: &str) -> Result<Backbone, UnknownBackbone> {
+        let named = Backbone::ALL.into_iter().find(|backbone| backbone.name() == text);
+        named.ok_or_else(|| UnknownBackbone(text.to_string()))
+    }
+}
 
 /// What a job was told about its network.
 #[derive(Clone, Debug)]
@@ -44,6 +91,8 @@ impl Default for NetworkOptions {
 pub struct Network {
     interface: Interface,
     ports: PortChoice,
+    /// The shared memory, where it is the backbone.
+    memory: Option<Arc<ShmHost>>,
     faults: Option<(FaultSpec, Arc<Faults>)>,
     capture: Option<(PathBuf, Arc<Capture>)>,
 }
@@ -54,18 +103,34 @@ pub enum NetworkError {
     /// No interface.
     #[error(transparent)]
     Select(#[from] SelectError),
+    /// Shared memory cannot reach other hosts.
+    #[error("the backbone shm joins the processes of one host only; choose udp, or run all nodes on this host")]
+    SeveralHosts,
     /// The system refuses.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
 impl Network {
-    /// Chooses the interface and prepares what was ordered.
+    /// Chooses the interface and prepares what was ordered, over UDP.
     ///
     /// # Errors
     /// Nothing fits, or the capture file cannot be written; the text says what to do.
     pub fn open(options: &NetworkOptions, clock: Clock) -> Result<Network, NetworkError> {
+        Network::open_over(Backbone::Udp, options, clock)
+    }
+
+    /// As [`Network::open`], over any backbone.
+    ///
+    /// # Errors
+    /// As there; and shared memory was asked for, while nodes may be on other hosts.
+    pub fn open_over(backbone: Backbone, options: &NetworkOptions, clock: Clock) -> Result<Network, NetworkError> {
         let interface = select::choose(options.iface.as_deref(), options.reach)?;
+        let memory = match backbone {
+            Backbone::Udp => None,
+            Backbone::Shm if stays_here(&interface, options.reach) => Some(ShmHost::open()?),
+            Backbone::Shm => return Err(NetworkError::SeveralHosts),
+        };
         let harmful = options.faults.filter(|spec| !spec.is_clean());
         let faults = match harmful {
             Some(spec) => Some((spec, Faults::new(&spec, options.fault_stream, clock)?)),
@@ -73,12 +138,31 @@ impl Network {
         };
         let begin = |path: &Path| Capture::create(path).map(|capture| (path.to_path_buf(), capture));
         let capture = options.capture.as_deref().map(begin).transpose()?;
-        Ok(Network { interface, ports: options.ports, faults, capture })
+        Ok(Network { interface, ports: options.ports, memory, faults, capture })
     }
 
     /// The chosen interface.
     pub fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// How bytes move.
+    pub fn backbone(&self) -> Backbone {
+        if self.memory.is_some() { Backbone::Shm } else { Backbone::Udp }
+    }
+
+    /// The most bytes of one datagram that is sent here whole.
+    pub fn datagram_bytes_max(&self) -> usize {
+        match self.backbone() {
+            Backbone::Udp => self.interface.datagram_bytes_max(),
+            Backbone::Shm => shm::DATAGRAM_BYTES,
+        }
+    }
+
+    /// Prepares the ways to all these endpoints, for so long at most, where that saves the first datagrams a detour. Gives how
+    /// many are ready; the others take longer, and are no error.
+    pub fn connect(&self, addresses: &[SocketAddr], timeout: Duration) -> usize {
+        self.memory.as_ref().map_or(addresses.len(), |memory| memory.connect(addresses, timeout))
     }
 
     /// Opens an endpoint, able to reach groups too.
@@ -100,7 +184,10 @@ impl Network {
     fn bind_on(&self, ports: PortChoice) -> io::Result<Arc<dyn Datagrams>> {
         let endpoint = Endpoint::bind(self.interface.address, ports)?;
         endpoint.reach_groups(&self.interface)?;
-        let mut endpoint: Arc<dyn Datagrams> = Arc::new(endpoint);
+        let mut endpoint: Arc<dyn Datagrams> = match &self.memory {
+            Some(memory) => Arc::new(memory.adopt(endpoint)?),
+            None => Arc::new(endpoint),
+        };
         if let Some((_, capture)) = &self.capture {
             endpoint = Arc::new(Captured::new(endpoint, Arc::clone(capture)));
         }
@@ -124,8 +211,20 @@ impl Network {
     }
 }
 
+/// Whether all nodes are on this host, as far as that was said.
+fn stays_here(interface: &Interface, reach: Reach) -> bool {
+    match reach {
+        Reach::ThisHost => true,
+        Reach::Peer(peer) => peer == interface.address,
+        Reach::Network => false,
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.memory.is_some() {
+            f.write_str("shared memory, named by ")?;
+        }
         write!(f, "{}", self.interface)?;
         match self.ports {
             PortChoice::Any => write!(f, ", any ports")?,
@@ -139,5 +238,60 @@ impl fmt::Display for Network {
             write!(f, ", captured to {}", path.display())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RECEIVE_BUFFER_BYTES, Received, Wait};
+
+    #[test]
+    fn backbones_are_chosen_by_name() {
+        for backbone in Backbone::ALL {
+            assert_eq!(backbone.to_string().parse(), Ok(backbone));
+        }
+        let error = "carrier-pigeon".parse::<Backbone>().unwrap_err().to_string();
+        assert!(error.contains("carrier-pigeon") && error.contains("udp") && error.contains("shm"), "{error}");
+    }
+
+    #[test]
+    fn shared_memory_stays_on_this_host() {
+        let options = NetworkOptions { reach: Reach::Network, ..NetworkOptions::default() };
+        let refused = Network::open_over(Backbone::Shm, &options, Clock::system());
+        // A host without a network says that instead.
+        let Err(error) = refused else { panic!("shared memory does not reach other hosts") };
+        assert!(matches!(error, NetworkError::SeveralHosts | NetworkError::Select(_)), "{error}");
+        let peer = Reach::Peer(std::net::Ipv4Addr::LOCALHOST.into());
+        let options = NetworkOptions { reach: peer, ..NetworkOptions::default() };
+        assert!(Network::open_over(Backbone::Shm, &options, Clock::system()).is_ok());
+    }
+
+    #[test]
+    fn faults_and_captures_work_over_shared_memory() {
+        let path = std::env::temp_dir().join(format!("comem-shm-{}.pcap", std::process::id()));
+        let options = NetworkOptions {
+            faults: Some("dup=100%".parse().unwrap()),
+            capture: Some(path.clone()),
+            ..NetworkOptions::default()
+        };
+        let network = Network::open_over(Backbone::Shm, &options, Clock::system()).unwrap();
+        assert_eq!((network.backbone(), network.datagram_bytes_max()), (Backbone::Shm, shm::DATAGRAM_BYTES));
+        assert!(network.to_string().starts_with("shared memory, named by lo"), "{network}");
+        let (a, b) = (network.bind().unwrap(), network.bind().unwrap());
+        assert_eq!(network.connect(&[b.local_addr()], Duration::from_secs(20)), 1);
+        let sent = vec![7; shm::DATAGRAM_BYTES];
+        a.send_to(&sent, sent.len(), b.local_addr()).unwrap();
+        let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+        for _ in 0..2 {
+            let received = b.recv(&mut buffer, Some(Duration::from_secs(20)), Wait::Block).unwrap();
+            assert_eq!(received, Received::Datagrams { from: a.local_addr(), len: sent.len(), segment: sent.len() });
+            assert_eq!(buffer[..sent.len()], sent);
+        }
+        assert!(b.kick(), "also through the wrappers");
+        assert_eq!(b.recv(&mut buffer, None, Wait::Block).unwrap(), Received::Timeout);
+        let recorded = std::fs::metadata(&path).unwrap().len() as usize;
+        std::fs::remove_file(&path).unwrap();
+        assert!(recorded > 4 * sent.len(), "two copies, each sent and received");
     }
 }

@@ -1,5 +1,5 @@
 //! The system calls of this crate, each behind one safe function. All of the crate's unsafe code is here, but for
-//! the cycle counter's.
+//! the cycle counter's and, in `shm::sys`, that of shared memory.
 //!
 //! Set-up calls are plain; those that move datagrams cost what the kernel costs: no allocation and no lock.
 
@@ -379,7 +379,7 @@ thread_local! {
 
 /// Counts, in tests, the calls that move or await datagrams in this thread.
 #[inline(always)]
-fn count_call() {
+pub(crate) fn count_call() {
     #[cfg(test)]
     CALLS.with(|calls| calls.set(calls.get() + 1));
 }

@@ -4,7 +4,7 @@
 //! test may switch one rule off in its own thread and show that the simulator then finds a seed that
 //! fails: a rule that nothing misses is a rule that nothing checks.
 
-/// The rules that apply to explicit objects, synchronisation and the link.
+/// The rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// A store must not fall between its permission check and an invalidation (DSM/IP, section 3.2.3).
@@ -35,11 +35,61 @@ pub enum Rule {
     TokenLeavesOnlyWhenFree,
     /// A barrier opens only when every node has arrived.
     BarrierWaitsForAll,
+    /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
+    WaiterRegistersBeforeRelease,
+    /// A writer gets a reader-writer lock only when every reader has left.
+    WriterWaitsForReaders,
+    /// A copy is taken from the threads before it is looked whether it was written.
+    UnmapBeforeCollect,
+    /// A page that stays mapped is protected before its diff is taken.
+    ProtectBeforeDiff,
+    /// A home page is protected before it is copied out to its first reader.
+    ProtectBeforeCopyOut,
+    /// A notice that meets a page being fetched voids what the fetch will bring.
+    NoticeVoidsFetch,
+    /// Pages count only for units that are being fetched.
+    LatePagesAreDropped,
+    /// The home's own writes make notices while others hold copies.
+    HomeWritesMakeNotices,
+    /// A page flushed before its interval ends is still named in the interval's notices.
+    FlushedPagesStayNoted,
+    /// A fetch names the diffs that the home must have applied, its own node's among them.
+    FetchNamesItsNeeds,
+    /// The home answers a fetch when it has applied the diffs that the fetch names.
+    FetchWaitsForDiffs,
+    /// An acquirer waits until the diffs that were announced to it for its own home pages are applied.
+    HomeAwaitsDiffs,
+    /// The diffs of one node are applied in the order in which they were made.
+    DiffsInOrder,
+    /// What comes from a later epoch waits until this node has come as far.
+    LaterEpochsWait,
+    /// A fault on a page that is valid counts as a write.
+    SpuriousFaultCountsAsWritten,
+    /// A page migrates only to a node that holds it.
+    MigrationNeedsValidCopy,
 }
 
 impl Rule {
-    /// Every rule, for tests that take them one by one.
-    pub const ALL: [Rule; 14] = [
+    /// The rules for pages.
+    pub const PAGES: [Rule; 14] = [
+        Rule::UnmapBeforeCollect,
+        Rule::ProtectBeforeDiff,
+        Rule::ProtectBeforeCopyOut,
+        Rule::NoticeVoidsFetch,
+        Rule::LatePagesAreDropped,
+        Rule::HomeWritesMakeNotices,
+        Rule::FlushedPagesStayNoted,
+        Rule::FetchNamesItsNeeds,
+        Rule::FetchWaitsForDiffs,
+        Rule::HomeAwaitsDiffs,
+        Rule::DiffsInOrder,
+        Rule::LaterEpochsWait,
+        Rule::SpuriousFaultCountsAsWritten,
+        Rule::MigrationNeedsValidCopy,
+    ];
+
+    /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.
+    pub const ALL: [Rule; 16] = [
         Rule::RevokeWaitsForStores,
         Rule::RevokeBeforeCopy,
         Rule::InvalidationVoidsFetch,
@@ -54,6 +104,8 @@ impl Rule {
         Rule::RepliesAreStored,
         Rule::TokenLeavesOnlyWhenFree,
         Rule::BarrierWaitsForAll,
+        Rule::WaiterRegistersBeforeRelease,
+        Rule::WriterWaitsForReaders,
     ];
 
     /// Whether the rule is in force.

@@ -9,6 +9,7 @@ use crate::io::{Parts, Wire};
 use crate::node::Node;
 use crate::report;
 use crate::service;
+use crate::shared::{Shared, fault, space};
 use crate::thread::Thread;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
@@ -89,7 +90,42 @@ fn alone(config: Config, clock: Arc<Clock>) -> Arc<Node> {
         },
         config.threads,
     );
-    Arc::new(Node::new(config, clock, wire, None, None))
+    let node = Node::new(config, clock, wire, None, None);
+    match Shared::new(&node.config, NodeId(0), 1, None) {
+        Ok(shared) => node.set_shared(shared),
+        Err(error) => eprintln!("comem: there is no shared heap: {error}"),
+    }
+    Arc::new(node)
+}
+
+/// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs without: only
+/// allocating fails.
+fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
+    let mut offers = space::offers(node.config.heap);
+    let bytes: Vec<u8> = offers.iter().flat_map(|o| o.to_be_bytes()).collect();
+    main.collective(Collective::PLACE, &bytes, |result| {
+        for (offer, word) in offers.iter_mut().zip(result.as_chunks::<8>().0) {
+            *offer = i64::from_be_bytes(*word);
+        }
+    })?;
+    let Some(base) = space::agreed(&offers) else {
+        if node.config.verbose {
+            eprintln!("comem: no place for a shared heap of {} bytes is free on every node", node.config.heap);
+        }
+        return Ok(());
+    };
+    match Shared::new(&node.config, node.me(), node.nodes(), Some(base)) {
+        Ok(shared) => {
+            node.set_shared(shared);
+            fault::install(node)
+        }
+        // An order is an order.
+        Err(error) if node.config.detector.is_some() => Err(error),
+        Err(error) => {
+            eprintln!("comem: {}: there is no shared heap: {error}", node.name_of(node.me()));
+            Ok(())
+        }
+    }
 }
 
 /// A process on its way to becoming a node of a job of several.
@@ -181,8 +217,15 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.threads as u16,
             options: format!(
-                "engine={} force={} datagram={}",
-                self.config.engine, self.config.force_engine, self.link.datagram_bytes
+                "engine={}/{} force={} datagram={} heap={} unit={} wd={} migrate={}",
+                self.config.engine,
+                self.config.page_engine,
+                self.config.force_engine,
+                self.link.datagram_bytes,
+                self.config.heap,
+                self.config.unit_pages,
+                self.config.write_detection,
+                self.config.migration,
             ),
         })
     }
@@ -217,7 +260,7 @@ impl Boot {
         ear.hand_over(&node);
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
-        main.collective(Collective::create(0), &[], |_| ())?;
+        make_heap(&node, &main)?;
         node.tell_launcher(&FromNode::Started);
         Ok(node)
     }

@@ -1,9 +1,15 @@
 //! What a node was told to do: environment variables, one for each flag of `comem run`.
 
+use comem_memory::pages::Detector;
 use comem_protocol::coherence::Engine;
+use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
+use comem_net::Backbone;
 use std::time::Duration;
+
+/// Address space of the shared heap: 16 TiB, of which only what is touched costs anything.
+const HEAP_BYTES: u64 = 16 << 40;
 
 /// How a thread waits for the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,6 +23,15 @@ pub enum WaitPolicy {
     Block,
 }
 
+/// How much of other nodes' memory may be kept.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum CacheLimit {
+    /// So many bytes.
+    Bytes(u64),
+    /// This part of the memory that is free.
+    Part(f64),
+}
+
 /// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -28,6 +43,24 @@ pub struct Config {
     pub threads: usize,
     /// The engine of objects that name none.
     pub engine: Engine,
+    /// The engine of shared pages that name none.
+    pub page_engine: PageEngine,
+    /// How accesses to shared pages are noticed; `None` takes the best that works here.
+    pub detector: Option<Detector>,
+    /// What moves datagrams.
+    pub backbone: Backbone,
+    /// Address space of the shared heap, in bytes.
+    pub heap: usize,
+    /// Most bytes of copies of other nodes' pages; `None` takes half of what is free, divided by the nodes on this host.
+    pub cache: Option<CacheLimit>,
+    /// Whether homes notice their own writes only while others hold copies.
+    pub write_detection: bool,
+    /// Whether homes migrate to a page's only writer.
+    pub migration: bool,
+    /// Whether pages are fetched ahead.
+    pub prefetch: bool,
+    /// Pages of a unit where an allocation does not say.
+    pub unit_pages: u32,
     /// Whether the job's engine wins over an object's own.
     pub force_engine: bool,
     /// Faults to inject into what this node sends.
@@ -113,6 +146,50 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a size such as `64M`, `2G` or plain bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size such as 64M, 2G or a number of bytes".to_string();
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(at);
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).filter(|n| *n > 0).ok_or_else(wrong)
+}
+
+fn cache_limit(text: &str) -> Result<CacheLimit, String> {
+    match text.strip_suffix('%') {
+        Some(part) => match part.parse::<f64>() {
+            Ok(part) if part > 0.0 && part <= 100.0 => Ok(CacheLimit::Part(part / 100.0)),
+            _ => Err("expected a percentage from 0 to 100".to_string()),
+        },
+        None => size(text).map(CacheLimit::Bytes),
+    }
+}
+
+/// Reads an engine's name: for pages, for objects, or for both. What it does not concern keeps its default.
+fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
+    match (text.parse::<Engine>(), text.parse::<PageEngine>()) {
+        (Ok(objects), Ok(pages)) => Ok((objects, pages)),
+        (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
+        (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
+        (Err(_), Err(_)) => Err(format!(
+            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for pages hlrc, scope and msi"
+        )),
+    }
+}
+
+fn unit_pages(text: &str) -> Result<u32, String> {
+    let pages = text.parse().ok().filter(|n: &u32| n.is_power_of_two() && *n <= UNIT_PAGES_MAX);
+    pages.ok_or_else(|| format!("expected a power of two from 1 to {UNIT_PAGES_MAX}"))
+}
+
 fn port_range(text: &str) -> Result<(u16, u16), String> {
     let (low, high) = text.split_once('-').ok_or("expected FIRST-LAST")?;
     match (low.parse::<u16>(), high.parse::<u16>()) {
@@ -133,12 +210,24 @@ impl Config {
     fn read(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
         let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(1);
         let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
+        let engine = parse("COMEM_ENGINE", env, engines)?.unwrap_or_default();
+        let heap = parse("COMEM_HEAP", env, size)?.unwrap_or(HEAP_BYTES).min(HEAP_BYTES) as usize;
         let timeout = |text: &str| if text == "off" { Ok(None) } else { duration(text).map(Some) };
         Ok(Config {
             node: node.map(|n| NodeId(n as u16)),
             nodes,
             threads: parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1),
-            engine: parse("COMEM_ENGINE", env, |t| t.parse::<Engine>().map_err(|e| e.to_string()))?.unwrap_or_default(),
+            engine: engine.0,
+            page_engine: engine.1,
+            detector: parse("COMEM_DETECTOR", env, |t| t.parse::<Detector>().map_err(|e| e.to_string()))?,
+            backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<Backbone>().map_err(|e| e.to_string()))?
+                .unwrap_or_default(),
+            heap: heap.max(1 << 30) & !((1 << 22) - 1),
+            cache: parse("COMEM_CACHE", env, cache_limit)?,
+            write_detection: parse("COMEM_WRITE_DETECTION", env, switch)?.unwrap_or(true),
+            migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
+            prefetch: parse("COMEM_PREFETCH", env, switch)?.unwrap_or(true),
+            unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(1),
             force_engine: parse("COMEM_FORCE_ENGINE", env, switch)?.unwrap_or(false),
             faults: parse("COMEM_FAULTS", env, |t| t.parse::<FaultSpec>().map_err(|e| e.to_string()))?,
             iface: env("COMEM_IFACE").filter(|v| !v.is_empty()),
@@ -190,7 +279,11 @@ mod tests {
         for (name, value, part) in [
             ("COMEM_NODES", "0", "from 1 to 1024"),
             ("COMEM_THREADS", "300", "from 1 to 256"),
-            ("COMEM_ENGINE", "magic", "owner, broadcast and msi"),
+            ("COMEM_ENGINE", "magic", "hlrc, scope and msi"),
+            ("COMEM_DETECTOR", "magic", "mprotect"),
+            ("COMEM_CACHE", "lots", "64M"),
+            ("COMEM_CACHE", "120%", "percentage"),
+            ("COMEM_UNIT_PAGES", "3", "power of two"),
             ("COMEM_PORTS", "9-3", "port numbers"),
             ("COMEM_SLOW", "0.5x", "from 1x"),
             ("COMEM_NODE_TIMEOUT", "-3s", "positive"),

@@ -68,6 +68,34 @@ counters! {
     lock_remote,
     /// Barriers passed.
     barriers,
+    /// Page faults of loads.
+    read_faults,
+    /// Page faults of stores.
+    write_faults,
+    /// Requests for pages.
+    page_requests,
+    /// Pages that came from other nodes.
+    pages_fetched,
+    /// Pages asked for without a fault.
+    pages_prefetched,
+    /// Twins made.
+    twins_made,
+    /// Diffs made and sent, one for each unit.
+    diffs_sent,
+    /// Bytes that those diffs changed.
+    diff_bytes,
+    /// Diffs applied to home pages here.
+    diffs_applied,
+    /// Pages named in write notices made here.
+    write_notices,
+    /// Pages among them whose home is here.
+    home_notices,
+    /// Copies of pages that ended because others wrote.
+    page_invalidations,
+    /// Pages whose home this node became.
+    migrations,
+    /// Copies given up to make room.
+    evictions,
     /// Nanoseconds waiting for data.
     fetch_ns,
     /// Nanoseconds waiting for locks and flags.
@@ -82,6 +110,24 @@ counters! {
     lifetime_ns,
 }
 
+/// The counters that stand under `pages` in the stats file.
+const PAGES: [&str; 14] = [
+    "read_faults",
+    "write_faults",
+    "page_requests",
+    "pages_fetched",
+    "pages_prefetched",
+    "twins_made",
+    "diffs_sent",
+    "diff_bytes",
+    "diffs_applied",
+    "write_notices",
+    "home_notices",
+    "page_invalidations",
+    "migrations",
+    "evictions",
+];
+
 /// The sums over a node's threads, in the form of the stats file.
 pub fn summary<'a>(threads: impl Iterator<Item = &'a Counters>, wall_ns: u64) -> Value {
     let mut sums: Vec<(&'static str, u64)> = Counters::default().all();
@@ -94,9 +140,14 @@ pub fn summary<'a>(threads: impl Iterator<Item = &'a Counters>, wall_ns: u64) ->
     let waits = get("fetch_ns") + get("lock_ns") + get("barrier_ns");
     let compute = get("lifetime_ns").saturating_sub(waits + get("protocol_ns"));
     let mut object = serde_json::Map::new();
+    let mut pages = serde_json::Map::new();
     for (name, value) in sums.iter().filter(|(n, _)| !n.ends_with("_ns")) {
-        object.insert((*name).to_string(), json!(value));
+        let of_pages = PAGES.contains(name);
+        let name = if *name == "page_invalidations" { "invalidations" } else { name };
+        let to = if of_pages { &mut pages } else { &mut object };
+        to.insert(name.to_string(), json!(value));
     }
+    object.insert("pages".to_string(), Value::Object(pages));
     object.insert(
         "time_us".to_string(),
         json!({

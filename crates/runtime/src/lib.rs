@@ -21,6 +21,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`array`] | typed shared arrays and values |
+//! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`thread`] | a thread's view: accesses, locks, barriers, reductions, flags, messages |
 //! | [`raw`] | the same without types, for other languages |
 //! | [`control`] | how launchers talk to nodes |
@@ -32,12 +33,14 @@ pub mod control;
 mod counters;
 pub mod error;
 mod gather;
+pub mod heap;
 mod io;
 mod node;
 mod object;
 pub mod raw;
 mod report;
 mod service;
+mod shared;
 pub mod thread;
 mod waiter;
 mod watch;
@@ -49,7 +52,10 @@ pub use array::{
 };
 pub use comem_protocol::coherence::Engine;
 pub use comem_protocol::ids::{FlagId, LockId, NodeId};
+pub use comem_protocol::sync::condition::ConditionId;
 pub use comem_protocol::sync::reduce::Operator;
+pub use comem_protocol::sync::rwlock::RwLockId;
+pub use comem_protocol::sync::semaphore::SemaphoreId;
 pub use error::{Error, Result};
 pub use object::{Object, Options, Placement};
 pub use thread::{Thread, share};
@@ -123,6 +129,9 @@ pub fn start() -> Result<Comem> {
 impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
         self.node.seats[slot.index()].taken.store(true, Ordering::Release);
+        if let Err(error) = comem_memory::pages::fault::prepare_thread() {
+            eprintln!("comem: cannot prepare a thread for page faults: {error}");
+        }
         let seated = Seated::new(&self.node, slot);
         let thread = seated.thread.clone();
         CURRENT.with(|current| *current.borrow_mut() = Some(seated));
@@ -184,6 +193,11 @@ impl Comem {
     /// The engine of objects that name none.
     pub fn engine(&self) -> Engine {
         self.node.config.engine
+    }
+
+    /// The backbone that moves this job's datagrams.
+    pub fn backbone(&self) -> &'static str {
+        self.node.config.backbone.name()
     }
 
     /// Runs `f` in every application thread of this node, the calling (main) thread included, and returns when all

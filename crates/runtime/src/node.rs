@@ -8,30 +8,36 @@ use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
 use crate::service::SpinBudget;
+use crate::shared::Shared;
+use crate::shared::release::PagePayload;
+use crate::shared::single;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
 use comem_memory::{StoreFlag, StoreGuard};
 use comem_net::clock::Clock;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::{self, Engine};
+use comem_protocol::coherence::{self, Engine, Misbehaved};
+use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
-use comem_protocol::node::route::Rooms;
+use comem_protocol::node::route::{Origin, Rooms};
 use comem_protocol::node::startup::Startup;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::{Barrier, kinds};
+use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::{self, NoPayload};
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::Collective;
+use comem_protocol::wire::message::{Collective, Message, Wish};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const LOCK_ROOMS: usize = 64;
 const FLAG_ROOMS: usize = 16;
+const DESK_ROOMS: usize = 64;
 /// Messages to one thread that it has not taken yet; beyond, senders have to wait.
 pub(crate) const INBOX_MAX: usize = 4096;
 
@@ -49,6 +55,12 @@ pub enum Waiting {
     Lock(LockId),
     /// A flag, to reach a value.
     Flag(FlagId, u64),
+    /// The answer of a semaphore, condition variable or reader-writer lock of this name.
+    Answer(Wish, u64),
+    /// A page of the shared heap.
+    Page(PageNo),
+    /// Diffs for pages whose home is here.
+    Diffs,
     /// A collective call, with its number.
     Barrier(Collective, u32),
     /// Room to send.
@@ -84,7 +96,9 @@ pub struct Node {
     objects: RwLock<Vec<Arc<Object>>>,
     locks: Vec<Mutex<Locks>>,
     flags: Vec<Mutex<Flags>>,
+    desks: Vec<Mutex<Desk>>,
     barrier: Mutex<Barrier>,
+    shared: OnceLock<Shared>,
     pub(crate) seats: Vec<Seat>,
     /// Application threads that wait just now.
     pub(crate) waiting: AtomicU64,
@@ -124,7 +138,9 @@ impl Node {
             objects: RwLock::default(),
             locks: (0..LOCK_ROOMS).map(|_| Mutex::default()).collect(),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
-            barrier: Mutex::new(Barrier::new(me, nodes, threads)),
+            desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
+            barrier: Mutex::new(Barrier::new(me, nodes, threads).for_notices(wire.payload_bytes() / 2)),
+            shared: OnceLock::new(),
             seats: (0..=threads).map(|_| Seat::default()).collect(),
             waiting: AtomicU64::new(0),
             progress: AtomicU64::new(0),
@@ -151,6 +167,16 @@ impl Node {
 
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// The shared heap; `None` before it is made, and where it cannot be.
+    pub(crate) fn shared(&self) -> Option<&Shared> {
+        self.shared.get()
+    }
+
+    pub(crate) fn set_shared(&self, shared: Shared) {
+        let set = self.shared.set(shared);
+        debug_assert!(set.is_ok(), "the heap is made once");
     }
 
     pub(crate) fn guard(&self) -> &StoreGuard {
@@ -216,6 +242,25 @@ impl Node {
         self.flags[(flag.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % FLAG_ROOMS].lock()
     }
 
+    /// A step of synchronisation: what it releases closes the pages' interval, what it acquires ends copies of pages. The diffs
+    /// that this makes leave before anything else the step sends.
+    fn with_payload<R>(
+        &self,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        f: impl FnOnce(&mut sync::Context<'_>) -> R,
+    ) -> R {
+        let (me, nodes) = (self.me, self.nodes);
+        let Some(shared) = self.shared().filter(|s| s.views.is_some()) else {
+            return f(&mut sync::Context { me, nodes, caller, payload: &mut NoPayload, out });
+        };
+        let slot = caller.unwrap_or(Slot::SERVICE);
+        let mut payload = PagePayload { node: self, shared, slot, side: Outbox::new() };
+        let result = f(&mut sync::Context { me, nodes, caller, payload: &mut payload, out });
+        self.flush(slot, &mut payload.side);
+        result
+    }
+
     pub(crate) fn with_locks<R>(
         &self,
         lock: LockId,
@@ -223,9 +268,7 @@ impl Node {
         out: &mut Outbox,
         f: impl FnOnce(&mut Locks, &mut sync::Context<'_>) -> R,
     ) -> R {
-        let mut payload = NoPayload;
-        let mut cx = sync::Context { me: self.me, nodes: self.nodes, caller, payload: &mut payload, out };
-        f(&mut self.lock_room(lock), &mut cx)
+        self.with_payload(caller, out, |cx| f(&mut self.lock_room(lock), cx))
     }
 
     pub(crate) fn with_flags<R>(
@@ -235,9 +278,21 @@ impl Node {
         out: &mut Outbox,
         f: impl FnOnce(&mut Flags, &mut sync::Context<'_>) -> R,
     ) -> R {
-        let mut payload = NoPayload;
-        let mut cx = sync::Context { me: self.me, nodes: self.nodes, caller, payload: &mut payload, out };
-        f(&mut self.flag_room(flag), &mut cx)
+        self.with_payload(caller, out, |cx| f(&mut self.flag_room(flag), cx))
+    }
+
+    pub(crate) fn desk_room(&self, thing: Thing) -> MutexGuard<'_, Desk> {
+        self.desks[(thing.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % DESK_ROOMS].lock()
+    }
+
+    pub(crate) fn with_desk<R>(
+        &self,
+        thing: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        f: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        self.with_payload(caller, out, |cx| f(&mut self.desk_room(thing), cx))
     }
 
     pub(crate) fn object(&self, id: ObjectId) -> Option<Arc<Object>> {
@@ -339,11 +394,28 @@ impl Node {
                 Some(o) => format!("unit {unit} of {} (home: {})", o.label, self.name_of(o.home_of(unit))),
                 None => format!("unit {unit} of object {}", object.0),
             },
+            Waiting::Page(page) => match self.shared().and_then(|s| s.table.find(page)) {
+                Some(known) => {
+                    let home = known.region.home_of(page - (page - known.region.first) % known.region.unit_pages, self.nodes);
+                    format!("page {} of {} (first home: {})", page - known.region.first, known.name(), self.name_of(home))
+                }
+                None => format!("page {page} of the shared heap"),
+            },
+            Waiting::Diffs => "the diffs of pages whose home it is".to_string(),
             Waiting::Lock(lock) => {
                 let manager = comem_protocol::ids::manager_of(lock.0, self.nodes);
                 format!("lock {:#x} (managed by {})", lock.0, self.name_of(manager))
             }
             Waiting::Flag(flag, value) => format!("flag {:#x} to reach {value}", flag.0),
+            Waiting::Answer(wish, name) => {
+                let what = match wish {
+                    Wish::SemWait | Wish::SemTryWait => format!("semaphore {name:#x} to be posted"),
+                    Wish::CondJoin | Wish::CondAwait => format!("condition variable {name:#x} to be signalled"),
+                    Wish::ReadLock => format!("reader-writer lock {name:#x}, to read"),
+                    Wish::WriteLock => format!("reader-writer lock {name:#x}, to write"),
+                };
+                format!("{what} (managed by {})", self.name_of(wish.thing(name).manager(self.nodes)))
+            }
             Waiting::Barrier(what, number) => {
                 let (threads, nodes) = self.with_barrier(|b| b.missing());
                 let mut missing: Vec<String> = nodes.iter().map(|n| self.name_of(*n)).collect();
@@ -383,6 +455,9 @@ impl Rooms for House<'_> {
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
     ) -> Option<R> {
+        if id.object == single::PAGES && engine == Engine::Msi {
+            return self.node.single_step(id.index, caller, out, step);
+        }
         let object = self.node.object(id.object).filter(|o| o.engine == engine)?;
         object.step(&self.node.guard, id.index, caller, out, step)
     }
@@ -407,8 +482,25 @@ impl Rooms for House<'_> {
         self.node.with_flags(id, caller, out, step);
     }
 
+    fn desk<R>(
+        &mut self,
+        thing: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        self.node.with_desk(thing, caller, out, step)
+    }
+
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
         self.node.with_barrier(|b| step(b, out));
+    }
+
+    fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> std::result::Result<(), Misbehaved> {
+        if let Some(answer) = self.node.on_page_message(origin, message, out)? {
+            self.answer(&answer);
+        }
+        Ok(())
     }
 
     fn answer(&mut self, bytes: &[u8]) {

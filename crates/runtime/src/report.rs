@@ -19,8 +19,12 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["pid"] = json!(pid);
     value["threads"] = json!(node.threads());
     value["engine"] = json!(node.config.engine.name());
-    value["backbone"] = json!("udp");
-    value["detector"] = json!("explicit");
+    value["backbone"] = json!(node.config.backbone.name());
+    value["page_engine"] = json!(node.config.page_engine.name());
+    value["detector"] = json!(detector(node));
+    let signals = comem_memory::pages::fault::counts();
+    value["pages"]["signals"] = json!(signals.ours);
+    value["regions"] = regions(node);
     value["auth"] = json!(node.wire.authenticated());
     value["clock"] = json!(if node.clock.cycles_per_second().is_some() { "cycle counter" } else { "system" });
     if let Some(faults) = &node.config.faults {
@@ -32,6 +36,52 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value
 }
 
+/// How this node notices accesses to pages; `explicit` where it has none to notice.
+fn detector(node: &Node) -> &'static str {
+    node.shared().and_then(|s| s.views.as_ref()).map_or("explicit", |v| v.detector.name())
+}
+
+/// The regions of the shared heap and what they cost here, the dearest first.
+fn regions(node: &Node) -> Value {
+    use std::sync::atomic::Ordering::Relaxed;
+    let Some(shared) = node.shared() else { return json!([]) };
+    let mut all = shared.table.all();
+    all.sort_by_key(|k| {
+        let cost = (k.costs.fetch_ns.load(Relaxed), k.costs.faults.load(Relaxed));
+        std::cmp::Reverse(cost)
+    });
+    let one = |known: &std::sync::Arc<crate::shared::table::Known>| {
+        let costs = &known.costs;
+        let mut sharing = costs.false_sharing.lock();
+        sharing.values_mut().for_each(|w| w.settle());
+        let mut pages: Vec<_> = sharing.iter().filter(|(_, w)| w.times > 0).collect();
+        pages.sort_by_key(|(_, w)| std::cmp::Reverse(w.times));
+        let page_bytes = comem_protocol::coherence::pages::PAGE_BYTES as u64;
+        let false_sharing: Vec<Value> = pages
+            .iter()
+            .take(100)
+            .map(|(page, w)| {
+                let nodes: Vec<u16> = w.nodes.iter().map(|n| n.0).collect();
+                let offset = u64::from(**page - known.region.first) * page_bytes;
+                json!({ "offset": offset, "nodes": nodes, "times": w.times })
+            })
+            .collect();
+        json!({
+            "label": known.name(),
+            "address": format!("{:#x}", shared.address_of(known.region.first)),
+            "bytes": known.region.bytes,
+            "engine": known.region.engine.name(),
+            "faults": costs.faults.load(Relaxed),
+            "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
+            "pages_fetched": costs.pages_fetched.load(Relaxed),
+            "diff_bytes": costs.diff_bytes.load(Relaxed),
+            "invalidations": costs.invalidations.load(Relaxed),
+            "false_sharing": false_sharing,
+        })
+    };
+    Value::Array(all.iter().take(1000).map(one).collect())
+}
+
 /// Writes the stats file of a job without a launcher.
 pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
     let totals = stats.clone();
@@ -41,8 +91,9 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
         "command": std::env::args().collect::<Vec<_>>(),
         "kernel": kernel(),
         "engine": node.config.engine.name(),
-        "backbone": "udp",
-        "detector": "explicit",
+        "backbone": node.config.backbone.name(),
+        "detector": detector(node),
+        "page_engine": node.config.page_engine.name(),
         "nodes": [stats],
         "totals": totals,
     });

@@ -74,7 +74,10 @@ impl Service {
                 self.last_tick = now;
                 self.tick(now);
             }
-            let until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
+            let mut until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
+            if let Some(look) = self.node.release_holds() {
+                until = until.min(look);
+            }
             let timeout = Duration::from_nanos((until - now).0.max(1_000));
             self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait());
         }
@@ -82,7 +85,7 @@ impl Service {
 
     fn tick(&mut self, now: Time) {
         let start = self.node.now();
-        self.node.attend_idle_sockets();
+        self.node.attend_idle_sockets(Slot::SERVICE);
         self.node.tell_all_gathered();
         self.node.watch(now);
         self.look_for_hangs(now);
@@ -164,13 +167,13 @@ impl Node {
     }
 
     /// Looks after the sockets of threads that are not in them although something they sent is under way.
-    fn attend_idle_sockets(&self) {
+    pub(crate) fn attend_idle_sockets(&self, as_slot: Slot) {
         for index in 1..self.seats.len() {
             let slot = Slot(index as u16);
-            if self.seats[index].waiter.in_socket() || self.wire.sender(slot).lock().outstanding() == 0 {
+            if slot == as_slot || self.seats[index].waiter.in_socket() || self.wire.sender(slot).lock().outstanding() == 0 {
                 continue;
             }
-            self.receive(slot, Slot::SERVICE, Some(Duration::ZERO), Wait::Block);
+            self.receive(slot, as_slot, Some(Duration::ZERO), Wait::Block);
             self.run_timers(slot);
         }
     }
@@ -206,7 +209,10 @@ impl Node {
             let now = self.now();
             let timeout = next.map_or(Duration::from_secs(1), |at| Duration::from_nanos((at - now).0.max(1_000)));
             if !answers_come_here {
-                if waiter.park(timeout.min(Duration::from_secs(1))) {
+                // What another thread of the node fetches may lie in its socket, which it does not attend while it computes.
+                let page = matches!(why, Waiting::Page(_));
+                let most = if page { Duration::from_micros(500) } else { Duration::from_secs(1) };
+                if waiter.park(timeout.min(most)) || page {
                     return Ok(());
                 }
             } else if waiter.enter_socket() {

@@ -1,6 +1,7 @@
 //! An application thread's side of every operation: accesses that miss, ranges, locks, barriers.
 
 mod access;
+mod desk;
 mod mail;
 mod ranges;
 mod sync;
@@ -8,6 +9,7 @@ mod sync;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::node::{Node, Waiting};
+use crate::shared::fault::Stream;
 use comem_memory::StoreFlag;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -44,6 +46,8 @@ struct State {
     stash: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
     left: Option<u64>,
+    /// What this thread's page faults look like.
+    stream: Stream,
 }
 
 impl Thread {
@@ -77,6 +81,18 @@ impl Thread {
         share(total, self.id(), self.count())
     }
 
+    pub(crate) fn home(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    pub(crate) fn stream<R>(&self, step: impl FnOnce(&mut Stream) -> R) -> R {
+        step(&mut self.state.borrow_mut().stream)
+    }
+
     #[inline(always)]
     pub(crate) fn flag(&self) -> &'static StoreFlag {
         self.flag
@@ -88,12 +104,12 @@ impl Thread {
         result.unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)))
     }
 
-    fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &Counters {
         self.node.counters(self.slot)
     }
 
     /// Runs an operation and books its time: waiting where it was waited, the rest as protocol.
-    fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
+    pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
         let start = self.node.now();
         self.state.borrow_mut().waited_ns = 0;
         let result = operation();
@@ -104,22 +120,24 @@ impl Thread {
     }
 
     /// Sleeps until something has happened that may end the wait.
-    fn wait(&self, why: Waiting) -> Result<()> {
+    pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
         let start = self.node.now();
         let result = self.node.wait_some(self.slot, why);
         let span = (self.node.now() - start).0;
         self.state.borrow_mut().waited_ns += span;
         let counters = self.counters();
         match why {
-            Waiting::Fetch { .. } | Waiting::Room => counters.fetch_ns.add(span),
-            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Messages => counters.lock_ns.add(span),
+            Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => counters.fetch_ns.add(span),
+            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => {
+                counters.lock_ns.add(span)
+            }
             Waiting::Barrier(..) => counters.barrier_ns.add(span),
         }
         result
     }
 
     /// Takes a step with this thread's outbox and carries out what it asks for.
-    fn stepping<R>(&self, step: impl FnOnce(&mut Outbox) -> R) -> R {
+    pub(crate) fn stepping<R>(&self, step: impl FnOnce(&mut Outbox) -> R) -> R {
         let mut out = std::mem::take(&mut self.state.borrow_mut().out);
         let result = step(&mut out);
         self.node.flush(self.slot, &mut out);

@@ -1,6 +1,8 @@
 //! What happened, as the threads saw it: the checkers' only witness.
 
 use comem_protocol::ids::{FlagId, LockId, NodeId};
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::sync::semaphore::SemaphoreId;
 
 /// A moment in the order of all steps of a run; no two steps share one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -35,6 +37,17 @@ pub enum Deed {
     /// Held a lock; the record lasts from the acquire's end to the release's beginning.
     Held {
         lock: LockId,
+    },
+    /// Held a reader-writer lock; lasts like `Held`.
+    Shared {
+        lock: RwLockId,
+        writes: bool,
+    },
+    Posted {
+        semaphore: SemaphoreId,
+    },
+    Took {
+        semaphore: SemaphoreId,
     },
     Barrier {
         brought: i64,

@@ -4,21 +4,24 @@
 //! |---|---|
 //! | [`model`] | the `msi` engine for exhaustive checking |
 //! | [`program`] | what simulated threads do |
-//! | [`memory`], [`node`], [`thread`] | a node: its memory, its machines, its threads in steps as small as a processor's |
+//! | [`memory`], [`node`], [`thread`], `desk` | a node: its memory, its machines, its threads in steps as small as a processor's |
 //! | [`carrier`] | how messages travel: whole, or as datagrams of the production link |
 //! | [`cluster`] | nodes, network and virtual time |
 //! | [`history`] | what the threads did |
 //! | [`check`] | what no run may show |
 //! | [`scenario`] | programs by name, made by seed |
+//! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
 //! | [`startup`] | whole jobs, from start-up to the end |
 
 pub mod carrier;
 pub mod check;
 pub mod cluster;
+mod desk;
 pub mod history;
 pub mod memory;
 pub mod model;
 pub mod node;
+pub mod pages;
 pub mod program;
 pub mod scenario;
 pub mod startup;

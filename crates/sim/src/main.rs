@@ -4,8 +4,10 @@
 //! by step.
 
 use comem_protocol::coherence::Engine;
+use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
 use comem_sim::cluster::Outcome;
+use comem_sim::pages;
 use comem_sim::scenario::{Kind, Scenario, Verdict};
 use comem_sim::startup;
 use std::ops::Range;
@@ -19,13 +21,16 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --seeds A..B       run these seeds (default 0..1000)
   --seed S           run this seed alone
   --engine NAME      owner, broadcast or msi (default: each of them)
-  --program NAME     mixed, hot, counters, ranges, barriers, messages, SB, MP, LB, IRIW, WRC, 2+2W, CoRR, CoRR2
-                     (default: the seed chooses)
+  --program NAME     mixed, hot, counters, ranges, barriers, messages, semaphores, buffer, readers,
+                     SB, MP, LB, IRIW, WRC, 2+2W, CoRR, CoRR2 (default: the seed chooses)
   --nodes N          nodes (default: the seed chooses; litmus programs bring their own number)
   --threads T        threads in each node (default: the seed chooses)
   --loss PERCENT     short for --faults drop=PERCENT%,dup=10%,reorder=10%
   --faults SPEC      the network's faults, as for comem run (default: drop=20%,dup=10%,reorder=10%)
   --messages         whole messages over a network that only reorders, without the link
+  --pages            the engines for pages: --engine hlrc or scope (default: both), --program mixed, migratory, sor,
+                     producer, same-lock, second-lock, lock-wrc or chain; the seed chooses the nodes
+  --memory KIND      of pages: noted (the kernel notes first writes) or faults (first writes fault); default: each
   --start N          start N nodes over the network, pass 100 barriers, stop; for each seed
   --jobs N           threads of this process (default: one for each core)
   --trace            print everything that happens (with --seed)
@@ -34,10 +39,30 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
 Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be understood.
 ";
 
+/// What runs over all seeds.
+#[derive(Clone, Copy)]
+enum Job {
+    /// An engine for explicit objects.
+    Objects(Engine),
+    /// An engine for pages, and whether the memory notes first writes.
+    Pages(PageEngine, bool),
+}
+
+impl std::fmt::Display for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Job::Objects(engine) => f.pad(engine.name()),
+            Job::Pages(engine, true) => write!(f, "{engine}, writes noted"),
+            Job::Pages(engine, false) => write!(f, "{engine}, writes fault"),
+        }
+    }
+}
+
 struct Options {
     seeds: Range<u64>,
-    engines: Vec<Engine>,
+    jobs_of: Vec<Job>,
     kind: Option<Kind>,
+    page_kind: Option<pages::program::Kind>,
     nodes: Option<usize>,
     threads: Option<usize>,
     faults: Option<FaultSpec>,
@@ -73,8 +98,9 @@ fn seed_of(text: &str) -> Result<u64, String> {
 fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
     let mut options = Options {
         seeds: 0..1000,
-        engines: Engine::ALL.to_vec(),
+        jobs_of: Vec::new(),
         kind: None,
+        page_kind: None,
         nodes: None,
         threads: None,
         faults: Some(parse("faults", "drop=20%,dup=10%,reorder=10%")?),
@@ -82,6 +108,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         trace: false,
     };
+    let (mut paged, mut engine, mut program, mut memory) = (false, None, None, None);
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
         match name.as_str() {
@@ -98,11 +125,10 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
                     text.split_once("..").ok_or_else(|| format!("seeds {text:?}: not of the form A..B"))?;
                 options.seeds = seed_of(from)?..seed_of(to)?;
             }
-            "--engine" => options.engines = vec![parse("engine", &value()?)?],
-            "--program" => {
-                let text = value()?;
-                options.kind = Some(Kind::from_name(&text).ok_or_else(|| format!("unknown program {text:?}"))?);
-            }
+            "--pages" => paged = true,
+            "--engine" => engine = Some(value()?),
+            "--program" => program = Some(value()?),
+            "--memory" => memory = Some(value()?),
             "--nodes" => options.nodes = Some(count("nodes", &value()?, 1..=1024)?),
             "--threads" => options.threads = Some(count("threads", &value()?, 1..=256)?),
             "--jobs" => options.jobs = count("jobs", &value()?, 1..=1024)?,
@@ -115,18 +141,66 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
             other => return Err(format!("unknown option {other:?}")),
         }
     }
+    if let Some(name) = &program {
+        options.kind = Kind::from_name(name);
+        options.page_kind = pages::program::Kind::from_name(name);
+        let known = if paged { options.page_kind.is_some() } else { options.kind.is_some() };
+        known.then_some(()).ok_or_else(|| format!("unknown program {name:?}"))?;
+    }
+    options.jobs_of = if paged { page_jobs(engine, memory)? } else { object_jobs(engine)? };
     if options.trace && options.seeds.clone().count() != 1 {
         return Err("--trace shows one run; name it with --seed".to_string());
     }
     Ok(Some(options))
 }
 
-/// What one seed shows under one engine: the program's name, what is wrong, and the run.
-fn run(options: &Options, engine: Engine, seed: u64) -> (String, Vec<String>, Outcome) {
+fn object_jobs(engine: Option<String>) -> Result<Vec<Job>, String> {
+    Ok(match engine {
+        Some(name) => vec![Job::Objects(parse("engine", &name)?)],
+        None => Engine::ALL.map(Job::Objects).to_vec(),
+    })
+}
+
+fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>, String> {
+    let engines = match engine.map(|name| parse("engine", &name)).transpose()? {
+        Some(PageEngine::Msi) => return Err("pages under msi are not simulated; choose hlrc or scope".to_string()),
+        Some(engine) => vec![engine],
+        None => vec![PageEngine::Hlrc, PageEngine::Scope],
+    };
+    let notes = match memory.as_deref() {
+        Some("noted") => vec![true],
+        Some("faults") => vec![false],
+        Some(other) => return Err(format!("memory {other:?}: must be noted or faults")),
+        None => vec![true, false],
+    };
+    Ok(engines.into_iter().flat_map(|e| notes.iter().map(move |n| Job::Pages(e, *n))).collect())
+}
+
+/// What one seed shows.
+struct Run {
+    program: String,
+    violations: Vec<String>,
+    steps: u64,
+    /// Datagrams, and repetitions among them.
+    datagrams: (u64, u64),
+    trace: Vec<String>,
+}
+
+impl Run {
+    fn new(program: String, violations: Vec<String>, outcome: Outcome) -> Run {
+        Run { program, violations, steps: outcome.steps, datagrams: outcome.datagrams, trace: outcome.trace }
+    }
+}
+
+fn run(options: &Options, job: Job, seed: u64) -> Run {
     if let Some(nodes) = options.start {
         let (violations, outcome) = startup::start_pass_stop(nodes, 100, options.faults.unwrap_or_default(), seed);
-        return (format!("start of {nodes} nodes"), violations, outcome);
+        return Run::new(format!("start of {nodes} nodes"), violations, outcome);
     }
+    let engine = match job {
+        Job::Objects(engine) => engine,
+        Job::Pages(engine, notes_writes) => return run_pages(options, engine, notes_writes, seed),
+    };
     let scenario = Scenario {
         kind: options.kind,
         engine,
@@ -136,14 +210,27 @@ fn run(options: &Options, engine: Engine, seed: u64) -> (String, Vec<String>, Ou
         trace: options.trace,
     };
     let Verdict { kind, violations, outcome, .. } = scenario.run(seed);
-    (kind.name().to_string(), violations, outcome)
+    Run::new(kind.name().to_string(), violations, outcome)
+}
+
+fn run_pages(options: &Options, engine: PageEngine, notes_writes: bool, seed: u64) -> Run {
+    let scenario = pages::scenario::Scenario {
+        kind: options.page_kind,
+        engine,
+        notes_writes: Some(notes_writes),
+        faults: options.faults,
+        trace: options.trace,
+    };
+    let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);
+    let (steps, datagrams, trace) = (outcome.steps, outcome.datagrams, outcome.trace);
+    Run { program: kind.name().to_string(), violations, steps, datagrams, trace }
 }
 
 /// What passed: steps, datagrams and repetitions among them.
 type Totals = (u64, u64, u64);
 
-/// Runs all seeds under one engine; `None` when one fails.
-fn run_all(options: &Options, engine: Engine) -> Option<Totals> {
+/// Runs all seeds of one job; `None` when one fails.
+fn run_all(options: &Options, job: Job) -> Option<Totals> {
     let (next, failed, totals) =
         (AtomicU64::new(options.seeds.start), AtomicBool::new(false), Mutex::new(Totals::default()));
     let work = || {
@@ -152,16 +239,22 @@ fn run_all(options: &Options, engine: Engine) -> Option<Totals> {
             if seed >= options.seeds.end {
                 break;
             }
-            let (program, violations, outcome) = run(options, engine, seed);
+            let Run { program, violations, steps, datagrams, trace } = run(options, job, seed);
             let mut totals = totals.lock().unwrap_or_else(|e| e.into_inner());
-            totals.0 += outcome.steps;
-            totals.1 += outcome.datagrams.0;
-            totals.2 += outcome.datagrams.1;
-            outcome.trace.iter().for_each(|line| println!("{line}"));
+            totals.0 += steps;
+            totals.1 += datagrams.0;
+            totals.2 += datagrams.1;
+            trace.iter().for_each(|line| println!("{line}"));
             if !violations.is_empty() && !failed.swap(true, Ordering::Relaxed) {
-                eprintln!("comem-sim: seed {seed:#x} fails: {program} under {engine}");
+                eprintln!("comem-sim: seed {seed:#x} fails: {program} under {job}");
                 violations.iter().for_each(|v| eprintln!("  {v}"));
-                eprintln!("  see it again with the same options, --engine {engine}, --seed {seed:#x} and --trace");
+                let again = match job {
+                    Job::Objects(engine) => format!("--engine {engine}"),
+                    Job::Pages(engine, notes) => {
+                        format!("--pages --engine {engine} --memory {}", if notes { "noted" } else { "faults" })
+                    }
+                };
+                eprintln!("  see it again with the same options, {again} --seed {seed:#x} --trace");
             }
         }
     };
@@ -187,12 +280,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let engines = if options.start.is_some() { &options.engines[..1] } else { &options.engines[..] };
-    for engine in engines {
+    let jobs = if options.start.is_some() { &options.jobs_of[..1] } else { &options.jobs_of[..] };
+    for job in jobs {
         let start = std::time::Instant::now();
-        let Some((steps, datagrams, repeated)) = run_all(&options, *engine) else { return ExitCode::FAILURE };
+        let Some((steps, datagrams, repeated)) = run_all(&options, *job) else { return ExitCode::FAILURE };
         let (count, seconds) = (options.seeds.clone().count(), start.elapsed().as_secs_f64());
-        let what = options.start.map_or(engine.name().to_string(), |n| format!("start of {n} nodes"));
+        let what = options.start.map_or(job.to_string(), |n| format!("start of {n} nodes"));
         println!(
             "{what:<9}  {count} seeds from {:#x}: no violation; {steps} steps, {datagrams} datagrams, \
              {repeated} of them repeated; {seconds:.1} s",

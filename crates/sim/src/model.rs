@@ -15,6 +15,7 @@ use comem_protocol::outbox::{self, Outbox, Target};
 use comem_protocol::rules::Rule;
 use comem_protocol::sync;
 use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::time::Time;
@@ -443,6 +444,15 @@ impl Rooms for Room<'_> {
         _: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
     ) {
         unreachable!("the model has no flags")
+    }
+    fn desk<R>(
+        &mut self,
+        _: Thing,
+        _: Option<Slot>,
+        _: &mut Outbox,
+        _: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        unreachable!("the model has no semaphores")
     }
     fn barrier(&mut self, _: &mut Outbox, _: impl FnOnce(&mut Barrier, &mut Outbox)) {
         unreachable!("the model has no barrier")

@@ -10,6 +10,7 @@ use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::node::route::{Origin, Rooms, dispatch};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::{self, NoPayload};
@@ -27,6 +28,7 @@ pub struct Node {
     pub(crate) memory: Memory,
     pub(crate) locks: Locks,
     pub(crate) flags: Flags,
+    pub(crate) desk: Desk,
     pub(crate) barrier: Barrier,
     pub(crate) threads: Vec<Thread>,
     /// What the threads did.
@@ -50,6 +52,7 @@ impl Node {
             memory: Memory::new(shape),
             locks: Locks::new(),
             flags: Flags::new(),
+            desk: Desk::new(),
             barrier: Barrier::new(me, shape.nodes, threads.len()),
             threads,
             records: Vec::new(),
@@ -119,6 +122,17 @@ impl Node {
         step(&mut self.locks, &mut cx)
     }
 
+    pub(crate) fn on_desk<R>(
+        &mut self,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let mut payload = NoPayload;
+        let mut cx = sync::Context { me: self.me, nodes: self.shape.nodes, caller, payload: &mut payload, out };
+        step(&mut self.desk, &mut cx)
+    }
+
     pub(crate) fn on_flags<R>(
         &mut self,
         caller: Option<Slot>,
@@ -162,6 +176,16 @@ impl Rooms for Node {
         step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
     ) {
         self.on_flags(caller, out, step);
+    }
+
+    fn desk<R>(
+        &mut self,
+        _: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        self.on_desk(caller, out, step)
     }
 
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {

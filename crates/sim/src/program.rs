@@ -1,6 +1,9 @@
 //! What the threads of a simulated cluster do: straight programs over one shared array, locks, flags and barriers.
 
 use comem_protocol::ids::{FlagId, LockId, NodeId};
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::sync::semaphore::SemaphoreId;
 
 /// The shared array: every program has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +46,25 @@ impl Shape {
     }
 }
 
+/// How two counts differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// They are equal.
+    Empty,
+    /// One is ahead of the other by so many.
+    Full(u64),
+}
+
+impl Gap {
+    /// Whether these two counts differ like that.
+    pub fn is(self, a: u64, b: u64) -> bool {
+        match self {
+            Gap::Empty => a == b,
+            Gap::Full(bound) => a.abs_diff(b) >= bound,
+        }
+    }
+}
+
 /// One step of a thread's program, as its author sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
@@ -68,6 +90,24 @@ pub enum Op {
     Set(FlagId, u64),
     /// Wait until a flag has reached a value.
     Await(FlagId, u64),
+    /// Add one to a semaphore.
+    Post(SemaphoreId),
+    /// Take one from a semaphore.
+    Take(SemaphoreId),
+    /// Try to take one from a semaphore until there is one.
+    TryTake(SemaphoreId),
+    /// If the last two elements read are as `Gap` says, wait for the condition, letting the lock go, and read both again.
+    AwaitWhile(Gap, ConditionId, LockId),
+    /// Signal a condition.
+    Signal(ConditionId),
+    /// Signal a condition to all who wait for it.
+    Broadcast(ConditionId),
+    /// Acquire a reader-writer lock to read.
+    ReadLock(RwLockId),
+    /// Acquire it to write.
+    WriteLock(RwLockId),
+    /// Release it.
+    RwUnlock(RwLockId),
     /// Send a guarded message of its own to a thread of another node.
     Send(NodeId, u16, u64),
     /// Wait until so many messages have come in all.

@@ -3,10 +3,13 @@
 use crate::check;
 use crate::check::litmus::{self, Litmus, Reads};
 use crate::cluster::{self, Config, Outcome};
-use crate::program::{Op, Program, Shape};
+use crate::program::{Gap, Op, Program, Shape};
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultSpec, Rng};
 use comem_protocol::ids::{FlagId, LockId, NodeId};
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::sync::semaphore::SemaphoreId;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -30,12 +33,27 @@ pub enum Kind {
     Barriers,
     /// Nothing but messages between threads.
     Messages,
+    /// Threads that post semaphores and take from them.
+    Semaphores,
+    /// A bounded buffer with a lock and two condition variables (under `broadcast`, which keeps no counts: semaphores).
+    Buffer,
+    /// Readers and writers.
+    Readers,
 }
 
 impl Kind {
     /// Every family but the litmus programs.
-    pub const STRESS: [Kind; 6] =
-        [Kind::Mixed, Kind::Hot, Kind::Counters, Kind::Ranges, Kind::Barriers, Kind::Messages];
+    pub const STRESS: [Kind; 9] = [
+        Kind::Mixed,
+        Kind::Hot,
+        Kind::Counters,
+        Kind::Ranges,
+        Kind::Barriers,
+        Kind::Messages,
+        Kind::Semaphores,
+        Kind::Buffer,
+        Kind::Readers,
+    ];
 
     /// Every family.
     pub fn all() -> Vec<Kind> {
@@ -53,6 +71,9 @@ impl Kind {
             Kind::Ranges => "ranges",
             Kind::Barriers => "barriers",
             Kind::Messages => "messages",
+            Kind::Semaphores => "semaphores",
+            Kind::Buffer => "buffer",
+            Kind::Readers => "readers",
         }
     }
 
@@ -155,6 +176,8 @@ impl Scenario {
     pub fn program(&self, kind: Kind, rng: &mut Rng) -> Program {
         let nodes = self.nodes.unwrap_or_else(|| rng.between(2, 5) as usize);
         let threads = self.threads.unwrap_or_else(|| rng.between(1, 3) as usize);
+        let counts = self.engine != Engine::Broadcast;
+        let kind = if kind == Kind::Buffer && !counts { Kind::Semaphores } else { kind };
         let mut maker = Maker::new(kind, nodes, threads, rng);
         maker.make();
         maker.program
@@ -214,6 +237,11 @@ impl<'a> Maker<'a> {
     }
 
     fn phase(&mut self, phase: u64, ops: usize) {
+        match self.kind {
+            Kind::Semaphores => return self.posts_and_takes(),
+            Kind::Buffer => return self.produce_and_consume(),
+            _ => {}
+        }
         let places = self.places();
         let setter = self.below(places.len());
         let with_flag = self.kind == Kind::Mixed;
@@ -241,6 +269,8 @@ impl<'a> Maker<'a> {
             Kind::Barriers => vec![Op::Think(self.rng.below(3_000))],
             Kind::Counters => self.count(),
             Kind::Messages => self.message(n).unwrap_or_default(),
+            Kind::Readers => self.read_or_write(),
+            Kind::Semaphores | Kind::Buffer => Vec::new(),
             Kind::Ranges => self.range(elements),
             Kind::Hot => match self.below(10) {
                 0..4 => vec![Op::Read(element)],
@@ -283,6 +313,72 @@ impl<'a> Maker<'a> {
             return vec![Op::ReadRange(first, count)];
         }
         vec![Op::WriteRange(first, count, self.values(count))]
+    }
+
+    /// Every thread posts to two semaphores, and takes as often as was posted in all, each time from one of them: no
+    /// thread waits before it has posted, so all go on in the end.
+    fn posts_and_takes(&mut self) {
+        let places = self.places();
+        let mut posts = [0; 2];
+        for (n, t) in places.iter().copied() {
+            for _ in 0..self.below(8) {
+                let which = self.below(2);
+                posts[which] += 1;
+                let (think, post) = (Op::Think(self.rng.below(60_000)), Op::Post(SemaphoreId(which as u64)));
+                self.program.threads[n][t].extend([think, post]);
+            }
+        }
+        for (which, count) in posts.into_iter().enumerate() {
+            for _ in 0..count {
+                let (n, t) = places[self.below(places.len())];
+                let semaphore = SemaphoreId(which as u64);
+                let take = if self.below(4) == 0 { Op::TryTake(semaphore) } else { Op::Take(semaphore) };
+                self.program.threads[n][t].push(take);
+            }
+        }
+        places.into_iter().for_each(|(n, t)| self.program.threads[n][t].push(Op::Barrier(1)));
+    }
+
+    /// Half of the threads put as much into a small buffer as the other half take out of it. The last two elements count how
+    /// much was put in and taken out; so no store repeats a value.
+    fn produce_and_consume(&mut self) {
+        let places = self.places();
+        let (bound, each) = (1 + self.rng.below(3), 1 + self.below(6));
+        for (index, (n, t)) in places.iter().copied().enumerate() {
+            let signal_late = self.below(2) == 0;
+            for _ in 0..each {
+                let made = match index % 2 {
+                    0 if index + 1 == places.len() => Vec::new(), // nobody is left to take it out
+                    0 => self.buffer(0, Gap::Full(bound), signal_late),
+                    _ => self.buffer(1, Gap::Empty, signal_late),
+                };
+                self.program.threads[n][t].extend(made);
+                self.program.threads[n][t].push(Op::Think(self.rng.below(40_000)));
+            }
+        }
+        places.into_iter().for_each(|(n, t)| self.program.threads[n][t].push(Op::Barrier(1)));
+    }
+
+    /// Puts one in (side 0) or takes one out (side 1), waiting while the buffer is as `gap` says.
+    fn buffer(&mut self, side: usize, gap: Gap, signal_late: bool) -> Vec<Op> {
+        let (lock, first) = (LockId(7), self.program.shape.elements - 2);
+        let (mine, other) = (ConditionId(side as u64), ConditionId(1 - side as u64));
+        let signal = if self.below(4) == 0 { Op::Broadcast(other) } else { Op::Signal(other) };
+        let mut ops = vec![Op::Lock(lock), Op::Read(first + 1 - side), Op::Read(first + side)];
+        ops.extend([Op::AwaitWhile(gap, mine, lock), Op::WriteNext(first + side)]);
+        ops.extend(if signal_late { [Op::Unlock(lock), signal] } else { [signal, Op::Unlock(lock)] });
+        ops
+    }
+
+    /// Counts under a reader-writer lock, or reads twice what others count.
+    fn read_or_write(&mut self) -> Vec<Op> {
+        let which = self.below(self.counters);
+        let element = self.program.shape.elements - 1 - which;
+        let lock = RwLockId(which as u64);
+        if self.below(3) == 0 {
+            return vec![Op::WriteLock(lock), Op::Read(element), Op::WriteNext(element), Op::RwUnlock(lock)];
+        }
+        vec![Op::ReadLock(lock), Op::Read(element), Op::Read(element), Op::RwUnlock(lock)]
     }
 
     fn message(&mut self, n: usize) -> Option<Vec<Op>> {

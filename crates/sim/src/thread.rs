@@ -11,8 +11,9 @@ use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{Number, Operator, Reduction};
+use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::{Collective, Message, Want};
+use comem_protocol::wire::message::{Collective, Message, Want, Wish};
 use std::collections::BTreeMap;
 
 /// What a thread does next.
@@ -38,6 +39,10 @@ pub(crate) enum Phase {
     Range(usize),
     /// Waits for a lock, a flag or messages, or sees that it has what it waited for.
     Await,
+    /// Has asked a semaphore, condition variable or reader-writer lock for this.
+    Wished(Wish),
+    /// Has joined a condition's waiters, and is about to let the lock go.
+    Joined,
     /// Waits for this barrier.
     Barrier(u32),
 }
@@ -64,13 +69,16 @@ pub struct Thread {
     /// The operation it is at.
     pub(crate) at: usize,
     pub(crate) phase: Phase,
-    begun: Stamp,
-    register: u64,
+    pub(crate) begun: Stamp,
+    pub(crate) register: u64,
+    /// What the register held before.
+    pub(crate) before: u64,
     /// Sleeps until roused.
     pub(crate) asleep: bool,
     pub(crate) answer: Option<Vec<u8>>,
     pub(crate) received: usize,
     held: BTreeMap<LockId, Stamp>,
+    pub(crate) shared: BTreeMap<RwLockId, (Stamp, bool)>,
 }
 
 impl Thread {
@@ -82,10 +90,12 @@ impl Thread {
             phase: Phase::Begin,
             begun: Stamp(0),
             register: 0,
+            before: 0,
             asleep: false,
             answer: None,
             received: 0,
             held: BTreeMap::new(),
+            shared: BTreeMap::new(),
         }
     }
 
@@ -133,42 +143,52 @@ impl Node {
                 self.threads[t].at += 1;
                 Turn::Thinks((Time(ns) - now).0)
             }
+            Op::Post(_)
+            | Op::Take(_)
+            | Op::TryTake(_)
+            | Op::AwaitWhile(..)
+            | Op::Signal(_)
+            | Op::Broadcast(_)
+            | Op::ReadLock(_)
+            | Op::WriteLock(_)
+            | Op::RwUnlock(_) => self.at_desk(t, op, out),
             Op::Set(..) | Op::Await(..) | Op::Send(..) | Op::Receive(_) => self.signal(t, op, out),
         }
     }
 
-    fn slot(t: usize) -> Slot {
+    pub(crate) fn slot(t: usize) -> Slot {
         Slot::thread(t)
     }
 
-    fn goes_to(&mut self, t: usize, phase: Phase) -> Turn {
+    pub(crate) fn goes_to(&mut self, t: usize, phase: Phase) -> Turn {
         self.threads[t].phase = phase;
         Turn::Within
     }
 
-    fn sleeps_in(&mut self, t: usize, phase: Phase) -> Turn {
+    pub(crate) fn sleeps_in(&mut self, t: usize, phase: Phase) -> Turn {
         self.threads[t].phase = phase;
         Turn::Sleeps
     }
 
-    fn record(&mut self, t: usize, deed: Deed) {
+    pub(crate) fn record(&mut self, t: usize, deed: Deed) {
         let (begun, thread) = (self.threads[t].begun, ThreadId(self.me, t as u16));
         self.records.push(Record { thread, begun, ended: self.stamp, deed });
     }
 
-    fn ends(&mut self, t: usize) -> Turn {
+    pub(crate) fn ends(&mut self, t: usize) -> Turn {
         let thread = &mut self.threads[t];
         thread.phase = Phase::Begin;
         thread.at += 1;
         Turn::Ended
     }
 
-    fn ends_with(&mut self, t: usize, deed: Deed) -> Turn {
+    pub(crate) fn ends_with(&mut self, t: usize, deed: Deed) -> Turn {
         self.record(t, deed);
         self.ends(t)
     }
 
     fn has_read(&mut self, t: usize, element: usize, value: Option<u64>) -> Turn {
+        self.threads[t].before = self.threads[t].register;
         self.threads[t].register = value.unwrap_or(0);
         let deed = value.map_or(Deed::Torn { element }, |value| Deed::Read { element, value });
         self.ends_with(t, deed)
@@ -307,20 +327,29 @@ impl Node {
     }
 
     fn lock(&mut self, t: usize, lock: LockId, out: &mut Outbox) -> Turn {
+        if self.acquires(t, lock, out) { self.ends(t) } else { self.sleeps_in(t, Phase::Await) }
+    }
+
+    /// Begins to acquire a lock, or sees whether it is acquired.
+    pub(crate) fn acquires(&mut self, t: usize, lock: LockId, out: &mut Outbox) -> bool {
         let slot = Self::slot(t);
         let held = match self.threads[t].phase {
-            Phase::Begin => self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) == Acquire::Held,
-            _ => self.locks.holds(lock, slot),
+            Phase::Await => self.locks.holds(lock, slot),
+            _ => self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) == Acquire::Held,
         };
-        if !held {
-            return self.sleeps_in(t, Phase::Await);
+        if held {
+            let stamp = self.stamp;
+            self.threads[t].held.insert(lock, stamp);
         }
-        let stamp = self.stamp;
-        self.threads[t].held.insert(lock, stamp);
-        self.ends(t)
+        held
     }
 
     fn unlock(&mut self, t: usize, lock: LockId, out: &mut Outbox) -> Turn {
+        self.releases(t, lock, out);
+        self.ends(t)
+    }
+
+    pub(crate) fn releases(&mut self, t: usize, lock: LockId, out: &mut Outbox) {
         let slot = Self::slot(t);
         if let Some(begun) = self.threads[t].held.remove(&lock) {
             self.threads[t].begun = begun;
@@ -328,7 +357,6 @@ impl Node {
         }
         // A release that is refused shows as two threads in one critical section.
         let _ = self.on_locks(Some(slot), out, |l, cx| l.release(cx, lock, slot));
-        self.ends(t)
     }
 
     /// Passes a barrier that adds up what the threads bring, or the one that ends the program.
@@ -339,7 +367,7 @@ impl Node {
             _ => {
                 let what = if number.is_some() { Collective::reduce(sum, 1) } else { Collective::EXIT };
                 let payload = number.map(i64::to_be_bytes);
-                self.barrier.arrive(now, Self::slot(t), what, payload.as_ref().map_or(&[], |p| &p[..]), out)
+                self.barrier.arrive(now, Self::slot(t), what, (payload.as_ref().map_or(&[], |p| &p[..]), &[]), out)
             }
         };
         let Ok(epoch) = epoch else { return Turn::Sleeps };

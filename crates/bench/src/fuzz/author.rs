@@ -7,10 +7,10 @@ use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, 
 use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
-use comem_protocol::wire::message::{Collective, Message, Ticket, Want};
+use comem_protocol::wire::message::{Collective, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 22;
+const KINDS: u64 = 25;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -201,9 +201,22 @@ impl Author {
             15 => Message::FlagSet { flag, value, payload: few },
             16 => Message::FlagWait { flag, value, knowledge: bytes },
             17 => Message::FlagUp { flag, value, payload: few },
-            18 => Message::Arrive { epoch, repeated: value > 4, what: self.collective(), payload: few },
+            18 => Message::Arrive { epoch, repeated: value > 4, what: self.collective(), payload: few, notices: &[] },
             19 => Message::Noted { epoch },
-            20 => Message::Release { epoch, what: self.collective(), payload: few },
+            20 => Message::Release { epoch, what: self.collective(), payload: few, notices: bytes },
+            21 => {
+                let wish = Wish::ALL[self.rng.below(Wish::ALL.len() as u64) as usize];
+                Message::Ask { wish, name: value, knowledge: bytes }
+            }
+            22 => {
+                let wish = Wish::ALL[self.rng.below(Wish::ALL.len() as u64) as usize];
+                let slot = Slot(self.rng.below(SLOTS as u64) as u16);
+                Message::Answer { wish, name: value, slot, yes: epoch > 1, payload: few }
+            }
+            23 => {
+                let news = News::ALL[self.rng.below(News::ALL.len() as u64) as usize];
+                Message::Tell { news, name: value, payload: few }
+            }
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

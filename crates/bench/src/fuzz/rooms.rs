@@ -7,9 +7,15 @@ use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::node::route::Rooms;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
+use comem_protocol::wire::message::Wish;
+use std::collections::BTreeMap;
 
 /// Units of each object.
 pub const UNITS: u32 = 8;
@@ -48,6 +54,9 @@ pub struct House {
     objects: Vec<Vec<(Unit, Bytes)>>,
     locks: Locks,
     flags: Flags,
+    desk: Desk,
+    /// What application threads have asked the desk for.
+    asked: BTreeMap<Slot, (Wish, u64)>,
     barrier: Barrier,
     /// Steps taken.
     pub steps: u64,
@@ -67,17 +76,21 @@ impl House {
             objects: Engine::ALL.iter().map(|_| (0..UNITS).map(unit).collect()).collect(),
             locks: Locks::default(),
             flags: Flags::default(),
+            desk: Desk::default(),
+            asked: BTreeMap::new(),
             barrier: Barrier::new(ME, NODES, threads),
             steps: 0,
         }
     }
 
-    /// Wants a unit or a lock for an application thread, so that answers are expected.
+    /// Wants a unit, a lock or something of the desk for an application thread, so that answers are expected.
     pub fn want(&mut self, number: u64, caller: Slot, out: &mut Outbox) {
         use comem_protocol::wire::message::Want;
         let id = UnitId { object: ObjectId(2), index: (number / 4) as u32 % UNITS };
         let want = if number.is_multiple_of(2) { Want::Shared } else { Want::Modified };
-        if number % 4 < 3 {
+        if number % 7 == 6 {
+            self.want_at_desk(number / 7, caller, out);
+        } else if number % 4 < 3 {
             self.unit(id, Engine::Msi, Some(caller), out, |unit, cx| {
                 unit.begin(cx, caller, want, false);
                 unit.settle(cx);
@@ -90,6 +103,39 @@ impl House {
                 }
             });
         }
+    }
+}
+
+impl House {
+    /// Asks for something, or sees whether the answer to what the thread asked before has come.
+    fn want_at_desk(&mut self, number: u64, caller: Slot, out: &mut Outbox) {
+        let mut asked = self.asked.remove(&caller);
+        let (semaphore, lock) = (SemaphoreId(number % 9), RwLockId(number % 9));
+        self.desk(Wish::SemWait.thing(0), Some(caller), out, |desk, cx| match asked.as_mut() {
+            Some((wish, name)) => {
+                if let Some(got) = desk.collect(*wish, *name, caller) {
+                    if got && matches!(wish, Wish::ReadLock | Wish::WriteLock) {
+                        let _ = desk.rw_unlock(cx, RwLockId(*name), caller);
+                    }
+                    asked = None;
+                }
+            }
+            None => {
+                let (wish, done) = match number % 4 {
+                    0 => (Wish::SemWait, desk.sem_wait(cx, semaphore, caller)),
+                    1 => (Wish::SemTryWait, desk.sem_try_wait(cx, semaphore, caller).is_some()),
+                    2 => (Wish::ReadLock, desk.rd_lock(cx, lock, caller) != Ok(false)),
+                    _ => (Wish::WriteLock, desk.wr_lock(cx, lock, caller) != Ok(false)),
+                };
+                if done {
+                    let _ = desk.rw_unlock(cx, lock, caller);
+                    desk.sem_post(cx, semaphore);
+                    desk.cond_broadcast(cx, ConditionId(number % 9));
+                }
+                asked = (!done).then_some((wish, number % 9));
+            }
+        });
+        self.asked.extend(asked.map(|asked| (caller, asked)));
     }
 }
 
@@ -131,6 +177,17 @@ impl Rooms for House {
     ) {
         self.steps += 1;
         step(&mut self.flags, &mut sync::Context { me: ME, nodes: NODES, caller, payload: &mut NoPayload, out });
+    }
+
+    fn desk<R>(
+        &mut self,
+        _thing: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        self.steps += 1;
+        step(&mut self.desk, &mut sync::Context { me: ME, nodes: NODES, caller, payload: &mut NoPayload, out })
     }
 
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {

@@ -29,7 +29,7 @@ typedef struct wide {
 
 static comem_array wides;
 static comem_array_i32 ints;
-static comem_array_i64 counter;
+static comem_array_i64 counter, buffered;
 
 /* Every typed accessor: what is written is read, at both ends of the array, and neighbours keep their values. */
 #define TYPED(name, type)                                                                                            \
@@ -126,6 +126,49 @@ static void check_flags_and_messages(void) {
     CHECK(comem_post(self, NULL, 0) == 0 && comem_receive(NULL, NULL, 0) == 0);
 }
 
+/* All threads pass as many things through a small buffer as they put in: a lock and two conditions. */
+static void check_conditions(void) {
+    enum { IN_BUFFER = 0, ROOM = 20, FILLED = 21, BUFFER = 8, THINGS = 40 };
+    for (int i = 0; i < THINGS; i++) {
+        comem_lock(BUFFER);
+        while (comem_read_i64(buffered, IN_BUFFER) == 1) CHECK(comem_cond_wait(ROOM, BUFFER) == 0);
+        comem_write_i64(buffered, IN_BUFFER, comem_read_i64(buffered, IN_BUFFER) + 1);
+        CHECK(comem_cond_signal(FILLED) == 0);
+        comem_unlock(BUFFER);
+        comem_lock(BUFFER);
+        while (comem_read_i64(buffered, IN_BUFFER) == 0) CHECK(comem_cond_wait(FILLED, BUFFER) == 0);
+        comem_write_i64(buffered, IN_BUFFER, comem_read_i64(buffered, IN_BUFFER) - 1);
+        CHECK((i % 2 ? comem_cond_broadcast(ROOM) : comem_cond_signal(ROOM)) == 0);
+        comem_unlock(BUFFER);
+    }
+    comem_barrier();
+    CHECK(comem_read_i64(buffered, IN_BUFFER) == 0);
+}
+
+/* A semaphore of one is a lock; a semaphore and a lock may have the same name. */
+static void check_semaphores_and_readers(void) {
+    enum { ONE = LOCK, DONE = 30, SHARED = LOCK, FIRST = 1 };
+    const int64_t threads = comem_threads();
+    if (comem_thread() == 0) CHECK(comem_sem_trywait(ONE) == 0 && comem_sem_post(ONE) == 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        CHECK(comem_sem_wait(ONE) == 0);
+        comem_write_i64(buffered, FIRST, comem_read_i64(buffered, FIRST) + 1);
+        CHECK(comem_sem_post(ONE) == 0);
+        CHECK(comem_wrlock(SHARED) == 0);
+        comem_write_i64(buffered, 2, comem_read_i64(buffered, 2) + 1);
+        comem_write_i64(buffered, 3, comem_read_i64(buffered, 3) + 1);
+        CHECK(comem_rwunlock(SHARED) == 0);
+        CHECK(comem_rdlock(SHARED) == 0 && comem_rdlock(SHARED) == 0);
+        CHECK(comem_read_i64(buffered, 2) == comem_read_i64(buffered, 3));
+        CHECK(comem_rwunlock(SHARED) == 0 && comem_rwunlock(SHARED) == 0);
+    }
+    comem_barrier();
+    CHECK(comem_read_i64(buffered, FIRST) == threads * ROUNDS && comem_read_i64(buffered, 2) == threads * ROUNDS);
+    CHECK(comem_sem_post(DONE) == 0);
+    comem_barrier();
+    CHECK(comem_sem_trywait(DONE) == 1);
+}
+
 static void work(void *argument) {
     CHECK(*(int *)argument == 42);
     check_identity();
@@ -133,6 +176,8 @@ static void work(void *argument) {
     check_splits();
     check_sharing();
     check_flags_and_messages();
+    check_conditions();
+    check_semaphores_and_readers();
 }
 
 /* A thread that the program made itself takes a free place when it first touches shared memory. */
@@ -180,6 +225,10 @@ static void check_errors(void) {
     CHECK(comem_read(few.any, 10, &low) == COMEM_E_INDEX && reported(COMEM_E_INDEX));
     CHECK(comem_write(few.any, 1, NULL) == COMEM_E_ARGUMENT && reported(COMEM_E_ARGUMENT));
     CHECK(comem_unlock(12345) == COMEM_E_MISUSE && reported(COMEM_E_MISUSE));
+    CHECK(comem_rwunlock(12345) == COMEM_E_MISUSE && reported(COMEM_E_MISUSE));
+    CHECK(comem_cond_wait(1, 12345) == COMEM_E_MISUSE && reported(COMEM_E_MISUSE));
+    CHECK(comem_wrlock(12345) == 0 && comem_rdlock(12345) == COMEM_E_MISUSE && reported(COMEM_E_MISUSE));
+    CHECK(comem_wrlock(12345) == COMEM_E_MISUSE && reported(COMEM_E_MISUSE) && comem_rwunlock(12345) == 0);
     CHECK(comem_split(5, &low, NULL) == COMEM_E_ARGUMENT && reported(COMEM_E_ARGUMENT));
     CHECK(comem_post(comem_threads(), &low, 1) < 0 && reported(COMEM_E_MISUSE));
     CHECK(comem_reduce_i64(99, NULL, 0) == COMEM_E_ARGUMENT && reported(COMEM_E_ARGUMENT));
@@ -213,6 +262,7 @@ int main(int argc, char **argv) {
     options.place = 2;
     ints = comem_new_i32((uint64_t)(ROUNDS * comem_threads()), &options);
     counter = comem_new_i64(2, NULL);
+    buffered = comem_new_i64(4, NULL);
     options.placement = COMEM_PLACE_ON;
     options.place = 0;
     CHECK(comem_create(&wides, sizeof(wide), 4, &options) == 0 && wides.length == 4);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <numeric>
+#include <shared_mutex>
 #include <sstream>
 
 namespace {
@@ -135,6 +136,44 @@ void Ranges() {
     CHECK(a.read_range(19, 21)[0] == 10 && a[9] == 0 && a[20] == 0);
 }
 
+void SemaphoresConditionsReaders(comem::SharedInt &inside) {
+    comem::Semaphore one(5), turn(6);
+    comem::Condition changed(5);
+    comem::Lock lock(5);
+    comem::RwLock shared(5);
+    if (comem::Thread() == 0) one.Post();
+    one.Wait();
+    CHECK(inside++ == 0 && inside-- == 1);
+    one.release();
+    turn.Post();
+    comem::Barrier();
+    CHECK(turn.TryWait());
+    comem::Barrier();
+    CHECK(!turn.try_acquire());
+    {
+        // Each lets the next one go.
+        std::lock_guard<comem::Lock> hold(lock);
+        changed.Wait(lock, [&] { return inside == comem::Thread(); });
+        inside++;
+        changed.Broadcast();
+    }
+    comem::Barrier();
+    {
+        comem::ReadGuard first(shared);
+        std::shared_lock<comem::RwLock> again(shared);
+        CHECK(inside == comem::Threads());
+    }
+    comem::Barrier();
+    {
+        comem::WriteGuard alone(shared);
+        inside--;
+    }
+    comem::Barrier();
+    CHECK(inside == 0);
+    comem::Barrier();
+    changed.Signal();
+}
+
 void Threads(comem::SharedLongArray sums, comem::SharedInt &inside) {
     DSM_Lock first, second;
     CHECK(first.Name() != second.Name());
@@ -155,6 +194,7 @@ void Threads(comem::SharedLongArray sums, comem::SharedInt &inside) {
             std::lock_guard<comem::Lock> hold(lock);
             sums[1]++;
         }
+        SemaphoresConditionsReaders(inside);
         flag.Set(1);
         flag.Wait(1);
         DSM_Barrier();

@@ -21,6 +21,7 @@ int main(int argc, char **argv) {
     if (which == 2) comem_unlock(5);
     if (which == 3) comem_abort(9, "enough");
     if (which == 4) array = comem_new_i32(UINT64_MAX, NULL);
+    if (which == 6) comem_rwunlock(5);
     if (which == 5) return comem_finish() != 0 || comem_barrier() != 0;
     printf("survived\n");
     return 0;

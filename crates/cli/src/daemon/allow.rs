@@ -4,6 +4,7 @@
 //! cannot change between the check and the start by anyone but root and the daemon's own user, because every directory
 //! from the allowed one down, and the program itself, must be writable by nobody else.
 
+use crate::args::page_var as pages;
 use crate::control::var;
 use crate::failure::{Failure, Outcome};
 use crate::spec::HostSpec;
@@ -23,7 +24,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 21] = [
+const HARMLESS: [&str; 27] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -31,6 +32,12 @@ const HARMLESS: [&str; 21] = [
     var::FORCE_ENGINE,
     var::BACKBONE,
     var::DETECTOR,
+    pages::CACHE,
+    pages::HEAP,
+    pages::UNIT_PAGES,
+    pages::WRITE_DETECTION,
+    pages::MIGRATION,
+    pages::PREFETCH,
     var::FAULTS,
     var::IFACE,
     var::PORTS,
@@ -115,6 +122,10 @@ pub fn check_spec(limits: &Limits, spec: &mut HostSpec) -> Outcome<()> {
         spec.hashed.clone_from(&resolved);
     }
     spec.program = resolved;
+    if spec.nodes.iter().any(|node| node.debugger.is_some()) {
+        let what = format!("the daemon on host {} starts no debugger", spec.host);
+        return Err(Failure::refused(what, "use --launch ssh, or attach to the node on its host"));
+    }
     let per_node = spec.nodes.iter_mut().map(|node| &mut node.env);
     for env in per_node.chain([&mut spec.env]) {
         // The launcher writes the statistics; a node behind a daemon has no business with that file.
@@ -138,6 +149,8 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::debug::Debugger;
+    use crate::spec::{NodeSpec, StdinFrom};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     struct Place(PathBuf);
@@ -205,6 +218,32 @@ mod tests {
         assert!(place.refusal("allowed/prog").contains("no program"));
         place.chmod("allowed", 0o777);
         assert!(Limits::new(&[place.0.join("allowed")], &[]).is_err());
+    }
+
+    #[test]
+    fn a_debugger_could_run_anything_and_is_refused() {
+        let place = Place::new();
+        let program = place.0.join("allowed/prog").into_os_string();
+        let debugger = Debugger { words: vec!["sh".into(), "-c".into(), "id".into()], terminal: false };
+        let node = NodeSpec { node: 0, env: Vec::new(), debugger: Some(debugger) };
+        let mut spec = HostSpec {
+            version: String::new(),
+            host: "a".to_string(),
+            job: 0,
+            prog_id: 1,
+            threads: 1,
+            hashed: program.clone(),
+            program,
+            args: Vec::new(),
+            cwd: "/".into(),
+            env: Vec::new(),
+            nodes: vec![node],
+            stdin: StdinFrom::Nothing,
+            staged: false,
+        };
+        assert!(check_spec(&place.limits(), &mut spec).unwrap_err().what.contains("starts no debugger"));
+        spec.nodes[0].debugger = None;
+        assert!(check_spec(&place.limits(), &mut spec).is_ok());
     }
 
     #[test]

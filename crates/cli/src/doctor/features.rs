@@ -1,5 +1,6 @@
 //! What one host offers to a node. Each feature is probed by using it, never by the kernel's version.
 
+use super::pages::PageReport;
 use crate::sys;
 use crate::sys::host::HostInfo;
 use comem_net::select::{self, Interface, PortChoice};
@@ -26,6 +27,9 @@ pub struct HostReport {
     pub membarrier: bool,
     /// Page faults delivered to the faulting thread, for memory that is shared by pages.
     pub userfaultfd: Result<UffdFeatures, String>,
+    /// What it can do for memory that is shared by pages.
+    #[serde(default)]
+    pub pages: PageReport,
     /// The largest part of the address space that can be reserved, in TiB.
     pub address_space_tib: u64,
     /// Mappings that a process may have.
@@ -99,6 +103,7 @@ impl HostReport {
             receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
+            pages: PageReport::here(),
             address_space_tib: reservable_tib(),
             max_map_count: number("/proc/sys/vm/max_map_count"),
             open_files_max: open_files_max(),
@@ -136,7 +141,7 @@ impl HostReport {
         let yes = |on: bool| if on { "yes" } else { "no" }.to_string();
         let layout = self.layout;
         let order = if layout.big_endian { "big" } else { "little" };
-        vec![
+        let mut lines = vec![
             ("comem", self.info.version.clone()),
             ("kernel", self.info.kernel.clone()),
             ("cores", self.info.cores.to_string()),
@@ -150,14 +155,16 @@ impl HostReport {
             ),
             ("userfaultfd", self.userfaultfd.as_ref().map_or_else(|why| format!("no: {why}"), UffdFeatures::text)),
             ("address space", format!("{} TiB can be reserved", self.address_space_tib)),
-            ("mappings", format!("up to {}", self.max_map_count)),
+            ("mappings", format!("up to {} (vm.max_map_count)", self.max_map_count)),
             ("open files", format!("up to {}", self.open_files_max)),
             ("clock", self.clocksource.clone()),
             (
                 "layout",
                 format!("{}-bit, {order}-endian, pages of {} bytes", layout.pointer_bytes * 8, layout.page_bytes),
             ),
-        ]
+        ];
+        lines.extend(self.pages.lines(self.max_map_count));
+        lines
     }
 }
 

@@ -44,6 +44,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         return Err(Failure::usage(what, "use `srun comem exec PROGRAM`, or `comem run -n N PROGRAM` without one"));
     };
     let place = Place::read(&found, args.nodes, &read)?;
+    args.node.check(place.one_host)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
     let meeting = meet(args, &place)?;

@@ -163,3 +163,11 @@ pub fn owns_terminal(terminal: i32) -> bool {
     // SAFETY: both calls take or give numbers and touch no memory.
     unsafe { libc::tcgetpgrp(terminal) == libc::getpgrp() }
 }
+
+/// Makes this process's group the foreground of its terminal, whoever was. Async-signal-safe.
+pub fn take_terminal() {
+    signals::with_blocked(libc::SIGTTOU, || {
+        // SAFETY: both calls take or give numbers and touch no memory; without a terminal nothing happens.
+        unsafe { libc::tcsetpgrp(0, libc::getpgrp()) };
+    });
+}

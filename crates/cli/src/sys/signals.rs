@@ -56,6 +56,17 @@ fn set_of(wanted: &[i32]) -> libc::sigset_t {
     set
 }
 
+/// Does something while a signal is held back. Async-signal-safe.
+pub fn with_blocked(signal: i32, act: impl FnOnce()) {
+    let set = set_of(&[signal]);
+    let mut before = set_of(&[]);
+    // SAFETY: both sets are ours and initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before) };
+    act();
+    // SAFETY: the set is ours, filled in by the call above; the new one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+}
+
 /// Lets all signals come again. Async-signal-safe, for use between fork and exec.
 pub fn unblock_all() {
     let set = set_of(&[]);

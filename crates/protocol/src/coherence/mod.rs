@@ -13,6 +13,7 @@ pub mod broadcast;
 pub mod msi;
 pub mod node_set;
 pub mod owner;
+pub mod pages;
 
 use crate::ids::{NodeId, Slot, UnitId};
 use crate::outbox::Outbox;

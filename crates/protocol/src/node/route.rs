@@ -6,6 +6,7 @@ use crate::coherence::{self, Engine, Misbehaved, broadcast, owner};
 use crate::ids::{Channel, FlagId, LockId, NodeId, Slot, UnitId};
 use crate::outbox::Outbox;
 use crate::sync::barrier::{Barrier, Heard};
+use crate::sync::desk::{Desk, Thing};
 use crate::sync::flag::Flags;
 use crate::sync::lock::Locks;
 use crate::sync::{self};
@@ -39,10 +40,25 @@ pub trait Rooms {
         out: &mut Outbox,
         step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
     );
+    /// The desk on which this semaphore, condition variable or reader-writer lock stands.
+    fn desk<R>(
+        &mut self,
+        thing: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R;
     /// The barrier of all threads.
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox));
     /// The value of, or the receipt for, this thread's own access at an owner.
     fn answer(&mut self, bytes: &[u8]);
+    /// A message about pages ([`serve`](crate::coherence::pages::serve) says what is done with it).
+    ///
+    /// # Errors
+    /// When no correct peer would have sent it.
+    fn page(&mut self, _origin: Origin, _message: Message<'_>, _out: &mut Outbox) -> Result<(), Misbehaved> {
+        Err(Misbehaved("sent a message about pages, of which this node has none"))
+    }
     /// A program's own message for application thread `thread` of this node.
     fn user(&mut self, from: NodeId, thread: u16, bytes: &[u8]);
 }
@@ -93,6 +109,13 @@ pub fn dispatch(
             rooms.user(origin.from.node, thread, bytes);
             Ok(())
         }
+        Message::Fetch { .. }
+        | Message::Pages { .. }
+        | Message::Diffs { .. }
+        | Message::Region { .. }
+        | Message::RegionHeard
+        | Message::Free { .. }
+        | Message::Freed { .. } => rooms.page(origin, message, out),
         _ => synchronise(rooms, now, origin, message, out),
     }
 }
@@ -180,14 +203,25 @@ fn synchronise(
         Message::FlagUp { flag, value, payload } => {
             rooms.flags(flag, caller, out, |f, cx| f.on_up(cx, flag, value, payload));
         }
-        Message::Arrive { epoch, repeated, what, payload } => {
+        Message::Ask { wish, name, knowledge } => {
+            let ticket = ticket()?;
+            return rooms.desk(wish.thing(name), caller, out, |d, cx| d.on_ask(cx, wish, name, ticket, knowledge));
+        }
+        Message::Answer { wish, name, slot, yes, payload } => {
+            let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_answer(cx, (wish, name), slot, yes, payload);
+            return rooms.desk(wish.thing(name), caller, out, step);
+        }
+        Message::Tell { news, name, payload } => {
+            return rooms.desk(news.thing(name), caller, out, |d, cx| d.on_tell(cx, news, name, payload));
+        }
+        Message::Arrive { epoch, repeated, what, payload, notices } => {
             let from = origin.from.node;
-            let heard = Heard { from, epoch, repeated, what, payload };
+            let heard = Heard { from, epoch, repeated, what, payload, notices };
             rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
         }
         Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
-        Message::Release { epoch, payload, .. } => {
-            rooms.barrier(out, |b, out| b.on_release(caller, epoch, payload, out));
+        Message::Release { epoch, payload, notices, .. } => {
+            rooms.barrier(out, |b, out| b.on_release(caller, epoch, (payload, notices), out));
         }
         _ => return Err(Misbehaved("sent a message that no room takes")),
     }

@@ -6,13 +6,16 @@
 //! from its memory of the last one. Neighbouring barriers differ by at most one, so one memory is enough, and
 //! a barrier of N nodes costs N(N-1) messages and no acknowledgement (2(N-1) in the tree).
 //!
+//! An arrival may carry write notices. They are gathered like the numbers of a reduction, one behind the other, and when the barrier is
+//! open every node has those of all. What does not fit a datagram goes as a guarded post, which needs no repetition.
+//!
 //! A first arrival goes straight to the channel of the thread that waits at the other node (its thread 0); a
 //! repeated one goes to the service thread, which is always there.
 
 use crate::ids::{NodeId, Slot};
-use crate::outbox::{Outbox, Target};
+use crate::outbox::{Origin, Outbox, Target};
 use crate::rules::Rule;
-use crate::sync::reduce::Reduction;
+use crate::sync::reduce::{Number, Operator, Reduction};
 use crate::time::{Span, Time};
 use crate::wire::message::{Collective, Message};
 use std::collections::BTreeMap;
@@ -22,6 +25,9 @@ use std::collections::BTreeMap;
 pub const BROADCAST_NODES: usize = 4;
 /// Children of a node in the tree.
 pub const TREE_DEGREE: usize = 8;
+
+/// Bytes of notices that fit any network's datagram beside the rest of an arrival.
+const FREE_NOTICES: usize = 256;
 
 /// Long enough that a peer which arrives a little later is not disturbed in its computing.
 const FIRST_RETRY: Span = Span::from_ms(10);
@@ -38,6 +44,10 @@ pub mod kinds {
     pub const REDUCE: u8 = 3;
     /// The end of the program, called once a node.
     pub const EXIT: u8 = 4;
+    /// A barrier of all threads that says nothing about memory (JIAJIA's `jia_wait`).
+    pub const RENDEZVOUS: u8 = 5;
+    /// The choice of a place for the shared heap, called once a node: the least of integers.
+    pub const PLACE: u8 = 6;
 
     /// The kind's name in messages to people.
     pub fn name(kind: u8) -> &'static str {
@@ -46,6 +56,8 @@ pub mod kinds {
             CREATE => "the creation of a shared object",
             REDUCE => "a reduction",
             EXIT => "the end of the program",
+            RENDEZVOUS => "a rendezvous",
+            PLACE => "the choice of a place for the shared heap",
             _ => "an unknown collective call",
         }
     }
@@ -56,6 +68,17 @@ impl Collective {
     pub const BARRIER: Collective = Collective { kind: kinds::BARRIER, detail: 0 };
     /// The end of the program.
     pub const EXIT: Collective = Collective { kind: kinds::EXIT, detail: 0 };
+
+    /// A barrier without coherence.
+    pub const RENDEZVOUS: Collective = Collective { kind: kinds::RENDEZVOUS, detail: 0 };
+
+    /// The choice of a place for the heap.
+    pub const PLACE: Collective = Collective { kind: kinds::PLACE, detail: 0 };
+
+    /// Whether memory is consistent when the call returns: then arrivals carry write notices.
+    pub fn is_coherent(self) -> bool {
+        matches!(self.kind, kinds::BARRIER | kinds::REDUCE)
+    }
 
     /// The creation of an object of this shape.
     pub fn create(shape: u64) -> Collective {
@@ -68,12 +91,16 @@ impl Collective {
     }
 
     fn reduction(self) -> Option<Reduction> {
-        if self.kind == kinds::REDUCE { Reduction::from_code((self.detail >> 32) as u8) } else { None }
+        match self.kind {
+            kinds::REDUCE => Reduction::from_code((self.detail >> 32) as u8),
+            kinds::PLACE => Some(Reduction { operator: Operator::Min, number: Number::I64 }),
+            _ => None,
+        }
     }
 
     /// Whether every thread takes part, or one thread for each node.
     fn by_threads(self) -> bool {
-        matches!(self.kind, kinds::BARRIER | kinds::REDUCE)
+        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::RENDEZVOUS)
     }
 }
 
@@ -114,12 +141,15 @@ pub struct Heard<'a> {
     pub what: Collective,
     /// With which numbers.
     pub payload: &'a [u8],
+    /// With which write notices.
+    pub notices: &'a [u8],
 }
 
 #[derive(Clone, Debug)]
 struct Arrival {
     what: Collective,
     payload: Vec<u8>,
+    notices: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +175,9 @@ pub struct Barrier {
     /// What this node said at the barrier before, for peers that missed it.
     last: Option<Arrival>,
     result: Vec<u8>,
+    notices: Vec<u8>,
+    /// Most bytes of notices in an unguarded message.
+    free_bytes: usize,
     retry: Option<(Time, Span)>,
     mismatch: Option<Mismatch>,
 }
@@ -155,11 +188,7 @@ impl Barrier {
         let shape = if nodes <= BROADCAST_NODES {
             Shape::All
         } else {
-            let first = me.index() * TREE_DEGREE + 1;
-            Shape::Tree {
-                parent: (me.index() > 0).then(|| NodeId(((me.index() - 1) / TREE_DEGREE) as u16)),
-                children: (first..(first + TREE_DEGREE).min(nodes)).map(|n| NodeId(n as u16)).collect(),
-            }
+            Barrier::tree(me, nodes)
         };
         Barrier {
             me,
@@ -173,8 +202,28 @@ impl Barrier {
             early: BTreeMap::new(),
             last: None,
             result: Vec::new(),
+            notices: Vec::new(),
+            free_bytes: FREE_NOTICES,
             retry: None,
             mismatch: None,
+        }
+    }
+
+    /// Lets arrivals climb the tree wherever there are more than two nodes (with notices in them, one message each way a node is
+    /// cheaper than telling all of them to all), and sets how many bytes of notices fit an unguarded message.
+    pub fn for_notices(mut self, free_bytes: usize) -> Barrier {
+        if self.nodes > 2 {
+            self.shape = Barrier::tree(self.me, self.nodes);
+        }
+        self.free_bytes = free_bytes;
+        self
+    }
+
+    fn tree(me: NodeId, nodes: usize) -> Shape {
+        let first = me.index() * TREE_DEGREE + 1;
+        Shape::Tree {
+            parent: (me.index() > 0).then(|| NodeId(((me.index() - 1) / TREE_DEGREE) as u16)),
+            children: (first..(first + TREE_DEGREE).min(nodes)).map(|n| NodeId(n as u16)).collect(),
         }
     }
 
@@ -199,7 +248,12 @@ impl Barrier {
         &self.result
     }
 
-    /// Thread `slot` arrives. Gives the number of the barrier it waits for, see [`Barrier::is_open`].
+    /// The write notices of all nodes at the last barrier, in no particular order; valid until this thread arrives again.
+    pub fn notices(&self) -> &[u8] {
+        &self.notices
+    }
+
+    /// Thread `slot` arrives, and says `notices` for its node (one thread of the node does). Gives the number of the barrier it waits for, see [`Barrier::is_open`].
     ///
     /// # Errors
     /// When another party came with a different call.
@@ -208,14 +262,14 @@ impl Barrier {
         now: Time,
         slot: Slot,
         what: Collective,
-        payload: &[u8],
+        (payload, notices): (&[u8], &[u8]),
         out: &mut Outbox,
     ) -> Result<u32, Mismatch> {
         let epoch = self.epoch;
         if let Some((_, first)) = self.local.first().filter(|(_, first)| first.what != what) {
             return self.fail(self.me, first.what, what);
         }
-        self.local.push((slot, Arrival { what, payload: payload.to_vec() }));
+        self.local.push((slot, Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() }));
         let expected = if what.by_threads() { self.threads } else { 1 };
         if self.local.len() == expected {
             self.node_arrived(now, Some(slot), out)?;
@@ -225,8 +279,8 @@ impl Barrier {
 
     /// Another node's arrival.
     pub fn on_arrive(&mut self, now: Time, caller: Option<Slot>, heard: Heard<'_>, out: &mut Outbox) {
-        let Heard { from, epoch, repeated, what, payload } = heard;
-        let arrival = Arrival { what, payload: payload.to_vec() };
+        let Heard { from, epoch, repeated, what, payload, notices } = heard;
+        let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
         if epoch.wrapping_add(1) == self.epoch {
             // Only who still waits repeats itself; answering a late copy would start an exchange of late copies.
             if repeated {
@@ -236,8 +290,11 @@ impl Barrier {
             self.seen.insert(from, arrival);
             match (&self.mine, &self.shape) {
                 (Some(mine), Shape::All) if repeated => {
-                    let message = Message::Arrive { epoch, repeated: false, what: mine.what, payload: &mine.payload };
-                    out.send(Target::Free { node: from, slot: Slot::thread(0) }, &message);
+                    let (what, payload, notices) = (mine.what, &mine.payload[..], &mine.notices[..]);
+                    if notices.len() <= self.free_bytes {
+                        let message = Message::Arrive { epoch, repeated: false, what, payload, notices };
+                        out.send(Target::Free { node: from, slot: Slot::thread(0) }, &message);
+                    }
                 }
                 _ if repeated => {
                     out.send(Target::Free { node: from, slot: Slot::thread(0) }, &Message::Noted { epoch })
@@ -259,9 +316,9 @@ impl Barrier {
     }
 
     /// The release from the parent.
-    pub fn on_release(&mut self, caller: Option<Slot>, epoch: u32, payload: &[u8], out: &mut Outbox) {
+    pub fn on_release(&mut self, caller: Option<Slot>, epoch: u32, (payload, notices): (&[u8], &[u8]), out: &mut Outbox) {
         if epoch == self.epoch && self.mine.is_some() && matches!(self.shape, Shape::Tree { parent: Some(_), .. }) {
-            self.open(caller, payload.to_vec(), out);
+            self.open(caller, payload.to_vec(), notices.to_vec(), out);
         }
     }
 
@@ -270,7 +327,7 @@ impl Barrier {
     pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) -> bool {
         let waits = self.mine.as_ref().is_some_and(|a| a.what.kind == kinds::EXIT);
         if waits {
-            self.open(caller, Vec::new(), out);
+            self.open(caller, Vec::new(), Vec::new(), out);
         }
         waits
     }
@@ -284,7 +341,8 @@ impl Barrier {
     pub fn on_timeout(&mut self, now: Time, out: &mut Outbox) {
         let Some((at, span)) = self.retry else { return };
         let Some(mine) = self.mine.as_ref().filter(|_| now >= at) else { return };
-        let message = Message::Arrive { epoch: self.epoch, repeated: true, what: mine.what, payload: &mine.payload };
+        let (payload, notices) = (&mine.payload[..], &mine.notices[..]);
+        let message = Message::Arrive { epoch: self.epoch, repeated: true, what: mine.what, payload, notices };
         let missing: Vec<NodeId> = match &self.shape {
             Shape::All => NodeId::all(self.nodes).filter(|n| *n != self.me && !self.seen.contains_key(n)).collect(),
             Shape::Tree { parent, .. } => parent.iter().copied().collect(),
@@ -338,7 +396,8 @@ impl Barrier {
         match &self.shape {
             Shape::All => {
                 if self.mine.is_none() {
-                    let arrival = Arrival { what, payload: self.combine_local(what) };
+                    let (payload, notices) = self.combine_local(what);
+                    let arrival = Arrival { what, payload, notices };
                     self.tell(now, arrival, NodeId::all(self.nodes).collect(), out);
                 }
                 self.open_when_all_in(what, caller, out);
@@ -348,13 +407,13 @@ impl Barrier {
                 if self.mine.is_some() || self.seen.len() < self.expected_count() {
                     return Ok(());
                 }
-                let mut payload = self.combine_local(what);
-                self.combine_seen(what, &mut payload);
+                let (mut payload, mut notices) = self.combine_local(what);
+                self.combine_seen(what, &mut payload, &mut notices);
                 match parent {
-                    Some(parent) => self.tell(now, Arrival { what, payload }, vec![parent], out),
+                    Some(parent) => self.tell(now, Arrival { what, payload, notices }, vec![parent], out),
                     None => {
-                        self.mine = Some(Arrival { what, payload: payload.clone() });
-                        self.open(caller, payload, out);
+                        self.mine = Some(Arrival { what, payload: payload.clone(), notices: Vec::new() });
+                        self.open(caller, payload, notices, out);
                     }
                 }
             }
@@ -363,13 +422,19 @@ impl Barrier {
     }
 
     fn tell(&mut self, now: Time, arrival: Arrival, to: Vec<NodeId>, out: &mut Outbox) {
-        let message =
-            Message::Arrive { epoch: self.epoch, repeated: false, what: arrival.what, payload: &arrival.payload };
+        let (payload, notices) = (&arrival.payload[..], &arrival.notices[..]);
+        let message = Message::Arrive { epoch: self.epoch, repeated: false, what: arrival.what, payload, notices };
+        let fits = notices.len() <= self.free_bytes;
         for node in to.into_iter().filter(|n| *n != self.me) {
-            out.send(Target::Free { node, slot: Slot::thread(0) }, &message);
+            out.send(Self::target(node, fits), &message);
         }
         self.mine = Some(arrival);
-        self.retry = (self.nodes > 1).then_some((now + FIRST_RETRY, FIRST_RETRY));
+        self.retry = (self.nodes > 1 && fits).then_some((now + FIRST_RETRY, FIRST_RETRY));
+    }
+
+    /// How a message with notices goes to another node's barrier.
+    fn target(node: NodeId, fits: bool) -> Target {
+        if fits { Target::Free { node, slot: Slot::thread(0) } } else { Target::Post { node, origin: Origin::Service } }
     }
 
     fn open_when_all_in(&mut self, what: Collective, caller: Option<Slot>, out: &mut Outbox) {
@@ -390,10 +455,12 @@ impl Barrier {
                 _ => {}
             }
         }
-        self.open(caller, result.unwrap_or_default(), out);
+        let mut notices = self.mine.as_ref().map(|a| a.notices.clone()).unwrap_or_default();
+        self.seen.values().for_each(|a| notices.extend_from_slice(&a.notices));
+        self.open(caller, result.unwrap_or_default(), notices, out);
     }
 
-    fn combine_local(&mut self, what: Collective) -> Vec<u8> {
+    fn combine_local(&mut self, what: Collective) -> (Vec<u8>, Vec<u8>) {
         self.local.sort_by_key(|(slot, _)| *slot);
         let mut payloads = self.local.iter().map(|(_, a)| &a.payload);
         let mut all = payloads.next().cloned().unwrap_or_default();
@@ -402,10 +469,11 @@ impl Barrier {
                 reduction.combine(&mut all, p);
             });
         }
-        all
+        (all, self.local.iter().flat_map(|(_, a)| a.notices.iter().copied()).collect())
     }
 
-    fn combine_seen(&self, what: Collective, into: &mut [u8]) {
+    fn combine_seen(&self, what: Collective, into: &mut [u8], notices: &mut Vec<u8>) {
+        self.seen.values().for_each(|a| notices.extend_from_slice(&a.notices));
         if let Some(reduction) = what.reduction() {
             for arrival in self.seen.values() {
                 reduction.combine(into, &arrival.payload);
@@ -419,14 +487,16 @@ impl Barrier {
         }
     }
 
-    fn open(&mut self, caller: Option<Slot>, result: Vec<u8>, out: &mut Outbox) {
+    fn open(&mut self, caller: Option<Slot>, result: Vec<u8>, notices: Vec<u8>, out: &mut Outbox) {
         if let Shape::Tree { children, .. } = &self.shape {
             let what = self.mine.as_ref().map_or(Collective::BARRIER, |a| a.what);
+            let fits = notices.len() <= self.free_bytes;
             for child in children {
-                let message = Message::Release { epoch: self.epoch, what, payload: &result };
-                out.send(Target::Free { node: *child, slot: Slot::thread(0) }, &message);
+                let message = Message::Release { epoch: self.epoch, what, payload: &result, notices: &notices };
+                out.send(Self::target(*child, fits), &message);
             }
         }
+        self.notices = notices;
         self.wake_local(caller, out);
         self.last = self.mine.take();
         self.result = result;
@@ -440,14 +510,20 @@ impl Barrier {
     fn remind(&self, node: NodeId, epoch: u32, out: &mut Outbox) {
         let Some(last) = self.last.as_ref().filter(|_| self.expects(node)) else { return };
         let target = Target::Free { node, slot: Slot::thread(0) };
-        match self.shape {
+        let what = last.what;
+        let (message, notices) = match self.shape {
             Shape::All => {
-                let (what, payload) = (last.what, &last.payload[..]);
-                out.send(target, &Message::Arrive { epoch, repeated: false, what, payload });
+                let (payload, notices) = (&last.payload[..], &last.notices[..]);
+                (Message::Arrive { epoch, repeated: false, what, payload, notices }, notices)
             }
             Shape::Tree { .. } => {
-                out.send(target, &Message::Release { epoch, what: last.what, payload: &self.result });
+                let (payload, notices) = (&self.result[..], &self.notices[..]);
+                (Message::Release { epoch, what, payload, notices }, notices)
             }
+        };
+        // What did not fit was posted, and needs no reminder.
+        if notices.len() <= self.free_bytes {
+            out.send(target, &message);
         }
     }
 }

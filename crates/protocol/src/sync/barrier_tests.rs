@@ -29,7 +29,7 @@ impl Net {
     }
 
     fn arrive(&mut self, node: usize, thread: usize, what: Collective, payload: &[u8]) -> Result<u32, Mismatch> {
-        self.step(node, |b, now, out| b.arrive(now, Slot::thread(thread), what, payload, out))
+        self.step(node, |b, now, out| b.arrive(now, Slot::thread(thread), what, (payload, &[]), out))
     }
 
     fn deliver(&mut self, mut lost: impl FnMut(NodeId, NodeId) -> bool) {
@@ -38,11 +38,11 @@ impl Net {
                 continue;
             }
             self.step(to.index(), |b, now, out| match Message::parse(ty, &body).unwrap() {
-                Message::Arrive { epoch, repeated, what, payload } => {
-                    b.on_arrive(now, None, Heard { from, epoch, repeated, what, payload }, out);
+                Message::Arrive { epoch, repeated, what, payload, notices } => {
+                    b.on_arrive(now, None, Heard { from, epoch, repeated, what, payload, notices }, out);
                 }
                 Message::Noted { epoch } => b.on_noted(now, epoch),
-                Message::Release { epoch, payload, .. } => b.on_release(None, epoch, payload, out),
+                Message::Release { epoch, payload, notices, .. } => b.on_release(None, epoch, (payload, notices), out),
                 other => panic!("{other:?}"),
             });
         }

@@ -54,6 +54,14 @@ struct Lock {
     tail: Option<NodeId>,
 }
 
+impl Lock {
+    /// Whether forgetting the lock changes nothing, because this node neither manages it nor has to do with it.
+    fn is_as_unnamed(&self) -> bool {
+        let idle = !self.token && self.holder.is_none() && self.waiting.is_empty() && !self.asked;
+        idle && self.successor.is_none() && self.tail.is_none()
+    }
+}
+
 /// The locks of a node, or one shard of them.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
@@ -170,12 +178,12 @@ impl Locks {
         }
     }
 
-    /// How many locks were ever named here.
+    /// How many locks are remembered here.
     pub fn len(&self) -> usize {
         self.locks.len()
     }
 
-    /// Whether no lock was ever named here.
+    /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
     }
@@ -209,6 +217,8 @@ impl Locks {
         });
         if threads_wait {
             self.ask(cx, id, Origin::Service);
+        } else if self.locks.get(&id).is_some_and(Lock::is_as_unnamed) {
+            self.locks.remove(&id);
         }
     }
 }
@@ -289,6 +299,18 @@ mod tests {
         }
         assert_eq!(hands as u32, LOCAL_STREAK);
         assert_eq!(node.out.sends().len(), 2, "the token, and the request to have it back");
+    }
+
+    #[test]
+    fn a_node_forgets_the_locks_that_it_does_not_manage_and_has_passed_on() {
+        let (mut node, lock, slot) = (Node::new(1), lock_of_node_zero(), Slot::thread(0));
+        node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
+        node.step(Some(slot), |l, cx| l.on_grant(cx, lock, &[]));
+        node.step(None, |l, cx| l.on_forward(cx, lock, ticket(0, 1), &[]));
+        assert_eq!(node.locks.len(), 1);
+        node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
+        assert!(node.locks.is_empty() && node.out.sends()[0].target == Target::Reply(ticket(0, 1)));
+        assert!(size_of::<(LockId, super::Lock)>() <= 96, "what a lock costs where it is in use or managed");
     }
 
     #[test]

@@ -1,13 +1,18 @@
-//! Synchronisation between threads of all nodes: locks, flags, barriers and reductions.
+//! Synchronisation between threads of all nodes: locks, flags, barriers, reductions, semaphores, condition variables and
+//! reader-writer locks.
 //!
 //! It knows no engine. A release may produce an opaque payload and an acquire consumes it; the engines that need
 //! write notices fill it in ([`Payload`]), and for those that keep memory consistent at every
 //! access it is empty.
 
 pub mod barrier;
+pub mod condition;
+pub mod desk;
 pub mod flag;
 pub mod lock;
 pub mod reduce;
+pub mod rwlock;
+pub mod semaphore;
 
 use crate::ids::{FlagId, LockId, NodeId, Slot};
 use crate::outbox::Outbox;

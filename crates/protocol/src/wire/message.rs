@@ -3,7 +3,7 @@
 //! A message is a borrowed view: parsing copies nothing, and a unit's data goes from the datagram straight
 //! into memory. Types below 16 belong to the link and to start-up.
 
-use crate::ids::{Channel, FlagId, LockId, ObjectId, Seq, UnitId};
+use crate::ids::{Channel, FlagId, LockId, ObjectId, Seq, Slot, UnitId};
 use crate::wire::bytes::{Put, Reader, WireError};
 use crate::wire::header::MsgType;
 
@@ -33,6 +33,61 @@ pub struct Collective {
     pub kind: u8,
     /// What must agree besides: the reduction's operator and length, a hash of the object's shape.
     pub detail: u64,
+}
+
+macro_rules! coded {
+    ($(#[$doc:meta])* $name:ident { $($(#[$each:meta])* $variant:ident = $code:expr,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$each])* $variant = $code,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+
+            fn take(r: &mut Reader<'_>) -> Result<$name, WireError> {
+                let code = r.u8()?;
+                Self::ALL.iter().copied().find(|v| *v as u8 == code).ok_or(WireError::BadValue(stringify!($name)))
+            }
+        }
+    };
+}
+
+coded! {
+    /// What a thread asks the manager of a semaphore, condition variable or reader-writer lock for.
+    Wish {
+        /// One from a semaphore, however long it takes.
+        SemWait = 1,
+        /// One from a semaphore, if there is one now.
+        SemTryWait = 2,
+        /// To be among a condition's waiters.
+        CondJoin = 3,
+        /// A signal of a condition whose waiters the thread has joined.
+        CondAwait = 4,
+        /// A reader-writer lock, to read.
+        ReadLock = 5,
+        /// A reader-writer lock, to write.
+        WriteLock = 6,
+    }
+}
+
+coded! {
+    /// What a thread tells the manager of a semaphore, condition variable or reader-writer lock.
+    News {
+        /// A semaphore has one more.
+        SemPost = 1,
+        /// A condition's first waiter is to be woken.
+        CondSignal = 2,
+        /// All of a condition's waiters are to be woken.
+        CondBroadcast = 3,
+        /// A reader has left.
+        ReadUnlock = 4,
+        /// The writer has left.
+        WriteUnlock = 5,
+    }
 }
 
 macro_rules! types {
@@ -90,6 +145,26 @@ types! {
     RELEASE = 42;
     /// A program's own message to a thread.
     USER = 48;
+    /// A thread wants something of a semaphore, condition variable or reader-writer lock.
+    ASK = 50;
+    /// Whether it got it.
+    ANSWER = 51;
+    /// Something is released: a semaphore posted, a condition signalled, a reader-writer lock unlocked.
+    TELL = 52;
+    /// A node wants pages.
+    FETCH = 64;
+    /// The pages.
+    PAGES = 65;
+    /// What changed in pages, for their home.
+    DIFFS = 66;
+    /// News of an allocation.
+    REGION = 67;
+    /// The news was heard.
+    REGION_HEARD = 68;
+    /// An allocation is to be freed, by the node that owns it.
+    FREE = 70;
+    /// Whether it was.
+    FREED = 71;
 }
 
 /// A message of coherence or synchronisation.
@@ -114,10 +189,20 @@ pub enum Message<'a> {
     FlagSet { flag: FlagId, value: u64, payload: &'a [u8] },
     FlagWait { flag: FlagId, value: u64, knowledge: &'a [u8] },
     FlagUp { flag: FlagId, value: u64, payload: &'a [u8] },
-    Arrive { epoch: u32, repeated: bool, what: Collective, payload: &'a [u8] },
+    Arrive { epoch: u32, repeated: bool, what: Collective, payload: &'a [u8], notices: &'a [u8] },
     Noted { epoch: u32 },
-    Release { epoch: u32, what: Collective, payload: &'a [u8] },
+    Release { epoch: u32, what: Collective, payload: &'a [u8], notices: &'a [u8] },
     User { thread: u16, bytes: &'a [u8] },
+    Ask { wish: Wish, name: u64, knowledge: &'a [u8] },
+    Answer { wish: Wish, name: u64, slot: Slot, yes: bool, payload: &'a [u8] },
+    Tell { news: News, name: u64, payload: &'a [u8] },
+    Fetch { body: &'a [u8] },
+    Pages { body: &'a [u8] },
+    Diffs { body: &'a [u8] },
+    Region { body: &'a [u8] },
+    RegionHeard,
+    Free { page: u32, offset: u32, serial: u32 },
+    Freed { fine: bool },
 }
 
 fn put_unit(out: &mut Vec<u8>, unit: UnitId) {
@@ -184,6 +269,18 @@ fn take_collective(r: &mut Reader<'_>) -> Result<Collective, WireError> {
     Ok(Collective { kind: r.u8()?, detail: r.u64()? })
 }
 
+/// The numbers of a reduction with their length in front, then write notices.
+fn put_said(out: &mut Vec<u8>, payload: &[u8], notices: &[u8]) {
+    out.put_u16(payload.len() as u16);
+    out.put_bytes(payload);
+    out.put_bytes(notices);
+}
+
+fn take_said<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let len = usize::from(r.u16()?);
+    Ok((r.take(len)?, r.rest()))
+}
+
 impl<'a> Message<'a> {
     /// The message's type.
     pub fn ty(&self) -> MsgType {
@@ -210,6 +307,16 @@ impl<'a> Message<'a> {
             Message::Noted { .. } => types::NOTED,
             Message::Release { .. } => types::RELEASE,
             Message::User { .. } => types::USER,
+            Message::Ask { .. } => types::ASK,
+            Message::Answer { .. } => types::ANSWER,
+            Message::Tell { .. } => types::TELL,
+            Message::Fetch { .. } => types::FETCH,
+            Message::Pages { .. } => types::PAGES,
+            Message::Diffs { .. } => types::DIFFS,
+            Message::Region { .. } => types::REGION,
+            Message::RegionHeard => types::REGION_HEARD,
+            Message::Free { .. } => types::FREE,
+            Message::Freed { .. } => types::FREED,
         }
     }
 
@@ -278,22 +385,50 @@ impl<'a> Message<'a> {
                 out.put_u64(value);
                 out.put_bytes(knowledge);
             }
-            Message::Arrive { epoch, repeated, what, payload } => {
+            Message::Arrive { epoch, repeated, what, payload, notices } => {
                 out.put_u32(epoch);
                 out.put_u8(u8::from(repeated));
                 put_collective(out, what);
-                out.put_bytes(payload);
+                put_said(out, payload, notices);
             }
             Message::Noted { epoch } => out.put_u32(epoch),
-            Message::Release { epoch, what, payload } => {
+            Message::Release { epoch, what, payload, notices } => {
                 out.put_u32(epoch);
                 put_collective(out, what);
-                out.put_bytes(payload);
+                put_said(out, payload, notices);
             }
             Message::User { thread, bytes } => {
                 out.put_u16(thread);
                 out.put_bytes(bytes);
             }
+            Message::Ask { wish, name, knowledge } => {
+                out.put_u8(wish as u8);
+                out.put_u64(name);
+                out.put_bytes(knowledge);
+            }
+            Message::Answer { wish, name, slot, yes, payload } => {
+                out.put_u8(wish as u8);
+                out.put_u64(name);
+                out.put_u16(slot.0);
+                out.put_u8(u8::from(yes));
+                out.put_bytes(payload);
+            }
+            Message::Tell { news, name, payload } => {
+                out.put_u8(news as u8);
+                out.put_u64(name);
+                out.put_bytes(payload);
+            }
+            Message::Fetch { body }
+            | Message::Pages { body }
+            | Message::Diffs { body }
+            | Message::Region { body } => out.put_bytes(body),
+            Message::RegionHeard => {}
+            Message::Free { page, offset, serial } => {
+                out.put_u32(page);
+                out.put_u32(offset);
+                out.put_u32(serial);
+            }
+            Message::Freed { fine } => out.put_u8(u8::from(fine)),
         }
     }
 
@@ -329,15 +464,34 @@ impl<'a> Message<'a> {
             types::FLAG_SET => Message::FlagSet { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
             types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()?, knowledge: r.rest() },
             types::FLAG_UP => Message::FlagUp { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
-            types::ARRIVE => Message::Arrive {
-                epoch: r.u32()?,
-                repeated: take_bool(&mut r)?,
-                what: take_collective(&mut r)?,
+            types::ARRIVE => {
+                let (epoch, repeated, what) = (r.u32()?, take_bool(&mut r)?, take_collective(&mut r)?);
+                let (payload, notices) = take_said(&mut r)?;
+                Message::Arrive { epoch, repeated, what, payload, notices }
+            }
+            types::NOTED => Message::Noted { epoch: r.u32()? },
+            types::RELEASE => {
+                let (epoch, what) = (r.u32()?, take_collective(&mut r)?);
+                let (payload, notices) = take_said(&mut r)?;
+                Message::Release { epoch, what, payload, notices }
+            }
+            types::USER => Message::User { thread: r.u16()?, bytes: r.rest() },
+            types::ASK => Message::Ask { wish: Wish::take(&mut r)?, name: r.u64()?, knowledge: r.rest() },
+            types::ANSWER => Message::Answer {
+                wish: Wish::take(&mut r)?,
+                name: r.u64()?,
+                slot: Slot(r.u16()?),
+                yes: take_bool(&mut r)?,
                 payload: r.rest(),
             },
-            types::NOTED => Message::Noted { epoch: r.u32()? },
-            types::RELEASE => Message::Release { epoch: r.u32()?, what: take_collective(&mut r)?, payload: r.rest() },
-            types::USER => Message::User { thread: r.u16()?, bytes: r.rest() },
+            types::FETCH => Message::Fetch { body: r.rest() },
+            types::PAGES => Message::Pages { body: r.rest() },
+            types::DIFFS => Message::Diffs { body: r.rest() },
+            types::REGION => Message::Region { body: r.rest() },
+            types::REGION_HEARD => Message::RegionHeard,
+            types::FREE => Message::Free { page: r.u32()?, offset: r.u32()?, serial: r.u32()? },
+            types::FREED => Message::Freed { fine: take_bool(&mut r)? },
+            types::TELL => Message::Tell { news: News::take(&mut r)?, name: r.u64()?, payload: r.rest() },
             other => return Err(WireError::BadType(other.0)),
         };
         r.finish()?;
@@ -348,7 +502,7 @@ impl<'a> Message<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{NodeId, Slot};
+    use crate::ids::NodeId;
 
     fn examples() -> Vec<Message<'static>> {
         let unit = UnitId { object: ObjectId(3), index: 9 };
@@ -375,10 +529,20 @@ mod tests {
             Message::FlagSet { flag: FlagId(7), value: 2, payload: b"" },
             Message::FlagWait { flag: FlagId(7), value: 2, knowledge: b"k" },
             Message::FlagUp { flag: FlagId(7), value: 3, payload: b"q" },
-            Message::Arrive { epoch: 1, repeated: true, what, payload: b"12345678" },
+            Message::Arrive { epoch: 1, repeated: true, what, payload: b"12345678", notices: b"n" },
             Message::Noted { epoch: 1 },
-            Message::Release { epoch: 1, what, payload: b"" },
+            Message::Release { epoch: 1, what, payload: b"", notices: b"" },
             Message::User { thread: 4, bytes: b"hello" },
+            Message::Fetch { body: b"f" },
+            Message::Pages { body: b"p" },
+            Message::Diffs { body: b"d" },
+            Message::Region { body: b"r" },
+            Message::RegionHeard,
+            Message::Free { page: 9, offset: 64, serial: 2 },
+            Message::Freed { fine: true },
+            Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
+            Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },
+            Message::Tell { news: News::WriteUnlock, name: 5, payload: b"" },
         ]
     }
 

@@ -27,6 +27,14 @@ impl Thread {
         Ok(())
     }
 
+    /// A barrier that says nothing about memory.
+    ///
+    /// # Errors
+    /// When another node makes a different collective call.
+    pub fn try_rendezvous(&self) -> Result<()> {
+        self.collective(Collective::RENDEZVOUS, &[], |_| ())
+    }
+
     /// Takes part in a collective call and gives its result to `f`.
     pub(crate) fn collective<R>(&self, what: Collective, payload: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         self.operation(|| {
@@ -34,14 +42,18 @@ impl Thread {
             self.node.tell_gathered(self.slot, self.slot);
             self.let_pins_go();
             let slot = self.slot;
+            let (notices, gate) = if what.is_coherent() { self.before_barrier() } else { Default::default() };
             let epoch = self.stepping(|out| {
                 let now = self.node.now();
-                self.node.with_barrier(|b| b.arrive(now, slot, what, payload, out))
+                self.node.with_barrier(|b| b.arrive(now, slot, what, (payload, &notices), out))
             })?;
             while !self.node.with_barrier(|b| b.is_open(epoch))? {
                 self.wait(Waiting::Barrier(what, epoch))?;
             }
             let result = self.node.with_barrier(|b| f(b.result()));
+            if what.is_coherent() {
+                self.after_barrier(gate)?;
+            }
             self.take_pins_back()?;
             self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
             Ok(result)
@@ -150,6 +162,7 @@ impl Thread {
             while !self.node.lock_room(lock).holds(lock, slot) {
                 self.wait(Waiting::Lock(lock))?;
             }
+            self.after_acquire()?;
             self.take_pins_back()
         })
     }
@@ -209,6 +222,7 @@ impl Thread {
             let now =
                 self.stepping(|out| self.node.with_flags(flag, Some(slot), out, |f, cx| f.wait(cx, flag, slot, value)));
             if let Some(now) = now {
+                self.after_acquire()?;
                 return Ok(now);
             }
             self.let_pins_go();
@@ -218,6 +232,7 @@ impl Thread {
                 }
                 self.wait(Waiting::Flag(flag, value))?;
             };
+            self.after_acquire()?;
             self.take_pins_back()?;
             Ok(reached)
         })

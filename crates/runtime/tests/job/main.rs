@@ -1,5 +1,6 @@
 //! Jobs of real processes: this test binary is launcher and node in one.
 
+mod desks;
 mod launcher;
 mod roles;
 
@@ -166,6 +167,26 @@ fn posts_arrive_exactly_once_under_loss() {
     let faults = "drop=5%,dup=5%,reorder=5%,seed=3";
     let outcome = start("posts", 4, &[("COMEM_FAULTS", faults)], &[]).finish();
     all_well(&outcome);
+}
+
+#[test]
+fn semaphores_conditions_and_readers_work_between_nodes_and_on_a_bad_network() {
+    let faults = "drop=5%,dup=5%,reorder=10%,seed=5";
+    for (nodes, threads, faults) in [(1, "4", "drop=0%"), (4, "1", "drop=0%"), (3, "2", faults)] {
+        all_well(&start("desks", nodes, &[("COMEM_FAULTS", faults), ("COMEM_THREADS", threads)], &[]).finish());
+    }
+}
+
+#[test]
+fn a_node_that_is_asked_says_for_which_semaphore_condition_or_lock_its_threads_wait() {
+    let outcome = start("asked", 2, &[("COMEM_THREADS", "4")], &[]).finish();
+    all_well(&outcome);
+    let said = &outcome.errors[1];
+    for part in
+        ["semaphore 0x5 to be posted", "condition variable 0x6 to be signalled", "reader-writer lock 0x7, to read"]
+    {
+        assert!(said.contains(&format!("for {part} (managed by node ")), "{said}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the nodes of the test jobs do.
 
+use crate::desks;
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
 
 pub fn play(role: &str) {
@@ -40,6 +41,8 @@ pub fn play(role: &str) {
         "posts" => posts(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
+        "desks" => desks::play(&comem),
+        "asked" => desks::ask_where_it_waits(&comem),
         _ => {}
     }
     if let Err(error) = comem.finish() {

@@ -1,13 +1,17 @@
-//! Locks, barriers, flags and messages between threads.
+//! Locks, semaphores, barriers, flags and messages between threads.
 
-use crate::history::{Deed, Record, ThreadId};
+use crate::history::{Deed, Record, Stamp, ThreadId};
 use comem_protocol::ids::{FlagId, LockId, NodeId};
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::sync::semaphore::SemaphoreId;
 use std::collections::BTreeMap;
 
 /// What is wrong with the synchronisation in a history. `complete`: every thread came to its end, so that nothing
 /// may be missing.
 pub fn violations(records: &[Record], complete: bool) -> Vec<String> {
     let mut found = mutual_exclusion(records);
+    found.extend(readers_and_writers(records));
+    found.extend(semaphores(records));
     found.extend(barriers(records));
     found.extend(flags(records));
     found.extend(messages(records, complete));
@@ -26,6 +30,57 @@ fn mutual_exclusion(records: &[Record]) -> Vec<String> {
         holds.sort_by_key(|r| r.begun);
         if let Some(pair) = holds.windows(2).find(|pair| pair[1].begun < pair[0].ended) {
             found.push(format!("two threads held one lock: {} and {}", pair[0], pair[1]));
+        }
+    }
+    found
+}
+
+fn readers_and_writers(records: &[Record]) -> Vec<String> {
+    let mut locks: BTreeMap<RwLockId, Vec<(&Record, bool)>> = BTreeMap::new();
+    for record in records {
+        if let Deed::Shared { lock, writes } = record.deed {
+            locks.entry(lock).or_default().push((record, writes));
+        }
+    }
+    let mut found = Vec::new();
+    for holds in locks.values_mut() {
+        holds.sort_by_key(|(r, _)| r.begun);
+        // Those that ended last before, of all and of the writers.
+        let (mut last, mut last_writer): (Option<&Record>, Option<&Record>) = (None, None);
+        for (record, writes) in holds.iter() {
+            let before = if *writes { last } else { last_writer };
+            if let Some(before) = before.filter(|b| record.begun < b.ended) {
+                found.push(format!("a writer was not alone: {before} and {record}"));
+            }
+            last = last.into_iter().chain([*record]).max_by_key(|r| r.ended);
+            if *writes {
+                last_writer = last_writer.into_iter().chain([*record]).max_by_key(|r| r.ended);
+            }
+        }
+    }
+    found
+}
+
+/// Nobody takes what has not been posted yet.
+fn semaphores(records: &[Record]) -> Vec<String> {
+    let mut deeds: BTreeMap<SemaphoreId, Vec<(Stamp, bool, &Record)>> = BTreeMap::new();
+    for record in records {
+        match record.deed {
+            Deed::Posted { semaphore } => deeds.entry(semaphore).or_default().push((record.begun, false, record)),
+            Deed::Took { semaphore } => deeds.entry(semaphore).or_default().push((record.ended, true, record)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for deeds in deeds.values_mut() {
+        deeds.sort_by_key(|(at, took, _)| (*at, *took));
+        let mut count = 0_u64;
+        for (_, took, record) in deeds.iter() {
+            match (took, count.checked_sub(1)) {
+                (false, _) => count += 1,
+                (true, Some(left)) => count = left,
+                (true, None) => found.push(format!("a thread took what nobody had posted: {record}")),
+            }
         }
     }
     found
@@ -101,7 +156,6 @@ fn messages(records: &[Record], complete: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Stamp;
 
     fn record(thread: u16, begun: u64, ended: u64, deed: Deed) -> Record {
         Record { thread: ThreadId(NodeId(thread), 0), begun: Stamp(begun), ended: Stamp(ended), deed }
@@ -112,6 +166,25 @@ mod tests {
         let held = Deed::Held { lock: LockId(1) };
         assert!(violations(&[record(0, 1, 5, held), record(1, 6, 9, held)], true).is_empty());
         assert_eq!(violations(&[record(0, 1, 5, held), record(1, 4, 9, held)], true).len(), 1);
+    }
+
+    #[test]
+    fn a_writer_in_company_is_found() {
+        let shared =
+            |thread, begun, ended, writes| record(thread, begun, ended, Deed::Shared { lock: RwLockId(1), writes });
+        let readers = [shared(0, 1, 5, false), shared(1, 3, 9, false), shared(2, 4, 6, false)];
+        assert!(violations(&[&readers[..], &[shared(0, 10, 12, true)]].concat(), true).is_empty());
+        assert_eq!(violations(&[&readers[..], &[shared(0, 8, 12, true)]].concat(), true).len(), 1);
+        assert_eq!(violations(&[shared(0, 1, 5, true), shared(1, 2, 3, false)], true).len(), 1);
+        assert_eq!(violations(&[shared(0, 1, 5, true), shared(1, 4, 6, true)], true).len(), 1);
+    }
+
+    #[test]
+    fn taking_what_nobody_posted_is_found() {
+        let posted = |begun| record(0, begun, begun, Deed::Posted { semaphore: SemaphoreId(1) });
+        let took = |ended| record(1, 1, ended, Deed::Took { semaphore: SemaphoreId(1) });
+        assert!(violations(&[posted(3), posted(5), took(4), took(6)], true).is_empty());
+        assert_eq!(violations(&[posted(3), posted(9), took(4), took(6)], true).len(), 1);
     }
 
     #[test]

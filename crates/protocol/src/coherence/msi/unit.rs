@@ -200,6 +200,11 @@ impl Unit {
         }
     }
 
+    /// Whether somebody elsewhere waits until the unit is let go here.
+    pub fn is_wanted(&self) -> bool {
+        self.activity.as_ref().is_some_and(|a| !a.deferred.is_empty())
+    }
+
     /// Whether anything is under way around the unit in this node.
     pub fn is_quiet(&self) -> bool {
         self.activity.is_none() && self.pins == 0 && self.directory.as_ref().is_none_or(|d| d.is_idle())

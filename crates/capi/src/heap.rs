@@ -1,0 +1,127 @@
+//! Shared memory for ordinary loads and stores.
+
+use crate::failure::{Code, Failure, Outcome, done, reported};
+use crate::job::{job, thread};
+use comem_rt::NodeId;
+use comem_rt::heap::{Homes, PageEngine, RegionOptions};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
+
+/// The header's `comem_region_options`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CRegionOptions {
+    engine: *const c_char,
+    label: *const c_char,
+    placement: c_int,
+    place: c_int,
+    alignment: usize,
+    unit_pages: c_uint,
+}
+
+fn argument(what: String) -> Failure {
+    Failure::new(Code::Argument, what)
+}
+
+/// A string of the program's, if there is one.
+///
+/// # Safety
+/// `text` is null or a string that lives during the call.
+unsafe fn text<'a>(text: *const c_char) -> Option<std::borrow::Cow<'a, str>> {
+    // SAFETY: by this function's contract.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+}
+
+/// The options of a call.
+///
+/// # Safety
+/// `options` is null or points to options whose strings live during the call.
+unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOptions> {
+    // SAFETY: by this function's contract.
+    let Some(given) = (unsafe { options.as_ref() }) else { return Ok(RegionOptions::default()) };
+    // SAFETY: by this function's contract.
+    let engine = unsafe { text(given.engine) };
+    let engine = engine.map(|name| name.parse::<PageEngine>()).transpose().map_err(|e| argument(e.to_string()))?;
+    let homes = match (given.placement, given.place) {
+        (0, _) => Homes::Block,
+        (1, pages) if pages >= 0 => Homes::Cyclic(pages.max(1) as u32),
+        (2, node @ 0..=1023) => Homes::On(NodeId(node as u16)),
+        (3, _) => Homes::FirstTouch,
+        (4, _) => Homes::Automatic,
+        (placement, place) => {
+            return Err(argument(format!("placement {placement} with place {place} makes no sense; see COMEM_PLACE_…")));
+        }
+    };
+    Ok(RegionOptions {
+        engine,
+        homes,
+        alignment: if given.alignment == 0 { 64 } else { given.alignment },
+        unit_pages: given.unit_pages,
+        // SAFETY: by this function's contract.
+        label: unsafe { text(given.label) }.unwrap_or_default().into_owned(),
+    })
+}
+
+fn pointer(of: impl FnOnce() -> Outcome<*mut u8>) -> *mut c_void {
+    reported(|| of().map(|p| p.cast()), |_| null_mut())
+}
+
+/// Allocates.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_alloc(bytes: usize) -> *mut c_void {
+    pointer(|| Ok(job()?.alloc(bytes, &RegionOptions::default())?))
+}
+
+/// Allocates.
+///
+/// # Safety
+/// `options` is null or points to options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_alloc_with(bytes: usize, options: *const CRegionOptions) -> *mut c_void {
+    // SAFETY: by this function's contract.
+    pointer(|| Ok(job()?.alloc(bytes, &unsafe { region_options(options) }?)?))
+}
+
+/// Allocates, collectively.
+///
+/// # Safety
+/// `options` is null or points to options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_alloc_all(bytes: usize, options: *const CRegionOptions) -> *mut c_void {
+    // SAFETY: by this function's contract.
+    pointer(|| Ok(job()?.alloc_all(bytes, &unsafe { region_options(options) }?)?))
+}
+
+/// Gives memory back.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_free(pointer: *mut c_void) -> c_int {
+    done(|| if pointer.is_null() { Ok(()) } else { Ok(job()?.free(pointer.cast())?) })
+}
+
+/// Names a region.
+///
+/// # Safety
+/// `name` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_label(pointer: *mut c_void, name: *const c_char) -> c_int {
+    // SAFETY: by this function's contract.
+    done(|| Ok(job()?.label(pointer.cast(), &unsafe { text(name) }.unwrap_or_default())?))
+}
+
+/// Declares a region read-only.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_readonly(pointer: *const c_void) -> c_int {
+    done(|| Ok(job()?.readonly(pointer.cast())?))
+}
+
+/// Brings memory here.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_touch(pointer: *const c_void, bytes: usize, for_writing: c_int) -> c_int {
+    done(|| Ok(job()?.touch(pointer.cast(), bytes, for_writing != 0)?))
+}
+
+/// A barrier that says nothing about memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_rendezvous() -> c_int {
+    done(|| Ok(thread()?.try_rendezvous()?))
+}

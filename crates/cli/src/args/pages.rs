@@ -1,0 +1,71 @@
+//! Flags about memory that is shared by pages.
+
+use super::values::{size, size_or_share, switch_word, unit_pages};
+use crate::choice;
+use clap::Args;
+
+/// How pages are shared. An empty text leaves the choice to the nodes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct PageArgs {
+    /// How accesses are noticed: uffd-async, uffd or mprotect (pages), explicit (objects alone) [default: the best]
+    #[arg(long, env = "COMEM_DETECTOR", value_name = "D", default_value = "", hide_default_value = true,
+          value_parser = choice::detector)]
+    pub detector: String,
+    /// Most memory for copies of other nodes' pages, in each node: 64M, 2G or 50%
+    #[arg(long, env = "COMEM_CACHE", value_name = "BYTES|%", default_value = "", hide_default_value = true,
+          value_parser = size_or_share)]
+    pub cache: String,
+    /// Address space for shared pages: 64G
+    #[arg(long, env = "COMEM_HEAP", value_name = "BYTES", default_value = "", hide_default_value = true,
+          value_parser = size)]
+    pub heap: String,
+    /// Pages that are fetched and invalidated together: 1, 2, 4, ... or 256
+    #[arg(long, env = "COMEM_UNIT_PAGES", value_name = "N", default_value = "", hide_default_value = true,
+          value_parser = unit_pages)]
+    pub unit_pages: String,
+    /// Leave pages writable at their home while it alone writes them: on or off
+    #[arg(long, env = "COMEM_WRITE_DETECTION", value_name = "on|off", default_value = "", hide_default_value = true,
+          value_parser = switch_word)]
+    pub write_detection: String,
+    /// Let a page's home move to the node that writes it: on or off
+    #[arg(long, env = "COMEM_MIGRATION", value_name = "on|off", default_value = "", hide_default_value = true,
+          value_parser = switch_word)]
+    pub migration: String,
+    /// Fetch pages before they are used: on or off
+    #[arg(long, env = "COMEM_PREFETCH", value_name = "on|off", default_value = "", hide_default_value = true,
+          value_parser = switch_word)]
+    pub prefetch: String,
+}
+
+/// The variables behind the flags, as nodes read them.
+pub mod var {
+    /// Most bytes of copies in a node, or a share of its memory.
+    pub const CACHE: &str = "COMEM_CACHE";
+    /// Bytes of address space for shared pages.
+    pub const HEAP: &str = "COMEM_HEAP";
+    /// Pages in a unit.
+    pub const UNIT_PAGES: &str = "COMEM_UNIT_PAGES";
+    /// Whether a home's own pages stay writable for it.
+    pub const WRITE_DETECTION: &str = "COMEM_WRITE_DETECTION";
+    /// Whether homes move.
+    pub const MIGRATION: &str = "COMEM_MIGRATION";
+    /// Whether pages are fetched ahead.
+    pub const PREFETCH: &str = "COMEM_PREFETCH";
+}
+
+impl PageArgs {
+    /// The variables of a node. Each is set, so that nothing of an outer job shines through.
+    pub fn variables(&self) -> [(&'static str, String); 7] {
+        // Objects have no detector to choose.
+        let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
+        [
+            (crate::control::var::DETECTOR, detector),
+            (var::CACHE, self.cache.clone()),
+            (var::HEAP, self.heap.clone()),
+            (var::UNIT_PAGES, self.unit_pages.clone()),
+            (var::WRITE_DETECTION, self.write_detection.clone()),
+            (var::MIGRATION, self.migration.clone()),
+            (var::PREFETCH, self.prefetch.clone()),
+        ]
+    }
+}

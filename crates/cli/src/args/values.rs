@@ -1,0 +1,176 @@
+//! What flags take: numbers within bounds, times, sizes, switches.
+
+use comem_protocol::faults::FaultSpec;
+use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
+use std::time::Duration;
+
+/// The most pages of a unit.
+const UNIT_PAGES_MAX: u32 = 256;
+
+fn bounded(text: &str, max: usize, what: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err(format!("a job has at least one {what}")),
+        Ok(n) if n <= max => Ok(n),
+        Ok(_) => Err(format!("at most {max} {what}s are possible")),
+        Err(_) => Err(format!("expected a number from 1 to {max}")),
+    }
+}
+
+/// A number of nodes.
+pub fn nodes(text: &str) -> Result<usize, String> {
+    bounded(text, NODES_MAX, "node")
+}
+
+/// A number of application threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    bounded(text, THREADS_MAX, "thread")
+}
+
+/// Faults to inject.
+pub fn faults(text: &str) -> Result<FaultSpec, String> {
+    text.parse().map_err(|e: <FaultSpec as std::str::FromStr>::Err| e.to_string())
+}
+
+/// Reads `on` or `off`.
+pub fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("expected on or off".to_string()),
+    }
+}
+
+/// Reads `A-B`.
+pub fn ports(text: &str) -> Result<String, String> {
+    let range = text.split_once('-').and_then(|(a, b)| Some((a.parse::<u16>().ok()?, b.parse::<u16>().ok()?)));
+    match range {
+        Some((low, high)) if 0 < low && low <= high => Ok(text.to_string()),
+        _ => Err("expected FIRST-LAST, port numbers from 1 to 65535".to_string()),
+    }
+}
+
+/// Reads `90s`, `500ms`, `10m` or plain seconds.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
+    let parsed = units.iter().find_map(|(unit, scale)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * scale));
+    match parsed {
+        Some(seconds) if seconds > 0.0 && seconds < 1e8 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a positive time such as 10s, 500ms or 2m".to_string()),
+    }
+}
+
+/// Reads a time and writes it in the form that nodes understand, or `off`.
+pub fn time_or_off(text: &str) -> Result<String, String> {
+    match text {
+        "off" => Ok(text.to_string()),
+        _ => time(text).map(|span| format!("{}ms", span.as_millis().max(1))),
+    }
+}
+
+/// Reads a size in bytes: `4096`, `64K`, `64M`, `2G`, `1T`, with or without a `B` or `iB` behind the letter.
+///
+/// # Errors
+/// It is no positive number of bytes.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size such as 4096, 64M or 2G".to_string();
+    let number = text.trim_end_matches('B').trim_end_matches('i');
+    let shift = match number.chars().last().map(|letter| letter.to_ascii_uppercase()) {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some('T') => 40,
+        _ => 0,
+    };
+    let digits = if shift > 0 { &number[..number.len() - 1] } else { number };
+    let count = digits.parse::<u64>().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
+    count.checked_mul(1 << shift).ok_or_else(|| "more bytes than there are addresses".to_string())
+}
+
+/// Checks a size; the text goes on as it is, and an empty one chooses nothing.
+///
+/// # Errors
+/// As [`bytes`].
+pub fn size(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { bytes(text).map(|_| text.to_string()) }
+}
+
+/// Checks a size or a share of the memory, such as `50%`; an empty text chooses nothing.
+///
+/// # Errors
+/// It is neither.
+pub fn size_or_share(text: &str) -> Result<String, String> {
+    let Some(share) = text.strip_suffix('%') else {
+        return size(text).map_err(|why| format!("{why}, or a share such as 50%"));
+    };
+    match share.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(text.to_string()),
+        _ => Err("a share goes from more than 0% to 100%".to_string()),
+    }
+}
+
+/// Reads the pages of a unit: a power of two up to 256; an empty text chooses nothing.
+///
+/// # Errors
+/// Any other number.
+pub fn unit_pages(text: &str) -> Result<String, String> {
+    match text.parse::<u32>() {
+        _ if text.is_empty() => Ok(String::new()),
+        Ok(pages) if pages.is_power_of_two() && pages <= UNIT_PAGES_MAX => Ok(text.to_string()),
+        _ => Err(format!("a unit has 1, 2, 4, ... or {UNIT_PAGES_MAX} pages: a power of two")),
+    }
+}
+
+/// Reads `on` or `off` and keeps the word; an empty text chooses nothing.
+///
+/// # Errors
+/// Any other word.
+pub fn switch_word(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { switch(text).map(|_| text.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(time("3"), Ok(Duration::from_secs(3)));
+        assert_eq!(time_or_off("10s"), Ok("10000ms".to_string()));
+        for wrong in ["", "s", "0", "nan", "inf", "1d"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for (text, wanted) in [("1", 1), ("4096", 4096), ("64K", 65536), ("64m", 64 << 20), ("2GiB", 2 << 30)] {
+            assert_eq!(bytes(text), Ok(wanted), "{text}");
+        }
+        for wrong in ["", "0", "M", "-1", "1.5G", "64X", "99999999T", "µ", "%"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_cache_may_be_a_share() {
+        for good in ["50%", "0.5%", "100%", "64M", ""] {
+            assert_eq!(size_or_share(good), Ok(good.to_string()));
+        }
+        for wrong in ["0%", "101%", "%", "lots", "nan%"] {
+            assert!(size_or_share(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn units_have_a_power_of_two_of_pages() {
+        for good in ["", "1", "2", "256"] {
+            assert_eq!(unit_pages(good), Ok(good.to_string()));
+        }
+        for wrong in ["0", "3", "512", "x", "-2"] {
+            assert!(unit_pages(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! `comem bench net`: how long a message of each size takes, and how many bytes a second pass (HLRC on UDP, figures 1
+//! and 2), for each backbone and way of waiting. Bare: no protocol repeats anything or puts anything in order.
+//!
+//! Two ends in one process exchange messages. *Latency* is half of a round trip with a message of the same size both
+//! ways. *Bandwidth* is that of messages sent one after the other, a few on their way, each confirmed by a small one.
+
+use super::{curves, median};
+use crate::args::NetArgs;
+use crate::failure::{Failure, Outcome};
+use crate::report::write;
+use crate::table::{Table, bytes};
+use comem_net::network::{Backbone, NetworkOptions};
+use comem_net::{Clock, Datagrams, Network, RECEIVE_BUFFER_BYTES, Received, Wait};
+use comem_protocol::time::Span;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Sizes of messages: 1 byte to 256 KiB.
+const SIZES: [usize; 10] = [1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
+/// Messages on their way when bandwidth is measured, as long as they have few bytes together.
+const IN_FLIGHT: usize = 4;
+/// A message with more bytes than this travels in pieces.
+const PIECE_BYTES: usize = 48 << 10;
+/// Bytes on their way at most, so that no receive buffer overflows.
+const IN_FLIGHT_BYTES: usize = 128 << 10;
+/// Longer silence means that something is lost: the exchange does not count.
+const LOSS_WAIT: Duration = Duration::from_millis(100);
+/// How long spinning goes on before it blocks.
+const SPIN: Span = Span::from_us(200);
+/// How long the ends may take to find each other.
+const CONNECT_WAIT: Duration = Duration::from_secs(1);
+/// How often the far end looks whether it is to end.
+const TURN: Duration = Duration::from_millis(50);
+/// The first byte of a message says what the far end is to do with it.
+const ECHO: u8 = 1;
+const CONFIRM: u8 = 2;
+
+/// What was measured of one size.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// Microseconds of a message on its way; NaN where none arrived.
+    pub latency_us: f64,
+    /// Megabytes a second.
+    pub megabytes_per_s: f64,
+    /// Exchanges that did not come to their end.
+    pub lost: usize,
+}
+
+/// A backbone with a way of waiting.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Curve {
+    /// The two names.
+    pub name: String,
+    /// By size.
+    pub points: Vec<Point>,
+}
+
+/// Runs the command; its exit code.
+pub fn main(args: &NetArgs) -> Outcome<i32> {
+    let backbones = if args.backbones.is_empty() { &Backbone::ALL[..] } else { &args.backbones[..] };
+    let mut curves = Vec::new();
+    for backbone in backbones.iter().copied() {
+        for (name, wait) in [("block", Wait::Block), ("spin", Wait::Spin(SPIN))] {
+            match measure(backbone, wait, args.rounds as usize) {
+                Ok(points) => curves.push(Curve { name: format!("{backbone}, {name}"), points }),
+                Err(why) => {
+                    let what = format!("backbone {backbone} cannot be measured: {why}");
+                    if !args.backbones.is_empty() {
+                        return Err(Failure::start(what, "choose others with --backbones"));
+                    }
+                    eprintln!("comem: {what}");
+                    break;
+                }
+            }
+        }
+    }
+    crate::show(&show(&curves));
+    if let Some(path) = &args.svg {
+        write(path, &curves::picture(&curves))?;
+    }
+    Ok(0)
+}
+
+fn measure(backbone: Backbone, wait: Wait, rounds: usize) -> Result<Vec<Point>, String> {
+    let (near, far, segment) = endpoints(backbone)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let answering = scope.spawn(|| answer(&*far, wait, &stop));
+        let prober = Prober { endpoint: &*near, to: far.local_addr(), wait, segment };
+        let points = SIZES.map(|bytes| prober.point(bytes, rounds)).into_iter().collect();
+        stop.store(true, Ordering::Relaxed);
+        answering.join().map_err(|_| "the far end failed".to_string())?;
+        points
+    })
+}
+
+type Ends = (Arc<dyn Datagrams>, Arc<dyn Datagrams>, usize);
+
+/// Two ends on this host, and the most bytes of a datagram between them.
+fn endpoints(backbone: Backbone) -> Result<Ends, String> {
+    let options = NetworkOptions::default();
+    let open = || Network::open_over(backbone, &options, Clock::new()).map_err(|e| e.to_string());
+    // One network each, as two processes would have.
+    let networks = (open()?, open()?);
+    let bind = |network: &Network| network.bind().map_err(|e| e.to_string());
+    let (near, far) = (bind(&networks.0)?, bind(&networks.1)?);
+    networks.0.connect(&[far.local_addr()], CONNECT_WAIT);
+    networks.1.connect(&[near.local_addr()], CONNECT_WAIT);
+    Ok((near, far, networks.0.datagram_bytes_max().min(PIECE_BYTES)))
+}
+
+/// Sends a message's first byte and as many others; in pieces when it is long.
+fn send(endpoint: &dyn Datagrams, to: SocketAddr, message: &[u8], segment: usize) -> io::Result<()> {
+    message.chunks(PIECE_BYTES).try_for_each(|piece| endpoint.send_to(piece, segment, to))
+}
+
+/// The far end. A message's length stands in its first datagram, behind what is to be done with it.
+fn answer(endpoint: &dyn Datagrams, wait: Wait, stop: &AtomicBool) {
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(Received::Datagrams { from, len, segment }) = endpoint.recv(&mut buffer, Some(TURN), wait) else {
+            continue;
+        };
+        // A lost answer is the near end's to notice.
+        let _ = match buffer[0] {
+            CONFIRM => endpoint.send_to(&(len as u32).to_be_bytes(), 4, from),
+            _ => endpoint.send_to(&buffer[..len], segment, from),
+        };
+    }
+}
+
+/// The near end.
+struct Prober<'a> {
+    endpoint: &'a dyn Datagrams,
+    to: SocketAddr,
+    wait: Wait,
+    segment: usize,
+}
+
+impl Prober<'_> {
+    fn point(&self, bytes: usize, rounds: usize) -> Result<Point, String> {
+        // Long messages need fewer exchanges.
+        let rounds = (rounds * PIECE_BYTES / bytes.max(PIECE_BYTES)).max(10);
+        let (mut times, mut lost) = (Vec::with_capacity(rounds), 0);
+        let (mut message, mut buffer) = (vec![ECHO; bytes], vec![0; RECEIVE_BUFFER_BYTES]);
+        // The first exchanges warm up and do not count.
+        for round in 0..rounds + rounds / 10 {
+            let start = Instant::now();
+            send(self.endpoint, self.to, &message, self.segment).map_err(|e| e.to_string())?;
+            match self.receive(bytes, &mut buffer, |len| len) {
+                true if round >= rounds / 10 => times.push(start.elapsed().as_secs_f64() * 1e6 / 2.0),
+                true => {}
+                false => lost += 1,
+            }
+        }
+        message.fill(CONFIRM);
+        let (megabytes_per_s, silences) = self.stream(&message, rounds, &mut buffer)?;
+        Ok(Point { bytes, latency_us: median(&mut times), megabytes_per_s, lost: lost + silences })
+    }
+
+    /// Takes in datagrams until `bytes` bytes are there; `count` says how many a filled buffer stands for.
+    fn receive(&self, bytes: usize, buffer: &mut [u8], count: impl Fn(usize) -> usize) -> bool {
+        let mut got = 0;
+        while got < bytes {
+            match self.endpoint.recv(buffer, Some(LOSS_WAIT), self.wait) {
+                Ok(Received::Datagrams { len, .. }) => got += count(len),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Sends messages one after the other, a few on their way; megabytes a second, and how often it fell silent.
+    fn stream(&self, message: &[u8], rounds: usize, buffer: &mut [u8]) -> Result<(f64, usize), String> {
+        let ahead = (IN_FLIGHT_BYTES / message.len()).clamp(1, IN_FLIGHT) * message.len();
+        let (mut sent, mut confirmed, mut given_up, mut silences) = (0, 0, 0, 0);
+        let start = Instant::now();
+        while sent < rounds * message.len() || confirmed + given_up < sent {
+            let on_their_way = sent - (confirmed + given_up).min(sent);
+            if sent < rounds * message.len() && on_their_way + message.len() <= ahead {
+                send(self.endpoint, self.to, message, self.segment).map_err(|e| e.to_string())?;
+                sent += message.len();
+                continue;
+            }
+            match self.endpoint.recv(buffer, Some(LOSS_WAIT), self.wait) {
+                Ok(Received::Datagrams { len, segment, .. }) => confirmed += confirmations(&buffer[..len], segment),
+                _ => {
+                    silences += 1;
+                    given_up += on_their_way;
+                }
+            }
+        }
+        Ok((confirmed as f64 / 1e6 / start.elapsed().as_secs_f64(), silences))
+    }
+}
+
+/// The bytes that confirmations stand for.
+fn confirmations(filled: &[u8], segment: usize) -> usize {
+    let numbers = comem_net::datagrams(filled, segment).filter_map(|d| d.try_into().ok());
+    numbers.map(|bytes| u32::from_be_bytes(bytes) as usize).sum()
+}
+
+fn show(curves: &[Curve]) -> String {
+    let mut heads = vec!["bytes".to_string()];
+    for curve in curves {
+        heads.extend([format!("{}: us", curve.name), "MB/s".to_string()]);
+    }
+    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    for (index, size) in SIZES.iter().enumerate() {
+        let mut cells = vec![bytes(*size as u64)];
+        for point in curves.iter().filter_map(|curve| curve.points.get(index)) {
+            cells.extend([format!("{:.1}", point.latency_us), format!("{:.1}", point.megabytes_per_s)]);
+        }
+        table.row(cells);
+    }
+    let lost: usize = curves.iter().flat_map(|curve| &curve.points).map(|point| point.lost).sum();
+    let note = if lost > 0 { format!("{lost} exchanges lost a datagram and do not count\n") } else { String::new() };
+    table.text(0) + "us: one way, half of a round trip of the same size; MB/s: one way, in 10^6 bytes\n" + &note
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_gets_through_under_both_ways_of_waiting() {
+        for backbone in Backbone::ALL {
+            for wait in [Wait::Block, Wait::Spin(SPIN)] {
+                let points = measure(backbone, wait, 10).unwrap();
+                assert_eq!(points.len(), SIZES.len());
+                for point in points {
+                    assert!(point.latency_us > 0.0 && point.megabytes_per_s > 0.0, "{backbone}: {point:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn confirmations_of_a_batch_add_up() {
+        assert_eq!(confirmations(&[0, 0, 1, 0, 0, 0, 0, 5], 4), 261);
+        assert_eq!(confirmations(&[9; 3], 4), 0);
+    }
+}

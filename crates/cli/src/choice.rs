@@ -1,0 +1,149 @@
+//! The names of engines and detectors, and which go together.
+//!
+//! An engine keeps copies in step; a detector notices accesses. Objects are accessed through their own functions
+//! (detector `explicit`, nothing to choose); pages by ordinary loads and stores, which one of three detectors notices.
+//!
+//! | engine | objects | pages |
+//! |---|---|---|
+//! | `owner`, `broadcast` | that one | `hlrc` |
+//! | `msi` | `msi` | `msi` |
+//! | `hlrc`, `scope` | `msi` | that one |
+
+use crate::failure::{Failure, Outcome};
+use comem_memory::pages::Detector;
+use comem_net::network::Backbone;
+use comem_protocol::coherence::Engine;
+
+/// Engines of pages, in the order in which they are compared.
+pub const PAGE_ENGINES: [&str; 3] = ["hlrc", "scope", "msi"];
+/// The detector of objects.
+pub const EXPLICIT: &str = "explicit";
+
+/// Which engine goes with which detector, for a person who has just named a pair that does not exist.
+pub const PAIRS: &str = "objects (detector explicit) go with owner, broadcast and msi; \
+                         pages (detectors uffd-async, uffd and mprotect) with hlrc, scope and msi";
+
+/// What one name of an engine means for the two kinds of shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineChoice {
+    /// The name as it was given, and as nodes are told.
+    pub name: &'static str,
+    /// The engine of objects that name none.
+    pub objects: Engine,
+    /// The engine of pages whose region names none.
+    pub pages: &'static str,
+}
+
+impl EngineChoice {
+    /// What a job gets that chooses nothing.
+    pub const DEFAULT: EngineChoice = EngineChoice { name: "", objects: Engine::Msi, pages: "hlrc" };
+
+    const ALL: [EngineChoice; 5] = [
+        EngineChoice { name: "owner", objects: Engine::Owner, pages: "hlrc" },
+        EngineChoice { name: "broadcast", objects: Engine::Broadcast, pages: "hlrc" },
+        EngineChoice { name: "msi", objects: Engine::Msi, pages: "msi" },
+        EngineChoice { name: "hlrc", objects: Engine::Msi, pages: "hlrc" },
+        EngineChoice { name: "scope", objects: Engine::Msi, pages: "scope" },
+    ];
+
+    /// Reads a name; an empty one chooses nothing.
+    ///
+    /// # Errors
+    /// The name is none of an engine's.
+    pub fn parse(name: &str) -> Result<EngineChoice, String> {
+        if name.is_empty() {
+            return Ok(EngineChoice::DEFAULT);
+        }
+        let found = EngineChoice::ALL.into_iter().find(|choice| choice.name == name);
+        found.ok_or_else(|| format!("unknown engine {name:?}: {PAIRS}"))
+    }
+
+    /// Whether the engine is one of objects.
+    pub fn fits_objects(self) -> bool {
+        self.name == self.objects.name()
+    }
+
+    /// Whether the engine is one of pages.
+    pub fn fits_pages(self) -> bool {
+        self.name == self.pages
+    }
+
+    /// Refuses an engine of pages together with the detector of objects.
+    ///
+    /// # Errors
+    /// Says which engines go with which detectors.
+    pub fn check_with(self, detector: &str) -> Outcome<()> {
+        if detector == EXPLICIT && !self.fits_objects() && !self.name.is_empty() {
+            let what = format!("engine {} does not go with detector {detector}", self.name);
+            return Err(Failure::usage(what, PAIRS));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a detector's name; an empty one leaves the choice to each node.
+///
+/// # Errors
+/// The name is none of a detector's.
+pub fn detector(name: &str) -> Result<String, String> {
+    match name {
+        "" | EXPLICIT => Ok(name.to_string()),
+        _ if name.parse::<Detector>().is_ok() => Ok(name.to_string()),
+        _ => Err(format!("unknown detector {name:?}: {PAIRS}")),
+    }
+}
+
+/// Reads a backbone's name.
+///
+/// # Errors
+/// The name is none of a backbone's.
+pub fn backbone(name: &str) -> Result<Backbone, String> {
+    let names = || Backbone::ALL.map(Backbone::name).join(" and ");
+    name.parse().map_err(|_| format!("unknown backbone {name:?}; this version has {}", names()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_means_something_for_objects_and_for_pages() {
+        let meaning = |name: &str| EngineChoice::parse(name).map(|c| (c.objects.name(), c.pages)).unwrap();
+        assert_eq!(meaning("owner"), ("owner", "hlrc"));
+        assert_eq!(meaning("broadcast"), ("broadcast", "hlrc"));
+        assert_eq!(meaning("msi"), ("msi", "msi"));
+        assert_eq!(meaning("hlrc"), ("msi", "hlrc"));
+        assert_eq!(meaning("scope"), ("msi", "scope"));
+        assert_eq!(meaning(""), ("msi", "hlrc"));
+    }
+
+    #[test]
+    fn every_detector_of_pages_can_be_named() {
+        for known in Detector::ALL {
+            assert_eq!(detector(known.name()), Ok(known.name().to_string()));
+            assert!(PAIRS.contains(known.name()), "{PAIRS}");
+        }
+        assert!(detector("page").unwrap_err().contains("uffd-async"));
+    }
+
+    #[test]
+    fn an_unknown_engine_is_answered_with_the_pairs() {
+        let text = EngineChoice::parse("magic").unwrap_err();
+        assert!(text.contains("hlrc, scope and msi") && text.contains("owner, broadcast and msi"), "{text}");
+    }
+
+    #[test]
+    fn engines_of_pages_need_a_detector_of_pages() {
+        for (engine, detector, good) in [
+            ("hlrc", EXPLICIT, false),
+            ("scope", EXPLICIT, false),
+            ("hlrc", "mprotect", true),
+            ("owner", "uffd", true),
+            ("msi", EXPLICIT, true),
+            ("", EXPLICIT, true),
+        ] {
+            let result = EngineChoice::parse(engine).unwrap().check_with(detector);
+            assert_eq!(result.is_ok(), good, "{engine} {detector}: {result:?}");
+        }
+    }
+}

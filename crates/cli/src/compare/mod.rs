@@ -1,0 +1,196 @@
+//! `comem compare`: one program under every engine that fits, and whether it computed the same each time.
+
+pub mod result;
+
+use crate::args::CompareArgs;
+use crate::choice::{EXPLICIT, EngineChoice, PAGE_ENGINES};
+use crate::failure::{Failure, Outcome, exit};
+use crate::table::{Table, bytes, grouped, seconds};
+use crate::trial::{self, Setup, Trial};
+use comem_protocol::coherence::Engine;
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+struct Line {
+    engine: String,
+    detector: String,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Debug)]
+enum Verdict {
+    /// The reference, or a run that printed the same: the trial of the median.
+    Ok(Box<Trial>),
+    /// What the reference printed, and what came instead.
+    Differs(String, String),
+    /// How it ended.
+    Failed(String),
+}
+
+/// Runs the command; its exit code.
+pub fn main(args: &CompareArgs) -> Outcome<i32> {
+    let base = Setup { nodes: 1, threads: args.threads, flags: args.flags.clone() };
+    let reference = trials(&base, args).and_then(|list| agreed(&list));
+    let reference = reference.map_err(|why| {
+        let advice = "the program must end with status 0 on one node and print the same result every time";
+        Failure::new(exit::START, format!("the reference run on 1 node failed: {why}"), advice)
+    })?;
+    let pairs = pairs(args, reference.run.has_pages())?;
+    let mut lines = vec![Line {
+        engine: "(1 node)".to_string(),
+        detector: String::new(),
+        verdict: Verdict::Ok(Box::new(reference.clone())),
+    }];
+    for (engine, detector) in pairs {
+        let line = examine(args, &reference, engine, &detector);
+        // One line at a time, so that a long comparison shows that it moves.
+        eprintln!("comem: {}", progress(&line));
+        lines.push(line);
+    }
+    crate::show(&show(&lines));
+    let good = lines.iter().all(|line| matches!(line.verdict, Verdict::Ok(_)));
+    Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
+}
+
+/// The engines to run, each with its detectors.
+fn pairs(args: &CompareArgs, has_pages: bool) -> Outcome<Vec<(EngineChoice, String)>> {
+    let named = |names: Vec<&str>| names.into_iter().filter_map(|name| EngineChoice::parse(name).ok()).collect();
+    let engines: Vec<EngineChoice> = match (args.engines.as_slice(), has_pages) {
+        ([], true) => named(PAGE_ENGINES.to_vec()),
+        ([], false) => named(Engine::ALL.map(Engine::name).to_vec()),
+        (list, _) => list.to_vec(),
+    };
+    let best = [String::new()];
+    let detectors = if args.detectors.is_empty() { &best } else { args.detectors.as_slice() };
+    let mut pairs = Vec::new();
+    for engine in engines {
+        let objects_alone = !has_pages || !engine.fits_pages();
+        for detector in detectors {
+            engine.check_with(detector)?;
+            if !objects_alone {
+                pairs.push((engine, detector.clone()));
+            }
+        }
+        if objects_alone {
+            pairs.push((engine, String::new()));
+        }
+    }
+    Ok(pairs)
+}
+
+/// The runs of one setup, or how the first one failed.
+fn trials(setup: &Setup, args: &CompareArgs) -> Result<Vec<Trial>, String> {
+    (0..args.repeat).map(|_| trial::run(setup, &args.command)).collect()
+}
+
+/// The trial of the median, when all printed the same as the first.
+fn agreed(list: &[Trial]) -> Result<Trial, String> {
+    let first = list.first().ok_or("no run")?;
+    match list.iter().find_map(|trial| result::difference(&first.output, &trial.output)) {
+        Some((one, other)) => Err(format!("one time it printed {one:?}, another time {other:?}")),
+        None => Ok(median(list)),
+    }
+}
+
+/// The trial with the middle time (the earlier of two).
+fn median(list: &[Trial]) -> Trial {
+    let mut sorted: Vec<&Trial> = list.iter().collect();
+    sorted.sort_by(|a, b| a.seconds().total_cmp(&b.seconds()));
+    sorted[(sorted.len() - 1) / 2].clone()
+}
+
+fn examine(args: &CompareArgs, reference: &Trial, engine: EngineChoice, detector: &str) -> Line {
+    let mut flags = args.flags.clone();
+    flags.push(format!("--engine={}", engine.name));
+    if !detector.is_empty() {
+        flags.push(format!("--detector={detector}"));
+    }
+    let setup = Setup { nodes: args.nodes, threads: args.threads, flags };
+    let list = trials(&setup, args);
+    let used = list.as_ref().ok().and_then(|list| list.first()).and_then(detector_used);
+    let used = if detector.is_empty() { used.unwrap_or_default() } else { detector.to_string() };
+    Line { engine: engine.name.to_string(), detector: used, verdict: judge(reference, list) }
+}
+
+/// What the nodes say they used; programs without pages have the detector of objects.
+fn detector_used(trial: &Trial) -> Option<String> {
+    match (trial.run.has_pages(), &trial.run.detector) {
+        (false, _) => Some(EXPLICIT.to_string()),
+        (true, name) => (!name.is_empty()).then(|| name.clone()),
+    }
+}
+
+fn judge(reference: &Trial, list: Result<Vec<Trial>, String>) -> Verdict {
+    match list {
+        Err(why) => Verdict::Failed(why),
+        Ok(list) => match list.iter().find_map(|trial| result::difference(&reference.output, &trial.output)) {
+            Some((wanted, got)) => Verdict::Differs(wanted, got),
+            None => Verdict::Ok(Box::new(median(&list))),
+        },
+    }
+}
+
+fn progress(line: &Line) -> String {
+    let detector = if line.detector.is_empty() { String::new() } else { format!(" with {}", line.detector) };
+    let how = match &line.verdict {
+        Verdict::Ok(_) => "ok".to_string(),
+        Verdict::Differs(wanted, got) => format!("differs: printed {got:?} instead of {wanted:?}"),
+        Verdict::Failed(why) => format!("failed: {why}"),
+    };
+    format!("{}{detector}: {how}", line.engine)
+}
+
+fn show(lines: &[Line]) -> String {
+    let heads = ["<engine", "<detector", "time", "messages", "bytes", "faults", "page requests", "<verdict"];
+    let mut table = Table::new(&heads);
+    for line in lines {
+        let mut cells = vec![line.engine.clone(), line.detector.clone()];
+        match &line.verdict {
+            Verdict::Ok(trial) => {
+                let [messages, sent] = ["messages", "bytes"].map(|head| trial.run.message_total(head));
+                let faults = trial.pages("read_faults") + trial.pages("write_faults");
+                cells.extend([seconds(trial.seconds()), grouped(messages), bytes(sent), grouped(faults)]);
+                cells.extend([grouped(trial.pages("page_requests")), "ok".to_string()]);
+            }
+            Verdict::Differs(..) => cells.extend(["", "", "", "", "", "differs"].map(str::to_string)),
+            Verdict::Failed(_) => cells.extend(["", "", "", "", "", "failed"].map(str::to_string)),
+        }
+        table.row(cells);
+    }
+    table.text(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::{Run, tests::file};
+
+    fn trial(output: &str) -> Trial {
+        Trial { output: output.to_string(), run: Run::parse("run", &file()).unwrap() }
+    }
+
+    #[test]
+    fn the_median_counts() {
+        let times = [3.0, 1.0, 2.0, 9.0].map(|s| trial(&format!("time_s={s}")));
+        assert_eq!(median(&times).seconds(), 2.0);
+        assert_eq!(median(&times[..1]).seconds(), 3.0);
+    }
+
+    #[test]
+    fn only_right_runs_have_a_time() {
+        let reference = trial("sum=4 time_s=0.5");
+        let line = |list: Result<Vec<Trial>, String>| {
+            let verdict = judge(&reference, list);
+            Line { engine: "hlrc".to_string(), detector: "uffd".to_string(), verdict }
+        };
+        let text = show(&[
+            line(Ok(vec![trial("sum=4 time_s=0.25")])),
+            line(Ok(vec![trial("sum=4 time_s=0.25"), trial("sum=5 time_s=0.25")])),
+            line(Err("exit status: 139: crashed".to_string())),
+        ]);
+        let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0].join(" "), "hlrc uffd 250.0 ms 201 8.0 KiB 26 15 ok");
+        assert_eq!(rows[1].join(" "), "hlrc uffd differs");
+        assert_eq!(rows[2].join(" "), "hlrc uffd failed");
+    }
+}

@@ -1,0 +1,140 @@
+//! What a host can do for memory that is shared by pages: the detectors, each tried by using it, and the bounds.
+
+use comem_memory::pages::Detector;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PageReport {
+    /// Every detector, the best first: its name, and why it cannot be had.
+    pub detectors: Vec<(String, Result<(), String>)>,
+    /// The least memory limit of the control groups around this process, in MiB.
+    pub group_limit_mib: Option<u64>,
+}
+
+impl PageReport {
+    /// Examines this host.
+    pub fn here() -> PageReport {
+        let tried = Detector::ALL.map(|detector| (detector.name().to_string(), detector.probe()));
+        PageReport { detectors: tried.to_vec(), group_limit_mib: group_limit().map(|bytes| bytes >> 20) }
+    }
+
+    /// The detector that nodes will use without `--detector`.
+    pub fn chosen(&self) -> Option<&str> {
+        self.detectors.iter().find(|(_, result)| result.is_ok()).map(|(name, _)| name.as_str())
+    }
+
+    /// Lines of a table; `map_count` is the number of mappings that a process may have.
+    pub fn lines(&self, map_count: u64) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        for (index, (name, result)) in self.detectors.iter().enumerate() {
+            let label = if index == 0 { "page detectors" } else { "" };
+            let text = result.as_ref().map_or_else(|why| format!("no: {why}"), |()| "works".to_string());
+            lines.push((label, format!("{name:<11} {text}")));
+        }
+        if !self.detectors.is_empty() {
+            lines.push(("  used here", self.reason()));
+        }
+        if self.chosen() == Some(Detector::Mprotect.name()) {
+            let text = format!("about {map_count} scattered pages at most (vm.max_map_count)");
+            lines.push(("  bound", text));
+        }
+        let limit = self.group_limit_mib.map_or("none".to_string(), |mib| format!("{mib} MiB"));
+        lines.push(("memory limit", format!("{limit} (control group)")));
+        lines
+    }
+
+    /// Which one, and why.
+    fn reason(&self) -> String {
+        let Some(chosen) = self.chosen() else {
+            return "none: programs that share pages cannot run; objects can".to_string();
+        };
+        let refused: Vec<&str> =
+            self.detectors.iter().take_while(|(_, result)| result.is_err()).map(|(name, _)| name.as_str()).collect();
+        let why = match refused.as_slice() {
+            [] => "the best there is: the kernel notes writes, no fault for them".to_string(),
+            list => format!("the best of those that work; what is better does not ({})", list.join(", ")),
+        };
+        format!("{chosen}: {why}")
+    }
+}
+
+/// The least memory limit of this process's control group and those around it, in bytes.
+fn group_limit() -> Option<u64> {
+    let list = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    limit_of(&list, Path::new("/sys/fs/cgroup"))
+}
+
+/// The least limit that the groups in `list` (as in `/proc/self/cgroup`) have below `root`. A limit of nearly all
+/// addresses is none.
+fn limit_of(list: &str, root: &Path) -> Option<u64> {
+    const NONE_FROM: u64 = 1 << 60;
+    let limits = list.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (kinds, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let (folder, file) = match kinds {
+            "" => (root.to_path_buf(), "memory.max"),
+            _ if kinds.split(',').any(|kind| kind == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return Vec::new(),
+        };
+        groups_around(&folder, path).into_iter().map(|group| group.join(file)).collect()
+    });
+    let number = |file: PathBuf| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    limits.filter_map(number).filter(|limit| *limit < NONE_FROM).min()
+}
+
+/// A group's folder and those around it, up to the root. Inside a container the path may not exist, and the root is the group.
+fn groups_around(root: &Path, path: &str) -> Vec<PathBuf> {
+    let inner = root.join(path.trim_start_matches('/'));
+    inner.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_path_buf).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(results: [Result<(), String>; 3]) -> PageReport {
+        let names = Detector::ALL.map(|detector| detector.name().to_string());
+        PageReport { detectors: names.into_iter().zip(results).collect(), group_limit_mib: Some(512) }
+    }
+
+    fn text(report: &PageReport) -> String {
+        report.lines(65530).iter().map(|(label, value)| format!("{label}: {value}\n")).collect()
+    }
+
+    #[test]
+    fn the_best_that_works_is_named_with_the_reason() {
+        assert!(text(&report([Ok(()), Ok(()), Ok(())])).contains("uffd-async: the best there is"));
+        let no = || Err("seccomp forbids it".to_string());
+        let third = text(&report([no(), no(), Ok(())]));
+        assert!(
+            third.contains("mprotect: the best of those that work; what is better does not (uffd-async, uffd)"),
+            "{third}"
+        );
+        assert!(third.contains("no: seccomp forbids it") && third.contains("65530 scattered pages"), "{third}");
+        assert!(text(&report([no(), no(), no()])).contains("none: programs that share pages cannot run"));
+    }
+
+    #[test]
+    fn this_host_has_a_detector() {
+        let here = PageReport::here();
+        assert_eq!(here.detectors.len(), 3);
+        assert!(here.chosen().is_some(), "{here:?}");
+    }
+
+    #[test]
+    fn the_least_limit_of_the_groups_around_counts() {
+        let root = std::env::temp_dir().join(format!("comem-groups-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::create_dir_all(root.join("memory/c")).unwrap();
+        std::fs::write(root.join("a/memory.max"), "1000\n").unwrap();
+        std::fs::write(root.join("a/b/memory.max"), "max\n").unwrap();
+        std::fs::write(root.join("memory/c/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        assert_eq!(limit_of("0::/a/b\n", &root), Some(1000));
+        assert_eq!(limit_of("0::/a\n3:cpu,memory:/c\n", &root), Some(1000));
+        assert_eq!(limit_of("3:memory:/c\n", &root), None);
+        assert_eq!(limit_of("0::/\n", &root), None);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,110 @@
+//! Pictures as SVG texts: a sheet with its own background that turns dark where the reader prefers that.
+
+use std::fmt::Write;
+
+/// Colours that can be told apart, also by people who see few; the sheet's style gives them their names `c0` to `c7`.
+pub const COLOURS: usize = 8;
+
+const STYLE: &str = "\
+text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:13px;fill:#1f2328;font-variant-numeric:tabular-nums}
+.paper{fill:#fff;stroke:#d1d5da}.rule{stroke:#8b949e}.grid{stroke:#dde1e6}.title{font-size:18px;font-weight:600}
+.soft{fill:#59636e;font-size:12px}.right{text-anchor:end}.middle{text-anchor:middle}
+.c0{fill:#3b7dd8;stroke:#3b7dd8}.c1{fill:#e8833a;stroke:#e8833a}.c2{fill:#a05195;stroke:#a05195}.c3{fill:#d9b23d;stroke:#d9b23d}
+.c4{fill:#8ec5f4;stroke:#8ec5f4}.c5{fill:#6b7a89;stroke:#6b7a89}.c6{fill:#2a9d6f;stroke:#2a9d6f}.c7{fill:#cf4a5a;stroke:#cf4a5a}
+rect{stroke-width:0}polyline{stroke-width:2}
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117;stroke:#30363d}.grid{stroke:#252c35}
+.soft{fill:#9198a1}.c4{fill:#345f8f;stroke:#345f8f}}";
+
+/// A picture under construction; lengths are in pixels, from the upper left corner.
+pub struct Sheet {
+    text: String,
+}
+
+/// Makes a text safe between tags and quotes.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+impl Sheet {
+    /// An empty sheet.
+    pub fn new(width: f64, height: f64) -> Sheet {
+        let text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+             <style>{STYLE}</style>\n\
+             <rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"10\" class=\"paper\" style=\"stroke-width:1\"/>\n",
+            width - 1.0,
+            height - 1.0
+        );
+        Sheet { text }
+    }
+
+    /// A text whose base line begins (or, by its class, ends or has its middle) there.
+    pub fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
+        let _ = writeln!(self.text, r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#, escape(text));
+    }
+
+    /// A filled rectangle; `hint` is shown when a pointer rests on it.
+    pub fn bar(&mut self, x: f64, y: f64, width: f64, height: f64, class: &str, hint: &str) {
+        let hint = escape(hint);
+        let _ = writeln!(
+            self.text,
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"><title>{hint}</title></rect>"#
+        );
+    }
+
+    /// A straight line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        let _ = writeln!(self.text, r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#);
+    }
+
+    /// A line through points.
+    pub fn path(&mut self, points: &[(f64, f64)], class: &str) {
+        let list: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(self.text, r#"<polyline points="{}" class="{class}" style="fill:none"/>"#, list.join(" "));
+    }
+
+    /// A row of coloured squares with names, from `x` on.
+    pub fn legend(&mut self, x: f64, y: f64, names: &[(&str, &str)]) {
+        let mut x = x;
+        for (class, name) in names {
+            self.bar(x, y - 10.0, 12.0, 12.0, class, name);
+            self.text(x + 17.0, y, "soft", name);
+            x += 40.0 + name.chars().count() as f64 * 6.6;
+        }
+    }
+
+    /// The whole text.
+    pub fn finish(mut self) -> String {
+        self.text.push_str("</svg>\n");
+        self.text
+    }
+}
+
+/// A step for a scale from 0 to `max` that has about `count` marks and is 1, 2 or 5 times a power of ten.
+pub fn step(max: f64, count: f64) -> f64 {
+    let rough = (max / count).max(f64::MIN_POSITIVE);
+    let power = 10f64.powf(rough.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|s| *s >= rough).unwrap_or(10.0 * power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_the_picture() {
+        let mut sheet = Sheet::new(10.0, 10.0);
+        sheet.text(0.0, 0.0, "soft", "a<b & \"c\"");
+        sheet.bar(0.0, 0.0, 1.0, 1.0, "c0", "</title><script>");
+        let text = sheet.finish();
+        assert!(text.contains("a&lt;b &amp; &quot;c&quot;") && !text.contains("<script>"), "{text}");
+    }
+
+    #[test]
+    fn scales_have_round_steps() {
+        assert_eq!(step(10.0, 5.0), 2.0);
+        assert_eq!(step(97.0, 5.0), 20.0);
+        assert_eq!(step(1.3, 5.0), 0.5);
+    }
+}

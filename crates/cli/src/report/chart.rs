@@ -1,0 +1,158 @@
+//! Where the time went, as a picture: a stacked bar for each node (HLRC on UDP, figure 8). The five parts of the
+//! application threads' time are piled up; the service thread's work is a thin bar beside them.
+
+use super::model::{PARTS, Run, THREAD_PARTS};
+use crate::picture::{Sheet, step};
+use crate::table::seconds;
+
+const LEFT: f64 = 78.0;
+const TOP: f64 = 126.0;
+const HEIGHT: f64 = 300.0;
+const BOTTOM: f64 = 62.0;
+const RIGHT: f64 = 28.0;
+const SLIM: f64 = 7.0;
+/// A picture is at least so wide, for its legend.
+const WIDTH_MIN: f64 = 640.0;
+/// Many nodes make narrow bars, a few wide ones.
+const BARS_WIDTH_MAX: f64 = 1400.0;
+const PITCH_MIN: f64 = 8.0;
+const PITCH_MAX: f64 = 110.0;
+const RUN_GAP: f64 = 26.0;
+
+/// The picture of one or several runs.
+pub fn picture(runs: &[Run]) -> String {
+    let bars: usize = runs.iter().map(|run| run.nodes.len()).sum();
+    let gaps = runs.len().saturating_sub(1) as f64 * RUN_GAP;
+    let least = (WIDTH_MIN - LEFT - RIGHT - gaps) / bars.max(1) as f64;
+    let pitch = (BARS_WIDTH_MAX / bars.max(1) as f64).min(least.max(64.0)).clamp(PITCH_MIN, PITCH_MAX);
+    let bars_width = bars as f64 * pitch + gaps;
+    let width = (LEFT + bars_width + RIGHT).max(WIDTH_MIN);
+    let mut sheet = Sheet::new(width, TOP + HEIGHT + BOTTOM);
+    sheet.text(24.0, 32.0, "title", "Where the threads' time went");
+    if let [run] = runs {
+        sheet.text(24.0, 54.0, "soft", &shortened(&run.command, width));
+    }
+    let names: Vec<(String, &str)> = PARTS.iter().enumerate().map(|(i, name)| (format!("c{i}"), *name)).collect();
+    let names: Vec<(&str, &str)> = names.iter().map(|(class, name)| (class.as_str(), *name)).collect();
+    sheet.legend(24.0, 82.0, &names);
+    let highest = runs
+        .iter()
+        .flat_map(|run| &run.nodes)
+        .map(|node| node.threads_us().max(node.times_us[THREAD_PARTS]))
+        .max()
+        .unwrap_or(0);
+    let scale = Scale::new(highest as f64 / 1e6);
+    scale.draw(&mut sheet, width);
+    let mut x = LEFT + 6.0;
+    for run in runs {
+        draw_run(&mut sheet, run, x, pitch, &scale);
+        x += run.nodes.len() as f64 * pitch + RUN_GAP;
+    }
+    sheet.finish()
+}
+
+/// A text that fits a title's width.
+fn shortened(text: &str, width: f64) -> String {
+    let fits = ((width - 48.0) / 6.8) as usize;
+    if text.chars().count() <= fits {
+        text.to_string()
+    } else {
+        text.chars().take(fits - 3).chain("...".chars()).collect()
+    }
+}
+
+/// Seconds to heights.
+struct Scale {
+    top_s: f64,
+    step_s: f64,
+}
+
+impl Scale {
+    fn new(highest_s: f64) -> Scale {
+        let step_s = step(highest_s.max(1e-6), 6.0);
+        Scale { top_s: (highest_s.max(1e-6) / step_s).ceil() * step_s, step_s }
+    }
+
+    fn height(&self, us: u64) -> f64 {
+        us as f64 / 1e6 / self.top_s * HEIGHT
+    }
+
+    fn draw(&self, sheet: &mut Sheet, width: f64) {
+        let marks = (self.top_s / self.step_s).round() as usize;
+        for mark in 0..=marks {
+            let y = TOP + HEIGHT * (1.0 - mark as f64 / marks as f64);
+            sheet.line((LEFT, y), (width - RIGHT, y), if mark == 0 { "rule" } else { "grid" });
+            sheet.text(LEFT - 8.0, y + 4.0, "soft right", &mark_text(mark as f64 * self.step_s));
+        }
+        sheet.text(24.0, TOP - 14.0, "soft", "time of all threads");
+    }
+}
+
+/// A time that is a round number.
+fn mark_text(value_s: f64) -> String {
+    if value_s == 0.0 { "0".to_string() } else { seconds(value_s).replace(".00 ", " ").replace(".0 ", " ") }
+}
+
+fn draw_run(sheet: &mut Sheet, run: &Run, from: f64, pitch: f64, scale: &Scale) {
+    let thick = (pitch - SLIM - 5.0).max(pitch * 0.6);
+    for (index, node) in run.nodes.iter().enumerate() {
+        let x = from + index as f64 * pitch;
+        let mut y = TOP + HEIGHT;
+        let whole = node.threads_us().max(1) as f64;
+        for (part, us) in node.times_us[..THREAD_PARTS].iter().enumerate() {
+            let height = scale.height(*us);
+            y -= height;
+            let percent = 100.0 * *us as f64 / whole;
+            let hint = format!("node {}: {} {} ({percent:.1} %)", node.node, PARTS[part], seconds(*us as f64 / 1e6));
+            sheet.bar(x, y, thick, height, &format!("c{part}"), &hint);
+        }
+        let service = node.times_us[THREAD_PARTS];
+        let height = scale.height(service);
+        let hint = format!("node {}: service {}", node.node, seconds(service as f64 / 1e6));
+        sheet.bar(x + thick + 1.0, TOP + HEIGHT - height, SLIM.min(pitch * 0.25), height, "c5", &hint);
+        if pitch >= 18.0 || index % 8 == 0 {
+            sheet.text(x + thick / 2.0, TOP + HEIGHT + 18.0, "soft middle", &node.node.to_string());
+        }
+    }
+    let width = run.nodes.len() as f64 * pitch;
+    sheet.text(from + width / 2.0, TOP + HEIGHT + 40.0, "middle", &format!("{} ({})", run.name, seconds(run.wall_s)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::file;
+    use super::*;
+
+    fn numbers(line: &str, names: [&str; 2]) -> [f64; 2] {
+        names.map(|name| {
+            let rest = line.split(&format!(" {name}=\"")).nth(1).unwrap();
+            rest.split('"').next().unwrap().parse().unwrap()
+        })
+    }
+
+    #[test]
+    fn every_node_has_a_bar_of_five_parts_that_stand_on_each_other() {
+        let run = Run::parse("run", &file()).unwrap();
+        let text = picture(&[run.clone(), run]);
+        for node in 0..2 {
+            let parts: Vec<[f64; 2]> = text
+                .lines()
+                .filter(|line| line.contains(&format!("<title>node {node}: ")) && !line.contains("service"))
+                .map(|line| numbers(line, ["y", "height"]))
+                .collect();
+            assert_eq!(parts.len(), 10, "two runs: {text}");
+            for pair in parts[..5].windows(2) {
+                assert!((pair[0][0] - pair[1][0] - pair[1][1]).abs() < 0.3, "{parts:?}");
+            }
+            let sum: f64 = parts[..5].iter().map(|part| part[1]).sum();
+            assert!(sum > 0.5 * HEIGHT && sum <= HEIGHT + 0.5, "{sum}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_did_nothing_is_drawn_too() {
+        let mut run = Run::parse("run", &file()).unwrap();
+        run.nodes.iter_mut().for_each(|node| node.times_us = [0; 6]);
+        assert!(!picture(&[run]).contains("NaN"));
+    }
+}

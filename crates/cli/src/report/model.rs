@@ -1,0 +1,345 @@
+//! What a stats file says, read with care: a field that an older or newer version lacks is an empty one.
+
+use crate::failure::{Failure, Outcome};
+use crate::stats::SCHEMA;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The parts of the time, in the order of the stats file: the first five are those of the application threads and add
+/// up to their lifetimes (HLRC on UDP, figure 8); the sixth is the service thread's own work, beside them.
+pub const PARTS: [&str; 6] = ["compute", "fetch", "lock", "barrier", "protocol", "service"];
+/// How many of [`PARTS`] are the application threads'.
+pub const THREAD_PARTS: usize = 5;
+
+/// The counters of messages and synchronisation, and their heads in tables.
+pub const MESSAGE_COUNTERS: [(&str, &str); 13] = [
+    ("messages_sent", "messages"),
+    ("messages_received", "received"),
+    ("bytes_sent", "bytes"),
+    ("retransmissions", "repeated"),
+    ("timeouts", "timeouts"),
+    ("duplicates", "duplicates"),
+    ("acks_sent", "acks"),
+    ("lock_acquires", "locks"),
+    ("lock_remote", "remote locks"),
+    ("barriers", "barriers"),
+    ("remote_reads", "remote reads"),
+    ("remote_writes", "remote writes"),
+    ("invalidations", "invalidations"),
+];
+
+/// The counters of shared pages, and their heads in tables.
+pub const PAGE_COUNTERS: [(&str, &str); 15] = [
+    ("read_faults", "read faults"),
+    ("write_faults", "write faults"),
+    ("signals", "signals"),
+    ("page_requests", "requests"),
+    ("pages_fetched", "fetched"),
+    ("pages_prefetched", "prefetched"),
+    ("twins_made", "twins"),
+    ("diffs_sent", "diffs sent"),
+    ("diff_bytes", "diff bytes"),
+    ("diffs_applied", "applied"),
+    ("write_notices", "notices"),
+    ("invalidations", "invalidated"),
+    ("evictions", "evicted"),
+    ("migrations", "migrated"),
+    ("home_notices", "home notices"),
+];
+
+/// A job.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// A short name for heads: the file's.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: String,
+    /// The whole job's seconds.
+    pub wall_s: f64,
+    /// The job's exit code.
+    pub status: i64,
+    /// What went wrong first.
+    pub failure: Option<String>,
+    /// Engines, detector and backbone in one line.
+    pub how: String,
+    /// The detector that the nodes report; empty when they do not.
+    pub detector: String,
+    /// The nodes, in order.
+    pub nodes: Vec<Node>,
+    /// Regions of shared pages, all nodes' figures added up, the dearest first.
+    pub regions: Vec<Region>,
+}
+
+/// A node's figures.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Its number.
+    pub node: u64,
+    /// Its host.
+    pub host: String,
+    /// Its application threads.
+    pub threads: u64,
+    /// Its lifetime in seconds.
+    pub wall_s: f64,
+    /// Microseconds, in the order of [`PARTS`].
+    pub times_us: [u64; 6],
+    /// In the order of [`MESSAGE_COUNTERS`].
+    pub messages: [u64; 13],
+    /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
+    pub pages: Option<[u64; 15]>,
+    /// Whether it reported at all.
+    pub reported: bool,
+}
+
+/// A region of shared pages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Region {
+    /// The program's name for it.
+    pub label: String,
+    /// Where it begins.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Its engine.
+    pub engine: String,
+    /// Faults in it.
+    pub faults: u64,
+    /// Thread-microseconds spent waiting for its pages.
+    pub fetch_us: u64,
+    /// Pages fetched.
+    pub pages_fetched: u64,
+    /// Bytes of diffs sent.
+    pub diff_bytes: u64,
+    /// Pages invalidated.
+    pub invalidations: u64,
+    /// Pages that several nodes wrote in one interval at different bytes: offset, and the nodes.
+    pub false_sharing: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl Node {
+    /// All of the application threads' time, in microseconds.
+    pub fn threads_us(&self) -> u64 {
+        self.times_us[..THREAD_PARTS].iter().sum()
+    }
+
+    /// Its threads' time by the clock, in microseconds: threads times wall time.
+    pub fn threads_wall_us(&self) -> f64 {
+        self.threads as f64 * self.wall_s * 1e6
+    }
+
+    /// Adds another node's figures.
+    pub fn add(&mut self, other: &Node) {
+        self.threads += other.threads;
+        self.wall_s = self.wall_s.max(other.wall_s);
+        add_all(&mut self.times_us, &other.times_us);
+        add_all(&mut self.messages, &other.messages);
+        if let Some(pages) = &other.pages {
+            add_all(self.pages.get_or_insert_default(), pages);
+        }
+        self.reported |= other.reported;
+    }
+}
+
+fn add_all(to: &mut [u64], from: &[u64]) {
+    to.iter_mut().zip(from).for_each(|(a, b)| *a = a.saturating_add(*b));
+}
+
+impl Run {
+    /// Reads a file that `comem run --stats` wrote.
+    ///
+    /// # Errors
+    /// It cannot be read, is no JSON, or is none of this schema; the sentence names the file.
+    pub fn load(path: &Path) -> Outcome<Run> {
+        let shown = path.display();
+        let advice = "name a file that `comem run --stats FILE` wrote";
+        let text =
+            std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {shown}: {e}"), advice))?;
+        let value: Value =
+            serde_json::from_str(&text).map_err(|e| Failure::usage(format!("{shown} is no JSON: {e}"), advice))?;
+        let name = path.file_stem().map_or_else(|| shown.to_string(), |stem| stem.to_string_lossy().into_owned());
+        Run::parse(&name, &value).map_err(|why| Failure::usage(format!("{shown} is no stats file: {why}"), advice))
+    }
+
+    /// Reads the content of a stats file.
+    ///
+    /// # Errors
+    /// A clause about what is missing.
+    pub fn parse(name: &str, value: &Value) -> Result<Run, String> {
+        match value["schema"].as_u64() {
+            Some(schema) if schema == u64::from(SCHEMA) => {}
+            Some(schema) => return Err(format!("its schema is {schema}, and this version reads {SCHEMA}")),
+            None => return Err("it has no schema number".to_string()),
+        }
+        let list = value["nodes"].as_array().ok_or("it has no nodes")?;
+        let nodes: Vec<Node> = list.iter().enumerate().map(|(index, node)| read_node(index, node)).collect();
+        let words: Vec<&str> = value["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let longest = nodes.iter().map(|node| node.wall_s).fold(0.0, f64::max);
+        Ok(Run {
+            name: name.to_string(),
+            command: words.join(" "),
+            wall_s: value["wall_s"].as_f64().unwrap_or(longest),
+            status: value["status"].as_i64().unwrap_or(0),
+            failure: value["failure"].as_str().map(str::to_string),
+            how: how(value, list),
+            detector: list.iter().find_map(|node| node["detector"].as_str()).unwrap_or_default().to_string(),
+            nodes,
+            regions: read_regions(list),
+        })
+    }
+
+    /// All nodes' figures added up.
+    pub fn total(&self) -> Node {
+        let mut total = Node::default();
+        self.nodes.iter().for_each(|node| total.add(node));
+        total
+    }
+
+    /// The counter with this head in tables, over all nodes; 0 when there is none.
+    pub fn message_total(&self, head: &str) -> u64 {
+        let index = MESSAGE_COUNTERS.iter().position(|(_, h)| *h == head);
+        index.map_or(0, |index| self.total().messages[index])
+    }
+
+    /// Whether any node shared pages.
+    pub fn has_pages(&self) -> bool {
+        self.nodes.iter().any(|node| node.pages.is_some_and(|pages| pages.iter().any(|n| *n > 0)))
+            || !self.regions.is_empty()
+    }
+}
+
+/// What a node says it used, or else what the launcher was told.
+fn how(file: &Value, nodes: &[Value]) -> String {
+    let name = |field: &str| {
+        let of_node = nodes.iter().find_map(|node| node[field].as_str());
+        of_node.or_else(|| file[field].as_str()).unwrap_or_default().to_string()
+    };
+    let mut text = format!("engine {}", name("engine"));
+    if !name("page_engine").is_empty() {
+        text += &format!(", pages {}", name("page_engine"));
+    }
+    if !name("detector").is_empty() {
+        text += &format!(", detector {}", name("detector"));
+    }
+    text + &format!(", backbone {}", name("backbone"))
+}
+
+fn read_node(index: usize, value: &Value) -> Node {
+    let number = |from: &Value, field: &str| from[field].as_u64().unwrap_or(0);
+    let pages = value["pages"].as_object().map(|_| PAGE_COUNTERS.map(|(name, _)| number(&value["pages"], name)));
+    Node {
+        node: value["node"].as_u64().unwrap_or(index as u64),
+        host: value["host"].as_str().unwrap_or_default().to_string(),
+        threads: value["threads"].as_u64().unwrap_or(1),
+        wall_s: value["wall_s"].as_f64().unwrap_or(0.0),
+        times_us: PARTS.map(|part| number(&value["time_us"], part)),
+        messages: MESSAGE_COUNTERS.map(|(name, _)| number(value, name)),
+        pages,
+        reported: value["time_us"].is_object(),
+    }
+}
+
+fn read_regions(nodes: &[Value]) -> Vec<Region> {
+    let mut all: BTreeMap<(String, u64), Region> = BTreeMap::new();
+    let lists = nodes.iter().filter_map(|node| node["regions"].as_array());
+    for region in lists.flatten().filter_map(Value::as_object) {
+        let number = |field: &str| region.get(field).map_or(0, number_or_hex);
+        let text = |field: &str| region.get(field).and_then(Value::as_str).unwrap_or_default().to_string();
+        let (label, address) = (text("label"), number("address"));
+        let sum = all.entry((label.clone(), address)).or_insert_with(|| Region {
+            label,
+            address,
+            bytes: number("bytes"),
+            engine: text("engine"),
+            ..Region::default()
+        });
+        sum.faults += number("faults");
+        sum.fetch_us += number("fetch_us");
+        sum.pages_fetched += number("pages_fetched");
+        sum.diff_bytes += number("diff_bytes");
+        sum.invalidations += number("invalidations");
+        add_false_sharing(&mut sum.false_sharing, region);
+    }
+    let mut regions: Vec<Region> = all.into_values().collect();
+    regions.sort_by_key(|region| std::cmp::Reverse((region.fetch_us, region.faults)));
+    regions
+}
+
+/// An address may be written as a number or as a text such as `0x7f00`.
+fn number_or_hex(value: &Value) -> u64 {
+    let of_text = || u64::from_str_radix(value.as_str()?.trim_start_matches("0x"), 16).ok();
+    value.as_u64().or_else(of_text).unwrap_or(0)
+}
+
+fn add_false_sharing(to: &mut BTreeMap<u64, BTreeSet<u64>>, region: &Map<String, Value>) {
+    for page in region.get("false_sharing").and_then(Value::as_array).into_iter().flatten() {
+        let nodes = page["nodes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        to.entry(page["offset"].as_u64().unwrap_or(0)).or_default().extend(nodes);
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A file of two nodes that share pages.
+    pub fn file() -> Value {
+        let node = |node: u64, fetch: u64| {
+            json!({
+                "node": node, "host": "a", "threads": 2, "wall_s": 1.0, "engine": "msi", "page_engine": "hlrc",
+                "detector": "uffd-async", "backbone": "udp", "messages_sent": 100 + node, "bytes_sent": 4096,
+                "time_us": {"compute": 1_000_000, "fetch": fetch, "lock": 300_000, "barrier": 200_000,
+                            "protocol": 500_000 - fetch, "service": 40_000},
+                "pages": {"read_faults": 10, "write_faults": 3, "signals": 13, "page_requests": 7 + node},
+                "regions": [
+                    {"label": "grid", "address": 4096, "bytes": 8192, "engine": "hlrc", "faults": 2, "fetch_us": 5,
+                     "pages_fetched": 1, "diff_bytes": 64, "invalidations": 1, "false_sharing": []},
+                    {"label": "sums", "address": 65536, "bytes": 4096, "engine": "hlrc", "faults": 9, "fetch_us": 900,
+                     "pages_fetched": 8, "diff_bytes": 640, "invalidations": 4,
+                     "false_sharing": [{"offset": 0, "nodes": [node, 5]}]},
+                ],
+            })
+        };
+        json!({"schema": 1, "command": ["prog", "7"], "wall_s": 1.25, "status": 0, "failure": null,
+               "nodes": [node(0, 400_000), node(1, 100_000)]})
+    }
+
+    #[test]
+    fn figures_of_all_nodes_add_up() {
+        let run = Run::parse("run", &file()).unwrap();
+        let total = run.total();
+        assert_eq!((total.threads, total.threads_us(), total.times_us[1]), (4, 4_000_000, 500_000));
+        assert_eq!((total.messages[0], total.pages.unwrap()[3]), (201, 15));
+        assert_eq!(run.how, "engine msi, pages hlrc, detector uffd-async, backbone udp");
+        assert!(run.has_pages());
+    }
+
+    #[test]
+    fn regions_come_by_cost_and_unite_the_nodes_that_shared_a_page() {
+        let run = Run::parse("run", &file()).unwrap();
+        let labels: Vec<&str> = run.regions.iter().map(|r| r.label.as_str()).collect();
+        assert_eq!(labels, ["sums", "grid"]);
+        assert_eq!((run.regions[0].faults, run.regions[0].fetch_us), (18, 1800));
+        assert_eq!(run.regions[0].false_sharing, BTreeMap::from([(0, BTreeSet::from([0, 1, 5]))]));
+    }
+
+    #[test]
+    fn a_file_without_pages_is_a_file_too() {
+        let mut old = file();
+        for node in old["nodes"].as_array_mut().unwrap() {
+            let node = node.as_object_mut().unwrap();
+            node.retain(|field, _| !["pages", "regions", "page_engine"].contains(&field.as_str()));
+        }
+        let run = Run::parse("run", &old).unwrap();
+        assert!(!run.has_pages() && run.regions.is_empty());
+    }
+
+    #[test]
+    fn other_files_are_refused_by_what_they_lack() {
+        let why = |value: Value| Run::parse("x", &value).unwrap_err();
+        assert!(why(json!({"schema": 2, "nodes": []})).contains("schema is 2"));
+        assert!(why(json!([1])).contains("no schema"));
+        assert!(why(json!({"schema": 1})).contains("no nodes"));
+    }
+}

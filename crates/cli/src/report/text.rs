@@ -1,0 +1,307 @@
+//! Reports as tables: one run in detail, several runs side by side, or comma-separated values.
+
+use super::model::{MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS};
+use crate::table::{Table, bytes, grouped, seconds};
+use std::collections::BTreeMap;
+
+/// Threads' times that miss threads x wall time by more than this share are pointed out,
+const TIME_GAP: f64 = 0.05;
+/// when it is more than this many seconds a thread as well: start-up and the end belong to no part.
+const START_UP_S: f64 = 0.25;
+
+/// One run in detail; at most `rows` regions and pages are shown.
+pub fn single(run: &Run, rows: usize) -> String {
+    let mut text = head(run);
+    text += &times(run);
+    text += "\nmessages and synchronisation\n";
+    text += &counters(run, &MESSAGE_COUNTERS, |node| Some(&node.messages));
+    if run.has_pages() {
+        text += "\npages\n";
+        text += &counters(run, &PAGE_COUNTERS, |node| node.pages.as_ref().map(|pages| pages.as_slice()));
+    }
+    if !run.regions.is_empty() {
+        text += "\nregions, the dearest first\n";
+        text += &regions(run, rows);
+        text += &false_sharing(run, rows);
+    }
+    text
+}
+
+fn head(run: &Run) -> String {
+    let mut text = format!("{}: {}\n", run.name, run.command);
+    let nodes = if run.nodes.len() == 1 { "1 node".to_string() } else { format!("{} nodes", run.nodes.len()) };
+    text += &format!("{nodes}, {}, {}, status {}\n", seconds(run.wall_s), run.how, run.status);
+    if let Some(failure) = &run.failure {
+        text += &format!("failed: {failure}\n");
+    }
+    for node in run.nodes.iter().filter(|node| !node.reported) {
+        text += &format!("node {} left no statistics\n", node.node);
+    }
+    text
+}
+
+fn share(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_string() } else { format!("{:.1}", 100.0 * part as f64 / whole as f64) }
+}
+
+/// The split of the threads' time, node by node, and what does not add up.
+fn times(run: &Run) -> String {
+    let mut heads = vec!["node", "<host", "threads"];
+    PARTS[..THREAD_PARTS].iter().for_each(|part| heads.extend([*part, "%"]));
+    heads.extend(["sum", "wall", "| service"]);
+    let mut table = Table::new(&heads);
+    let line = |name: String, node: &Node| {
+        let mut cells = vec![name, node.host.clone(), node.threads.to_string()];
+        for part in &node.times_us[..THREAD_PARTS] {
+            cells.extend([grouped(*part), share(*part, node.threads_us())]);
+        }
+        cells.extend([grouped(node.threads_us()), seconds(node.wall_s), grouped(node.times_us[THREAD_PARTS])]);
+        cells
+    };
+    run.nodes.iter().for_each(|node| table.row(line(node.node.to_string(), node)));
+    if run.nodes.len() > 1 {
+        table.row(line("all".to_string(), &run.total()));
+    }
+    let heading = "\nwhere the threads' time went (thread-microseconds; the service thread's own work stands beside)\n";
+    let gaps = run.nodes.iter().filter(|node| node.reported).filter_map(gap);
+    heading.to_string() + &table.text(2) + &gaps.collect::<String>()
+}
+
+/// A line about threads whose times do not add up to their lifetimes.
+fn gap(node: &Node) -> Option<String> {
+    let wall = node.threads_wall_us();
+    let part = node.threads_us() as f64 / wall;
+    let missing_s = (part - 1.0).abs() * node.wall_s;
+    (wall > 0.0 && (part - 1.0).abs() > TIME_GAP && missing_s > START_UP_S).then(|| {
+        let (percent, node_number, threads) = (100.0 * part, node.node, node.threads);
+        format!(
+            "  node {node_number}: the parts add up to {percent:.0} % of {threads} threads x {}\n",
+            seconds(node.wall_s)
+        )
+    })
+}
+
+fn is_bytes(name: &str) -> bool {
+    name.contains("bytes")
+}
+
+/// A table of counters, without the columns that are zero everywhere.
+fn counters<'a>(run: &'a Run, names: &[(&str, &str)], of: impl Fn(&'a Node) -> Option<&'a [u64]>) -> String {
+    let of = |node: &'a Node| of(node).map_or_else(|| vec![0; names.len()], <[u64]>::to_vec);
+    let rows: Vec<(String, Vec<u64>)> = run.nodes.iter().map(|node| (node.node.to_string(), of(node))).collect();
+    let sums: Vec<u64> = (0..names.len()).map(|i| rows.iter().map(|(_, row)| row[i]).sum()).collect();
+    let shown: Vec<usize> = (0..names.len()).filter(|i| sums[*i] > 0).collect();
+    if shown.is_empty() {
+        return "  none\n".to_string();
+    }
+    let mut heads = vec!["node"];
+    heads.extend(shown.iter().map(|i| names[*i].1));
+    let mut table = Table::new(&heads);
+    let all = (rows.len() > 1).then(|| ("all".to_string(), sums));
+    for (name, row) in rows.into_iter().chain(all) {
+        let cell = |i: &usize| if is_bytes(names[*i].0) { bytes(row[*i]) } else { grouped(row[*i]) };
+        table.row(std::iter::once(name).chain(shown.iter().map(cell)).collect());
+    }
+    table.text(2)
+}
+
+fn regions(run: &Run, rows: usize) -> String {
+    let heads =
+        ["<label", "<address", "bytes", "<engine", "fetch us", "faults", "pages fetched", "diff bytes", "invalidated"];
+    let mut table = Table::new(&heads);
+    for region in run.regions.iter().take(rows) {
+        table.row(vec![
+            name_of(&region.label),
+            format!("{:#x}", region.address),
+            bytes(region.bytes),
+            region.engine.clone(),
+            grouped(region.fetch_us),
+            grouped(region.faults),
+            grouped(region.pages_fetched),
+            bytes(region.diff_bytes),
+            grouped(region.invalidations),
+        ]);
+    }
+    table.text(2) + &left_out(run.regions.len(), rows)
+}
+
+fn name_of(label: &str) -> String {
+    if label.is_empty() { "(unnamed)".to_string() } else { label.to_string() }
+}
+
+fn left_out(all: usize, shown: usize) -> String {
+    if all > shown { format!("  and {} more (--rows {all})\n", all - shown) } else { String::new() }
+}
+
+/// Pages that several nodes wrote in one interval at different bytes: what to move apart.
+fn false_sharing(run: &Run, rows: usize) -> String {
+    let mut table = Table::new(&["<region", "offset", "<address", "<written by nodes"]);
+    let pages: Vec<_> = run.regions.iter().flat_map(|r| r.false_sharing.iter().map(move |page| (r, page))).collect();
+    for (region, (offset, nodes)) in pages.iter().take(rows) {
+        let list: Vec<String> = nodes.iter().map(u64::to_string).collect();
+        let address = format!("{:#x}", region.address + **offset);
+        table.row(vec![name_of(&region.label), grouped(**offset), address, list.join(" ")]);
+    }
+    let heading = "\nfalse sharing: pages that several nodes wrote in one interval, at different bytes\n";
+    if table.is_empty() {
+        return heading.to_string() + "  none\n";
+    }
+    heading.to_string() + &table.text(2) + &left_out(pages.len(), rows)
+}
+
+/// Several runs, a column each: totals over their nodes.
+pub fn side_by_side(runs: &[Run], rows: usize) -> String {
+    let mut heads = vec!["<"];
+    heads.extend(runs.iter().map(|run| run.name.as_str()));
+    let mut text = runs.iter().map(|run| format!("{}: {} ({})\n", run.name, run.command, run.how)).collect::<String>();
+    let totals: Vec<Node> = runs.iter().map(Run::total).collect();
+    let mut table = Table::new(&heads);
+    let mut line = |name: &str, cells: Vec<String>| table.row([vec![name.to_string()], cells].concat());
+    line("nodes", runs.iter().map(|run| run.nodes.len().to_string()).collect());
+    line("status", runs.iter().map(|run| run.status.to_string()).collect());
+    line("wall time", runs.iter().map(|run| seconds(run.wall_s)).collect());
+    for (index, part) in PARTS.iter().enumerate() {
+        let cell = |node: &Node| match index < THREAD_PARTS {
+            true => {
+                format!("{} us  {:>5} %", grouped(node.times_us[index]), share(node.times_us[index], node.threads_us()))
+            }
+            false => format!("{} us         ", grouped(node.times_us[index])),
+        };
+        line(part, totals.iter().map(cell).collect());
+    }
+    let mut count = |head: &str, name: &str, values: Vec<u64>| {
+        if values.iter().any(|value| *value > 0) {
+            let show = |value: u64| if is_bytes(name) { bytes(value) } else { grouped(value) };
+            line(head, values.into_iter().map(show).collect());
+        }
+    };
+    for (index, (name, head)) in MESSAGE_COUNTERS.iter().enumerate() {
+        count(head, name, totals.iter().map(|node| node.messages[index]).collect());
+    }
+    for (index, (name, head)) in PAGE_COUNTERS.iter().enumerate() {
+        let of = |node: &Node| node.pages.map_or(0, |pages| pages[index]);
+        count(&format!("pages: {head}"), name, totals.iter().map(of).collect());
+    }
+    text += "\n";
+    text += &table.text(0);
+    text + &regions_side_by_side(runs, rows)
+}
+
+/// The regions' fetch times, a column for each run.
+fn regions_side_by_side(runs: &[Run], rows: usize) -> String {
+    let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for (index, run) in runs.iter().enumerate() {
+        for region in &run.regions {
+            all.entry(name_of(&region.label)).or_insert_with(|| vec![0; runs.len()])[index] += region.fetch_us;
+        }
+    }
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut list: Vec<_> = all.into_iter().collect();
+    list.sort_by_key(|(_, times)| std::cmp::Reverse(times.iter().copied().max()));
+    let mut heads = vec!["<region"];
+    heads.extend(runs.iter().map(|run| run.name.as_str()));
+    let mut table = Table::new(&heads);
+    for (name, times) in list.iter().take(rows) {
+        table.row([vec![name.clone()], times.iter().map(|us| grouped(*us)).collect()].concat());
+    }
+    "\nfetch time of regions, thread-microseconds\n".to_string() + &table.text(2) + &left_out(list.len(), rows)
+}
+
+/// One line for each node and number: `run,node,what,name,value`.
+pub fn csv(runs: &[Run]) -> String {
+    let mut text = "run,node,kind,name,value\n".to_string();
+    for run in runs {
+        let name = quoted(&run.name);
+        for node in &run.nodes {
+            let mut line = |kind: &str, what: &str, value: u64| {
+                text += &format!("{name},{},{kind},{what},{value}\n", node.node);
+            };
+            PARTS.iter().zip(node.times_us).for_each(|(part, us)| line("time_us", part, us));
+            MESSAGE_COUNTERS.iter().zip(node.messages).for_each(|((what, _), value)| line("messages", what, value));
+            let pages = node.pages.unwrap_or_default();
+            PAGE_COUNTERS.iter().zip(pages).for_each(|((what, _), value)| line("pages", what, value));
+        }
+        for region in &run.regions {
+            let label = quoted(&name_of(&region.label));
+            for (kind, value) in [
+                ("region_fetch_us", region.fetch_us),
+                ("region_faults", region.faults),
+                ("region_pages_fetched", region.pages_fetched),
+                ("region_diff_bytes", region.diff_bytes),
+                ("region_invalidations", region.invalidations),
+                ("region_false_sharing_pages", region.false_sharing.len() as u64),
+            ] {
+                text += &format!("{name},all,{kind},{label},{value}\n");
+            }
+        }
+    }
+    text
+}
+
+/// A text as one field.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::file;
+    use super::*;
+
+    fn run(name: &str) -> Run {
+        Run::parse(name, &file()).unwrap()
+    }
+
+    #[test]
+    fn one_run_shows_the_split_the_counters_the_regions_and_false_sharing() {
+        let text = single(&run("run"), 20);
+        let row = |start: &str| {
+            let found = text.lines().find(|line| line.trim_start().starts_with(start));
+            found.unwrap_or_else(|| panic!("{start}: {text}")).split_whitespace().collect::<Vec<_>>()
+        };
+        assert_eq!(row("0  a")[3..13].join(" "), "1,000,000 50.0 400,000 20.0 300,000 15.0 200,000 10.0 100,000 5.0");
+        assert_eq!(row("0  a")[13], "2,000,000", "the sum of the five parts");
+        assert_eq!(row("all ")[2], "2,000,000", "all nodes' computing");
+        assert_eq!(row("sums")[..4], ["sums", "0x10000", "4.0", "KiB"]);
+        assert!(text.find("  sums").unwrap() < text.find("  grid").unwrap(), "{text}");
+        let shared = text.split("false sharing").nth(1).unwrap();
+        assert!(shared.contains("sums") && shared.contains("0x10000") && shared.contains("0 1 5"), "{text}");
+        assert!(!text.contains("add up to"), "these parts do add up: {text}");
+        assert!(!text.contains("evicted"), "columns of zeros are left out: {text}");
+    }
+
+    #[test]
+    fn parts_that_do_not_add_up_are_pointed_out() {
+        let mut run = run("run");
+        run.nodes[1].times_us[0] /= 2;
+        run.nodes[1].wall_s = 1.1;
+        let text = single(&run, 20);
+        assert!(text.contains("node 1: the parts add up to 68 % of 2 threads x 1.10 s"), "{text}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_said() {
+        assert!(single(&run("run"), 1).contains("and 1 more (--rows 2)"));
+    }
+
+    #[test]
+    fn several_runs_stand_side_by_side() {
+        let text = side_by_side(&[run("one"), run("two")], 20);
+        let line = text.lines().find(|line| line.starts_with("pages: requests")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["pages:", "requests", "15", "15"]);
+        assert!(text.contains("12.5 %"), "{text}");
+        assert!(text.lines().any(|line| line.split_whitespace().eq(["sums", "1,800", "1,800"])), "{text}");
+    }
+
+    #[test]
+    fn spreadsheets_get_one_number_a_line() {
+        let mut odd = run("a,b");
+        odd.regions[0].label = "say \"x\"".to_string();
+        let text = csv(&[odd]);
+        assert!(text.contains("\"a,b\",1,time_us,fetch,100000\n"), "{text}");
+        assert!(text.contains("\"a,b\",0,pages,page_requests,7\n"), "{text}");
+        assert!(text.contains("\"a,b\",all,region_fetch_us,\"say \"\"x\"\"\",1800\n"), "{text}");
+    }
+}

@@ -1,0 +1,145 @@
+//! A trial: one job run by this very command, with what node 0 printed and what the stats file says.
+
+use crate::report::model::{PAGE_COUNTERS, Run};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+/// How to run a program.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Nodes.
+    pub nodes: usize,
+    /// Application threads in each.
+    pub threads: usize,
+    /// Further flags of `comem run`, such as `--engine=hlrc`.
+    pub flags: Vec<String>,
+}
+
+/// How a trial ended well.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// What node 0 printed.
+    pub output: String,
+    /// The figures.
+    pub run: Run,
+}
+
+impl Trial {
+    /// The time that counts: what the program itself says in `time_s=`, else the job's wall time.
+    pub fn seconds(&self) -> f64 {
+        let words = self.output.split_whitespace().rev();
+        let said = words.filter_map(|word| word.strip_prefix("time_s=")?.parse().ok()).next();
+        said.unwrap_or(self.run.wall_s)
+    }
+
+    /// A counter of shared pages, over all nodes.
+    ///
+    /// # Panics
+    /// There is no counter of this name.
+    pub fn pages(&self, name: &str) -> u64 {
+        let index = PAGE_COUNTERS.iter().position(|(n, _)| *n == name).expect("a page counter's name");
+        self.run.total().pages.map_or(0, |pages| pages[index])
+    }
+}
+
+/// A file that goes with this value.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Temporary {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Temporary(std::env::temp_dir().join(format!("comem-trial-{}-{number}.json", std::process::id())))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Runs a program as a job and waits for its end.
+///
+/// # Errors
+/// A clause about how the job failed: its status and the last line of its standard error.
+pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
+    let own = std::env::current_exe().map_err(|e| format!("cannot find this command: {e}"))?;
+    let stats = Temporary::new();
+    let mut command = Command::new(own);
+    clear_variables(&mut command);
+    command.args(["run", "-n", &setup.nodes.to_string(), "-t", &setup.threads.to_string(), "--stats"]);
+    command.arg(&stats.0).args(&setup.flags).arg("--").args(program);
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start a job: {e}"))?;
+    check(&output)?;
+    let run = Run::load(&stats.0).map_err(|failure| failure.what)?;
+    Ok(Trial { output: of_node_zero(&String::from_utf8_lossy(&output.stdout)), run })
+}
+
+/// Runs a program by itself, without any job around it.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_plain(program: &[OsString]) -> Result<Trial, String> {
+    let mut command = Command::new(program.first().ok_or("no program is named")?);
+    clear_variables(&mut command);
+    let start = Instant::now();
+    let output = command.args(&program[1..]).stdin(Stdio::null()).output().map_err(|e| format!("cannot start: {e}"))?;
+    let wall_s = start.elapsed().as_secs_f64();
+    check(&output)?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(Trial { output, run: Run { wall_s, ..Run::default() } })
+}
+
+/// The status of a process that ended otherwise than well, and its last words.
+fn check(output: &Output) -> Result<(), String> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    Err(format!("{}: {}", output.status, last.trim_start_matches("comem: ")))
+}
+
+/// Takes away what would choose something behind the flags' back, but for the network and waiting.
+fn clear_variables(command: &mut Command) {
+    const KEPT: [&str; 7] = [
+        "COMEM_RUNTIME_DIR",
+        "COMEM_IFACE",
+        "COMEM_PORTS",
+        "COMEM_WAIT",
+        "COMEM_AUTH",
+        "COMEM_NODE_TIMEOUT",
+        "COMEM_TIMEOUT",
+    ];
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|n| n.to_string_lossy().starts_with("COMEM_") && !KEPT.iter().any(|kept| n == kept)) {
+        command.env_remove(name);
+    }
+}
+
+/// The lines of node 0, without the number in front.
+fn of_node_zero(output: &str) -> String {
+    output.lines().filter_map(|line| line.strip_prefix("[0] ")).flat_map(|line| [line, "\n"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_zero_speaks_for_the_job() {
+        assert_eq!(of_node_zero("[0] a\n[1] b\n[0]  c\n[10] d\n"), "a\n c\n");
+    }
+
+    #[test]
+    fn the_programs_own_time_counts() {
+        let run = Run { wall_s: 9.0, ..Run::default() };
+        let trial = |output: &str| Trial { output: output.to_string(), run: run.clone() }.seconds();
+        assert_eq!(trial("sea: time_s=1.5 ok\n"), 1.5);
+        assert_eq!(trial("runtime_s=1.5\n"), 9.0);
+    }
+}

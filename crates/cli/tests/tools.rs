@@ -1,0 +1,184 @@
+//! `comem report`, `comem compare` and `comem bench`, with small scripts in place of programs.
+
+mod common;
+
+use common::{Scratch, err, finish, out};
+use serde_json::{Value, json};
+use std::process::Output;
+
+fn comem(scratch: &Scratch, args: &[&str]) -> Output {
+    finish(scratch.comem().args(args))
+}
+
+/// A stats file of two nodes.
+fn stats() -> Value {
+    let node = |node: u64| {
+        json!({
+            "node": node, "host": "a", "threads": 1, "wall_s": 1.0, "engine": "msi", "messages_sent": 1000 * (node + 1),
+            "time_us": {"compute": 700_000, "fetch": 100_000, "lock": 0, "barrier": 150_000, "protocol": 50_000, "service": 9},
+            "pages": {"read_faults": 5, "signals": 6, "page_requests": 4},
+            "regions": [{"label": "grid", "address": 65536, "bytes": 4096, "fetch_us": 77, "faults": 5,
+                         "false_sharing": [{"offset": 4096, "nodes": [0, 1]}]}],
+        })
+    };
+    json!({"schema": 1, "command": ["sea"], "wall_s": 1.1, "status": 0, "nodes": [node(0), node(1)]})
+}
+
+fn save(scratch: &Scratch, name: &str, value: &Value) -> String {
+    std::fs::write(scratch.path(name), value.to_string()).unwrap();
+    scratch.text(name)
+}
+
+#[test]
+fn a_report_shows_tables_and_draws_bars() {
+    let scratch = Scratch::new();
+    let file = save(&scratch, "run.json", &stats());
+    let svg = scratch.text("bars.svg");
+    let output = comem(&scratch, &["report", &file, "--svg", &svg]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    for part in ["compute", "70.0", "1,000", "3,000", "read faults", "grid", "false sharing", "4,096", "0 1"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("node 1: fetch"), "{picture}");
+    let csv = out(&comem(&scratch, &["report", "--csv", &file]));
+    assert!(csv.contains("run,1,messages,messages_sent,2000\n"), "{csv}");
+    let two = out(&comem(&scratch, &["report", &file, &save(&scratch, "other.json", &stats())]));
+    assert!(two.contains("other") && two.contains("pages: requests"), "{two}");
+}
+
+#[test]
+fn files_that_are_no_stats_are_refused_by_name() {
+    let scratch = Scratch::new();
+    let mut newer = stats();
+    newer["schema"] = json!(9);
+    std::fs::write(scratch.path("text.json"), "no json").unwrap();
+    for (file, part) in [
+        (scratch.text("missing.json"), "cannot read"),
+        (scratch.text("text.json"), "is no JSON"),
+        (save(&scratch, "newer.json", &newer), "its schema is 9"),
+        (save(&scratch, "list.json", &json!([1])), "no schema number"),
+        (save(&scratch, "empty.json", &json!({"schema": 1})), "it has no nodes"),
+        (scratch.0.display().to_string(), "cannot read"),
+    ] {
+        let output = comem(&scratch, &["report", &file]);
+        let text = err(&output);
+        assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{file}: {text}");
+        assert!(text.starts_with("comem: ") && text.contains(part) && text.contains(&file), "{file}: {text}");
+    }
+}
+
+/// A node that reports as if it had shared pages.
+const WITH_PAGES: &str = "#!/bin/bash
+echo \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"messages_sent\\\":7,\\\"detector\\\":\\\"${COMEM_DETECTOR:-uffd-async}\\\",\
+\\\"pages\\\":{\\\"read_faults\\\":20,\\\"write_faults\\\":1,\\\"page_requests\\\":9}}}\" >&$COMEM_CONTROL_FD
+sum=41
+[ $COMEM_ENGINE = scope ] && sum=42
+[ \"$COMEM_ENGINE\" = msi ] && exit 3
+echo result sum=$sum nodes=$COMEM_NODES time_s=0.$COMEM_NODES
+";
+
+fn rows(output: &Output) -> Vec<String> {
+    out(output).lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn engines_are_compared_by_what_the_program_prints() {
+    let scratch = Scratch::new();
+    let program = scratch.script("prog", WITH_PAGES);
+    let args = ["compare", "-n", "2", "--repeat", "2", "--detectors", "uffd,mprotect", "--", &program];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert_eq!(
+        rows(&output),
+        [
+            "(1 node) 100.0 ms 7 0 B 21 9 ok",
+            "hlrc uffd 200.0 ms 14 0 B 42 18 ok",
+            "hlrc mprotect 200.0 ms 14 0 B 42 18 ok",
+            "scope uffd differs",
+            "scope mprotect differs",
+            "msi uffd failed",
+            "msi mprotect failed",
+        ]
+    );
+    assert!(err(&output).contains("printed \"result sum=42\" instead of \"result sum=41\""), "{}", err(&output));
+    let chosen = comem(&scratch, &["compare", "--engines", "hlrc", "--repeat", "1", "--", &program]);
+    assert_eq!(chosen.status.code(), Some(0), "{}", err(&chosen));
+    assert_eq!(rows(&chosen)[1], "hlrc uffd-async 200.0 ms 14 0 B 42 18 ok");
+}
+
+#[test]
+fn a_program_with_objects_alone_runs_under_the_engines_of_objects() {
+    let scratch = Scratch::new();
+    let program = scratch.script("prog", "#!/bin/sh\necho checksum=7 engine $COMEM_ENGINE\n");
+    let output = comem(&scratch, &["compare", "--repeat", "1", "--", &program]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let engines: Vec<String> = rows(&output)[1..].iter().map(|r| r.split(' ').take(2).collect::<String>()).collect();
+    assert_eq!(engines, ["ownerexplicit", "broadcastexplicit", "msiexplicit"]);
+}
+
+#[test]
+fn a_broken_reference_ends_the_comparison() {
+    let scratch = Scratch::new();
+    let failing = comem(&scratch, &["compare", "--", "false"]);
+    assert_eq!(failing.status.code(), Some(3));
+    assert!(err(&failing).contains("the reference run on 1 node failed"), "{}", err(&failing));
+    let random = scratch.script("random", "#!/bin/bash\necho $RANDOM$RANDOM$RANDOM\n");
+    let changing = comem(&scratch, &["compare", "--", &random]);
+    assert_eq!(changing.status.code(), Some(3));
+    assert!(err(&changing).contains("another time"), "{}", err(&changing));
+}
+
+#[test]
+fn bad_input_gets_one_clear_line() {
+    let scratch = Scratch::new();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["compare", "--engines", "hlrc,magic", "true"], 2, "unknown engine"),
+        (&["compare", "--engines", "scope", "--detectors", "explicit", "true"], 2, "does not go with"),
+        (&["compare", "--detectors", "page", "true"], 2, "unknown detector"),
+        (&["compare", "--repeat", "0", "true"], 2, "--repeat"),
+        (&["compare"], 2, "required"),
+        (&["report"], 2, "required"),
+        (&["bench", "net", "--backbones", "pigeon"], 2, "unknown backbone"),
+        (&["bench", "nautilus", "--programs", "fft"], 2, "ep, lu, water, sor"),
+        (&["bench", "nautilus", "--workloads", "/nowhere"], 3, "no workloads"),
+        (&["bench", "nautilus", "--workloads", "run"], 3, "run/ep cannot be used"),
+    ];
+    for (args, code, part) in cases {
+        let output = comem(&scratch, args);
+        let text = err(&output);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {text}");
+        assert!(text.starts_with("comem: ") && text.contains(part), "{args:?}: {text}");
+        assert_eq!((text.lines().count(), out(&output).as_str()), (1, ""), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn the_network_is_measured_and_drawn() {
+    let scratch = Scratch::new();
+    let svg = scratch.text("net.svg");
+    let output = comem(&scratch, &["bench", "net", "--rounds", "10", "--backbones", "udp", "--svg", &svg]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.contains("udp, block: us") && text.contains("udp, spin: us") && text.contains("64.0 KiB"), "{text}");
+    assert_eq!(std::fs::read_to_string(&svg).unwrap().matches("<polyline").count(), 4);
+}
+
+#[test]
+fn the_programs_of_the_nautilus_paper_stand_beside_its_figures() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("w")).unwrap();
+    let body = "#!/bin/bash\necho \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"pages\\\":{\\\"signals\\\":${COMEM_UNIT_PAGES}0,\
+                \\\"page_requests\\\":5}}}\" >&$COMEM_CONTROL_FD\n\
+                echo checksum=$2 $1 time_s=4\n";
+    scratch.script("w/sor", body);
+    scratch.script("w/sor-sequential", "#!/bin/sh\necho checksum=small nodes=1 time_s=8\n");
+    let args = ["bench", "nautilus", "-n", "2", "--workloads", "w", "--programs", "sor", "--preset", "small"];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let rows: Vec<String> = rows(&output);
+    let sor = |variant: &str| rows.iter().find(|row| row.starts_with(&format!("sor {variant}"))).unwrap().clone();
+    assert_eq!(sor("V4k"), "sor V4k 8.00 s 4.00 s 2.00 20 10 | 29.10 s 7.66 s 3.80 12,425 118");
+    assert_eq!(sor("WD8k"), "sor WD8k 8.00 s 4.00 s 2.00 40 10 | 29.10 s 4.14 s 7.03 458 33");
+}

@@ -1,0 +1,184 @@
+//! Diffs: what changed in a unit of memory since its twin was taken, exact to the byte.
+//!
+//! Several nodes may write different bytes of one page at the same time; each sends what it changed to the page's home
+//! (multiple-writer protocols; HLRC, Nautilus). So a diff holds the changed bytes and no other, and applying it stores
+//! these bytes and no other, because a thread at the home may be writing the byte beside them.
+//!
+//! A unit is compared page by page. One pass loads each word of the page once, compares it with the twin, and makes it the new
+//! twin; it leaves one bit for each byte (`kernel::Masks`). The encoding (`encoding`) is made from these
+//! bits and from the new twin, so what is sent, what is compared and what later diffs are compared with cannot
+//! differ, however busily others write. The pass exists three times, in AVX-512, AVX2 and plain Rust (`kernel`); the bytes
+//! are the same.
+//!
+//! ```text
+//! diff   = pages - 1 : u8, page...                      pages in ascending order; a unit has 1 to 256
+//! page   = number : u8, form : u8, head, changed bytes  in ascending order
+//! head   = nothing                                      form 0: all 4096 bytes changed
+//!        | runs : u8, run...                            form 1: run = 4 bits length, 12 bits offset : u16,
+//!                                                               and where the 4 bits are zero, length : u16
+//!        | words : [u8; 64]                             form 2: one bit for each 8-byte word; all of the word
+//!        | words : [u8; 64], partial, masks             form 3: partial = one bit for each changed word, in whole
+//!                                                               bytes; masks = one byte for each partial word
+//! ```
+//!
+//! Numbers are little-endian. The shortest form is taken. Heads that no maker writes (runs that touch each other, bits that
+//! say nothing) are refused.
+
+mod encoding;
+mod kernel;
+#[cfg(test)]
+mod tests;
+
+use crate::pages::PAGE_BYTES;
+use encoding::Reader;
+use kernel::{Kernel, NO_MASKS, Page};
+use std::fmt;
+use std::ops::Range;
+
+/// The largest unit, in bytes.
+pub const UNIT_BYTES_MAX: usize = 256 * PAGE_BYTES;
+
+/// Bytes that are not a diff of the unit they were meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadDiff {
+    /// They end too early.
+    Truncated,
+    /// A page number outside the unit, or out of order.
+    Page,
+    /// A form that does not exist.
+    Form,
+    /// Runs that are empty, touch each other, or reach over the page's end.
+    Runs,
+    /// Bits that name no byte, or more or fewer bytes than their form is for.
+    Bits,
+}
+
+impl fmt::Display for BadDiff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadDiff::Truncated => "the diff ends too early",
+            BadDiff::Page => "the diff names a page outside the unit, or out of order",
+            BadDiff::Form => "the diff has a page of unknown form",
+            BadDiff::Runs => "the diff has a run that is empty, touches another or leaves its page",
+            BadDiff::Bits => "the diff has bits that do not fit their form",
+        })
+    }
+}
+
+impl std::error::Error for BadDiff {}
+
+/// Compares `twin.len()` bytes at `now` with `twin`, appends the encoded diff to `out`, and brings `twin` up to date. Other
+/// threads may be writing meanwhile: each word is read once. Returns the count of changed bytes; at 0 nothing was
+/// appended.
+///
+/// # Panics
+/// When the twin is not 1 to 256 whole pages.
+///
+/// # Safety
+/// `now .. now + twin.len()` is readable.
+pub unsafe fn make(now: *const u8, twin: &mut [u8], out: &mut Vec<u8>) -> usize {
+    // SAFETY: the caller's promise, and `best` works here.
+    unsafe { make_by(Kernel::best(), now, twin, out) }
+}
+
+/// As [`make`], for memory that nobody writes meanwhile.
+///
+/// # Panics
+/// When the two differ in length, or as [`make`].
+pub fn make_slice(now: &[u8], twin: &mut [u8], out: &mut Vec<u8>) -> usize {
+    assert_eq!(now.len(), twin.len());
+    // SAFETY: the slice is readable and as long as the twin.
+    unsafe { make(now.as_ptr(), twin, out) }
+}
+
+/// # Safety
+/// As for [`make`]; the kernel works on this processor.
+unsafe fn make_by(kernel: Kernel, now: *const u8, twin: &mut [u8], out: &mut Vec<u8>) -> usize {
+    assert!((1..=UNIT_BYTES_MAX).contains(&twin.len()) && twin.len().is_multiple_of(PAGE_BYTES));
+    let (head, mut pages, mut total) = (out.len(), 0_usize, 0);
+    let mut masks = NO_MASKS;
+    for (number, twin) in twin.as_chunks_mut::<PAGE_BYTES>().0.iter_mut().enumerate() {
+        // SAFETY: as many pages at `now` as the twin has.
+        let changed = unsafe { kernel.compare(now.add(number * PAGE_BYTES), twin, &mut masks) };
+        if changed == 0 {
+            continue;
+        }
+        if pages == 0 {
+            out.push(0);
+        }
+        pages += 1;
+        total += changed;
+        out.push(number as u8);
+        encoding::write_head(&masks, changed, out);
+        // SAFETY: the kernel works here.
+        unsafe { kernel.gather(twin, &masks, changed, out) };
+    }
+    if pages > 0 {
+        out[head] = (pages - 1) as u8;
+    }
+    total
+}
+
+/// Checks an encoded diff for a unit of `len` bytes; more may follow it. Returns how many bytes of `encoded` it takes.
+///
+/// # Errors
+/// [`BadDiff`], whatever the bytes are: it never panics, and it accepts no range outside the unit.
+pub fn check(encoded: &[u8], len: usize) -> Result<usize, BadDiff> {
+    let mut reader = Reader::new(encoded, len)?;
+    let mut masks = NO_MASKS;
+    while reader.next(&mut masks)?.is_some() {}
+    Ok(reader.taken())
+}
+
+/// Applies a diff that [`check`] has accepted: stores the changed bytes and nothing else.
+///
+/// # Errors
+/// [`BadDiff`]; then the pages before the bad one have been stored, but nothing outside the unit.
+///
+/// # Safety
+/// `target .. target + len` is writable. Others may use these bytes meanwhile; they see each changed byte old or
+/// new.
+pub unsafe fn apply(target: *mut u8, len: usize, encoded: &[u8]) -> Result<(), BadDiff> {
+    // SAFETY: the caller's promise, and `best` works here.
+    unsafe { apply_by(Kernel::best(), target, len, encoded) }
+}
+
+/// As [`apply`], for memory that nobody else uses meanwhile.
+///
+/// # Errors
+/// As for [`apply`].
+pub fn apply_slice(target: &mut [u8], encoded: &[u8]) -> Result<(), BadDiff> {
+    // SAFETY: the slice is writable.
+    unsafe { apply(target.as_mut_ptr(), target.len(), encoded) }
+}
+
+/// # Safety
+/// As for [`apply`]; the kernel works on this processor.
+unsafe fn apply_by(kernel: Kernel, target: *mut u8, len: usize, encoded: &[u8]) -> Result<(), BadDiff> {
+    let mut reader = Reader::new(encoded, len)?;
+    let mut masks = NO_MASKS;
+    while let Some(Page { number, bytes }) = reader.next(&mut masks)? {
+        // SAFETY: the reader gives only pages within the unit, and as many bytes as the masks have bits.
+        unsafe { kernel.scatter(target.add(number * PAGE_BYTES), &masks, bytes) };
+    }
+    Ok(())
+}
+
+/// The changed byte ranges of an encoded diff, in order. Ranges of different pages are not joined. It ends where the
+/// bytes are not a diff.
+pub fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
+    let pages = std::iter::from_fn(move || {
+        let mut masks = NO_MASKS;
+        let page = reader.as_mut()?.next(&mut masks).ok()??;
+        Some((page.number * PAGE_BYTES, masks))
+    });
+    pages.flat_map(|(start, masks)| {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let run = encoding::next_run(&masks, at)?;
+            at = run.end;
+            Some(start + run.start..start + run.end)
+        })
+    })
+}

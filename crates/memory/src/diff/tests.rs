@@ -1,0 +1,247 @@
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is encoded")]
+
+use super::*;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// The changed ranges, byte by byte.
+fn model(now: &[u8], twin: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for at in (0..now.len()).filter(|at| now[*at] != twin[*at]) {
+        match ranges.last_mut() {
+            Some(last) if last.end == at && at % PAGE_BYTES != 0 => last.end += 1,
+            _ => ranges.push(at..at + 1),
+        }
+    }
+    ranges
+}
+
+fn make_with(kernel: Kernel, now: &[u8], twin: &mut [u8]) -> (usize, Vec<u8>) {
+    let mut out = b"before".to_vec();
+    // SAFETY: `now` is as long as the twin, and the kernel is one of `Kernel::all`.
+    let changed = unsafe { make_by(kernel, now.as_ptr(), twin, &mut out) };
+    assert_eq!(out[..6], *b"before", "what was there stays");
+    (changed, out.split_off(6))
+}
+
+/// Every kernel makes the same bytes, which say exactly what the model says and rebuild the memory.
+fn all_agree(now: &[u8], twin: &[u8]) -> Vec<u8> {
+    let mut encoded: Option<Vec<u8>> = None;
+    let expected = model(now, twin);
+    for kernel in Kernel::all() {
+        let mut new_twin = twin.to_vec();
+        let (changed, bytes) = make_with(kernel, now, &mut new_twin);
+        assert!(new_twin == now, "{kernel:?}: the twin is up to date");
+        assert_eq!(changed, expected.iter().map(Range::len).sum(), "{kernel:?}");
+        assert_eq!(ranges(&bytes).collect::<Vec<_>>(), expected, "{kernel:?}");
+        if changed == 0 {
+            assert_eq!(bytes, []);
+            continue;
+        }
+        assert_eq!(check(&bytes, now.len()), Ok(bytes.len()), "{kernel:?}");
+        assert_eq!(check(&[&bytes[..], &[7; 3]].concat(), now.len()), Ok(bytes.len()), "more may follow");
+        let mut target = twin.to_vec();
+        // SAFETY: the target is as long as the unit.
+        unsafe { apply_by(kernel, target.as_mut_ptr(), target.len(), &bytes) }.unwrap();
+        assert!(target == now, "{kernel:?}: applied");
+        assert_eq!(*encoded.get_or_insert(bytes.clone()), bytes, "{kernel:?}");
+    }
+    encoded.unwrap_or_default()
+}
+
+fn changed(twin: &[u8], places: impl IntoIterator<Item = usize>) -> Vec<u8> {
+    let mut now = twin.to_vec();
+    places.into_iter().for_each(|at| now[at] = !now[at]);
+    now
+}
+
+#[test]
+fn sizes_are_what_was_asked_for() {
+    let twin = vec![0x55; PAGE_BYTES];
+    let size = |places: &mut dyn Iterator<Item = usize>| all_agree(&changed(&twin, places), &twin).len();
+    assert_eq!(size(&mut (0..0)), 0);
+    assert_eq!(size(&mut (8..9)), 7, "one byte");
+    assert_eq!(size(&mut (800..808)), 14, "one word");
+    assert_eq!(size(&mut (0..PAGE_BYTES)), PAGE_BYTES + 3);
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(|at| at / 8 % 2 == 0)), 2048 + 64 + 3, "every other word");
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(|at| at % 8 != 7)), 3584 + 64 + 64 + 512 + 3, "but one byte of each");
+    assert_eq!(size(&mut (100..2100)), 2000 + 8, "one long run");
+}
+
+#[test]
+fn runs_end_at_the_edges_of_pieces_and_pages() {
+    let twin = vec![0; 3 * PAGE_BYTES];
+    for run in [0..1, 63..65, 64..128, 4000..4096, 4095..4097, 8191..8193, 0..12_288, 12_287..12_288] {
+        all_agree(&changed(&twin, run), &twin);
+    }
+}
+
+#[test]
+fn the_largest_unit_has_room_for_all_its_pages() {
+    let twin = vec![0; UNIT_BYTES_MAX];
+    all_agree(&changed(&twin, (0..UNIT_BYTES_MAX).step_by(PAGE_BYTES)), &twin);
+    all_agree(&changed(&twin, 0..UNIT_BYTES_MAX), &twin);
+}
+
+#[test]
+fn memory_that_is_not_aligned_is_compared_and_stored_all_the_same() {
+    let (now, twin) = (vec![3; PAGE_BYTES + 1], vec![0; PAGE_BYTES + 1]);
+    for kernel in Kernel::all() {
+        let mut new_twin = twin.clone();
+        let (count, bytes) = make_with(kernel, &now[1..], &mut new_twin[1..]);
+        assert_eq!((count, new_twin[0], new_twin[PAGE_BYTES]), (PAGE_BYTES, 0, 3));
+        let mut target = twin.clone();
+        // SAFETY: one page of the target.
+        unsafe { apply_by(kernel, target.as_mut_ptr().add(1), PAGE_BYTES, &bytes) }.unwrap();
+        assert_eq!(target, new_twin);
+    }
+}
+
+/// Units with changes of every density: single bytes, runs, words, whole pages.
+fn units() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+    let edit = (0..4_usize, any::<u32>(), 1..200_usize, any::<u8>());
+    (1..4_usize, proptest::collection::vec(edit, 0..80), any::<u8>()).prop_map(|(pages, edits, fill)| {
+        let len = pages * PAGE_BYTES;
+        let twin: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(31) ^ fill).collect();
+        let mut now = twin.clone();
+        for (kind, place, run, byte) in edits {
+            let start = place as usize % len;
+            match kind {
+                0 => now[start] = byte,
+                1 => now[start..(start + run).min(len)].fill(byte),
+                2 => now[start & !7..(start & !7) + 8].fill(byte),
+                _ => (start..len).step_by(run + 1).take(300).for_each(|at| now[at] = byte),
+            }
+        }
+        (now, twin)
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_kernel_agrees_with_the_byte_by_byte_model((now, twin) in units()) {
+        all_agree(&now, &twin);
+    }
+
+    #[test]
+    fn damaged_diffs_are_refused_or_stay_within_the_unit(
+        (now, twin) in units(), damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), cut: usize,
+    ) {
+        let mut encoded = all_agree(&now, &twin);
+        prop_assume!(!encoded.is_empty());
+        let whole = encoded.len();
+        encoded.truncate(whole - cut % whole);
+        if encoded.len() < whole {
+            prop_assert_eq!(check(&encoded, now.len()), Err(BadDiff::Truncated));
+        }
+        damage.iter().for_each(|(at, byte)| { let len = encoded.len(); encoded[at % len] = *byte });
+        let checked = check(&encoded, now.len());
+        for kernel in Kernel::all() {
+            let mut target = vec![0; now.len() + 2 * PAGE_BYTES];
+            // SAFETY: the unit is the target's middle.
+            let applied = unsafe { apply_by(kernel, target.as_mut_ptr().add(PAGE_BYTES), now.len(), &encoded) };
+            prop_assert_eq!(applied.is_ok(), checked.is_ok());
+            let outside = target[..PAGE_BYTES].iter().chain(&target[PAGE_BYTES + now.len()..]);
+            prop_assert!(outside.copied().all(|byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn noise_never_panics(noise in proptest::collection::vec(any::<u8>(), 0..300), pages in 0..300_usize) {
+        if let Ok(taken) = check(&noise, pages * PAGE_BYTES) {
+            prop_assert!(taken <= noise.len());
+            prop_assert!(ranges(&noise).all(|range| range.end <= pages * PAGE_BYTES));
+        }
+    }
+}
+
+#[test]
+fn what_could_have_been_written_differently_is_refused() {
+    let run = |start: u16, len: u16| (len << 12 | start).to_le_bytes();
+    let runs = |runs: &[[u8; 2]]| [&[0, 0, 1, runs.len() as u8], runs.concat().as_slice(), &[9; 40]].concat();
+    assert_eq!(check(&runs(&[run(5, 2), run(8, 1)]), PAGE_BYTES), Ok(11));
+    assert_eq!(check(&runs(&[run(5, 2), run(7, 1)]), PAGE_BYTES), Err(BadDiff::Runs), "they touch");
+    assert_eq!(check(&runs(&[run(5, 2), run(3, 1)]), PAGE_BYTES), Err(BadDiff::Runs), "out of order");
+    assert_eq!(check(&runs(&[run(4095, 2)]), PAGE_BYTES), Err(BadDiff::Runs), "over the end");
+    assert_eq!(check(&runs(&[run(5, 0), [15, 0]]), PAGE_BYTES), Err(BadDiff::Runs), "a short run as a long one");
+    assert_eq!(check(&runs(&[]), PAGE_BYTES), Err(BadDiff::Runs), "no run");
+    assert_eq!(check(&[0, 0, 4, 0], PAGE_BYTES), Err(BadDiff::Form));
+    assert_eq!(check(&[0, 1, 1, 1, 0, 16, 9], PAGE_BYTES), Err(BadDiff::Page), "outside the unit");
+    assert_eq!(check(&[1, 0, 1, 1, 0, 16, 9, 0, 1, 1, 0, 16, 9], PAGE_BYTES), Err(BadDiff::Page), "twice the same");
+    assert_eq!(check(&[[0, 0, 2].as_slice(), &[0; 64]].concat(), PAGE_BYTES), Err(BadDiff::Bits), "no bit");
+    let words = |partial: &[u8]| [&[0, 0, 3, 1], [0; 63].as_slice(), partial, &[9; 8]].concat();
+    assert_eq!(check(&words(&[1, 0x7F]), PAGE_BYTES), Ok(3 + 64 + 2 + 7));
+    assert_eq!(check(&words(&[0]), PAGE_BYTES), Err(BadDiff::Bits), "no partial word in the form for them");
+    assert_eq!(check(&words(&[1, 0xFF]), PAGE_BYTES), Err(BadDiff::Bits), "a partial word that is whole");
+    assert_eq!(check(&words(&[3, 0x7F, 0x7F]), PAGE_BYTES), Err(BadDiff::Bits), "a bit for no word");
+    assert_eq!(check(&[], PAGE_BYTES), Err(BadDiff::Truncated));
+}
+
+/// A neighbour counts in the bytes beside those that a diff changes; a store of more than the changed bytes would set
+/// one of its counters back.
+#[test]
+fn applying_leaves_a_neighbours_bytes_alone() {
+    let rounds: usize = if cfg!(miri) { 3 } else { 3_000 };
+    for kernel in Kernel::all() {
+        let twin = vec![0; PAGE_BYTES];
+        let (_, encoded) = make_with(kernel, &changed(&twin, (0..PAGE_BYTES).step_by(2)), &mut twin.clone());
+        let memory: Vec<AtomicU8> = (0..PAGE_BYTES).map(|_| AtomicU8::new(0)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let neighbour = scope.spawn(|| {
+                let mut count = 0_u8;
+                while !stop.load(Ordering::Relaxed) {
+                    for byte in memory.iter().skip(1).step_by(2) {
+                        byte.store(count, Ordering::Relaxed);
+                    }
+                    let intact = memory.iter().skip(1).step_by(2).all(|byte| byte.load(Ordering::Relaxed) == count);
+                    if !intact {
+                        return false;
+                    }
+                    count = count.wrapping_add(1);
+                }
+                true
+            });
+            for _ in 0..rounds {
+                let target = memory.as_ptr().cast_mut().cast::<u8>();
+                // SAFETY: a page of atomics, which may be stored to while shared.
+                unsafe { apply_by(kernel, target, PAGE_BYTES, &encoded) }.unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(neighbour.join().unwrap(), "{kernel:?} stored to a byte that had not changed");
+        });
+    }
+}
+
+/// Twins follow what was sent, whatever a writer does meanwhile: the receiver ends with what the sender's memory holds.
+#[test]
+fn diffs_made_beside_a_writer_miss_nothing() {
+    let rounds: usize = if cfg!(miri) { 3 } else { 500 };
+    for kernel in Kernel::all() {
+        let memory: Vec<AtomicU8> = (0..PAGE_BYTES).map(|_| AtomicU8::new(0)).collect();
+        let (mut twin, mut receiver) = (vec![0; PAGE_BYTES], vec![0; PAGE_BYTES]);
+        let mut send = |twin: &mut [u8]| {
+            let mut out = Vec::new();
+            // SAFETY: a page of atomics, which may be stored to while it is compared.
+            if unsafe { make_by(kernel, memory.as_ptr().cast(), twin, &mut out) } > 0 {
+                apply_slice(&mut receiver, &out).unwrap();
+                assert_eq!(receiver, twin);
+            }
+        };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut at = 1_usize;
+                while !stop.load(Ordering::Relaxed) {
+                    at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    memory[at >> 40 & 4095].store((at >> 20) as u8, Ordering::Relaxed);
+                }
+            });
+            (0..rounds).for_each(|_| send(&mut twin));
+            stop.store(true, Ordering::Relaxed);
+        });
+        send(&mut twin);
+        let last: Vec<u8> = memory.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        assert_eq!(receiver, last, "{kernel:?}");
+    }
+}

@@ -1,0 +1,355 @@
+//! One memory file mapped twice: the application's view with faults and the service view without.
+//!
+//! A page's state changes here and nowhere else. Callers serialise what they do to one page (the unit's lock);
+//! different pages may be worked on at the same time.
+
+use super::sys::{self, Continued, Region, View};
+use super::written::PageSet;
+use super::{Detector, PAGE_BYTES, PageNo, Tracking, fault};
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The process has as many separate mappings as the system permits (`vm.max_map_count`), so `mprotect` cannot give one more
+/// stretch of pages a permission of its own.
+///
+/// Only under [`Detector::Mprotect`]. It comes as the inner error of an [`io::Error`]; [`TooManyRanges::is`] finds it. The
+/// range may then be changed in part. The way out is to coarsen: [`Arena::unmap`] a wide range that begins and ends where
+/// permissions change anyway (the whole arena, at worst), which merges its mappings into one, and let the pages fault
+/// in again; data is in the file and stays there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyRanges {
+    /// The system's limit.
+    pub limit: usize,
+}
+
+impl TooManyRanges {
+    /// Whether that is what `error` says.
+    pub fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<TooManyRanges>())
+    }
+}
+
+impl fmt::Display for TooManyRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit;
+        write!(f, "mprotect: the process has as many mappings as it may ({limit}); raise vm.max_map_count")
+    }
+}
+
+impl Error for TooManyRanges {}
+
+/// How many separate mappings a process may have (`vm.max_map_count`; the kernel's default where that cannot be read).
+pub fn map_count_limit() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(65_530)
+}
+
+/// What stands behind the application's view.
+#[derive(Debug)]
+enum Mechanism {
+    /// userfaultfd; with the page table's file where the kernel notes writes.
+    Userfault {
+        uffd: OwnedFd,
+        pagemap: Option<OwnedFd>,
+    },
+    Mprotect,
+}
+
+/// One memory file mapped twice: the application's view, with faults, at a given address; the service view, always readable
+/// and writable, anywhere.
+#[derive(Debug)]
+pub struct Arena {
+    /// Dropped first: no fault can come any more when the rest goes.
+    app: View,
+    service: View,
+    file: OwnedFd,
+    mechanism: Mechanism,
+    /// Pages that were mapped since they were last discarded; only where the kernel notes writes.
+    mapped: Option<PageSet>,
+    detector: Detector,
+    tracking: Tracking,
+}
+
+impl Arena {
+    /// Reserves `bytes` bytes (a multiple of the page, up to 16 TiB less one page) with the application's view exactly at
+    /// `base`. All pages are unmapped and zero, and cost nothing until they are touched.
+    ///
+    /// A child made by `fork` does not have the application's view.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad size or address, `AlreadyExists` when something is mapped there, else what the system
+    /// refused.
+    pub fn new(base: usize, bytes: usize, tracking: Tracking, detector: Detector) -> io::Result<Arena> {
+        Arena::build(Some(base), bytes, tracking, detector)
+    }
+
+    /// As [`Arena::new`], anywhere.
+    pub(super) fn anywhere(bytes: usize, tracking: Tracking, detector: Detector) -> io::Result<Arena> {
+        Arena::build(None, bytes, tracking, detector)
+    }
+
+    fn build(base: Option<usize>, bytes: usize, tracking: Tracking, detector: Detector) -> io::Result<Arena> {
+        let aligned = bytes.is_multiple_of(PAGE_BYTES) && base.unwrap_or(0).is_multiple_of(PAGE_BYTES);
+        let pages = u32::try_from(bytes / PAGE_BYTES).ok().filter(|pages| *pages > 0 && aligned);
+        let pages = pages.ok_or_else(|| invalid("an arena is whole pages, at least one and fewer than 2^32"))?;
+        let notes = detector == Detector::Async && tracking == Tracking::Tracked;
+        let file = sys::memory_file(bytes)?;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let protection = if detector == Detector::Mprotect { libc::PROT_NONE } else { both };
+        let app = View::new(base, bytes, protection, Some(file.as_fd()))?;
+        app.advise(0, bytes, libc::MADV_DONTFORK)?;
+        // The service view has the same bytes, for a core dump too. The advice is a wish: its failure costs nothing.
+        let _ = app.advise(0, bytes, libc::MADV_DONTDUMP);
+        let _ = app.advise(0, bytes, libc::MADV_NOHUGEPAGE);
+        let mechanism = match detector {
+            Detector::Mprotect => Mechanism::Mprotect,
+            Detector::Async | Detector::Handled => {
+                let uffd = sys::userfaultfd(notes)?;
+                sys::register(uffd.as_fd(), app.start(), bytes)?;
+                Mechanism::Userfault { uffd, pagemap: notes.then(sys::pagemap).transpose()? }
+            }
+        };
+        let service = View::new(None, bytes, both, Some(file.as_fd()))?;
+        let mapped = notes.then(|| PageSet::new(pages)).transpose()?;
+        fault::remember(app.start()..app.start() + bytes)?;
+        Ok(Arena { app, service, file, mechanism, mapped, detector, tracking })
+    }
+
+    /// Whether an application's view of `bytes` bytes could be mapped at `base`.
+    pub fn is_free(base: usize, bytes: usize) -> bool {
+        View::new(Some(base), bytes, libc::PROT_NONE, None).is_ok()
+    }
+
+    /// Where the application's view begins.
+    pub fn base(&self) -> usize {
+        self.app.start()
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> u32 {
+        (self.app.bytes() / PAGE_BYTES) as u32
+    }
+
+    /// Where the service view begins: readable and writable, no fault, nothing noted.
+    pub fn service(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.service.start())
+    }
+
+    /// The memory file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The detector in use.
+    pub fn detector(&self) -> Detector {
+        self.detector
+    }
+
+    /// The tracking asked for.
+    pub fn tracking(&self) -> Tracking {
+        self.tracking
+    }
+
+    /// Whether the kernel notes writes silently here.
+    pub fn notes_writes(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// The page at an address of the application's view.
+    pub fn page_of(&self, address: usize) -> Option<PageNo> {
+        let offset = address.checked_sub(self.base())?;
+        (offset < self.app.bytes()).then_some((offset / PAGE_BYTES) as u32)
+    }
+
+    /// Byte offset and length of a range of pages.
+    fn bytes_of(&self, pages: &Range<PageNo>) -> io::Result<(usize, usize)> {
+        if pages.start > pages.end || pages.end > self.pages() {
+            return Err(invalid("pages outside the arena"));
+        }
+        Ok((pages.start as usize * PAGE_BYTES, pages.len() * PAGE_BYTES))
+    }
+
+    /// Makes pages readable; a write is noted ([`Arena::notes_writes`]) or faults. They may have been unmapped or mapped, and are
+    /// clean afterwards: what was written and not collected is forgotten.
+    ///
+    /// # Errors
+    /// [`TooManyRanges`] under `mprotect`; `InvalidInput` for pages outside; else what the system refused.
+    pub fn map_read(&self, pages: Range<PageNo>) -> io::Result<()> {
+        self.map(pages, false)
+    }
+
+    /// Makes pages readable and writable. Where writes are noted, they count as written at the next [`Arena::collect`], whether or not
+    /// anybody writes.
+    ///
+    /// # Errors
+    /// As for [`Arena::map_read`].
+    pub fn map_write(&self, pages: Range<PageNo>) -> io::Result<()> {
+        self.map(pages, true)
+    }
+
+    fn map(&self, pages: Range<PageNo>, writable: bool) -> io::Result<()> {
+        let (offset, len) = self.bytes_of(&pages)?;
+        if len == 0 {
+            return Ok(());
+        }
+        match &self.mechanism {
+            Mechanism::Mprotect if writable => self.mprotect(offset, len, libc::PROT_READ | libc::PROT_WRITE),
+            Mechanism::Mprotect => self.mprotect(offset, len, libc::PROT_READ),
+            Mechanism::Userfault { uffd, .. } => {
+                if let Some(mapped) = &self.mapped {
+                    mapped.insert(pages);
+                }
+                self.map_entries(uffd.as_fd(), offset, len, !writable)
+            }
+        }
+    }
+
+    /// Walks the range: absent entries are made, holes of the file filled, and where entries were there already their
+    /// protection is changed afterwards, in one call.
+    fn map_entries(&self, uffd: BorrowedFd<'_>, offset: usize, len: usize, protected: bool) -> io::Result<()> {
+        let (mut at, end) = (offset, offset + len);
+        let mut filled = false;
+        let mut present: Option<Range<usize>> = None;
+        while at < end {
+            match sys::continue_range(uffd, self.base() + at, end - at, protected)? {
+                Continued::Mapped(bytes) => at += bytes,
+                Continued::Present => {
+                    let next = at + PAGE_BYTES;
+                    present = Some(present.map_or(at..next, |range| range.start..next));
+                    at = next;
+                }
+                Continued::Hole if filled => return Err(io::Error::other("the memory file does not keep its pages")),
+                Continued::Hole => {
+                    sys::populate(self.file.as_fd(), at, end - at)?;
+                    filled = true;
+                }
+            }
+        }
+        match present {
+            Some(range) => sys::write_protect(uffd, self.base() + range.start, range.len(), protected),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes mapped pages readable as after [`Arena::map_read`]. When it returns, all earlier stores are visible in the service
+    /// view, and no later one goes unnoticed. All the pages must be mapped (`mprotect` would make unmapped ones
+    /// readable).
+    ///
+    /// # Errors
+    /// As for [`Arena::map_read`].
+    pub fn protect(&self, pages: Range<PageNo>) -> io::Result<()> {
+        let (offset, len) = self.bytes_of(&pages)?;
+        match &self.mechanism {
+            _ if len == 0 => Ok(()),
+            Mechanism::Mprotect => self.mprotect(offset, len, libc::PROT_READ),
+            Mechanism::Userfault { uffd, .. } => sys::write_protect(uffd.as_fd(), self.base() + offset, len, true),
+        }
+    }
+
+    /// Takes all access away. Data stays in the file; what was written stays noted until the next
+    /// [`Arena::collect`].
+    ///
+    /// # Errors
+    /// As for [`Arena::map_read`]: under `mprotect` a small piece of a large mapping is one range more.
+    pub fn unmap(&self, pages: Range<PageNo>) -> io::Result<()> {
+        let (offset, len) = self.bytes_of(&pages)?;
+        match &self.mechanism {
+            _ if len == 0 => Ok(()),
+            Mechanism::Mprotect => self.mprotect(offset, len, libc::PROT_NONE),
+            Mechanism::Userfault { .. } => self.app.advise(offset, len, libc::MADV_DONTNEED),
+        }
+    }
+
+    fn mprotect(&self, offset: usize, len: usize, protection: i32) -> io::Result<()> {
+        self.app.mprotect(offset, len, protection).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOMEM) => {
+                io::Error::new(io::ErrorKind::OutOfMemory, TooManyRanges { limit: map_count_limit() })
+            }
+            _ => sys::refused("mprotect", &error),
+        })
+    }
+
+    /// Appends the pages of the range that were written since they were last clean, in order, and makes them clean
+    /// (protected again where they are mapped). It is exact for unmapped pages; on a mapped page a store that runs beside it is
+    /// in this collection or in the next. Pages that were never mapped, or not since they were discarded, are not
+    /// reported, although the kernel would.
+    ///
+    /// Nothing is appended where the kernel does not note writes.
+    ///
+    /// # Errors
+    /// `InvalidInput` for pages outside; else what the system refused.
+    pub fn collect(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+        self.bytes_of(&pages)?;
+        let (Some(mapped), Mechanism::Userfault { pagemap: Some(pagemap), .. }) = (&self.mapped, &self.mechanism)
+        else {
+            return Ok(());
+        };
+        let mut found = [Region::default(); 64];
+        for span in mapped.spans(pages) {
+            let (mut at, end) = (self.address(span.start), self.address(span.end));
+            while at < end {
+                let (count, walked) = sys::scan_written(pagemap.as_fd(), at, end, &mut found)?;
+                for region in found.get(..count).unwrap_or_default() {
+                    let (start, end) = (self.page_at(region.start), self.page_at(region.end));
+                    mapped.runs(start..end).for_each(|run| append(written, run));
+                }
+                if walked <= at {
+                    return Err(io::Error::other("PAGEMAP_SCAN: the walk does not advance"));
+                }
+                at = walked;
+            }
+        }
+        Ok(())
+    }
+
+    fn address(&self, page: PageNo) -> usize {
+        self.base() + page as usize * PAGE_BYTES
+    }
+
+    fn page_at(&self, address: u64) -> PageNo {
+        ((address as usize - self.base()) / PAGE_BYTES) as u32
+    }
+
+    /// Gives pages' memory back: they are unmapped, clean, and zero when they are next seen through either view.
+    ///
+    /// # Errors
+    /// As for [`Arena::unmap`].
+    pub fn discard(&self, pages: Range<PageNo>) -> io::Result<()> {
+        let (offset, len) = self.bytes_of(&pages)?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.unmap(pages.clone())?;
+        sys::punch(self.file.as_fd(), offset, len)?;
+        if let Some(mapped) = &self.mapped {
+            mapped.remove(pages);
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that the arena's file takes.
+    pub fn resident_bytes(&self) -> u64 {
+        sys::file_bytes(self.file.as_fd())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        fault::forget(self.base());
+    }
+}
+
+/// Adds a run behind others, as part of the last where they touch.
+fn append(runs: &mut Vec<Range<PageNo>>, run: Range<PageNo>) {
+    match runs.last_mut() {
+        Some(last) if last.end == run.start => last.end = run.end,
+        _ => runs.push(run),
+    }
+}
+
+fn invalid(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}

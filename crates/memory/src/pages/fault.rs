@@ -1,0 +1,261 @@
+//! The process's fault handler: from a signal to a question to the runtime, and to whoever handled such signals before.
+//!
+//! A fault on Comem's memory is synchronous: it comes in the thread that made the access, at that instruction, so the
+//! handler may do what ordinary code may do there (send, wait, receive), as long as it holds nothing that ordinary
+//! code could hold while it touches shared memory. Signals stay unblocked meanwhile, so that timers and Ctrl-C work during a long
+//! wait; that also means that a fault within the handler is noticed here, and it ends the process with one sentence.
+//!
+//! Everything else goes to the handlers that were there before ([`install`]) or came later ([`ensure_installed`]).
+
+use super::chain::{self, ENTRIES, Handler, SIGNALS};
+use super::stack;
+use std::cell::Cell;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// What the faulting instruction wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store, or a load and a store in one instruction.
+    Write,
+    /// This processor's context does not tell.
+    Unknown,
+}
+
+/// An access that was not permitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The exact address.
+    pub address: usize,
+    /// What was wanted.
+    pub access: Access,
+    /// The signal that brought it: SIGBUS from userfaultfd, SIGSEGV from `mprotect`.
+    pub signal: i32,
+}
+
+/// What the runtime says to a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go back and try the access again.
+    Retry,
+    /// Not Comem's: the handler that was there before decides.
+    NotOurs,
+}
+
+/// How many signals came, since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Faults on Comem's memory.
+    pub ours: u64,
+    /// Signals handed on to other handlers.
+    pub others: u64,
+}
+
+static OURS: AtomicU64 = AtomicU64::new(0);
+static OTHERS: AtomicU64 = AtomicU64::new(0);
+
+/// How many faults of Comem's memory this process has handled, and how many signals it handed on.
+pub fn counts() -> Counts {
+    Counts { ours: OURS.load(Ordering::Relaxed), others: OTHERS.load(Ordering::Relaxed) }
+}
+
+/// The runtime's function; null before [`install`] and in a forked child.
+static HANDLER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+fn handler() -> Option<fn(&Fault) -> Verdict> {
+    let handler = HANDLER.load(Ordering::Acquire);
+    if handler.is_null() {
+        return None;
+    }
+    // SAFETY: the only pointer ever stored besides null is such a function, in `install`.
+    Some(unsafe { std::mem::transmute::<*mut (), fn(&Fault) -> Verdict>(handler) })
+}
+
+/// Installs the process's fault handler for SIGBUS and SIGSEGV. Earlier handlers (Rust's own, which reports stack overflows,
+/// Python's faulthandler) get every signal that `handler` calls [`Verdict::NotOurs`], as if they had been called
+/// directly: the default action ends the process at the same instruction as without Comem.
+///
+/// A forked child keeps the signal handler but not `handler`: no shared memory is mapped there.
+///
+/// # Errors
+/// What the system says to `sigaction`.
+pub fn install(handler: fn(&Fault) -> Verdict) -> io::Result<()> {
+    static WATCH_FORKS: std::sync::Once = std::sync::Once::new();
+    WATCH_FORKS.call_once(|| {
+        // SAFETY: `leave_to_parent` lives for ever and only stores to an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(leave_to_parent)) };
+    });
+    HANDLER.store(handler as *mut (), Ordering::Release);
+    SIGNALS.iter().try_for_each(|signal| chain::come_first(*signal, &HANDLERS).map(|_| ()))
+}
+
+/// Puts the handler back in front when somebody replaced it, and hands on to the newcomer from now on. True if it had to. Cheap:
+/// two `sigaction` calls.
+pub fn ensure_installed() -> bool {
+    if HANDLER.load(Ordering::Relaxed).is_null() {
+        return false;
+    }
+    let replaced = |signal: &i32| chain::come_first(*signal, &HANDLERS).unwrap_or(false);
+    SIGNALS.iter().filter(|signal| replaced(signal)).count() > 0
+}
+
+/// Unblocks both signals in the calling thread and gives it an alternate stack of 256 KiB with a guard page, if it has
+/// none that large. Threads that touch shared memory should call it: the stack that Rust's library gives its threads is
+/// large enough for its own handler only. (On x86-64 the handler moves to another stack where it finds itself on
+/// such a small one.)
+///
+/// # Errors
+/// What the system says when there is no room, or when the thread is running on the smaller stack just now.
+pub fn prepare_thread() -> io::Result<()> {
+    THREAD.with(|thread| thread.handling.get());
+    chain::unblock()?;
+    stack::provide()
+}
+
+/// Whether the calling thread is inside the runtime's handler.
+pub fn is_handling() -> bool {
+    THREAD.with(|thread| thread.handling.get())
+}
+
+/// What the sentences of this module begin with, in place of `comem`: "comem: node 3 (host b, pid 4711)".
+pub fn introduce(who: String) {
+    let who: &'static str = Box::leak(who.into_boxed_str());
+    WHO.store(std::ptr::from_ref(Box::leak(Box::new(who))).cast_mut(), Ordering::Release);
+}
+
+static WHO: AtomicPtr<&'static str> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Writes a sentence to the standard error without allocating, locking or formatting.
+fn say(text: &str) {
+    // SAFETY: null or a string that was leaked.
+    let who = unsafe { WHO.load(Ordering::Acquire).as_ref() }.copied().unwrap_or("comem");
+    for part in [who, ": ", text, "\n"] {
+        // SAFETY: writes from a string that lives for ever.
+        unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+    }
+}
+
+extern "C" fn leave_to_parent() {
+    HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+struct Thread {
+    handling: Cell<bool>,
+}
+
+thread_local! {
+    static THREAD: Thread = const { Thread { handling: Cell::new(false) } };
+}
+
+const ARENAS_MAX: usize = 256;
+
+/// Where arenas are, for the decisions that are taken without the runtime.
+static ARENAS: [(AtomicUsize, AtomicUsize); ARENAS_MAX] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; ARENAS_MAX];
+
+/// Notes an arena's application view.
+pub(super) fn remember(view: Range<usize>) -> io::Result<()> {
+    for (start, end) in &ARENAS {
+        if start.compare_exchange(0, view.start, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            end.store(view.end, Ordering::Release);
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("the process has 256 arenas already"))
+}
+
+/// Forgets the arena that begins at `base`.
+pub(super) fn forget(base: usize) {
+    if let Some((start, end)) = ARENAS.iter().find(|(start, _)| start.load(Ordering::Acquire) == base) {
+        end.store(0, Ordering::Release);
+        start.store(0, Ordering::Release);
+    }
+}
+
+fn in_an_arena(address: usize) -> bool {
+    let holds = |(start, end): &(AtomicUsize, AtomicUsize)| {
+        address >= start.load(Ordering::Acquire) && address < end.load(Ordering::Acquire)
+    };
+    ARENAS.iter().any(holds)
+}
+
+/// What the signal's record says, before anybody is asked.
+fn describe(signal: i32, info: *const libc::siginfo_t, context: *const libc::c_void) -> Option<Fault> {
+    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid record and context.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
+    const MEMORY_IS_BROKEN: [i32; 2] = [4, 5];
+    let sent_by_somebody = code <= 0;
+    if sent_by_somebody || (signal == libc::SIGBUS && MEMORY_IS_BROKEN.contains(&code)) {
+        return None;
+    }
+    Some(Fault { address: address.addr(), access: access(context), signal })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn access(context: *const libc::c_void) -> Access {
+    // The page-fault error code: bit 1 tells a store.
+    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid context.
+    let error = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
+    if error & 2 != 0 { Access::Write } else { Access::Read }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn access(_: *const libc::c_void) -> Access {
+    Access::Unknown
+}
+
+/// The signal handler, under as many addresses as there are entries in front of other handlers.
+static HANDLERS: [Handler; ENTRIES] = [
+    on_signal::<0>,
+    on_signal::<1>,
+    on_signal::<2>,
+    on_signal::<3>,
+    on_signal::<4>,
+    on_signal::<5>,
+    on_signal::<6>,
+    on_signal::<7>,
+];
+
+extern "C" fn on_signal<const ENTRY: usize>(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: errno is the calling thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let retry = describe(signal, info, context).is_some_and(|fault| answer(&fault));
+    if !retry {
+        OTHERS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: record and context are the kernel's, for this signal.
+        unsafe { chain::hand_on(ENTRY, signal, info, context) };
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Asks the runtime. True if the access is to be tried again.
+fn answer(fault: &Fault) -> bool {
+    let Some(handler) = handler() else {
+        if in_an_arena(fault.address) {
+            say("a process made by fork touched shared memory, which it does not have; \
+                start it as a node of its own, or let it keep away");
+        }
+        return false;
+    };
+    if is_handling() {
+        if in_an_arena(fault.address) {
+            say("shared memory was touched while a fault on shared memory was being handled in the same thread; \
+                a signal handler of the program that uses shared memory does this");
+            std::process::abort();
+        }
+        return false;
+    }
+    THREAD.with(|thread| thread.handling.set(true));
+    let mut verdict = Verdict::NotOurs;
+    stack::with_room(&mut || verdict = handler(fault));
+    THREAD.with(|thread| thread.handling.set(false));
+    let ours = verdict == Verdict::Retry;
+    if ours {
+        OURS.fetch_add(1, Ordering::Relaxed);
+    }
+    ours
+}

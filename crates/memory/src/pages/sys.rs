@@ -1,0 +1,440 @@
+//! Linux: one thin wrapper for each system call that the detectors use.
+//!
+//! Numbers and layouts are the kernel's user interface (`linux/userfaultfd.h`, `linux/fs.h`); the C library's crate
+//! lacks them. Sizes are asserted because they are part of the request numbers.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// The features asked of a userfaultfd, with the names under which people find them.
+pub const FEATURES: [(u64, &str); 5] = [
+    (FEATURE_SIGBUS, "UFFD_FEATURE_SIGBUS"),
+    (FEATURE_MISSING_SHMEM, "UFFD_FEATURE_MISSING_SHMEM"),
+    (FEATURE_MINOR_SHMEM, "UFFD_FEATURE_MINOR_SHMEM"),
+    (FEATURE_WP_SHMEM, "UFFD_FEATURE_WP_HUGETLBFS_SHMEM"),
+    (FEATURE_WP_ASYNC, "UFFD_FEATURE_WP_ASYNC"),
+];
+
+const FEATURE_WP: u64 = 1 << 0;
+const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
+const FEATURE_SIGBUS: u64 = 1 << 7;
+const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
+const FEATURE_WP_SHMEM: u64 = 1 << 12;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
+
+const UFFD_API: u64 = 0xAA;
+const USER_MODE_ONLY: libc::c_int = 1;
+const REGISTER_MISSING: u64 = 1 << 0;
+const REGISTER_WP: u64 = 1 << 1;
+const REGISTER_MINOR: u64 = 1 << 2;
+const CONTINUE_WP: u64 = 1 << 1;
+const WRITEPROTECT_WP: u64 = 1 << 0;
+
+const SCAN_WP_MATCHING: u64 = 1 << 0;
+const SCAN_CHECK_WPASYNC: u64 = 1 << 1;
+const PAGE_IS_WRITTEN: u64 = 1 << 1;
+
+#[repr(C)]
+#[derive(Default)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct AddressRange {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Register {
+    range: AddressRange,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Continue {
+    range: AddressRange,
+    mode: u64,
+    mapped: i64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct WriteProtect {
+    range: AddressRange,
+    mode: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// A run of pages that a scan found, as addresses.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Region {
+    /// The first page's address.
+    pub start: u64,
+    /// Where the run ends.
+    pub end: u64,
+    categories: u64,
+}
+
+const _: () = assert!(size_of::<Api>() == 24 && size_of::<Register>() == 32 && size_of::<Continue>() == 32);
+const _: () = assert!(size_of::<WriteProtect>() == 24 && size_of::<Scan>() == 96 && size_of::<Region>() == 24);
+
+/// The number of a request that reads and writes a `T`.
+const fn iowr<T>(kind: u8, number: u8) -> libc::Ioctl {
+    ((3_u64 << 30) | ((size_of::<T>() as u64) << 16) | ((kind as u64) << 8) | number as u64) as libc::Ioctl
+}
+
+const IOCTL_API: libc::Ioctl = iowr::<Api>(0xAA, 0x3F);
+const IOCTL_REGISTER: libc::Ioctl = iowr::<Register>(0xAA, 0x00);
+const IOCTL_WRITEPROTECT: libc::Ioctl = iowr::<WriteProtect>(0xAA, 0x06);
+const IOCTL_CONTINUE: libc::Ioctl = iowr::<Continue>(0xAA, 0x07);
+const IOCTL_SCAN: libc::Ioctl = iowr::<Scan>(b'f', 16);
+const IOCTL_NEW: libc::Ioctl = 0xAA00;
+
+const _: () = assert!(IOCTL_API == 0xC018_AA3F && IOCTL_SCAN == 0xC060_6610);
+
+/// An error that says which call failed.
+pub fn refused(call: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{call}: {error}"))
+}
+
+fn failed(call: &str) -> io::Error {
+    refused(call, &io::Error::last_os_error())
+}
+
+/// Takes over a descriptor that a system call returned, or its error.
+fn owned(call: &str, fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(failed(call));
+    }
+    // SAFETY: the system call has just returned this descriptor to us and to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A nameless shared memory file of `bytes` bytes, all of it a hole.
+pub fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
+    const NOEXEC_SEAL: libc::c_uint = 8;
+    let create = |flags| {
+        // SAFETY: the name is a C string and the call touches nothing else of ours.
+        owned("memfd_create", unsafe { libc::memfd_create(c"comem".as_ptr(), libc::MFD_CLOEXEC | flags) })
+    };
+    // Some systems refuse memory files that could be executed; kernels before 6.3 do not know the flag that says so.
+    let file = create(NOEXEC_SEAL).or_else(|_| create(0))?;
+    // SAFETY: an integer system call on a descriptor that is open.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        return Err(failed("ftruncate"));
+    }
+    Ok(file)
+}
+
+fn open(path: &std::ffi::CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+    let name = path.to_string_lossy();
+    // SAFETY: the path is a C string; no mode is needed because nothing is created.
+    owned(&format!("open {name}"), unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
+/// A userfaultfd that asks for the signal instead of messages; with `noting`, writes to protected pages are
+/// noted by the kernel instead of delivered.
+///
+/// # Errors
+/// The text names the call and, where the kernel is too old, the features it lacks.
+pub fn userfaultfd(noting: bool) -> io::Result<OwnedFd> {
+    let fd = new_userfaultfd()?;
+    let wanted = FEATURES.iter().map(|(bit, _)| bit).fold(FEATURE_WP, |all, bit| all | bit);
+    let wanted = if noting { wanted } else { wanted & !FEATURE_WP_ASYNC };
+    let mut api = Api { api: UFFD_API, features: wanted, ioctls: 0 };
+    // SAFETY: the request reads and writes one `Api`, which outlives the call.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), IOCTL_API, &raw mut api) } == 0 {
+        return Ok(fd);
+    }
+    let error = io::Error::last_os_error();
+    let missing = missing_features(wanted);
+    if missing.is_empty() {
+        return Err(refused("UFFDIO_API", &error));
+    }
+    let text = format!("this kernel's userfaultfd lacks {}", missing.join(", "));
+    Err(io::Error::new(io::ErrorKind::Unsupported, text))
+}
+
+/// By the system call, or by the device where an administrator opened that.
+fn new_userfaultfd() -> io::Result<OwnedFd> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
+    // SAFETY: userfaultfd takes an integer and touches no memory of ours.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) } as RawFd;
+    owned("userfaultfd", fd).or_else(|error| {
+        let device = open(c"/dev/userfaultfd", libc::O_RDWR).map_err(|_| error)?;
+        // SAFETY: the request takes its flags by value.
+        owned("USERFAULTFD_IOC_NEW", unsafe { libc::ioctl(device.as_raw_fd(), IOCTL_NEW, flags) })
+    })
+}
+
+fn missing_features(wanted: u64) -> Vec<&'static str> {
+    let Ok(fd) = new_userfaultfd() else { return Vec::new() };
+    let mut api = Api { api: UFFD_API, features: 0, ioctls: 0 };
+    // SAFETY: the request reads and writes one `Api`, which outlives the call.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), IOCTL_API, &raw mut api) } != 0 {
+        return Vec::new();
+    }
+    let missing = wanted & !api.features;
+    FEATURES.iter().filter(|(bit, _)| missing & bit != 0).map(|(_, name)| *name).collect()
+}
+
+/// Has all faults in the range reported: absent pages of the file (missing), absent entries for present pages (minor)
+/// and writes to protected ones. Without *missing*, holes of the file would fill with zeros in silence.
+pub fn register(uffd: BorrowedFd<'_>, start: usize, len: usize) -> io::Result<()> {
+    let range = AddressRange { start: start as u64, len: len as u64 };
+    let mut register = Register { range, mode: REGISTER_MISSING | REGISTER_MINOR | REGISTER_WP, ioctls: 0 };
+    // SAFETY: the request reads and writes one `Register`, which outlives the call.
+    if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_REGISTER, &raw mut register) } != 0 {
+        return Err(failed("UFFDIO_REGISTER"));
+    }
+    const NEEDED: u64 = (1 << 6) | (1 << 7);
+    if register.ioctls & NEEDED != NEEDED {
+        let text = "this kernel's userfaultfd lacks UFFDIO_CONTINUE or UFFDIO_WRITEPROTECT for shared memory";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    Ok(())
+}
+
+/// How far a `UFFDIO_CONTINUE` came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continued {
+    /// This many bytes are mapped, perhaps not all that were asked for.
+    Mapped(usize),
+    /// The first page is mapped already.
+    Present,
+    /// The file has no page there yet.
+    Hole,
+}
+
+/// Maps the file's pages into the range, up to the first page where that is not possible.
+pub fn continue_range(uffd: BorrowedFd<'_>, start: usize, len: usize, protected: bool) -> io::Result<Continued> {
+    let mode = if protected { CONTINUE_WP } else { 0 };
+    loop {
+        let range = AddressRange { start: start as u64, len: len as u64 };
+        let mut request = Continue { range, mode, mapped: 0 };
+        // SAFETY: the request reads and writes one `Continue`, which outlives the call; it maps pages of the file that
+        // is mapped at this range anyway.
+        if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_CONTINUE, &raw mut request) } == 0 {
+            return Ok(Continued::Mapped(len));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // The walk stopped behind pages that are mapped now.
+            Some(libc::EAGAIN) if request.mapped > 0 => return Ok(Continued::Mapped(request.mapped as usize)),
+            // The address space is changing (a fork or a mapping elsewhere): nothing was done, try again.
+            Some(libc::EAGAIN | libc::EINTR) => std::hint::spin_loop(),
+            // Another thread that faulted on the page was first.
+            Some(libc::EEXIST) => return Ok(Continued::Present),
+            Some(libc::EFAULT) => return Ok(Continued::Hole),
+            _ => return Err(refused("UFFDIO_CONTINUE", &error)),
+        }
+    }
+}
+
+/// Protects the range's pages against writes, or lifts that. When it returns, no processor uses an older entry.
+pub fn write_protect(uffd: BorrowedFd<'_>, start: usize, len: usize, protected: bool) -> io::Result<()> {
+    let mode = if protected { WRITEPROTECT_WP } else { 0 };
+    loop {
+        let range = AddressRange { start: start as u64, len: len as u64 };
+        let mut request = WriteProtect { range, mode };
+        // SAFETY: the request reads one `WriteProtect`; it changes protections only.
+        if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_WRITEPROTECT, &raw mut request) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // The address space is changing: nothing was done, try again.
+            Some(libc::EAGAIN | libc::EINTR) => std::hint::spin_loop(),
+            _ => return Err(refused("UFFDIO_WRITEPROTECT", &error)),
+        }
+    }
+}
+
+/// This process's page table, as a file.
+pub fn pagemap() -> io::Result<OwnedFd> {
+    open(c"/proc/self/pagemap", libc::O_RDONLY)
+}
+
+/// Finds written pages from `start` on and makes them clean, in one walk of the page table. Fills `found` from its beginning;
+/// returns how many regions there are and the address where the walk ended, for want of room perhaps.
+pub fn scan_written(
+    pagemap: BorrowedFd<'_>,
+    start: usize,
+    end: usize,
+    found: &mut [Region],
+) -> io::Result<(usize, usize)> {
+    loop {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: SCAN_WP_MATCHING | SCAN_CHECK_WPASYNC,
+            start: start as u64,
+            end: end as u64,
+            vec: found.as_mut_ptr() as u64,
+            vec_len: found.len() as u64,
+            category_mask: PAGE_IS_WRITTEN,
+            return_mask: PAGE_IS_WRITTEN,
+            ..Scan::default()
+        };
+        // SAFETY: the request reads and writes one `Scan` and at most `vec_len` regions of `found`.
+        let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), IOCTL_SCAN, &raw mut scan) };
+        if count >= 0 {
+            return Ok((count as usize, scan.walk_end as usize));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // A signal came before the walk had begun.
+            Some(libc::EINTR) => {}
+            _ => return Err(refused("PAGEMAP_SCAN", &error)),
+        }
+    }
+}
+
+/// Makes sure that the file has pages in the range; new ones are zero.
+pub fn populate(file: BorrowedFd<'_>, start: usize, len: usize) -> io::Result<()> {
+    // A signal makes the kernel undo the whole call, so it is asked for little at a time.
+    const STEP: usize = 1 << 20;
+    let (mut at, end) = (start, start + len);
+    while at < end {
+        let step = STEP.min(end - at);
+        // SAFETY: an integer system call on a descriptor that is open.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, at as libc::off_t, step as libc::off_t) } == 0 {
+            at += step;
+            continue;
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(refused("fallocate", &error));
+        }
+    }
+    Ok(())
+}
+
+/// Gives the file's pages in the range back.
+pub fn punch(file: BorrowedFd<'_>, start: usize, len: usize) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        // SAFETY: an integer system call on a descriptor that is open.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, len as libc::off_t) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(refused("fallocate(PUNCH_HOLE)", &error));
+        }
+    }
+}
+
+/// Bytes of memory that the file takes.
+pub fn file_bytes(file: BorrowedFd<'_>) -> u64 {
+    // SAFETY: all-zero bytes are a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one `stat`, which outlives the call.
+    match unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } {
+        0 => stat.st_blocks as u64 * 512,
+        _ => 0,
+    }
+}
+
+/// A mapping of a file or, without one, of nothing; unmapped when dropped.
+#[derive(Debug)]
+pub struct View {
+    start: usize,
+    bytes: usize,
+}
+
+impl View {
+    /// Maps `bytes` bytes of `file` from its beginning. With `base`, exactly there and only if nothing is there yet.
+    pub fn new(base: Option<usize>, bytes: usize, protection: i32, file: Option<BorrowedFd<'_>>) -> io::Result<View> {
+        let kind = if file.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
+        let place = if base.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let flags = kind | place | libc::MAP_NORESERVE;
+        let fd = file.map_or(-1, |file| file.as_raw_fd());
+        let hint = std::ptr::without_provenance_mut(base.unwrap_or(0));
+        // SAFETY: without MAP_FIXED the kernel touches no mapping that exists.
+        let start = unsafe { libc::mmap(hint, bytes, protection, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(failed("mmap"));
+        }
+        let view = View { start: start.expose_provenance(), bytes };
+        // Kernels before 4.17 take the address for a wish.
+        if base.is_some_and(|base| base != view.start) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "mmap: something is mapped at this address"));
+        }
+        Ok(view)
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// How long it is, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn pointer(&self, offset: usize, len: usize) -> *mut libc::c_void {
+        debug_assert!(offset.checked_add(len).is_some_and(|end| end <= self.bytes));
+        std::ptr::with_exposed_provenance_mut(self.start + offset)
+    }
+
+    /// Changes what a part of the view permits.
+    ///
+    /// # Errors
+    /// What the system says, undecorated: ENOMEM when the process has as many mappings as it may.
+    pub fn mprotect(&self, offset: usize, len: usize, protection: i32) -> io::Result<()> {
+        // SAFETY: within the view, which only programs under a fault handler use.
+        match unsafe { libc::mprotect(self.pointer(offset, len), len, protection) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Gives advice on a part of the view; of the advices used here none loses bytes of a shared file.
+    pub fn advise(&self, offset: usize, len: usize, advice: i32) -> io::Result<()> {
+        loop {
+            // SAFETY: within the view; a shared file's bytes stay in the file.
+            if unsafe { libc::madvise(self.pointer(offset, len), len, advice) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                // A kernel resource is busy for the moment.
+                Some(libc::EAGAIN | libc::EINTR) => {}
+                _ => return Err(refused("madvise", &error)),
+            }
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours since `new`, and its owner has no more use for it.
+        unsafe { libc::munmap(self.pointer(0, self.bytes), self.bytes) };
+    }
+}

@@ -1,0 +1,122 @@
+//! Which pages have ever been mapped: one bit a page, paid for where it is used.
+//!
+//! To the kernel a page that was never mapped looks like one that was written and then unmapped: neither has a protected
+//! entry. This is the difference; it also spares the scan of stretches where nothing can have been written.
+
+use super::PageNo;
+use crate::mapping::Mapping;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Gaps shorter than this (one page table's worth) are scanned along.
+const GAP_PAGES: u32 = 512;
+
+/// A set of pages, for use by many threads.
+#[derive(Debug)]
+pub struct PageSet {
+    bits: Mapping,
+    pages: u32,
+}
+
+impl PageSet {
+    /// The empty set for an arena of so many pages.
+    pub fn new(pages: u32) -> io::Result<PageSet> {
+        Ok(PageSet { bits: Mapping::new(pages.div_ceil(64) as usize * 8)?, pages })
+    }
+
+    fn word(&self, index: u32) -> &AtomicU64 {
+        assert!(index < self.pages.div_ceil(64));
+        // SAFETY: the mapping is page-aligned, zero at first, as many words long, and accessed in no other way.
+        unsafe { AtomicU64::from_ptr(self.bits.start().cast::<u64>().add(index as usize)) }
+    }
+
+    /// Adds pages.
+    pub fn insert(&self, pages: Range<PageNo>) {
+        for (index, mask) in words(pages) {
+            let word = self.word(index);
+            if word.load(Ordering::Relaxed) & mask != mask {
+                word.fetch_or(mask, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Removes pages.
+    pub fn remove(&self, pages: Range<PageNo>) {
+        for (index, mask) in words(pages) {
+            let word = self.word(index);
+            if word.load(Ordering::Relaxed) & mask != 0 {
+                word.fetch_and(!mask, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The first page in the range that is in the set, or is not (`flip` all ones); the range's end if there is none.
+    fn find(&self, pages: Range<PageNo>, flip: u64) -> PageNo {
+        let end = pages.end;
+        words(pages)
+            .map(|(index, mask)| (index, (self.word(index).load(Ordering::Relaxed) ^ flip) & mask))
+            .find(|(_, found)| *found != 0)
+            .map_or(end, |(index, found)| index * 64 + found.trailing_zeros())
+    }
+
+    /// The runs of the set within the range.
+    pub fn runs(&self, pages: Range<PageNo>) -> impl Iterator<Item = Range<PageNo>> + '_ {
+        let mut at = pages.start;
+        std::iter::from_fn(move || {
+            let start = self.find(at..pages.end, 0);
+            at = self.find(start..pages.end, u64::MAX);
+            (start < at).then_some(start..at)
+        })
+    }
+
+    /// As [`PageSet::runs`], but runs close to each other become one.
+    pub fn spans(&self, pages: Range<PageNo>) -> impl Iterator<Item = Range<PageNo>> + '_ {
+        let mut runs = self.runs(pages).peekable();
+        std::iter::from_fn(move || {
+            let mut span = runs.next()?;
+            while let Some(next) = runs.next_if(|next| next.start - span.end < GAP_PAGES) {
+                span.end = next.end;
+            }
+            Some(span)
+        })
+    }
+}
+
+/// The words that a range touches, with the bits in each.
+fn words(pages: Range<PageNo>) -> impl Iterator<Item = (u32, u64)> {
+    let indexes = if pages.is_empty() { 0..0 } else { pages.start / 64..(pages.end - 1) / 64 + 1 };
+    indexes.map(move |index| {
+        let first = if index == pages.start / 64 { pages.start % 64 } else { 0 };
+        let last = if index == (pages.end - 1) / 64 { (pages.end - 1) % 64 } else { 63 };
+        (index, (u64::MAX << first) & (u64::MAX >> (63 - last)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(runs: &[Range<u32>]) -> PageSet {
+        let set = PageSet::new(10_000).unwrap();
+        runs.iter().for_each(|run| set.insert(run.clone()));
+        set
+    }
+
+    #[test]
+    fn runs_are_what_was_put_in_and_not_taken_out() {
+        let set = set(&[3..5, 60..200, 9_999..10_000]);
+        set.remove(64..128);
+        set.remove(130..131);
+        assert_eq!(set.runs(0..10_000).collect::<Vec<_>>(), [3..5, 60..64, 128..130, 131..200, 9_999..10_000]);
+        assert_eq!(set.runs(4..62).collect::<Vec<_>>(), [4..5, 60..62]);
+        assert_eq!(set.runs(5..60).next(), None);
+        assert_eq!(set.runs(70..70).next(), None);
+    }
+
+    #[test]
+    fn spans_join_what_lies_close_and_skip_long_gaps() {
+        let set = set(&[0..1, 512..513, 1_025..1_026]);
+        assert_eq!(set.spans(0..10_000).collect::<Vec<_>>(), [0..513, 1_025..1_026]);
+    }
+}

@@ -1,0 +1,265 @@
+//! Twins: what a unit held when it arrived, to find out later what was changed.
+//!
+//! Twins come and go with the units that a node caches, all of a few sizes. Blocks are cut from larger pieces of memory and kept for the
+//! next twin of their size, so that making a twin is a copy and nothing else. Beyond a limit a free block's memory is
+//! given back, but not its addresses: giving those back one by one would leave the process with more mappings than it
+//! may have.
+
+use crate::mapping::Mapping;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Free blocks keep their memory up to this many bytes, whatever is in use.
+const KEPT_BYTES_MIN: usize = 4 << 20;
+/// What is asked of the system at a time.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// A block's address. It lies in a piece that its pool keeps.
+#[derive(Clone, Copy, Debug)]
+struct Block(NonNull<u8>);
+
+// SAFETY: an address; whoever takes a block from the pool is the only one to have it.
+unsafe impl Send for Block {}
+// SAFETY: as above: it is used through the twin that owns it alone.
+unsafe impl Sync for Block {}
+
+/// Free blocks of one size.
+#[derive(Debug)]
+struct Size {
+    bytes: usize,
+    /// Blocks with memory.
+    warm: Vec<Block>,
+    /// Blocks that have none until they are touched.
+    cold: Vec<Block>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    sizes: Vec<Size>,
+    warm_bytes: usize,
+    pieces: Vec<Mapping>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    free: Mutex<Free>,
+    in_use: AtomicUsize,
+}
+
+/// A pool of twins, for use by many threads. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Twins {
+    pool: Arc<Pool>,
+}
+
+/// A block of memory that goes back to its pool when it is dropped. At first it holds whatever its last user left
+/// there.
+#[derive(Debug)]
+pub struct Twin {
+    block: Block,
+    bytes: usize,
+    pool: Arc<Pool>,
+}
+
+impl Twins {
+    /// An empty pool.
+    pub fn new() -> Twins {
+        Twins::default()
+    }
+
+    /// A block of `bytes` bytes, a unit's size. What it holds is arbitrary.
+    ///
+    /// # Panics
+    /// When `bytes` is not a multiple of 4096, or 0; when the system has no memory for it, as any allocation would.
+    pub fn take(&self, bytes: usize) -> Twin {
+        assert!(bytes > 0 && bytes.is_multiple_of(4096));
+        let block = self.pool.lock().take(bytes);
+        self.pool.in_use.fetch_add(bytes, Ordering::Relaxed);
+        Twin { block, bytes, pool: self.pool.clone() }
+    }
+
+    /// Bytes in twins that are in use.
+    pub fn bytes_in_use(&self) -> usize {
+        self.pool.in_use.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory in free blocks.
+    pub fn bytes_kept(&self) -> usize {
+        self.pool.lock().warm_bytes
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Free {
+    fn size(&mut self, bytes: usize) -> &mut Size {
+        let index = self.sizes.iter().position(|size| size.bytes == bytes).unwrap_or_else(|| {
+            self.sizes.push(Size { bytes, warm: Vec::new(), cold: Vec::new() });
+            self.sizes.len() - 1
+        });
+        &mut self.sizes[index]
+    }
+
+    fn take(&mut self, bytes: usize) -> Block {
+        let size = self.size(bytes);
+        if let Some(block) = size.warm.pop() {
+            self.warm_bytes -= bytes;
+            return block;
+        }
+        if let Some(block) = size.cold.pop() {
+            return block;
+        }
+        let piece = Mapping::new(PIECE_BYTES.max(bytes)).expect("memory for twins");
+        let count = piece.bytes() / bytes;
+        // SAFETY: block number `index` lies within the piece, which stays as long as the pool.
+        let block = |index| Block(unsafe { NonNull::new_unchecked(piece.start().add(index * bytes)) });
+        size.cold.extend((1..count).rev().map(block));
+        let first = block(0);
+        self.pieces.push(piece);
+        first
+    }
+
+    fn put(&mut self, block: Block, bytes: usize, limit: usize) {
+        if self.warm_bytes + bytes <= limit {
+            self.size(bytes).warm.push(block);
+            self.warm_bytes += bytes;
+            return;
+        }
+        // SAFETY: whole pages of a private mapping, which nobody uses: they lose their contents and stay mapped.
+        let released = unsafe { libc::madvise(block.0.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
+        debug_assert_eq!(released, 0);
+        self.size(bytes).cold.push(block);
+    }
+}
+
+impl Twin {
+    /// Copies the twin's length from `from`, past the caches where `stream` says that this twin will not be looked at soon
+    /// (pages that arrive in runs): then the copy costs the caches nothing.
+    ///
+    /// # Safety
+    /// As many bytes are readable at `from`, and nobody stores there meanwhile.
+    pub unsafe fn copy_from(&mut self, from: *const u8, stream: bool) {
+        let (to, len) = (self.block.0.as_ptr(), self.bytes);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if stream {
+            // SAFETY: as many bytes on both sides; blocks are whole pages.
+            return unsafe { copy_past_caches(from, to, len) };
+        }
+        let _ = stream;
+        // SAFETY: as many bytes on both sides, and the block is ours alone.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+}
+
+/// # Safety
+/// `len` bytes, a multiple of 64, are readable at `from` and writable at `to`, which is aligned to 16.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn copy_past_caches(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
+    for at in (0..len / 16).step_by(4) {
+        // SAFETY: within both ranges; the target is aligned; SSE2 is part of this architecture.
+        unsafe {
+            let words: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at + i)));
+            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(to.add(at + i), *word));
+        }
+    }
+    // Streaming stores wait for nobody: without this a thread that is handed the twin could find it older.
+    // SAFETY: part of this architecture.
+    unsafe { _mm_sfence() };
+}
+
+impl Deref for Twin {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block is as long, holds bytes, and is ours alone; the pool keeps its piece.
+        unsafe { std::slice::from_raw_parts(self.block.0.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for Twin {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.block.0.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        let in_use = self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed) - self.bytes;
+        // As much again as is in use may be wanted next.
+        self.pool.lock().put(self.block, self.bytes, in_use.max(KEPT_BYTES_MIN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_used_again_for_its_size_alone() {
+        let twins = Twins::new();
+        let mut twin = twins.take(4096);
+        twin[4095] = 7;
+        assert_eq!((twin.len(), twins.bytes_in_use(), twins.bytes_kept()), (4096, 4096, 0));
+        let at = twin.as_ptr();
+        drop(twin);
+        assert_eq!((twins.bytes_in_use(), twins.bytes_kept()), (0, 4096));
+        assert_eq!(twins.take(8192).len(), 8192);
+        let again = twins.take(4096);
+        assert_eq!((again.as_ptr(), again[4095]), (at, 7));
+    }
+
+    #[test]
+    fn memory_is_given_back_beyond_the_limit() {
+        let twins = Twins::new();
+        let mut many: Vec<Twin> = (0..100).map(|_| twins.take(1 << 20)).collect();
+        many.iter_mut().for_each(|twin| twin[0] = 1);
+        assert_eq!(twins.bytes_in_use(), 100 << 20);
+        drop(many);
+        assert!(twins.bytes_kept() >= KEPT_BYTES_MIN && twins.bytes_kept() <= 50 << 20, "{}", twins.bytes_kept());
+        let all: Vec<Twin> = (0..100).map(|_| twins.take(1 << 20)).collect();
+        let with_memory = all.iter().filter(|twin| twin[0] != 0).count();
+        assert!((4..=50).contains(&with_memory), "{with_memory} blocks kept what was in them");
+    }
+
+    #[test]
+    fn copies_are_exact_past_the_caches_or_not() {
+        let twins = Twins::new();
+        let source: Vec<u8> = (0..12_289).map(|at| (at * 7 % 251) as u8).collect();
+        for stream in [false, true] {
+            for (bytes, skip) in [(4096, 0), (12_288, 1)] {
+                let mut twin = twins.take(bytes);
+                twin.fill(0);
+                // SAFETY: the source has so many bytes.
+                unsafe { twin.copy_from(source[skip..].as_ptr(), stream) };
+                assert_eq!(twin[..], source[skip..skip + bytes]);
+            }
+        }
+    }
+
+    #[test]
+    fn threads_never_share_a_block() {
+        let twins = Twins::new();
+        std::thread::scope(|scope| {
+            for thread in 0..2_u8 {
+                let twins = &twins;
+                scope.spawn(move || {
+                    for _ in 0..2_000 {
+                        let mut held = [twins.take(4096), twins.take(4096)];
+                        held.iter_mut().for_each(|twin| twin.fill(thread));
+                        assert!(held.iter().all(|twin| twin.iter().all(|byte| *byte == thread)));
+                    }
+                });
+            }
+        });
+        assert_eq!((twins.bytes_in_use(), twins.bytes_kept() <= 4 * 4096), (0, true));
+    }
+}

@@ -1,0 +1,329 @@
+//! The fault handler among other handlers. What ends a process is tried in a child: the test program runs itself again.
+
+mod common;
+
+use comem_memory::pages::fault::{self, Verdict};
+use comem_memory::pages::{Detector, Tracking};
+use common::{detectors, subject, subjects};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const CHILD: &str = "COMEM_TEST_CHILD";
+
+/// In the child: does `what`, which is to end the process. In the parent: the signal that ended the child, and what it said.
+fn in_a_child(test: &str, what: impl FnOnce()) -> (Option<i32>, String) {
+    if std::env::var_os(CHILD).is_some_and(|name| name == test) {
+        // SAFETY: switches core dumps off for this process.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+        what();
+        std::process::exit(0);
+    }
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["--exact", test, "--nocapture", "--test-threads=1"];
+    let output = Command::new(program).args(arguments).env(CHILD, test).output().unwrap();
+    (output.status.signal(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// An address of the zero page, which is never mapped, hidden from the compiler.
+fn nowhere() -> *mut u64 {
+    std::hint::black_box(std::ptr::without_provenance_mut(0x88))
+}
+
+fn touch_nowhere() {
+    // SAFETY: not sound: the fault is what is tested; it ends the process or is repaired by a handler.
+    unsafe { nowhere().write_volatile(1) };
+}
+
+fn any_subject() -> &'static common::Subject {
+    subject(4, Tracking::Tracked, Detector::best().0)
+}
+
+#[test]
+fn a_bad_access_still_ends_the_process_by_sigsegv() {
+    let (signal, said) = in_a_child("a_bad_access_still_ends_the_process_by_sigsegv", || {
+        assert_eq!(any_subject().load(1), 0);
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+}
+
+fn overflow(depth: usize) -> usize {
+    let frame = std::hint::black_box([depth; 512]);
+    if std::hint::black_box(true) { overflow(depth + 1) + frame[depth % 512] } else { 0 }
+}
+
+#[test]
+fn a_stack_overflow_is_still_reported_by_rusts_handler() {
+    let (signal, said) = in_a_child("a_stack_overflow_is_still_reported_by_rusts_handler", || {
+        any_subject();
+        let prepared = std::thread::Builder::new().name("deep".into()).spawn(|| {
+            fault::prepare_thread().unwrap();
+            overflow(0)
+        });
+        println!("{:?}", prepared.unwrap().join());
+    });
+    assert_eq!(signal, Some(libc::SIGABRT), "{said}");
+    assert!(said.contains("'deep'") && said.contains("overflowed its stack"), "{said}");
+}
+
+fn send(signal: i32) {
+    any_subject();
+    // SAFETY: sends a signal to this process.
+    unsafe { libc::kill(libc::getpid(), signal) };
+    std::thread::sleep(std::time::Duration::from_secs(20));
+}
+
+#[test]
+fn a_sigbus_that_somebody_sends_ends_the_process() {
+    let (signal, said) = in_a_child("a_sigbus_that_somebody_sends_ends_the_process", || send(libc::SIGBUS));
+    assert_eq!(signal, Some(libc::SIGBUS), "{said}");
+}
+
+#[test]
+fn a_sigsegv_that_somebody_sends_ends_the_process() {
+    let (signal, said) = in_a_child("a_sigsegv_that_somebody_sends_ends_the_process", || send(libc::SIGSEGV));
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+}
+
+#[test]
+fn shared_memory_touched_inside_the_handler_ends_the_process_with_a_sentence() {
+    static WORD: AtomicUsize = AtomicUsize::new(0);
+    fn touching(fault: &fault::Fault) -> Verdict {
+        // SAFETY: not sound without a handler that maps the page: the second fault is what is tested.
+        unsafe { std::ptr::with_exposed_provenance::<u64>(WORD.load(Ordering::Relaxed)).read_volatile() };
+        println!("{fault:?}");
+        Verdict::Retry
+    }
+    let (signal, said) =
+        in_a_child("shared_memory_touched_inside_the_handler_ends_the_process_with_a_sentence", || {
+            let subject = any_subject();
+            WORD.store(subject.address(2) as usize, Ordering::Relaxed);
+            fault::introduce("comem: node 3 (host b, pid 4711)".into());
+            fault::install(touching).unwrap();
+            subject.load(1);
+        });
+    assert_eq!(signal, Some(libc::SIGABRT), "{said}");
+    assert!(said.contains("comem: node 3 (host b, pid 4711): shared memory was touched while"), "{said}");
+}
+
+#[test]
+fn a_forked_child_that_touches_shared_memory_is_told_so() {
+    let (signal, said) = in_a_child("a_forked_child_that_touches_shared_memory_is_told_so", || {
+        let subject = any_subject();
+        subject.load(1);
+        // SAFETY: the child calls nothing that another thread of the parent may have locked.
+        if unsafe { libc::fork() } == 0 {
+            subject.load(1);
+            // SAFETY: ends the child without running anything else.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: writes one status.
+        unsafe { libc::wait(&raw mut status) };
+        assert_eq!(subject.load(1), 0, "the parent still has it");
+        assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+        std::process::abort();
+    });
+    assert_eq!(signal, Some(libc::SIGABRT), "{said}");
+    assert!(said.contains("made by fork touched shared memory"), "{said}");
+}
+
+fn set(signal: i32, handler: usize, flags: i32) -> libc::sigaction {
+    // SAFETY: all-zero bytes are a valid `sigaction`.
+    let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    new.sa_sigaction = handler;
+    new.sa_flags = flags;
+    // SAFETY: reads one action and writes one.
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const new, &raw mut old) }, 0);
+    old
+}
+
+/// As Python's faulthandler: puts back what it found, says something, raises the signal again.
+mod reporter {
+    use super::*;
+    pub static FOUND: Mutex<Option<libc::sigaction>> = Mutex::new(None);
+
+    pub extern "C" fn report(signal: i32) {
+        let found = FOUND.lock().unwrap().take().expect("called once");
+        // SAFETY: reads one action; then sends a signal.
+        unsafe {
+            libc::sigaction(signal, &raw const found, std::ptr::null_mut());
+            libc::write(2, c"the reporter was here\n".as_ptr().cast(), 22);
+            libc::raise(signal);
+        }
+    }
+}
+
+#[test]
+fn a_reporter_that_came_later_reports_once_and_hands_on() {
+    let (signal, said) = in_a_child("a_reporter_that_came_later_reports_once_and_hands_on", || {
+        let subject = any_subject();
+        let handler = reporter::report as *const () as usize;
+        let found = set(libc::SIGSEGV, handler, libc::SA_NODEFER | libc::SA_ONSTACK);
+        *reporter::FOUND.lock().unwrap() = Some(found);
+        assert!(fault::ensure_installed() && !fault::ensure_installed());
+        assert_eq!(subject.load(1), 0);
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+    assert_eq!(said.matches("the reporter was here").count(), 1, "{said}");
+}
+
+/// As crash reporters do that put back what they found and return, so that the access faults again and reaches that.
+#[test]
+fn a_reporter_that_restores_and_returns_reports_once_and_hands_on() {
+    extern "C" fn restore(signal: i32) {
+        let found = reporter::FOUND.lock().unwrap().take().expect("called once");
+        // SAFETY: reads one action; writes from a constant.
+        unsafe {
+            libc::sigaction(signal, &raw const found, std::ptr::null_mut());
+            libc::write(2, c"the reporter was here\n".as_ptr().cast(), 22);
+        }
+    }
+    let (signal, said) = in_a_child("a_reporter_that_restores_and_returns_reports_once_and_hands_on", || {
+        let subject = any_subject();
+        *reporter::FOUND.lock().unwrap() = Some(set(libc::SIGSEGV, restore as *const () as usize, libc::SA_ONSTACK));
+        assert!(fault::ensure_installed());
+        assert_eq!(subject.load(1), 0);
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+    assert_eq!(said.matches("the reporter was here").count(), 1, "{said}");
+}
+
+#[test]
+fn a_newcomer_may_come_and_go_without_end() {
+    extern "C" fn idle(_: i32) {}
+    let (signal, said) = in_a_child("a_newcomer_may_come_and_go_without_end", || {
+        let subject = any_subject();
+        for _ in 0..100 {
+            let found = set(libc::SIGBUS, idle as *const () as usize, 0);
+            assert!(fault::ensure_installed());
+            subject.load(1);
+            subject.arena.unmap(1..2).unwrap();
+            set(libc::SIGBUS, found.sa_sigaction, found.sa_flags);
+            assert!(!fault::ensure_installed(), "an older entry is in front again");
+            subject.load(1);
+            subject.arena.unmap(1..2).unwrap();
+        }
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+}
+
+#[test]
+fn a_newcomer_that_repairs_its_own_faults_goes_on_doing_so() {
+    static PAGE: AtomicUsize = AtomicUsize::new(0);
+    static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn repair(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        let page = PAGE.load(Ordering::Relaxed);
+        // SAFETY: the kernel's record; the page is the test's own.
+        unsafe {
+            assert_eq!((*info).si_addr() as usize & !4095, page);
+            libc::mprotect(page as *mut _, 4096, libc::PROT_READ | libc::PROT_WRITE);
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+            BLOCKED.fetch_add(libc::sigismember(&raw const mask, signal) as usize, Ordering::Relaxed);
+        }
+    }
+    let (signal, said) = in_a_child("a_newcomer_that_repairs_its_own_faults_goes_on_doing_so", || {
+        let subject = any_subject();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh page of the test's own.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, flags, -1, 0) };
+        PAGE.store(page as usize, Ordering::Relaxed);
+        set(libc::SIGSEGV, repair as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK);
+        assert!(fault::ensure_installed(), "the newcomer had replaced the handler");
+        assert!(!fault::ensure_installed(), "it is in front again");
+        let before = fault::counts();
+        for round in 1..50_usize {
+            // SAFETY: a page that the newcomer's handler makes writable.
+            unsafe {
+                page.cast::<usize>().write_volatile(round);
+                libc::mprotect(page, 4096, libc::PROT_NONE);
+            }
+            assert_eq!(subject.load(1), 0);
+        }
+        assert!(fault::counts().others >= before.others + 49);
+        assert_eq!(BLOCKED.load(Ordering::Relaxed), 49, "its signal was blocked, as it had asked");
+        eprintln!("all repaired");
+    });
+    assert!(signal.is_none() && said.contains("all repaired"), "{signal:?} {said}");
+}
+
+#[test]
+fn faults_are_counted_and_errno_survives_them() {
+    for s in subjects(2) {
+        let before = fault::counts().ours;
+        // SAFETY: errno is this thread's own.
+        unsafe { *libc::__errno_location() = 77 };
+        let word = s.load(1);
+        // SAFETY: as above.
+        let errno = unsafe { *libc::__errno_location() };
+        assert_eq!((word, errno), (0, 77));
+        assert!(fault::counts().ours > before, "{}", s.name());
+    }
+    assert!(!fault::is_handling());
+}
+
+#[test]
+fn a_prepared_thread_has_a_large_stack_for_signals_and_both_unblocked() {
+    let check = || {
+        // SAFETY: all-zero bytes are a valid set; the calls read and write sets of this frame.
+        let mask = unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+            fault::prepare_thread().unwrap();
+            fault::prepare_thread().unwrap();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut all);
+            all
+        };
+        for signal in [libc::SIGBUS, libc::SIGSEGV] {
+            // SAFETY: reads one set.
+            assert_eq!(unsafe { libc::sigismember(&raw const mask, signal) }, 0);
+        }
+        // SAFETY: all-zero bytes are a valid description, which the call fills.
+        let stack = unsafe {
+            let mut stack: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &raw mut stack);
+            stack
+        };
+        assert!(stack.ss_size >= 256 << 10 && stack.ss_flags & libc::SS_DISABLE == 0);
+        for detector in detectors() {
+            let s = subject(2, Tracking::Guarded, detector);
+            s.store(1, 1);
+        }
+    };
+    std::thread::spawn(check).join().unwrap();
+}
+
+/// Rust's threads have an alternate stack of a few kilobytes, which would overflow here. Signals that come while the handler works
+/// must not be put over what it left on that stack.
+#[test]
+fn a_thread_that_was_not_prepared_has_room_for_the_handler_too() {
+    fn hungry(fault: &fault::Fault) -> Verdict {
+        // SAFETY: sends a signal to this thread, whose handler does nothing.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        let room = std::hint::black_box([1_u8; 100 << 10]);
+        assert_eq!(room.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 100 << 10);
+        common::on_fault(fault)
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        return println!("SKIP: only on x86-64");
+    }
+    let (signal, said) = in_a_child("a_thread_that_was_not_prepared_has_room_for_the_handler_too", || {
+        extern "C" fn idle(_: i32) {
+            std::hint::black_box([7_u8; 2000]);
+        }
+        let subjects: Vec<_> = subjects(8).collect();
+        fault::install(hungry).unwrap();
+        set(libc::SIGUSR1, idle as *const () as usize, libc::SA_ONSTACK);
+        let unprepared = || subjects.iter().for_each(|s| (0..8).for_each(|page| s.store(page, s.load(page) + 1)));
+        std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(unprepared))));
+        eprintln!("there was room");
+    });
+    assert!(signal.is_none() && said.contains("there was room"), "{signal:?} {said}");
+}

@@ -1,0 +1,315 @@
+//! Arenas under the real kernel, with every detector that it has.
+
+#![allow(clippy::single_range_in_vec_init, reason = "lists of page ranges are what is collected")]
+
+mod common;
+
+use comem_memory::pages::fault;
+use comem_memory::pages::{Arena, Detector, PAGE_BYTES, Tracking};
+use common::{Subject, detectors, free_base, subject, subjects};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One for each kind of arena where the kernel notes writes.
+fn noting(pages: usize) -> impl Iterator<Item = &'static Subject> {
+    subjects(pages).filter(|subject| subject.arena.notes_writes())
+}
+
+#[test]
+fn only_the_async_detector_notes_writes_and_only_when_tracked() {
+    for s in subjects(4) {
+        let expected = s.arena.detector() == Detector::Async && s.arena.tracking() == Tracking::Tracked;
+        assert_eq!(s.arena.notes_writes(), expected, "{}", s.name());
+    }
+}
+
+#[test]
+fn a_read_of_an_unmapped_page_faults_once_and_finds_the_files_bytes() {
+    for s in subjects(4) {
+        // SAFETY: a word of the service view.
+        unsafe { s.service(2).write_volatile(42) };
+        assert_eq!((s.load(2), s.load(2)), (42, 42), "{}", s.name());
+        assert_eq!(s.load(1), 0, "a page that nobody wrote reads as zero");
+        assert_eq!(s.faults(), (2, 0), "{}", s.name());
+    }
+}
+
+#[test]
+fn a_write_to_a_readable_page_is_noted_or_faults() {
+    for s in subjects(4) {
+        s.arena.map_read(0..4).unwrap();
+        s.store(1, 5);
+        s.store(1, 6);
+        let expected = if s.arena.notes_writes() { (0, 0) } else { (0, 1) };
+        assert_eq!(s.faults(), expected, "{}", s.name());
+        // SAFETY: a word of the service view.
+        assert_eq!(unsafe { s.service(1).read_volatile() }, 6);
+    }
+}
+
+#[test]
+fn a_write_to_an_unmapped_page_says_that_it_is_one() {
+    if cfg!(not(target_arch = "x86_64")) {
+        return println!("SKIP: this processor's fault context is not read");
+    }
+    for s in subjects(4) {
+        s.store(3, 1);
+        assert_eq!(s.faults(), (0, 1), "{}", s.name());
+    }
+}
+
+#[test]
+fn a_page_mapped_for_writing_does_not_fault_and_after_protecting_it_does_or_is_noted() {
+    for s in subjects(8) {
+        s.arena.map_write(0..8).unwrap();
+        (0..8).for_each(|page| s.store(page, 1));
+        assert_eq!(s.faults(), (0, 0), "{}", s.name());
+        s.arena.protect(2..4).unwrap();
+        assert_eq!(s.collect(2..4), [], "protecting clears");
+        (0..8).for_each(|page| assert_eq!(s.load(page), 1));
+        (0..8).for_each(|page| s.store(page, 2));
+        let expected = if s.arena.notes_writes() { (0, 0) } else { (0, 2) };
+        assert_eq!(s.faults(), expected, "{}", s.name());
+    }
+}
+
+#[test]
+fn ranges_that_are_mapped_in_part_become_readable_or_writable_as_a_whole() {
+    for s in subjects(16) {
+        s.arena.map_read(3..5).unwrap();
+        s.arena.map_write(8..9).unwrap();
+        s.arena.map_write(2..12).unwrap();
+        (2..12).for_each(|page| s.store(page, 1));
+        assert_eq!(s.faults(), (0, 0), "{}", s.name());
+        s.arena.unmap(6..7).unwrap();
+        s.arena.map_read(0..16).unwrap();
+        assert_eq!(s.collect(0..16), [], "{}: mapping for reading leaves pages clean", s.name());
+        (0..16).for_each(|page| s.store(page, 2));
+        let expected = if s.arena.notes_writes() { (0, 0) } else { (0, 16) };
+        assert_eq!(s.faults(), expected, "{}", s.name());
+    }
+}
+
+#[test]
+fn an_unmapped_page_faults_again_and_keeps_its_bytes() {
+    for s in subjects(4) {
+        s.store(1, 9);
+        s.arena.unmap(0..4).unwrap();
+        let before = s.faults();
+        assert_eq!(s.load(1), 9);
+        assert_eq!(s.faults(), (before.0 + 1, before.1), "{}", s.name());
+    }
+}
+
+#[test]
+fn a_discarded_page_reads_zero_and_its_memory_is_given_back() {
+    for s in subjects(64) {
+        (0..64).for_each(|page| s.store(page, 7));
+        assert!(s.arena.resident_bytes() >= 64 * PAGE_BYTES as u64, "{}", s.name());
+        s.arena.discard(0..63).unwrap();
+        assert!(s.arena.resident_bytes() < 8 * PAGE_BYTES as u64, "{}", s.name());
+        assert_eq!(s.collect(0..63), [], "a discarded page is clean");
+        let before = s.faults();
+        assert_eq!((s.load(5), s.load(63)), (0, 7), "{}", s.name());
+        assert_eq!(s.faults().0, before.0 + 1, "only the discarded page faulted");
+    }
+}
+
+#[test]
+fn collecting_reports_exactly_what_was_written_and_reports_it_once() {
+    for s in noting(600) {
+        s.arena.map_read(0..600).unwrap();
+        let wanted: Vec<u32> = (0..600).filter(|page| page % 7 == 0 || (100..200).contains(page)).collect();
+        wanted.iter().for_each(|page| s.store(*page, 1));
+        let found: Vec<u32> = s.collect(0..600).into_iter().flatten().collect();
+        assert_eq!(found, wanted, "more runs than one scan has room for");
+        assert_eq!(s.collect(0..600), []);
+        s.store(3, 2);
+        assert_eq!(s.collect(4..600), [], "outside the range");
+        assert_eq!(s.collect(0..600), [3..4]);
+        assert_eq!(s.faults(), (0, 0));
+    }
+}
+
+#[test]
+fn a_page_that_is_loaded_or_written_by_the_service_view_is_clean() {
+    for s in noting(4) {
+        s.arena.map_read(0..4).unwrap();
+        assert_eq!(s.load(0), 0);
+        // SAFETY: a word of the service view.
+        unsafe { s.service(1).write_volatile(3) };
+        assert_eq!(s.collect(0..4), []);
+        assert_eq!(s.load(1), 3);
+    }
+}
+
+#[test]
+fn a_page_written_and_then_unmapped_is_reported_once_and_a_clean_one_never() {
+    for s in noting(8) {
+        s.arena.map_read(0..4).unwrap();
+        s.store(2, 1);
+        s.arena.unmap(0..8).unwrap();
+        assert_eq!(s.collect(0..8), [2..3], "neither clean pages nor those that were never mapped");
+        assert_eq!(s.collect(0..8), []);
+    }
+}
+
+#[test]
+fn mapping_for_reading_forgets_what_was_written_before() {
+    for s in noting(4) {
+        s.arena.map_read(0..4).unwrap();
+        s.store(1, 1);
+        s.arena.unmap(1..2).unwrap();
+        s.arena.map_read(1..2).unwrap();
+        assert_eq!(s.collect(0..4), []);
+    }
+}
+
+#[test]
+fn a_page_mapped_for_writing_counts_as_written() {
+    for s in noting(4) {
+        s.arena.map_write(1..2).unwrap();
+        assert_eq!(s.collect(0..4), [1..2]);
+        assert_eq!(s.collect(0..4), [], "and is protected by the collection");
+        s.arena.map_write(1..2).unwrap();
+        assert_eq!(s.collect(0..4), [1..2], "also when it was readable before");
+    }
+}
+
+/// A store that runs beside collections is in one of them or in the next: the counts must meet.
+#[test]
+fn no_store_falls_between_two_collections() {
+    for s in noting(2) {
+        s.arena.map_read(0..2).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                fault::prepare_thread().unwrap();
+                let mut word = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    word += 1;
+                    s.store(1, word);
+                }
+                word
+            });
+            let mut seen = 0;
+            for _ in 0..3_000 {
+                if s.collect(0..2) == [1..2] {
+                    // SAFETY: a word of the service view.
+                    seen = unsafe { s.service(1).read_volatile() };
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            let last = writer.join().unwrap();
+            if s.collect(0..2) == [1..2] {
+                // SAFETY: as above.
+                seen = unsafe { s.service(1).read_volatile() };
+            }
+            assert_eq!(seen, last);
+        });
+    }
+}
+
+/// Where writes are announced, a store that runs beside protections is visible afterwards or faults.
+#[test]
+fn no_store_slips_past_a_protection() {
+    for s in subjects(1).filter(|s| !s.arena.notes_writes()) {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                fault::prepare_thread().unwrap();
+                let mut word = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    word += 1;
+                    s.store(0, word);
+                }
+            });
+            let slipped = (0..200).find_map(|_| {
+                let faults = s.alone(|| {
+                    s.arena.map_read(0..1).unwrap();
+                    s.writes.load(Ordering::SeqCst)
+                });
+                // SAFETY: a word of the service view.
+                let word = unsafe { s.service(0).read_volatile() };
+                std::thread::yield_now();
+                // SAFETY: as above.
+                let later = unsafe { s.service(0).read_volatile() };
+                let faulted = s.writes.load(Ordering::SeqCst) > faults;
+                (word != later && !faulted).then_some((word, later))
+            });
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(slipped, None, "{}", s.name());
+        });
+    }
+}
+
+#[test]
+fn threads_that_fault_on_one_page_all_come_through() {
+    for s in subjects(256) {
+        let together = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    fault::prepare_thread().unwrap();
+                    for page in 0..256 {
+                        together.wait();
+                        assert_eq!(s.load(page), 0);
+                    }
+                });
+            }
+        });
+        assert!((256..=512).contains(&s.faults().0), "{}: {:?}", s.name(), s.faults());
+    }
+}
+
+#[test]
+fn eight_tebibytes_cost_nothing_and_their_last_page_works() {
+    const BYTES: usize = 8 << 40;
+    for detector in detectors() {
+        let base = free_base(BYTES);
+        let arena = Arena::new(base, BYTES, Tracking::Tracked, detector).unwrap();
+        assert!(!Arena::is_free(base, PAGE_BYTES) && !Arena::is_free(base + BYTES - PAGE_BYTES, PAGE_BYTES));
+        assert_eq!((arena.base(), arena.pages(), arena.resident_bytes()), (base, 1 << 31, 0));
+        let last = arena.pages() - 1;
+        assert_eq!(arena.page_of(base + BYTES - 1), Some(last));
+        assert_eq!((arena.page_of(base + BYTES), arena.page_of(base - 1)), (None, None));
+        arena.map_write(last..last + 1).unwrap();
+        // SAFETY: the arena's last byte, mapped for writing.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(base + BYTES - 1).write_volatile(8) };
+        // SAFETY: the same byte in the service view.
+        assert_eq!(unsafe { arena.service().add(BYTES - 1).read_volatile() }, 8);
+        assert!(arena.resident_bytes() <= 1 << 21);
+        drop(arena);
+        assert!(Arena::is_free(base, BYTES));
+    }
+}
+
+#[test]
+fn an_arena_is_refused_where_something_is_mapped_and_for_crooked_sizes() {
+    for s in subjects(4) {
+        let new = |base, bytes| Arena::new(base, bytes, s.arena.tracking(), s.arena.detector()).map(drop);
+        let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
+        let free = free_base(1 << 20);
+        assert_eq!(kind(new(s.arena.base(), PAGE_BYTES)), std::io::ErrorKind::AlreadyExists);
+        for (base, bytes) in [(free, 100), (free + 1, PAGE_BYTES), (free, 0), (free, 32 << 40)] {
+            assert_eq!(kind(new(base, bytes)), std::io::ErrorKind::InvalidInput);
+        }
+        #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+        for pages in [3..5, 2..1] {
+            assert_eq!(kind(s.arena.map_read(pages.clone())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.collect(pages, &mut Vec::new())), std::io::ErrorKind::InvalidInput);
+        }
+    }
+}
+
+#[test]
+fn userfaultfd_never_meets_the_limit_on_mappings() {
+    const PAGES: u32 = 140_000;
+    for detector in detectors().into_iter().filter(|detector| *detector != Detector::Mprotect) {
+        let s = subject(PAGES as usize, Tracking::Tracked, detector);
+        for page in (0..PAGES).step_by(2) {
+            s.arena.map_read(page..page + 1).unwrap();
+        }
+        s.arena.discard(0..PAGES).unwrap();
+    }
+}

@@ -1,0 +1,711 @@
+//! The page table of one chunk: every transition of a unit's state, with its page table entry and its twin, in one function.
+//!
+//! | state | in memory | a load | a store |
+//! |---|---|---|---|
+//! | `Invalid` | unmapped | fetch | fetch |
+//! | `Fetching` | unmapped | wait | wait |
+//! | `Valid` | readable, twin where writes are noted | | noted; or fault: twin, writable, `WRITTEN` |
+//! | `Unclaimed` | unmapped; placed by first touch, nobody has touched it | become the home | become the home |
+//! | `Home`, not `SHARED` | writable, nobody is told | | |
+//! | `Home`, `SHARED` | readable, no twin | | noted; or fault: writable, `WRITTEN` |
+//!
+//! Other events:
+//!
+//! | event | `Valid` | `Fetching` | `Home` |
+//! |---|---|---|---|
+//! | notice of another's write | unmap, collect, diff if written, `Invalid` | void | (the acquirer waits for the diffs) |
+//! | interval closes | collect, diff if written, notice | | notice if `SHARED` and written |
+//! | another node fetches | | | protect, copy out, `SHARED` |
+//! | diff arrives | ignored | ignored | apply |
+//!
+//! Nautilus's write detection (its section 5) is the difference between the two rows of `Home`: a page that nobody else holds stays writable and
+//! costs nothing. Where a write to a protected page raises a signal, a home page that its home wrote in the last epoch is presumed to be
+//! written again (`HOT`): it stays writable when it is copied out and counts as written, until a remote write comes.
+
+use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, push_range};
+use super::Access;
+use crate::coherence::Misbehaved;
+use crate::ids::{NodeId, Slot};
+use crate::rules::Rule;
+use std::ops::Range;
+
+/// Most units that a home maps at the first touch of one of them.
+const HOME_RUN: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum State {
+    Invalid,
+    Fetching,
+    Valid,
+    Unclaimed,
+    Home,
+}
+
+/// At the home: other nodes may hold copies.
+const SHARED: u16 = 1;
+/// Where writes raise faults: written since it was last clean.
+const WRITTEN: u16 = 2;
+/// Flushed in the open interval, and so to be named in its notices.
+const NOTED: u16 = 4;
+/// A fetch under way will bring what is no longer wanted.
+const VOID: u16 = 8;
+/// At the home: mapped.
+const MAPPED: u16 = 16;
+/// Told of in this epoch; at the home: and not copied out since.
+const WROTE: u16 = 32;
+/// At the home: written there in the last epoch, and by nobody else since.
+const HOT: u16 = 64;
+/// At the home: copied out without protection; counts as written.
+const PRESUMED: u16 = 128;
+/// Not the home, and the unit's memory is in use here, valid or not.
+const HELD: u16 = 256;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Unit {
+    state: State,
+    flags: u16,
+    home: NodeId,
+    /// How often the unit may still be fetched ahead without being seen in use.
+    credit: u8,
+    /// How much credit a use earns.
+    trust: u8,
+}
+
+impl Unit {
+    fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+    fn set(&mut self, flag: u16, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+}
+
+/// What a chunk's region says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Its first page.
+    pub first: PageNo,
+    /// How many pages it has, at most [`CHUNK_PAGES`], whole units.
+    pub pages: u32,
+    /// Pages of a unit.
+    pub unit_pages: u32,
+    /// Whether untouched units belong to whoever touches them first.
+    pub first_touch: bool,
+    /// Whether homes notice their own writes only while others hold copies (write detection on); off: always.
+    pub write_detection: bool,
+}
+
+/// What a thread will probably touch next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ahead {
+    /// How many units to fetch, the faulting one included.
+    pub units: usize,
+    /// From each to the next, in units; not 0.
+    pub stride: isize,
+}
+
+impl Ahead {
+    /// The faulting unit alone.
+    pub const NOTHING: Ahead = Ahead { units: 1, stride: 1 };
+}
+
+/// What a faulting thread does next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Try the access again.
+    Mapped,
+    /// Send a fetch for these pages to the home, then wait.
+    Fetch {
+        /// The home.
+        home: NodeId,
+        /// Whole units, the faulting one first; all are in state `Fetching` now.
+        runs: Vec<Range<PageNo>>,
+        /// Whether untouched units may be claimed.
+        claim: bool,
+    },
+    /// Wait until woken: another thread fetches the unit.
+    Wait,
+    /// The page was written although the program declared it read-only.
+    ReadOnly,
+}
+
+/// Where flushed diffs go.
+pub trait Flush {
+    /// The diff of the unit that begins at `page`, for its home.
+    fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]);
+}
+
+/// The table of a chunk.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    shape: Shape,
+    units: Vec<Unit>,
+    waiters: Vec<(u16, Slot)>,
+    read_only: bool,
+    written: Vec<Range<PageNo>>,
+    bytes: Vec<u8>,
+}
+
+impl Chunk {
+    /// The table of an untouched chunk; `home_of` gives the home of the unit that begins at a page.
+    pub fn new(me: NodeId, shape: Shape, home_of: impl Fn(PageNo) -> NodeId) -> Chunk {
+        debug_assert!(shape.pages <= CHUNK_PAGES && shape.pages.is_multiple_of(shape.unit_pages));
+        let units = (0..shape.pages / shape.unit_pages).map(|i| {
+            let home = home_of(shape.first + i * shape.unit_pages);
+            let state = match home == me {
+                true if shape.first_touch => State::Unclaimed,
+                true => State::Home,
+                false => State::Invalid,
+            };
+            let flags = if state == State::Home && !shape.write_detection { SHARED } else { 0 };
+            Unit { state, flags, home, credit: 0, trust: 1 }
+        });
+        Chunk {
+            shape,
+            units: units.collect(),
+            waiters: Vec::new(),
+            read_only: false,
+            written: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// The chunk's shape.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Declares the chunk's memory read-only from here on: copies are kept without twins.
+    pub fn declare_read_only(&mut self) {
+        self.read_only = true;
+    }
+
+    fn index(&self, page: PageNo) -> usize {
+        ((page - self.shape.first) / self.shape.unit_pages) as usize
+    }
+
+    fn pages(&self, units: Range<usize>) -> Range<PageNo> {
+        let at = |unit: usize| self.shape.first + unit as u32 * self.shape.unit_pages;
+        at(units.start)..at(units.end)
+    }
+
+    /// The units that a run of pages touches, as far as they are in this chunk.
+    fn units_in(&self, pages: &Range<PageNo>) -> Range<usize> {
+        let (low, high) = (self.shape.first, self.shape.first + self.shape.pages);
+        let (start, end) = (pages.start.clamp(low, high), pages.end.clamp(low, high));
+        if start >= end { 0..0 } else { self.index(start)..self.index(end - 1) + 1 }
+    }
+
+    /// The unit around `page`, as pages.
+    pub fn unit_of(&self, page: PageNo) -> Range<PageNo> {
+        let unit = self.index(page);
+        self.pages(unit..unit + 1)
+    }
+
+    /// The home of the unit around `page`, as far as this node knows.
+    pub fn home_of(&self, page: PageNo) -> NodeId {
+        self.units[self.index(page)].home
+    }
+
+    /// Whether this node is the home of the unit around `page`.
+    pub fn is_home(&self, page: PageNo) -> bool {
+        self.units[self.index(page)].state == State::Home
+    }
+
+    /// Whether this node can use the unit around `page` without asking.
+    pub fn is_here(&self, page: PageNo) -> bool {
+        matches!(self.units[self.index(page)].state, State::Home | State::Valid)
+    }
+
+    /// Whether the unit around `page` is being fetched.
+    pub fn is_fetching(&self, page: PageNo) -> bool {
+        self.units[self.index(page)].state == State::Fetching
+    }
+
+    /// Pages that hold or held copies here and whose memory was not given back; home pages are none.
+    pub fn cached_pages(&self) -> u32 {
+        self.units.iter().filter(|u| u.has(HELD)).count() as u32 * self.shape.unit_pages
+    }
+
+    /// Whether an interval's close may find something here.
+    pub fn may_be_dirty(&self) -> bool {
+        self.units.iter().any(|u| u.state == State::Valid || u.has(SHARED | NOTED))
+    }
+
+    // ---- accesses
+
+    /// An access of thread `slot` found the page unusable. What it will probably touch next may be fetched with it.
+    pub fn fault(&mut self, cx: &mut Context<'_>, slot: Slot, page: PageNo, access: Access, ahead: Ahead) -> Fault {
+        let unit = self.index(page);
+        match self.units[unit].state {
+            State::Home => self.home_fault(cx, unit, access),
+            State::Unclaimed => {
+                self.units[unit].state = State::Home;
+                self.home_fault(cx, unit, access)
+            }
+            State::Valid => self.valid_fault(cx, unit, access),
+            State::Fetching => {
+                self.waiters.push((unit as u16, slot));
+                Fault::Wait
+            }
+            State::Invalid => {
+                let used = &mut self.units[unit];
+                used.trust = used.trust.saturating_mul(2).min(64);
+                used.credit = used.trust;
+                self.begin_fetch(unit, ahead)
+            }
+        }
+    }
+
+    fn home_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
+        let noted = cx.memory.notes_writes();
+        let this = &mut self.units[unit];
+        if this.has(SHARED) {
+            let pages = self.pages(unit..unit + 1);
+            let this = &mut self.units[unit];
+            // A mapped page that faults under a kernel that notes writes was reclaimed: it counts as written.
+            let spurious = noted && this.has(MAPPED) && Rule::SpuriousFaultCountsAsWritten.on();
+            if access == Access::Write || spurious {
+                this.set(WRITTEN, !noted);
+                cx.memory.map_write(pages);
+            } else {
+                cx.memory.map_read(pages);
+            }
+            self.units[unit].set(MAPPED, true);
+            return Fault::Mapped;
+        }
+        if this.has(MAPPED) {
+            cx.memory.map_write(self.pages(unit..unit + 1));
+            return Fault::Mapped;
+        }
+        // As many at once as have been touched just before: a scan soon maps long runs, scattered touches cost a unit each.
+        let plain = |u: &Unit| u.state == State::Home && !u.has(SHARED | MAPPED);
+        let before = self.units[..unit].iter().rev().take(HOME_RUN).take_while(|u| u.has(MAPPED)).count();
+        let end = (unit + before.max(1)).min(self.units.len());
+        let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
+        cx.memory.map_write(self.pages(run.clone()));
+        self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
+        Fault::Mapped
+    }
+
+    fn valid_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
+        let pages = self.pages(unit..unit + 1);
+        if self.read_only {
+            cx.memory.map_read(pages);
+            return if access == Access::Write { Fault::ReadOnly } else { Fault::Mapped };
+        }
+        if cx.memory.notes_writes() {
+            // The kernel took the page table entry away, and with it perhaps the note of a write.
+            if Rule::SpuriousFaultCountsAsWritten.on() { cx.memory.map_write(pages) } else { cx.memory.map_read(pages) }
+        } else if self.units[unit].has(WRITTEN) {
+            cx.memory.map_write(pages);
+        } else if access == Access::Write {
+            cx.memory.make_twin(pages.clone());
+            cx.tally.twins_made += 1;
+            self.units[unit].set(WRITTEN, true);
+            cx.memory.map_write(pages);
+        } else {
+            cx.memory.map_read(pages);
+        }
+        Fault::Mapped
+    }
+
+    fn begin_fetch(&mut self, unit: usize, ahead: Ahead) -> Fault {
+        let home = self.units[unit].home;
+        let mut runs = Vec::new();
+        let mut at = Some(unit);
+        for _ in 0..ahead.units.max(1) {
+            let wanted = |u: &Unit| u.state == State::Invalid && u.home == home;
+            let Some(next) = at.filter(|i| self.units.get(*i).is_some_and(wanted)) else { break };
+            let this = &mut self.units[next];
+            this.state = State::Fetching;
+            this.credit = this.credit.max(1);
+            push_range(&mut runs, self.pages(next..next + 1));
+            at = next.checked_add_signed(ahead.stride);
+        }
+        Fault::Fetch { home, runs, claim: self.shape.first_touch }
+    }
+
+    /// Begins to fetch ahead, for the home given: units in `pages` that are invalid, and that were used while they were here. Appends
+    /// them to `runs`, at most `most` pages in all.
+    pub fn fetch_ahead(&mut self, pages: &Range<PageNo>, home: NodeId, most: u32, runs: &mut Vec<Range<PageNo>>) {
+        for unit in self.units_in(pages) {
+            let fetched: u32 = runs.iter().map(|r| r.end - r.start).sum();
+            let this = &mut self.units[unit];
+            let fit = this.state == State::Invalid && this.home == home && this.credit > 0;
+            if fit && fetched + self.shape.unit_pages <= most {
+                this.credit -= 1;
+                this.state = State::Fetching;
+                push_range(runs, self.pages(unit..unit + 1));
+            }
+        }
+    }
+
+    /// The homes from which units in `pages` would be fetched ahead.
+    pub fn homes_ahead(&self, pages: &Range<PageNo>, homes: &mut Vec<NodeId>) {
+        for this in &self.units[self.units_in(pages)] {
+            if this.state == State::Invalid && this.credit > 0 && !homes.contains(&this.home) {
+                homes.push(this.home);
+            }
+        }
+    }
+
+    /// The bytes of `pages` have come (whole units of this chunk). What is not being fetched keeps its state: a
+    /// late answer never lands in a valid page.
+    pub fn on_pages(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, bytes: &[u8]) {
+        let unit_bytes = self.shape.unit_pages as usize * PAGE_BYTES;
+        let twins = cx.memory.notes_writes() && !self.read_only;
+        let mut good: Vec<Range<PageNo>> = Vec::new();
+        for (i, unit) in self.units_in(&pages).enumerate() {
+            if self.units[unit].state != State::Fetching && Rule::LatePagesAreDropped.on() {
+                continue;
+            }
+            let void = self.units[unit].has(VOID) && Rule::NoticeVoidsFetch.on();
+            self.units[unit].set(VOID, false);
+            if void {
+                self.units[unit].state = State::Invalid;
+                cx.tally.void_fetches += 1;
+            } else {
+                let at = self.pages(unit..unit + 1);
+                cx.memory.install(at.clone(), &bytes[i * unit_bytes..(i + 1) * unit_bytes]);
+                if twins {
+                    cx.memory.make_twin(at.clone());
+                    cx.tally.twins_made += 1;
+                }
+                cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
+                self.units[unit].state = State::Valid;
+                if !self.units[unit].has(HELD) {
+                    self.units[unit].set(HELD, true);
+                    cx.tally.held += i64::from(self.shape.unit_pages);
+                }
+                push_range(&mut good, at);
+            }
+        }
+        good.into_iter().for_each(|run| cx.memory.map_read(run));
+        self.wake_waiters(cx, &pages);
+    }
+
+    /// The answer to a fetch says that the home of these pages is another node; when it is this one, they are its own.
+    pub fn on_moved(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, home: NodeId) {
+        for unit in self.units_in(&pages) {
+            let this = &mut self.units[unit];
+            if this.state == State::Fetching {
+                this.home = home;
+                this.set(VOID, false);
+                this.state = if home == cx.me { State::Home } else { State::Invalid };
+                this.set(SHARED, home == cx.me && !self.shape.write_detection);
+            }
+        }
+        self.wake_waiters(cx, &pages);
+    }
+
+    fn wake_waiters(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
+        let units = self.units_in(pages);
+        for (_, slot) in self.waiters.extract_if(.., |(unit, _)| units.contains(&usize::from(*unit))) {
+            cx.wake(slot);
+        }
+    }
+
+    // ---- releases and acquires
+
+    /// Another node wrote these pages: this node's copies of them end. What was written here is flushed first, and stays to be told.
+    pub fn invalidate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) {
+        let units = self.units_in(pages);
+        self.end_copies(cx, units, flush);
+    }
+
+    fn end_copies(&mut self, cx: &mut Context<'_>, units: Range<usize>, flush: &mut dyn Flush) {
+        let mut at = units.start;
+        while at < units.end {
+            let this = &mut self.units[at];
+            if this.state == State::Fetching {
+                this.set(VOID, true);
+            }
+            if this.state != State::Valid {
+                at += 1;
+                continue;
+            }
+            let end = (at..units.end).take_while(|i| self.units[*i].state == State::Valid).last().unwrap_or(at) + 1;
+            self.end_run(cx, at..end, flush);
+            at = end;
+        }
+    }
+
+    /// Unmap, then look what was written, then diff, then change state.
+    fn end_run(&mut self, cx: &mut Context<'_>, run: Range<usize>, flush: &mut dyn Flush) {
+        let pages = self.pages(run.clone());
+        if Rule::UnmapBeforeCollect.on() {
+            cx.memory.unmap(pages.clone());
+            self.collect(cx, run.clone());
+        } else {
+            self.collect(cx, run.clone());
+            cx.memory.unmap(pages.clone());
+        }
+        for unit in run.clone() {
+            if self.units[unit].has(WRITTEN) {
+                self.flush_unit(cx, unit, flush);
+            }
+            cx.memory.drop_twin(self.pages(unit..unit + 1));
+            self.units[unit].state = State::Invalid;
+            cx.tally.invalidations += 1;
+        }
+    }
+
+    /// Finds what was written in `units` and marks it; what is mapped is protected and clean afterwards.
+    fn collect(&mut self, cx: &mut Context<'_>, units: Range<usize>) {
+        if !cx.memory.notes_writes() {
+            return;
+        }
+        let mut written = std::mem::take(&mut self.written);
+        written.clear();
+        cx.memory.collect(self.pages(units), &mut written);
+        for pages in &written {
+            for unit in self.units_in(pages) {
+                self.units[unit].set(WRITTEN, true);
+            }
+        }
+        self.written = written;
+    }
+
+    /// Sends what changed in a written copy to its home. The unit is no longer dirty, and stays to be told.
+    fn flush_unit(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        let pages = self.pages(unit..unit + 1);
+        if self.read_only {
+            cx.tally.read_only_writes += 1;
+        }
+        let changed = if self.read_only { 0 } else { cx.memory.diff(pages.clone(), &mut bytes) };
+        self.units[unit].set(WRITTEN, false);
+        if changed > 0 {
+            cx.tally.diffs_made += 1;
+            cx.tally.diff_bytes += changed as u64;
+            flush.diff(self.units[unit].home, pages.start, &bytes);
+            if Rule::FlushedPagesStayNoted.on() {
+                self.units[unit].set(NOTED, true);
+            }
+        }
+        self.bytes = bytes;
+    }
+
+    /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to `notices`.
+    pub fn close(&mut self, cx: &mut Context<'_>, flush: &mut dyn Flush, notices: &mut Vec<(Range<PageNo>, NodeId, bool)>) {
+        self.look_for_writes(cx);
+        for unit in 0..self.units.len() {
+            let this = self.units[unit];
+            match this.state {
+                State::Valid if this.has(WRITTEN) => {
+                    if Rule::ProtectBeforeDiff.on() && !cx.memory.notes_writes() {
+                        cx.memory.protect(self.pages(unit..unit + 1));
+                    }
+                    self.flush_unit(cx, unit, flush);
+                    if !cx.memory.notes_writes() {
+                        cx.memory.drop_twin(self.pages(unit..unit + 1));
+                        if !Rule::ProtectBeforeDiff.on() {
+                            cx.memory.protect(self.pages(unit..unit + 1));
+                        }
+                    }
+                    if !Rule::FlushedPagesStayNoted.on() {
+                        self.units[unit].set(NOTED, true);
+                    }
+                }
+                State::Home if this.has(SHARED) && (this.has(WRITTEN) || this.has(PRESUMED)) => {
+                    self.close_home(cx, unit);
+                }
+                _ => {}
+            }
+            if self.units[unit].has(NOTED) {
+                let this = &mut self.units[unit];
+                this.set(NOTED, false);
+                this.set(WROTE, true);
+                let held = matches!(this.state, State::Valid);
+                cx.tally.notices += u64::from(self.shape.unit_pages);
+                notices.push((self.pages(unit..unit + 1), self.units[unit].home, held));
+            }
+        }
+    }
+
+    fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
+        let presumed = self.units[unit].has(PRESUMED);
+        if !cx.memory.notes_writes() && !presumed {
+            cx.memory.protect(self.pages(unit..unit + 1));
+        }
+        let this = &mut self.units[unit];
+        this.set(WRITTEN, false);
+        this.set(WROTE, true);
+        if Rule::HomeWritesMakeNotices.on() {
+            this.set(NOTED, true);
+            cx.tally.home_notices += u64::from(self.shape.unit_pages);
+        }
+    }
+
+    /// Looks where something can have been written: copies, and home pages that others hold.
+    fn look_for_writes(&mut self, cx: &mut Context<'_>) {
+        if !cx.memory.notes_writes() {
+            return;
+        }
+        let tracked = |u: &Unit| u.state == State::Valid || (u.state == State::Home && u.has(SHARED) && u.has(MAPPED));
+        let mut at = 0;
+        while at < self.units.len() {
+            if !tracked(&self.units[at]) {
+                at += 1;
+                continue;
+            }
+            let end = (at..self.units.len()).take_while(|i| tracked(&self.units[*i])).last().unwrap_or(at) + 1;
+            self.collect(cx, at..end);
+            at = end;
+        }
+    }
+
+    /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
+    pub fn open(&mut self, cx: &mut Context<'_>) {
+        for unit in 0..self.units.len() {
+            let this = &mut self.units[unit];
+            if !this.has(WROTE) {
+                continue;
+            }
+            this.set(WROTE | PRESUMED, false);
+            if this.state != State::Home {
+                continue;
+            }
+            this.set(HOT, true);
+            if self.shape.write_detection {
+                this.set(SHARED, false);
+                if !cx.memory.notes_writes() && this.has(MAPPED) {
+                    let pages = self.pages(unit..unit + 1);
+                    cx.memory.map_write(pages);
+                }
+            }
+        }
+    }
+
+    /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
+    pub fn migrate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, writer: NodeId) {
+        for unit in self.units_in(pages) {
+            let at = self.pages(unit..unit + 1);
+            let this = &mut self.units[unit];
+            let was_home = this.state == State::Home;
+            this.home = writer;
+            if writer == cx.me {
+                this.state = State::Home;
+                if this.has(HELD) {
+                    cx.tally.held -= i64::from(self.shape.unit_pages);
+                }
+                this.flags = MAPPED | HOT | if self.shape.write_detection { 0 } else { SHARED };
+                cx.memory.drop_twin(at.clone());
+                cx.tally.migrations += 1;
+                if !cx.memory.notes_writes() && self.shape.write_detection {
+                    cx.memory.map_write(at);
+                }
+            } else if was_home || this.state == State::Valid {
+                // A copy that was fetched after the writer's notice had come is up to date, but its new home does not know of it.
+                if this.has(HELD) {
+                    cx.tally.held -= i64::from(self.shape.unit_pages);
+                }
+                this.state = State::Invalid;
+                this.flags = 0;
+                cx.memory.unmap(at.clone());
+                cx.memory.drop_twin(at.clone());
+                cx.memory.discard(at);
+            } else if this.state == State::Fetching {
+                this.set(VOID, true);
+            }
+        }
+    }
+
+    // ---- at the home
+
+    /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages with other
+    /// homes. `None` when this node has claimed one of them and does not know yet whether it is the home, while the asker is the last
+    /// home that it knows of: the asker would take such an answer for the grant of a claim of its own.
+    pub fn lookup(&mut self, me: NodeId, pages: &Range<PageNo>, asker: NodeId, claims: bool) -> Option<Vec<(Range<PageNo>, NodeId)>> {
+        let mut moved: Vec<(Range<PageNo>, NodeId)> = Vec::new();
+        let units = self.units_in(pages);
+        let in_doubt = |u: &Unit| u.state == State::Fetching && u.home == asker;
+        if self.units[units.clone()].iter().any(in_doubt) {
+            return None;
+        }
+        for unit in units {
+            let at = self.pages(unit..unit + 1);
+            let this = &mut self.units[unit];
+            if this.state == State::Unclaimed {
+                this.state = if claims { State::Invalid } else { State::Home };
+                this.home = if claims { asker } else { me };
+            }
+            if this.state != State::Home && this.home != me {
+                moved.push((at, this.home));
+            }
+        }
+        Some(moved)
+    }
+
+    /// Another node takes a copy: from now on this home notices its own writes, then the pages are copied.
+    pub fn copy_out(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, out: &mut Vec<u8>) {
+        let units = self.units_in(pages);
+        if !Rule::ProtectBeforeCopyOut.on() {
+            cx.memory.copy_out(self.pages(units.clone()), out);
+        }
+        for unit in units.clone() {
+            self.units[unit].set(WROTE, false);
+            let this = self.units[unit];
+            if this.has(SHARED) {
+                continue;
+            }
+            let presume = !cx.memory.notes_writes() && this.has(HOT) && this.has(MAPPED);
+            if this.has(MAPPED) && !presume {
+                cx.memory.protect(self.pages(unit..unit + 1));
+            }
+            self.units[unit].set(SHARED, true);
+            self.units[unit].set(PRESUMED, presume);
+        }
+        if Rule::ProtectBeforeCopyOut.on() {
+            cx.memory.copy_out(self.pages(units), out);
+        }
+    }
+
+    /// A diff of the unit that begins at `page`; ignored unless this node is its home.
+    ///
+    /// # Errors
+    /// When the diff makes no sense.
+    pub fn on_diff(&mut self, cx: &mut Context<'_>, page: PageNo, diff: &[u8]) -> Result<bool, Misbehaved> {
+        let unit = self.index(page);
+        let pages = self.pages(unit..unit + 1);
+        if pages.start != page {
+            return Err(Misbehaved("sent a diff that does not begin with a unit"));
+        }
+        if self.units[unit].state != State::Home {
+            return Ok(false);
+        }
+        cx.memory.apply(pages, diff)?;
+        cx.tally.diffs_applied += 1;
+        let this = &mut self.units[unit];
+        this.set(HOT, false);
+        Ok(true)
+    }
+
+    // ---- the cache's bound
+
+    /// Gives up this node's copies among `pages`, written ones after a flush; gives how many pages that was.
+    pub fn evict(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) -> u32 {
+        let before = self.cached_pages();
+        for unit in self.units_in(pages) {
+            if self.units[unit].state == State::Valid {
+                self.end_run(cx, unit..unit + 1, flush);
+                cx.tally.evictions += 1;
+                cx.tally.invalidations -= 1;
+                let this = &mut self.units[unit];
+                this.credit = 0;
+                // What was told of it said that the copy is held.
+                if this.has(WROTE) && Rule::MigrationNeedsValidCopy.on() {
+                    this.set(NOTED, true);
+                }
+            }
+            if self.units[unit].has(HELD) && self.units[unit].state == State::Invalid {
+                cx.memory.discard(self.pages(unit..unit + 1));
+                self.units[unit].set(HELD, false);
+                cx.tally.held -= i64::from(self.shape.unit_pages);
+            }
+        }
+        before - self.cached_pages()
+    }
+}

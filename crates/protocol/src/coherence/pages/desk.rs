@@ -1,0 +1,113 @@
+//! A home's desk: which diffs of which node have been applied, and what lies here until it can be done.
+//!
+//! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until the diffs that it
+//! names have been applied. What a node in a later epoch sends waits until this node has come as far: homes may have changed.
+
+use super::wire::{DiffsHead, Fetch, Need};
+use crate::ids::NodeId;
+use crate::rules::Rule;
+use crate::wire::message::Ticket;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default)]
+struct Writer {
+    /// The last serial that was applied, and before it all others.
+    applied: u32,
+    /// Later messages, until their turn comes.
+    held: BTreeMap<u32, (u32, Vec<u8>)>,
+}
+
+/// What lies at a home.
+#[derive(Clone, Debug, Default)]
+pub struct Desk {
+    epoch: u32,
+    writers: BTreeMap<NodeId, Writer>,
+    fetches: Vec<(Ticket, Fetch)>,
+    /// Of pages that this node has claimed and not been granted yet.
+    claimed: Vec<(Ticket, Fetch)>,
+}
+
+impl Desk {
+    /// An empty desk in epoch 0.
+    pub fn new() -> Desk {
+        Desk::default()
+    }
+
+    /// Diffs have come: gives `true` when they are to be applied now; call [`Desk::applied`] afterwards. Otherwise they are kept.
+    pub fn take_diffs(&mut self, from: NodeId, head: DiffsHead, body: &[u8]) -> bool {
+        let epoch = self.epoch;
+        let writer = self.writers.entry(from).or_default();
+        let in_order = head.serial == writer.applied + 1 || !Rule::DiffsInOrder.on();
+        let not_ahead = head.epoch <= epoch || !Rule::LaterEpochsWait.on();
+        if in_order && not_ahead {
+            return true;
+        }
+        if head.serial > writer.applied {
+            writer.held.insert(head.serial, (head.epoch, body.to_vec()));
+        }
+        false
+    }
+
+    /// A message of diffs has been applied.
+    pub fn applied(&mut self, from: NodeId, serial: u32) {
+        let writer = self.writers.entry(from).or_default();
+        writer.applied = writer.applied.max(serial);
+    }
+
+    /// The next kept message of diffs whose turn has come.
+    pub fn next_diffs(&mut self) -> Option<(NodeId, u32, Vec<u8>)> {
+        let epoch = self.epoch;
+        for (node, writer) in &mut self.writers {
+            let serial = writer.applied + 1;
+            if writer.held.get(&serial).is_some_and(|(of, _)| *of <= epoch) {
+                return writer.held.remove(&serial).map(|(_, body)| (*node, serial, body));
+            }
+        }
+        None
+    }
+
+    /// Whether all these diffs have been applied.
+    pub fn meets(&self, needs: &[Need]) -> bool {
+        needs.iter().all(|need| self.writers.get(&need.writer).is_some_and(|w| w.applied >= need.serial))
+    }
+
+    /// Whether a fetch can be answered now; otherwise it is kept.
+    pub fn take_fetch(&mut self, ticket: Ticket, fetch: Fetch) -> Option<Fetch> {
+        if self.is_ripe(&fetch) {
+            return Some(fetch);
+        }
+        self.fetches.push((ticket, fetch));
+        None
+    }
+
+    fn is_ripe(&self, fetch: &Fetch) -> bool {
+        let not_ahead = fetch.epoch <= self.epoch || !Rule::LaterEpochsWait.on();
+        not_ahead && (self.meets(&fetch.needs) || !Rule::FetchWaitsForDiffs.on())
+    }
+
+    /// Keeps a fetch of pages that this node has claimed, until it knows whether it is their home.
+    pub fn keep_claimed(&mut self, ticket: Ticket, fetch: Fetch) {
+        self.claimed.push((ticket, fetch));
+    }
+
+    /// A claim of this node was answered: tries what waited for that again.
+    pub fn claim_answered(&mut self) {
+        self.fetches.append(&mut self.claimed);
+    }
+
+    /// The next kept fetch that can be answered now.
+    pub fn next_fetch(&mut self) -> Option<(Ticket, Fetch)> {
+        let ripe = (0..self.fetches.len()).find(|i| self.is_ripe(&self.fetches[*i].1))?;
+        Some(self.fetches.swap_remove(ripe))
+    }
+
+    /// This node has come to an epoch, with homes migrated; see what was kept.
+    pub fn open(&mut self, epoch: u32) {
+        self.epoch = epoch;
+    }
+
+    /// How many messages are kept, for reports.
+    pub fn kept(&self) -> usize {
+        self.fetches.len() + self.claimed.len() + self.writers.values().map(|w| w.held.len()).sum::<usize>()
+    }
+}

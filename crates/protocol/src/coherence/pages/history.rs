@@ -1,0 +1,202 @@
+//! What a node knows of the intervals of others since the last barrier, in one scope: under `hlrc` there is one scope for
+//! everything, under `scope` one for each lock.
+//!
+//! A history is told to another node as a *blob*: epoch u32, the vector of intervals that it covers, then the entries that the other
+//! has not seen (count u32). Several releases may be handed out at once: then blobs stand one behind the other, each with its
+//! length (u32) in front.
+
+use super::push_range;
+use super::wire::{Entry, Group, put_vector, take_vector};
+use crate::ids::NodeId;
+use crate::wire::bytes::{Put, Reader, WireError};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Entries of one writer that are kept apart; older ones are merged, so that a program without barriers needs memory
+/// for the pages it writes, not for the times it writes them.
+pub const ENTRIES_MAX: usize = 64;
+
+/// A vector timestamp without the entries that are as at the last barrier.
+pub type Vector = BTreeMap<NodeId, u32>;
+
+/// Intervals and their write notices since the last barrier.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    seen: Vector,
+    entries: BTreeMap<(NodeId, u32), Arc<Entry>>,
+}
+
+impl History {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
+    /// How many entries are kept.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The last interval of each node that is covered.
+    pub fn seen(&self) -> &Vector {
+        &self.seen
+    }
+
+    /// Takes an entry in; `false` when it was covered.
+    pub fn insert(&mut self, entry: Arc<Entry>) -> bool {
+        let (writer, interval) = (entry.writer, entry.interval);
+        if self.seen.get(&writer).is_some_and(|seen| *seen >= interval) {
+            return false;
+        }
+        self.seen.insert(writer, interval);
+        self.entries.insert((writer, interval), entry);
+        let of_writer = (writer, 0)..=(writer, u32::MAX);
+        if self.entries.range(of_writer.clone()).count() > ENTRIES_MAX {
+            let old: Vec<_> = self.entries.range(of_writer).take(ENTRIES_MAX / 2).map(|(k, e)| (*k, e.clone())).collect();
+            old.iter().for_each(|(key, _)| drop(self.entries.remove(key)));
+            if let Some(merged) = merge(old.iter().map(|(_, e)| &**e)) {
+                self.entries.insert((writer, merged.interval), Arc::new(merged));
+            }
+        }
+        true
+    }
+
+    /// The entries of `writer` after its interval `after`.
+    pub fn after(&self, writer: NodeId, after: u32) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.range((writer, after.saturating_add(1))..=(writer, u32::MAX)).map(|(_, e)| e)
+    }
+
+    /// Appends a blob of what somebody who has seen `known` lacks.
+    pub fn tell(&self, epoch: u32, known: &Vector, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.put_u32(0);
+        out.put_u32(epoch);
+        put_vector(out, &self.seen);
+        let fresh = |e: &&Arc<Entry>| known.get(&e.writer).is_none_or(|seen| e.interval > *seen);
+        out.put_u32(self.entries.values().filter(fresh).count() as u32);
+        self.entries.values().filter(fresh).for_each(|e| e.emit(out));
+        let len = (out.len() - at - 4) as u32;
+        out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+/// One entry for all of `entries`, which are of one writer, in order.
+fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
+    let mut merged: Option<Entry> = None;
+    let mut pages: BTreeMap<NodeId, (u32, BTreeMap<u32, bool>)> = BTreeMap::new();
+    for entry in entries {
+        let whole = merged.get_or_insert_with(|| Entry { groups: Vec::new(), ..entry.clone() });
+        whole.interval = entry.interval;
+        for group in &entry.groups {
+            let (serial, of_home) = pages.entry(group.home).or_default();
+            *serial = (*serial).max(group.serial);
+            for (run, held) in &group.runs {
+                of_home.extend(run.clone().map(|page| (page, *held)));
+            }
+        }
+    }
+    let mut merged = merged?;
+    for (home, (serial, of_home)) in pages {
+        let mut group = Group { home, serial, runs: Vec::new() };
+        of_home.into_iter().for_each(|(page, held)| push_held(&mut group.runs, page..page + 1, held));
+        merged.groups.push(group);
+    }
+    Some(merged)
+}
+
+/// Appends pages to a group's runs, joined with the last run where they touch and agree.
+pub fn push_held(runs: &mut Vec<(Range<u32>, bool)>, pages: Range<u32>, held: bool) {
+    match runs.last_mut() {
+        Some((last, last_held)) if last.end == pages.start && *last_held == held => last.end = pages.end,
+        _ => runs.push((pages, held)),
+    }
+}
+
+/// A blob, taken apart.
+#[derive(Clone, Debug)]
+pub struct Blob {
+    /// The teller's epoch.
+    pub epoch: u32,
+    /// What it covers.
+    pub seen: Vector,
+    /// The entries in it.
+    pub entries: Vec<Entry>,
+}
+
+/// The blobs in a payload, still closed.
+pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<&[u8], WireError>> {
+    let mut left = payload;
+    std::iter::from_fn(move || {
+        if left.is_empty() {
+            return None;
+        }
+        let mut r = Reader::new(left);
+        let blob = r.u32().and_then(|len| r.take(len as usize));
+        left = if blob.is_ok() { r.rest() } else { &[] };
+        Some(blob)
+    })
+}
+
+/// Opens a blob.
+///
+/// # Errors
+/// When no node would have sent it.
+pub fn open(blob: &[u8]) -> Result<Blob, WireError> {
+    let mut r = Reader::new(blob);
+    let (epoch, seen) = (r.u32()?, take_vector(&mut r)?);
+    let entries = (0..r.u32()?).map(|_| Entry::parse(&mut r)).collect::<Result<Vec<_>, _>>()?;
+    r.finish()?;
+    Ok(Blob { epoch, seen, entries })
+}
+
+/// The epoch and the vector of a blob.
+fn head(blob: &[u8]) -> Result<(u32, Vector), WireError> {
+    let mut r = Reader::new(blob);
+    Ok((r.u32()?, take_vector(&mut r)?))
+}
+
+/// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs that cover each
+/// other the larger stays; older epochs are known to all.
+pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
+    let mut kept: Vec<(u32, Vector, Vec<u8>)> = Vec::new();
+    for blob in blobs(stored).chain(blobs(payload)).flatten() {
+        let Ok((epoch, seen)) = head(blob) else { continue };
+        let covers = |a: &Vector, b: &Vector| b.iter().all(|(n, i)| a.get(n).is_some_and(|j| j >= i));
+        if kept.iter().any(|(e, s, _)| *e > epoch || (*e == epoch && covers(s, &seen))) {
+            continue;
+        }
+        kept.retain(|(e, s, _)| *e == epoch && !covers(&seen, s));
+        kept.push((epoch, seen, blob.to_vec()));
+    }
+    stored.clear();
+    for (_, _, blob) in kept {
+        stored.put_u32(blob.len() as u32);
+        stored.put_bytes(&blob);
+    }
+}
+
+/// At a manager: appends what is stored and somebody who has seen `known` in `epoch` lacks.
+pub fn hand_out(stored: &[u8], epoch: u32, known: &Vector, out: &mut Vec<u8>) {
+    for blob in blobs(stored).flatten() {
+        let Ok(blob) = open(blob) else { continue };
+        if blob.epoch < epoch {
+            continue;
+        }
+        let known = if blob.epoch == epoch { known } else { &Vector::new() };
+        let history = History {
+            seen: blob.seen,
+            entries: blob.entries.into_iter().map(|e| ((e.writer, e.interval), Arc::new(e))).collect(),
+        };
+        history.tell(blob.epoch, known, out);
+    }
+}
+
+/// The ranges of pages of an entry, by home.
+pub fn pages_of(entry: &Entry) -> Vec<Range<u32>> {
+    let mut all = Vec::new();
+    for (run, _) in entry.groups.iter().flat_map(|g| &g.runs) {
+        push_range(&mut all, run.clone());
+    }
+    all
+}

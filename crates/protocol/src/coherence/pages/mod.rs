@@ -1,0 +1,196 @@
+//! Home-based multiple-writer coherence for pages: what the engines `hlrc` and `scope` share.
+//!
+//! Every unit (2^k pages) has a *home*, which keeps its newest copy. Other nodes fetch copies, write to them freely, and send
+//! *diffs* to the home: the bytes that changed since the *twin* was made. An *interval* of a node ends when a release becomes visible
+//! to another node; the pages written in it become *write notices*, which travel with the release, and whoever acquires invalidates
+//! its copies of them. (HLRC: section 2.2; Nautilus: section 2.1, after JIAJIA's lock-based protocol.)
+//!
+//! The two engines differ in which notices an acquire brings, and in that alone ([`history`]): under `hlrc` all that happened before
+//! the release (vector timestamps), under `scope` those of the critical sections of the same lock.
+//!
+//! | part | keeps | guarded by |
+//! |---|---|---|
+//! | [`chunk`] | the states of 512 pages and the only functions that change state, page table and twin together | a lock for each chunk |
+//! | [`ledger`] | intervals, timestamps, notices, serial numbers of what was sent to homes | one lock, held while an interval closes and while notices are applied |
+//! | [`desk`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
+//! | [`wire`] | the bytes of all that | |
+//!
+//! # Versions
+//!
+//! Each node numbers the diff messages that it sends to each home: their *serial*. The home applies them in this order. A notice says
+//! which serial at the page's home holds its bytes; a fetch says which serials must have been applied before the answer, and the
+//! home answers when they have. So nobody waits for acknowledgements of diffs.
+//!
+//! # Epochs
+//!
+//! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
+//! migrate. What a node in a later epoch asks is answered when the asked node has come as far.
+
+pub mod chunk;
+pub mod desk;
+pub mod history;
+pub mod ledger;
+pub mod migrate;
+pub mod region;
+pub mod serve;
+pub mod wire;
+
+use crate::coherence::Misbehaved;
+use crate::ids::{NodeId, Slot};
+use crate::outbox::Outbox;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// A page of the shared heap, by its number from the heap's beginning.
+pub type PageNo = u32;
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = 4096;
+/// Pages of a chunk: the table's grain.
+pub const CHUNK_PAGES: u32 = 512;
+/// Most pages of a unit.
+pub const UNIT_PAGES_MAX: u32 = 256;
+
+/// The engines for pages, as users choose them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum PageEngine {
+    /// Home-based lazy release consistency.
+    #[default]
+    Hlrc,
+    /// Home-based scope consistency.
+    Scope,
+    /// A single writer, sequentially consistent: IVY's pages under the directory of [`msi`](crate::coherence::msi).
+    Msi,
+}
+
+impl PageEngine {
+    /// Every engine for pages.
+    pub const ALL: [PageEngine; 3] = [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi];
+
+    /// The engine's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            PageEngine::Hlrc => "hlrc",
+            PageEngine::Scope => "scope",
+            PageEngine::Msi => "msi",
+        }
+    }
+}
+
+impl fmt::Display for PageEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No engine for pages has this name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown page engine {0:?}; the engines for pages are hlrc, scope and msi")]
+pub struct UnknownPageEngine(pub String);
+
+impl FromStr for PageEngine {
+    type Err = UnknownPageEngine;
+    fn from_str(name: &str) -> Result<PageEngine, UnknownPageEngine> {
+        PageEngine::ALL.into_iter().find(|e| e.name() == name).ok_or_else(|| UnknownPageEngine(name.to_string()))
+    }
+}
+
+/// What a fault was about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+}
+
+/// This node's memory of pages. Each call is one step of real memory: between two of them other threads load and store.
+/// Ranges are whole units of one chunk.
+pub trait PageMemory {
+    /// Whether the first store to a readable page is noted silently ([`PageMemory::collect`] finds it) instead of
+    /// raising a fault. Then every valid copy needs a twin from the beginning.
+    fn notes_writes(&self) -> bool;
+    /// Lets threads load; stores are noted or fault. The pages count as clean.
+    fn map_read(&mut self, pages: Range<PageNo>);
+    /// Lets threads load and store; where writes are noted, the pages count as written.
+    fn map_write(&mut self, pages: Range<PageNo>);
+    /// Makes mapped pages readable only and clean. When this returns, earlier stores are visible in the service view, and
+    /// no later one goes unnoticed.
+    fn protect(&mut self, pages: Range<PageNo>);
+    /// Takes the pages from the threads. What was written stays noted.
+    fn unmap(&mut self, pages: Range<PageNo>);
+    /// Where writes are noted: appends the pages that were written since they were last clean, and makes them clean,
+    /// protected if they are mapped.
+    fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);
+    /// Makes the unit's twin from what the memory holds now.
+    fn make_twin(&mut self, unit: Range<PageNo>);
+    /// Drops the unit's twin, if there is one.
+    fn drop_twin(&mut self, unit: Range<PageNo>);
+    /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.
+    fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize;
+    /// Stores the bytes that a diff changed, and no others.
+    ///
+    /// # Errors
+    /// When the diff leaves the unit.
+    fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved>;
+    /// Appends the pages' bytes.
+    fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
+    /// Replaces the pages' bytes; nobody can see them meanwhile.
+    fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]);
+    /// Gives the pages' memory back: they are unmapped and nobody needs their bytes here any more.
+    fn discard(&mut self, pages: Range<PageNo>);
+}
+
+/// What a step knows besides the chunk.
+pub struct Context<'a> {
+    /// This node.
+    pub me: NodeId,
+    /// The application thread that takes the step; `None` for the service thread.
+    pub caller: Option<Slot>,
+    /// The memory here.
+    pub memory: &'a mut dyn PageMemory,
+    /// Where the effects go.
+    pub out: &'a mut Outbox,
+    /// What is counted.
+    pub tally: &'a mut Tally,
+}
+
+impl Context<'_> {
+    fn wake(&mut self, slot: Slot) {
+        if self.caller != Some(slot) {
+            self.out.wake(slot);
+        }
+    }
+}
+
+/// What the steps of pages count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)] // the names say it
+pub struct Tally {
+    pub pages_fetched: u64,
+    pub twins_made: u64,
+    pub diffs_made: u64,
+    pub diff_bytes: u64,
+    pub diffs_applied: u64,
+    pub invalidations: u64,
+    pub notices: u64,
+    pub home_notices: u64,
+    pub migrations: u64,
+    pub evictions: u64,
+    pub void_fetches: u64,
+    pub read_only_writes: u64,
+    /// By how much the memory in use for copies grew, in pages.
+    pub held: i64,
+}
+
+/// Appends `pages` to a list of ranges, joined with the last one where they touch.
+pub fn push_range(list: &mut Vec<Range<PageNo>>, pages: Range<PageNo>) {
+    match list.last_mut() {
+        Some(last) if last.end == pages.start => last.end = pages.end,
+        _ if pages.is_empty() => {}
+        _ => list.push(pages),
+    }
+}
+
+#[cfg(test)]
+mod tests;

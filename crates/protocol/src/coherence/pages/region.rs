@@ -1,0 +1,174 @@
+//! Regions: allocations of the shared heap, as all nodes know them.
+//!
+//! The node that allocates tells all others; a node that meets an address it has not heard of asks the node that owns the address's
+//! slice of the heap.
+
+use super::{PageEngine, PageNo, UNIT_PAGES_MAX};
+use crate::ids::{NODES_MAX, NodeId};
+use crate::wire::bytes::{Put, Reader, WireError};
+use std::ops::Range;
+
+/// Where the homes of a region's units are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Homes {
+    /// One run of consecutive units for each node.
+    Block,
+    /// So many pages to each node in turn.
+    Cyclic(u32),
+    /// All at one node.
+    On(NodeId),
+    /// At the node that touches a unit first.
+    FirstTouch,
+    /// As [`Homes::Block`] at first; a unit that one node alone writes migrates to it at the next barrier.
+    Automatic,
+}
+
+/// A region, as it is told to other nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Its first page.
+    pub first: PageNo,
+    /// How many pages, whole units.
+    pub pages: u32,
+    /// Bytes that the program asked for.
+    pub bytes: u64,
+    /// Pages of a unit: a power of two.
+    pub unit_pages: u32,
+    /// What keeps copies coherent.
+    pub engine: PageEngine,
+    /// Where homes are.
+    pub homes: Homes,
+    /// The node that allocated it, and takes it back; `None` when all did together.
+    pub owner: Option<NodeId>,
+    /// Its name in reports, at most 64 bytes.
+    pub label: String,
+}
+
+/// Most bytes of a label.
+pub const LABEL_MAX: usize = 64;
+
+impl Region {
+    /// The pages.
+    pub fn range(&self) -> Range<PageNo> {
+        self.first..self.first + self.pages
+    }
+
+    /// The home of the unit that begins at `page`, before anything moved.
+    pub fn home_of(&self, page: PageNo, nodes: usize) -> NodeId {
+        let at = (page - self.first) / self.unit_pages;
+        match self.homes {
+            Homes::On(node) => node,
+            Homes::Cyclic(pages) => {
+                let units = (pages / self.unit_pages).max(1);
+                NodeId(((at / units) as usize % nodes) as u16)
+            }
+            Homes::Block | Homes::FirstTouch | Homes::Automatic => {
+                let units = u64::from(self.pages / self.unit_pages);
+                // The inverse of equal shares, the earlier ones longer by one.
+                let (base, more) = (units / nodes as u64, units % nodes as u64);
+                let at = u64::from(at);
+                let long = more * (base + 1);
+                let node = if at < long { at / (base + 1) } else { more + (at - long) / base.max(1) };
+                NodeId(node.min(nodes as u64 - 1) as u16)
+            }
+        }
+    }
+
+    /// Appends it.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.first);
+        out.put_u32(self.pages);
+        out.put_u64(self.bytes);
+        out.put_u32(self.unit_pages);
+        out.put_u8(match self.engine {
+            PageEngine::Hlrc => 1,
+            PageEngine::Scope => 2,
+            PageEngine::Msi => 3,
+        });
+        let (kind, detail) = match self.homes {
+            Homes::Block => (0, 0),
+            Homes::Cyclic(pages) => (1, pages),
+            Homes::On(node) => (2, u32::from(node.0)),
+            Homes::FirstTouch => (3, 0),
+            Homes::Automatic => (4, 0),
+        };
+        out.put_u8(kind);
+        out.put_u32(detail);
+        out.put_u16(self.owner.map_or(u16::MAX, |n| n.0));
+        out.put_bytes(self.label.as_bytes());
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When no node would have told of it.
+    pub fn parse(body: &[u8]) -> Result<Region, WireError> {
+        let mut r = Reader::new(body);
+        let (first, pages, bytes, unit_pages) = (r.u32()?, r.u32()?, r.u64()?, r.u32()?);
+        let engine = match r.u8()? {
+            1 => PageEngine::Hlrc,
+            2 => PageEngine::Scope,
+            3 => PageEngine::Msi,
+            _ => return Err(WireError::BadValue("engine")),
+        };
+        let (kind, detail) = (r.u8()?, r.u32()?);
+        let node = |n: u16| if usize::from(n) < NODES_MAX { Ok(NodeId(n)) } else { Err(WireError::BadValue("node")) };
+        let homes = match kind {
+            0 => Homes::Block,
+            1 => Homes::Cyclic(detail.max(1)),
+            2 => Homes::On(node(detail as u16)?),
+            3 => Homes::FirstTouch,
+            4 => Homes::Automatic,
+            _ => return Err(WireError::BadValue("placement")),
+        };
+        let owner = match r.u16()? {
+            u16::MAX => None,
+            n => Some(node(n)?),
+        };
+        let label = r.rest();
+        let unit_fits = unit_pages.is_power_of_two() && unit_pages <= UNIT_PAGES_MAX && pages.is_multiple_of(unit_pages);
+        if pages == 0 || !unit_fits || first.checked_add(pages).is_none() || label.len() > LABEL_MAX {
+            return Err(WireError::BadValue("region"));
+        }
+        let label = String::from_utf8_lossy(label).into_owned();
+        Ok(Region { first, pages, bytes, unit_pages, engine, homes, owner, label })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(pages: u32, unit_pages: u32, homes: Homes) -> Region {
+        let (owner, label) = (Some(NodeId(3)), "grid".to_string());
+        Region { first: 512, pages, bytes: 100, unit_pages, engine: PageEngine::Scope, homes, owner, label }
+    }
+
+    #[test]
+    fn a_region_survives_the_wire() {
+        for homes in [Homes::Block, Homes::Cyclic(7), Homes::On(NodeId(5)), Homes::FirstTouch, Homes::Automatic] {
+            let mut body = Vec::new();
+            region(64, 4, homes).emit(&mut body);
+            assert_eq!(Region::parse(&body), Ok(region(64, 4, homes)));
+        }
+    }
+
+    #[test]
+    fn blocks_are_equal_and_in_order() {
+        for (pages, nodes) in [(64, 4), (7, 3), (2, 5), (1, 8), (513, 2)] {
+            let region = region(pages, 1, Homes::Block);
+            let homes: Vec<u16> = region.range().map(|p| region.home_of(p, nodes).0).collect();
+            assert!(homes.is_sorted());
+            let count = |n: usize| homes.iter().filter(|h| usize::from(**h) == n).count();
+            let (least, most) = (pages as usize / nodes, (pages as usize).div_ceil(nodes));
+            assert!((0..nodes).all(|n| (least..=most).contains(&count(n))), "{homes:?}");
+        }
+    }
+
+    #[test]
+    fn cycles_go_round_by_whole_units() {
+        let region = region(32, 2, Homes::Cyclic(4));
+        let homes: Vec<u16> = (0..16).map(|u| region.home_of(512 + 2 * u, 3).0).collect();
+        assert_eq!(homes[..8], [0, 0, 1, 1, 2, 2, 0, 0]);
+    }
+}

@@ -1,0 +1,167 @@
+//! What a node does with messages about pages. Runtime and simulator keep chunks and desk in different houses ([`PageRooms`]), but every
+//! message takes the same way.
+
+use super::chunk::Chunk;
+use super::desk::Desk;
+use super::wire::{DiffsHead, Fetch, Pages, parts};
+use super::{Context, PAGE_BYTES, PageNo};
+use crate::coherence::Misbehaved;
+use crate::ids::NodeId;
+use crate::outbox::{Outbox, Target};
+use crate::wire::message::{Message, Ticket};
+use std::ops::Range;
+
+/// Where a node keeps the state of pages. A closure runs while the room is locked.
+pub trait PageRooms {
+    /// The chunk with this page; `None` when this node has not heard of such memory.
+    fn chunk<R>(&mut self, page: PageNo, out: &mut Outbox, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R>;
+    /// The node's desk.
+    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
+    /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
+    fn diff_applied(&mut self, _writer: NodeId, _page: PageNo, _diff: &[u8]) {}
+}
+
+/// A node wants pages.
+///
+/// # Errors
+/// When no correct node would have asked so.
+pub fn on_fetch(rooms: &mut impl PageRooms, me: NodeId, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    let fetch = Fetch::parse(body).map_err(|_| Misbehaved("sent a fetch that makes no sense"))?;
+    if let Some(fetch) = rooms.page_desk(|desk| desk.take_fetch(ticket, fetch)) {
+        answer(rooms, me, ticket, fetch, out)?;
+    }
+    Ok(())
+}
+
+fn answer(rooms: &mut impl PageRooms, me: NodeId, ticket: Ticket, fetch: Fetch, out: &mut Outbox) -> Result<(), Misbehaved> {
+    let asker = ticket.channel.node;
+    let mut reply = Pages::default();
+    for run in &fetch.runs {
+        let mut left = run.clone();
+        while !left.is_empty() {
+            let looked = rooms.chunk(left.start, out, |chunk, _| {
+                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
+                (chunk.lookup(me, &part, asker, fetch.claim), part)
+            });
+            let Some((moved, part)) = looked.filter(|(_, part)| !part.is_empty()) else {
+                return Err(Misbehaved("asked for pages that no region has"));
+            };
+            let Some(moved) = moved else {
+                rooms.page_desk(|desk| desk.keep_claimed(ticket, fetch));
+                return Ok(());
+            };
+            left.start = part.end;
+            if moved.is_empty() {
+                super::push_range(&mut reply.runs, part);
+            } else {
+                // Rare: a run over units with several homes is answered unit by unit next time.
+                push_rest(&mut reply.runs, &part, &moved);
+                reply.moved.extend(moved);
+            }
+        }
+    }
+    let mut body = Vec::new();
+    reply.emit(&mut body);
+    body.reserve(reply.runs.iter().map(|r| (r.end - r.start) as usize * PAGE_BYTES).sum());
+    for run in &reply.runs {
+        let mut left = run.clone();
+        while !left.is_empty() {
+            let copied = rooms.chunk(left.start, out, |chunk, cx| {
+                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
+                chunk.copy_out(cx, &part, &mut body);
+                part.end
+            });
+            left.start = copied.unwrap_or(left.end);
+        }
+    }
+    out.send(Target::Reply(ticket), &Message::Pages { body: &body });
+    Ok(())
+}
+
+/// Appends what is left of `part` without the pages that have moved.
+fn push_rest(runs: &mut Vec<Range<PageNo>>, part: &Range<PageNo>, moved: &[(Range<PageNo>, NodeId)]) {
+    let mut at = part.start;
+    for (gone, _) in moved {
+        super::push_range(runs, at..gone.start.max(at));
+        at = gone.end;
+    }
+    super::push_range(runs, at..part.end.max(at));
+}
+
+/// The answer to a fetch.
+///
+/// # Errors
+/// When no correct node would have answered so.
+pub fn on_pages(rooms: &mut impl PageRooms, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    let (pages, mut bytes) = Pages::parse(body).map_err(|_| Misbehaved("sent pages that make no sense"))?;
+    for run in &pages.runs {
+        let mut left = run.clone();
+        while !left.is_empty() {
+            let done = rooms.chunk(left.start, out, |chunk, cx| {
+                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
+                let whole = chunk.unit_of(part.start).start == part.start
+                    && (part.end - part.start).is_multiple_of(chunk.shape().unit_pages);
+                let len = (part.end - part.start) as usize * PAGE_BYTES;
+                if whole {
+                    chunk.on_pages(cx, part.clone(), &bytes[..len]);
+                }
+                (part.end, len, whole)
+            });
+            let Some((end, len, true)) = done else { return Err(Misbehaved("sent pages that nobody asked for")) };
+            left.start = end;
+            bytes = &bytes[len..];
+        }
+    }
+    let mut me = None;
+    for (run, home) in pages.moved {
+        me = rooms.chunk(run.start, out, |chunk, cx| {
+            chunk.on_moved(cx, run.clone(), home);
+            cx.me
+        });
+    }
+    let Some(me) = me else { return Ok(()) };
+    rooms.page_desk(Desk::claim_answered);
+    rerun(rooms, me, out)
+}
+
+/// Diffs for pages whose home is here.
+///
+/// # Errors
+/// When no correct node would have sent them.
+pub fn on_diffs(rooms: &mut impl PageRooms, me: NodeId, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
+    if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
+        apply(rooms, from, head.serial, rest, out)?;
+        rerun(rooms, me, out)?;
+    }
+    Ok(())
+}
+
+fn apply(rooms: &mut impl PageRooms, from: NodeId, serial: u32, rest: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    for (page, diff) in parts(rest) {
+        match rooms.chunk(page, out, |chunk, cx| chunk.on_diff(cx, page, diff)) {
+            Some(result) => {
+                if result? {
+                    rooms.diff_applied(from, page, diff);
+                }
+            }
+            None => return Err(Misbehaved("sent diffs of pages that no region has")),
+        }
+    }
+    rooms.page_desk(|desk| desk.applied(from, serial));
+    Ok(())
+}
+
+/// Does what lay on the desk, as far as it can be done now: after diffs were applied, after an epoch has begun.
+///
+/// # Errors
+/// When what lay there makes no sense.
+pub fn rerun(rooms: &mut impl PageRooms, me: NodeId, out: &mut Outbox) -> Result<(), Misbehaved> {
+    while let Some((from, serial, rest)) = rooms.page_desk(Desk::next_diffs) {
+        apply(rooms, from, serial, &rest, out)?;
+    }
+    while let Some((ticket, fetch)) = rooms.page_desk(Desk::next_fetch) {
+        answer(rooms, me, ticket, fetch, out)?;
+    }
+    Ok(())
+}

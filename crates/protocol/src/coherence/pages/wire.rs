@@ -1,0 +1,294 @@
+//! The bodies of the messages about pages.
+//!
+//! | message | body |
+//! |---|---|
+//! | fetch (request) | epoch u32, claim u8, needs: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16) |
+//! | pages (its reply) | runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes |
+//! | diffs (post) | epoch u32, serial u32, then parts: first page u32, length u32, the encoded diff |
+//! | notices (in payloads) | see [`Entry`] |
+
+use super::{CHUNK_PAGES, PAGE_BYTES, PageNo};
+use crate::ids::{NODES_MAX, NodeId};
+use crate::wire::bytes::{Put, Reader, WireError};
+use std::ops::Range;
+
+/// Most runs in one fetch.
+pub const RUNS_MAX: usize = 256;
+/// Most bytes of diffs in one message.
+pub const DIFFS_BYTES: usize = 96 << 10;
+/// Most pages that one fetch asks for.
+pub const FETCH_PAGES_MAX: u32 = 60;
+
+fn put_node(out: &mut Vec<u8>, node: NodeId) {
+    out.put_u16(node.0);
+}
+
+fn take_node(r: &mut Reader<'_>) -> Result<NodeId, WireError> {
+    let node = NodeId(r.u16()?);
+    if node.index() < NODES_MAX { Ok(node) } else { Err(WireError::BadValue("node")) }
+}
+
+fn put_run(out: &mut Vec<u8>, run: &Range<PageNo>) {
+    out.put_u32(run.start);
+    out.put_u16((run.end - run.start) as u16);
+}
+
+fn take_run(r: &mut Reader<'_>) -> Result<Range<PageNo>, WireError> {
+    let (first, count) = (r.u32()?, u32::from(r.u16()?));
+    match first.checked_add(count) {
+        Some(end) if count > 0 => Ok(first..end),
+        _ => Err(WireError::BadValue("run of pages")),
+    }
+}
+
+/// Which of a writer's diffs a home must have applied.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Need {
+    /// The writer.
+    pub writer: NodeId,
+    /// The last of its diff messages to the home that counts.
+    pub serial: u32,
+}
+
+/// A node wants pages.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fetch {
+    /// The asker's epoch.
+    pub epoch: u32,
+    /// Whether the asker becomes the home of pages that nobody has touched (placement by first touch).
+    pub claim: bool,
+    /// What must have been applied.
+    pub needs: Vec<Need>,
+    /// The pages, as whole units.
+    pub runs: Vec<Range<PageNo>>,
+}
+
+impl Fetch {
+    /// Appends the body.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.epoch);
+        out.put_u8(u8::from(self.claim));
+        out.put_u16(self.needs.len() as u16);
+        for need in &self.needs {
+            put_node(out, need.writer);
+            out.put_u32(need.serial);
+        }
+        out.put_u16(self.runs.len() as u16);
+        self.runs.iter().for_each(|run| put_run(out, run));
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub fn parse(body: &[u8]) -> Result<Fetch, WireError> {
+        let mut r = Reader::new(body);
+        let mut fetch = Fetch { epoch: r.u32()?, claim: r.u8()? != 0, ..Fetch::default() };
+        for _ in 0..r.u16()? {
+            fetch.needs.push(Need { writer: take_node(&mut r)?, serial: r.u32()? });
+        }
+        let runs = usize::from(r.u16()?);
+        if runs > RUNS_MAX {
+            return Err(WireError::BadValue("number of runs"));
+        }
+        let mut pages = 0;
+        for _ in 0..runs {
+            let run = take_run(&mut r)?;
+            pages += run.end - run.start;
+            if pages > CHUNK_PAGES {
+                return Err(WireError::BadValue("number of pages"));
+            }
+            fetch.runs.push(run);
+        }
+        r.finish()?;
+        Ok(fetch)
+    }
+}
+
+/// The answer to a fetch, without the bytes, which follow it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Pages {
+    /// The pages whose bytes follow.
+    pub runs: Vec<Range<PageNo>>,
+    /// Pages whose home is another node: ask there. When it is the asker itself, it is their home from now on, and they are all zero.
+    pub moved: Vec<(Range<PageNo>, NodeId)>,
+}
+
+impl Pages {
+    /// Appends the body up to the pages' bytes.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.runs.len() as u16);
+        self.runs.iter().for_each(|run| put_run(out, run));
+        out.put_u16(self.moved.len() as u16);
+        for (run, node) in &self.moved {
+            put_run(out, run);
+            put_node(out, *node);
+        }
+    }
+
+    /// Reads a body; gives the pages' bytes too.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub fn parse(body: &[u8]) -> Result<(Pages, &[u8]), WireError> {
+        let mut r = Reader::new(body);
+        let mut pages = Pages::default();
+        let mut count = 0;
+        for _ in 0..r.u16()? {
+            let run = take_run(&mut r)?;
+            count += (run.end - run.start) as usize;
+            pages.runs.push(run);
+        }
+        for _ in 0..r.u16()? {
+            pages.moved.push((take_run(&mut r)?, take_node(&mut r)?));
+        }
+        let bytes = r.rest();
+        if bytes.len() == count * PAGE_BYTES { Ok((pages, bytes)) } else { Err(WireError::BadValue("pages")) }
+    }
+}
+
+/// The head of a message of diffs; its parts follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiffsHead {
+    /// The sender's epoch when it made them.
+    pub epoch: u32,
+    /// Their place in the order of what the sender sends to this home, from 1.
+    pub serial: u32,
+}
+
+impl DiffsHead {
+    /// Appends it.
+    pub fn emit(self, out: &mut Vec<u8>) {
+        out.put_u32(self.epoch);
+        out.put_u32(self.serial);
+    }
+
+    /// Reads it; gives the parts too.
+    ///
+    /// # Errors
+    /// When the body is too short.
+    pub fn parse(body: &[u8]) -> Result<(DiffsHead, &[u8]), WireError> {
+        let mut r = Reader::new(body);
+        Ok((DiffsHead { epoch: r.u32()?, serial: r.u32()? }, r.rest()))
+    }
+}
+
+/// Appends a part of a message of diffs: the diff of the unit that begins at `page`.
+pub fn put_part(out: &mut Vec<u8>, page: PageNo, diff: &[u8]) {
+    out.put_u32(page);
+    out.put_u32(diff.len() as u32);
+    out.put_bytes(diff);
+}
+
+/// The parts of a message of diffs; ends early where the bytes make no sense.
+pub fn parts(mut bytes: &[u8]) -> impl Iterator<Item = (PageNo, &[u8])> {
+    std::iter::from_fn(move || {
+        let mut r = Reader::new(bytes);
+        let page = r.u32().ok()?;
+        let len = r.u32().ok()? as usize;
+        let part = r.take(len).ok()?;
+        bytes = r.rest();
+        Some((page, part))
+    })
+}
+
+/// The pages of one home that were written in an interval.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// The home.
+    pub home: NodeId,
+    /// The last message of diffs to this home when the interval ended (0 when the home is the writer).
+    pub serial: u32,
+    /// The pages, and whether the writer still holds them.
+    pub runs: Vec<(Range<PageNo>, bool)>,
+}
+
+/// The write notices of one interval of one node:
+/// writer u16, first interval u32, interval u32, groups: count u16 of (home u16, serial u32, runs: count u32 of (first page u32, pages u16 with the
+/// top bit for "no longer held")).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Who wrote.
+    pub writer: NodeId,
+    /// The first of its intervals that the entry stands for: old ones are merged.
+    pub from: u32,
+    /// In which of its intervals, from 1; the last one if several are merged.
+    pub interval: u32,
+    /// What.
+    pub groups: Vec<Group>,
+}
+
+const GONE: u16 = 0x8000;
+/// Most pages of a run in a notice: whole units of any size.
+const NOTICE_RUN_MAX: u32 = 0x7f00;
+
+impl Entry {
+    /// How many pages it names.
+    pub fn pages(&self) -> u64 {
+        self.groups.iter().flat_map(|g| &g.runs).map(|(run, _)| u64::from(run.end - run.start)).sum()
+    }
+
+    /// Appends the entry.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        put_node(out, self.writer);
+        out.put_u32(self.from);
+        out.put_u32(self.interval);
+        out.put_u16(self.groups.len() as u16);
+        for group in &self.groups {
+            put_node(out, group.home);
+            out.put_u32(group.serial);
+            let at = out.len();
+            out.put_u32(0);
+            let mut count = 0_u32;
+            for (run, held) in &group.runs {
+                let mut first = run.start;
+                while first < run.end {
+                    let pages = (run.end - first).min(NOTICE_RUN_MAX);
+                    out.put_u32(first);
+                    out.put_u16(pages as u16 | if *held { 0 } else { GONE });
+                    first += pages;
+                    count += 1;
+                }
+            }
+            out[at..at + 4].copy_from_slice(&count.to_be_bytes());
+        }
+    }
+
+    /// Reads an entry from the front of what `r` has.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub fn parse(r: &mut Reader<'_>) -> Result<Entry, WireError> {
+        let (writer, from, interval) = (take_node(r)?, r.u32()?, r.u32()?);
+        let mut groups = Vec::new();
+        for _ in 0..r.u16()? {
+            let (home, serial, count) = (take_node(r)?, r.u32()?, r.u32()?);
+            let mut runs = Vec::new();
+            for _ in 0..count {
+                let (first, word) = (r.u32()?, r.u16()?);
+                let end = first.checked_add(u32::from(word & !GONE)).filter(|end| *end > first);
+                runs.push((first..end.ok_or(WireError::BadValue("notice"))?, word & GONE == 0));
+            }
+            groups.push(Group { home, serial, runs });
+        }
+        Ok(Entry { writer, from, interval, groups })
+    }
+}
+
+/// A sparse vector of numbers by node: count u16 of (node u16, number u32).
+pub fn put_vector(out: &mut Vec<u8>, vector: &std::collections::BTreeMap<NodeId, u32>) {
+    out.put_u16(vector.len() as u16);
+    for (node, number) in vector {
+        put_node(out, *node);
+        out.put_u32(*number);
+    }
+}
+
+/// Reads what [`put_vector`] wrote.
+///
+/// # Errors
+/// When no node would have sent it.
+pub fn take_vector(r: &mut Reader<'_>) -> Result<std::collections::BTreeMap<NodeId, u32>, WireError> {
+    let count = r.u16()?;
+    (0..count).map(|_| Ok((take_node(r)?, r.u32()?))).collect()
+}

@@ -1,0 +1,391 @@
+//! The desk: where a node gives out in turn what threads of all nodes ask for, by any number as a name: semaphores,
+//! condition variables, reader-writer locks.
+//!
+//! Each thing lives at its *manager*. A thread *asks* there and waits for the *answer*, which comes straight to its own
+//! channel; releases *tell* the manager something and wait for nothing. Messages of different channels overtake each
+//! other, so no machine relies on their order: what a thread must know to have happened, it asks for. The machines
+//! themselves ([`semaphore`](super::semaphore), [`condition`](super::condition), [`rwlock`](super::rwlock)) say only
+//! who gets what; the desk carries questions, answers and payloads.
+//!
+//! A release deposits its payload with the thing, and whoever gets the thing later withdraws what is new to it. A thing
+//! that is as it was at first, with nothing deposited, is forgotten: a name that nobody uses costs nothing.
+
+use super::condition::Condition;
+use super::rwlock::{Hold, RwLock};
+use super::semaphore::Semaphore;
+use super::{Context, Scope};
+use crate::coherence::Misbehaved;
+use crate::ids::{Channel, NodeId, Slot, manager_of};
+use crate::outbox::{Origin, Target};
+use crate::wire::message::{Message, News, Ticket, Wish};
+use std::collections::BTreeMap;
+
+/// What stands on a desk. Each kind has names of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// A counting semaphore.
+    Semaphore,
+    /// A condition variable.
+    Condition,
+    /// A reader-writer lock.
+    RwLock,
+}
+
+/// One semaphore, condition variable or reader-writer lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Thing {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: u64,
+}
+
+impl Thing {
+    /// A number for the thing that differs from those of its namesakes of other kinds, so that they do not all live together.
+    pub fn key(self) -> u64 {
+        self.name ^ (self.kind as u64 + 1) << 56
+    }
+
+    /// The node that manages it among `nodes`.
+    pub fn manager(self, nodes: usize) -> NodeId {
+        manager_of(self.key(), nodes)
+    }
+
+    /// What its releases are of.
+    pub fn scope(self) -> Scope {
+        Scope::Other(self.key())
+    }
+}
+
+impl Wish {
+    /// The thing of that name that is wished for.
+    pub fn thing(self, name: u64) -> Thing {
+        let kind = match self {
+            Wish::SemWait | Wish::SemTryWait => Kind::Semaphore,
+            Wish::CondJoin | Wish::CondAwait => Kind::Condition,
+            Wish::ReadLock | Wish::WriteLock => Kind::RwLock,
+        };
+        Thing { kind, name }
+    }
+}
+
+impl News {
+    /// The thing of that name that is told of.
+    pub fn thing(self, name: u64) -> Thing {
+        let kind = match self {
+            News::SemPost => Kind::Semaphore,
+            News::CondSignal | News::CondBroadcast => Kind::Condition,
+            News::ReadUnlock | News::WriteUnlock => Kind::RwLock,
+        };
+        Thing { kind, name }
+    }
+}
+
+/// Where a waiting thread is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// In the manager's own node.
+    Here,
+    /// Elsewhere: the ticket of its request, and what its node has seen.
+    There(Ticket, Vec<u8>),
+}
+
+/// A thread that asked for something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Waiter {
+    pub(super) wish: Wish,
+    pub(super) channel: Channel,
+    pub(super) place: Place,
+}
+
+/// Those who are to be answered, and whether they got what they asked for.
+pub(super) type Given = Vec<(Waiter, bool)>;
+
+const UNKNOWN: Misbehaved = Misbehaved("answered a question that no thread here has asked");
+
+#[derive(Clone, Debug)]
+enum Machine {
+    Semaphore(Semaphore),
+    Condition(Box<Condition>),
+    RwLock(Box<RwLock>),
+}
+
+/// What releases said of a thing.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    stored: Vec<u8>,
+    /// Something is stored that this node has not acquired itself.
+    unseen: bool,
+}
+
+/// A thing at its manager.
+#[derive(Clone, Debug)]
+struct Entry {
+    machine: Machine,
+    said: Option<Box<Said>>,
+}
+
+impl Entry {
+    fn new(kind: Kind) -> Entry {
+        let machine = match kind {
+            Kind::Semaphore => Machine::Semaphore(Semaphore::default()),
+            Kind::Condition => Machine::Condition(Box::default()),
+            Kind::RwLock => Machine::RwLock(Box::default()),
+        };
+        Entry { machine, said: None }
+    }
+
+    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come.
+    fn is_idle(&self) -> bool {
+        match &self.machine {
+            Machine::Semaphore(semaphore) => semaphore.is_idle() && self.said.is_none(),
+            Machine::Condition(condition) => condition.is_idle(),
+            Machine::RwLock(lock) => lock.is_idle() && self.said.is_none(),
+        }
+    }
+
+    fn wish(&mut self, waiter: Waiter, given: &mut Given) -> Result<(), Misbehaved> {
+        match (&mut self.machine, waiter.wish) {
+            (Machine::Semaphore(semaphore), _) => semaphore.wait(waiter, given),
+            (Machine::Condition(condition), Wish::CondJoin) => return condition.join(waiter, given),
+            (Machine::Condition(condition), _) => return condition.wait(waiter, given),
+            (Machine::RwLock(lock), Wish::WriteLock) => lock.write(waiter, given),
+            (Machine::RwLock(lock), _) => lock.read(waiter, given),
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, news: News, given: &mut Given) -> Result<(), Misbehaved> {
+        match &mut self.machine {
+            Machine::Semaphore(semaphore) => semaphore.post(given),
+            Machine::Condition(condition) => condition.signal(news == News::CondBroadcast, given),
+            Machine::RwLock(lock) => return lock.unlock(news == News::WriteUnlock, given),
+        }
+        Ok(())
+    }
+
+    fn deposit(&mut self, cx: &mut Context<'_>, scope: Scope, payload: &[u8], from_here: bool) {
+        if payload.is_empty() {
+            return;
+        }
+        let said = self.said.get_or_insert_default();
+        cx.payload.deposit(scope, payload, &mut said.stored);
+        // What this node said itself is no news to it.
+        said.unseen |= !from_here;
+    }
+}
+
+/// A thread of this node that has asked, and its answer once it is there.
+#[derive(Clone, Debug)]
+struct Question {
+    slot: Slot,
+    wish: Wish,
+    name: u64,
+    answer: Option<bool>,
+}
+
+/// The desk of a node, or one shard of it.
+#[derive(Clone, Debug, Default)]
+pub struct Desk {
+    things: BTreeMap<Thing, Entry>,
+    /// Reader-writer locks that threads of this node hold, wherever they are managed.
+    pub(super) holds: BTreeMap<(u64, Slot), Hold>,
+    questions: Vec<Question>,
+    given: Given,
+}
+
+impl Desk {
+    /// An empty desk; things come into being when first named.
+    pub fn new() -> Desk {
+        Desk::default()
+    }
+
+    /// How many things this node remembers as their manager.
+    pub fn len(&self) -> usize {
+        self.things.len()
+    }
+
+    /// Whether it remembers none.
+    pub fn is_empty(&self) -> bool {
+        self.things.is_empty()
+    }
+
+    /// Thread `slot` asks for something; gives the answer when it is there at once. Otherwise wait until woken or answered,
+    /// and ask [`Desk::collect`]. A thread asks for one thing at a time.
+    pub(super) fn ask(&mut self, cx: &mut Context<'_>, wish: Wish, name: u64, slot: Slot) -> Option<bool> {
+        let thing = wish.thing(name);
+        let manager = thing.manager(cx.nodes);
+        self.questions.push(Question { slot, wish, name, answer: None });
+        if manager == cx.me {
+            let channel = Channel { node: cx.me, slot };
+            let waiter = Waiter { wish, channel, place: Place::Here };
+            let served = self.step(cx, thing, |entry, _, given| entry.wish(waiter, given));
+            debug_assert!(served.is_ok(), "a thread of this node asks only what makes sense");
+            return self.collect(wish, name, slot);
+        }
+        let payload = &mut *cx.payload;
+        let target = Target::Request { node: manager, origin: Origin::Caller };
+        cx.out.send_with(target, &Message::Ask { wish, name, knowledge: &[] }, |body| {
+            // To be heard by the manager is not yet to be woken: nothing is acquired by it.
+            if wish != Wish::CondJoin {
+                payload.knowledge(thing.scope(), body);
+            }
+        });
+        None
+    }
+
+    /// Takes the answer to what thread `slot` has asked, once it is there: whether the thread got it.
+    pub fn collect(&mut self, wish: Wish, name: u64, slot: Slot) -> Option<bool> {
+        let asked = |q: &Question| (q.slot, q.wish, q.name) == (slot, wish, name);
+        let index = self.questions.iter().position(|q| asked(q) && q.answer.is_some())?;
+        let answer = self.questions.swap_remove(index).answer;
+        if answer == Some(true) && matches!(wish, Wish::ReadLock | Wish::WriteLock) {
+            self.holds.insert((name, slot), Hold::new(wish == Wish::WriteLock));
+        }
+        answer
+    }
+
+    /// A thread of this node tells a thing's manager something: a release.
+    pub(super) fn tell(&mut self, cx: &mut Context<'_>, news: News, name: u64) {
+        let thing = news.thing(name);
+        let manager = thing.manager(cx.nodes);
+        if manager == cx.me {
+            let mut payload = Vec::new();
+            cx.payload.on_release(thing.scope(), cx.me, &[], &mut payload);
+            // Refused only when a peer has released in this thread's place; that was reported then.
+            let _ = self.take_in(cx, news, name, &payload, true);
+            return;
+        }
+        let payload = &mut *cx.payload;
+        let target = Target::Post { node: manager, origin: Origin::Caller };
+        cx.out.send_with(target, &Message::Tell { news, name, payload: &[] }, |body| {
+            payload.on_release(thing.scope(), manager, &[], body);
+        });
+    }
+
+    /// At the manager: a thread elsewhere asks.
+    ///
+    /// # Errors
+    /// When no correct peer would have asked.
+    pub fn on_ask(
+        &mut self,
+        cx: &mut Context<'_>,
+        wish: Wish,
+        name: u64,
+        ticket: Ticket,
+        knowledge: &[u8],
+    ) -> Result<(), Misbehaved> {
+        let place = Place::There(ticket, knowledge.to_vec());
+        let waiter = Waiter { wish, channel: ticket.channel, place };
+        self.step(cx, wish.thing(name), |entry, _, given| entry.wish(waiter, given))
+    }
+
+    /// At the manager: a thread elsewhere tells something.
+    ///
+    /// # Errors
+    /// When no correct peer would have told it.
+    pub fn on_tell(&mut self, cx: &mut Context<'_>, news: News, name: u64, payload: &[u8]) -> Result<(), Misbehaved> {
+        self.take_in(cx, news, name, payload, false)
+    }
+
+    /// The answer to a question of thread `slot` here.
+    ///
+    /// # Errors
+    /// When the thread has not asked.
+    pub fn on_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        (wish, name): (Wish, u64),
+        slot: Slot,
+        yes: bool,
+        payload: &[u8],
+    ) -> Result<(), Misbehaved> {
+        if !self.note_answer(wish, name, slot, yes) {
+            return Err(UNKNOWN);
+        }
+        if acquires(wish, yes) {
+            cx.payload.on_acquire(wish.thing(name).scope(), payload);
+        }
+        cx.wake(slot);
+        Ok(())
+    }
+
+    fn note_answer(&mut self, wish: Wish, name: u64, slot: Slot, yes: bool) -> bool {
+        let asked = |q: &&mut Question| (q.slot, q.wish, q.name, q.answer) == (slot, wish, name, None);
+        self.questions.iter_mut().find(asked).map(|q| q.answer = Some(yes)).is_some()
+    }
+
+    fn take_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        news: News,
+        name: u64,
+        payload: &[u8],
+        from_here: bool,
+    ) -> Result<(), Misbehaved> {
+        let thing = news.thing(name);
+        // A signal that nobody waits for is forgotten.
+        if thing.kind == Kind::Condition && !self.things.contains_key(&thing) {
+            return Ok(());
+        }
+        self.step(cx, thing, |entry, cx, given| {
+            entry.tell(news, given)?;
+            entry.deposit(cx, thing.scope(), payload, from_here);
+            Ok(())
+        })
+    }
+
+    /// Takes a step of a thing's machine and answers those to whom it gives something.
+    fn step(
+        &mut self,
+        cx: &mut Context<'_>,
+        thing: Thing,
+        step: impl FnOnce(&mut Entry, &mut Context<'_>, &mut Given) -> Result<(), Misbehaved>,
+    ) -> Result<(), Misbehaved> {
+        let mut given = std::mem::take(&mut self.given);
+        let entry = self.things.entry(thing).or_insert_with(|| Entry::new(thing.kind));
+        let result = step(entry, cx, &mut given);
+        for (waiter, yes) in given.drain(..) {
+            self.answer(cx, thing, waiter, yes);
+        }
+        self.given = given;
+        if self.things.get(&thing).is_some_and(Entry::is_idle) {
+            self.things.remove(&thing);
+        }
+        result
+    }
+
+    fn answer(&mut self, cx: &mut Context<'_>, thing: Thing, waiter: Waiter, yes: bool) {
+        let Waiter { wish, channel, place } = waiter;
+        let said = self.things.get_mut(&thing).and_then(|e| e.said.as_mut()).filter(|_| acquires(wish, yes));
+        match place {
+            Place::Here => {
+                if let Some(said) = said
+                    && std::mem::take(&mut said.unseen)
+                {
+                    cx.payload.on_acquire(thing.scope(), &said.stored);
+                }
+                self.note_answer(wish, thing.name, channel.slot, yes);
+                cx.wake(channel.slot);
+            }
+            Place::There(ticket, knowledge) => {
+                let payload = &mut *cx.payload;
+                let answer = Message::Answer { wish, name: thing.name, slot: channel.slot, yes, payload: &[] };
+                cx.out.send_with(Target::Reply(ticket), &answer, |body| {
+                    if let Some(said) = said {
+                        payload.withdraw(thing.scope(), &said.stored, &knowledge, body);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Whether this answer makes the thread's node acquire what releases have said.
+fn acquires(wish: Wish, yes: bool) -> bool {
+    yes && wish != Wish::CondJoin
+}
+
+#[cfg(test)]
+#[path = "desk_tests/mod.rs"]
+mod tests;

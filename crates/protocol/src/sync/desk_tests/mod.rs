@@ -1,0 +1,208 @@
+//! Semaphores, condition variables and reader-writer locks: in every order that a network may choose, and one by one.
+
+mod world;
+
+use super::*;
+use crate::ids::Seq;
+use crate::outbox::Outbox;
+use crate::sync;
+use crate::sync::condition::ConditionId;
+use crate::sync::rwlock::RwLockId;
+use crate::sync::semaphore::SemaphoreId;
+use world::*;
+
+const CONSUME: &[Do] = &[Lock, TakeToken, Unlock];
+const PRODUCE: &[Do] = &[Lock, Put, Signal, Unlock];
+/// The signal comes when the lock is free again: allowed, and the easiest to lose.
+const PRODUCE_AND_SIGNAL_LATER: &[Do] = &[Lock, Put, Unlock, Signal];
+
+#[test]
+fn no_order_of_messages_loses_a_signal() {
+    for producer in [PRODUCE, PRODUCE_AND_SIGNAL_LATER] {
+        for programs in [[CONSUME, producer], [producer, CONSUME]] {
+            let runs = every_order(&World::new(&programs), 200_000);
+            assert!((20..200_000).contains(&runs), "{runs} orders");
+        }
+    }
+}
+
+#[test]
+fn signals_wake_as_many_as_they_should_in_any_order() {
+    let both: &[Do] = &[Lock, Put, Put, Unlock, Broadcast, Lock, Put, Unlock, Signal];
+    for seed in 0..3000 {
+        let world = World::new(&[CONSUME, both, CONSUME, CONSUME, PRODUCE_AND_SIGNAL_LATER, PRODUCE, CONSUME, CONSUME]);
+        let world = some_order(world, seed);
+        assert!(world.nodes.iter().all(|n| n.desk.is_empty()), "conditions without waiters are forgotten");
+    }
+}
+
+#[test]
+fn every_take_matches_a_post_in_every_order() {
+    let runs = every_order(&World::new(&[&[Post, Post], &[Take], &[TryTake]]), 200_000);
+    assert!((50..200_000).contains(&runs), "{runs} orders");
+}
+
+#[test]
+fn takers_hear_of_as_many_posts_as_were_taken() {
+    let mut in_vain = 0;
+    for seed in 0..2000 {
+        let world =
+            World::new(&[&[Post, Post, Take], &[Take, Post], &[TryTake, Post], &[Take], &[Take, Post], &[Post]]);
+        in_vain += some_order(world, seed).truth.tried_in_vain;
+    }
+    assert!(in_vain > 100, "{in_vain} tries in vain");
+}
+
+#[test]
+fn a_writer_is_alone_and_hears_of_all_before_it_in_every_order() {
+    let runs = every_order(&World::new(&[&[Read, Leave], &[Write, Leave], &[Write, Leave]]), 200_000);
+    assert!((20..200_000).contains(&runs), "{runs} orders");
+}
+
+#[test]
+fn readers_and_writers_of_many_threads_keep_their_promises() {
+    let reader: &[Do] = &[Read, Leave, Read, Leave, Write, Leave];
+    let writer: &[Do] = &[Write, Leave, Read, Read, Leave, Leave];
+    let mut together = 0;
+    for seed in 0..2000 {
+        let world = World::new(&[reader, &[Read, Leave, Read, Leave], reader, writer, reader]);
+        together += usize::from(some_order(world, seed).truth.seen_together > 2);
+    }
+    assert!(together > 100, "three readers at once in {together} runs");
+}
+
+/// A desk that manages everything, and a thread elsewhere for each number.
+struct Manager {
+    node: Node,
+    out: Outbox,
+}
+
+impl Manager {
+    fn new() -> Manager {
+        Manager { node: Node::default(), out: Outbox::new() }
+    }
+
+    fn with<R>(&mut self, step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R) -> R {
+        self.out.clear();
+        let Node { desk, known, .. } = &mut self.node;
+        step(desk, &mut Context { me: NodeId(0), nodes: 1, caller: None, payload: known, out: &mut self.out })
+    }
+
+    fn ask(&mut self, wish: Wish, thread: u16) -> Vec<u16> {
+        let channel = Channel { node: NodeId(1), slot: Slot(thread) };
+        let ticket = Ticket { channel, seq: Seq::guarded(channel, 1) };
+        self.with(|desk, cx| desk.on_ask(cx, wish, 1, ticket, &[])).unwrap();
+        self.answered()
+    }
+
+    fn tell(&mut self, news: News) -> Vec<u16> {
+        self.with(|desk, cx| desk.on_tell(cx, news, 1, &[])).unwrap();
+        self.answered()
+    }
+
+    /// Who gets what it asked for by this step.
+    fn answered(&self) -> Vec<u16> {
+        let answers = self.out.sends().iter().map(|s| Message::parse(s.ty, self.out.body(s)).unwrap());
+        answers.map(|m| if let Message::Answer { slot, yes: true, .. } = m { slot.0 } else { 0 }).collect()
+    }
+}
+
+#[test]
+fn a_semaphore_serves_those_who_wait_in_their_order() {
+    let mut manager = Manager::new();
+    for thread in [3, 1, 2] {
+        assert_eq!(manager.ask(Wish::SemWait, thread), []);
+    }
+    assert_eq!(manager.ask(Wish::SemTryWait, 4), [0], "told at once that there is none");
+    let served: Vec<_> = (0..4).flat_map(|_| manager.tell(News::SemPost)).collect();
+    assert_eq!(served, [3, 1, 2]);
+    assert_eq!(manager.ask(Wish::SemTryWait, 4), [4], "the fourth post was kept");
+    assert!(manager.node.desk.is_empty());
+}
+
+#[test]
+fn a_condition_wakes_in_the_order_of_joining_and_keeps_a_signal_for_who_has_joined() {
+    let mut manager = Manager::new();
+    assert_eq!(manager.tell(News::CondSignal), [], "forgotten");
+    for thread in [3, 1, 2] {
+        assert_eq!(manager.ask(Wish::CondJoin, thread), [thread]);
+    }
+    assert_eq!(manager.ask(Wish::CondAwait, 1), []);
+    assert_eq!(manager.tell(News::CondSignal), [], "for thread 3, which has not asked yet");
+    assert_eq!(manager.tell(News::CondSignal), [1]);
+    assert_eq!(manager.ask(Wish::CondAwait, 3), [3]);
+    assert_eq!(manager.ask(Wish::CondAwait, 2), []);
+    assert_eq!(manager.tell(News::CondBroadcast), [2]);
+    assert!(manager.node.desk.is_empty());
+}
+
+#[test]
+fn readers_and_writers_take_turns() {
+    let mut manager = Manager::new();
+    assert_eq!((manager.ask(Wish::ReadLock, 1), manager.ask(Wish::ReadLock, 2)), (vec![1], vec![2]));
+    assert_eq!(manager.ask(Wish::WriteLock, 3), []);
+    assert_eq!(manager.ask(Wish::ReadLock, 4), [], "a writer that waits keeps new readers out");
+    assert_eq!(manager.ask(Wish::WriteLock, 5), []);
+    assert_eq!(manager.ask(Wish::ReadLock, 6), []);
+    assert_eq!((manager.tell(News::ReadUnlock), manager.tell(News::ReadUnlock)), (vec![], vec![3]));
+    assert_eq!(manager.tell(News::WriteUnlock), [4, 6], "all readers, before the next writer");
+    assert_eq!((manager.tell(News::ReadUnlock), manager.tell(News::ReadUnlock)), (vec![], vec![5]));
+    assert_eq!(manager.tell(News::WriteUnlock), []);
+    assert!(manager.node.desk.is_empty());
+}
+
+#[test]
+fn what_no_correct_peer_sends_changes_nothing() {
+    let mut manager = Manager::new();
+    for news in [News::ReadUnlock, News::WriteUnlock] {
+        assert!(manager.with(|desk, cx| desk.on_tell(cx, news, 1, b"12345678")).is_err());
+    }
+    let wish = (Wish::SemWait, 1);
+    assert!(manager.with(|desk, cx| desk.on_answer(cx, wish, Slot(1), true, &[])).is_err());
+    let channel = Channel { node: NodeId(1), slot: Slot(1) };
+    let ticket = Ticket { channel, seq: Seq::guarded(channel, 1) };
+    assert!(manager.with(|desk, cx| desk.on_ask(cx, Wish::CondAwait, 1, ticket, &[])).is_err());
+    assert!(manager.node.desk.is_empty() && manager.out.is_empty());
+}
+
+#[test]
+fn a_thread_that_would_wait_for_itself_is_told_so() {
+    let (mut manager, slot) = (Manager::new(), Slot::thread(0));
+    assert_eq!(
+        manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(1), slot)),
+        Err(crate::sync::rwlock::RwMisuse::NotHeld)
+    );
+    for _ in 0..2 {
+        assert_eq!(manager.with(|desk, cx| desk.rd_lock(cx, RwLockId(1), slot)), Ok(true), "a reader may enter again");
+    }
+    assert_eq!(
+        manager.with(|desk, cx| desk.wr_lock(cx, RwLockId(1), slot)),
+        Err(crate::sync::rwlock::RwMisuse::WaitsForItself)
+    );
+    for _ in 0..2 {
+        assert_eq!(manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(1), slot)), Ok(()));
+    }
+    assert_eq!(manager.with(|desk, cx| desk.wr_lock(cx, RwLockId(1), slot)), Ok(true));
+    assert_eq!(
+        manager.with(|desk, cx| desk.rd_lock(cx, RwLockId(1), slot)),
+        Err(crate::sync::rwlock::RwMisuse::WaitsForItself)
+    );
+    assert_eq!(manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(1), slot)), Ok(()));
+    assert_eq!(
+        manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(1), slot)),
+        Err(crate::sync::rwlock::RwMisuse::NotHeld)
+    );
+}
+
+#[test]
+fn a_name_costs_little_while_it_is_used_and_nothing_when_not() {
+    assert!(size_of::<(Thing, Entry)>() <= 48, "{} bytes", size_of::<(Thing, Entry)>());
+    let mut manager = Manager::new();
+    for name in 0..1000 {
+        manager.with(|desk, cx| desk.sem_post(cx, SemaphoreId(name)));
+        manager.with(|desk, cx| desk.cond_broadcast(cx, ConditionId(name)));
+        assert!(manager.with(|desk, cx| desk.wr_lock(cx, RwLockId(name), Slot(1))).unwrap());
+        manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(name), Slot(1))).unwrap();
+    }
+    assert_eq!(manager.node.desk.len(), 1000, "the semaphores, which are not as they were at first");
+}

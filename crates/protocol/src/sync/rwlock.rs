@@ -1,0 +1,151 @@
+//! Reader-writer locks: many readers or one writer, in phases, so that neither starves: a writer that waits keeps new
+//! readers out, and after a writer all readers that wait go together (Brandenburg and Anderson, "Spin-based
+//! reader-writer synchronization for multiprocessor real-time systems", 2010: phase-fair locks).
+//!
+//! | at the manager | read | write | end of a read | end of a write |
+//! |---|---|---|---|---|
+//! | free | yes | yes | | |
+//! | readers, no writer waits | yes | queue | the last: free | |
+//! | readers, a writer waits | queue | queue | the last: the first writer | |
+//! | a writer | queue | queue | | all readers that wait, else the next writer, else free |
+//!
+//! A thread that reads may enter again; that stays within its node, since behind a waiting writer it would wait for
+//! itself. Whoever gets the lock learns what all who held it before have released, readers too: a writer must come after their reads.
+
+use super::Context;
+use super::desk::{Desk, Given, Waiter};
+use crate::coherence::Misbehaved;
+use crate::ids::Slot;
+use crate::rules::Rule;
+use crate::wire::message::{News, Wish};
+use std::collections::VecDeque;
+
+/// A reader-writer lock, named by any number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct RwLockId(pub u64);
+
+/// A thread used a reader-writer lock in a way it cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RwMisuse {
+    /// It released what it does not hold.
+    #[error("released a reader-writer lock that it does not hold")]
+    NotHeld,
+    /// It would wait for itself.
+    #[error("asked for a reader-writer lock that it writes under, or to write under one that it reads under")]
+    WaitsForItself,
+}
+
+/// A thread of this node holds the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hold {
+    writes: bool,
+    /// How often it has entered.
+    depth: u32,
+}
+
+impl Hold {
+    pub(super) fn new(writes: bool) -> Hold {
+        Hold { writes, depth: 1 }
+    }
+}
+
+/// A reader-writer lock at its manager.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RwLock {
+    readers: u32,
+    writes: bool,
+    waiting_readers: Vec<Waiter>,
+    waiting_writers: VecDeque<Waiter>,
+}
+
+const NOT_HELD: Misbehaved = Misbehaved("released a reader-writer lock that nobody holds like that");
+
+impl RwLock {
+    pub(super) fn is_idle(&self) -> bool {
+        self.readers == 0 && !self.writes && self.waiting_readers.is_empty() && self.waiting_writers.is_empty()
+    }
+
+    pub(super) fn read(&mut self, waiter: Waiter, given: &mut Given) {
+        if self.writes || !self.waiting_writers.is_empty() {
+            self.waiting_readers.push(waiter);
+        } else {
+            self.readers += 1;
+            given.push((waiter, true));
+        }
+    }
+
+    pub(super) fn write(&mut self, waiter: Waiter, given: &mut Given) {
+        self.waiting_writers.push_back(waiter);
+        self.admit_writer(given);
+    }
+
+    pub(super) fn unlock(&mut self, wrote: bool, given: &mut Given) -> Result<(), Misbehaved> {
+        if wrote && self.writes {
+            self.writes = false;
+            self.readers += self.waiting_readers.len() as u32;
+            given.extend(self.waiting_readers.drain(..).map(|reader| (reader, true)));
+        } else if !wrote && self.readers > 0 {
+            self.readers -= 1;
+        } else {
+            return Err(NOT_HELD);
+        }
+        self.admit_writer(given);
+        Ok(())
+    }
+
+    fn admit_writer(&mut self, given: &mut Given) {
+        let readers_left = self.readers == 0 || !Rule::WriterWaitsForReaders.on();
+        if !self.writes
+            && readers_left
+            && let Some(first) = self.waiting_writers.pop_front()
+        {
+            self.writes = true;
+            given.push((first, true));
+        }
+    }
+}
+
+impl Desk {
+    /// Thread `slot` begins to acquire the lock for reading; whether it holds it now. Otherwise wait until woken or
+    /// answered, and ask [`Desk::collect`] for [`Wish::ReadLock`].
+    ///
+    /// # Errors
+    /// When the thread writes under the lock.
+    pub fn rd_lock(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) -> Result<bool, RwMisuse> {
+        match self.holds.get_mut(&(id.0, slot)) {
+            Some(hold) if hold.writes => Err(RwMisuse::WaitsForItself),
+            Some(hold) => {
+                hold.depth += 1;
+                Ok(true)
+            }
+            None => Ok(self.ask(cx, Wish::ReadLock, id.0, slot).is_some()),
+        }
+    }
+
+    /// Thread `slot` begins to acquire the lock for writing; whether it holds it now. Otherwise wait until woken or
+    /// answered, and ask [`Desk::collect`] for [`Wish::WriteLock`].
+    ///
+    /// # Errors
+    /// When the thread holds the lock.
+    pub fn wr_lock(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) -> Result<bool, RwMisuse> {
+        match self.holds.contains_key(&(id.0, slot)) {
+            true => Err(RwMisuse::WaitsForItself),
+            false => Ok(self.ask(cx, Wish::WriteLock, id.0, slot).is_some()),
+        }
+    }
+
+    /// Thread `slot` releases the lock, however it holds it.
+    ///
+    /// # Errors
+    /// When it does not hold it.
+    pub fn rw_unlock(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) -> Result<(), RwMisuse> {
+        let hold = self.holds.get_mut(&(id.0, slot)).ok_or(RwMisuse::NotHeld)?;
+        hold.depth -= 1;
+        if hold.depth == 0 {
+            let news = if hold.writes { News::WriteUnlock } else { News::ReadUnlock };
+            self.holds.remove(&(id.0, slot));
+            self.tell(cx, news, id.0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Counting semaphores: zero at first; a post adds one, a wait takes one, and those who wait get theirs in the order in
+//! which their requests came (E. W. Dijkstra, "Cooperating sequential processes", 1965).
+//!
+//! | at the manager | post | wait | try |
+//! |---|---|---|---|
+//! | count is positive | one more | one less, yes | one less, yes |
+//! | zero, nobody waits | one | queue | no |
+//! | zero, some wait | the first gets it | queue | no |
+//!
+//! A post takes effect when it arrives at the manager, so a try may miss one that is still on its way.
+
+use super::Context;
+use super::desk::{Desk, Given, Waiter};
+use crate::ids::Slot;
+use crate::wire::message::{News, Wish};
+use std::collections::VecDeque;
+
+/// A semaphore, named by any number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SemaphoreId(pub u64);
+
+/// A semaphore at its manager.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Semaphore {
+    count: u64,
+    /// Threads that wait; boxed and made when first needed, since most semaphores of many are idle, and so half the size.
+    #[allow(clippy::box_collection)]
+    queue: Option<Box<VecDeque<Waiter>>>,
+}
+
+impl Semaphore {
+    pub(super) fn is_idle(&self) -> bool {
+        self.count == 0 && self.queue.is_none()
+    }
+
+    pub(super) fn wait(&mut self, waiter: Waiter, given: &mut Given) {
+        if self.count > 0 {
+            self.count -= 1;
+            given.push((waiter, true));
+        } else if waiter.wish == Wish::SemTryWait {
+            given.push((waiter, false));
+        } else {
+            self.queue.get_or_insert_default().push_back(waiter);
+        }
+    }
+
+    pub(super) fn post(&mut self, given: &mut Given) {
+        let Some(queue) = self.queue.as_mut() else {
+            self.count += 1;
+            return;
+        };
+        given.extend(queue.pop_front().map(|first| (first, true)));
+        if queue.is_empty() {
+            self.queue = None;
+        }
+    }
+}
+
+impl Desk {
+    /// Adds one to the semaphore.
+    pub fn sem_post(&mut self, cx: &mut Context<'_>, id: SemaphoreId) {
+        self.tell(cx, News::SemPost, id.0);
+    }
+
+    /// Thread `slot` begins to take one from the semaphore; whether it has it now. Otherwise wait until woken or answered, and ask
+    /// [`Desk::collect`] for [`Wish::SemWait`].
+    pub fn sem_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
+        self.ask(cx, Wish::SemWait, id.0, slot).is_some()
+    }
+
+    /// Thread `slot` asks for one from the semaphore, to be told at once whether there is one: now, when this node is the manager,
+    /// otherwise through [`Desk::collect`] for [`Wish::SemTryWait`].
+    pub fn sem_try_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> Option<bool> {
+        self.ask(cx, Wish::SemTryWait, id.0, slot)
+    }
+}

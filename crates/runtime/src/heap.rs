@@ -1,0 +1,228 @@
+//! Shared memory for ordinary loads and stores: allocated here, at the same address on every node.
+//!
+//! ```no_run
+//! use comem::heap::{RegionOptions, SharedSlice};
+//!
+//! let comem = comem::start()?;
+//! let grid: SharedSlice<f64> = comem.slice(1 << 20, &RegionOptions::default())?;
+//! comem.run(|t| {
+//!     for i in t.share(grid.len()) {
+//!         grid.set(i, i as f64);
+//!     }
+//!     t.barrier();
+//!     assert_eq!(grid.get(7), 7.0);
+//! });
+//! comem.finish()?;
+//! # Ok::<(), comem::Error>(())
+//! ```
+
+pub use crate::shared::alloc::RegionOptions;
+pub use comem_protocol::coherence::pages::PageEngine;
+pub use comem_protocol::coherence::pages::region::Homes;
+
+use crate::Comem;
+use crate::error::{Error, Result};
+use crate::shared::Shared;
+use comem_protocol::coherence::checksum;
+use comem_protocol::wire::message::Collective;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+/// Types that may live in shared memory: any bytes are a value, and no pointer to this node's own memory is in them.
+///
+/// # Safety
+/// All bit patterns of the type are valid values, all zero among them, and a copy on another node means the same.
+pub unsafe trait Plain: Copy + Send + 'static {}
+
+macro_rules! plain {
+    ($($ty:ty),*) => { $(
+        // SAFETY: numbers: every bit pattern is a value.
+        unsafe impl Plain for $ty {}
+    )* };
+}
+plain!(i8, u8, i16, u16, i32, u32, i64, u64, i128, u128, isize, usize, f32, f64);
+// SAFETY: an array of plain values has no padding and no other bytes than theirs.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// A slice in shared memory. A copy of the handle means the same memory, on every node.
+#[derive(Debug)]
+pub struct SharedSlice<T> {
+    start: *mut T,
+    len: usize,
+    what: PhantomData<T>,
+}
+
+impl<T> Clone for SharedSlice<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for SharedSlice<T> {}
+// SAFETY: the memory is shared by design; who may access what when is the program's synchronisation.
+unsafe impl<T: Plain> Send for SharedSlice<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Sync for SharedSlice<T> {}
+
+impl<T: Plain> SharedSlice<T> {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the memory begins.
+    pub fn as_ptr(&self) -> *mut T {
+        self.start
+    }
+
+    /// Element `index`.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    pub fn get(&self, index: usize) -> T {
+        assert!(index < self.len, "index {index} is outside of {} elements", self.len);
+        // SAFETY: within the allocation; a fault brings the page. Volatile, because other threads and nodes may write.
+        unsafe { self.start.add(index).read_volatile() }
+    }
+
+    /// Stores element `index`.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[inline]
+    pub fn set(&self, index: usize, value: T) {
+        assert!(index < self.len, "index {index} is outside of {} elements", self.len);
+        // SAFETY: as for `get`.
+        unsafe { self.start.add(index).write_volatile(value) }
+    }
+
+    /// The elements as ordinary memory.
+    ///
+    /// # Safety
+    /// While the slice is in use, no thread of any node writes to it.
+    pub unsafe fn as_slice(&self) -> &[T] {
+        // SAFETY: the memory lives as long as the allocation; by this function's contract nobody writes.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// Part of the elements as ordinary memory to write.
+    ///
+    /// # Safety
+    /// While the slice is in use, no other thread of any node uses these elements.
+    ///
+    /// # Panics
+    /// When the range leaves the slice.
+    #[allow(clippy::mut_from_ref)] // distinct threads take distinct parts of one handle
+    pub unsafe fn part_mut(&self, range: std::ops::Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} is outside of {} elements", self.len);
+        // SAFETY: within the allocation; by this function's contract nobody else uses the range.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+impl Comem {
+    fn shared(&self) -> Result<&Shared> {
+        self.node.shared().ok_or_else(|| {
+            let bytes = self.node.config.heap;
+            Error::Misuse(format!(
+                "there is no shared heap: no place for {bytes} bytes of address space was free on every node, or memory \
+                 could not be watched; try a smaller --heap, raise `ulimit -v`, and see comem doctor"
+            ))
+        })
+    }
+
+    /// The engine of shared memory that names none.
+    pub fn page_engine(&self) -> PageEngine {
+        self.node.config.page_engine
+    }
+
+    /// Allocates shared memory, all zero; any thread of any node may, at any time. Other nodes use it once they have got the
+    /// pointer through synchronisation.
+    ///
+    /// # Errors
+    /// When the options make no sense or there is no room.
+    pub fn alloc(&self, bytes: usize, options: &RegionOptions) -> Result<*mut u8> {
+        let address = self.current()?.allocate(self.shared()?, bytes, options)?;
+        Ok(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// Allocates shared memory, all zero; collective: one thread of every node calls with the same arguments, and all get the
+    /// same address.
+    ///
+    /// # Errors
+    /// As for [`Comem::alloc`], and when nodes disagree.
+    pub fn alloc_all(&self, bytes: usize, options: &RegionOptions) -> Result<*mut u8> {
+        let thread = self.current()?;
+        let address = self.shared().and_then(|shared| thread.allocate_common(shared, bytes, options))?;
+        let place = if self.nodes() > 1 { address } else { 0 };
+        let shape = format!("shared memory {bytes} {options:?} {place:#x}");
+        thread.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
+        Ok(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// A shared slice of `len` elements, all zero; collective.
+    ///
+    /// # Errors
+    /// As for [`Comem::alloc_all`].
+    pub fn slice<T: Plain>(&self, len: usize, options: &RegionOptions) -> Result<SharedSlice<T>> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
+            Error::Misuse(format!("{len} elements of {} bytes are more than an address space holds", size_of::<T>()))
+        })?;
+        let alignment = options.alignment.max(align_of::<T>());
+        let start = self.alloc_all(bytes, &RegionOptions { alignment, ..options.clone() })?.cast();
+        Ok(SharedSlice { start, len, what: PhantomData })
+    }
+
+    /// Gives memory back, from any node. What was allocated together is freed by every node.
+    ///
+    /// # Errors
+    /// When no allocation begins there, or it was freed already.
+    pub fn free(&self, pointer: *mut u8) -> Result<()> {
+        self.current()?.free(self.shared()?, pointer.addr())
+    }
+
+    /// Names the region of an address in reports.
+    ///
+    /// # Errors
+    /// When the address is in no region.
+    pub fn label(&self, pointer: *const u8, name: &str) -> Result<()> {
+        *self.region(pointer)?.label.lock() = name.to_string();
+        Ok(())
+    }
+
+    /// Declares that nobody writes to the region from here on: copies cost half. To be called by every node.
+    ///
+    /// # Errors
+    /// When the address is in no region.
+    pub fn readonly(&self, pointer: *const u8) -> Result<()> {
+        let known = self.region(pointer)?;
+        known.read_only.store(true, Ordering::Release);
+        known.cells().for_each(|cell| cell.lock().chunk.declare_read_only());
+        Ok(())
+    }
+
+    /// Brings memory here, for reading or for writing too, so that a system call can use it.
+    ///
+    /// # Errors
+    /// When the range is not allocated.
+    pub fn touch(&self, pointer: *const u8, bytes: usize, write: bool) -> Result<()> {
+        self.current()?.touch(self.shared()?, pointer.addr(), bytes, write)
+    }
+
+    /// Whether an address is in the shared heap.
+    pub fn is_shared(&self, pointer: *const u8) -> bool {
+        self.node.shared().is_some_and(|s| s.page_of(pointer.addr()).is_some())
+    }
+
+    fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::table::Known>> {
+        let shared = self.shared()?;
+        let page = shared.page_of(pointer.addr());
+        page.and_then(|page| shared.table.find(page))
+            .ok_or_else(|| Error::Misuse(format!("{pointer:?} is in no allocation of the shared heap")))
+    }
+}

@@ -1,0 +1,393 @@
+//! Allocation in the shared heap.
+//!
+//! Each half of the heap (tracked, guarded) is cut into slices: one for each node, from which it allocates without asking anybody, and
+//! one for what all nodes allocate together, in the same order. What is known of allocations stands in private memory, never in
+//! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
+
+use super::Shared;
+use super::table::Known;
+use crate::error::{Error, Result};
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::wire::message::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// How memory is shared; the default suits most.
+#[derive(Clone, Debug)]
+pub struct RegionOptions {
+    /// The engine; `None` takes the job's.
+    pub engine: Option<PageEngine>,
+    /// Where homes are.
+    pub homes: Homes,
+    /// Bytes, a power of two.
+    pub alignment: usize,
+    /// Pages of a unit, a power of two; 0 takes the job's.
+    pub unit_pages: u32,
+    /// A name for reports.
+    pub label: String,
+}
+
+impl Default for RegionOptions {
+    fn default() -> RegionOptions {
+        RegionOptions { engine: None, homes: Homes::Automatic, alignment: 64, unit_pages: 0, label: String::new() }
+    }
+}
+
+/// Pages of a region for small blocks.
+const SMALL_REGION_PAGES: u64 = 256;
+/// Blocks of up to so many bytes share pages.
+const SMALL_BYTES: usize = PAGE_BYTES / 2;
+
+/// A stretch of address space, given out from its beginning; what comes back is given out again.
+#[derive(Debug)]
+struct Slice {
+    next: u64,
+    end: u64,
+    free: BTreeSet<(u64, u64)>,
+}
+
+impl Slice {
+    fn take(&mut self, pages: u64, align: u64) -> Option<u64> {
+        let fits = |(count, first): &(u64, u64)| *count >= pages && first.is_multiple_of(align);
+        if let Some(found) = self.free.range((pages, 0)..).find(|f| fits(f)).copied() {
+            self.free.remove(&found);
+            let (count, first) = found;
+            if count > pages {
+                self.free.insert((count - pages, first + pages));
+            }
+            return Some(first);
+        }
+        let first = self.next.next_multiple_of(align);
+        let end = first.checked_add(pages).filter(|end| *end <= self.end)?;
+        self.next = end;
+        Some(first)
+    }
+}
+
+/// Small blocks of one size class and kind.
+#[derive(Debug, Default)]
+struct Class {
+    /// With the diffs that must have come before the block is used again.
+    free: Vec<(usize, Option<Need>)>,
+}
+
+/// The kind of small blocks: engine, unit and homes must agree.
+type Kind = (PageEngine, u32, usize);
+
+/// What this node knows of its allocations.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    me: NodeId,
+    nodes: usize,
+    /// Pages of a slice.
+    slice: u64,
+    half: u64,
+    /// This node's slices and the common ones: tracked and guarded.
+    own: [Slice; 2],
+    common: [Slice; 2],
+    small: BTreeMap<Kind, Class>,
+    /// Small blocks in use, by address, with their kinds.
+    blocks: BTreeMap<usize, Kind>,
+    /// Bump space for small blocks: address and end.
+    room: BTreeMap<Kind, (usize, usize)>,
+}
+
+impl Allocator {
+    pub(crate) fn new(me: NodeId, nodes: usize, pages: u64) -> Allocator {
+        let half = pages / 2;
+        let slice = half / (nodes as u64 + 1) / u64::from(CHUNK_PAGES) * u64::from(CHUNK_PAGES);
+        let at = |part: u64, index: u64| {
+            let start = part * half + index * slice;
+            // The first page of the heap is nobody's, so that no allocation is at its base.
+            let next = if start == 0 { u64::from(CHUNK_PAGES) } else { start };
+            // The last page number of all stays unused.
+            Slice { next, end: (start + slice).min(pages - 1), free: BTreeSet::new() }
+        };
+        let (mine, all) = (me.index() as u64, nodes as u64);
+        Allocator {
+            me,
+            nodes,
+            slice,
+            half,
+            own: [at(0, mine), at(1, mine)],
+            common: [at(0, all), at(1, all)],
+            small: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            room: BTreeMap::new(),
+        }
+    }
+
+    /// The node that allocates from the slice with this page; `None` for the common slice.
+    pub(crate) fn owner_of(&self, page: PageNo) -> Option<NodeId> {
+        let index = (u64::from(page) % self.half) / self.slice.max(1);
+        (index < self.nodes as u64).then_some(NodeId(index as u16))
+    }
+
+    fn take(&mut self, engine: PageEngine, pages: u64, align: u64, common: bool) -> Option<u64> {
+        let half = usize::from(engine == PageEngine::Msi);
+        let slices = if common { &mut self.common } else { &mut self.own };
+        slices[half].take(pages, align)
+    }
+
+    fn give_back(&mut self, region: &Region) {
+        let half = usize::from(region.engine == PageEngine::Msi);
+        if region.owner == Some(self.me) {
+            self.own[half].free.insert((u64::from(region.pages), u64::from(region.first)));
+        }
+    }
+}
+
+/// A region's shape from what was asked: pages and alignment in pages.
+fn shape(bytes: usize, unit_pages: u32, alignment: usize) -> Option<(u64, u64)> {
+    let unit = u64::from(unit_pages);
+    let pages = (bytes.max(1) as u64).div_ceil(PAGE_BYTES as u64).checked_next_multiple_of(unit)?;
+    let align = (alignment / PAGE_BYTES).max(1) as u64;
+    Some((pages, align.max(unit)))
+}
+
+impl Thread {
+    fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<(PageEngine, u32)> {
+        let wrong = |what: String| Err(Error::Misuse(what));
+        if !options.alignment.is_power_of_two() {
+            return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
+        }
+        let unit = if options.unit_pages == 0 { self.home().config.unit_pages } else { options.unit_pages };
+        if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {
+            return wrong(format!("a unit of {unit} pages is no power of two up to {UNIT_PAGES_MAX}"));
+        }
+        let engine = match options.engine {
+            Some(engine) if !self.home().config.force_engine => engine,
+            _ => self.home().config.page_engine,
+        };
+        let several = |engine| engine != PageEngine::Msi;
+        if several(engine) && engine != self.home().config.page_engine && several(self.home().config.page_engine) {
+            return wrong(format!("a region under {engine} in a job under {}: start the job with --engine {engine}", self.home().config.page_engine));
+        }
+        if let Homes::On(node) = options.homes
+            && node.index() >= self.home().nodes()
+        {
+            return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
+        }
+        if engine == PageEngine::Msi && unit > super::single::SINGLE_UNIT_MAX {
+            return wrong(format!("under msi a unit has at most {} pages", super::single::SINGLE_UNIT_MAX));
+        }
+        if bytes > isize::MAX as usize / 2 {
+            return wrong(format!("{bytes} bytes are more than an address space holds; allocate less"));
+        }
+        Ok((engine, unit))
+    }
+
+    /// Allocates on this node alone.
+    pub(crate) fn allocate(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
+        let (engine, unit) = self.checked(bytes, options)?;
+        let plain = options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block);
+        if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
+            return self.allocate_small(shared, bytes, (engine, unit), options.alignment);
+        }
+        let region = self.region(shared, bytes, (engine, unit), options, Some(shared.me))?;
+        self.announce(shared, &region)?;
+        let first = region.first;
+        shared.table.add(region);
+        Ok(shared.address_of(first))
+    }
+
+    /// Allocates what all nodes allocate in the same order; the caller sees to it that they do.
+    pub(crate) fn allocate_common(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
+        let kind = self.checked(bytes, options)?;
+        let region = self.region(shared, bytes, kind, options, None)?;
+        let first = region.first;
+        shared.table.add(region);
+        Ok(shared.address_of(first))
+    }
+
+    fn region(
+        &self,
+        shared: &Shared,
+        bytes: usize,
+        (engine, unit_pages): (PageEngine, u32),
+        options: &RegionOptions,
+        owner: Option<NodeId>,
+    ) -> Result<Region> {
+        let no_room = || {
+            Error::Misuse(format!(
+                "no room for {bytes} bytes in this part of the shared heap of {} bytes; free memory, or start with a larger --heap",
+                shared.bytes
+            ))
+        };
+        let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
+        let first = shared.allocator.lock().take(engine, pages, align, owner.is_none()).ok_or_else(no_room)?;
+        let mut label = options.label.clone();
+        while label.len() > comem_protocol::coherence::pages::region::LABEL_MAX {
+            label.pop();
+        }
+        Ok(Region {
+            first: first as u32,
+            pages: pages as u32,
+            bytes: bytes.max(1) as u64,
+            unit_pages,
+            engine,
+            homes: options.homes,
+            owner,
+            label,
+        })
+    }
+
+    /// Tells the other nodes of a region.
+    fn announce(&self, shared: &Shared, region: &Region) -> Result<()> {
+        if shared.views.is_none() {
+            return Ok(());
+        }
+        let mut body = Vec::new();
+        region.emit(&mut body);
+        // When the pointer gets about, every node has heard of the region.
+        for node in NodeId::all(shared.nodes).filter(|n| *n != shared.me) {
+            self.home().expect_answer(self.slot());
+            let target = Target::Request { node, origin: Origin::Caller };
+            self.stepping(|out| out.send(target, &Message::Region { body: &body }));
+            while self.home().take_answer(self.slot()).is_none() {
+                self.wait(Waiting::Page(region.first))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate_small(&self, shared: &Shared, bytes: usize, (engine, unit): (PageEngine, u32), align: usize) -> Result<usize> {
+        let size = bytes.max(align).max(16).next_power_of_two();
+        let kind = (engine, unit, size);
+        loop {
+            {
+                let mut allocator = shared.allocator.lock();
+                let desk = shared.desk.lock();
+                let usable = |need: &Option<Need>| need.is_none_or(|need| desk.meets(&[need]));
+                let free = allocator.small.entry(kind).or_default();
+                if let Some(at) = free.free.iter().rposition(|(_, need)| usable(need)) {
+                    let (address, _) = free.free.swap_remove(at);
+                    allocator.blocks.insert(address, kind);
+                    drop((desk, allocator));
+                    // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no meaning.
+                    unsafe { std::ptr::write_bytes(address as *mut u8, 0, size) };
+                    return Ok(address);
+                }
+                let room = allocator.room.entry(kind).or_insert((0, 0));
+                if room.0 + size <= room.1 {
+                    let address = room.0;
+                    room.0 += size;
+                    allocator.blocks.insert(address, kind);
+                    return Ok(address);
+                }
+            }
+            let options = RegionOptions {
+                homes: Homes::On(shared.me),
+                label: format!("blocks of {size} bytes of node {}", shared.me.0),
+                ..RegionOptions::default()
+            };
+            let pages = (SMALL_REGION_PAGES as usize).max(unit as usize);
+            let region = self.region(shared, pages * PAGE_BYTES, (engine, unit), &options, Some(shared.me))?;
+            self.announce(shared, &region)?;
+            let address = shared.address_of(region.first);
+            shared.table.add(region);
+            shared.allocator.lock().room.insert(kind, (address, address + pages * PAGE_BYTES));
+        }
+    }
+
+    /// Frees memory, on whichever node it was allocated.
+    pub(crate) fn free(&self, shared: &Shared, address: usize) -> Result<()> {
+        let wrong = |what: &str| Error::Misuse(format!("cannot free {address:#x}: {what}"));
+        let page = shared.page_of(address).ok_or_else(|| wrong("it is not in the shared heap"))?;
+        let offset = (address % PAGE_BYTES) as u32;
+        let owner = shared.allocator.lock().owner_of(page);
+        let fine = match owner {
+            Some(owner) if owner != shared.me => {
+                // Freeing is a release: no later diff may bring back what stood in the memory.
+                let mut side = Outbox::new();
+                let mut ledger = shared.ledger.lock();
+                self.home().close_interval(shared, &mut ledger, self.slot(), &mut side);
+                let serial = ledger.last_serial(owner);
+                drop(ledger);
+                self.home().flush(self.slot(), &mut side);
+                self.home().expect_answer(self.slot());
+                let target = Target::Request { node: owner, origin: Origin::Caller };
+                self.stepping(|out| out.send(target, &Message::Free { page, offset, serial }));
+                loop {
+                    if let Some(answer) = self.home().take_answer(self.slot()) {
+                        break answer == [1];
+                    }
+                    self.wait(Waiting::Page(page))?;
+                }
+            }
+            // What all allocated together is freed by each node for itself.
+            _ => self.stepping(|out| self.home().free_here(shared, (page, offset), None, self.slot(), out)),
+        };
+        if fine { Ok(()) } else { Err(wrong("no allocation begins there, or it was freed already")) }
+    }
+}
+
+fn tell_all(shared: &Shared, body: &[u8], out: &mut Outbox) {
+    for node in NodeId::all(shared.nodes).filter(|n| *n != shared.me) {
+        out.send(Target::Post { node, origin: Origin::Caller }, &Message::Region { body });
+    }
+}
+
+impl Node {
+    /// Takes back a block or a region of this node; `false` when there is none.
+    pub(crate) fn free_here(
+        &self,
+        shared: &Shared,
+        (page, offset): (PageNo, u32),
+        after: Option<Need>,
+        slot: Slot,
+        out: &mut Outbox,
+    ) -> bool {
+        let address = shared.address_of(page) + offset as usize;
+        {
+            let mut allocator = shared.allocator.lock();
+            if let Some(kind) = allocator.blocks.remove(&address) {
+                allocator.small.entry(kind).or_default().free.push((address, after));
+                return true;
+            }
+        }
+        let Some(known) = shared.table.find(page) else { return false };
+        let whole = offset == 0 && known.region.first == page && !known.region.label.starts_with("blocks of ");
+        if !whole || known.freed.load(Ordering::Acquire) {
+            return false;
+        }
+        self.drop_region(shared, &known, slot, out);
+        if known.region.owner == Some(shared.me) && shared.views.is_some() {
+            let mut body = Vec::new();
+            Region { bytes: 0, ..known.region.clone() }.emit(&mut body);
+            tell_all(shared, &body, out);
+        }
+        true
+    }
+
+    /// A region is freed: its memory goes back to the system. Its addresses are not used again, so that late diffs
+    /// and late accesses meet nothing but the mark that it was freed.
+    pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, slot: Slot, out: &mut Outbox) {
+        if known.freed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(views) = &shared.views else {
+            let start = shared.address_of(known.region.first) as *mut libc::c_void;
+            // SAFETY: the region's pages belong to the plain heap, and the program has freed them.
+            unsafe { libc::madvise(start, known.region.pages as usize * PAGE_BYTES, libc::MADV_DONTNEED) };
+            shared.table.remove(known.region.first);
+            shared.allocator.lock().give_back(&known.region);
+            return;
+        };
+        let range: Range<PageNo> = known.region.range();
+        if known.region.engine == PageEngine::Msi {
+            let from = shared.guarded_from();
+            super::memory::change(&views.guarded, || views.guarded.discard(range.start - from..range.end - from));
+            return;
+        }
+        self.each_chunk(shared, &range, slot, out, |chunk, cx, part| super::fault::drop_copies(chunk, cx, part));
+        super::memory::change(&views.tracked, || views.tracked.discard(range.clone()));
+    }
+}

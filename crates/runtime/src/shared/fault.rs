@@ -1,0 +1,340 @@
+//! A page fault, from the signal to the reply and back.
+//!
+//! The signal arrives in the thread that made the access. It finds region and chunk, steps the chunk under its lock, sends its own
+//! request, waits in its own socket, and returns to try the access again. Nobody relays anything: a wake-up costs more than the
+//! trip.
+
+use super::Shared;
+use super::table::Known;
+use crate::Comem;
+use crate::error::{Error, Result};
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_memory::pages::fault::{self, Verdict};
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush};
+use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch, RUNS_MAX};
+use comem_protocol::coherence::pages::{Access, CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::ids::NodeId;
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::wire::message::Message;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// The node whose heap faults; there is one in a process.
+static NODE: OnceLock<Arc<Node>> = OnceLock::new();
+
+/// What a thread's faults look like: pages in a row, or with a stride, are fetched ahead in growing runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stream {
+    last: PageNo,
+    /// From each to the next, in pages.
+    stride: i64,
+    /// Units fetched at the last fault.
+    units: usize,
+}
+
+impl Stream {
+    const GROWTH: [usize; 4] = [1, 4, 15, 60];
+
+    /// A fault at `page`: what to fetch with it.
+    fn next(&mut self, page: PageNo, unit_pages: u32) -> Ahead {
+        let unit = i64::from(unit_pages);
+        let delta = i64::from(page) - i64::from(self.last);
+        let goes_on = self.units > 0 && self.stride != 0 && delta == self.stride * self.units as i64;
+        let in_a_row = self.units == 1 && delta == unit;
+        if goes_on || in_a_row {
+            self.stride = if goes_on { self.stride } else { unit };
+            let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
+            self.units = Self::GROWTH.into_iter().find(|n| *n > self.units).unwrap_or(Self::GROWTH[3]).min(most);
+        } else {
+            let plausible = delta % unit == 0 && delta.abs() < i64::from(CHUNK_PAGES) / 2;
+            self.stride = if plausible { delta } else { 0 };
+            self.units = 1;
+        }
+        self.last = page;
+        let stride = if self.stride == 0 { 1 } else { (self.stride / unit) as isize };
+        Ahead { units: self.units, stride }
+    }
+}
+
+/// Makes faults on the node's heap its business.
+pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
+    if NODE.set(node.clone()).is_err() {
+        return Err(Error::Misuse("this process has a shared heap already".to_string()));
+    }
+    fault::introduce(format!("comem: {}", node.name_of(node.me())));
+    fault::install(on_fault).map_err(Error::system("cannot install the handler of page faults"))
+}
+
+/// The runtime's part of the signal handler.
+fn on_fault(fault: &fault::Fault) -> Verdict {
+    let Some(node) = NODE.get() else { return Verdict::NotOurs };
+    let Some(shared) = node.shared() else { return Verdict::NotOurs };
+    let Some(page) = shared.page_of(fault.address) else { return Verdict::NotOurs };
+    let access = match fault.access {
+        fault::Access::Write => Access::Write,
+        _ => Access::Read,
+    };
+    let thread = match (Comem { node: node.clone() }).current() {
+        Ok(thread) => thread,
+        Err(error) => {
+            node.end_with(&error);
+            std::process::exit(error.exit_code());
+        }
+    };
+    match thread.page_fault(shared, page, access) {
+        Ok(true) => Verdict::Retry,
+        Ok(false) => shared.refuse(node, fault),
+        Err(error) => {
+            node.end_with(&error);
+            std::process::exit(error.exit_code());
+        }
+    }
+}
+
+impl Shared {
+    /// An access to heap memory that belongs to nobody: says so, and lets the program meet its SIGSEGV.
+    fn refuse(&self, node: &Node, fault: &fault::Fault) -> Verdict {
+        if fault.signal == libc::SIGSEGV && self.views.as_ref().is_none_or(|v| v.tracked.notes_writes()) {
+            return Verdict::NotOurs;
+        }
+        let what = if fault.access == fault::Access::Write { "a write to" } else { "a read of" };
+        let page = self.page_of(fault.address).unwrap_or_default();
+        let place = match self.table.find(page).or_else(|| self.table.before(page)) {
+            Some(known) => {
+                let start = self.address_of(known.region.first);
+                let over = fault.address.saturating_sub(start) as u64;
+                if known.freed.load(Ordering::Relaxed) && over < known.region.bytes {
+                    format!("which is {over} bytes into {}, which was freed", known.name())
+                } else {
+                    let beyond = over.saturating_sub(known.region.bytes);
+                    format!("which is {beyond} bytes beyond the end of {} ({} bytes)", known.name(), known.region.bytes)
+                }
+            }
+            None => "where nothing is allocated".to_string(),
+        };
+        let address = fault.address;
+        eprintln!(
+            "comem: {}: {what} address {address:#x} of the shared heap, {place}; check the pointer or index",
+            node.name_of(self.me)
+        );
+        // The second try raises the signal that it would raise without Comem.
+        let at = self.address_of(page) as *mut libc::c_void;
+        // SAFETY: the page belongs to no allocation, so taking it away takes nothing from anybody.
+        let gone = unsafe { libc::mprotect(at, PAGE_BYTES, libc::PROT_NONE) };
+        if gone == 0 && fault.signal == libc::SIGBUS { Verdict::Retry } else { Verdict::NotOurs }
+    }
+}
+
+/// A bin for diffs that cannot come up.
+struct NoFlush;
+
+impl Flush for NoFlush {
+    fn diff(&mut self, _home: NodeId, _page: PageNo, _diff: &[u8]) {}
+}
+
+impl Thread {
+    /// An access to `page` faulted. `false`: there is no such memory.
+    pub(crate) fn page_fault(&self, shared: &Shared, page: PageNo, access: Access) -> Result<bool> {
+        let Some(known) = shared.table.find(page) else { return Ok(false) };
+        if known.freed.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        known.costs.faults.fetch_add(1, Ordering::Relaxed);
+        let counters = self.counters();
+        match access {
+            Access::Read => counters.read_faults.add(1),
+            Access::Write => counters.write_faults.add(1),
+        }
+        if known.region.engine == PageEngine::Msi {
+            return self.operation(|| self.single_fault(shared, &known, page, access)).map(|()| true);
+        }
+        self.operation(|| self.fetch_page(shared, &known, page, access)).map(|()| true)
+    }
+
+    fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
+        let prefetch = self.home().config.prefetch;
+        let stream = self.stream(|s| s.next(page, known.region.unit_pages));
+        let ahead = if prefetch { stream } else { Ahead::NOTHING };
+        self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
+        let slot = self.slot();
+        let fault = self.stepping(|out| {
+            self.home().page_step(slot, page, out, |chunk, cx| chunk.fault(cx, slot, page, access, ahead))
+        });
+        match fault {
+            Some(Fault::Mapped) | None => Ok(()),
+            Some(Fault::ReadOnly) => {
+                self.home().read_only_written(known);
+                Err(Error::Misuse(format!("{} is read-only", known.name())))
+            }
+            Some(Fault::Wait) => self.wait_for_fetch(known, page),
+            Some(Fault::Fetch { home, runs, claim }) => self.fetch(shared, known, (home, runs, claim)),
+        }
+    }
+
+    /// Sends a fetch and waits until its pages are no longer on their way.
+    fn fetch(&self, shared: &Shared, known: &Known, (home, runs, claim): (NodeId, Vec<Range<PageNo>>, bool)) -> Result<()> {
+        let first = runs[0].start;
+        let start = self.home().now();
+        let fetch = self.send_fetch(shared, home, runs, claim);
+        self.wait_for_fetch(known, first)?;
+        shared.needs.lock().confirm(home, &fetch.needs);
+        known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
+        let needs = shared.needs.lock().at(home);
+        let fetch = Fetch { epoch: shared.epoch.load(Ordering::Acquire), claim, needs, runs };
+        self.counters().page_requests.add(1);
+        let target = Target::Request { node: home, origin: Origin::Caller };
+        self.stepping(|out| out.send_with(target, &Message::Fetch { body: &[] }, |body| fetch.emit(body)));
+        fetch
+    }
+
+    fn is_fetching(&self, page: PageNo) -> bool {
+        let mut none = Outbox::new();
+        self.home().page_step(self.slot(), page, &mut none, |chunk, _| chunk.is_fetching(page)) == Some(true)
+    }
+
+    fn wait_for_fetch(&self, known: &Known, page: PageNo) -> Result<()> {
+        let _ = known;
+        while self.is_fetching(page) {
+            self.wait(Waiting::Page(page))?;
+            self.home().attend_idle_sockets(self.slot());
+        }
+        Ok(())
+    }
+
+    /// Fetches again what an acquire ended and was in use: one request for each home, no faults.
+    pub(crate) fn fetch_invalidated(&self, shared: &Shared) -> Result<()> {
+        let ended = {
+            let mut list = shared.invalidated.lock();
+            if list.is_empty() {
+                return Ok(());
+            }
+            std::mem::take(&mut *list)
+        };
+        if !self.home().config.prefetch {
+            return Ok(());
+        }
+        let (node, slot) = (self.home(), self.slot());
+        let mut homes = Vec::new();
+        let mut none = Outbox::new();
+        for run in &ended {
+            node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| chunk.homes_ahead(part, &mut homes));
+        }
+        let mut sent = Vec::new();
+        for home in homes {
+            let mut wanted = Vec::new();
+            for run in &ended {
+                node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| {
+                    if wanted.len() + 1 < RUNS_MAX {
+                        chunk.fetch_ahead(part, home, FETCH_PAGES_MAX, &mut wanted);
+                    }
+                });
+            }
+            if !wanted.is_empty() {
+                let pages: u32 = wanted.iter().map(|r| r.end - r.start).sum();
+                self.counters().pages_prefetched.add(u64::from(pages));
+                sent.push((home, self.send_fetch(shared, home, wanted, false)));
+            }
+        }
+        for (home, fetch) in sent {
+            for run in &fetch.runs {
+                while self.is_fetching(run.start) {
+                    self.wait(Waiting::Page(run.start))?;
+                }
+            }
+            shared.needs.lock().confirm(home, &fetch.needs);
+        }
+        Ok(())
+    }
+
+    /// Gives copies up until `pages` more fit the cache's bound: clean ones are dropped, written ones flushed first.
+    fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
+        let (node, slot) = (self.home(), self.slot());
+        let full = |more: u64| shared.cached_pages.load(Ordering::Relaxed) + more > shared.cache_pages_max;
+        if !full(pages) {
+            return Ok(());
+        }
+        let mut side = Outbox::new();
+        let mut ledger = shared.ledger.lock();
+        let chunks = shared.active.lock().clone();
+        for first in chunks {
+            if !full(pages) {
+                break;
+            }
+            node.evict_chunk(shared, &mut ledger, first, slot, &mut side);
+            // To the end of the list: the next eviction begins with another chunk.
+            let mut active = shared.active.lock();
+            if let Some(at) = active.iter().position(|f| *f == first) {
+                let first = active.remove(at);
+                active.push(first);
+            }
+        }
+        drop(ledger);
+        node.flush(slot, &mut side);
+        Ok(())
+    }
+
+    /// Brings memory here, for reading or for writing too.
+    ///
+    /// # Errors
+    /// When the range is not shared memory.
+    pub(crate) fn touch(&self, shared: &Shared, address: usize, bytes: usize, write: bool) -> Result<()> {
+        if shared.views.is_none() {
+            return Ok(());
+        }
+        let mut at = address;
+        while at < address.saturating_add(bytes) {
+            let page = shared.page_of(at).ok_or_else(|| Error::Misuse(format!("{at:#x} is not in the shared heap")))?;
+            if shared.table.find(page).is_none() {
+                return Err(Error::Misuse(format!("{at:#x} is in no allocation of the shared heap")));
+            }
+            let byte = at as *mut u8;
+            // SAFETY: the address is in an allocation; the access faults the page in, and an atomic addition of nothing changes
+            // no byte whatever other threads do.
+            unsafe {
+                if write {
+                    (*byte.cast::<std::sync::atomic::AtomicU8>()).fetch_or(0, Ordering::Relaxed);
+                } else {
+                    byte.read_volatile();
+                }
+            }
+            at = shared.address_of(page) + PAGE_BYTES;
+        }
+        Ok(())
+    }
+}
+
+/// Drops a chunk's copies of a region that was freed; nothing of it is flushed.
+pub(crate) fn drop_copies(chunk: &mut Chunk, cx: &mut comem_protocol::coherence::pages::Context<'_>, pages: &Range<PageNo>) {
+    chunk.evict(cx, pages, &mut NoFlush);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(pages: &[PageNo]) -> Vec<(usize, isize)> {
+        let mut stream = Stream::default();
+        pages.iter().map(|p| stream.next(*p, 1)).map(|a| (a.units, a.stride)).collect()
+    }
+
+    #[test]
+    fn pages_in_a_row_are_fetched_in_growing_runs() {
+        assert_eq!(units(&[1000, 1001, 1005, 1020, 1080]), [(1, 1), (4, 1), (15, 1), (60, 1), (60, 1)]);
+    }
+
+    #[test]
+    fn a_stride_is_followed() {
+        assert_eq!(units(&[1000, 1007, 1014, 1042]), [(1, 1), (1, 7), (4, 7), (15, 7)]);
+    }
+
+    #[test]
+    fn scattered_pages_are_fetched_one_by_one() {
+        assert!(units(&[5, 900, 77, 4000, 12]).iter().all(|(units, _)| *units == 1));
+    }
+}

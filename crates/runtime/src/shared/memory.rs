@@ -1,0 +1,133 @@
+//! What the protocol's steps on pages do to real memory.
+
+use comem_memory::diff;
+use comem_memory::pages::{Arena, TooManyRanges};
+use comem_memory::twins::{Twin, Twins};
+use comem_protocol::coherence::Misbehaved;
+use comem_protocol::coherence::pages::chunk::Shape;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The memory of one chunk, while its lock is held.
+pub(crate) struct Frames<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) pool: &'a Twins,
+    pub(crate) twins: &'a mut Vec<Option<Twin>>,
+    pub(crate) shape: Shape,
+}
+
+/// Carries out a change of mappings. When the process has too many of them, all pages of the arena are unmapped, which merges its
+/// mappings into one; they come back as they are touched.
+pub(crate) fn change(arena: &Arena, step: impl Fn() -> io::Result<()>) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let mut result = step();
+    if result.as_ref().is_err_and(TooManyRanges::is) {
+        if !TOLD.swap(true, Ordering::Relaxed) {
+            let limit = comem_memory::pages::map_count_limit();
+            eprintln!(
+                "comem: shared pages with permissions of their own have used up the {limit} mappings that this process may \
+                 have; going on, slower: raise vm.max_map_count, or use units of more pages (--unit-pages)"
+            );
+        }
+        result = arena.unmap(0..arena.pages()).and_then(|()| step());
+    }
+    if let Err(error) = result {
+        // Without the change, memory would not be coherent: nothing can go on.
+        eprintln!("comem: cannot change the permissions of shared pages: {error}; the node ends");
+        std::process::abort();
+    }
+}
+
+impl Frames<'_> {
+    fn pointer(&self, page: PageNo) -> *mut u8 {
+        debug_assert!(page < self.arena.pages());
+        // SAFETY: the page lies within the service view.
+        unsafe { self.arena.service().add(page as usize * PAGE_BYTES) }
+    }
+
+    fn bytes(pages: &Range<PageNo>) -> usize {
+        (pages.end - pages.start) as usize * PAGE_BYTES
+    }
+
+    fn unit(&self, pages: &Range<PageNo>) -> usize {
+        ((pages.start - self.shape.first) / self.shape.unit_pages) as usize
+    }
+}
+
+impl PageMemory for Frames<'_> {
+    fn notes_writes(&self) -> bool {
+        self.arena.notes_writes()
+    }
+
+    fn map_read(&mut self, pages: Range<PageNo>) {
+        change(self.arena, || self.arena.map_read(pages.clone()));
+    }
+
+    fn map_write(&mut self, pages: Range<PageNo>) {
+        change(self.arena, || self.arena.map_write(pages.clone()));
+    }
+
+    fn protect(&mut self, pages: Range<PageNo>) {
+        change(self.arena, || self.arena.protect(pages.clone()));
+    }
+
+    fn unmap(&mut self, pages: Range<PageNo>) {
+        change(self.arena, || self.arena.unmap(pages.clone()));
+    }
+
+    fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        if let Err(error) = self.arena.collect(pages, written) {
+            eprintln!("comem: cannot find what was written to shared pages: {error}; the node ends");
+            std::process::abort();
+        }
+    }
+
+    fn make_twin(&mut self, unit: Range<PageNo>) {
+        let (len, at) = (Self::bytes(&unit), self.unit(&unit));
+        let mut twin = self.twins[at].take().unwrap_or_else(|| self.pool.take(len));
+        // SAFETY: the unit lies within the service view, and a twin is memory of its own.
+        unsafe { std::ptr::copy_nonoverlapping(self.pointer(unit.start), twin.as_mut_ptr(), len) };
+        self.twins[at] = Some(twin);
+    }
+
+    fn drop_twin(&mut self, unit: Range<PageNo>) {
+        let at = self.unit(&unit);
+        self.twins[at] = None;
+    }
+
+    fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
+        let (at, now) = (self.unit(&unit), self.pointer(unit.start));
+        let Some(twin) = &mut self.twins[at] else { return 0 };
+        // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
+        unsafe { diff::make(now, twin, out) }
+    }
+
+    fn apply(&mut self, unit: Range<PageNo>, encoded: &[u8]) -> Result<(), Misbehaved> {
+        // SAFETY: the unit lies within the service view, which is writable.
+        let applied = unsafe { diff::apply(self.pointer(unit.start), Self::bytes(&unit), encoded) };
+        applied.map_err(|_| Misbehaved("sent a diff that leaves its unit"))
+    }
+
+    fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {
+        let (len, from) = (Self::bytes(&pages), self.pointer(pages.start));
+        out.reserve(len);
+        // SAFETY: there is room for `len` bytes behind the vector's end, and the pages lie within the service view. Threads of this
+        // node may store to the pages meanwhile: whatever mixture of old and new bytes comes, they note it after the protection.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
+    }
+
+    fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]) {
+        let len = Self::bytes(&pages).min(bytes.len());
+        // SAFETY: the pages lie within the service view, and no thread can see them meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(pages.start), len) };
+    }
+
+    fn discard(&mut self, pages: Range<PageNo>) {
+        change(self.arena, || self.arena.discard(pages.clone()));
+    }
+}

@@ -1,0 +1,179 @@
+//! The shared heap of a node: memory for ordinary loads and stores, kept coherent page by page.
+//!
+//! | file | does |
+//! |---|---|
+//! | [`space`] | where the heap lies: the same addresses on every node |
+//! | [`table`] | regions and the tables of their chunks |
+//! | [`memory`] | what the protocol's steps do to real memory: views, twins, diffs |
+//! | [`alloc`] | allocation and freeing, from any node |
+//! | [`fault`] | from the signal to the reply and back |
+//! | [`release`] | intervals: what releases say and acquires hear |
+//! | [`serve`] | what other nodes ask |
+//! | [`single`] | pages under `msi`: one writer |
+//!
+//! A job of one node has no detector and no faults: its heap is plain memory.
+
+pub(crate) mod alloc;
+pub(crate) mod fault;
+pub(crate) mod memory;
+pub(crate) mod release;
+pub(crate) mod serve;
+pub(crate) mod single;
+pub(crate) mod space;
+pub(crate) mod table;
+
+use crate::config::{CacheLimit, Config};
+use crate::error::{Error, Result};
+use alloc::Allocator;
+use comem_memory::mapping::Mapping;
+use comem_memory::pages::{Arena, Detector, Tracking};
+use comem_memory::twins::Twins;
+use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
+use comem_protocol::ids::{NodeId, Slot};
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use table::Table;
+
+/// Memory that other nodes see too.
+#[derive(Debug)]
+pub(crate) struct Views {
+    /// Pages whose writes may be found afterwards.
+    pub(crate) tracked: Arena,
+    /// Pages whose writes need permission first.
+    pub(crate) guarded: Arena,
+    pub(crate) detector: Detector,
+}
+
+/// The heap of a node.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) me: NodeId,
+    pub(crate) nodes: usize,
+    pub(crate) base: usize,
+    pub(crate) bytes: usize,
+    /// None in a job of one node.
+    pub(crate) views: Option<Views>,
+    /// The memory of a job of one node.
+    _plain: Option<Mapping>,
+    pub(crate) twins: Twins,
+    pub(crate) table: Table,
+    pub(crate) allocator: Mutex<Allocator>,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) needs: Mutex<Needs>,
+    pub(crate) desk: Mutex<Desk>,
+    /// The epoch, to read without the ledger's lock.
+    pub(crate) epoch: AtomicU32,
+    /// Threads of this node that have arrived at the coherent barrier under way.
+    pub(crate) arrived: AtomicUsize,
+    /// Coherent barriers whose notices were applied here.
+    pub(crate) gate: Mutex<u64>,
+    /// Whether diffs for this node's own home pages were announced that may not have come.
+    pub(crate) awaiting: AtomicBool,
+    /// Threads that wait for such diffs.
+    pub(crate) diff_waiters: Mutex<Vec<Slot>>,
+    /// Chunks in which an interval's close may find something, by their first pages.
+    pub(crate) active: Mutex<Vec<PageNo>>,
+    /// Copies that ended at the last acquires, to be fetched again if they were in use.
+    pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
+    pub(crate) cached_pages: AtomicU64,
+    pub(crate) cache_pages_max: u64,
+    /// Pages under `msi` that faulting threads hold until they have retried.
+    pub(crate) holds: single::Holds,
+}
+
+impl Shared {
+    /// The heap at `base`, or of a job of one node anywhere.
+    pub(crate) fn new(config: &Config, me: NodeId, nodes: usize, base: Option<usize>) -> Result<Shared> {
+        let bytes = config.heap;
+        let (views, plain, base) = match base {
+            None => {
+                let plain = Mapping::new(bytes).map_err(Error::system("cannot reserve the shared heap"))?;
+                let base = plain.start().addr();
+                (None, Some(plain), base)
+            }
+            Some(base) => (Some(Views::new(config, base, bytes)?), None, base),
+        };
+        Ok(Shared {
+            me,
+            nodes,
+            base,
+            bytes,
+            views,
+            _plain: plain,
+            twins: Twins::new(),
+            table: Table::new(me, nodes, config),
+            allocator: Mutex::new(Allocator::new(me, nodes, (bytes / PAGE_BYTES) as u64)),
+            ledger: Mutex::new(Ledger::new(me, config.page_engine)),
+            needs: Mutex::default(),
+            desk: Mutex::new(Desk::new()),
+            epoch: AtomicU32::new(0),
+            arrived: AtomicUsize::new(0),
+            gate: Mutex::new(0),
+            awaiting: AtomicBool::new(false),
+            diff_waiters: Mutex::default(),
+            active: Mutex::default(),
+            invalidated: Mutex::default(),
+            cached_pages: AtomicU64::new(0),
+            cache_pages_max: cache_pages(config),
+            holds: single::Holds::new(config.threads + 1),
+        })
+    }
+
+    /// The page of an address in the heap.
+    pub(crate) fn page_of(&self, address: usize) -> Option<PageNo> {
+        let offset = address.checked_sub(self.base)?;
+        (offset < self.bytes).then_some((offset / PAGE_BYTES) as PageNo)
+    }
+
+    /// The address of a page in the application's view.
+    pub(crate) fn address_of(&self, page: PageNo) -> usize {
+        self.base + page as usize * PAGE_BYTES
+    }
+
+    /// The first page of the guarded half.
+    pub(crate) fn guarded_from(&self) -> PageNo {
+        (self.bytes / PAGE_BYTES / 2) as PageNo
+    }
+}
+
+impl Views {
+    fn new(config: &Config, base: usize, bytes: usize) -> Result<Views> {
+        let detector = space::choose_detector(config)?;
+        let arena = |at: usize, tracking| {
+            let made = Arena::new(at, bytes / 2, tracking, detector);
+            made.map_err(Error::system(format!("cannot reserve the shared heap at {at:#x} with detector {detector}")))
+        };
+        let tracked = arena(base, Tracking::Tracked)?;
+        let guarded = arena(base + bytes / 2, Tracking::Guarded)?;
+        Ok(Views { tracked, guarded, detector })
+    }
+}
+
+/// How many pages of other nodes may be kept: half of what the host and the cgroup leave, divided by the nodes on this host,
+/// unless somebody said otherwise.
+fn cache_pages(config: &Config) -> u64 {
+    let part = |part: f64| (free_bytes() as f64 * part) as u64 / config.host_nodes.max(1) as u64;
+    let bytes = match config.cache {
+        Some(CacheLimit::Bytes(bytes)) => bytes,
+        Some(CacheLimit::Part(of_free)) => part(of_free),
+        None => part(0.5),
+    };
+    (bytes / PAGE_BYTES as u64).max(64)
+}
+
+/// Memory that the host and the cgroup leave to this process.
+fn free_bytes() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let meminfo = read("/proc/meminfo");
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let host = line.and_then(|l| number(l.trim().trim_end_matches("kB"))).map_or(1 << 30, |kb| kb << 10);
+    let group = read("/proc/self/cgroup");
+    let path = group.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("/").to_string();
+    let limit = number(&read(&format!("/sys/fs/cgroup{path}/memory.max")));
+    let used = number(&read(&format!("/sys/fs/cgroup{path}/memory.current"))).unwrap_or(0);
+    limit.map_or(host, |limit| host.min(limit.saturating_sub(used)))
+}

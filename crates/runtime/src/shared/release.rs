@@ -1,0 +1,368 @@
+//! Releases and acquires: what the engines `hlrc` and `scope` put into the payloads of synchronisation.
+//!
+//! A release that another node will see closes the interval: what was written is found, diffs go to the homes, and notices
+//! into the payload. A release by which a lock stays on its node comes nowhere near this file.
+
+use super::Shared;
+use crate::node::Node;
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
+use comem_protocol::coherence::pages::history;
+use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
+use comem_protocol::coherence::pages::{Context, PageEngine, PageNo, Tally, migrate, push_range, serve};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::sync::{Payload, Scope};
+use comem_protocol::wire::message::Message;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The payload of a node's synchronisation. What must leave before the message that carries it stands in `side`.
+pub(crate) struct PagePayload<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) shared: &'a Shared,
+    /// Who acts.
+    pub(crate) slot: Slot,
+    pub(crate) side: Outbox,
+}
+
+impl Payload for PagePayload<'_> {
+    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
+        self.shared.ledger.lock().knowledge(scope, out);
+    }
+
+    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], out: &mut Vec<u8>) {
+        let mut ledger = self.shared.ledger.lock();
+        self.node.close_interval(self.shared, &mut ledger, self.slot, &mut self.side);
+        ledger.tell(scope, knowledge, out);
+    }
+
+    fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
+        let mut ledger = self.shared.ledger.lock();
+        let learnt = ledger.learn(scope, bytes, &mut self.shared.needs.lock());
+        match learnt {
+            Ok(entries) => self.node.end_copies(self.shared, &mut ledger, &entries, self.slot, &mut self.side),
+            Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
+        }
+    }
+
+    fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
+        history::unite(bytes, stored);
+    }
+
+    fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
+        let (epoch, known) = Ledger::parse_knowledge(knowledge);
+        history::hand_out(stored, epoch, &known, out);
+    }
+}
+
+/// Diffs on their way to homes, gathered so that those for one home travel together.
+#[derive(Default)]
+struct Gather {
+    by_home: BTreeMap<NodeId, Vec<Vec<u8>>>,
+}
+
+impl Flush for Gather {
+    fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
+        let messages = self.by_home.entry(home).or_default();
+        if messages.last().is_none_or(|m| m.len() + diff.len() > DIFFS_BYTES) {
+            messages.push(Vec::new());
+        }
+        if let Some(last) = messages.last_mut() {
+            put_part(last, page, diff);
+        }
+    }
+}
+
+impl Node {
+    /// Runs a step on the chunk with this page; `None` when no region with several writers has it.
+    pub(crate) fn page_step<R>(
+        &self,
+        slot: Slot,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let shared = self.shared()?;
+        let views = shared.views.as_ref()?;
+        shared.table.step(views, &shared.twins, page, |known, chunk, frames, listed| {
+            let mut tally = Tally::default();
+            let caller = (slot != Slot::SERVICE).then_some(slot);
+            let mut cx = Context { me: shared.me, caller, memory: frames, out, tally: &mut tally };
+            let result = step(chunk, &mut cx);
+            if !*listed && chunk.may_be_dirty() {
+                *listed = true;
+                shared.active.lock().push(chunk.shape().first);
+            }
+            self.book_pages(slot, shared, &known.costs, &tally);
+            if tally.read_only_writes > 0 {
+                self.read_only_written(known);
+            }
+            result
+        })
+    }
+
+    fn book_pages(&self, slot: Slot, shared: &Shared, costs: &super::table::Costs, tally: &Tally) {
+        let counters = self.counters(slot);
+        counters.pages_fetched.add(tally.pages_fetched);
+        counters.twins_made.add(tally.twins_made);
+        counters.diffs_sent.add(tally.diffs_made);
+        counters.diff_bytes.add(tally.diff_bytes);
+        counters.diffs_applied.add(tally.diffs_applied);
+        counters.page_invalidations.add(tally.invalidations);
+        counters.write_notices.add(tally.notices);
+        counters.home_notices.add(tally.home_notices);
+        counters.migrations.add(tally.migrations);
+        counters.evictions.add(tally.evictions);
+        let add = |to: &std::sync::atomic::AtomicU64, n: u64| {
+            if n > 0 {
+                to.fetch_add(n, Ordering::Relaxed);
+            }
+        };
+        add(&costs.pages_fetched, tally.pages_fetched);
+        add(&costs.diff_bytes, tally.diff_bytes);
+        add(&costs.invalidations, tally.invalidations);
+        if tally.held != 0 {
+            shared.cached_pages.fetch_add(tally.held as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the open interval: everything written on this node since the last one. The caller holds the ledger.
+    pub(crate) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, slot: Slot, side: &mut Outbox) {
+        let active = std::mem::take(&mut *shared.active.lock());
+        if active.is_empty() {
+            return;
+        }
+        let mut gather = Gather::default();
+        let mut notices = Vec::new();
+        let mut still = Vec::with_capacity(active.len());
+        for first in active {
+            let views = shared.views.as_ref();
+            let kept = self.page_step(slot, first, side, |chunk, cx| {
+                chunk.close(cx, &mut gather, &mut notices);
+                chunk.may_be_dirty()
+            });
+            match kept {
+                Some(true) => still.push(first),
+                Some(false) => {
+                    if let Some(views) = views {
+                        shared.table.step(views, &shared.twins, first, |_, _, _, listed| *listed = false);
+                    }
+                }
+                None => {}
+            }
+        }
+        shared.active.lock().append(&mut still);
+        self.send_diffs(shared, ledger, gather, side);
+        ledger.close(groups(shared, ledger, notices));
+    }
+
+    /// Puts gathered diffs into messages, in the order that the homes will apply them.
+    fn send_diffs(&self, shared: &Shared, ledger: &mut Ledger, gather: Gather, side: &mut Outbox) {
+        for (home, messages) in gather.by_home {
+            for parts in messages {
+                let head = DiffsHead { epoch: ledger.epoch(), serial: ledger.next_serial(home) };
+                let target = Target::Post { node: home, origin: Origin::Caller };
+                side.send_with(target, &Message::Diffs { body: &[] }, |body| {
+                    head.emit(body);
+                    body.extend_from_slice(&parts);
+                });
+            }
+            // Who fetches these pages again waits at the home for this node's own diffs.
+            shared.needs.lock().raise(home, shared.me, ledger.last_serial(home));
+        }
+    }
+
+    /// Ends this node's copies of the pages that entries name. The caller holds the ledger.
+    pub(crate) fn end_copies(&self, shared: &Shared, ledger: &mut Ledger, entries: &[Arc<Entry>], slot: Slot, side: &mut Outbox) {
+        let mut gather = Gather::default();
+        let mut ended = Vec::new();
+        for (run, _) in entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
+            self.each_chunk(shared, run, slot, side, |chunk, cx, part| {
+                let before = cx.tally.invalidations;
+                chunk.invalidate(cx, part, &mut gather);
+                if cx.tally.invalidations > before {
+                    push_range(&mut ended, part.clone());
+                }
+            });
+        }
+        self.send_diffs(shared, ledger, gather, side);
+        if !ended.is_empty() {
+            shared.invalidated.lock().append(&mut ended);
+        }
+        if !shared.needs.lock().at(shared.me).is_empty() {
+            shared.awaiting.store(true, Ordering::Release);
+        }
+    }
+
+    /// Calls `f` for the chunks that exist here and have pages of the run, with the part of the run in them.
+    pub(crate) fn each_chunk(
+        &self,
+        shared: &Shared,
+        run: &Range<PageNo>,
+        slot: Slot,
+        out: &mut Outbox,
+        mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &Range<PageNo>),
+    ) {
+        let mut at = run.start;
+        while at < run.end {
+            let Some(known) = shared.table.find(at) else {
+                match shared.table.next_after(at).filter(|next| *next < run.end) {
+                    Some(next) => at = next,
+                    None => return,
+                }
+                continue;
+            };
+            if known.region.engine == PageEngine::Msi {
+                at = known.region.range().end;
+                continue;
+            }
+            let end = known.chunk_end(at).min(run.end);
+            if known.has_cell(at) {
+                let part = at..end;
+                self.page_step(slot, at, out, |chunk, cx| f(chunk, cx, &part));
+            }
+            at = end;
+        }
+    }
+
+    /// Gives up a chunk's copies, written ones after a flush. The caller holds the ledger.
+    pub(crate) fn evict_chunk(&self, shared: &Shared, ledger: &mut Ledger, first: PageNo, slot: Slot, side: &mut Outbox) {
+        let mut gather = Gather::default();
+        self.page_step(slot, first, side, |chunk, cx| {
+            let pages = first..first + chunk.shape().pages;
+            chunk.evict(cx, &pages, &mut gather);
+        });
+        self.send_diffs(shared, ledger, gather, side);
+    }
+
+    /// A barrier of all threads has opened: applies what all nodes said, once a node.
+    fn open_epoch(&self, shared: &Shared, notices: &[u8], slot: Slot) {
+        let mut side = Outbox::new();
+        let mut ledger = shared.ledger.lock();
+        let opened = ledger.open(notices, &mut shared.needs.lock());
+        match opened {
+            Ok(entries) => {
+                let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
+                self.end_copies(shared, &mut ledger, &fresh, slot, &mut side);
+                self.migrate(shared, &entries, slot, &mut side);
+            }
+            Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
+        }
+        for first in shared.active.lock().clone() {
+            self.page_step(slot, first, &mut side, |chunk, cx| chunk.open(cx));
+        }
+        let epoch = ledger.epoch();
+        shared.epoch.store(epoch, Ordering::Release);
+        shared.desk.lock().open(epoch);
+        drop(ledger);
+        if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), shared.me, &mut side) {
+            self.bug(&format!("a node {misbehaved}"));
+        }
+        self.flush(slot, &mut side);
+    }
+
+    fn migrate(&self, shared: &Shared, entries: &[(Arc<Entry>, bool)], slot: Slot, side: &mut Outbox) {
+        if !self.config.migration {
+            return;
+        }
+        let moves = migrate::decide(entries, |page| {
+            let known = shared.table.find(page)?;
+            known.migrates().then_some(known.region.unit_pages)
+        });
+        for (run, writer) in moves {
+            let mut at = run.start;
+            while at < run.end {
+                let Some(known) = shared.table.find(at) else { break };
+                let part = at..known.chunk_end(at).min(run.end);
+                at = part.end;
+                self.page_step(slot, part.start, side, |chunk, cx| chunk.migrate(cx, &part, writer));
+            }
+        }
+    }
+}
+
+/// Notices by home.
+fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Vec<Group> {
+    let me = shared.me;
+    let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
+    for (pages, home, held) in notices {
+        if home == me {
+            shared.note_home_write(pages.clone());
+        }
+        let serial = if home == me { 0 } else { ledger.last_serial(home) };
+        let group = groups.entry(home).or_insert_with(|| Group { home, serial, runs: Vec::new() });
+        history::push_held(&mut group.runs, pages, held);
+    }
+    groups.into_values().collect()
+}
+
+impl Thread {
+    /// Before the arrival at a coherent barrier: the node's last thread closes the interval and says what was written.
+    pub(crate) fn before_barrier(&self) -> (Vec<u8>, u64) {
+        let mut notices = Vec::new();
+        let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
+        let gate = *shared.gate.lock();
+        if shared.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.home().threads() {
+            shared.arrived.store(0, Ordering::Release);
+            let mut side = Outbox::new();
+            let mut ledger = shared.ledger.lock();
+            self.home().close_interval(shared, &mut ledger, self.slot(), &mut side);
+            ledger.arrive(&mut notices);
+            drop(ledger);
+            self.home().flush(self.slot(), &mut side);
+        }
+        (notices, gate)
+    }
+
+    /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for that.
+    pub(crate) fn after_barrier(&self, gate: u64) -> crate::Result<()> {
+        let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
+        let mut opened = shared.gate.lock();
+        let first = *opened == gate;
+        if first {
+            let notices = self.home().with_barrier(|b| b.notices().to_vec());
+            self.home().open_epoch(shared, &notices, self.slot());
+            *opened += 1;
+        }
+        drop(opened);
+        self.after_acquire()
+    }
+
+    /// After any acquire: waits until the diffs for this node's own home pages are in, and fetches what was in use.
+    pub(crate) fn after_acquire(&self) -> crate::Result<()> {
+        let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
+        if shared.awaiting.load(Ordering::Acquire) {
+            self.await_diffs(shared)?;
+        }
+        self.fetch_invalidated(shared)
+    }
+
+    fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {
+        loop {
+            let needs = shared.needs.lock().at(shared.me);
+            if shared.desk.lock().meets(&needs) {
+                let mut all = shared.needs.lock();
+                all.confirm(shared.me, &needs);
+                if all.at(shared.me).is_empty() {
+                    shared.awaiting.store(false, Ordering::Release);
+                }
+                shared.diff_waiters.lock().retain(|s| *s != self.slot());
+                return Ok(());
+            }
+            {
+                let mut waiters = shared.diff_waiters.lock();
+                if !waiters.contains(&self.slot()) {
+                    waiters.push(self.slot());
+                }
+            }
+            // They may have come between the look and the registration.
+            if !shared.desk.lock().meets(&needs) {
+                self.wait(crate::node::Waiting::Diffs)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What other nodes ask about pages, and what they tell.
+
+use super::Shared;
+use super::table::Known;
+use crate::node::Node;
+use comem_memory::diff;
+use comem_protocol::coherence::Misbehaved;
+use comem_protocol::coherence::pages::chunk::Chunk;
+use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::{Context, PageNo};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::node::route::Origin;
+use comem_protocol::outbox::{Outbox, Target};
+use comem_protocol::wire::message::Message;
+use std::ops::Range;
+
+/// The rooms of pages as one message sees them.
+pub(crate) struct PageHouse<'a> {
+    node: &'a Node,
+    shared: &'a Shared,
+    slot: Slot,
+}
+
+impl PageRooms for PageHouse<'_> {
+    fn chunk<R>(&mut self, page: PageNo, out: &mut Outbox, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+        self.node.page_step(self.slot, page, out, step)
+    }
+
+    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
+        step(&mut self.shared.desk.lock())
+    }
+
+    fn diff_applied(&mut self, writer: NodeId, page: PageNo, diff: &[u8]) {
+        self.shared.note_writer(writer, page, diff);
+    }
+}
+
+/// Which nodes wrote a page in an epoch, and which of its 64 lines.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Writers {
+    epoch: u32,
+    lines: Vec<(NodeId, u64)>,
+    /// Epochs in which several nodes wrote the page, never the same line.
+    pub(crate) times: u64,
+    /// Who did.
+    pub(crate) nodes: Vec<NodeId>,
+}
+
+impl Writers {
+    fn note(&mut self, epoch: u32, writer: NodeId, lines: u64) {
+        if self.epoch != epoch {
+            self.settle();
+            *self = Writers { epoch, times: self.times, nodes: std::mem::take(&mut self.nodes), lines: Vec::new() };
+        }
+        match self.lines.iter_mut().find(|(node, _)| *node == writer) {
+            Some((_, mask)) => *mask |= lines,
+            None => self.lines.push((writer, lines)),
+        }
+    }
+
+    /// Counts the epoch if it was one of false sharing.
+    pub(crate) fn settle(&mut self) {
+        let mut all = 0_u64;
+        let apart = self.lines.iter().all(|(_, mask)| {
+            let new = all & mask == 0;
+            all |= mask;
+            new
+        });
+        if self.lines.len() > 1 && apart {
+            self.times += 1;
+            for (node, _) in &self.lines {
+                if !self.nodes.contains(node) {
+                    self.nodes.push(*node);
+                }
+            }
+        }
+        self.lines.clear();
+    }
+}
+
+impl Shared {
+    /// Takes note of who wrote which lines of a page whose home is here, to find false sharing.
+    fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
+        let Some(known) = self.table.find(page) else { return };
+        let epoch = self.epoch.load(std::sync::atomic::Ordering::Relaxed);
+        let mut sharing = known.costs.false_sharing.lock();
+        for range in diff::ranges(encoded) {
+            let (first, last) = (range.start / 64, range.end.saturating_sub(1) / 64);
+            for line in first..=last {
+                let of = page + (line / 64) as u32;
+                sharing.entry(of).or_default().note(epoch, writer, 1 << (line % 64));
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The home itself wrote these pages in the interval that closes; nobody knows which bytes.
+    pub(crate) fn note_home_write(&self, pages: Range<PageNo>) {
+        let Some(known) = self.table.find(pages.start) else { return };
+        let epoch = self.epoch.load(std::sync::atomic::Ordering::Relaxed);
+        let mut sharing = known.costs.false_sharing.lock();
+        for (_, writers) in sharing.range_mut(pages) {
+            writers.note(epoch, self.me, 0);
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn page_house<'a>(&'a self, shared: &'a Shared, slot: Slot) -> PageHouse<'a> {
+        PageHouse { node: self, shared, slot }
+    }
+
+    /// A message about pages.
+    pub(crate) fn on_page_message(&self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<Option<Vec<u8>>, Misbehaved> {
+        const NO_HEAP: Misbehaved = Misbehaved("sent a message about pages, of which this node has none");
+        const NO_TICKET: Misbehaved = Misbehaved("sent a request as if it were a reply");
+        let shared = self.shared().filter(|s| s.views.is_some()).ok_or(NO_HEAP)?;
+        let slot = origin.caller.unwrap_or(Slot::SERVICE);
+        let from = origin.from.node;
+        let mut house = self.page_house(shared, slot);
+        match message {
+            Message::Fetch { body } => {
+                serve::on_fetch(&mut house, shared.me, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
+            }
+            Message::Pages { body } => serve::on_pages(&mut house, body, out)?,
+            Message::Diffs { body } => {
+                serve::on_diffs(&mut house, shared.me, from, body, out)?;
+                shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
+            }
+            Message::Region { body } => {
+                self.hear_of(shared, body, slot, out)?;
+                if let Some(ticket) = origin.ticket {
+                    out.send(Target::Reply(ticket), &Message::RegionHeard);
+                }
+            }
+            Message::RegionHeard => return Ok(Some(Vec::new())),
+            Message::Free { page, offset, serial } => {
+                let after = (serial > 0).then_some(Need { writer: from, serial });
+                let fine = self.free_here(shared, (page, offset), after, slot, out);
+                out.send(Target::Reply(origin.ticket.ok_or(NO_TICKET)?), &Message::Freed { fine });
+            }
+            Message::Freed { fine } => return Ok(Some(vec![u8::from(fine)])),
+            _ => return Err(NO_HEAP),
+        }
+        Ok(None)
+    }
+
+    fn hear_of(&self, shared: &Shared, body: &[u8], slot: Slot, out: &mut Outbox) -> Result<(), Misbehaved> {
+        let region = Region::parse(body).map_err(|_| Misbehaved("told of a region that makes no sense"))?;
+        let limit = (shared.bytes / comem_protocol::coherence::pages::PAGE_BYTES) as u64;
+        if u64::from(region.first) + u64::from(region.pages) > limit {
+            return Err(Misbehaved("told of a region beyond the heap"));
+        }
+        if region.bytes == 0 {
+            // Freed by its owner: nobody uses it any more.
+            if let Some(known) = shared.table.find(region.first) {
+                self.drop_region(shared, &known, slot, out);
+            }
+            return Ok(());
+        }
+        shared.table.add(region);
+        Ok(())
+    }
+
+    /// Somebody wrote to memory that the program had declared read-only.
+    pub(crate) fn read_only_written(&self, known: &Known) {
+        eprintln!(
+            "comem: {}: the program wrote to {}, which it had declared read-only; what it wrote is lost to others: \
+             drop comem_readonly(), or the write",
+            self.name_of(self.me()),
+            known.name()
+        );
+    }
+}

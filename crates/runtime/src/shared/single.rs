@@ -1,0 +1,238 @@
+//! Pages under `msi`: one writer or many readers, sequentially consistent (IVY). The directory and the transitions are those of
+//! explicit objects; here is what they do to pages, and the holding of a granted unit until the faulting thread has retried.
+
+use super::table::Known;
+use super::{Shared, memory};
+use crate::error::Result;
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_memory::pages::Arena;
+use comem_protocol::coherence::msi::{Begin, Unit};
+use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::{Context, Permission, UnitMemory};
+use comem_protocol::ids::{ObjectId, Slot, UnitId};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::message::Want;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The object that pages under `msi` are units of; a unit's index is its first page.
+pub(crate) const PAGES: ObjectId = ObjectId(u32::MAX);
+/// Most pages of a unit: it must fit one message on every network.
+pub(crate) const SINGLE_UNIT_MAX: u32 = 64;
+/// A granted unit stays at most so long while others want it, if the faulting thread does not say before that it has
+/// retried its access.
+pub(crate) const HOLD: Span = Span::from_us(60);
+
+/// The units that each thread holds: an access that spans two pages needs both.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    of_slot: Vec<Mutex<[Option<(PageNo, Time)>; 2]>>,
+    wanted: AtomicBool,
+}
+
+impl Holds {
+    pub(crate) fn new(slots: usize) -> Holds {
+        Holds { of_slot: (0..slots).map(|_| Mutex::default()).collect(), wanted: AtomicBool::new(false) }
+    }
+}
+
+/// The memory of one unit.
+struct Frame<'a> {
+    arena: &'a Arena,
+    pages: Range<PageNo>,
+}
+
+impl Frame<'_> {
+    fn pointer(&self) -> *mut u8 {
+        // SAFETY: the pages lie within the service view.
+        unsafe { self.arena.service().add(self.pages.start as usize * PAGE_BYTES) }
+    }
+}
+
+impl UnitMemory for Frame<'_> {
+    fn len(&self) -> usize {
+        self.pages.len() * PAGE_BYTES
+    }
+
+    fn permit(&mut self, permission: Permission) {
+        let pages = || self.pages.clone();
+        match permission {
+            Permission::Write => memory::change(self.arena, || self.arena.map_write(pages())),
+            Permission::Read => memory::change(self.arena, || self.arena.map_read(pages())),
+            Permission::None => {}
+        }
+    }
+
+    fn revoke(&mut self, permission: Permission) {
+        let pages = || self.pages.clone();
+        match permission {
+            Permission::Read => memory::change(self.arena, || self.arena.protect(pages())),
+            Permission::None => memory::change(self.arena, || self.arena.unmap(pages())),
+            Permission::Write => {}
+        }
+    }
+
+    fn copy_out(&self, out: &mut Vec<u8>) {
+        let len = self.len();
+        out.reserve(len);
+        // SAFETY: there is room for `len` bytes, the pages lie within the service view, and nobody may write to them now.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.pointer(), out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
+    }
+
+    fn install(&mut self, bytes: &[u8]) {
+        let len = self.len().min(bytes.len());
+        // SAFETY: the pages lie within the service view, and no thread may access them now.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(), len) };
+    }
+
+    fn read(&self, _offset: usize, _len: usize, _out: &mut Vec<u8>) -> bool {
+        false // pages are read through the application's view
+    }
+
+    fn write(&mut self, _offset: usize, _bytes: &[u8]) -> bool {
+        false // as above
+    }
+}
+
+impl Node {
+    /// Runs a step on the `msi` unit that begins at `page`; `None` when there is none.
+    pub(crate) fn single_step<R>(
+        &self,
+        page: PageNo,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let shared = self.shared()?;
+        let views = shared.views.as_ref()?;
+        let known = shared.table.find(page).filter(|k| k.region.engine == PageEngine::Msi)?;
+        let index = (page - known.region.first) / known.region.unit_pages;
+        let pages = known.pages_of_unit(index);
+        let from = shared.guarded_from();
+        let unit = UnitId { object: PAGES, index: pages.start };
+        let mut frame = Frame { arena: &views.guarded, pages: pages.start - from..pages.end - from };
+        let mut state = known.unit(index)?.lock();
+        let mut cx = Context {
+            me: shared.me,
+            nodes: shared.nodes,
+            caller,
+            unit,
+            home: known.home_of_unit(index),
+            memory: &mut frame,
+            out,
+        };
+        let result = step(&mut state, &mut cx);
+        if state.is_wanted() {
+            shared.holds.wanted.store(true, Ordering::Release);
+        }
+        Some(result)
+    }
+
+    /// For the service thread: lets units go that were held long enough while others want them. Gives when to look again.
+    pub(crate) fn release_holds(&self) -> Option<Time> {
+        let shared = self.shared()?;
+        if !shared.holds.wanted.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let now = self.now();
+        let mut left = false;
+        for slot in 1..shared.holds.of_slot.len() {
+            let mut due = Vec::new();
+            for held in shared.holds.of_slot[slot].lock().iter_mut() {
+                match *held {
+                    Some((page, since)) if (now - since).0 >= HOLD.0 => {
+                        *held = None;
+                        due.push(page);
+                    }
+                    Some(_) => left = true,
+                    None => {}
+                }
+            }
+            due.into_iter().for_each(|page| self.let_go(Slot::SERVICE, page));
+        }
+        if left {
+            shared.holds.wanted.store(true, Ordering::Release);
+        }
+        left.then_some(now + HOLD)
+    }
+
+    fn let_go(&self, slot: Slot, page: PageNo) {
+        let mut out = Outbox::new();
+        let caller = (slot != Slot::SERVICE).then_some(slot);
+        self.single_step(page, caller, &mut out, |unit, cx| unit.unpin(cx));
+        self.flush(slot, &mut out);
+    }
+}
+
+impl Thread {
+    /// A fault on a page under `msi`.
+    pub(super) fn single_fault(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
+        let want = if access == Access::Write { Want::Modified } else { Want::Shared };
+        let index = (page - known.region.first) / known.region.unit_pages;
+        let first = known.pages_of_unit(index).start;
+        let slot = self.slot();
+        self.let_go_of(shared, Some(first));
+        let mut asked = false;
+        loop {
+            let hit = self.stepping(|out| {
+                let before = out.sends().len();
+                let hit = self.home().single_step(first, Some(slot), out, |unit, cx| {
+                    if unit.begin(cx, slot, want, true) == Begin::Wait {
+                        return false;
+                    }
+                    if !unit.holds(want) {
+                        // The data of a voided fetch may be used once, which a page's permission cannot say.
+                        unit.settle(cx);
+                        return false;
+                    }
+                    unit.pin();
+                    let all = unit.holds(Want::Modified);
+                    cx.memory.permit(if all { Permission::Write } else { Permission::Read });
+                    true
+                });
+                asked |= out.sends().len() > before;
+                hit
+            });
+            if hit != Some(false) {
+                break;
+            }
+            self.wait(Waiting::Page(page))?;
+        }
+        if asked {
+            self.counters().page_requests.add(1);
+            self.counters().pages_fetched.add(u64::from(known.region.unit_pages));
+        }
+        let now = self.home().now();
+        let mut held = shared.holds.of_slot[slot.index()].lock();
+        if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
+            *free = Some((first, now));
+        } else {
+            drop(held);
+            self.home().let_go(slot, first);
+        }
+        Ok(())
+    }
+
+    /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last if it faults
+    /// on its neighbour (an access may span both).
+    pub(crate) fn let_go_of(&self, shared: &Shared, next: Option<PageNo>) {
+        let mut due = [None, None];
+        {
+            let mut held = shared.holds.of_slot[self.slot().index()].lock();
+            let newest = held.iter().flatten().max_by_key(|(_, since)| *since).map(|(page, _)| *page);
+            for (held, due) in held.iter_mut().zip(&mut due) {
+                let keep = next.is_some() && held.is_some_and(|(page, _)| Some(page) == newest && next != Some(page));
+                if !keep {
+                    *due = held.take().map(|(page, _)| page);
+                }
+            }
+        }
+        due.into_iter().flatten().for_each(|page| self.home().let_go(self.slot(), page));
+    }
+}

@@ -1,0 +1,46 @@
+//! Where the heap lies. Nodes map it at the same address: each says which of a few places are free, and all take the first that is
+//! free everywhere.
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use comem_memory::pages::{Arena, Detector};
+
+/// The places, in the order of preference, in units of 16 TiB: away from where systems put programs (5) and libraries (7).
+const PLACES: [usize; 6] = [1, 2, 3, 4, 6, 0];
+const PLACE_BYTES: usize = 16 << 40;
+/// In the lowest 16 TiB, above what 32-bit habits use.
+const LOW_OFFSET: usize = 1 << 40;
+
+fn place(index: usize) -> usize {
+    match PLACES[index] {
+        0 => LOW_OFFSET,
+        n => n * PLACE_BYTES,
+    }
+}
+
+/// One number for each place: 1 where a heap of so many bytes fits on this node.
+pub(crate) fn offers(bytes: usize) -> [i64; PLACES.len()] {
+    std::array::from_fn(|i| i64::from(Arena::is_free(place(i), bytes)))
+}
+
+/// The place that all nodes offer.
+pub(crate) fn agreed(offers: &[i64]) -> Option<usize> {
+    offers.iter().position(|free| *free == 1).map(place)
+}
+
+/// The detector that was asked for, or the best that works; says so when that is a slower one.
+pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
+    if let Some(detector) = config.detector {
+        let tried = detector.probe();
+        return tried.map(|()| detector).map_err(|why| {
+            Error::Start(format!("the detector {detector} does not work on this host: {why}; choose another or none"))
+        });
+    }
+    let (best, others) = Detector::best();
+    if config.node.is_none_or(|n| n.0 == 0) || config.verbose {
+        for (better, why) in others {
+            eprintln!("comem: the detector {better} does not work on this host ({why}); taking {best}, which is slower");
+        }
+    }
+    Ok(best)
+}

@@ -1,0 +1,211 @@
+//! The regions that this node has heard of, and the tables of their chunks, which come into being when a page of theirs is
+//! first met.
+
+use super::memory::Frames;
+use crate::config::Config;
+use comem_memory::twins::Twin;
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
+use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::{CHUNK_PAGES, PageEngine, PageNo};
+use comem_protocol::ids::NodeId;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+/// A chunk's table with what the memory side keeps for it.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) chunk: Chunk,
+    /// The units' twins.
+    pub(crate) twins: Vec<Option<Twin>>,
+    /// Whether the chunk is in the list of active ones.
+    pub(crate) listed: bool,
+}
+
+/// What a region cost, for reports.
+#[derive(Debug, Default)]
+pub(crate) struct Costs {
+    pub(crate) faults: AtomicU64,
+    pub(crate) fetch_ns: AtomicU64,
+    pub(crate) pages_fetched: AtomicU64,
+    pub(crate) diff_bytes: AtomicU64,
+    pub(crate) invalidations: AtomicU64,
+    /// By page: which nodes wrote it in one epoch, at different bytes.
+    pub(crate) false_sharing: Mutex<BTreeMap<PageNo, super::serve::Writers>>,
+}
+
+/// A region as this node knows it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) region: Region,
+    pub(crate) label: Mutex<String>,
+    pub(crate) freed: AtomicBool,
+    pub(crate) read_only: AtomicBool,
+    pub(crate) costs: Costs,
+    chunks: Box<[OnceLock<Box<Mutex<Cell>>>]>,
+    /// Under `msi`: the units.
+    units: Box<[OnceLock<Box<Mutex<Unit>>>]>,
+    me: NodeId,
+    nodes: usize,
+    write_detection: bool,
+}
+
+impl Known {
+    fn new(region: Region, me: NodeId, nodes: usize, write_detection: bool) -> Known {
+        let (chunks, units) = match region.engine {
+            PageEngine::Msi => (0, region.pages / region.unit_pages),
+            _ => (region.pages.div_ceil(CHUNK_PAGES), 0),
+        };
+        Known {
+            label: Mutex::new(region.label.clone()),
+            freed: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
+            costs: Costs::default(),
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            units: (0..units).map(|_| OnceLock::new()).collect(),
+            region,
+            me,
+            nodes,
+            write_detection,
+        }
+    }
+
+    /// The name in reports.
+    pub(crate) fn name(&self) -> String {
+        let label = self.label.lock();
+        if label.is_empty() { format!("region at page {}", self.region.first) } else { label.clone() }
+    }
+
+    /// The cell of the chunk with this page.
+    pub(crate) fn cell(&self, page: PageNo) -> &Mutex<Cell> {
+        let index = (page - self.region.first) / CHUNK_PAGES;
+        self.chunks[index as usize].get_or_init(|| {
+            let first = self.region.first + index * CHUNK_PAGES;
+            let shape = Shape {
+                first,
+                pages: (self.region.pages - index * CHUNK_PAGES).min(CHUNK_PAGES),
+                unit_pages: self.region.unit_pages,
+                first_touch: self.region.homes == Homes::FirstTouch,
+                write_detection: self.write_detection,
+            };
+            let mut chunk = Chunk::new(self.me, shape, |page| self.region.home_of(page, self.nodes));
+            if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+                chunk.declare_read_only();
+            }
+            let units = (shape.pages / shape.unit_pages) as usize;
+            Box::new(Mutex::new(Cell { chunk, twins: (0..units).map(|_| None).collect(), listed: false }))
+        })
+    }
+
+    /// Whether the chunk with this page exists.
+    pub(crate) fn has_cell(&self, page: PageNo) -> bool {
+        self.chunks.get(((page - self.region.first) / CHUNK_PAGES) as usize).is_some_and(|c| c.get().is_some())
+    }
+
+    /// Where the chunk with this page ends.
+    pub(crate) fn chunk_end(&self, page: PageNo) -> PageNo {
+        let index = (page - self.region.first) / CHUNK_PAGES;
+        (self.region.first + (index + 1) * CHUNK_PAGES).min(self.region.first + self.region.pages)
+    }
+
+    /// Whether homes may migrate.
+    pub(crate) fn migrates(&self) -> bool {
+        self.region.homes == Homes::Automatic
+    }
+
+    /// The chunks that exist.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Mutex<Cell>> {
+        self.chunks.iter().filter_map(|c| c.get()).map(|c| &**c)
+    }
+
+    /// Under `msi`: unit `index`.
+    pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<Unit>> {
+        let cell = self.units.get(index as usize)?;
+        Some(cell.get_or_init(|| Box::new(Mutex::new(Unit::new(self.home_of_unit(index) == self.me)))))
+    }
+
+    /// Under `msi`: the home of unit `index`.
+    pub(crate) fn home_of_unit(&self, index: u32) -> NodeId {
+        self.region.home_of(self.region.first + index * self.region.unit_pages, self.nodes)
+    }
+
+    /// Under `msi`: the pages of unit `index`.
+    pub(crate) fn pages_of_unit(&self, index: u32) -> Range<PageNo> {
+        let first = self.region.first + index * self.region.unit_pages;
+        first..first + self.region.unit_pages
+    }
+}
+
+/// The regions.
+#[derive(Debug)]
+pub(crate) struct Table {
+    regions: RwLock<BTreeMap<PageNo, Arc<Known>>>,
+    me: NodeId,
+    nodes: usize,
+    write_detection: bool,
+}
+
+impl Table {
+    pub(crate) fn new(me: NodeId, nodes: usize, config: &Config) -> Table {
+        Table { regions: RwLock::default(), me, nodes, write_detection: config.write_detection }
+    }
+
+    /// The region with this page.
+    pub(crate) fn find(&self, page: PageNo) -> Option<Arc<Known>> {
+        let regions = self.regions.read();
+        let (_, known) = regions.range(..=page).next_back()?;
+        (page < known.region.first + known.region.pages).then(|| known.clone())
+    }
+
+    /// The first page after this one at which a region begins.
+    pub(crate) fn next_after(&self, page: PageNo) -> Option<PageNo> {
+        self.regions.read().range(page + 1..).next().map(|(first, _)| *first)
+    }
+
+    /// The region that begins at or before this page, for messages about accesses beyond it.
+    pub(crate) fn before(&self, page: PageNo) -> Option<Arc<Known>> {
+        self.regions.read().range(..=page).next_back().map(|(_, known)| known.clone())
+    }
+
+    /// Takes in news of a region; `None` when it was known or overlaps another.
+    pub(crate) fn add(&self, region: Region) -> Option<Arc<Known>> {
+        let mut regions = self.regions.write();
+        let end = region.first + region.pages;
+        let clash = regions.range(..end).next_back().is_some_and(|(_, k)| k.region.first + k.region.pages > region.first);
+        if clash {
+            return None;
+        }
+        let known = Arc::new(Known::new(region, self.me, self.nodes, self.write_detection));
+        regions.insert(known.region.first, known.clone());
+        Some(known)
+    }
+
+    /// Forgets a region, whose addresses are used again.
+    pub(crate) fn remove(&self, first: PageNo) {
+        self.regions.write().remove(&first);
+    }
+
+    /// All regions, in the order of their addresses.
+    pub(crate) fn all(&self) -> Vec<Arc<Known>> {
+        self.regions.read().values().cloned().collect()
+    }
+
+    /// Runs a step on the chunk with this page, in a region of pages with several writers.
+    pub(crate) fn step<R>(
+        &self,
+        views: &super::Views,
+        twins: &comem_memory::twins::Twins,
+        page: PageNo,
+        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
+    ) -> Option<R> {
+        let known = self.find(page).filter(|k| k.region.engine != PageEngine::Msi)?;
+        let mut cell = known.cell(page).lock();
+        let Cell { chunk, twins: kept, listed } = &mut *cell;
+        let shape = chunk.shape();
+        let mut frames = Frames { arena: &views.tracked, pool: twins, twins: kept, shape };
+        Some(step(&known, chunk, &mut frames, listed))
+    }
+}

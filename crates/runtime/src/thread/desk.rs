@@ -1,0 +1,211 @@
+//! Semaphores, condition variables and reader-writer locks as a thread calls them.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::node::Waiting;
+use comem_protocol::ids::LockId;
+use comem_protocol::sync::Context;
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::desk::Desk;
+use comem_protocol::sync::rwlock::{RwLockId, RwMisuse};
+use comem_protocol::sync::semaphore::SemaphoreId;
+use comem_protocol::wire::message::{News, Wish};
+
+impl Thread {
+    /// Adds one to a semaphore; each is zero at first. Does not wait: the post counts once it has reached the
+    /// semaphore's manager.
+    pub fn sem_post(&self, semaphore: SemaphoreId) {
+        self.tell(News::SemPost, semaphore.0, |desk, cx| desk.sem_post(cx, semaphore));
+    }
+
+    /// Takes one from a semaphore, once there is one; threads get theirs in the order in which they ask.
+    pub fn sem_wait(&self, semaphore: SemaphoreId) {
+        self.must(self.try_sem_wait(semaphore));
+    }
+
+    /// As [`Thread::sem_wait`].
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_wait(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(Wish::SemWait, semaphore.0, |desk, cx| desk.sem_wait(cx, semaphore, self.slot).then_some(true))?;
+        Ok(())
+    }
+
+    /// Takes one from a semaphore if its manager has one just now; tells whether it did.
+    pub fn sem_try_wait(&self, semaphore: SemaphoreId) -> bool {
+        self.must(self.try_sem_try_wait(semaphore))
+    }
+
+    /// As [`Thread::sem_try_wait`].
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_try_wait(&self, semaphore: SemaphoreId) -> Result<bool> {
+        self.obtain(Wish::SemTryWait, semaphore.0, |desk, cx| desk.sem_try_wait(cx, semaphore, self.slot))
+    }
+
+    /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by a thread
+    /// that acquired the lock meanwhile is lost. What the thread waits for may have come and gone again when it returns:
+    /// check it in a loop.
+    ///
+    /// # Panics
+    /// When this thread does not hold the lock.
+    pub fn cond_wait(&self, condition: ConditionId, lock: LockId) {
+        self.must(self.try_cond_wait(condition, lock));
+    }
+
+    /// As [`Thread::cond_wait`].
+    ///
+    /// # Errors
+    /// When this thread does not hold the lock.
+    pub fn try_cond_wait(&self, condition: ConditionId, lock: LockId) -> Result<()> {
+        let slot = self.slot;
+        if !self.node.lock_room(lock).holds(lock, slot) {
+            return Err(Error::Misuse(format!(
+                "thread {} waits for condition variable {:#x} without holding lock {:#x}; acquire it first",
+                self.id(),
+                condition.0,
+                lock.0
+            )));
+        }
+        self.obtain(Wish::CondJoin, condition.0, |desk, cx| desk.cond_join(cx, condition, slot).then_some(true))?;
+        self.try_unlock(lock)?;
+        self.obtain(Wish::CondAwait, condition.0, |desk, cx| desk.cond_await(cx, condition, slot).then_some(true))?;
+        self.try_lock_blocking(lock)
+    }
+
+    /// Wakes the thread that has waited longest for a condition variable; nothing when none waits.
+    pub fn cond_signal(&self, condition: ConditionId) {
+        self.tell(News::CondSignal, condition.0, |desk, cx| desk.cond_signal(cx, condition));
+    }
+
+    /// Wakes all threads that wait for a condition variable.
+    pub fn cond_broadcast(&self, condition: ConditionId) {
+        self.tell(News::CondBroadcast, condition.0, |desk, cx| desk.cond_broadcast(cx, condition));
+    }
+
+    /// Acquires a reader-writer lock to read, together with other readers. A thread that reads already may enter again.
+    ///
+    /// # Panics
+    /// When this thread writes under the lock.
+    pub fn rd_lock(&self, lock: RwLockId) {
+        self.must(self.try_rd_lock(lock));
+    }
+
+    /// As [`Thread::rd_lock`].
+    ///
+    /// # Errors
+    /// When this thread writes under the lock.
+    pub fn try_rd_lock(&self, lock: RwLockId) -> Result<()> {
+        self.rw_acquire(Wish::ReadLock, lock, |desk, cx| desk.rd_lock(cx, lock, self.slot))
+    }
+
+    /// Acquires a reader-writer lock to write, alone.
+    ///
+    /// # Panics
+    /// When this thread holds the lock already.
+    pub fn wr_lock(&self, lock: RwLockId) {
+        self.must(self.try_wr_lock(lock));
+    }
+
+    /// As [`Thread::wr_lock`].
+    ///
+    /// # Errors
+    /// When this thread holds the lock already.
+    pub fn try_wr_lock(&self, lock: RwLockId) -> Result<()> {
+        self.rw_acquire(Wish::WriteLock, lock, |desk, cx| desk.wr_lock(cx, lock, self.slot))
+    }
+
+    /// Releases a reader-writer lock, however this thread holds it.
+    ///
+    /// # Panics
+    /// When this thread does not hold it.
+    pub fn rw_unlock(&self, lock: RwLockId) {
+        self.must(self.try_rw_unlock(lock));
+    }
+
+    /// As [`Thread::rw_unlock`].
+    ///
+    /// # Errors
+    /// When this thread does not hold the lock.
+    pub fn try_rw_unlock(&self, lock: RwLockId) -> Result<()> {
+        let released = self.tell(News::ReadUnlock, lock.0, |desk, cx| desk.rw_unlock(cx, lock, self.slot));
+        released.map_err(|misuse| self.rw_misuse(lock, "releases", misuse))
+    }
+
+    fn rw_misuse(&self, lock: RwLockId, does: &str, misuse: RwMisuse) -> Error {
+        let (thread, lock) = (self.id(), lock.0);
+        Error::Misuse(match misuse {
+            RwMisuse::NotHeld => {
+                format!("thread {thread} {does} reader-writer lock {lock:#x}, which it does not hold; acquire it first")
+            }
+            RwMisuse::WaitsForItself => format!(
+                "thread {thread} {does} reader-writer lock {lock:#x}, which it holds already, and would wait for itself; \
+                 release it first"
+            ),
+        })
+    }
+
+    fn rw_acquire(
+        &self,
+        wish: Wish,
+        lock: RwLockId,
+        begin: impl FnOnce(&mut Desk, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
+    ) -> Result<()> {
+        self.counters().lock_acquires.add(1);
+        let mut misuse = None;
+        self.obtain(wish, lock.0, |desk, cx| match begin(desk, cx) {
+            Ok(held) => held.then_some(true),
+            Err(why) => {
+                misuse = Some(why);
+                Some(false)
+            }
+        })?;
+        misuse.map_or(Ok(()), |why| Err(self.rw_misuse(lock, "acquires", why)))
+    }
+
+    /// A release: tells a manager something.
+    fn tell<R>(&self, news: News, name: u64, tell: impl FnOnce(&mut Desk, &mut Context<'_>) -> R) -> R {
+        self.operation(|| {
+            let slot = self.slot;
+            self.node.tell_gathered(slot, slot);
+            self.stepping(|out| self.node.with_desk(news.thing(name), Some(slot), out, tell))
+        })
+    }
+
+    /// An acquire: begins to ask, and waits for the answer unless it is there at once.
+    fn obtain(
+        &self,
+        wish: Wish,
+        name: u64,
+        begin: impl FnOnce(&mut Desk, &mut Context<'_>) -> Option<bool>,
+    ) -> Result<bool> {
+        self.operation(|| {
+            let (slot, thing) = (self.slot, wish.thing(name));
+            self.node.tell_gathered(slot, slot);
+            let (first, asked) = self.stepping(|out| {
+                let first = self.node.with_desk(thing, Some(slot), out, begin);
+                (first, !out.sends().is_empty())
+            });
+            if let Some(got) = first {
+                return Ok(got);
+            }
+            if asked && thing.kind == comem_protocol::sync::desk::Kind::RwLock {
+                self.counters().lock_remote.add(1);
+            }
+            self.slow_down();
+            self.let_pins_go();
+            let got = loop {
+                // In a statement of its own, so that the room is not locked while the thread sleeps.
+                let answer = self.node.desk_room(thing).collect(wish, name, slot);
+                match answer {
+                    Some(got) => break got,
+                    None => self.wait(Waiting::Answer(wish, name))?,
+                }
+            };
+            self.take_pins_back()?;
+            Ok(got)
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Jobs that synchronise with semaphores, condition variables and reader-writer locks.
+
+use comem::{Comem, ConditionId, LockId, Options, RwLockId, SemaphoreId, SharedArray, Thread};
+
+const ROUNDS: usize = 40;
+
+/// One thing after the other; each leaves the counts as it found them.
+pub fn play(comem: &Comem) {
+    let units = Options { unit_elements: 1, ..Options::default() };
+    let counts = comem.array_with::<u64>(4, &units).expect("an array");
+    comem.run(|t| {
+        pass_a_turn_round(t, &counts);
+        fill_and_empty_a_buffer(t, &counts);
+        read_what_writers_keep_equal(t, &counts);
+        take_what_was_posted(t);
+    });
+}
+
+/// Each thread has a semaphore; a turn goes round, and whoever has it counts.
+fn pass_a_turn_round(t: &Thread, counts: &SharedArray<u64>) {
+    let next = SemaphoreId(((t.id() + 1) % t.count()) as u64);
+    for round in 0..ROUNDS {
+        if t.id() > 0 || round > 0 {
+            t.sem_wait(SemaphoreId(t.id() as u64));
+        }
+        let before = counts.read(t, 0);
+        assert_eq!(before, (round * t.count() + t.id()) as u64, "somebody went out of turn");
+        counts.write(t, 0, before + 1);
+        t.sem_post(next);
+    }
+    t.barrier();
+    if t.id() == 0 {
+        t.sem_wait(SemaphoreId(0));
+        counts.write(t, 0, 0);
+    }
+    t.barrier();
+}
+
+/// Every thread puts in and takes out as much; there is room for one thing.
+fn fill_and_empty_a_buffer(t: &Thread, counts: &SharedArray<u64>) {
+    let (lock, room, filled) = (LockId(1), ConditionId(1), ConditionId(2));
+    for round in 0..ROUNDS {
+        t.lock(lock);
+        while counts.read(t, 1) == 1 {
+            t.cond_wait(room, lock);
+        }
+        counts.write(t, 1, 1);
+        t.unlock(lock);
+        t.cond_signal(filled); // without the lock, which is allowed
+        t.lock(lock);
+        while counts.read(t, 1) == 0 {
+            t.cond_wait(filled, lock);
+        }
+        counts.write(t, 1, 0);
+        if round % 2 == 0 {
+            t.cond_signal(room)
+        } else {
+            t.cond_broadcast(room)
+        }
+        t.unlock(lock);
+    }
+    t.barrier();
+    assert_eq!(counts.read(t, 1), 0);
+}
+
+fn read_what_writers_keep_equal(t: &Thread, counts: &SharedArray<u64>) {
+    let lock = RwLockId(1);
+    for round in 0..ROUNDS {
+        if (round + t.id()).is_multiple_of(4) {
+            t.wr_lock(lock);
+            let value = counts.read(t, 2) + 1;
+            counts.write(t, 2, value);
+            counts.write(t, 3, value);
+            t.rw_unlock(lock);
+        }
+        t.rd_lock(lock);
+        assert_eq!(counts.read(t, 2), counts.read(t, 3), "a reader met a writer");
+        t.rw_unlock(lock);
+    }
+    t.barrier();
+    let writes = (0..t.count()).map(|id| (0..ROUNDS).filter(|round| (round + id).is_multiple_of(4)).count());
+    assert_eq!(counts.read(t, 2), writes.sum::<usize>() as u64);
+}
+
+/// All post, and all try until each has got one; then there is none left.
+fn take_what_was_posted(t: &Thread) {
+    let semaphore = SemaphoreId(1 << 63);
+    t.sem_post(semaphore);
+    while !t.sem_try_wait(semaphore) {
+        std::thread::yield_now();
+    }
+    t.barrier();
+    assert!(!t.sem_try_wait(semaphore), "more was taken than posted");
+    t.barrier();
+}
+
+/// Three threads of node 1 wait for something each; the fourth asks its own node where they wait, and then lets them go.
+pub fn ask_where_it_waits(comem: &Comem) {
+    let (semaphore, condition, lock, shared) = (SemaphoreId(5), ConditionId(6), LockId(6), RwLockId(7));
+    let last = comem.threads() - 1;
+    let done = comem.array::<u32>(1).expect("an array");
+    comem.run(|t| {
+        if t.id() == last {
+            t.wr_lock(shared);
+        }
+        t.barrier();
+        if t.id() == last - 3 {
+            t.sem_wait(semaphore);
+        } else if t.id() == last - 2 {
+            t.lock(lock);
+            while done.read(t, 0) == 0 {
+                t.cond_wait(condition, lock);
+            }
+            t.unlock(lock);
+        } else if t.id() == last - 1 {
+            t.rd_lock(shared);
+            t.rw_unlock(shared);
+        } else if t.id() == last {
+            for _ in 0..15 {
+                // SAFETY: the runtime handles the signal.
+                unsafe { libc::raise(libc::SIGUSR1) };
+                std::thread::sleep(std::time::Duration::from_millis(60));
+            }
+            t.sem_post(semaphore);
+            t.rw_unlock(shared);
+            t.lock(lock);
+            done.write(t, 0, 1);
+            t.cond_broadcast(condition);
+            t.unlock(lock);
+        }
+    });
+}

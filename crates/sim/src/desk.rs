@@ -1,0 +1,133 @@
+//! A thread's side of semaphores, condition variables and reader-writer locks.
+
+use crate::history::Deed;
+use crate::node::Node;
+use crate::program::{Gap, Op};
+use crate::thread::{Phase, Turn};
+use comem_protocol::ids::LockId;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::Context;
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::desk::Desk;
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::wire::message::Wish;
+
+/// How long a thread computes between two tries.
+const TRY_EVERY_NS: u64 = 30_000;
+
+impl Node {
+    pub(crate) fn at_desk(&mut self, t: usize, op: Op, out: &mut Outbox) -> Turn {
+        let (slot, caller) = (Self::slot(t), Some(Self::slot(t)));
+        match op {
+            Op::Post(semaphore) => {
+                self.on_desk(caller, out, |d, cx| d.sem_post(cx, semaphore));
+                self.ends_with(t, Deed::Posted { semaphore })
+            }
+            Op::Signal(condition) => {
+                self.on_desk(caller, out, |d, cx| d.cond_signal(cx, condition));
+                self.ends(t)
+            }
+            Op::Broadcast(condition) => {
+                self.on_desk(caller, out, |d, cx| d.cond_broadcast(cx, condition));
+                self.ends(t)
+            }
+            Op::RwUnlock(lock) => self.leave(t, lock, out),
+            Op::AwaitWhile(gap, condition, lock) => self.await_while(t, gap, condition, lock, out),
+            Op::Take(semaphore) => {
+                let begin = |d: &mut Desk, cx: &mut Context<'_>| d.sem_wait(cx, semaphore, slot).then_some(true);
+                match self.asks(t, (Wish::SemWait, semaphore.0), out, begin) {
+                    Some(_) => self.ends_with(t, Deed::Took { semaphore }),
+                    None => self.sleeps_in(t, Phase::Wished(Wish::SemWait)),
+                }
+            }
+            Op::TryTake(semaphore) => {
+                let begin = |d: &mut Desk, cx: &mut Context<'_>| d.sem_try_wait(cx, semaphore, slot);
+                match self.asks(t, (Wish::SemTryWait, semaphore.0), out, begin) {
+                    Some(true) => self.ends_with(t, Deed::Took { semaphore }),
+                    Some(false) => {
+                        self.goes_to(t, Phase::Begin);
+                        Turn::Thinks(TRY_EVERY_NS)
+                    }
+                    None => self.sleeps_in(t, Phase::Wished(Wish::SemTryWait)),
+                }
+            }
+            Op::ReadLock(lock) => self.enter(t, Wish::ReadLock, lock, out),
+            Op::WriteLock(lock) => self.enter(t, Wish::WriteLock, lock, out),
+            _ => self.ends(t),
+        }
+    }
+
+    /// Begins to ask for something, or sees whether the answer has come.
+    fn asks(
+        &mut self,
+        t: usize,
+        (wish, name): (Wish, u64),
+        out: &mut Outbox,
+        begin: impl FnOnce(&mut Desk, &mut Context<'_>) -> Option<bool>,
+    ) -> Option<bool> {
+        let slot = Self::slot(t);
+        match self.threads[t].phase {
+            Phase::Wished(asked) if asked == wish => self.desk.collect(wish, name, slot),
+            _ => self.on_desk(Some(slot), out, begin),
+        }
+    }
+
+    fn enter(&mut self, t: usize, wish: Wish, lock: RwLockId, out: &mut Outbox) -> Turn {
+        let (slot, writes) = (Self::slot(t), wish == Wish::WriteLock);
+        let begin = |d: &mut Desk, cx: &mut Context<'_>| {
+            let begun = if writes { d.wr_lock(cx, lock, slot) } else { d.rd_lock(cx, lock, slot) };
+            // A program here never enters twice; if the desk thinks so, the thread waits for ever and the run fails.
+            begun.unwrap_or(false).then_some(true)
+        };
+        if self.asks(t, (wish, lock.0), out, begin).is_none() {
+            return self.sleeps_in(t, Phase::Wished(wish));
+        }
+        let stamp = self.stamp;
+        self.threads[t].shared.insert(lock, (stamp, writes));
+        self.ends(t)
+    }
+
+    fn leave(&mut self, t: usize, lock: RwLockId, out: &mut Outbox) -> Turn {
+        let slot = Self::slot(t);
+        if let Some((begun, writes)) = self.threads[t].shared.remove(&lock) {
+            self.threads[t].begun = begun;
+            self.record(t, Deed::Shared { lock, writes });
+        }
+        // A release that is refused shows as a lock that nobody gets any more.
+        let _ = self.on_desk(Some(slot), out, |d, cx| d.rw_unlock(cx, lock, slot));
+        self.ends(t)
+    }
+
+    /// Waits for the condition while the counts are as `gap` says, and then goes back to where the thread reads them.
+    fn await_while(&mut self, t: usize, gap: Gap, condition: ConditionId, lock: LockId, out: &mut Outbox) -> Turn {
+        let slot = Self::slot(t);
+        let (phase, counts) = (self.threads[t].phase, (self.threads[t].register, self.threads[t].before));
+        match phase {
+            Phase::Begin if !gap.is(counts.0, counts.1) => self.ends(t),
+            Phase::Begin | Phase::Wished(Wish::CondJoin) => {
+                let begin = |d: &mut Desk, cx: &mut Context<'_>| d.cond_join(cx, condition, slot).then_some(true);
+                match self.asks(t, (Wish::CondJoin, condition.0), out, begin) {
+                    Some(_) => self.goes_to(t, Phase::Joined),
+                    None => self.sleeps_in(t, Phase::Wished(Wish::CondJoin)),
+                }
+            }
+            Phase::Joined => {
+                self.releases(t, lock, out);
+                let begin = |d: &mut Desk, cx: &mut Context<'_>| d.cond_await(cx, condition, slot);
+                match self.on_desk(Some(slot), out, begin) {
+                    true => self.goes_to(t, Phase::Slow),
+                    false => self.sleeps_in(t, Phase::Wished(Wish::CondAwait)),
+                }
+            }
+            Phase::Wished(wish) => match self.desk.collect(wish, condition.0, slot) {
+                Some(_) => self.goes_to(t, Phase::Slow),
+                None => self.sleeps_in(t, Phase::Wished(wish)),
+            },
+            _ if self.acquires(t, lock, out) => {
+                self.threads[t].at -= 2;
+                self.goes_to(t, Phase::Begin)
+            }
+            _ => self.sleeps_in(t, Phase::Await),
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! The cluster of nodes with pages: a network and virtual time. A seed decides how long each step of a thread takes, how long each
+//! parcel travels, which are lost, doubled or damaged.
+
+use super::check::Judge;
+use super::node::{Layout, Node};
+use super::program::Programs;
+use super::thread::{Thread, Turn};
+use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
+use comem_protocol::auth::Sealer;
+use comem_protocol::coherence::pages::wire::Pages as PagesBody;
+use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
+use comem_protocol::ids::{Channel, NodeId, Slot};
+use comem_protocol::link::LinkConfig;
+use comem_protocol::node::route::Origin;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::message::Message;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+/// How often a service thread looks after the sockets of threads that compute.
+const ATTEND_EVERY: Span = Span::from_ms(20);
+/// More steps than any program here needs.
+const STEPS_MAX: u64 = 400_000;
+/// The latest moment by which all must have ended.
+const BOUND: Span = Span::from_ms(600_000);
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What went wrong.
+    pub violations: Vec<String>,
+    /// Reads that did not return the last value.
+    pub stale: u64,
+    /// How long it took, in virtual time.
+    pub took: Time,
+    /// How many steps.
+    pub steps: u64,
+    /// Datagrams handed to the network, and repetitions among them.
+    pub datagrams: (u64, u64),
+    /// Pages fetched, diffs made, migrations, evictions and void fetches, over all nodes.
+    pub tally: [u64; 5],
+    /// A line for everything that happened, when it was asked for.
+    pub trace: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Event {
+    Step(NodeId, usize),
+    Arrive(Channel, Parcel),
+    Attend(Channel),
+    LinkTimer(Channel),
+    BarrierTimer(NodeId),
+}
+
+/// An event and its moment; equal moments keep the order in which they were set.
+#[derive(Debug)]
+struct Due(Time, u64, Event);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// A cluster at work.
+pub struct Cluster {
+    nodes: Vec<Node>,
+    judge: Judge,
+    carriers: Vec<Carrier>,
+    plans: Vec<FaultPlan>,
+    rng: Rng,
+    now: Time,
+    events: BinaryHeap<Reverse<Due>>,
+    order: u64,
+    timers: BTreeMap<Channel, Time>,
+    barrier_timers: Vec<Option<Time>>,
+    unread: BTreeMap<Channel, VecDeque<Parcel>>,
+    running: usize,
+    traces: bool,
+    out: Outbox,
+    outcome: Outcome,
+}
+
+/// What a run is made of besides layout and programs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Decides everything.
+    pub seed: u64,
+    /// `Some`: the production link over a network with these faults; `None`: whole messages, reordered.
+    pub faults: Option<FaultSpec>,
+    /// Bytes in a datagram of the link.
+    pub datagram_bytes: usize,
+    /// Whether to keep a line for everything that happens.
+    pub trace: bool,
+}
+
+/// Runs programs to their end.
+pub fn run(layout: &Arc<Layout>, programs: Programs, config: &Config) -> Outcome {
+    let mut cluster = Cluster::new(layout, programs, config);
+    cluster.run();
+    cluster.finish(layout)
+}
+
+impl Cluster {
+    fn new(layout: &Arc<Layout>, programs: Programs, config: &Config) -> Cluster {
+        let (nodes, slots) = (layout.nodes, layout.threads + 1);
+        let link = LinkConfig { datagram_bytes: config.datagram_bytes, ..LinkConfig::default() };
+        let spec = FaultSpec { seed: config.seed, ..config.faults.unwrap_or_default() };
+        let sealer = Sealer::new(None);
+        let carriers = NodeId::all(nodes).map(|me| match config.faults {
+            Some(_) => Carrier::Link(Box::new(Link::new(me, nodes, slots, link, &sealer))),
+            None => Carrier::Messages(Messages::new(me, nodes, slots)),
+        });
+        let machines = programs.into_iter().zip(NodeId::all(nodes)).map(|(programs, me)| {
+            let threads = programs.into_iter().map(Thread::new).collect();
+            Node::new(me, layout, threads, config.seed << 8 | me.index() as u64)
+        });
+        let words = layout.pages() as usize * super::memory::PAGE_WORDS;
+        let mut cluster = Cluster {
+            nodes: machines.collect(),
+            judge: Judge::new(nodes * layout.threads, words),
+            carriers: carriers.collect(),
+            plans: (0..nodes as u64).map(|n| FaultPlan::new(&spec, n)).collect(),
+            rng: Rng::new(config.seed),
+            now: Time(0),
+            events: BinaryHeap::new(),
+            order: 0,
+            timers: BTreeMap::new(),
+            barrier_timers: vec![None; nodes],
+            unread: BTreeMap::new(),
+            running: nodes * layout.threads,
+            traces: config.trace,
+            out: Outbox::new(),
+            outcome: Outcome::default(),
+        };
+        for node in NodeId::all(nodes) {
+            for t in 0..layout.threads {
+                let start = Span(cluster.rng.below(50_000));
+                cluster.after(start, Event::Step(node, t));
+            }
+        }
+        cluster
+    }
+
+    fn run(&mut self) {
+        while let Some(Reverse(Due(at, _, event))) = self.events.pop() {
+            self.now = at;
+            self.outcome.steps += 1;
+            if self.outcome.steps > STEPS_MAX {
+                self.outcome.violations.push(format!("a storm: no rest after {STEPS_MAX} steps"));
+            }
+            if self.now > Time(0) + BOUND || !self.outcome.violations.is_empty() || !self.judge.violations.is_empty() {
+                break;
+            }
+            match event {
+                Event::Step(node, t) => self.step(node, t),
+                Event::Arrive(at, parcel) => self.arrive(at, parcel),
+                Event::Attend(at) => self.drain(at, Slot::SERVICE),
+                Event::LinkTimer(channel) => self.link_timer(channel),
+                Event::BarrierTimer(node) => self.barrier_timer(node),
+            }
+        }
+        self.outcome.took = self.now;
+    }
+
+    fn finish(mut self, layout: &Layout) -> Outcome {
+        self.outcome.violations.append(&mut self.judge.violations);
+        self.outcome.stale = self.judge.stale;
+        if self.outcome.violations.is_empty() {
+            self.look_for_waiters();
+        }
+        if self.outcome.violations.is_empty() {
+            let unrest = self.nodes.iter().find_map(Node::unrest);
+            self.outcome.violations.extend(unrest);
+            self.outcome.violations.extend(contents(&self.nodes, &self.judge, layout));
+        }
+        let counts = self.carriers.iter().map(Carrier::counts);
+        self.outcome.datagrams = counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        for tally in self.nodes.iter().map(|n| n.pages.tally) {
+            let new = [tally.pages_fetched, tally.diffs_made, tally.migrations, tally.evictions, tally.void_fetches];
+            self.outcome.tally.iter_mut().zip(new).for_each(|(sum, new)| *sum += new);
+        }
+        self.outcome
+    }
+
+    fn look_for_waiters(&mut self) {
+        if self.running == 0 && !self.carriers.iter().all(Carrier::is_idle) {
+            self.outcome.violations.push("the programs have ended, but a sender still waits".to_string());
+        }
+        for node in &self.nodes {
+            for (t, thread) in node.threads.iter().enumerate().filter(|(_, thread)| !thread.is_done()) {
+                let line = format!("{}, thread {t} still waits at {}", node.pages.me, thread.place());
+                self.outcome.violations.push(line);
+            }
+        }
+    }
+
+    fn after(&mut self, span: Span, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse(Due(self.now + span, self.order, event)));
+    }
+
+    fn trace(&mut self, line: impl FnOnce() -> String) {
+        if self.traces {
+            let line = format!("{:>12} ns  {:>8}  {}", self.now.0, self.outcome.steps, line());
+            self.outcome.trace.push(line);
+        }
+    }
+
+    fn step(&mut self, node: NodeId, t: usize) {
+        let mut out = std::mem::take(&mut self.out);
+        let before = if self.traces { self.nodes[node.index()].threads[t].place() } else { String::new() };
+        let turn = self.nodes[node.index()].step_thread(self.now, t, &mut self.judge, &mut out);
+        if self.traces {
+            let access = *self.nodes[node.index()].pages.memory.access(t);
+            self.trace(|| format!("{node}.{t} {turn:?}: {before}; {access:?}"));
+        }
+        self.effects(node, Slot::thread(t), &mut out);
+        self.out = out;
+        let pause = match turn {
+            Turn::Within => self.chance_delay(20, 200, 100_000),
+            Turn::Ended => self.chance_delay(20, 2_000, 50_000),
+            Turn::Thinks(ns) => Span(ns),
+            Turn::Sleeps => return self.sleep(node, t),
+            Turn::Done => {
+                self.running -= 1;
+                return;
+            }
+        };
+        self.after(pause, Event::Step(node, t));
+    }
+
+    /// Usually short, now and then (a preemption, a cache miss) up to `long`.
+    fn chance_delay(&mut self, low: u64, high: u64, long: u64) -> Span {
+        let high = if self.rng.below(12) == 0 { long } else { high };
+        Span(self.rng.between(low, high))
+    }
+
+    fn sleep(&mut self, node: NodeId, t: usize) {
+        self.nodes[node.index()].threads[t].asleep = true;
+        let slot = Slot::thread(t);
+        self.drain(Channel { node, slot }, slot);
+    }
+
+    /// Takes what waits at a socket, as long as its thread sleeps or the service thread looks after it.
+    fn drain(&mut self, at: Channel, slot: Slot) {
+        while let Some(parcel) = self.unread.get_mut(&at).and_then(VecDeque::pop_front) {
+            self.receive(at, slot, parcel);
+            let thread = at.slot.index().checked_sub(1);
+            if slot != Slot::SERVICE && thread.is_some_and(|t| !self.nodes[at.node.index()].threads[t].asleep) {
+                return;
+            }
+        }
+    }
+
+    fn arrive(&mut self, at: Channel, parcel: Parcel) {
+        let attended = match at.slot.index().checked_sub(1) {
+            None => true,
+            Some(t) => self.nodes[at.node.index()].threads.get(t).is_some_and(|thread| thread.asleep),
+        };
+        if attended {
+            return self.receive(at, at.slot, parcel);
+        }
+        let unread = self.unread.entry(at).or_default();
+        unread.push_back(parcel);
+        if unread.len() == 1 {
+            self.after(ATTEND_EVERY, Event::Attend(at));
+        }
+    }
+
+    fn receive(&mut self, at: Channel, slot: Slot, parcel: Parcel) {
+        let mut parcels = Parcels::new();
+        let received = self.carriers[at.node.index()].receive(self.now, slot, parcel, &mut parcels);
+        self.dispatch(at.node, parcels);
+        match received {
+            Ok(Some(message)) => self.message(at.node, slot, message),
+            Ok(None) => {}
+            Err(why) => self.trace(|| format!("{}: {why}", at.node)),
+        }
+        self.set_timers(at.node);
+    }
+
+    fn message(&mut self, node: NodeId, slot: Slot, message: Incoming) {
+        let mut out = std::mem::take(&mut self.out);
+        let caller = (slot != Slot::SERVICE).then_some(slot);
+        let origin = Origin { from: message.from, ticket: message.ticket, caller };
+        let machine = &mut self.nodes[node.index()];
+        let content = (message.ty, &message.body[..]);
+        let result = machine.on_message(self.now, origin, message.answers, content, &mut out);
+        if self.traces {
+            let line = describe(&message);
+            self.trace(|| format!("{node} slot {} <- {}: {line}", slot.0, message.from));
+        }
+        self.outcome.violations.extend(result.err());
+        self.effects(node, slot, &mut out);
+        self.out = out;
+        self.rouse(node, slot);
+        self.rouse(node, message.answers);
+    }
+
+    /// Sends what a step asked for, diffs first, and wakes whom it woke.
+    fn effects(&mut self, node: NodeId, slot: Slot, out: &mut Outbox) {
+        let mut side = std::mem::take(&mut self.nodes[node.index()].pages.side);
+        for out in [&mut side, out] {
+            let mut parcels = Parcels::new();
+            self.carriers[node.index()].flush(self.now, slot, out, &mut parcels);
+            self.dispatch(node, parcels);
+            out.wakes().to_vec().into_iter().for_each(|slot| self.rouse(node, slot));
+            out.clear();
+        }
+        let pages = &mut self.nodes[node.index()].pages;
+        pages.side = side;
+        self.outcome.violations.extend(pages.failure.take());
+        if std::mem::take(&mut pages.applied) {
+            let threads = self.nodes[node.index()].threads.len();
+            (0..threads).for_each(|t| self.rouse(node, Slot::thread(t)));
+        }
+        self.set_timers(node);
+    }
+
+    fn rouse(&mut self, node: NodeId, slot: Slot) {
+        let Some(t) = slot.index().checked_sub(1) else { return };
+        let Some(thread) = self.nodes[node.index()].threads.get_mut(t) else { return };
+        if std::mem::take(&mut thread.asleep) {
+            let pause = self.chance_delay(1_000, 20_000, 200_000);
+            self.after(pause, Event::Step(node, t));
+        }
+    }
+
+    /// Puts parcels on the network.
+    fn dispatch(&mut self, from: NodeId, parcels: Parcels) {
+        for (to, parcel) in parcels {
+            let travel = self.chance_delay(5_000, 60_000, 500_000);
+            match parcel {
+                Parcel::Message(_) => self.after(travel, Event::Arrive(to, parcel)),
+                Parcel::Free(_) => {
+                    // One in eight is lost, one in eight arrives twice.
+                    let chance = self.rng.below(8);
+                    if chance == 1 {
+                        self.after(travel, Event::Arrive(to, parcel.clone()));
+                    }
+                    if chance != 0 {
+                        let travel = self.chance_delay(5_000, 60_000, 500_000);
+                        self.after(travel, Event::Arrive(to, parcel));
+                    }
+                }
+                Parcel::Datagram(bytes) => {
+                    let decision = self.plans[from.index()].decide(self.now, bytes.len());
+                    for delivery in decision.deliveries() {
+                        let span = Span(travel.0 + delivery.delay.0);
+                        self.after(span, Event::Arrive(to, Parcel::Datagram(delivery.apply(&bytes))));
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_timers(&mut self, node: NodeId) {
+        for index in 0..=self.nodes[node.index()].threads.len() {
+            let slot = Slot(index as u16);
+            let channel = Channel { node, slot };
+            let Some(at) = self.carriers[node.index()].next_timeout(slot) else { continue };
+            if at < Time(u64::MAX) && self.timers.get(&channel).is_none_or(|set| at < *set) {
+                self.timers.insert(channel, at);
+                self.after(at - self.now, Event::LinkTimer(channel));
+            }
+        }
+        let next = self.nodes[node.index()].barrier.next_timeout();
+        if let Some(at) = next.filter(|at| self.barrier_timers[node.index()].is_none_or(|set| *at < set)) {
+            self.barrier_timers[node.index()] = Some(at);
+            self.after(at - self.now, Event::BarrierTimer(node));
+        }
+    }
+
+    fn link_timer(&mut self, channel: Channel) {
+        if self.timers.get(&channel).is_some_and(|set| *set <= self.now) {
+            self.timers.remove(&channel);
+        }
+        let carrier = &mut self.carriers[channel.node.index()];
+        if carrier.next_timeout(channel.slot).is_some_and(|at| at <= self.now) {
+            let mut parcels = Parcels::new();
+            carrier.on_timeout(self.now, channel.slot, &mut parcels);
+            self.dispatch(channel.node, parcels);
+        }
+        self.set_timers(channel.node);
+    }
+
+    fn barrier_timer(&mut self, node: NodeId) {
+        if self.barrier_timers[node.index()].is_some_and(|set| set <= self.now) {
+            self.barrier_timers[node.index()] = None;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].barrier.on_timeout(self.now, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
+    }
+}
+
+/// A message in one line.
+fn describe(message: &Incoming) -> String {
+    match Message::parse(message.ty, &message.body) {
+        Ok(Message::Pages { body }) => format!("{:?}", PagesBody::parse(body).map(|(pages, _)| pages)),
+        Ok(Message::Fetch { body }) => format!("{:?}", comem_protocol::coherence::pages::wire::Fetch::parse(body)),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Compares what every home holds, and every copy, with what was written last; every page has one home.
+fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
+    for page in 0..layout.pages() {
+        let chunk = |n: &Node| n.pages.chunks.iter().find(|c| c.shape().first + c.shape().pages > page).cloned();
+        let tables: Vec<_> = nodes.iter().filter_map(|n| chunk(n).map(|c| (n, c))).collect();
+        let homes = tables.iter().filter(|(_, c)| c.is_home(page)).count();
+        let untouched = (0..super::memory::PAGE_WORDS).all(|w| judge.last(page as usize * super::memory::PAGE_WORDS + w) == 0);
+        if homes != 1 && !(homes == 0 && untouched) {
+            return Some(format!("page {page} has {homes} homes"));
+        }
+        for (node, _) in tables.iter().filter(|(_, c)| c.is_here(page)) {
+            for word in 0..super::memory::PAGE_WORDS {
+                let (is, last) = (node.pages.memory.word(page, word), judge.last(page as usize * super::memory::PAGE_WORDS + word));
+                if is != last {
+                    let what = format!("holds {is} in word {word} of page {page} at the end; {last} was written last");
+                    return Some(format!("{} {what}", node.pages.me));
+                }
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,307 @@
+//! A node's memory of pages, as separate steps: an access looks at the page table, and a store is made a step later.
+//!
+//! Every call of [`PageMemory`] begins with a moment in which the threads of the node go on, by the seed's choice: that is how a store falls
+//! between a scan and an unmapping, or between a copy and a protection. What takes permission away waits for the
+//! stores that have passed the page table already, as a processor's shootdown of translations does.
+//!
+//! A page has few words that count; on the wire it is as long as any.
+
+use comem_protocol::coherence::Misbehaved;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo, push_range};
+use comem_protocol::faults::Rng;
+use std::ops::Range;
+
+/// Words of a page that programs use.
+pub const PAGE_WORDS: usize = 4;
+
+/// What stands in memory that was given back.
+const POISON: u64 = 0xdead_dead_dead_dead;
+
+/// What the page table permits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Permit {
+    None,
+    Read,
+    Write,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    permit: Permit,
+    /// Where writes are noted: written since it was last clean.
+    written: bool,
+    words: [u64; PAGE_WORDS],
+    twin: Option<[u64; PAGE_WORDS]>,
+}
+
+/// How far an access has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It has not looked at the page table yet.
+    Wanted,
+    /// The page table permitted the store; it will be made.
+    Translated,
+    /// The page table forbade it.
+    Faulted,
+    /// The chunk has been told of the fault.
+    Told,
+    /// It is done; the value loaded or stored.
+    Done(u64),
+}
+
+/// A load, or a store of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// The page.
+    pub page: PageNo,
+    /// Which of its words.
+    pub word: usize,
+    /// What is stored; `None` loads.
+    pub store: Option<u64>,
+    /// How far it has come.
+    pub progress: Progress,
+}
+
+/// A node's memory.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    notes: bool,
+    reclaims: bool,
+    pages: Vec<Page>,
+    accesses: Vec<Option<Access>>,
+    rng: Rng,
+}
+
+impl Memory {
+    /// Untouched memory. With `notes` the kernel notes first writes, else they fault; with `reclaims` it now and then takes a page
+    /// table entry away.
+    pub fn new(pages: u32, threads: usize, (notes, reclaims): (bool, bool), seed: u64) -> Memory {
+        let page = Page { permit: Permit::None, written: false, words: [0; PAGE_WORDS], twin: None };
+        let (pages, accesses) = (vec![page; pages as usize], vec![None; threads]);
+        Memory { notes, reclaims, pages, accesses, rng: Rng::new(seed) }
+    }
+
+    /// The access of thread `t` that is under way.
+    pub fn access(&mut self, t: usize) -> &mut Option<Access> {
+        &mut self.accesses[t]
+    }
+
+    /// What a word holds, for checks at rest.
+    pub fn word(&self, page: PageNo, word: usize) -> u64 {
+        self.pages[page as usize].words[word]
+    }
+
+    /// The access of thread `t` goes one step on.
+    pub fn advance(&mut self, t: usize) {
+        let notes = self.notes;
+        let Some(access) = &mut self.accesses[t] else { return };
+        let page = &mut self.pages[access.page as usize];
+        access.progress = match (access.progress, access.store) {
+            (Progress::Wanted, _) if page.permit == Permit::None => Progress::Faulted,
+            (Progress::Wanted, None) => Progress::Done(page.words[access.word]),
+            (Progress::Wanted, Some(_)) if page.permit == Permit::Write => Progress::Translated,
+            (Progress::Wanted, Some(_)) if notes => {
+                page.permit = Permit::Write;
+                page.written = true;
+                Progress::Translated
+            }
+            (Progress::Wanted, Some(_)) => Progress::Faulted,
+            (Progress::Translated, Some(value)) => {
+                page.words[access.word] = value;
+                Progress::Done(value)
+            }
+            (other, _) => other,
+        };
+    }
+
+    /// A moment in which anything may happen.
+    fn moment(&mut self) {
+        for t in 0..self.accesses.len() {
+            let steps = self.rng.below(4).saturating_sub(1);
+            (0..steps).for_each(|_| self.advance(t));
+        }
+        if self.reclaims && self.rng.below(48) == 0 {
+            let page = self.rng.below(self.pages.len() as u64) as u32;
+            if self.pages[page as usize].permit != Permit::None {
+                self.settle(&(page..page + 1));
+                self.pages[page as usize].permit = Permit::None;
+            }
+        }
+    }
+
+    /// Makes the stores that have passed the page table of these pages.
+    fn settle(&mut self, pages: &Range<PageNo>) {
+        for t in 0..self.accesses.len() {
+            let under_way = |a: &Access| a.progress == Progress::Translated && pages.contains(&a.page);
+            if self.accesses[t].as_ref().is_some_and(under_way) {
+                self.advance(t);
+            }
+        }
+    }
+
+    fn each(&mut self, pages: Range<PageNo>) -> &mut [Page] {
+        &mut self.pages[pages.start as usize..pages.end as usize]
+    }
+
+    fn permit(&mut self, pages: Range<PageNo>, permit: Permit) {
+        self.moment();
+        self.settle(&pages);
+        self.each(pages).iter_mut().for_each(|p| p.permit = permit);
+    }
+}
+
+impl PageMemory for Memory {
+    fn notes_writes(&self) -> bool {
+        self.notes
+    }
+
+    fn map_read(&mut self, pages: Range<PageNo>) {
+        self.permit(pages.clone(), Permit::Read);
+        self.each(pages).iter_mut().for_each(|p| p.written = false);
+    }
+
+    fn map_write(&mut self, pages: Range<PageNo>) {
+        self.permit(pages.clone(), Permit::Write);
+        let notes = self.notes;
+        self.each(pages).iter_mut().for_each(|p| p.written = notes);
+    }
+
+    fn protect(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.settle(&pages);
+        for page in self.each(pages) {
+            page.permit = page.permit.min(Permit::Read);
+            page.written = false;
+        }
+    }
+
+    fn unmap(&mut self, pages: Range<PageNo>) {
+        self.permit(pages, Permit::None);
+    }
+
+    fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        for page in pages {
+            self.moment();
+            self.settle(&(page..page + 1));
+            let this = &mut self.pages[page as usize];
+            this.permit = this.permit.min(Permit::Read);
+            if std::mem::take(&mut this.written) {
+                push_range(written, page..page + 1);
+            }
+        }
+    }
+
+    fn make_twin(&mut self, unit: Range<PageNo>) {
+        self.moment();
+        self.each(unit).iter_mut().for_each(|p| p.twin = Some(p.words));
+    }
+
+    fn drop_twin(&mut self, unit: Range<PageNo>) {
+        self.moment();
+        self.each(unit).iter_mut().for_each(|p| p.twin = None);
+    }
+
+    /// Each change is encoded as page within the unit (u16), word (u16) and value (u64).
+    fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
+        let before = out.len();
+        for page in unit.clone() {
+            for word in 0..PAGE_WORDS {
+                self.moment();
+                let this = &mut self.pages[page as usize];
+                let now = this.words[word];
+                let twin = this.twin.as_mut().unwrap_or_else(|| panic!("page {page} has no twin to compare it with"));
+                if now != twin[word] {
+                    twin[word] = now;
+                    out.extend_from_slice(&((page - unit.start) as u16).to_be_bytes());
+                    out.extend_from_slice(&(word as u16).to_be_bytes());
+                    out.extend_from_slice(&now.to_be_bytes());
+                }
+            }
+        }
+        (out.len() - before) / 12 * 8
+    }
+
+    fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved> {
+        for change in diff.chunks(12) {
+            let number = |r: Range<usize>| change[r].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+            let (page, word) = (unit.start + number(0..2) as u32, number(2..4) as usize);
+            if !unit.contains(&page) || word >= PAGE_WORDS {
+                return Err(Misbehaved("sent a diff that leaves its unit"));
+            }
+            self.moment();
+            self.pages[page as usize].words[word] = number(4..12);
+        }
+        Ok(())
+    }
+
+    fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {
+        for page in pages {
+            let end = out.len() + PAGE_BYTES;
+            for word in 0..PAGE_WORDS {
+                self.moment();
+                out.extend_from_slice(&self.pages[page as usize].words[word].to_be_bytes());
+            }
+            out.resize(end, 0);
+        }
+    }
+
+    fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]) {
+        self.moment();
+        for (page, bytes) in self.each(pages).iter_mut().zip(bytes.chunks(PAGE_BYTES)) {
+            for (word, bytes) in page.words.iter_mut().zip(bytes.chunks_exact(8)) {
+                *word = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+            }
+        }
+    }
+
+    fn discard(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| p.words = [POISON; PAGE_WORDS]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(memory: &mut Memory, value: u64) {
+        *memory.access(0) = Some(Access { page: 0, word: 1, store: Some(value), progress: Progress::Wanted });
+    }
+
+    #[test]
+    fn a_store_that_passed_the_page_table_is_made_before_the_page_is_unmapped() {
+        for seed in 0..20 {
+            let mut memory = Memory::new(1, 1, (true, false), seed);
+            memory.map_read(0..1);
+            store(&mut memory, 7);
+            memory.advance(0);
+            memory.unmap(0..1);
+            assert_eq!(memory.word(0, 1), 7);
+            let mut written = Vec::new();
+            memory.collect(0..1, &mut written);
+            assert_eq!(written, vec![0..1], "and the note of it outlives the mapping");
+        }
+    }
+
+    #[test]
+    fn a_store_to_a_readable_page_faults_where_writes_are_not_noted() {
+        let mut memory = Memory::new(1, 1, (false, false), 0);
+        memory.map_read(0..1);
+        store(&mut memory, 7);
+        memory.advance(0);
+        assert_eq!(memory.access(0).map(|a| a.progress), Some(Progress::Faulted));
+    }
+
+    #[test]
+    fn a_diff_brings_changed_words_and_no_others() {
+        let (mut here, mut home) = (Memory::new(1, 1, (true, false), 0), Memory::new(1, 1, (true, false), 0));
+        here.make_twin(0..1);
+        here.pages[0].words[2] = 5;
+        home.pages[0].words[1] = 3;
+        let mut diff = Vec::new();
+        assert_eq!(here.diff(0..1, &mut diff), 8);
+        home.apply(0..1, &diff).unwrap();
+        assert_eq!(home.pages[0].words, [0, 3, 5, 0]);
+        assert_eq!(here.diff(0..1, &mut Vec::new()), 0, "the twin is up to date");
+    }
+}

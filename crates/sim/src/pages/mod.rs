@@ -1,0 +1,19 @@
+//! Pages under virtual time: the engines `hlrc` and `scope` over a model of memory in which every access, every change of the
+//! page table, every diff and every copy is a step of its own.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`memory`] | a node's memory and page table |
+//! | [`program`] | what the threads do, made by seed: programs without races |
+//! | [`node`], [`thread`] | a node: the production machines, joined as the runtime joins them |
+//! | [`cluster`] | nodes, network and virtual time |
+//! | [`check`] | which value every read must return |
+//! | [`scenario`] | one seed, one run, one verdict |
+
+pub mod check;
+pub mod cluster;
+pub mod memory;
+pub mod node;
+pub mod program;
+pub mod scenario;
+pub mod thread;

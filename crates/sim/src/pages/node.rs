@@ -1,0 +1,532 @@
+//! A simulated node: the production state machines for pages and synchronisation around a model of memory, joined as the runtime
+//! joins them.
+
+use super::memory::{Memory, Progress};
+use super::thread::Thread;
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush, Shape};
+use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::history::{self, push_held};
+use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::wire::{DiffsHead, Entry, Fetch, Group, Need, put_part, take_vector};
+use comem_protocol::coherence::pages::{self, Access, PageEngine, PageNo, Tally, migrate};
+use comem_protocol::coherence::{self, Engine, Misbehaved};
+use comem_protocol::faults::Rng;
+use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
+use comem_protocol::node::route::{Origin, Rooms, dispatch};
+use comem_protocol::outbox::{self, Outbox, Target};
+use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::desk::Thing;
+use comem_protocol::sync::flag::Flags;
+use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::{self, Payload, Scope};
+use comem_protocol::time::Time;
+use comem_protocol::wire::bytes::Reader;
+use comem_protocol::wire::header::MsgType;
+use comem_protocol::wire::message::Message;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where memory is and how it is kept, the same on every node.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Threads of each.
+    pub threads: usize,
+    /// `hlrc` or `scope`.
+    pub engine: PageEngine,
+    /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold copies.
+    pub regions: Vec<(Region, bool)>,
+    /// Pages of a chunk.
+    pub chunk_pages: u32,
+    /// Whether the memory notes writes, and whether page table entries get lost.
+    pub memory: (bool, bool),
+    /// Copies beyond so many pages are evicted.
+    pub cache_pages: u32,
+    /// What is fetched with a faulting unit.
+    pub ahead: Ahead,
+    /// Whether a node fetches ahead after a barrier.
+    pub fetches_ahead: bool,
+    /// Most bytes of diffs in a message.
+    pub diffs_bytes: usize,
+    /// Most bytes of notices in an unguarded arrival at a barrier.
+    pub free_bytes: usize,
+}
+
+impl Layout {
+    /// Pages in all.
+    pub fn pages(&self) -> u32 {
+        self.regions.iter().map(|(r, _)| r.pages).sum()
+    }
+
+    fn region_of(&self, page: PageNo) -> Option<&Region> {
+        self.regions.iter().map(|(r, _)| r).find(|r| r.range().contains(&page))
+    }
+
+    /// The pages of the unit that begins at a page, where homes migrate.
+    fn migrating_unit(&self, page: PageNo) -> Option<u32> {
+        self.region_of(page).filter(|r| r.homes == Homes::Automatic).map(|r| r.unit_pages)
+    }
+
+    fn chunks(&self, me: NodeId) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        for (region, write_detection) in &self.regions {
+            let step = (self.chunk_pages / region.unit_pages).max(1) * region.unit_pages;
+            for first in region.range().step_by(step as usize) {
+                let shape = Shape {
+                    first,
+                    pages: step.min(region.range().end - first),
+                    unit_pages: region.unit_pages,
+                    first_touch: region.homes == Homes::FirstTouch,
+                    write_detection: *write_detection,
+                };
+                chunks.push(Chunk::new(me, shape, |page| region.home_of(page, self.nodes)));
+            }
+        }
+        chunks
+    }
+}
+
+/// Diffs on their way into messages.
+#[derive(Default)]
+struct Gather(Vec<(NodeId, PageNo, Vec<u8>)>);
+
+impl Flush for Gather {
+    fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
+        self.0.push((home, page, diff.to_vec()));
+    }
+}
+
+/// A node's pages.
+#[derive(Debug)]
+pub struct Pages {
+    pub(super) me: NodeId,
+    pub(super) layout: Arc<Layout>,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) memory: Memory,
+    pub(super) ledger: Ledger,
+    pub(super) needs: Needs,
+    pub(super) desk: Desk,
+    pub(super) tally: Tally,
+    /// What a thread's fault came to while another thread was in the ledger.
+    pub(super) faults: Vec<Option<Fault>>,
+    /// The application thread whose step it is.
+    pub(super) caller: Option<Slot>,
+    /// What leaves before the step's other messages: diffs.
+    pub(super) side: Outbox,
+    /// All threads of this node are at the barrier, and it is not over here.
+    pub(super) arrived: bool,
+    /// Diffs were applied in this step: who waits for some looks again.
+    pub(super) applied: bool,
+    pub(super) failure: Option<String>,
+    rng: Rng,
+}
+
+impl Pages {
+    fn new(me: NodeId, layout: &Arc<Layout>, seed: u64) -> Pages {
+        Pages {
+            me,
+            layout: layout.clone(),
+            chunks: layout.chunks(me),
+            memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed),
+            ledger: Ledger::new(me, layout.engine),
+            needs: Needs::default(),
+            desk: Desk::new(),
+            tally: Tally::default(),
+            faults: vec![None; layout.threads],
+            caller: None,
+            side: Outbox::new(),
+            arrived: false,
+            applied: false,
+            failure: None,
+            rng: Rng::new(!seed),
+        }
+    }
+
+    fn chunk_of(&self, page: PageNo) -> Option<usize> {
+        let within = |c: &Chunk| (c.shape().first..c.shape().first + c.shape().pages).contains(&page);
+        self.chunks.iter().position(within)
+    }
+
+    /// A step of one chunk.
+    pub(super) fn with<R>(&mut self, at: usize, step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R) -> R {
+        let Pages { me, caller, memory, side, tally, chunks, .. } = self;
+        let mut cx = pages::Context { me: *me, caller: *caller, memory, out: side, tally };
+        step(&mut chunks[at], &mut cx)
+    }
+
+    /// Whether thread `t` can use the page of its access as soon as it looks.
+    pub(super) fn is_fetching(&self, page: PageNo) -> bool {
+        self.chunk_of(page).is_some_and(|at| self.chunks[at].is_fetching(page))
+    }
+
+    /// The fault of thread `t`, if its access has come to one.
+    pub(super) fn fault(&mut self, t: usize) -> Option<Fault> {
+        let access = (*self.memory.access(t)).filter(|a| a.progress == Progress::Faulted)?;
+        let at = self.chunk_of(access.page)?;
+        let kind = if access.store.is_some() { Access::Write } else { Access::Read };
+        let caller = self.caller.replace(Slot::thread(t));
+        let ahead = self.layout.ahead;
+        let fault = self.with(at, |c, cx| c.fault(cx, Slot::thread(t), access.page, kind, ahead));
+        self.caller = caller;
+        if let Some(access) = self.memory.access(t) {
+            access.progress = Progress::Told;
+        }
+        Some(fault)
+    }
+
+    /// Between two chunks of a long step other threads go on; they cannot enter the ledger.
+    fn others_act(&mut self) {
+        for t in 0..self.faults.len() {
+            if self.caller == Some(Slot::thread(t)) || self.rng.below(2) == 0 {
+                continue;
+            }
+            self.memory.advance(t);
+            match self.fault(t) {
+                Some(Fault::Mapped) => self.retry(t),
+                Some(fault) => self.faults[t] = Some(fault),
+                None => {}
+            }
+        }
+    }
+
+    /// Thread `t` tries its access again.
+    pub(super) fn retry(&mut self, t: usize) {
+        if let Some(access) = self.memory.access(t) {
+            access.progress = Progress::Wanted;
+        }
+    }
+
+    fn origin(&self) -> outbox::Origin {
+        if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service }
+    }
+
+    /// Sends diffs, several to a message; whoever fetches their pages here from now on waits for them.
+    fn send_diffs(&mut self, mut diffs: Gather) {
+        diffs.0.sort_by_key(|(home, _, _)| *home);
+        let mut left = &diffs.0[..];
+        while let Some((home, _, _)) = left.first() {
+            let head = DiffsHead { epoch: self.ledger.epoch(), serial: self.ledger.next_serial(*home) };
+            let mut body = Vec::new();
+            head.emit(&mut body);
+            let mut count = 0;
+            while let Some((_, page, diff)) = left.get(count).filter(|d| d.0 == *home) {
+                if count > 0 && body.len() + diff.len() > self.layout.diffs_bytes {
+                    break;
+                }
+                put_part(&mut body, *page, diff);
+                count += 1;
+            }
+            let target = Target::Post { node: *home, origin: self.origin() };
+            self.side.send(target, &Message::Diffs { body: &body });
+            self.needs.raise(*home, self.me, head.serial);
+            left = &left[count..];
+        }
+    }
+
+    /// Ends the interval of this node: diffs leave, notices are noted.
+    pub(super) fn close(&mut self) {
+        if self.arrived {
+            return;
+        }
+        let (mut diffs, mut notices) = (Gather::default(), Vec::new());
+        for at in 0..self.chunks.len() {
+            if self.chunks[at].may_be_dirty() {
+                self.with(at, |c, cx| c.close(cx, &mut diffs, &mut notices));
+                self.others_act();
+            }
+        }
+        self.send_diffs(diffs);
+        let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
+        for (pages, home, held) in notices {
+            let serial = if home == self.me { 0 } else { self.ledger.last_serial(home) };
+            let group = groups.entry(home).or_insert(Group { home, serial, runs: Vec::new() });
+            push_held(&mut group.runs, pages, held);
+        }
+        self.ledger.close(groups.into_values().collect());
+    }
+
+    /// Ends this node's copies of the entries' pages.
+    pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Arc<Entry>>) {
+        let mut diffs = Gather::default();
+        for (run, _) in entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
+            self.each_chunk(run, |c, cx| c.invalidate(cx, run, &mut diffs));
+            self.others_act();
+        }
+        self.send_diffs(diffs);
+    }
+
+    fn each_chunk(&mut self, run: &Range<PageNo>, mut step: impl FnMut(&mut Chunk, &mut pages::Context<'_>)) {
+        for at in 0..self.chunks.len() {
+            let shape = self.chunks[at].shape();
+            if shape.first < run.end && run.start < shape.first + shape.pages {
+                self.with(at, &mut step);
+            }
+        }
+    }
+
+    /// Gives up copies when there are too many.
+    pub(super) fn evict(&mut self) {
+        let cached: u32 = self.chunks.iter().map(Chunk::cached_pages).sum();
+        if cached < self.layout.cache_pages {
+            return;
+        }
+        let first = self.rng.below(u64::from(self.layout.pages())) as u32;
+        let run = first..(first + 1 + self.rng.below(4) as u32).min(self.layout.pages());
+        let mut diffs = Gather::default();
+        self.each_chunk(&run, |c, cx| {
+            c.evict(cx, &run, &mut diffs);
+        });
+        self.send_diffs(diffs);
+    }
+
+    /// Asks a home for pages whose units are in state `Fetching` already, so that no notice is missed between the two. Gives what
+    /// was asked for.
+    pub(super) fn ask(&mut self, home: NodeId, claim: bool, runs: Vec<Range<PageNo>>, out: &mut Outbox) -> Vec<Need> {
+        let needs = self.needs.at(home);
+        let fetch = Fetch { epoch: self.ledger.epoch(), claim, needs: needs.clone(), runs };
+        let mut body = Vec::new();
+        fetch.emit(&mut body);
+        out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });
+        needs
+    }
+
+    /// The barrier is open: takes in what all nodes said, and gives the pages whose copies ended here.
+    pub(super) fn open(&mut self, notices: &[u8]) -> Vec<Range<PageNo>> {
+        let entries = match self.ledger.open(notices, &mut self.needs) {
+            Ok(entries) => entries,
+            Err(why) => {
+                self.failure = Some(format!("{}: notices that make no sense: {why}", self.me));
+                return Vec::new();
+            }
+        };
+        self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e));
+        let moves = migrate::decide(&entries, |page| self.layout.migrating_unit(page));
+        for (run, writer) in &moves {
+            self.each_chunk(run, |c, cx| c.migrate(cx, run, *writer));
+        }
+        (0..self.chunks.len()).for_each(|at| self.with(at, |c, cx| c.open(cx)));
+        let fresh = entries.iter().filter(|(e, fresh)| *fresh && e.writer != self.me);
+        fresh.flat_map(|(e, _)| history::pages_of(e)).collect()
+    }
+
+    /// Begins to fetch ahead what a barrier ended the copies of; gives the requests made.
+    pub(super) fn fetch_ahead(&mut self, ended: &[Range<PageNo>], out: &mut Outbox) -> Vec<(NodeId, Vec<Need>)> {
+        let mut homes = Vec::new();
+        for run in ended {
+            self.each_chunk(run, |c, _| c.homes_ahead(run, &mut homes));
+        }
+        let mut asked = Vec::new();
+        for home in homes {
+            let mut runs = Vec::new();
+            for run in ended {
+                self.each_chunk(run, |c, _| c.fetch_ahead(run, home, 6, &mut runs));
+            }
+            if !runs.is_empty() {
+                asked.push((home, self.ask(home, false, runs, out)));
+            }
+        }
+        asked
+    }
+}
+
+impl PageRooms for Pages {
+    fn chunk<R>(
+        &mut self,
+        page: PageNo,
+        _out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        self.chunk_of(page).map(|at| self.with(at, step))
+    }
+
+    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
+        step(&mut self.desk)
+    }
+}
+
+impl Payload for Pages {
+    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
+        self.ledger.knowledge(scope, out);
+    }
+
+    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], out: &mut Vec<u8>) {
+        self.close();
+        self.ledger.tell(scope, knowledge, out);
+    }
+
+    fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
+        match self.ledger.learn(scope, bytes, &mut self.needs) {
+            Ok(entries) => self.invalidate(entries.iter()),
+            Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),
+        }
+    }
+
+    fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
+        history::unite(bytes, stored);
+    }
+
+    fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
+        let mut r = Reader::new(knowledge);
+        let known = r.u32().and_then(|epoch| Ok((epoch, take_vector(&mut r)?)));
+        let (epoch, known) = known.unwrap_or_default();
+        history::hand_out(stored, epoch, &known, out);
+    }
+}
+
+/// A node of the cluster.
+#[derive(Debug)]
+pub struct Node {
+    pub(super) pages: Pages,
+    pub(super) threads: Vec<Thread>,
+    pub(super) locks: Locks,
+    pub(super) flags: Flags,
+    pub(super) desk: sync::desk::Desk,
+    pub(super) barrier: Barrier,
+    /// Threads of this node at the barrier.
+    pub(super) at_barrier: usize,
+    /// Whether a thread is opening the barrier for its node.
+    pub(super) opening: bool,
+    /// Whose request the reply under way answers.
+    answers: Slot,
+}
+
+impl Node {
+    /// A node with these threads.
+    pub fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, seed: u64) -> Node {
+        Node {
+            pages: Pages::new(me, layout, seed),
+            locks: Locks::new(),
+            flags: Flags::new(),
+            desk: sync::desk::Desk::new(),
+            barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(layout.free_bytes),
+            threads,
+            at_barrier: 0,
+            opening: false,
+            answers: Slot::SERVICE,
+        }
+    }
+
+    /// A message arrives at one of the node's sockets.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn on_message(
+        &mut self,
+        now: Time,
+        origin: Origin,
+        answers: Slot,
+        (ty, body): (MsgType, &[u8]),
+        out: &mut Outbox,
+    ) -> Result<(), String> {
+        let me = self.pages.me;
+        let message = Message::parse(ty, body).map_err(|e| format!("{me} got bytes it cannot read: {e}"))?;
+        self.answers = answers;
+        self.pages.caller = origin.caller;
+        dispatch(self, now, origin, message, out).map_err(|e| format!("{me} says that {} {e}", origin.from))
+    }
+
+    /// What lies around although everything has ended.
+    pub fn unrest(&self) -> Option<String> {
+        let kept = self.pages.desk.kept();
+        (kept > 0).then(|| format!("{}: {kept} messages still lie on the desk", self.pages.me))
+    }
+
+    pub(super) fn on_locks<R>(
+        &mut self,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let (me, nodes) = (self.pages.me, self.pages.layout.nodes);
+        let mut cx = sync::Context { me, nodes, caller, payload: &mut self.pages, out };
+        step(&mut self.locks, &mut cx)
+    }
+
+    pub(super) fn on_flags<R>(
+        &mut self,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let (me, nodes) = (self.pages.me, self.pages.layout.nodes);
+        let mut cx = sync::Context { me, nodes, caller, payload: &mut self.pages, out };
+        step(&mut self.flags, &mut cx)
+    }
+}
+
+impl Rooms for Node {
+    fn unit<R>(
+        &mut self,
+        _: UnitId,
+        _: Engine,
+        _: Option<Slot>,
+        _: &mut Outbox,
+        _: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R> {
+        None
+    }
+
+    fn locks(
+        &mut self,
+        _: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    ) {
+        self.on_locks(caller, out, step);
+    }
+
+    fn flags(
+        &mut self,
+        _: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    ) {
+        self.on_flags(caller, out, step);
+    }
+
+    fn desk<R>(
+        &mut self,
+        _: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut sync::desk::Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        let (me, nodes) = (self.pages.me, self.pages.layout.nodes);
+        let mut cx = sync::Context { me, nodes, caller, payload: &mut self.pages, out };
+        step(&mut self.desk, &mut cx)
+    }
+
+    fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
+        step(&mut self.barrier, out);
+    }
+
+    fn answer(&mut self, _: &[u8]) {}
+
+    fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+        let me = self.pages.me;
+        match (message, origin.ticket) {
+            (Message::Fetch { body }, Some(ticket)) => serve::on_fetch(&mut self.pages, me, ticket, body, out),
+            (Message::Pages { body }, _) => {
+                let thread = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t));
+                if let Some(thread) = thread {
+                    thread.outstanding = thread.outstanding.saturating_sub(1);
+                }
+                serve::on_pages(&mut self.pages, body, out)
+            }
+            (Message::Diffs { body }, _) => {
+                self.pages.applied = true;
+                serve::on_diffs(&mut self.pages, me, origin.from.node, body, out)
+            }
+            _ => Err(Misbehaved("sent a message about pages that nobody here understands")),
+        }
+    }
+
+    fn user(&mut self, _: NodeId, _: u16, _: &[u8]) {}
+}

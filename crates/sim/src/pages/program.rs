@@ -1,0 +1,386 @@
+//! What the threads do to shared pages: programs without races, by name, made by seed.
+//!
+//! Words of one page belong to different threads and locks on purpose, so that several nodes write the same page at the same
+//! time.
+
+use super::memory::PAGE_WORDS;
+use comem_protocol::faults::Rng;
+use comem_protocol::ids::{FlagId, LockId};
+
+/// One step of a thread's program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Load a word; the value stays in the thread's register.
+    Read(usize),
+    /// Store a value.
+    Write(usize, u64),
+    /// Store the register plus one.
+    WriteNext(usize),
+    /// Leave out the next so many operations if the register is zero.
+    SkipIfZero(usize),
+    /// Acquire a lock.
+    Lock(LockId),
+    /// Release it.
+    Unlock(LockId),
+    /// Pass the barrier of all threads.
+    Barrier,
+    /// Raise a flag.
+    Set(FlagId, u64),
+    /// Wait until a flag has reached a value.
+    Await(FlagId, u64),
+    /// Compute for so long, in nanoseconds.
+    Think(u64),
+}
+
+/// `programs[node][thread]`.
+pub type Programs = Vec<Vec<Vec<Op>>>;
+
+/// A family of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// In each phase between two barriers some words are private, some under locks, some only read, some told of by flags.
+    Mixed,
+    /// Counters under locks that wander from node to node.
+    Migratory,
+    /// Each thread updates its rows and reads its neighbours' after a barrier.
+    Sor,
+    /// Pairs of threads that hand a buffer back and forth by flags.
+    Producer,
+    /// What is written under a lock is read under the same lock.
+    SameLock,
+    /// What is written before a critical section is read after a critical section of the same lock has seen it.
+    SecondLock,
+    /// The same through two locks and a third thread.
+    LockWrc,
+    /// Words handed on by flags from thread to thread, each of which adds one.
+    Chain,
+}
+
+impl Kind {
+    /// Every family.
+    pub const ALL: [Kind; 8] = [
+        Kind::Mixed,
+        Kind::Migratory,
+        Kind::Sor,
+        Kind::Producer,
+        Kind::SameLock,
+        Kind::SecondLock,
+        Kind::LockWrc,
+        Kind::Chain,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mixed => "mixed",
+            Kind::Migratory => "migratory",
+            Kind::Sor => "sor",
+            Kind::Producer => "producer",
+            Kind::SameLock => "same-lock",
+            Kind::SecondLock => "second-lock",
+            Kind::LockWrc => "lock-wrc",
+            Kind::Chain => "chain",
+        }
+    }
+
+    /// The family with this name.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|k| k.name() == name)
+    }
+
+    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag of the writer's own, or by critical
+    /// sections of one and the same lock.
+    pub fn is_scoped(self) -> bool {
+        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain)
+    }
+}
+
+/// Makes the programs of one run.
+pub struct Maker<'a> {
+    /// Words of the memory.
+    words: usize,
+    places: Vec<(usize, usize)>,
+    programs: Programs,
+    next_value: u64,
+    rng: &'a mut Rng,
+}
+
+impl<'a> Maker<'a> {
+    /// Makes a family's programs for so many nodes, threads of each and pages.
+    pub fn make(kind: Kind, nodes: usize, threads: usize, pages: u32, rng: &'a mut Rng) -> Programs {
+        let mut maker = Maker {
+            words: pages as usize * PAGE_WORDS,
+            places: (0..nodes).flat_map(|n| (0..threads).map(move |t| (n, t))).collect(),
+            programs: vec![vec![Vec::new(); threads]; nodes],
+            next_value: 0,
+            rng,
+        };
+        let phases = maker.rng.between(2, 4);
+        for phase in 0..phases {
+            maker.phase(kind, phase);
+            maker.barrier();
+            // Everybody looks at everything, now and then.
+            if maker.rng.below(3) == 0 || phase + 1 == phases {
+                maker.survey();
+                maker.barrier();
+            }
+        }
+        maker.programs
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.rng.below(bound as u64) as usize
+    }
+
+    fn value(&mut self) -> u64 {
+        self.next_value += 1;
+        self.next_value
+    }
+
+    fn program(&mut self, who: usize) -> &mut Vec<Op> {
+        let (n, t) = self.places[who % self.places.len()];
+        &mut self.programs[n][t]
+    }
+
+    fn think(&mut self, who: usize) {
+        let span = if self.below(4) == 0 { self.rng.below(400_000) } else { self.rng.below(5_000) };
+        self.program(who).push(Op::Think(span));
+    }
+
+    fn barrier(&mut self) {
+        (0..self.places.len()).for_each(|who| self.program(who).push(Op::Barrier));
+    }
+
+    fn survey(&mut self) {
+        for who in 0..self.places.len() {
+            for _ in 0..4 {
+                let word = self.below(self.words);
+                self.program(who).push(Op::Read(word));
+            }
+        }
+    }
+
+    fn phase(&mut self, kind: Kind, phase: u64) {
+        match kind {
+            Kind::Mixed => self.mixed(phase),
+            Kind::Migratory => self.migratory(),
+            Kind::Sor => self.sor(),
+            Kind::Producer => self.producer(phase),
+            Kind::SameLock => self.publish(true),
+            Kind::SecondLock => self.publish(false),
+            Kind::LockWrc => self.lock_wrc(),
+            Kind::Chain => self.chain(phase),
+        }
+    }
+
+    /// Words in random order, so that neighbours in a page have different roles.
+    fn shuffled(&mut self) -> Vec<usize> {
+        let mut words: Vec<usize> = (0..self.words).collect();
+        (1..words.len()).rev().for_each(|i| words.swap(i, self.rng.below(i as u64 + 1) as usize));
+        words
+    }
+
+    fn read_or_write(&mut self, who: usize, words: &[usize]) {
+        let word = words[self.below(words.len())];
+        let op = match self.below(5) {
+            0..2 => Op::Read(word),
+            _ => Op::Write(word, self.value()),
+        };
+        self.program(who).push(op);
+    }
+
+    fn mixed(&mut self, phase: u64) {
+        let count = self.places.len();
+        let words = self.shuffled();
+        let mut classes = words.chunks(words.len().div_ceil(count + 4));
+        let mut class = || classes.next().unwrap_or(&words[..0]).to_vec();
+        let locked = [class(), class()];
+        let (told, constant) = (class(), class());
+        let private: Vec<Vec<usize>> = (0..count).map(|_| class()).collect();
+        let (setter, flag) = (self.below(count), FlagId(phase));
+        let ops = 4 + self.below(8);
+        let turn = self.below(ops);
+        for (who, private) in private.iter().enumerate() {
+            for op in 0..ops {
+                if op == turn && who == setter {
+                    (0..3).for_each(|_| self.read_or_write(who, &told));
+                    self.program(who).push(Op::Set(flag, phase + 1));
+                } else if op == turn {
+                    self.program(who).push(Op::Await(flag, phase + 1));
+                    let word = told[self.below(told.len())];
+                    self.program(who).push(Op::Read(word));
+                }
+                match self.below(8) {
+                    0..3 if !private.is_empty() => self.read_or_write(who, private),
+                    3 if !constant.is_empty() => {
+                        let word = constant[self.below(constant.len())];
+                        self.program(who).push(Op::Read(word));
+                    }
+                    4 => self.think(who),
+                    _ => {
+                        let which = self.below(2);
+                        self.critical(who, LockId(which as u64), &locked[which]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn critical(&mut self, who: usize, lock: LockId, words: &[usize]) {
+        self.program(who).push(Op::Lock(lock));
+        for _ in 0..1 + self.below(3) {
+            self.read_or_write(who, words);
+        }
+        self.program(who).push(Op::Unlock(lock));
+    }
+
+    fn migratory(&mut self) {
+        let words = self.shuffled();
+        let count = self.places.len();
+        for who in 0..count {
+            for _ in 0..3 + self.below(4) {
+                let which = self.below(2);
+                let (counter, lock) = (words[which], LockId(which as u64));
+                self.program(who).extend([Op::Lock(lock), Op::Read(counter), Op::WriteNext(counter), Op::Unlock(lock)]);
+                let mine = &words[2..][who * (words.len() - 2) / count..(who + 1) * (words.len() - 2) / count];
+                self.read_or_write(who, mine);
+                self.think(who);
+            }
+        }
+    }
+
+    fn sor(&mut self) {
+        let count = self.places.len();
+        for colour in 0..2 {
+            for who in 0..count {
+                let row = |r: usize| (r * self.words / count)..((r + 1) * self.words / count);
+                let own: Vec<usize> = row(who).filter(|w| w % 2 == colour).collect();
+                let others: Vec<usize> =
+                    [(who + 1) % count, (who + count - 1) % count].into_iter().flat_map(row).filter(|w| w % 2 != colour).collect();
+                for word in own {
+                    let beside = others[self.below(others.len())];
+                    let value = self.value();
+                    self.program(who).extend([Op::Read(beside), Op::Write(word, value)]);
+                }
+            }
+            if colour == 0 {
+                self.barrier();
+            }
+        }
+    }
+
+    fn producer(&mut self, phase: u64) {
+        let words = self.shuffled();
+        let pairs = self.places.len() / 2;
+        let share = words.len() / pairs;
+        for pair in 0..pairs {
+            let mine = words[pair * share..(pair + 1) * share].to_vec();
+            let (full, empty) = (FlagId(2 * pair as u64), FlagId(2 * pair as u64 + 1));
+            let (producer, consumer) = (pair, self.places.len() - 1 - pair);
+            for round in 1..4 {
+                let number = 8 * phase + round;
+                for _ in 0..1 + self.below(3) {
+                    self.read_or_write(producer, &mine);
+                }
+                self.think(consumer);
+                self.program(producer).push(Op::Set(full, number));
+                self.program(consumer).push(Op::Await(full, number));
+                for _ in 0..2 {
+                    let word = mine[self.below(mine.len())];
+                    self.program(consumer).push(Op::Read(word));
+                }
+                self.read_or_write(consumer, &mine);
+                self.program(consumer).push(Op::Set(empty, number));
+                self.program(producer).push(Op::Await(empty, number));
+            }
+        }
+    }
+
+    /// Begins a round of publication: words for data and signs, zeroed, and what was before behind a barrier.
+    fn signs(&mut self, count: usize) -> Vec<usize> {
+        let words = self.shuffled();
+        for word in &words[..count] {
+            self.program(0).push(Op::Write(*word, 0));
+        }
+        self.barrier();
+        // Copies of what will change, to be found stale.
+        for who in 0..self.places.len() {
+            if self.below(2) == 0 {
+                words[..count].iter().for_each(|word| self.program(who).push(Op::Read(*word)));
+            }
+        }
+        self.barrier();
+        words
+    }
+
+    fn publish(&mut self, under_lock: bool) {
+        let words = self.signs(3);
+        let (first, second, ready, lock) = (words[0], words[1], words[2], LockId(3));
+        self.think(0);
+        let data = [Op::Write(first, self.value()), Op::Write(second, self.value())];
+        let ready_value = self.value();
+        let program = self.program(0);
+        if under_lock {
+            program.push(Op::Lock(lock));
+            program.extend(data);
+        } else {
+            program.extend(data);
+            program.push(Op::Lock(lock));
+        }
+        program.extend([Op::Write(ready, ready_value), Op::Unlock(lock)]);
+        for who in 1..self.places.len() {
+            for _ in 0..3 {
+                self.think(who);
+                let program = self.program(who);
+                program.extend([Op::Lock(lock), Op::Read(ready)]);
+                if under_lock {
+                    program.extend([Op::SkipIfZero(2), Op::Read(first), Op::Read(second), Op::Unlock(lock)]);
+                } else {
+                    program.extend([Op::Unlock(lock), Op::SkipIfZero(2), Op::Read(first), Op::Read(second)]);
+                }
+            }
+        }
+    }
+
+    fn lock_wrc(&mut self) {
+        let words = self.signs(2);
+        let (first, second) = (words[0], words[1]);
+        let (a, b) = (LockId(4), LockId(5));
+        let (value, sign) = (self.value(), self.value());
+        self.think(0);
+        self.program(0).extend([Op::Lock(a), Op::Write(first, value), Op::Unlock(a)]);
+        let last = self.places.len() - 1;
+        for who in 1..=last {
+            let reads_first = who != last;
+            for _ in 0..4 {
+                self.think(who);
+                let (lock, word) = if reads_first { (a, first) } else { (b, second) };
+                self.program(who).extend([Op::Lock(lock), Op::Read(word), Op::Unlock(lock)]);
+                if who == last {
+                    self.program(who).extend([Op::SkipIfZero(1), Op::Read(first)]);
+                } else {
+                    self.program(who).extend([Op::SkipIfZero(3), Op::Lock(b), Op::Write(second, sign), Op::Unlock(b)]);
+                }
+            }
+        }
+    }
+
+    fn chain(&mut self, phase: u64) {
+        let words = self.shuffled();
+        let count = self.places.len();
+        let start = self.below(count);
+        for step in 0..2 * count {
+            let (who, flag) = (start + step, |s: usize| FlagId(100 + (s % 3) as u64));
+            let number = 100 * phase + step as u64 + 1;
+            if step > 0 {
+                self.program(who).push(Op::Await(flag(step - 1), number - 1));
+            }
+            for word in &words[..2] {
+                self.program(who).extend([Op::Read(*word), Op::WriteNext(*word)]);
+            }
+            let own = words[2 + who % (words.len() - 2)];
+            let value = self.value();
+            self.program(who).extend([Op::Write(own, value), Op::Set(flag(step), number)]);
+        }
+    }
+}

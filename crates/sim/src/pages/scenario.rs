@@ -1,0 +1,111 @@
+//! One seed, one run, one verdict.
+
+use super::cluster::{self, Config, Outcome};
+use super::node::Layout;
+use super::program::{Kind, Maker};
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::chunk::Ahead;
+use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::faults::{FaultSpec, Rng};
+use comem_protocol::ids::NodeId;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The family; `None` lets the seed choose.
+    pub kind: Option<Kind>,
+    /// `hlrc` or `scope`.
+    pub engine: PageEngine,
+    /// Whether the kernel notes writes (else they fault); `None` lets the seed choose.
+    pub notes_writes: Option<bool>,
+    /// `Some`: over the production link with these faults; `None`: over whole messages.
+    pub faults: Option<FaultSpec>,
+    /// Keep a line for everything that happens.
+    pub trace: bool,
+}
+
+/// A run and what is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Which family ran.
+    pub kind: Kind,
+    /// What is wrong; empty when all is well.
+    pub violations: Vec<String>,
+    /// The run.
+    pub outcome: Outcome,
+}
+
+impl Scenario {
+    /// Anything, under this engine, over whole messages.
+    pub fn new(engine: PageEngine) -> Scenario {
+        Scenario { kind: None, engine, notes_writes: None, faults: None, trace: false }
+    }
+
+    /// Runs a seed. A panic counts as a failure.
+    pub fn run(&self, seed: u64) -> Verdict {
+        let mut rng = Rng::new(seed ^ 0x9a6e_5000);
+        let kinds: Vec<Kind> =
+            Kind::ALL.into_iter().filter(|k| self.engine == PageEngine::Hlrc || k.is_scoped()).collect();
+        let kind = self.kind.unwrap_or(kinds[rng.below(kinds.len() as u64) as usize]);
+        let run = || self.run_kind(kind, seed, &mut rng);
+        let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+            Outcome { violations: vec![format!("panic: {text}")], ..Outcome::default() }
+        });
+        Verdict { kind, violations: outcome.violations.clone(), outcome }
+    }
+
+    fn run_kind(&self, kind: Kind, seed: u64, rng: &mut Rng) -> Outcome {
+        let layout = Arc::new(self.layout(rng));
+        let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
+        let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
+        let config = Config { seed, faults: self.faults, datagram_bytes, trace: self.trace };
+        let mut outcome = cluster::run(&layout, programs, &config);
+        if self.trace {
+            outcome.trace.insert(0, format!("{layout:?}"));
+        }
+        outcome
+    }
+
+    fn layout(&self, rng: &mut Rng) -> Layout {
+        let nodes = rng.between(2, 4) as usize;
+        let mut regions = Vec::new();
+        let mut first = 0;
+        while first < 6 || (first < 12 && rng.below(2) == 0) {
+            let region = self.region(first, nodes, rng);
+            first = region.range().end;
+            regions.push((region, rng.below(4) != 0));
+        }
+        let notes = rng.below(2) == 0;
+        Layout {
+            nodes,
+            threads: 2,
+            engine: self.engine,
+            regions,
+            chunk_pages: [2, 4, 512][rng.below(3) as usize],
+            memory: (self.notes_writes.unwrap_or(notes), rng.below(2) == 0),
+            cache_pages: if rng.below(3) == 0 { rng.between(1, 5) as u32 } else { u32::MAX },
+            ahead: Ahead { units: rng.between(1, 3) as usize, stride: [1, 1, -1, 2][rng.below(4) as usize] },
+            fetches_ahead: rng.below(2) == 0,
+            diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
+            free_bytes: if rng.below(2) == 0 { 16 } else { 1024 },
+        }
+    }
+
+    fn region(&self, first: u32, nodes: usize, rng: &mut Rng) -> Region {
+        let unit_pages = [1, 1, 2, 4][rng.below(4) as usize];
+        let homes = match rng.below(6) {
+            0 => Homes::Block,
+            1 => Homes::Cyclic(unit_pages),
+            2 => Homes::On(NodeId(rng.below(nodes as u64) as u16)),
+            3 => Homes::FirstTouch,
+            _ => Homes::Automatic,
+        };
+        let pages = unit_pages * rng.between(1, 4) as u32;
+        let (bytes, engine, label) = (u64::from(pages) * 4096, self.engine, String::new());
+        Region { first, pages, bytes, unit_pages, engine, homes, owner: None, label }
+    }
+}

@@ -1,0 +1,338 @@
+//! An application thread: goes through its program in steps as small as a processor's.
+
+use super::check::Judge;
+use super::memory::{Access, PAGE_WORDS, Progress};
+use super::node::Node;
+use super::program::Op;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::chunk::Fault;
+use comem_protocol::coherence::pages::serve;
+use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::rules::Rule;
+use comem_protocol::sync::lock::Acquire;
+use comem_protocol::time::Time;
+use comem_protocol::wire::message::Collective;
+use std::ops::Range;
+
+/// What a thread does next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Begins the operation.
+    Begin,
+    /// Its access is under way.
+    Access,
+    /// Its fault has begun a fetch; asks the home.
+    Ask { home: NodeId, runs: Vec<Range<PageNo>>, claim: bool },
+    /// Waits for pages that it asked for itself.
+    Asked,
+    /// Waits for pages that another thread asked for.
+    Joined,
+    /// Waits for a lock.
+    Lock,
+    /// Waits for a flag.
+    Flag,
+    /// Waits for this barrier.
+    Barrier(u32),
+    /// Took in the notices of this barrier for its node; lets the desk go on.
+    Opening(u32, Vec<Range<PageNo>>),
+    /// Has fetched ahead.
+    Ahead,
+    /// Has acquired; waits for the diffs of home pages that were announced.
+    Home,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Turn {
+    /// Goes on within the operation.
+    Within,
+    /// The operation has ended.
+    Ended,
+    /// Computes for so long.
+    Thinks(u64),
+    /// Sleeps until woken or answered.
+    Sleeps,
+    /// The program has ended.
+    Done,
+}
+
+/// An application thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    program: Vec<Op>,
+    at: usize,
+    pub(super) phase: Phase,
+    register: u64,
+    /// Barriers passed.
+    barriers: u32,
+    /// Sleeps until roused.
+    pub(super) asleep: bool,
+    /// Requests for pages that are not answered yet.
+    pub(super) outstanding: usize,
+    /// What the homes were asked to have applied.
+    asked: Vec<(NodeId, Vec<Need>)>,
+}
+
+impl Thread {
+    /// A thread at the beginning of its program.
+    pub fn new(program: Vec<Op>) -> Thread {
+        let (phase, asked) = (Phase::Begin, Vec::new());
+        Thread { program, at: 0, phase, register: 0, barriers: 0, asleep: false, outstanding: 0, asked }
+    }
+
+    /// Whether its program has ended.
+    pub fn is_done(&self) -> bool {
+        self.at >= self.program.len()
+    }
+
+    /// Where the thread stands, for people.
+    pub fn place(&self) -> String {
+        match self.program.get(self.at) {
+            Some(op) => format!("operation {} of {}, {op:?} ({:?})", self.at, self.program.len(), self.phase),
+            None => "the end".to_string(),
+        }
+    }
+}
+
+impl Node {
+    /// Thread `t` takes its next step.
+    pub(super) fn step_thread(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
+        self.pages.caller = Some(Slot::thread(t));
+        let Some(op) = self.threads[t].program.get(self.threads[t].at).copied() else { return Turn::Done };
+        match op {
+            Op::Read(word) => self.access(t, word, None, judge, out),
+            Op::Write(word, value) => self.access(t, word, Some(value), judge, out),
+            Op::WriteNext(word) => {
+                let next = self.threads[t].register + 1;
+                self.access(t, word, Some(next), judge, out)
+            }
+            Op::SkipIfZero(count) => {
+                self.threads[t].at += if self.threads[t].register == 0 { count } else { 0 };
+                self.ends(t)
+            }
+            Op::Lock(lock) => self.lock(t, lock, judge, out),
+            Op::Unlock(lock) => {
+                judge.releases(self.number(t), lock);
+                let released = self.on_locks(Some(Slot::thread(t)), out, |l, cx| l.release(cx, lock, Slot::thread(t)));
+                assert_eq!(released, Ok(()), "the program holds what it releases");
+                self.ends(t)
+            }
+            Op::Barrier => self.pass_barrier(now, t, judge, out),
+            Op::Set(flag, value) => {
+                judge.sets(self.number(t), flag, value);
+                self.on_flags(Some(Slot::thread(t)), out, |f, cx| f.set(cx, flag, value));
+                self.ends(t)
+            }
+            Op::Await(flag, value) => self.wait(t, flag, value, judge, out),
+            Op::Think(span) => {
+                self.threads[t].at += 1;
+                Turn::Thinks(span)
+            }
+        }
+    }
+
+    /// The thread's number in the cluster.
+    fn number(&self, t: usize) -> usize {
+        self.pages.me.index() * self.threads.len() + t
+    }
+
+    fn goes_to(&mut self, t: usize, phase: Phase) -> Turn {
+        self.threads[t].phase = phase;
+        Turn::Within
+    }
+
+    fn sleeps_in(&mut self, t: usize, phase: Phase) -> Turn {
+        self.threads[t].phase = phase;
+        Turn::Sleeps
+    }
+
+    fn ends(&mut self, t: usize) -> Turn {
+        self.threads[t].phase = Phase::Begin;
+        self.threads[t].at += 1;
+        Turn::Ended
+    }
+
+    fn access(&mut self, t: usize, word: usize, store: Option<u64>, judge: &mut Judge, out: &mut Outbox) -> Turn {
+        let page = (word / PAGE_WORDS) as PageNo;
+        match self.threads[t].phase.clone() {
+            Phase::Begin => {
+                let access = Access { page, word: word % PAGE_WORDS, store, progress: Progress::Wanted };
+                *self.pages.memory.access(t) = Some(access);
+                self.goes_to(t, Phase::Access)
+            }
+            Phase::Ask { home, runs, claim } => {
+                let needs = self.pages.ask(home, claim, runs, out);
+                self.threads[t].asked.push((home, needs));
+                self.threads[t].outstanding = 1;
+                self.sleeps_in(t, Phase::Asked)
+            }
+            Phase::Asked if self.threads[t].outstanding > 0 => self.sleeps_in(t, Phase::Asked),
+            Phase::Asked => {
+                self.confirm(t);
+                self.pages.retry(t);
+                self.goes_to(t, Phase::Access)
+            }
+            Phase::Joined => {
+                self.pages.retry(t);
+                self.goes_to(t, Phase::Access)
+            }
+            _ => match self.pages.memory.access(t).map(|a| a.progress) {
+                Some(Progress::Done(value)) => {
+                    *self.pages.memory.access(t) = None;
+                    if store.is_some() {
+                        judge.wrote(self.number(t), word, value);
+                    } else {
+                        judge.read(self.number(t), word, value);
+                        self.threads[t].register = value;
+                    }
+                    self.ends(t)
+                }
+                Some(Progress::Faulted | Progress::Told) => self.fault(t, page),
+                _ => {
+                    self.pages.memory.advance(t);
+                    Turn::Within
+                }
+            },
+        }
+    }
+
+    fn fault(&mut self, t: usize, page: PageNo) -> Turn {
+        let fault = match self.pages.faults[t].take() {
+            Some(fault) => Some(fault),
+            None => {
+                self.pages.evict();
+                self.pages.fault(t)
+            }
+        };
+        match fault {
+            Some(Fault::Fetch { home, runs, claim }) => self.goes_to(t, Phase::Ask { home, runs, claim }),
+            Some(Fault::Wait) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
+            Some(Fault::ReadOnly) => panic!("no memory here is read-only"),
+            _ => {
+                self.pages.retry(t);
+                Turn::Within
+            }
+        }
+    }
+
+    /// The homes have answered: they need not be told again what they had to have applied.
+    fn confirm(&mut self, t: usize) {
+        for (home, needs) in std::mem::take(&mut self.threads[t].asked) {
+            self.pages.needs.confirm(home, &needs);
+        }
+    }
+
+    /// Whether the diffs of this node's home pages that were announced have come.
+    fn is_home_fresh(&mut self) -> bool {
+        let me = self.pages.me;
+        let needs = self.pages.needs.at(me);
+        if Rule::HomeAwaitsDiffs.on() && !self.pages.desk.meets(&needs) {
+            return false;
+        }
+        self.pages.needs.confirm(me, &needs);
+        true
+    }
+
+    fn lock(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) -> Turn {
+        let slot = Slot::thread(t);
+        match self.threads[t].phase.clone() {
+            Phase::Begin => match self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) {
+                Acquire::Held => self.goes_to(t, Phase::Home),
+                Acquire::Wait => self.sleeps_in(t, Phase::Lock),
+            },
+            Phase::Home if self.is_home_fresh() => {
+                judge.acquired(self.number(t), lock);
+                self.ends(t)
+            }
+            Phase::Home => Turn::Sleeps,
+            _ if self.locks.holds(lock, slot) => self.goes_to(t, Phase::Home),
+            _ => Turn::Sleeps,
+        }
+    }
+
+    fn wait(&mut self, t: usize, flag: FlagId, value: u64, judge: &mut Judge, out: &mut Outbox) -> Turn {
+        let slot = Slot::thread(t);
+        match self.threads[t].phase.clone() {
+            Phase::Begin => match self.on_flags(Some(slot), out, |f, cx| f.wait(cx, flag, slot, value)) {
+                Some(_) => self.goes_to(t, Phase::Home),
+                None => self.sleeps_in(t, Phase::Flag),
+            },
+            Phase::Home if self.is_home_fresh() => {
+                judge.awaited(self.number(t), flag, value);
+                self.ends(t)
+            }
+            Phase::Home => Turn::Sleeps,
+            _ if self.flags.arrived(flag, value).is_some() => self.goes_to(t, Phase::Home),
+            _ => Turn::Sleeps,
+        }
+    }
+
+    fn pass_barrier(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
+        match self.threads[t].phase.clone() {
+            Phase::Begin => self.arrive(now, t, judge, out),
+            Phase::Opening(epoch, ended) => self.finish_opening(t, epoch, &ended, out),
+            Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
+            Phase::Ahead => {
+                self.confirm(t);
+                self.goes_to(t, Phase::Home)
+            }
+            Phase::Home if self.is_home_fresh() => {
+                judge.passed(self.number(t), self.threads[t].barriers);
+                self.threads[t].barriers += 1;
+                self.ends(t)
+            }
+            Phase::Home => Turn::Sleeps,
+            Phase::Barrier(epoch) if self.barrier.is_open(epoch) == Ok(true) => {
+                if self.pages.ledger.epoch() > epoch && !self.opening {
+                    return self.goes_to(t, Phase::Home);
+                }
+                if self.opening {
+                    return Turn::Sleeps;
+                }
+                self.opening = true;
+                let notices = self.barrier.notices().to_vec();
+                let ended = self.pages.open(&notices);
+                self.goes_to(t, Phase::Opening(epoch, ended))
+            }
+            _ => Turn::Sleeps,
+        }
+    }
+
+    /// The last thread of the node ends the interval and says what was written.
+    fn arrive(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
+        judge.arrives(self.number(t), self.threads[t].barriers);
+        self.at_barrier += 1;
+        let mut notices = Vec::new();
+        if self.at_barrier == self.threads.len() {
+            self.at_barrier = 0;
+            self.pages.close();
+            self.pages.ledger.arrive(&mut notices);
+            self.pages.arrived = true;
+        }
+        match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {
+            Ok(epoch) => self.sleeps_in(t, Phase::Barrier(epoch)),
+            Err(mismatch) => panic!("{mismatch}"),
+        }
+    }
+
+    /// The homes have migrated: what came from nodes that were here before can be done, and the other threads go on.
+    fn finish_opening(&mut self, t: usize, epoch: u32, ended: &[Range<PageNo>], out: &mut Outbox) -> Turn {
+        let me = self.pages.me;
+        self.pages.desk.open(epoch + 1);
+        if let Err(why) = serve::rerun(&mut self.pages, me, out) {
+            self.pages.failure = Some(why.to_string());
+        }
+        self.pages.applied = true;
+        self.pages.arrived = false;
+        self.opening = false;
+        (0..self.threads.len()).filter(|other| *other != t).for_each(|other| out.wake(Slot::thread(other)));
+        if self.pages.layout.fetches_ahead {
+            let asked = self.pages.fetch_ahead(ended, out);
+            self.threads[t].outstanding = asked.len();
+            self.threads[t].asked = asked;
+        }
+        self.goes_to(t, Phase::Ahead)
+    }
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Runs the programs on shared pages in their tiny sizes, in three builds: for one thread, with plain threads, and with
+# Comem on one, two and four nodes under `hlrc` and `scope`. Each checks its own result, and all must end with the same
+# checksum. The third build is left out unless COMEM_KERNELS_DSM=1. Reports in TAP.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+bin=${COMEM_BIN:-target/debug}
+programs=${COMEM_WORKLOADS:-out/test}
+kernels=(sor lu fft radix is ep water)
+engines=(hlrc scope)
+number=0
+status=0
+
+# verdict RESULT WHAT…: a line of TAP.
+verdict() {
+    local result=$1
+    shift
+    number=$((number + 1))
+    echo "$result $number - $*"
+    [ "$result" = ok ] || status=1
+}
+
+checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1" | head -n 1; }
+
+# run WHAT EXPECTED COMMAND…: passes when the command ends well, says `ok` last, and its checksum is the one expected
+# (`any`: there must be one).
+run() {
+    local what=$1 expected=$2 printed ended=0
+    shift 2
+    printed=$(timeout --kill-after=10 120 "$@" 2>&1) || ended=$?
+    if [ "$ended" = 0 ] && [[ $printed == *" ok" ]] && [ -n "$(checksum "$printed")" ] &&
+        { [ "$expected" = any ] || [ "$(checksum "$printed")" = "$expected" ]; }; then
+        verdict ok "$what"
+    else
+        echo "$printed" | tail -n 20 | sed 's/^/# /'
+        verdict "not ok" "$what: status $ended, expected $expected ($*)"
+    fi
+}
+
+with_comem() { [ "${COMEM_KERNELS_DSM:-0}" != 0 ]; }
+
+left_out() {
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP COMEM_KERNELS_DSM is not set"
+}
+
+for name in "${kernels[@]}"; do
+    run "$name for one thread" any "$programs/$name-sequential" --preset tiny
+    expected=$(checksum "$("$programs/$name-sequential" --preset tiny 2>/dev/null)")
+    for threads in 1 2 4; do
+        run "$name with plain threads: $threads" "$expected" \
+            env COMEM_THREADS="$threads" "$programs/$name-threads" --preset tiny
+    done
+    if ! with_comem; then
+        left_out "$name with Comem"
+        continue
+    fi
+    for engine in "${engines[@]}"; do
+        for nodes in 1 2 4; do
+            run "$name under $engine, nodes: $nodes" "$expected" \
+                "$bin/comem" run --no-prefix -n "$nodes" --engine "$engine" -- "$programs/$name" --preset tiny
+        done
+    done
+    run "$name under hlrc, two nodes with two threads" "$expected" \
+        "$bin/comem" run --no-prefix -n 2 -t 2 --engine hlrc -- "$programs/$name" --preset tiny
+done
+
+# Every means of synchronisation; semaphores and flags alone order writes under `hlrc`, and need not under `scope`.
+sync=(--rounds 20)
+run "sync-test for one thread" any "$programs/sync-test-sequential" "${sync[@]}" --publish
+for threads in 1 2 4; do
+    run "sync-test with plain threads: $threads" any \
+        env COMEM_THREADS="$threads" "$programs/sync-test-threads" "${sync[@]}" --publish
+done
+if with_comem; then
+    for nodes in 1 2 4; do
+        run "sync-test under hlrc, nodes: $nodes" any \
+            "$bin/comem" run --no-prefix -n "$nodes" --engine hlrc -- "$programs/sync-test" "${sync[@]}" --publish
+        run "sync-test under scope, nodes: $nodes" any \
+            "$bin/comem" run --no-prefix -n "$nodes" --engine scope -- "$programs/sync-test" "${sync[@]}"
+    done
+else
+    left_out "sync-test with Comem"
+fi
+echo "1..$number"
+exit "$status"
