@@ -278,6 +278,8 @@ COMEM_API int comem_label(void *pointer, const char *name);
 COMEM_API int comem_readonly(const void *pointer);
 /* Brings memory here, for reading or for writing too, so that a system call can use it (see docs/debugging.md). */
 COMEM_API int comem_touch(const void *pointer, size_t bytes, int for_writing);
+/* 1 if the address is in the shared heap, 0 if not; may be called at any time, also before the start. */
+COMEM_API int comem_is_shared(const void *pointer);
 
 #ifdef COMEM_SEQUENTIAL
 #include "comem_sequential.h"

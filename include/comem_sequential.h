@@ -197,6 +197,10 @@ static inline int comem_touch(const void *p, size_t bytes, int for_writing) {
     (void)for_writing;
     return 0;
 }
+static inline int comem_is_shared(const void *p) {
+    (void)p;
+    return 0;
+}
 
 /* The plain memory needs no object of its own; `object` holds the element size for the untyped accessors. */
 static inline size_t comem_element_size_(comem_array array) {

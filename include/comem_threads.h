@@ -496,6 +496,10 @@ static inline int comem_touch(const void *p, size_t bytes, int for_writing) {
     (void)for_writing;
     return COMEM_OK;
 }
+static inline int comem_is_shared(const void *p) {
+    (void)p;
+    return 0;
+}
 
 /* ---- arrays ---------------------------------------------------------------------------------------------------- */
 

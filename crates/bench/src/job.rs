@@ -1,6 +1,6 @@
 //! Starts programs: by themselves, or as the nodes of a job through the real `comem run`.
 
-use crate::stats::Totals;
+use crate::stats::{Stats, Totals};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,8 +31,10 @@ pub struct Job {
 pub struct Outcome {
     /// What it printed.
     pub output: String,
-    /// Its counters.
+    /// Its counters, summed over the nodes.
     pub totals: Totals,
+    /// All that the stats file says.
+    pub stats: Stats,
 }
 
 impl Programs {
@@ -83,9 +85,12 @@ impl Programs {
         words.extend(["--stats".to_string(), stats.display().to_string(), "--".to_string()]);
         words.extend(job.program.iter().cloned());
         let output = run(&words);
-        let totals = output.and_then(|output| Ok(Outcome { output, totals: Totals::load(&stats)? }));
+        let outcome = output.and_then(|output| {
+            let stats = Stats::load(&stats)?;
+            Ok(Outcome { output, totals: stats.totals()?, stats })
+        });
         let _ = std::fs::remove_file(&stats);
-        totals
+        outcome
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the file that `comem run --stats` writes: the totals over all nodes.
+//! Reads the file that `comem run --stats` writes: the totals over all nodes, and what single nodes count.
 
 use serde_json::Value;
 use std::path::Path;
@@ -50,17 +50,52 @@ impl Times {
     }
 }
 
-impl Totals {
+/// A stats file as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats(Value);
+
+impl Stats {
     /// Reads a stats file.
     ///
     /// # Errors
-    /// A sentence about a file that is missing, is no JSON or lacks a counter.
-    pub fn load(path: &Path) -> Result<Totals, String> {
+    /// A sentence about a file that is missing or is no JSON.
+    pub fn load(path: &Path) -> Result<Stats, String> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        let value: Value = serde_json::from_str(&text).map_err(|e| format!("{} is no JSON: {e}", path.display()))?;
-        Totals::parse(&value).map_err(|name| format!("{} lacks the counter totals.{name}", path.display()))
+        serde_json::from_str(&text).map(Stats).map_err(|e| format!("{} is no JSON: {e}", path.display()))
     }
 
+    /// The totals over all nodes.
+    ///
+    /// # Errors
+    /// A sentence that names a counter that is missing.
+    pub fn totals(&self) -> Result<Totals, String> {
+        Totals::parse(&self.0).map_err(|name| format!("the stats file lacks the counter totals.{name}"))
+    }
+
+    /// A counter summed over all nodes, by its place in the file: `pages/page_requests`.
+    ///
+    /// # Errors
+    /// A sentence that names a counter that is missing.
+    pub fn total(&self, name: &str) -> Result<u64, String> {
+        self.at(&format!("/totals/{name}"))
+    }
+
+    /// A counter of each node.
+    ///
+    /// # Errors
+    /// A sentence that names a counter that is missing.
+    pub fn each_node(&self, name: &str) -> Result<Vec<u64>, String> {
+        let nodes = self.0["nodes"].as_array().map_or(0, Vec::len);
+        (0..nodes).map(|node| self.at(&format!("/nodes/{node}/{name}"))).collect()
+    }
+
+    fn at(&self, place: &str) -> Result<u64, String> {
+        let found = self.0.pointer(place).and_then(Value::as_u64);
+        found.ok_or_else(|| format!("the stats file lacks the counter {place}"))
+    }
+}
+
+impl Totals {
     /// Reads the counters from a stats file's JSON; the error is the name of a counter that is missing.
     fn parse(value: &Value) -> Result<Totals, &'static str> {
         let totals = &value["totals"];
@@ -100,6 +135,17 @@ mod tests {
         assert_eq!((totals.messages, totals.bytes), (12, 3456));
         assert!((totals.time.waiting_share() - 0.3).abs() < 1e-9);
         assert_eq!(Times::default().waiting_share(), 0.0);
+    }
+
+    #[test]
+    fn counters_are_found_by_their_place() {
+        let stats = Stats(json!({
+            "totals": {"pages": {"signals": 5}},
+            "nodes": [{"pages": {"signals": 2}}, {"pages": {"signals": 3}}],
+        }));
+        assert_eq!(stats.total("pages/signals"), Ok(5));
+        assert_eq!(stats.each_node("pages/signals"), Ok(vec![2, 3]));
+        assert!(stats.each_node("pages/faults").unwrap_err().contains("/nodes/0/pages/faults"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Shared memory for ordinary loads and stores.
 
 use crate::failure::{Code, Failure, Outcome, done, reported};
-use crate::job::{job, thread};
+use crate::job::{job, started, thread};
 use comem_rt::NodeId;
 use comem_rt::heap::{Homes, PageEngine, RegionOptions};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -49,7 +49,9 @@ unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOption
         (3, _) => Homes::FirstTouch,
         (4, _) => Homes::Automatic,
         (placement, place) => {
-            return Err(argument(format!("placement {placement} with place {place} makes no sense; see COMEM_PLACE_…")));
+            return Err(argument(format!(
+                "placement {placement} with place {place} makes no sense; see COMEM_PLACE_…"
+            )));
         }
     };
     Ok(RegionOptions {
@@ -118,6 +120,12 @@ pub extern "C" fn comem_readonly(pointer: *const c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_touch(pointer: *const c_void, bytes: usize, for_writing: c_int) -> c_int {
     done(|| Ok(job()?.touch(pointer.cast(), bytes, for_writing != 0)?))
+}
+
+/// Whether an address is in the shared heap: 1 or 0, also before the start.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_is_shared(pointer: *const c_void) -> c_int {
+    c_int::from(started().is_some_and(|job| job.is_shared(pointer.cast())))
 }
 
 /// A barrier that says nothing about memory.

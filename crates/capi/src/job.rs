@@ -23,6 +23,11 @@ pub fn job() -> Outcome<&'static Comem> {
     }
 }
 
+/// The job, if this process has joined one, also after it has left it.
+pub fn started() -> Option<&'static Comem> {
+    JOB.get()
+}
+
 /// The calling thread's seat in it.
 pub fn thread() -> Outcome<Rc<Thread>> {
     job()?.current().map_err(|error| Failure::new(Code::Thread, error.to_string()))

@@ -98,6 +98,12 @@ pub struct NodeArgs {
     /// Write statistics to this file
     #[arg(long, env = "COMEM_STATS", value_name = "FILE")]
     pub stats: Option<PathBuf>,
+    /// Let system calls use shared memory, by preloading libcomem_wrap.so where it is installed: on or off [default: on]
+    #[arg(long, env = "COMEM_WRAP", value_name = "on|off", value_parser = switch, overrides_with = "no_wrap")]
+    pub wrap: Option<bool>,
+    /// The same as --wrap off
+    #[arg(long, overrides_with = "wrap")]
+    pub no_wrap: bool,
     /// Say what was chosen
     #[arg(short = 'v', long, env = "COMEM_VERBOSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub verbose: bool,
@@ -370,6 +376,11 @@ impl NodeArgs {
         Ok(())
     }
 
+    /// Whether the wrapper library is preloaded.
+    pub fn wrap(&self) -> bool {
+        !self.no_wrap && self.wrap.unwrap_or(true)
+    }
+
     /// The settings by their flags' names, for the statistics.
     pub fn settings(&self, job: &Job) -> serde_json::Map<String, serde_json::Value> {
         let chosen = |text: &str| (!text.is_empty()).then(|| text.to_string());
@@ -417,6 +428,20 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.nodes, Some(4));
         assert_eq!(run.command, ["prog", "-n", "7", "--engine"].map(OsString::from));
+    }
+
+    #[test]
+    fn the_wrapper_is_on_unless_a_flag_turns_it_off() {
+        for (flags, on) in [
+            (&[][..], true),
+            (&["--no-wrap"][..], false),
+            (&["--wrap", "off"][..], false),
+            (&["--no-wrap", "--wrap", "on"][..], true),
+        ] {
+            let words = ["comem", "run"].iter().chain(flags).chain(&["prog"]);
+            let Command::Run(run) = Cli::try_parse_from(words).unwrap().command else { panic!("run") };
+            assert_eq!(run.node.wrap(), on, "{flags:?}");
+        }
     }
 
     #[test]

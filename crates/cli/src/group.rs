@@ -7,6 +7,7 @@
 use crate::control::{Lines, ToNode, encode, var};
 use crate::failure::{Failure, Outcome};
 use crate::guardian::{Guardian, watch_me};
+use crate::preload::{LD_PRELOAD, preload};
 use crate::rundir::ProgLock;
 use crate::spec::{Event, HostSpec, NodeSpec, StdinFrom, Stream};
 use crate::sys::poll::PollSet;
@@ -356,6 +357,7 @@ fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
         command.env(OMP_THREADS, spec.threads.to_string());
     }
     command.envs(spec.env.iter().cloned()).envs(node.env.iter().cloned());
+    command.envs(preload(&spec.env).map(|value| (LD_PRELOAD, value)));
     command.env(var::PROGRAM, &spec.hashed).env(var::CONTROL_FD, control_fd.to_string());
     if node.debugger.as_ref().is_some_and(|debugger| debugger.terminal) {
         return command;

@@ -36,6 +36,7 @@ mod link;
 mod output;
 mod picture;
 mod plan;
+mod preload;
 mod program;
 mod remote;
 mod report;

@@ -5,6 +5,7 @@ use crate::control::{Job, key_to_hex, var};
 use crate::debug;
 use crate::failure::{Failure, Outcome};
 use crate::hosts;
+use crate::preload::WRAP;
 use crate::program::Program;
 use crate::spec::{HostSpec, NodeSpec, StdinFrom};
 use crate::sys;
@@ -217,6 +218,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::AUTH, switch(job.auth)),
         (var::NODE_TIMEOUT, args.node_timeout.clone()),
         (var::WAIT, args.wait.name().to_string()),
+        (WRAP, switch(args.wrap())),
         (var::VERBOSE, switch(args.verbose)),
         (var::PROG_ID, job.prog_id.to_string()),
         (var::HOST_NODES, host_nodes.to_string()),

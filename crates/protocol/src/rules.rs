@@ -67,11 +67,13 @@ pub enum Rule {
     SpuriousFaultCountsAsWritten,
     /// A page migrates only to a node that holds it.
     MigrationNeedsValidCopy,
+    /// No interval closes between a node's arrival at a barrier and the barrier's opening.
+    NothingClosesAfterArrival,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 14] = [
+    pub const PAGES: [Rule; 15] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -86,6 +88,7 @@ impl Rule {
         Rule::LaterEpochsWait,
         Rule::SpuriousFaultCountsAsWritten,
         Rule::MigrationNeedsValidCopy,
+        Rule::NothingClosesAfterArrival,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

@@ -9,12 +9,12 @@ use crate::io::{Parts, Wire};
 use crate::node::Node;
 use crate::report;
 use crate::service;
-use crate::shared::{Shared, fault, space};
+use crate::shared::{Shared, fault, hooks, space};
 use crate::thread::Thread;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Reach};
-use comem_net::{Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams};
+use comem_net::{Backbone, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams};
 use comem_protocol::auth::{JobKey, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::LinkConfig;
@@ -117,7 +117,9 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     match Shared::new(&node.config, node.me(), node.nodes(), Some(base)) {
         Ok(shared) => {
             node.set_shared(shared);
-            fault::install(node)
+            fault::install(node)?;
+            hooks::install(node);
+            Ok(())
         }
         // An order is an order.
         Err(error) if node.config.detector.is_some() => Err(error),
@@ -169,13 +171,13 @@ impl Boot {
             fault_stream: u64::from(config.node.unwrap_or_default().0),
             capture: config.capture.as_deref().map(|p| Capture::path_for(p.as_ref(), &tag(&config))),
         };
-        let network = Network::open(&options, *clock).map_err(|e| Error::Start(e.to_string()))?;
+        let network = Network::open_over(config.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
         let interface = network.interface().clone();
         let usual = if interface.loopback { LOOPBACK_DATAGRAM } else { NETWORK_DATAGRAM };
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
-        let datagram_bytes = datagram_bytes.min(interface.datagram_bytes_max());
+        let datagram_bytes = datagram_bytes.min(network.datagram_bytes_max());
         let endpoints = open_endpoints(&config, &network)?;
-        let multicast = config.nodes > 2;
+        let multicast = config.nodes > 2 && network.backbone() == Backbone::Udp;
         if config.verbose {
             eprintln!(
                 "comem: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",

@@ -1,11 +1,11 @@
 //! What a node was told to do: environment variables, one for each flag of `comem run`.
 
 use comem_memory::pages::Detector;
+use comem_net::Backbone;
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
-use comem_net::Backbone;
 use std::time::Duration;
 
 /// Address space of the shared heap: 16 TiB, of which only what is touched costs anything.

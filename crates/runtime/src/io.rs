@@ -138,6 +138,9 @@ impl Wire {
 
     /// Ends a thread's sleep in its socket by a datagram that says nothing; it takes no part in injected faults.
     fn kick(&self, slot: Slot) {
+        if self.endpoint(slot).kick() {
+            return;
+        }
         let Some(address) = self.address(Channel { node: self.me, slot }) else { return };
         if let Some(kicker) = &self.kicker {
             let _ = kicker.send_to(&KICK, address);

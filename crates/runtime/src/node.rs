@@ -16,8 +16,8 @@ use crate::watch::Watch;
 use comem_memory::{StoreFlag, StoreGuard};
 use comem_net::clock::Clock;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::node::route::{Origin, Rooms};
 use comem_protocol::node::startup::Startup;
@@ -32,8 +32,8 @@ use comem_protocol::wire::message::{Collective, Message, Wish};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const LOCK_ROOMS: usize = 64;
 const FLAG_ROOMS: usize = 16;
@@ -396,8 +396,14 @@ impl Node {
             },
             Waiting::Page(page) => match self.shared().and_then(|s| s.table.find(page)) {
                 Some(known) => {
-                    let home = known.region.home_of(page - (page - known.region.first) % known.region.unit_pages, self.nodes);
-                    format!("page {} of {} (first home: {})", page - known.region.first, known.name(), self.name_of(home))
+                    let home =
+                        known.region.home_of(page - (page - known.region.first) % known.region.unit_pages, self.nodes);
+                    format!(
+                        "page {} of {} (first home: {})",
+                        page - known.region.first,
+                        known.name(),
+                        self.name_of(home)
+                    )
                 }
                 None => format!("page {page} of the shared heap"),
             },

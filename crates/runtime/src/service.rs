@@ -170,7 +170,10 @@ impl Node {
     pub(crate) fn attend_idle_sockets(&self, as_slot: Slot) {
         for index in 1..self.seats.len() {
             let slot = Slot(index as u16);
-            if slot == as_slot || self.seats[index].waiter.in_socket() || self.wire.sender(slot).lock().outstanding() == 0 {
+            if slot == as_slot
+                || self.seats[index].waiter.in_socket()
+                || self.wire.sender(slot).lock().outstanding() == 0
+            {
                 continue;
             }
             self.receive(slot, as_slot, Some(Duration::ZERO), Wait::Block);

@@ -22,6 +22,7 @@ use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
 use crate::group::OMP_THREADS;
 use crate::plan::node_variables;
+use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
 use crate::rundir::{self, ProgLock};
 use crate::sys;
@@ -85,6 +86,9 @@ fn variables(
     variables.push((var::ZERO.into(), zero.to_string().into()));
     if std::env::var_os(OMP_THREADS).is_none() {
         variables.push((OMP_THREADS.into(), args.node.threads.to_string().into()));
+    }
+    if let Some(value) = preload(&variables) {
+        variables.push((LD_PRELOAD.into(), value));
     }
     Ok(variables)
 }

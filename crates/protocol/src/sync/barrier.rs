@@ -185,11 +185,7 @@ pub struct Barrier {
 impl Barrier {
     /// The barrier of `nodes` nodes with `threads` threads each.
     pub fn new(me: NodeId, nodes: usize, threads: usize) -> Barrier {
-        let shape = if nodes <= BROADCAST_NODES {
-            Shape::All
-        } else {
-            Barrier::tree(me, nodes)
-        };
+        let shape = if nodes <= BROADCAST_NODES { Shape::All } else { Barrier::tree(me, nodes) };
         Barrier {
             me,
             nodes,
@@ -316,7 +312,13 @@ impl Barrier {
     }
 
     /// The release from the parent.
-    pub fn on_release(&mut self, caller: Option<Slot>, epoch: u32, (payload, notices): (&[u8], &[u8]), out: &mut Outbox) {
+    pub fn on_release(
+        &mut self,
+        caller: Option<Slot>,
+        epoch: u32,
+        (payload, notices): (&[u8], &[u8]),
+        out: &mut Outbox,
+    ) {
         if epoch == self.epoch && self.mine.is_some() && matches!(self.shape, Shape::Tree { parent: Some(_), .. }) {
             self.open(caller, payload.to_vec(), notices.to_vec(), out);
         }

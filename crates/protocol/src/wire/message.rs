@@ -418,10 +418,9 @@ impl<'a> Message<'a> {
                 out.put_u64(name);
                 out.put_bytes(payload);
             }
-            Message::Fetch { body }
-            | Message::Pages { body }
-            | Message::Diffs { body }
-            | Message::Region { body } => out.put_bytes(body),
+            Message::Fetch { body } | Message::Pages { body } | Message::Diffs { body } | Message::Region { body } => {
+                out.put_bytes(body)
+            }
             Message::RegionHeard => {}
             Message::Free { page, offset, serial } => {
                 out.put_u32(page);
@@ -459,7 +458,9 @@ impl<'a> Message<'a> {
             types::OWNER_DONE => Message::OwnerDone { unit: take_unit(&mut r)? },
             types::UPDATE => Message::Update { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
             types::LOCK_REQUEST => Message::LockRequest { lock: LockId(r.u64()?), knowledge: r.rest() },
-            types::LOCK_FORWARD => Message::LockForward { lock: LockId(r.u64()?), requester: take_ticket(&mut r)?, knowledge: r.rest() },
+            types::LOCK_FORWARD => {
+                Message::LockForward { lock: LockId(r.u64()?), requester: take_ticket(&mut r)?, knowledge: r.rest() }
+            }
             types::LOCK_GRANT => Message::LockGrant { lock: LockId(r.u64()?), payload: r.rest() },
             types::FLAG_SET => Message::FlagSet { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
             types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()?, knowledge: r.rest() },

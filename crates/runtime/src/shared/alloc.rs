@@ -168,7 +168,10 @@ impl Thread {
         };
         let several = |engine| engine != PageEngine::Msi;
         if several(engine) && engine != self.home().config.page_engine && several(self.home().config.page_engine) {
-            return wrong(format!("a region under {engine} in a job under {}: start the job with --engine {engine}", self.home().config.page_engine));
+            return wrong(format!(
+                "a region under {engine} in a job under {}: start the job with --engine {engine}",
+                self.home().config.page_engine
+            ));
         }
         if let Homes::On(node) = options.homes
             && node.index() >= self.home().nodes()
@@ -258,7 +261,13 @@ impl Thread {
         Ok(())
     }
 
-    fn allocate_small(&self, shared: &Shared, bytes: usize, (engine, unit): (PageEngine, u32), align: usize) -> Result<usize> {
+    fn allocate_small(
+        &self,
+        shared: &Shared,
+        bytes: usize,
+        (engine, unit): (PageEngine, u32),
+        align: usize,
+    ) -> Result<usize> {
         let size = bytes.max(align).max(16).next_power_of_two();
         let kind = (engine, unit, size);
         loop {

@@ -174,7 +174,12 @@ impl Thread {
     }
 
     /// Sends a fetch and waits until its pages are no longer on their way.
-    fn fetch(&self, shared: &Shared, known: &Known, (home, runs, claim): (NodeId, Vec<Range<PageNo>>, bool)) -> Result<()> {
+    fn fetch(
+        &self,
+        shared: &Shared,
+        known: &Known,
+        (home, runs, claim): (NodeId, Vec<Range<PageNo>>, bool),
+    ) -> Result<()> {
         let first = runs[0].start;
         let start = self.home().now();
         let fetch = self.send_fetch(shared, home, runs, claim);
@@ -310,7 +315,11 @@ impl Thread {
 }
 
 /// Drops a chunk's copies of a region that was freed; nothing of it is flushed.
-pub(crate) fn drop_copies(chunk: &mut Chunk, cx: &mut comem_protocol::coherence::pages::Context<'_>, pages: &Range<PageNo>) {
+pub(crate) fn drop_copies(
+    chunk: &mut Chunk,
+    cx: &mut comem_protocol::coherence::pages::Context<'_>,
+    pages: &Range<PageNo>,
+) {
     chunk.evict(cx, pages, &mut NoFlush);
 }
 

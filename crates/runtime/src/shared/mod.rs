@@ -9,12 +9,14 @@
 //! | [`fault`] | from the signal to the reply and back |
 //! | [`release`] | intervals: what releases say and acquires hear |
 //! | [`serve`] | what other nodes ask |
+//! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
 //! | [`single`] | pages under `msi`: one writer |
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
 
 pub(crate) mod alloc;
 pub(crate) mod fault;
+pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod release;
 pub(crate) mod serve;

@@ -86,9 +86,23 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
+        self.chunk_step(slot, page, out, false, step)
+    }
+
+    /// As [`Node::page_step`]; `unlisted` says that the caller has taken the chunk from the list of active ones, to which it comes
+    /// back if something may be dirty after the step.
+    fn chunk_step<R>(
+        &self,
+        slot: Slot,
+        page: PageNo,
+        out: &mut Outbox,
+        unlisted: bool,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
         shared.table.step(views, &shared.twins, page, |known, chunk, frames, listed| {
+            *listed &= !unlisted;
             let mut tally = Tally::default();
             let caller = (slot != Slot::SERVICE).then_some(slot);
             let mut cx = Context { me: shared.me, caller, memory: frames, out, tally: &mut tally };
@@ -132,30 +146,18 @@ impl Node {
 
     /// Ends the open interval: everything written on this node since the last one. The caller holds the ledger.
     pub(crate) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, slot: Slot, side: &mut Outbox) {
+        if !ledger.may_close() {
+            return;
+        }
         let active = std::mem::take(&mut *shared.active.lock());
         if active.is_empty() {
             return;
         }
         let mut gather = Gather::default();
         let mut notices = Vec::new();
-        let mut still = Vec::with_capacity(active.len());
         for first in active {
-            let views = shared.views.as_ref();
-            let kept = self.page_step(slot, first, side, |chunk, cx| {
-                chunk.close(cx, &mut gather, &mut notices);
-                chunk.may_be_dirty()
-            });
-            match kept {
-                Some(true) => still.push(first),
-                Some(false) => {
-                    if let Some(views) = views {
-                        shared.table.step(views, &shared.twins, first, |_, _, _, listed| *listed = false);
-                    }
-                }
-                None => {}
-            }
+            self.chunk_step(slot, first, side, true, |chunk, cx| chunk.close(cx, &mut gather, &mut notices));
         }
-        shared.active.lock().append(&mut still);
         self.send_diffs(shared, ledger, gather, side);
         ledger.close(groups(shared, ledger, notices));
     }
@@ -177,7 +179,14 @@ impl Node {
     }
 
     /// Ends this node's copies of the pages that entries name. The caller holds the ledger.
-    pub(crate) fn end_copies(&self, shared: &Shared, ledger: &mut Ledger, entries: &[Arc<Entry>], slot: Slot, side: &mut Outbox) {
+    pub(crate) fn end_copies(
+        &self,
+        shared: &Shared,
+        ledger: &mut Ledger,
+        entries: &[Arc<Entry>],
+        slot: Slot,
+        side: &mut Outbox,
+    ) {
         let mut gather = Gather::default();
         let mut ended = Vec::new();
         for (run, _) in entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
@@ -230,7 +239,14 @@ impl Node {
     }
 
     /// Gives up a chunk's copies, written ones after a flush. The caller holds the ledger.
-    pub(crate) fn evict_chunk(&self, shared: &Shared, ledger: &mut Ledger, first: PageNo, slot: Slot, side: &mut Outbox) {
+    pub(crate) fn evict_chunk(
+        &self,
+        shared: &Shared,
+        ledger: &mut Ledger,
+        first: PageNo,
+        slot: Slot,
+        side: &mut Outbox,
+    ) {
         let mut gather = Gather::default();
         self.page_step(slot, first, side, |chunk, cx| {
             let pages = first..first + chunk.shape().pages;

@@ -25,7 +25,12 @@ pub(crate) struct PageHouse<'a> {
 }
 
 impl PageRooms for PageHouse<'_> {
-    fn chunk<R>(&mut self, page: PageNo, out: &mut Outbox, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+    fn chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         self.node.page_step(self.slot, page, out, step)
     }
 
@@ -115,7 +120,12 @@ impl Node {
     }
 
     /// A message about pages.
-    pub(crate) fn on_page_message(&self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<Option<Vec<u8>>, Misbehaved> {
+    pub(crate) fn on_page_message(
+        &self,
+        origin: Origin,
+        message: Message<'_>,
+        out: &mut Outbox,
+    ) -> Result<Option<Vec<u8>>, Misbehaved> {
         const NO_HEAP: Misbehaved = Misbehaved("sent a message about pages, of which this node has none");
         const NO_TICKET: Misbehaved = Misbehaved("sent a request as if it were a reply");
         let shared = self.shared().filter(|s| s.views.is_some()).ok_or(NO_HEAP)?;

@@ -39,7 +39,9 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
     let (best, others) = Detector::best();
     if config.node.is_none_or(|n| n.0 == 0) || config.verbose {
         for (better, why) in others {
-            eprintln!("comem: the detector {better} does not work on this host ({why}); taking {best}, which is slower");
+            eprintln!(
+                "comem: the detector {better} does not work on this host ({why}); taking {best}, which is slower"
+            );
         }
     }
     Ok(best)

@@ -174,7 +174,8 @@ impl Table {
     pub(crate) fn add(&self, region: Region) -> Option<Arc<Known>> {
         let mut regions = self.regions.write();
         let end = region.first + region.pages;
-        let clash = regions.range(..end).next_back().is_some_and(|(_, k)| k.region.first + k.region.pages > region.first);
+        let clash =
+            regions.range(..end).next_back().is_some_and(|(_, k)| k.region.first + k.region.pages > region.first);
         if clash {
             return None;
         }

@@ -189,6 +189,7 @@ impl Thread {
                 (first, !out.sends().is_empty())
             });
             if let Some(got) = first {
+                self.after_acquire()?;
                 return Ok(got);
             }
             if asked && thing.kind == comem_protocol::sync::desk::Kind::RwLock {
@@ -204,6 +205,7 @@ impl Thread {
                     None => self.wait(Waiting::Answer(wish, name))?,
                 }
             };
+            self.after_acquire()?;
             self.take_pins_back()?;
             Ok(got)
         })

@@ -110,6 +110,9 @@ impl Thread {
 
     /// About to wait: a thread that waits is not using its ranges, so others may have them meanwhile.
     pub(super) fn let_pins_go(&self) {
+        if let Some(shared) = self.node.shared().filter(|s| s.views.is_some()) {
+            self.let_go_of(shared, None);
+        }
         let pins = {
             let mut state = self.state.borrow_mut();
             if std::mem::replace(&mut state.soft, true) || state.pins.is_empty() {

@@ -81,7 +81,8 @@ impl Judge {
         if value != this.value {
             self.stale += 1;
             let (wanted, writer) = (this.value, this.writer);
-            self.violations.push(format!("thread {t} read {value} from word {word}; thread {writer} wrote {wanted} last"));
+            self.violations
+                .push(format!("thread {t} read {value} from word {word}; thread {writer} wrote {wanted} last"));
         }
     }
 
@@ -108,7 +109,9 @@ impl Judge {
     pub fn awaited(&mut self, t: usize, flag: FlagId, value: u64) {
         match self.flags.get(&(flag, value)) {
             Some(clock) => join(&mut self.threads[t], clock),
-            None => self.violations.push(format!("thread {t} saw flag {flag:?} at {value}, which nobody raised so far")),
+            None => {
+                self.violations.push(format!("thread {t} saw flag {flag:?} at {value}, which nobody raised so far"))
+            }
         }
     }
 

@@ -50,6 +50,8 @@ enum Event {
     Step(NodeId, usize),
     Arrive(Channel, Parcel),
     Attend(Channel),
+    /// Pages that were taken in before.
+    Late(NodeId, Vec<u8>),
     LinkTimer(Channel),
     BarrierTimer(NodeId),
 }
@@ -169,6 +171,7 @@ impl Cluster {
                 Event::Step(node, t) => self.step(node, t),
                 Event::Arrive(at, parcel) => self.arrive(at, parcel),
                 Event::Attend(at) => self.drain(at, Slot::SERVICE),
+                Event::Late(node, body) => self.late(node, &body),
                 Event::LinkTimer(channel) => self.link_timer(channel),
                 Event::BarrierTimer(node) => self.barrier_timer(node),
             }
@@ -309,6 +312,20 @@ impl Cluster {
         self.out = out;
         self.rouse(node, slot);
         self.rouse(node, message.answers);
+        let pages = matches!(Message::parse(message.ty, &message.body), Ok(Message::Pages { .. }));
+        if pages && matches!(self.carriers[node.index()], Carrier::Messages(_)) && self.rng.below(8) == 0 {
+            let delay = self.chance_delay(5_000, 60_000, 500_000);
+            self.after(delay, Event::Late(node, message.body));
+        }
+    }
+
+    /// The same pages come again, long answered. The link lets no reply pass that nobody waits for; this is what the table itself
+    /// does with one, so it counts where no fetch is under way.
+    fn late(&mut self, node: NodeId, body: &[u8]) {
+        let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].pages.take_late(body, &mut out);
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
     }
 
     /// Sends what a step asked for, diffs first, and wakes whom it woke.
@@ -424,13 +441,15 @@ fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
         let chunk = |n: &Node| n.pages.chunks.iter().find(|c| c.shape().first + c.shape().pages > page).cloned();
         let tables: Vec<_> = nodes.iter().filter_map(|n| chunk(n).map(|c| (n, c))).collect();
         let homes = tables.iter().filter(|(_, c)| c.is_home(page)).count();
-        let untouched = (0..super::memory::PAGE_WORDS).all(|w| judge.last(page as usize * super::memory::PAGE_WORDS + w) == 0);
+        let untouched =
+            (0..super::memory::PAGE_WORDS).all(|w| judge.last(page as usize * super::memory::PAGE_WORDS + w) == 0);
         if homes != 1 && !(homes == 0 && untouched) {
             return Some(format!("page {page} has {homes} homes"));
         }
         for (node, _) in tables.iter().filter(|(_, c)| c.is_here(page)) {
             for word in 0..super::memory::PAGE_WORDS {
-                let (is, last) = (node.pages.memory.word(page, word), judge.last(page as usize * super::memory::PAGE_WORDS + word));
+                let (is, last) =
+                    (node.pages.memory.word(page, word), judge.last(page as usize * super::memory::PAGE_WORDS + word));
                 if is != last {
                     let what = format!("holds {is} in word {word} of page {page} at the end; {last} was written last");
                     return Some(format!("{} {what}", node.pages.me));

@@ -10,7 +10,7 @@ use comem_protocol::coherence::pages::history::{self, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
-use comem_protocol::coherence::pages::wire::{DiffsHead, Entry, Fetch, Group, Need, put_part, take_vector};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part, take_vector};
 use comem_protocol::coherence::pages::{self, Access, PageEngine, PageNo, Tally, migrate};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
@@ -53,8 +53,8 @@ pub struct Layout {
     pub fetches_ahead: bool,
     /// Most bytes of diffs in a message.
     pub diffs_bytes: usize,
-    /// Most bytes of notices in an unguarded arrival at a barrier.
-    pub free_bytes: usize,
+    /// Whether arrivals at barriers are guarded; else they are repeated until the barrier opens.
+    pub posts_arrivals: bool,
 }
 
 impl Layout {
@@ -164,6 +164,15 @@ impl Pages {
         self.chunk_of(page).is_some_and(|at| self.chunks[at].is_fetching(page))
     }
 
+    /// Pages come that came before.
+    pub(super) fn take_late(&mut self, body: &[u8], out: &mut Outbox) {
+        let runs = wire::Pages::parse(body).map(|(pages, _)| pages.runs).unwrap_or_default();
+        if !runs.iter().any(|run| run.clone().any(|page| self.is_fetching(page))) {
+            self.caller = None;
+            self.failure = serve::on_pages(self, body, out).err().map(|e| e.to_string());
+        }
+    }
+
     /// The fault of thread `t`, if its access has come to one.
     pub(super) fn fault(&mut self, t: usize) -> Option<Fault> {
         let access = (*self.memory.access(t)).filter(|a| a.progress == Progress::Faulted)?;
@@ -187,7 +196,8 @@ impl Pages {
             }
             self.memory.advance(t);
             match self.fault(t) {
-                Some(Fault::Mapped) => self.retry(t),
+                // A thread that has to wait asks again itself, or it could miss being woken.
+                Some(Fault::Mapped | Fault::Wait) => self.retry(t),
                 Some(fault) => self.faults[t] = Some(fault),
                 None => {}
             }
@@ -403,7 +413,11 @@ impl Node {
             locks: Locks::new(),
             flags: Flags::new(),
             desk: sync::desk::Desk::new(),
-            barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(layout.free_bytes),
+            barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(if layout.posts_arrivals {
+                0
+            } else {
+                usize::MAX
+            }),
             threads,
             at_barrier: 0,
             opening: false,

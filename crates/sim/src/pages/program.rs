@@ -255,8 +255,11 @@ impl<'a> Maker<'a> {
             for who in 0..count {
                 let row = |r: usize| (r * self.words / count)..((r + 1) * self.words / count);
                 let own: Vec<usize> = row(who).filter(|w| w % 2 == colour).collect();
-                let others: Vec<usize> =
-                    [(who + 1) % count, (who + count - 1) % count].into_iter().flat_map(row).filter(|w| w % 2 != colour).collect();
+                let others: Vec<usize> = [(who + 1) % count, (who + count - 1) % count]
+                    .into_iter()
+                    .flat_map(row)
+                    .filter(|w| w % 2 != colour)
+                    .collect();
                 for word in own {
                     let beside = others[self.below(others.len())];
                     let value = self.value();

@@ -6,6 +6,7 @@ use super::node::Node;
 use super::program::Op;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::chunk::Fault;
+use comem_protocol::coherence::pages::history::{History, Vector};
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::Need;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
@@ -309,6 +310,9 @@ impl Node {
             self.at_barrier = 0;
             self.pages.close();
             self.pages.ledger.arrive(&mut notices);
+            if notices.is_empty() && self.pages.layout.posts_arrivals {
+                History::default().tell(self.pages.ledger.epoch(), &Vector::new(), &mut notices);
+            }
             self.pages.arrived = true;
         }
         match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {

@@ -1,9 +1,12 @@
 //! The baseline: two processes with a plain UDP socket each, one asking, one answering, with Comem's way of waiting.
 //!
-//! The answering side also takes part in what is measured: a datagram may ask it to pass barriers or to take a lock.
+//! The answering side also takes part in what is measured: a datagram may ask it to pass barriers or to take a lock. Whole
+//! pages, and long runs of them, are asked for and sent as cheaply as plain sockets can ([`bulk`]).
 
+use crate::shared::bulk;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes in each datagram: about what a small request of Comem has.
@@ -32,6 +35,15 @@ pub enum Request {
     Lock(u32),
     /// Send it back, then take and release a lock so many times, holding it a while each time.
     Queue(u32),
+    /// Send so many pages of other contents than the last.
+    Pages(u32),
+    /// Send it back, then take part in so many rounds of a measurement, in each of which so many pages change.
+    Rounds {
+        /// How many rounds.
+        count: u16,
+        /// How many pages.
+        pages: u16,
+    },
     /// Send it back and stop.
     Stop,
 }
@@ -44,6 +56,8 @@ impl Request {
             Request::Lock(lock) => (2, lock),
             Request::Stop => (3, 0),
             Request::Queue(count) => (4, count),
+            Request::Pages(count) => (5, count),
+            Request::Rounds { count, pages } => (6, u32::from(count) << 16 | u32::from(pages)),
         };
         let mut bytes = [0; BYTES];
         bytes[0] = kind;
@@ -59,6 +73,8 @@ impl Request {
             Some(2) => Request::Lock(number),
             Some(3) => Request::Stop,
             Some(4) => Request::Queue(number),
+            Some(5) => Request::Pages(number),
+            Some(6) => Request::Rounds { count: (number >> 16) as u16, pages: number as u16 },
             _ => Request::Echo,
         }
     }
@@ -69,6 +85,9 @@ impl Request {
 pub struct Peer {
     socket: UdpSocket,
     wait: Wait,
+    /// What is sent where pages are asked for: pages in turn, as a program's pages are not in the cache either.
+    pages: Vec<u8>,
+    next: AtomicUsize,
 }
 
 impl Peer {
@@ -76,7 +95,13 @@ impl Peer {
     pub fn bind(wait: Wait) -> io::Result<Peer> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-        Ok(Peer { socket, wait })
+        bulk::prepare(&socket)?;
+        Ok(Peer { socket, wait, pages: Vec::new(), next: AtomicUsize::new(0) })
+    }
+
+    /// Sends from so many pages where pages are asked for.
+    pub fn with_pages(self, count: usize) -> Peer {
+        Peer { pages: vec![0x5a; count * bulk::PAGE_BYTES], ..self }
     }
 
     /// The socket's port.
@@ -89,7 +114,7 @@ impl Peer {
         self.socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    fn receive(&self, wait: Wait, bytes: &mut [u8; BYTES]) -> io::Result<usize> {
+    fn receive(&self, wait: Wait, bytes: &mut [u8]) -> io::Result<usize> {
         if wait == Wait::Spin {
             let start = Instant::now();
             self.socket.set_nonblocking(true)?;
@@ -115,6 +140,37 @@ impl Peer {
         self.receive(self.wait, &mut bytes).map(drop)
     }
 
+    /// Asks for a page and waits for it.
+    pub fn fetch_page(&self, page: &mut [u8; bulk::PAGE_BYTES]) -> io::Result<()> {
+        self.socket.send(&Request::Pages(1).to_bytes())?;
+        match self.receive(self.wait, page)? {
+            bulk::PAGE_BYTES => Ok(()),
+            other => Err(io::Error::other(format!("{other} bytes came instead of a page"))),
+        }
+    }
+
+    /// Asks for as many pages as `into` holds, in runs, two of them on their way at a time.
+    pub fn fetch_stream(&self, into: &mut [u8]) -> io::Result<()> {
+        let (mut asked, mut got) = (0, 0);
+        while got < into.len() {
+            while asked < into.len() && asked - got <= bulk::RUN_BYTES {
+                let run = bulk::RUN_BYTES.min(into.len() - asked);
+                self.socket.send(&Request::Pages((run / bulk::PAGE_BYTES) as u32).to_bytes())?;
+                asked += run;
+            }
+            got += self.receive(self.wait, &mut into[got..])?;
+        }
+        Ok(())
+    }
+
+    fn send_pages(&self, count: usize) -> io::Result<()> {
+        let bytes = (count * bulk::PAGE_BYTES).min(self.pages.len());
+        let next = self.next.load(Ordering::Relaxed);
+        let start = if next + bytes > self.pages.len() { 0 } else { next };
+        self.next.store(start + bytes, Ordering::Relaxed);
+        bulk::send(&self.socket, &self.pages[start..start + bytes])
+    }
+
     /// Answers requests until it is told to stop; `act` does what those besides echoes ask for.
     pub fn serve(&self, act: impl Fn(Request)) -> io::Result<()> {
         let mut bytes = [0; BYTES];
@@ -130,11 +186,15 @@ impl Peer {
             if matches!(request, Request::Lock(_)) {
                 act(request);
             }
+            if let Request::Pages(count) = request {
+                self.send_pages(count as usize)?;
+                continue;
+            }
             self.socket.send(&bytes)?;
             match request {
-                Request::Barriers(_) | Request::Queue(_) => act(request),
+                Request::Barriers(_) | Request::Queue(_) | Request::Rounds { .. } => act(request),
                 Request::Stop => return Ok(()),
-                Request::Echo | Request::Lock(_) => {}
+                Request::Echo | Request::Lock(_) | Request::Pages(_) => {}
             }
         }
     }
@@ -143,12 +203,13 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     #[test]
     fn requests_survive_the_way() {
-        for request in [Request::Echo, Request::Barriers(77), Request::Lock(u32::MAX), Request::Queue(1), Request::Stop]
-        {
+        use Request::*;
+        let rounds = Rounds { count: 40_000, pages: 3 };
+        for request in [Echo, Barriers(77), Lock(u32::MAX), Queue(1), Pages(60), rounds, Stop] {
             assert_eq!(Request::from_bytes(&request.to_bytes()), request);
         }
         assert_eq!(Request::from_bytes(&[]), Request::Echo);
@@ -163,7 +224,7 @@ mod tests {
             let sum = AtomicU32::new(0);
             let act = |request| match request {
                 Request::Barriers(n) | Request::Lock(n) | Request::Queue(n) => drop(sum.fetch_add(n, Ordering::SeqCst)),
-                Request::Echo | Request::Stop => panic!("nothing to do"),
+                _ => panic!("nothing to do"),
             };
             std::thread::scope(|scope| {
                 scope.spawn(|| there.serve(act).unwrap());
@@ -174,5 +235,20 @@ mod tests {
             });
             assert_eq!(sum.into_inner(), 126);
         }
+    }
+
+    #[test]
+    fn pages_come_one_by_one_and_in_a_stream() {
+        let (here, there) = (Peer::bind(Wait::Block).unwrap(), Peer::bind(Wait::Block).unwrap().with_pages(130));
+        here.connect(there.port().unwrap()).unwrap();
+        there.connect(here.port().unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| there.serve(|_| ()).unwrap());
+            let (mut page, mut many) = ([0; bulk::PAGE_BYTES], vec![0; 130 * bulk::PAGE_BYTES]);
+            here.fetch_page(&mut page).unwrap();
+            here.fetch_stream(&mut many).unwrap();
+            here.ask(Request::Stop).unwrap();
+            assert!(page.iter().chain(&many).all(|byte| *byte == 0x5a));
+        });
     }
 }

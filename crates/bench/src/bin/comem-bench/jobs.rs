@@ -8,11 +8,12 @@ use serde_json::Value;
 use std::path::Path;
 
 /// How often two jobs are run in turn.
-const PAIRS: usize = 7;
+pub const PAIRS: usize = 7;
 
 /// A way of waiting: its name for `--wait`, and in words.
-type Way = (&'static str, &'static str);
-const BOTH: [Way; 2] = [("spin", "spinning"), ("block", "blocking")];
+pub type Way = (&'static str, &'static str);
+/// Both ways.
+pub const BOTH: [Way; 2] = [("spin", "spinning"), ("block", "blocking")];
 
 /// Where programs are.
 pub struct Bench {
@@ -44,13 +45,22 @@ impl Bench {
         parse_comparison(printed).ok_or_else(|| format!("no measurement in what was printed: {printed}"))
     }
 
+    /// As [`Bench::comparison`], but all that stands in that line.
+    ///
+    /// # Errors
+    /// A sentence with what was printed instead.
+    pub fn value(&self, printed: &str) -> Result<Value, String> {
+        parse_value(printed).ok_or_else(|| format!("no measurement in what was printed: {printed}"))
+    }
+
     fn node_job(&self, what: &str, wait: &str, flags: &[&str]) -> Job {
         let mut all = vec!["--wait".to_string(), wait.to_string()];
         all.extend(flags.iter().map(|f| f.to_string()));
         Job { nodes: 2, engine: None, flags: all, program: self.own_words(&["node", what]) }
     }
 
-    fn whole_command(&self, job: &Job) -> Vec<String> {
+    /// The whole command line of a job, its program included.
+    pub fn whole_command(&self, job: &Job) -> Vec<String> {
         let mut words = self.programs.command_line(job);
         words.push("--".to_string());
         words.extend(job.program.iter().cloned());
@@ -152,7 +162,7 @@ impl Bench {
         let (small, large) = (job(count / 10)?, job(count)?);
         self.programs.run(&small)?;
         let before = peak_kib();
-        let Outcome { output, totals } = self.programs.run(&large)?;
+        let Outcome { output, totals, .. } = self.programs.run(&large)?;
         let after = peak_kib();
         report::heading("A flood through loss, duplication and reordering", &[self.whole_command(&large)]);
         let seconds = sea::seconds(&output)?;
@@ -175,12 +185,21 @@ fn peak_kib() -> u64 {
     }
 }
 
+/// The last line of JSON in what was printed.
+fn parse_value(printed: &str) -> Option<Value> {
+    printed.lines().filter_map(|line| serde_json::from_str(line.trim()).ok()).next_back()
+}
+
+/// The numbers in a list of a measurement.
+pub fn numbers(value: &Value, name: &str) -> Option<Vec<f64>> {
+    value[name].as_array()?.iter().map(Value::as_f64).collect()
+}
+
 fn parse_comparison(printed: &str) -> Option<Comparison> {
-    let value: Value = printed.lines().filter_map(|line| serde_json::from_str(line.trim()).ok()).next_back()?;
-    let numbers = |name: &str| -> Option<Vec<f64>> { value[name].as_array()?.iter().map(Value::as_f64).collect() };
+    let value = parse_value(printed)?;
     let comparison = Comparison {
-        ours: numbers("ours")?,
-        base: numbers("base")?,
+        ours: numbers(&value, "ours")?,
+        base: numbers(&value, "base")?,
         per_block: usize::try_from(value["per_block"].as_u64()?).ok()?,
     };
     (!comparison.ours.is_empty() && comparison.ours.len() == comparison.base.len()).then_some(comparison)

@@ -8,8 +8,11 @@ mod echo;
 mod jobs;
 mod node;
 mod report;
+mod shared;
 
 use clap::{Parser, Subcommand};
+use shared::kernels::Selection;
+use shared::subjects::Effort;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -49,6 +52,24 @@ enum Subject {
     },
     /// Messages of the workload sea under msi, against owner
     Ratio,
+    /// Shared pages between two nodes: all of the following but the programs
+    Shared(Effort),
+    /// A page fetched by a scattered fault, against plain sockets
+    Pages(Effort),
+    /// Pages fetched in order, against plain sockets
+    Stream(Effort),
+    /// Pages that a barrier invalidated, by one request against a fault each
+    Refetch(Effort),
+    /// A lock last held here
+    Relock(Effort),
+    /// Closing an interval with some of a thousand cached pages written
+    Release(Effort),
+    /// Memory for a cached byte, and for a large allocation that is hardly touched
+    Memory,
+    /// The programs on shared pages, against plain threads
+    Kernels(Selection),
+    /// Their requests, messages, signals and bytes
+    Counts(Selection),
     /// Takes part as a node of a job (for this program's own use)
     #[command(hide = true)]
     Node(node::Task),
@@ -81,7 +102,8 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             let mut good = access::run(&bench)?;
             good &= bench.ping()? & bench.barrier()? & bench.lock()? & bench.auth()?;
             good &= bench.oversubscribe()? & bench.ratio()? & bench.messages(1_000_000)?;
-            Ok(good)
+            good &= bench.shared_pages(Effort::default())?;
+            Ok(good & bench.kernels(&Selection::default())? & bench.counts(&Selection::default())?)
         }
         Subject::Access => access::run(&bench),
         Subject::Ping => bench.ping(),
@@ -91,6 +113,15 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         Subject::Oversubscribe => bench.oversubscribe(),
         Subject::Messages { count } => bench.messages(*count),
         Subject::Ratio => bench.ratio(),
+        Subject::Shared(effort) => bench.shared_pages(*effort),
+        Subject::Pages(effort) => bench.pages(*effort),
+        Subject::Stream(effort) => bench.stream(*effort),
+        Subject::Refetch(effort) => bench.refetch(*effort),
+        Subject::Relock(effort) => bench.relock(*effort),
+        Subject::Release(effort) => bench.release(*effort),
+        Subject::Memory => bench.memory(),
+        Subject::Kernels(selection) => bench.kernels(selection),
+        Subject::Counts(selection) => bench.counts(selection),
         Subject::Node(_) => unreachable!("handled above"),
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::access;
 use crate::echo::{Peer, Request, Wait};
+use crate::shared;
 use clap::{Args, ValueEnum};
 use comem::{Comem, Engine, LockId, NodeId, Options, Placement, SharedArray, Thread};
 use comem_bench::sample::{Comparison, median};
@@ -30,6 +31,15 @@ pub struct Task {
     /// How many operations in a block
     #[arg(long, default_value_t = 300)]
     pub rounds: usize,
+    /// How many pages change in a round (`refetch`, `release`)
+    #[arg(long, default_value_t = 14)]
+    pub pages: u16,
+    /// Whole pages change, not one word of each (`release`)
+    #[arg(long)]
+    pub whole: bool,
+    /// Every core computes (`pages`)
+    #[arg(long)]
+    pub busy: bool,
 }
 
 /// What a node can measure.
@@ -53,6 +63,18 @@ pub enum What {
     WriteHits,
     /// Plain writes.
     WritePlain,
+    /// Scattered faults on fresh shared pages that are at home on the other node.
+    Pages,
+    /// Fresh shared pages in order.
+    Stream,
+    /// Shared pages that were in use and that a barrier invalidated.
+    Refetch,
+    /// Locks last held here, beside written shared pages.
+    Relock,
+    /// Barriers after some of a thousand cached shared pages were written.
+    Release,
+    /// Memory that a node takes for copies, and for a large allocation.
+    Memory,
 }
 
 /// Takes part in a job.
@@ -61,12 +83,24 @@ pub enum What {
 /// A sentence about what went wrong.
 pub fn run(task: &Task) -> Result<(), String> {
     match task.what {
-        What::Ping | What::Barrier | What::Lock | What::Queue => between_two_nodes(task),
+        What::Ping | What::Barrier | What::Lock | What::Queue => between_two_nodes(&|bed, _, thread, peer| {
+            if thread.id() == 0 {
+                bed.measure(thread, peer, task)
+            } else {
+                bed.serve(thread, peer).map(|()| Value::Null)
+            }
+        }),
+        What::Pages | What::Stream | What::Refetch | What::Relock | What::Release | What::Memory => {
+            between_two_nodes(&|_, comem, thread, peer| shared::node::side(task, comem, thread, peer))
+        }
         _ => access::in_one_node(task),
     }
 }
 
-fn between_two_nodes(task: &Task) -> Result<(), String> {
+/// What each of two nodes does, after their plain sockets have met; node 0's value is printed.
+type Side<'a> = &'a (dyn Fn(&TestBed, &Comem, &Thread, &Peer) -> io::Result<Value> + Sync);
+
+fn between_two_nodes(side: Side<'_>) -> Result<(), String> {
     keep_to_one_core();
     let comem = comem::start().map_err(|e| e.to_string())?;
     if comem.threads() != 2 || comem.nodes() != 2 {
@@ -77,18 +111,14 @@ fn between_two_nodes(task: &Task) -> Result<(), String> {
     {
         let outcome = std::sync::Mutex::new(&mut outcome);
         comem.run(|thread| {
-            let result = match bed.meet(thread) {
-                Err(e) => Err(e),
-                Ok(peer) if thread.id() == 0 => bed.measure(thread, &peer, task),
-                Ok(peer) => bed.serve(thread, &peer).map(|()| Value::Null),
-            };
+            let result = bed.meet(thread).and_then(|peer| side(&bed, &comem, thread, &peer));
             thread.barrier();
             **outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = result;
         });
     }
     let is_first = comem.node() == 0;
     comem.finish().map_err(|e| e.to_string())?;
-    let value = outcome.map_err(|e| format!("the plain sockets failed: {e}"))?;
+    let value = outcome.map_err(|e| format!("the measurement failed: {e}"))?;
     if is_first {
         println!("{value}");
     }
@@ -129,7 +159,7 @@ impl TestBed {
 
     /// Connects this node's plain socket with the other node's.
     fn meet(&self, thread: &Thread) -> io::Result<Peer> {
-        let peer = Peer::bind(way_of_waiting());
+        let peer = Peer::bind(way_of_waiting()).map(|p| p.with_pages(shared::node::SOURCE_PAGES));
         let port = peer.as_ref().map_or(Ok(0), |p| p.port()).unwrap_or(0);
         self.ports.write(thread, thread.id(), u64::from(port));
         thread.barrier();
@@ -145,7 +175,7 @@ impl TestBed {
             Request::Barriers(count) => (0..count).for_each(|_| thread.barrier()),
             Request::Lock(number) => thread.locked(LockId(u64::from(number)), || ()),
             Request::Queue(count) => drop(queue(thread, count as usize)),
-            Request::Echo | Request::Stop => {}
+            _ => {}
         })
     }
 
@@ -226,7 +256,7 @@ fn queue(thread: &Thread, rounds: usize) -> Vec<f64> {
 }
 
 /// Does something so many times; gives the microseconds that each took.
-fn timed(rounds: usize, mut operation: impl FnMut() -> io::Result<()>) -> io::Result<Vec<f64>> {
+pub fn timed(rounds: usize, mut operation: impl FnMut() -> io::Result<()>) -> io::Result<Vec<f64>> {
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let start = Instant::now();

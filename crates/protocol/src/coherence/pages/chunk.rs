@@ -22,8 +22,8 @@
 //! costs nothing. Where a write to a protected page raises a signal, a home page that its home wrote in the last epoch is presumed to be
 //! written again (`HOT`): it stays writable when it is copied out and counts as written, until a remote write comes.
 
-use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, push_range};
 use super::Access;
+use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, push_range};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
@@ -158,7 +158,7 @@ impl Chunk {
                 false => State::Invalid,
             };
             let flags = if state == State::Home && !shape.write_detection { SHARED } else { 0 };
-            Unit { state, flags, home, credit: 0, trust: 1 }
+            Unit { state, flags, home, credit: 0, trust: 0 }
         });
         Chunk {
             shape,
@@ -250,8 +250,8 @@ impl Chunk {
             }
             State::Invalid => {
                 let used = &mut self.units[unit];
-                used.trust = used.trust.saturating_mul(2).min(64);
                 used.credit = used.trust;
+                used.trust = (used.trust * 2).clamp(1, 64);
                 self.begin_fetch(unit, ahead)
             }
         }
@@ -319,7 +319,6 @@ impl Chunk {
             let Some(next) = at.filter(|i| self.units.get(*i).is_some_and(wanted)) else { break };
             let this = &mut self.units[next];
             this.state = State::Fetching;
-            this.credit = this.credit.max(1);
             push_range(&mut runs, self.pages(next..next + 1));
             at = next.checked_add_signed(ahead.stride);
         }
@@ -489,7 +488,12 @@ impl Chunk {
     }
 
     /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to `notices`.
-    pub fn close(&mut self, cx: &mut Context<'_>, flush: &mut dyn Flush, notices: &mut Vec<(Range<PageNo>, NodeId, bool)>) {
+    pub fn close(
+        &mut self,
+        cx: &mut Context<'_>,
+        flush: &mut dyn Flush,
+        notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
+    ) {
         self.look_for_writes(cx);
         for unit in 0..self.units.len() {
             let this = self.units[unit];
@@ -616,27 +620,33 @@ impl Chunk {
     // ---- at the home
 
     /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages with other
-    /// homes. `None` when this node has claimed one of them and does not know yet whether it is the home, while the asker is the last
-    /// home that it knows of: the asker would take such an answer for the grant of a claim of its own.
-    pub fn lookup(&mut self, me: NodeId, pages: &Range<PageNo>, asker: NodeId, claims: bool) -> Option<Vec<(Range<PageNo>, NodeId)>> {
+    /// homes. Untouched pages go to an asker that claims them.
+    ///
+    /// A node that has claimed a page and has not been answered yet knows the home from before. When that is the asker itself,
+    /// naming it would look like the grant of a claim, so the asker is told to ask here again.
+    pub fn lookup(
+        &mut self,
+        me: NodeId,
+        pages: &Range<PageNo>,
+        asker: NodeId,
+        claims: bool,
+    ) -> Vec<(Range<PageNo>, NodeId)> {
         let mut moved: Vec<(Range<PageNo>, NodeId)> = Vec::new();
-        let units = self.units_in(pages);
-        let in_doubt = |u: &Unit| u.state == State::Fetching && u.home == asker;
-        if self.units[units.clone()].iter().any(in_doubt) {
-            return None;
-        }
-        for unit in units {
+        for unit in self.units_in(pages) {
             let at = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
-            if this.state == State::Unclaimed {
-                this.state = if claims { State::Invalid } else { State::Home };
-                this.home = if claims { asker } else { me };
-            }
-            if this.state != State::Home && this.home != me {
-                moved.push((at, this.home));
+            match this.state {
+                State::Home => {}
+                State::Unclaimed if !claims => this.state = State::Home,
+                State::Unclaimed => {
+                    this.state = State::Invalid;
+                    this.home = asker;
+                    moved.push((at, asker));
+                }
+                _ => moved.push((at, if this.home == asker { me } else { this.home })),
             }
         }
-        Some(moved)
+        moved
     }
 
     /// Another node takes a copy: from now on this home notices its own writes, then the pages are copied.

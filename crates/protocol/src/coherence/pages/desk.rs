@@ -23,8 +23,6 @@ pub struct Desk {
     epoch: u32,
     writers: BTreeMap<NodeId, Writer>,
     fetches: Vec<(Ticket, Fetch)>,
-    /// Of pages that this node has claimed and not been granted yet.
-    claimed: Vec<(Ticket, Fetch)>,
 }
 
 impl Desk {
@@ -85,16 +83,6 @@ impl Desk {
         not_ahead && (self.meets(&fetch.needs) || !Rule::FetchWaitsForDiffs.on())
     }
 
-    /// Keeps a fetch of pages that this node has claimed, until it knows whether it is their home.
-    pub fn keep_claimed(&mut self, ticket: Ticket, fetch: Fetch) {
-        self.claimed.push((ticket, fetch));
-    }
-
-    /// A claim of this node was answered: tries what waited for that again.
-    pub fn claim_answered(&mut self) {
-        self.fetches.append(&mut self.claimed);
-    }
-
     /// The next kept fetch that can be answered now.
     pub fn next_fetch(&mut self) -> Option<(Ticket, Fetch)> {
         let ripe = (0..self.fetches.len()).find(|i| self.is_ripe(&self.fetches[*i].1))?;
@@ -108,6 +96,6 @@ impl Desk {
 
     /// How many messages are kept, for reports.
     pub fn kept(&self) -> usize {
-        self.fetches.len() + self.claimed.len() + self.writers.values().map(|w| w.held.len()).sum::<usize>()
+        self.fetches.len() + self.writers.values().map(|w| w.held.len()).sum::<usize>()
     }
 }

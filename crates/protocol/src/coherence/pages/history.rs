@@ -53,7 +53,8 @@ impl History {
         self.entries.insert((writer, interval), entry);
         let of_writer = (writer, 0)..=(writer, u32::MAX);
         if self.entries.range(of_writer.clone()).count() > ENTRIES_MAX {
-            let old: Vec<_> = self.entries.range(of_writer).take(ENTRIES_MAX / 2).map(|(k, e)| (*k, e.clone())).collect();
+            let old: Vec<_> =
+                self.entries.range(of_writer).take(ENTRIES_MAX / 2).map(|(k, e)| (*k, e.clone())).collect();
             old.iter().for_each(|(key, _)| drop(self.entries.remove(key)));
             if let Some(merged) = merge(old.iter().map(|(_, e)| &**e)) {
                 self.entries.insert((writer, merged.interval), Arc::new(merged));

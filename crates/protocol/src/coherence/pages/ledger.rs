@@ -41,6 +41,8 @@ pub struct Ledger {
     /// Under `scope`: entries applied in this epoch, through whichever scope they came.
     applied: BTreeSet<(NodeId, u32)>,
     serials: BTreeMap<NodeId, u32>,
+    /// This node has said at a barrier what it wrote, and the barrier is not open yet.
+    arrived: bool,
 }
 
 impl Ledger {
@@ -56,6 +58,7 @@ impl Ledger {
             scopes: BTreeMap::new(),
             applied: BTreeSet::new(),
             serials: BTreeMap::new(),
+            arrived: false,
         }
     }
 
@@ -79,6 +82,13 @@ impl Ledger {
     /// The last message of diffs that was sent to `home`.
     pub fn last_serial(&self, home: NodeId) -> u32 {
         self.serials.get(&home).copied().unwrap_or_default()
+    }
+
+    /// Whether an interval may close now. Between a node's arrival at a barrier and the barrier's opening none may: what it closed
+    /// would be told to nobody (the arrival has left, and who is past the barrier takes no notices of the old epoch), but a home
+    /// would believe that its copies elsewhere had been ended.
+    pub fn may_close(&self) -> bool {
+        !self.arrived || !Rule::NothingClosesAfterArrival.on()
     }
 
     /// Ends the interval in which the pages of `groups` were written. An interval without writes does not end.
@@ -166,7 +176,8 @@ impl Ledger {
     }
 
     /// What this node says at a barrier, after the interval was closed: the notices of its own intervals of this epoch.
-    pub fn arrive(&self, out: &mut Vec<u8>) {
+    pub fn arrive(&mut self, out: &mut Vec<u8>) {
+        self.arrived = true;
         let mut own = History::default();
         for entry in self.history.after(self.me, self.first) {
             own.insert(entry.clone());
@@ -195,6 +206,7 @@ impl Ledger {
             all.extend(entries.into_iter().map(|e| (e.clone(), is_fresh(&e))));
         }
         self.epoch = self.epoch.wrapping_add(1);
+        self.arrived = false;
         self.first = self.interval;
         self.history = History::default();
         self.scopes.clear();

@@ -126,7 +126,8 @@ impl Region {
             n => Some(node(n)?),
         };
         let label = r.rest();
-        let unit_fits = unit_pages.is_power_of_two() && unit_pages <= UNIT_PAGES_MAX && pages.is_multiple_of(unit_pages);
+        let unit_fits =
+            unit_pages.is_power_of_two() && unit_pages <= UNIT_PAGES_MAX && pages.is_multiple_of(unit_pages);
         if pages == 0 || !unit_fits || first.checked_add(pages).is_none() || label.len() > LABEL_MAX {
             return Err(WireError::BadValue("region"));
         }

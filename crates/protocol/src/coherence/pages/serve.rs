@@ -14,7 +14,12 @@ use std::ops::Range;
 /// Where a node keeps the state of pages. A closure runs while the room is locked.
 pub trait PageRooms {
     /// The chunk with this page; `None` when this node has not heard of such memory.
-    fn chunk<R>(&mut self, page: PageNo, out: &mut Outbox, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R>;
+    fn chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R>;
     /// The node's desk.
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
     /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
@@ -25,7 +30,13 @@ pub trait PageRooms {
 ///
 /// # Errors
 /// When no correct node would have asked so.
-pub fn on_fetch(rooms: &mut impl PageRooms, me: NodeId, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_fetch(
+    rooms: &mut impl PageRooms,
+    me: NodeId,
+    ticket: Ticket,
+    body: &[u8],
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
     let fetch = Fetch::parse(body).map_err(|_| Misbehaved("sent a fetch that makes no sense"))?;
     if let Some(fetch) = rooms.page_desk(|desk| desk.take_fetch(ticket, fetch)) {
         answer(rooms, me, ticket, fetch, out)?;
@@ -33,7 +44,13 @@ pub fn on_fetch(rooms: &mut impl PageRooms, me: NodeId, ticket: Ticket, body: &[
     Ok(())
 }
 
-fn answer(rooms: &mut impl PageRooms, me: NodeId, ticket: Ticket, fetch: Fetch, out: &mut Outbox) -> Result<(), Misbehaved> {
+fn answer(
+    rooms: &mut impl PageRooms,
+    me: NodeId,
+    ticket: Ticket,
+    fetch: Fetch,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
     let asker = ticket.channel.node;
     let mut reply = Pages::default();
     for run in &fetch.runs {
@@ -45,10 +62,6 @@ fn answer(rooms: &mut impl PageRooms, me: NodeId, ticket: Ticket, fetch: Fetch, 
             });
             let Some((moved, part)) = looked.filter(|(_, part)| !part.is_empty()) else {
                 return Err(Misbehaved("asked for pages that no region has"));
-            };
-            let Some(moved) = moved else {
-                rooms.page_desk(|desk| desk.keep_claimed(ticket, fetch));
-                return Ok(());
             };
             left.start = part.end;
             if moved.is_empty() {
@@ -112,23 +125,23 @@ pub fn on_pages(rooms: &mut impl PageRooms, body: &[u8], out: &mut Outbox) -> Re
             bytes = &bytes[len..];
         }
     }
-    let mut me = None;
     for (run, home) in pages.moved {
-        me = rooms.chunk(run.start, out, |chunk, cx| {
-            chunk.on_moved(cx, run.clone(), home);
-            cx.me
-        });
+        rooms.chunk(run.start, out, |chunk, cx| chunk.on_moved(cx, run.clone(), home));
     }
-    let Some(me) = me else { return Ok(()) };
-    rooms.page_desk(Desk::claim_answered);
-    rerun(rooms, me, out)
+    Ok(())
 }
 
 /// Diffs for pages whose home is here.
 ///
 /// # Errors
 /// When no correct node would have sent them.
-pub fn on_diffs(rooms: &mut impl PageRooms, me: NodeId, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_diffs(
+    rooms: &mut impl PageRooms,
+    me: NodeId,
+    from: NodeId,
+    body: &[u8],
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
     let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
     if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
         apply(rooms, from, head.serial, rest, out)?;
@@ -137,7 +150,13 @@ pub fn on_diffs(rooms: &mut impl PageRooms, me: NodeId, from: NodeId, body: &[u8
     Ok(())
 }
 
-fn apply(rooms: &mut impl PageRooms, from: NodeId, serial: u32, rest: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+fn apply(
+    rooms: &mut impl PageRooms,
+    from: NodeId,
+    serial: u32,
+    rest: &[u8],
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
     for (page, diff) in parts(rest) {
         match rooms.chunk(page, out, |chunk, cx| chunk.on_diff(cx, page, diff)) {
             Some(result) => {

@@ -1,0 +1,19 @@
+//! Shared pages: what fetches, releases, locks and whole programs cost.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`subjects`] | starts the jobs of two nodes and turns what they print into findings |
+//! | [`node`] | the side that runs as a node: scattered faults and pages in order |
+//! | [`interval`] | the same for what happens at barriers and locks |
+//! | [`memory`] | what a process takes of the machine's memory |
+//! | [`kernels`] | the programs on shared pages: how long they run against plain threads |
+//! | [`counts`] | the same: how many requests, messages, signals and bytes |
+//! | [`bulk`] | pages through a plain socket |
+
+pub mod bulk;
+pub mod counts;
+pub mod interval;
+pub mod kernels;
+pub mod memory;
+pub mod node;
+pub mod subjects;

@@ -1,0 +1,48 @@
+//! The heap introduces itself to `libcomem_wrap.so`, where that is preloaded, so that system calls can use shared buffers.
+//!
+//! The library stands before the C library's functions and cannot know where the heap is; a program that contains the runtime has no
+//! symbols by which the library could find it. So the runtime looks for the library.
+
+use crate::Comem;
+use crate::node::Node;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, OnceLock};
+
+/// The version of the agreement with the library.
+const VERSION: c_uint = 1;
+
+type Touch = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
+type Install = unsafe extern "C" fn(version: c_uint, base: usize, bytes: usize, touch: Touch) -> c_int;
+
+static NODE: OnceLock<Arc<Node>> = OnceLock::new();
+
+/// Tells the wrapper library, if there is one, where the heap is and how its pages come here.
+pub(crate) fn install(node: &Arc<Node>) {
+    // A job of one node has all pages here.
+    let Some(shared) = node.shared().filter(|shared| shared.views.is_some()) else { return };
+    // SAFETY: the name is a string; the default order covers every library of the process.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"comem_wrap_install".as_ptr()) };
+    if found.is_null() || NODE.set(node.clone()).is_err() {
+        return;
+    }
+    // SAFETY: the function of this name has this signature.
+    let install = unsafe { std::mem::transmute::<*mut c_void, Install>(found) };
+    // SAFETY: `touch` may be called by any thread, and the heap stays where it is.
+    if unsafe { install(VERSION, shared.base, shared.bytes, touch) } != 0 {
+        eprintln!(
+            "comem: {}: libcomem_wrap.so is of another version and does nothing: system calls on shared memory may fail with \
+             EFAULT; install one version of Comem",
+            node.name_of(node.me())
+        );
+    }
+}
+
+/// Brings memory here for a system call; not 0 when it is no allocation, or the thread has no place in the job and there is none
+/// left: the call then meets what it would have met without us.
+unsafe extern "C" fn touch(start: *const c_void, bytes: usize, write: c_int) -> c_int {
+    let Some(node) = NODE.get() else { return -1 };
+    let Some(shared) = node.shared() else { return -1 };
+    let touched =
+        Comem { node: node.clone() }.current().and_then(|thread| thread.touch(shared, start.addr(), bytes, write != 0));
+    if touched.is_ok() { 0 } else { -1 }
+}

@@ -1,0 +1,49 @@
+//! Shared pages in jobs of real processes: this test binary is launcher and node in one.
+//!
+//! | file | does |
+//! |---|---|
+//! | [`matrix`] | which engines, detectors, shapes and networks a scenario runs under |
+//! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`] | scenarios with one right answer everywhere |
+//! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
+//! | [`counts`] | what a step costs, exactly: messages, faults, requests |
+//! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
+//! | [`wrong`] | programs that do what they must not |
+//! | [`seccomp`] | systems that forbid what the fast detectors need |
+
+mod blocks;
+mod counts;
+#[path = "../job/launcher.rs"]
+mod launcher;
+mod limits;
+mod matrix;
+mod order;
+mod pages;
+mod placement;
+mod seccomp;
+mod sharing;
+mod stress;
+mod wrong;
+
+/// A node that takes longer hangs: it is ended, and so the job fails and says what it was doing.
+const NODE_SECONDS: u32 = 50;
+
+/// Plays the part of a node; without a role there is nothing to play.
+#[test]
+fn node() {
+    let Ok(role) = std::env::var("COMEM_TEST_ROLE") else { return };
+    // SAFETY: asks for a signal, no more.
+    unsafe { libc::alarm(NODE_SECONDS) };
+    if seccomp::prepare(&role) || wrong::play(&role) {
+        return;
+    }
+    let comem = comem::start().unwrap_or_else(|error| {
+        eprintln!("comem: {error}");
+        std::process::exit(error.exit_code());
+    });
+    let known = matrix::play(&comem, &role) || counts::play(&comem, &role) || limits::play(&comem, &role);
+    assert!(known || wrong::play_started(&comem, &role), "there is no role {role}");
+    if let Err(error) = comem.finish() {
+        eprintln!("comem: {error}");
+        std::process::exit(error.exit_code());
+    }
+}

@@ -1,0 +1,134 @@
+//! One suite under everything: each scenario has one right answer, whatever the engine, the detector, the number of nodes
+//! and threads, and the network.
+
+use crate::launcher::{Outcome, start};
+use crate::{blocks, order, pages, placement, sharing, stress};
+use comem::Comem;
+use comem::heap::PageEngine;
+
+/// How accesses are noticed.
+pub const DETECTORS: [&str; 3] = ["uffd-async", "uffd", "mprotect"];
+/// Nodes and threads in each.
+const SHAPES: [(usize, &str); 3] = [(2, "2"), (3, "1"), (4, "2")];
+const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
+
+type Scenario = (&'static str, fn(&Comem));
+
+const SCENARIOS: [Scenario; 23] = [
+    ("every placement", placement::every_placement),
+    ("homes that move", placement::writers_that_change),
+    ("first touch", placement::first_touch),
+    ("locks", order::locks),
+    ("conditions", order::conditions),
+    ("readers and writers", order::readers_and_writers),
+    ("reductions", order::reductions),
+    ("flags", order::flags),
+    ("semaphores", order::semaphores),
+    ("publication through a second lock", order::a_second_lock),
+    ("false sharing", sharing::neighbours_in_a_page),
+    ("migratory data", sharing::a_counter_that_travels),
+    ("producer and consumer", sharing::producers_and_consumers),
+    ("blocks that others free", blocks::blocks_that_others_free),
+    ("small blocks used again", blocks::small_blocks_used_again),
+    ("memory of every size and alignment", blocks::every_size_and_alignment),
+    ("lists across nodes", blocks::a_list_across_nodes),
+    ("read-only memory", pages::declared_read_only),
+    ("rendezvous", pages::a_rendezvous_holds_everybody),
+    ("accesses that span two pages", pages::accesses_that_span_two_pages),
+    ("msi beside the job's engine", pages::one_writer_regions_beside_others),
+    ("racing programs", pages::racing_programs),
+    ("stress", stress::words_of_all_in_every_page),
+];
+
+/// Plays a role of this file; `false` when it has none of that name.
+pub fn play(comem: &Comem, role: &str) -> bool {
+    if role != "suite" {
+        return false;
+    }
+    let only = std::env::var("COMEM_TEST_ONLY").unwrap_or_default();
+    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| name.contains(&only)) {
+        let begun = std::time::Instant::now();
+        scenario(comem);
+        eprintln!("done: {name}, {} ms", begun.elapsed().as_millis());
+    }
+    true
+}
+
+/// Whether the engine orders accesses by flags, semaphores and chains of locks.
+pub fn orders_everything(comem: &Comem) -> bool {
+    comem.page_engine() != PageEngine::Scope
+}
+
+/// All nodes ended well.
+#[track_caller]
+pub fn all_well(what: &str, outcome: &Outcome) {
+    if outcome.statuses.iter().all(|s| *s == Some(0)) {
+        return;
+    }
+    let mut text = format!("{what}: {:?} {:?}\n", outcome.statuses, outcome.failures);
+    for (node, (printed, errors)) in outcome.outputs.iter().zip(&outcome.errors).enumerate() {
+        let last: Vec<&str> = errors.lines().rev().take(12).collect();
+        text += &format!("node {node}: {}\n", last.into_iter().rev().collect::<Vec<_>>().join("\n  "));
+        let panics = printed.lines().filter(|l| l.contains("panicked"));
+        text += &panics.collect::<Vec<_>>().join("\n");
+    }
+    panic!("{text}");
+}
+
+/// The sum over all nodes of a counter of pages.
+pub fn counted(outcome: &Outcome, name: &str) -> u64 {
+    outcome.stats.values().map(|s| s["pages"][name].as_u64().unwrap_or(0)).sum()
+}
+
+/// A job with these settings, which all its nodes must end well.
+#[track_caller]
+pub fn job(role: &str, nodes: usize, settings: &[(&str, &str)]) -> Outcome {
+    let outcome = start(role, nodes, settings, &[]).finish();
+    all_well(&format!("{role}, {nodes} nodes, {settings:?}"), &outcome);
+    outcome
+}
+
+fn suite(engine: &str, backbone: &str) {
+    for detector in DETECTORS {
+        for (nodes, threads) in SHAPES {
+            let settings = [
+                ("COMEM_ENGINE", engine),
+                ("COMEM_DETECTOR", detector),
+                ("COMEM_BACKBONE", backbone),
+                ("COMEM_THREADS", threads),
+            ];
+            job("suite", nodes, &settings);
+        }
+        let (nodes, threads) = SHAPES[0];
+        let settings = [
+            ("COMEM_ENGINE", engine),
+            ("COMEM_DETECTOR", detector),
+            ("COMEM_BACKBONE", backbone),
+            ("COMEM_THREADS", threads),
+            ("COMEM_FAULTS", BAD_NETWORK),
+        ];
+        job("suite", nodes, &settings);
+    }
+}
+
+#[test]
+fn the_suite_has_its_right_answers_under_hlrc() {
+    suite("hlrc", "udp");
+}
+
+#[test]
+fn the_suite_has_its_right_answers_under_scope() {
+    suite("scope", "udp");
+}
+
+#[test]
+fn the_suite_has_its_right_answers_under_msi() {
+    suite("msi", "udp");
+}
+
+#[test]
+fn the_suite_has_its_right_answers_in_a_job_of_one_node() {
+    for engine in ["hlrc", "scope", "msi"] {
+        job("suite", 1, &[("COMEM_ENGINE", engine), ("COMEM_THREADS", "3")]);
+    }
+}

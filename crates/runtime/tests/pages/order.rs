@@ -1,0 +1,163 @@
+//! A read sees what was written before, whatever orders the two. A flag, a semaphore or another lock than the one under
+//! which it was written orders nothing under `scope`, so these are left out there.
+
+use crate::matrix::orders_everything;
+use crate::placement::{WORDS, give_back, pages_of};
+use comem::heap::{RegionOptions, SharedSlice};
+use comem::{Comem, ConditionId, FlagId, LockId, Operator, RwLockId, SemaphoreId, Thread};
+
+const ROUNDS: usize = 12;
+/// Words of a record, one in each of so many pages.
+const PARTS: usize = 3;
+
+fn write_record(slice: &SharedSlice<u64>, value: u64) {
+    for part in 0..PARTS {
+        slice.set(part * WORDS + part * 17, value);
+    }
+}
+
+fn read_record(slice: &SharedSlice<u64>) -> u64 {
+    let parts: [u64; PARTS] = std::array::from_fn(|part| slice.get(part * WORDS + part * 17));
+    assert!(parts.iter().all(|p| *p == parts[0]), "a record in parts: {parts:?}");
+    parts[0]
+}
+
+fn on_record(comem: &Comem, f: impl Fn(&Thread, &SharedSlice<u64>) + Sync) {
+    let slice = pages_of(comem, PARTS, &RegionOptions::default());
+    comem.run(|t| f(t, &slice));
+    give_back(comem, slice);
+}
+
+/// A record of several pages, counted up by all under a lock.
+pub fn locks(comem: &Comem) {
+    on_record(comem, |t, record| {
+        for _ in 0..ROUNDS {
+            t.locked(LockId(3), || write_record(record, read_record(record) + 1));
+        }
+        t.barrier();
+        assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+    });
+}
+
+/// Threads take turns by a condition variable.
+pub fn conditions(comem: &Comem) {
+    let (lock, turn) = (LockId(4), ConditionId(4));
+    on_record(comem, |t, record| {
+        for round in 0..ROUNDS {
+            t.lock(lock);
+            while read_record(record) as usize % t.count() != t.id() {
+                t.cond_wait(turn, lock);
+            }
+            assert_eq!(read_record(record) as usize, round * t.count() + t.id());
+            write_record(record, read_record(record) + 1);
+            t.cond_broadcast(turn);
+            t.unlock(lock);
+        }
+        t.barrier();
+        assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+    });
+}
+
+/// Readers never see half of a record, and no write is lost.
+pub fn readers_and_writers(comem: &Comem) {
+    let lock = RwLockId(5);
+    on_record(comem, |t, record| {
+        let mut before = 0;
+        for round in 0..ROUNDS {
+            if (round + t.id()).is_multiple_of(3) {
+                t.wr_lock(lock);
+                write_record(record, read_record(record) + 1);
+                t.rw_unlock(lock);
+            }
+            t.rd_lock(lock);
+            let now = read_record(record);
+            t.rw_unlock(lock);
+            assert!(now >= before, "a reader went back from {before} to {now}");
+            before = now;
+        }
+        t.barrier();
+        let writes = (0..t.count()).flat_map(|id| (0..ROUNDS).filter(move |r| (r + id).is_multiple_of(3)));
+        assert_eq!(read_record(record), writes.count() as u64);
+    });
+}
+
+/// A reduction is a barrier too.
+pub fn reductions(comem: &Comem) {
+    on_record(comem, |t, record| {
+        for round in 0..ROUNDS {
+            if round % t.count() == t.id() {
+                write_record(record, round as u64 + 1);
+            }
+            let mut sum = [t.id() as i64];
+            t.reduce_i64(Operator::Sum, &mut sum);
+            assert_eq!(sum[0] as usize, t.count() * (t.count() - 1) / 2);
+            assert_eq!(read_record(record), round as u64 + 1);
+            t.reduce_i64(Operator::Max, &mut sum);
+        }
+    });
+}
+
+/// A record that goes from thread to thread by flags.
+pub fn flags(comem: &Comem) {
+    if !orders_everything(comem) {
+        return;
+    }
+    on_record(comem, |t, record| {
+        for round in 0..ROUNDS {
+            let turn = (round * t.count() + t.id()) as u64;
+            t.flag_wait(FlagId(9), turn);
+            assert_eq!(read_record(record), turn);
+            write_record(record, turn + 1);
+            t.flag_set(FlagId(9), turn + 1);
+        }
+        t.flag_wait(FlagId(9), (ROUNDS * t.count()) as u64);
+        assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+    });
+    // Flags never go down: the next run of this scenario in the same job would find it raised.
+}
+
+/// A record that goes round by semaphores.
+pub fn semaphores(comem: &Comem) {
+    if !orders_everything(comem) {
+        return;
+    }
+    let of = |id: usize| SemaphoreId(100 + id as u64);
+    on_record(comem, |t, record| {
+        for round in 0..ROUNDS {
+            if round > 0 || t.id() > 0 {
+                t.sem_wait(of(t.id()));
+            }
+            let turn = (round * t.count() + t.id()) as u64;
+            assert_eq!(read_record(record), turn);
+            write_record(record, turn + 1);
+            t.sem_post(of((t.id() + 1) % t.count()));
+        }
+        if t.id() == 0 {
+            t.sem_wait(of(0));
+        }
+        t.barrier();
+    });
+}
+
+/// Fill the buffer without a lock; then, under a lock, say that it is full.
+pub fn a_second_lock(comem: &Comem) {
+    if !orders_everything(comem) {
+        return;
+    }
+    let slice = pages_of(comem, PARTS + 1, &RegionOptions::default());
+    let ready = PARTS * WORDS;
+    comem.run(|t| {
+        for round in 1..=ROUNDS as u64 {
+            if round as usize % t.count() == t.id() {
+                write_record(&slice, round);
+                t.locked(LockId(6), || slice.set(ready, round));
+            }
+            while t.locked(LockId(6), || slice.get(ready)) < round {
+                std::thread::yield_now();
+            }
+            assert_eq!(read_record(&slice), round);
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
+}

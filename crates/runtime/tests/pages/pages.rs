@@ -1,0 +1,145 @@
+//! What else pages promise: read-only regions, a meeting without news, accesses across a page's end, regions with one writer.
+
+use crate::placement::{WORDS, give_back, pages_of};
+use comem::Comem;
+use comem::heap::{PageEngine, RegionOptions, SharedSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+fn with_one_writer() -> RegionOptions {
+    RegionOptions { engine: Some(PageEngine::Msi), ..RegionOptions::default() }
+}
+
+/// A word to use as on one machine.
+fn word(slice: &SharedSlice<u64>, index: usize) -> &AtomicU64 {
+    assert!(index < slice.len());
+    // SAFETY: an aligned word of the slice, which lives as long as the scenario.
+    unsafe { &*slice.as_ptr().add(index).cast() }
+}
+
+/// Memory that is filled once and then declared read-only has its contents everywhere.
+pub fn declared_read_only(comem: &Comem) {
+    let slice = pages_of(comem, 12, &RegionOptions::default());
+    comem.run(|t| {
+        t.share(slice.len()).for_each(|i| slice.set(i, i as u64 * 3 + 1));
+        t.barrier();
+    });
+    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.run(|t| {
+        for round in 0..3 {
+            (round..slice.len()).step_by(11).for_each(|i| assert_eq!(slice.get(i), i as u64 * 3 + 1, "word {i}"));
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
+}
+
+/// Nobody leaves a rendezvous before everybody has come. It says nothing about memory, so who has come stands in a region
+/// that is coherent without it.
+pub fn a_rendezvous_holds_everybody(comem: &Comem) {
+    let slice = pages_of(comem, 1, &with_one_writer());
+    comem.run(|t| {
+        for round in 1..5 {
+            if round % t.count() == t.id() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            word(&slice, 0).fetch_add(1, Ordering::SeqCst);
+            t.try_rendezvous().expect("all meet");
+            assert_eq!(word(&slice, 0).load(Ordering::SeqCst) as usize, round * t.count(), "somebody left early");
+            t.try_rendezvous().expect("all meet");
+        }
+    });
+    give_back(comem, slice);
+}
+
+/// Numbers that lie half in one page and half in the next.
+pub fn accesses_that_span_two_pages(comem: &Comem) {
+    for options in [RegionOptions::default(), with_one_writer()] {
+        let slice = pages_of(comem, 4, &options);
+        let spanning = |page: usize| {
+            // SAFETY: eight bytes around the end of a page that another page of the slice follows.
+            unsafe { slice.as_ptr().cast::<u8>().add((page + 1) * WORDS * 8 - 4).cast::<u64>() }
+        };
+        let (read, write) = (
+            // SAFETY: within the slice; locks and barriers keep others away.
+            |page: usize| unsafe { spanning(page).read_unaligned() },
+            // SAFETY: as above.
+            |page: usize, value: u64| unsafe { spanning(page).write_unaligned(value) },
+        );
+        comem.run(|t| {
+            for _ in 0..10 {
+                t.locked(comem::LockId(51), || (0..3).for_each(|page| write(page, read(page) + 0x1_0000_0001)));
+            }
+            t.barrier();
+            (0..3).for_each(|page| assert_eq!(read(page), 10 * t.count() as u64 * 0x1_0000_0001));
+        });
+        give_back(comem, slice);
+    }
+}
+
+/// A region under `msi` works in a job under any engine: locked instructions of all nodes on the same words.
+pub fn one_writer_regions_beside_others(comem: &Comem) {
+    let (slice, plain) = (pages_of(comem, 4, &with_one_writer()), pages_of(comem, 4, &RegionOptions::default()));
+    let each = 40;
+    comem.run(|t| {
+        for n in 0..each {
+            word(&slice, (n % 4) * WORDS + n % 3).fetch_add(1, Ordering::SeqCst);
+            plain.set(n * t.count() + t.id(), n as u64);
+        }
+        t.barrier();
+        let sum: u64 = (0..slice.len()).map(|i| word(&slice, i).load(Ordering::SeqCst)).sum();
+        assert_eq!(sum, (each * t.count()) as u64, "increments were lost");
+        for n in 0..each {
+            (0..t.count()).for_each(|id| assert_eq!(plain.get(n * t.count() + id), n as u64));
+        }
+    });
+    give_back(comem, slice);
+    give_back(comem, plain);
+}
+
+/// Store buffering and Peterson's lock between the first and the last thread, on pages under `msi`.
+pub fn racing_programs(comem: &Comem) {
+    if comem.threads() < 2 {
+        return;
+    }
+    let slice = pages_of(comem, 6, &with_one_writer());
+    comem.run(|t| {
+        if let Some(me) = [0, t.count() - 1].iter().position(|id| *id == t.id()) {
+            store_buffering(&slice, me);
+            peterson(&slice, me);
+        }
+        t.barrier();
+        for round in 0..STORES {
+            let both = slice.get(2 * WORDS + round) + slice.get(3 * WORDS + round);
+            assert!(both > 0, "round {round}: each store was missed by the other's load");
+        }
+        assert_eq!(slice.get(5 * WORDS), 2 * TURNS, "two threads were inside Peterson's lock");
+    });
+    give_back(comem, slice);
+}
+
+const STORES: usize = 60;
+const TURNS: u64 = 20;
+
+fn store_buffering(slice: &SharedSlice<u64>, me: usize) {
+    for round in 0..STORES {
+        word(slice, me * WORDS + round).store(1, Ordering::SeqCst);
+        let seen = word(slice, (1 - me) * WORDS + round).load(Ordering::SeqCst);
+        slice.set((2 + me) * WORDS + round, seen);
+    }
+}
+
+/// Flags and turn in one page, what they protect in another.
+fn peterson(slice: &SharedSlice<u64>, me: usize) {
+    let (wants, turn) = (|who: usize| word(slice, 4 * WORDS + who), word(slice, 4 * WORDS + 2));
+    for _ in 0..TURNS {
+        wants(me).store(1, Ordering::SeqCst);
+        turn.store(1 - me as u64, Ordering::SeqCst);
+        while wants(1 - me).load(Ordering::SeqCst) == 1 && turn.load(Ordering::SeqCst) == 1 - me as u64 {
+            std::thread::yield_now();
+        }
+        let inside = slice.get(5 * WORDS);
+        slice.set(5 * WORDS, inside + 1);
+        wants(me).store(0, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,42 @@
+//! The rules for pages: without any one of them some seed fails; with all of them, the same seeds pass.
+//!
+//! A panic counts as a failure, and so does a thread that waits for ever.
+
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::rules::{Rule, without};
+use comem_sim::pages::scenario::Scenario;
+
+const SEEDS_MAX: u64 = 4_000;
+
+/// The first seed and engine that fail without the rule, and what they show.
+fn first_failure(rule: Rule) -> Option<(u64, PageEngine, String)> {
+    without(rule, || {
+        (0..SEEDS_MAX).find_map(|seed| {
+            [PageEngine::Hlrc, PageEngine::Scope].into_iter().find_map(|engine| {
+                let violations = Scenario::new(engine).run(seed).violations;
+                violations.into_iter().next().map(|violation| (seed, engine, violation))
+            })
+        })
+    })
+}
+
+#[test]
+fn no_rule_for_pages_is_superfluous() {
+    std::panic::set_hook(Box::new(|_| ())); // panics of crippled protocols are expected
+    let mut complaints = Vec::new();
+    let mut report = String::new();
+    for rule in Rule::PAGES {
+        match first_failure(rule) {
+            Some((seed, engine, violation)) => {
+                report += &format!("{rule:?}: {engine}, seed {seed}: {violation}\n");
+                if !Scenario::new(engine).run(seed).violations.is_empty() {
+                    complaints.push(format!("{rule:?}: seed {seed} fails with all rules on"));
+                }
+            }
+            None => complaints.push(format!("{rule:?}: no seed below {SEEDS_MAX} misses it")),
+        }
+    }
+    let _ = std::panic::take_hook();
+    println!("{report}");
+    assert!(complaints.is_empty(), "{complaints:#?}\n{report}");
+}

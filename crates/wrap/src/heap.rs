@@ -1,0 +1,59 @@
+//! Where the shared heap is, and how its pages are brought here.
+
+use crate::errno;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// The runtime's function that brings memory here: address, bytes, whether it will be written; 0 when all of it was here.
+pub type Touch = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
+
+/// What a call does with a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It reads the buffer: `write`, `send`.
+    Out,
+    /// It fills the buffer: `read`, `recv`.
+    In,
+}
+
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+static TOUCH: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Learns of the heap.
+pub fn set(base: usize, bytes: usize, touch: Touch) {
+    TOUCH.store(touch as *mut c_void, Ordering::Relaxed);
+    BASE.store(base, Ordering::Relaxed);
+    END.store(base.saturating_add(bytes), Ordering::Release);
+}
+
+/// Whether there is a heap at all.
+#[inline]
+pub fn exists() -> bool {
+    END.load(Ordering::Acquire) != 0
+}
+
+/// Whether any of these bytes is shared memory. Without a heap none is.
+#[inline]
+pub fn overlaps<T>(start: *const T, bytes: usize) -> bool {
+    let start = start.addr();
+    start < END.load(Ordering::Acquire) && start.saturating_add(bytes) > BASE.load(Ordering::Relaxed)
+}
+
+/// Brings memory here. `false`: it is no allocated memory of the heap, or this thread has no place in the job and there is none
+/// left; the call is then made as if nobody stood before it.
+pub fn touch<T>(start: *const T, bytes: usize, way: Way) -> bool {
+    let touch = TOUCH.load(Ordering::Relaxed);
+    if touch.is_null() {
+        return false;
+    }
+    // SAFETY: only `set` stores here, and what it stores is such a function.
+    let touch = unsafe { std::mem::transmute::<*mut c_void, Touch>(touch) };
+    // SAFETY: the runtime gave the function for this purpose, for any address.
+    errno::preserved(|| unsafe { touch(start.cast(), bytes, c_int::from(way == Way::In)) } == 0)
+}
+
+/// As [`touch`], for memory of which part or all may not be shared: that part needs nothing.
+pub fn touch_if_shared<T>(start: *const T, bytes: usize, way: Way) -> bool {
+    !overlaps(start, bytes) || touch(start, bytes, way)
+}

@@ -1,0 +1,272 @@
+//! The rules, with a heap that is played: its pages are always here, but the calls can be told to meet EFAULT.
+
+use crate::heap::{self, Way};
+use crate::transfer::{PIECE_BYTES, TRIES, transfer};
+use crate::{errno, streams, vectors};
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::io::{Read, Seek};
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+
+const HEAP_BYTES: usize = 8 << 20;
+/// Memory of the heap that belongs to no allocation.
+const NOT_ALLOCATED: usize = HEAP_BYTES - 4096;
+
+thread_local! {
+    static TOUCHES: Cell<usize> = const { Cell::new(0) };
+    static FAULTS: Cell<usize> = const { Cell::new(0) };
+}
+
+unsafe extern "C" fn touch(start: *const c_void, bytes: usize, _write: c_int) -> c_int {
+    TOUCHES.set(TOUCHES.get() + 1);
+    if start.addr() + bytes > heap_start().addr() + NOT_ALLOCATED { -1 } else { 0 }
+}
+
+/// The played heap.
+fn heap_start() -> *mut u8 {
+    static HEAP: OnceLock<usize> = OnceLock::new();
+    let start = *HEAP.get_or_init(|| vec![0_u8; HEAP_BYTES].leak().as_mut_ptr().expose_provenance());
+    heap::set(start, HEAP_BYTES, touch);
+    std::ptr::with_exposed_provenance_mut(start)
+}
+
+/// Part of the heap for one test, with known bytes.
+fn shared(at: usize, bytes: usize) -> &'static mut [u8] {
+    // SAFETY: each test takes a part of its own.
+    let part = unsafe { std::slice::from_raw_parts_mut(heap_start().add(at), bytes) };
+    part.iter_mut().enumerate().for_each(|(i, byte)| *byte = pattern(i));
+    TOUCHES.set(0);
+    part
+}
+
+fn pattern(index: usize) -> u8 {
+    (index * 7 + index / 251) as u8
+}
+
+fn fault() -> isize {
+    errno::set(libc::EFAULT);
+    -1
+}
+
+/// A descriptor of no regular file.
+fn stream() -> std::fs::File {
+    std::fs::File::open("/dev/null").unwrap()
+}
+
+/// A file without a name.
+fn file() -> std::fs::File {
+    // SAFETY: a new stream, whose descriptor is copied before it goes.
+    unsafe {
+        let stream = libc::tmpfile();
+        let fd = libc::dup(libc::fileno(stream));
+        libc::fclose(stream);
+        std::os::fd::FromRawFd::from_raw_fd(fd)
+    }
+}
+
+#[test]
+fn private_memory_goes_straight_through() {
+    heap_start();
+    TOUCHES.set(0);
+    let mut own = [1_u8; 100];
+    let mut calls = Vec::new();
+    let start = own.as_mut_ptr();
+    // SAFETY: the call only notes what it gets.
+    let moved = unsafe {
+        transfer(-1, start, 100, Way::Out, |at, n, done| {
+            calls.push((at, n, done));
+            fault()
+        })
+    };
+    assert_eq!((moved, calls, TOUCHES.get()), (-1, vec![(start, 100, 0)], 0));
+}
+
+#[test]
+fn a_page_that_is_taken_away_meanwhile_is_brought_again() {
+    let part = shared(0, 5000);
+    let null = stream();
+    let mut left = 2;
+    // SAFETY: as above.
+    let moved = unsafe {
+        transfer(null.as_raw_fd(), part.as_mut_ptr(), 5000, Way::Out, |_, n, _| {
+            if left == 0 {
+                return n as isize;
+            }
+            left -= 1;
+            fault()
+        })
+    };
+    assert_eq!((moved, TOUCHES.get()), (5000, 3));
+}
+
+#[test]
+fn another_error_is_the_callers() {
+    let part = shared(8192, 5000);
+    let null = stream();
+    let mut calls = 0;
+    // SAFETY: as above.
+    let moved = unsafe {
+        transfer(null.as_raw_fd(), part.as_mut_ptr(), 5000, Way::In, |_, _, _| {
+            calls += 1;
+            errno::set(libc::EAGAIN);
+            -1
+        })
+    };
+    assert_eq!((moved, calls, errno::get()), (-1, 1, libc::EAGAIN));
+}
+
+#[test]
+fn bytes_that_never_stay_take_the_way_through_private_memory() {
+    let null = stream();
+    for way in [Way::Out, Way::In] {
+        let part = shared(16384, 5000);
+        let start = part.as_mut_ptr();
+        let mut tries = 0;
+        // SAFETY: the call uses no more than it is given.
+        let moved = unsafe {
+            transfer(null.as_raw_fd(), start, 5000, way, |at, n, _| {
+                if at == start {
+                    tries += 1;
+                    return fault();
+                }
+                let bytes = std::slice::from_raw_parts_mut(at, n);
+                match way {
+                    Way::Out => assert!(bytes.iter().enumerate().all(|(i, b)| *b == pattern(i))),
+                    Way::In => bytes[..3000].fill(9),
+                }
+                3000
+            })
+        };
+        assert_eq!((moved, tries), (3000, TRIES));
+        let kept = if way == Way::In { 3000 } else { 0 };
+        assert!(part.iter().enumerate().all(|(i, b)| *b == if i < kept { 9 } else { pattern(i) }));
+    }
+}
+
+#[test]
+fn memory_that_is_not_allocated_meets_what_it_would_have_met() {
+    let null = stream();
+    heap_start();
+    let mut calls = 0;
+    // SAFETY: as above.
+    let moved = unsafe {
+        transfer(null.as_raw_fd(), heap_start().add(NOT_ALLOCATED), 10, Way::Out, |_, _, _| {
+            calls += 1;
+            fault()
+        })
+    };
+    assert_eq!((moved, calls, errno::get()), (-1, 1, libc::EFAULT));
+}
+
+#[test]
+fn files_are_moved_in_pieces_each_touched_before_its_call() {
+    let bytes = 2 * PIECE_BYTES + 100;
+    let part = shared(1 << 20, bytes);
+    let mut to = file();
+    let fd = to.as_raw_fd();
+    let mut places = Vec::new();
+    errno::set(7);
+    // SAFETY: the buffer is that long.
+    let moved = unsafe {
+        transfer(fd, part.as_mut_ptr(), bytes, Way::Out, |at, n, done| {
+            places.push(done);
+            libc::pwrite(fd, at.cast(), n, done as i64)
+        })
+    };
+    assert_eq!((moved, errno::get()), (bytes as isize, 7));
+    assert_eq!((places, TOUCHES.get()), (vec![0, PIECE_BYTES, 2 * PIECE_BYTES], 3));
+    let mut written = Vec::new();
+    to.rewind().unwrap();
+    to.read_to_end(&mut written).unwrap();
+    assert!(written == part);
+}
+
+#[test]
+fn a_file_that_ends_early_gives_what_it_has() {
+    let part = shared(4 << 20, 3 * PIECE_BYTES);
+    let from = file();
+    from.set_len(PIECE_BYTES as u64 + 50).unwrap();
+    let fd = from.as_raw_fd();
+    // SAFETY: the buffer is that long.
+    let moved = unsafe {
+        transfer(fd, part.as_mut_ptr(), part.len(), Way::In, |at, n, done| libc::pread(fd, at.cast(), n, done as i64))
+    };
+    assert_eq!(moved, PIECE_BYTES as isize + 50);
+    assert!(part[..moved as usize].iter().all(|b| *b == 0) && part[moved as usize] == pattern(moved as usize));
+}
+
+#[test]
+fn messages_are_received_where_no_page_can_be_taken_away() {
+    let part = shared(32768, 100);
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    theirs.send(b"hello").unwrap();
+    let (fd, start) = (ours.as_raw_fd(), part.as_mut_ptr());
+    // SAFETY: the call uses no more than it is given.
+    let moved = unsafe {
+        transfer(fd, start, 100, Way::In, |at, n, _| {
+            assert_ne!(at, start);
+            libc::recv(fd, at.cast(), n, 0)
+        })
+    };
+    assert_eq!((moved, &part[..5], part[5]), (5, &b"hello"[..], pattern(5)));
+}
+
+#[test]
+fn several_buffers_make_the_detour_as_one() {
+    let part = shared(40960, 3000);
+    let mut own = [5_u8; 100];
+    let null = stream();
+    let list = [
+        libc::iovec { iov_base: own.as_mut_ptr().cast(), iov_len: 100 },
+        libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: 3000 },
+    ];
+    let mut seen = 0;
+    // SAFETY: the call uses no more than it is given.
+    let moved = unsafe {
+        vectors::transfer(null.as_raw_fd(), list.as_ptr(), 2, Way::In, |parts, count| {
+            if count == 2 {
+                seen += 1;
+                return fault();
+            }
+            std::slice::from_raw_parts_mut((*parts).iov_base.cast::<u8>(), 1100).fill(8);
+            1100
+        })
+    };
+    assert_eq!((moved, seen), (1100, TRIES));
+    assert!(own.iter().all(|b| *b == 8) && part[..1000].iter().all(|b| *b == 8) && part[1000] == pattern(1000));
+}
+
+/// Takes the first half, and then meets EFAULT as often as told.
+unsafe fn half_and_faults(at: *mut u8, bytes: usize, stream: *mut libc::FILE) -> usize {
+    if FAULTS.get() == 0 {
+        // SAFETY: the caller's buffer and stream.
+        return unsafe { libc::fwrite(at.cast(), 1, bytes, stream) };
+    }
+    FAULTS.set(FAULTS.get() - 1);
+    // SAFETY: as above.
+    let half = unsafe { libc::fwrite(at.cast(), 1, bytes / 2, stream) };
+    fault();
+    half
+}
+
+#[test]
+fn a_stream_goes_on_where_the_fault_was() {
+    let part = shared(49152, 6000);
+    // SAFETY: the stream is open until its end here, and the buffer is that long.
+    unsafe {
+        let stream = libc::tmpfile();
+        for faults in [0, 1, TRIES] {
+            libc::rewind(stream);
+            FAULTS.set(faults);
+            errno::set(7);
+            assert_eq!(streams::moved(part.as_mut_ptr(), 6000, stream, Way::Out, half_and_faults), 6000);
+            assert_eq!((FAULTS.get(), errno::get(), libc::ferror(stream)), (0, 7, 0));
+            let mut got = vec![0_u8; 6001];
+            libc::rewind(stream);
+            assert_eq!(libc::fread(got.as_mut_ptr().cast(), 1, 6001, stream), 6000);
+            assert!(got[..6000] == *part);
+        }
+        libc::fclose(stream);
+    }
+}

@@ -1,0 +1,172 @@
+//! One buffer that a system call reads or fills.
+//!
+//! | descriptor | how |
+//! |---|---|
+//! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies |
+//! | pipe, stream socket, device | touch all, then one call: two calls might block where one would not |
+//! | socket that keeps messages apart, when receiving | through private memory: a message that meets EFAULT is lost |
+//!
+//! After EFAULT with nothing transferred: touch and try again; after some tries through private memory.
+
+use crate::heap::{self, Way};
+use crate::private::Private;
+use crate::{errno, real};
+use std::ffi::c_int;
+use std::ptr::copy_nonoverlapping;
+
+/// Most bytes of a file that one call moves from or to shared memory.
+pub const PIECE_BYTES: usize = 1 << 20;
+/// Most bytes of a piece that takes the way through private memory.
+const DETOUR_BYTES: usize = 1 << 16;
+/// How often a page may be taken away between touch and call before the bytes make a detour.
+pub const TRIES: usize = 4;
+
+/// What stands behind a descriptor, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A sequence of bytes without a place in it.
+    Stream,
+    /// A socket that gives each message once, whole or not at all.
+    Messages,
+}
+
+/// Looks at a descriptor.
+pub fn kind_of(fd: c_int) -> Kind {
+    errno::preserved(|| {
+        // SAFETY: all zero is a value of this structure of numbers.
+        let mut about: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure is ours.
+        if unsafe { real::fstat(fd, &mut about) } != 0 {
+            return Kind::Stream;
+        }
+        match about.st_mode & libc::S_IFMT {
+            libc::S_IFREG => Kind::File,
+            libc::S_IFSOCK if keeps_messages_apart(fd) => Kind::Messages,
+            _ => Kind::Stream,
+        }
+    })
+}
+
+fn keeps_messages_apart(fd: c_int) -> bool {
+    let mut ty: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the option is a number, and there is room for one.
+    let known = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut ty).cast(), &mut len) } == 0;
+    known && ty != libc::SOCK_STREAM
+}
+
+/// Makes a call on a buffer that may be shared. `call` gets where, how many bytes, and how many of the buffer were moved before.
+///
+/// # Safety
+/// As for the call: the buffer is memory of the program's.
+#[inline]
+pub unsafe fn transfer(
+    fd: c_int,
+    start: *mut u8,
+    bytes: usize,
+    way: Way,
+    mut call: impl FnMut(*mut u8, usize, usize) -> isize,
+) -> isize {
+    if !heap::overlaps(start, bytes) {
+        return call(start, bytes, 0);
+    }
+    // SAFETY: by this function's contract.
+    unsafe { shared(kind_of(fd), start, bytes, way, &mut call) }
+}
+
+/// # Safety
+/// As for [`transfer`].
+#[cold]
+unsafe fn shared(
+    kind: Kind,
+    start: *mut u8,
+    bytes: usize,
+    way: Way,
+    call: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
+) -> isize {
+    match kind {
+        // SAFETY: by this function's contract.
+        Kind::File => unsafe { in_pieces(start, bytes, way, call) },
+        Kind::Messages if way == Way::In && heap::touch(start, bytes, way) => {
+            // SAFETY: by this function's contract.
+            unsafe { detour(start, bytes, way, &mut |at, n| call(at, n, 0)) }
+        }
+        // SAFETY: by this function's contract.
+        _ => unsafe { insist(start, bytes, bytes, way, &mut |at, n| call(at, n, 0)) },
+    }
+}
+
+/// Moves piece after piece until nothing more comes. (A piece is moved in part when a page of it was taken away meanwhile.)
+///
+/// # Safety
+/// As for [`transfer`].
+unsafe fn in_pieces(
+    start: *mut u8,
+    bytes: usize,
+    way: Way,
+    call: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
+) -> isize {
+    let (mut done, mut most) = (0, PIECE_BYTES);
+    while done < bytes {
+        let piece = (bytes - done).min(most);
+        // SAFETY: within the buffer, since `done` is less than its length.
+        let at = unsafe { start.add(done) };
+        // SAFETY: by this function's contract.
+        let moved = unsafe { insist(at, piece, piece.min(DETOUR_BYTES), way, &mut |at, n| call(at, n, done)) };
+        if moved <= 0 {
+            return if done > 0 { done as isize } else { moved };
+        }
+        if (moved as usize) < piece {
+            // The pages do not stay here that long, or the file ends.
+            most = DETOUR_BYTES;
+        }
+        done += moved as usize;
+    }
+    done as isize
+}
+
+/// Touches and calls until the call does something else than meet EFAULT; then makes a detour with the first `detour_bytes`.
+///
+/// # Safety
+/// As for [`transfer`].
+unsafe fn insist(
+    start: *mut u8,
+    bytes: usize,
+    detour_bytes: usize,
+    way: Way,
+    call: &mut dyn FnMut(*mut u8, usize) -> isize,
+) -> isize {
+    for _ in 0..TRIES {
+        if !heap::touch_if_shared(start, bytes, way) {
+            return call(start, bytes);
+        }
+        let moved = call(start, bytes);
+        if moved != -1 || errno::get() != libc::EFAULT {
+            return moved;
+        }
+    }
+    // SAFETY: by this function's contract.
+    unsafe { detour(start, detour_bytes, way, call) }
+}
+
+/// Makes the call on private memory, and copies with ordinary loads and stores, which bring pages here by themselves.
+///
+/// # Safety
+/// As for [`transfer`].
+unsafe fn detour(start: *mut u8, bytes: usize, way: Way, call: &mut dyn FnMut(*mut u8, usize) -> isize) -> isize {
+    let Some(private) = Private::new(bytes) else { return -1 };
+    if way == Way::Out {
+        // SAFETY: both are that long, and private memory overlaps nothing.
+        unsafe { copy_nonoverlapping(start, private.start, bytes) };
+    }
+    let moved = call(private.start, bytes);
+    if way == Way::In && moved > 0 {
+        // A cut message may tell a length beyond the buffer's.
+        // SAFETY: as above.
+        unsafe { copy_nonoverlapping(private.start, start, bytes.min(moved as usize)) };
+    }
+    private.give_back();
+    moved
+}
