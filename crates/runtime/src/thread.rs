@@ -9,7 +9,7 @@ mod sync;
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::node::{Node, Waiting};
-use crate::shared::fault::Stream;
+use crate::shared::fault::Streams;
 use comem_memory::StoreFlag;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -47,7 +47,7 @@ struct State {
     /// When the thread last left Comem, for a node that is made slower.
     left: Option<u64>,
     /// What this thread's page faults look like.
-    stream: Stream,
+    stream: Streams,
 }
 
 impl Thread {
@@ -89,7 +89,7 @@ impl Thread {
         self.slot
     }
 
-    pub(crate) fn stream<R>(&self, step: impl FnOnce(&mut Stream) -> R) -> R {
+    pub(crate) fn stream<R>(&self, step: impl FnOnce(&mut Streams) -> R) -> R {
         step(&mut self.state.borrow_mut().stream)
     }
 

@@ -24,7 +24,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 27] = [
+const HARMLESS: [&str; 28] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -45,6 +45,7 @@ const HARMLESS: [&str; 27] = [
     var::NODE_TIMEOUT,
     var::SLOW,
     var::WAIT,
+    WRAP,
     var::VERBOSE,
     var::PROG_ID,
     var::HOST_NODES,

@@ -24,37 +24,65 @@ use std::sync::{Arc, OnceLock};
 /// The node whose heap faults; there is one in a process.
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
 
-/// What a thread's faults look like: pages in a row, or with a stride, are fetched ahead in growing runs.
+/// One sequence of faults: pages in a row, or with a stride.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stream {
+struct Stream {
     last: PageNo,
-    /// From each to the next, in pages.
+    /// From each to the next, in pages; 0 while there was but one fault.
     stride: i64,
-    /// Units fetched at the last fault.
+    /// Units fetched at the last fault; 0: no stream yet.
     units: usize,
+    /// When it last went on.
+    used: u32,
 }
 
-impl Stream {
+/// What a thread's faults look like: each sequence among them is followed by itself, and fetched ahead in growing runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Streams {
+    streams: [Stream; Streams::MANY],
+    faults: u32,
+}
+
+impl Streams {
+    const MANY: usize = 8;
     const GROWTH: [usize; 4] = [1, 4, 15, 60];
+    /// Longest stride that is taken for one, in pages.
+    const STRIDE_MAX: i64 = CHUNK_PAGES as i64 / 2;
 
     /// A fault at `page`: what to fetch with it.
     fn next(&mut self, page: PageNo, unit_pages: u32) -> Ahead {
+        self.faults += 1;
         let unit = i64::from(unit_pages);
-        let delta = i64::from(page) - i64::from(self.last);
-        let goes_on = self.units > 0 && self.stride != 0 && delta == self.stride * self.units as i64;
-        let in_a_row = self.units == 1 && delta == unit;
-        if goes_on || in_a_row {
-            self.stride = if goes_on { self.stride } else { unit };
+        let far = |s: &Stream| i64::from(page) - i64::from(s.last);
+        let goes_on = |s: &Stream| {
+            let in_a_row = s.units == 1 && far(s) == unit;
+            s.units > 0 && (in_a_row || (s.stride != 0 && far(s) == s.stride * s.units as i64))
+        };
+        let begins = |s: &Stream| s.units == 1 && far(s) % unit == 0 && far(s).abs() <= Self::STRIDE_MAX && far(s) != 0;
+        let found = self.streams.iter().position(goes_on);
+        let at = found.or_else(|| {
+            let near = (0..Self::MANY).filter(|i| begins(&self.streams[*i]));
+            near.min_by_key(|i| far(&self.streams[*i]).abs())
+        });
+        let at = at.unwrap_or_else(|| {
+            let oldest = (0..Self::MANY).min_by_key(|i| self.streams[*i].used).unwrap_or_default();
+            self.streams[oldest] = Stream::default();
+            oldest
+        });
+        let stream = &mut self.streams[at];
+        if found.is_some() {
+            if stream.units == 1 && far(stream) == unit {
+                stream.stride = unit;
+            }
             let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
-            self.units = Self::GROWTH.into_iter().find(|n| *n > self.units).unwrap_or(Self::GROWTH[3]).min(most);
+            stream.units = Self::GROWTH.into_iter().find(|n| *n > stream.units).unwrap_or(Self::GROWTH[3]).min(most);
         } else {
-            let plausible = delta % unit == 0 && delta.abs() < i64::from(CHUNK_PAGES) / 2;
-            self.stride = if plausible { delta } else { 0 };
-            self.units = 1;
+            stream.stride = if stream.units == 0 { 0 } else { far(stream) };
+            stream.units = 1;
         }
-        self.last = page;
-        let stride = if self.stride == 0 { 1 } else { (self.stride / unit) as isize };
-        Ahead { units: self.units, stride }
+        (stream.last, stream.used) = (page, self.faults);
+        let stride = if stream.stride == 0 { 1 } else { (stream.stride / unit) as isize };
+        Ahead { units: stream.units, stride }
     }
 }
 
@@ -328,8 +356,8 @@ mod tests {
     use super::*;
 
     fn units(pages: &[PageNo]) -> Vec<(usize, isize)> {
-        let mut stream = Stream::default();
-        pages.iter().map(|p| stream.next(*p, 1)).map(|a| (a.units, a.stride)).collect()
+        let mut streams = Streams::default();
+        pages.iter().map(|p| streams.next(*p, 1)).map(|a| (a.units, a.stride)).collect()
     }
 
     #[test]
@@ -340,6 +368,11 @@ mod tests {
     #[test]
     fn a_stride_is_followed() {
         assert_eq!(units(&[1000, 1007, 1014, 1042]), [(1, 1), (1, 7), (4, 7), (15, 7)]);
+    }
+
+    #[test]
+    fn streams_that_take_turns_are_followed_each_by_itself() {
+        assert_eq!(units(&[1000, 9000, 1001, 9001, 1005, 9005]), [(1, 1), (1, 1), (4, 1), (4, 1), (15, 1), (15, 1)]);
     }
 
     #[test]

@@ -60,18 +60,30 @@ impl Payload for PagePayload<'_> {
 }
 
 /// Diffs on their way to homes, gathered so that those for one home travel together.
-#[derive(Default)]
-struct Gather {
-    by_home: BTreeMap<NodeId, Vec<Vec<u8>>>,
+struct Gather<'a> {
+    shared: &'a Shared,
+    ledger: &'a mut Ledger,
+    /// Messages with their serials.
+    by_home: BTreeMap<NodeId, Vec<(u32, Vec<u8>)>>,
 }
 
-impl Flush for Gather {
+impl Gather<'_> {
+    fn new<'a>(shared: &'a Shared, ledger: &'a mut Ledger) -> Gather<'a> {
+        Gather { shared, ledger, by_home: BTreeMap::new() }
+    }
+}
+
+impl Flush for Gather<'_> {
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
         let messages = self.by_home.entry(home).or_default();
-        if messages.last().is_none_or(|m| m.len() + diff.len() > DIFFS_BYTES) {
-            messages.push(Vec::new());
+        if messages.last().is_none_or(|(_, m)| m.len() + diff.len() > DIFFS_BYTES) {
+            let serial = self.ledger.next_serial(home);
+            // Who fetches these pages again waits at the home for this node's own diffs. The chunk is locked now, so that another
+            // thread that finds the copy ended finds the need too.
+            self.shared.needs.lock().raise(home, self.shared.me, serial);
+            messages.push((serial, Vec::new()));
         }
-        if let Some(last) = messages.last_mut() {
+        if let Some((_, last)) = messages.last_mut() {
             put_part(last, page, diff);
         }
     }
@@ -153,28 +165,26 @@ impl Node {
         if active.is_empty() {
             return;
         }
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(shared, ledger);
         let mut notices = Vec::new();
         for first in active {
             self.chunk_step(slot, first, side, true, |chunk, cx| chunk.close(cx, &mut gather, &mut notices));
         }
-        self.send_diffs(shared, ledger, gather, side);
+        self.send_diffs(gather, side);
         ledger.close(groups(shared, ledger, notices));
     }
 
-    /// Puts gathered diffs into messages, in the order that the homes will apply them.
-    fn send_diffs(&self, shared: &Shared, ledger: &mut Ledger, gather: Gather, side: &mut Outbox) {
+    /// Sends gathered diffs, in the order that the homes will apply them.
+    fn send_diffs(&self, gather: Gather<'_>, side: &mut Outbox) {
+        let epoch = gather.ledger.epoch();
         for (home, messages) in gather.by_home {
-            for parts in messages {
-                let head = DiffsHead { epoch: ledger.epoch(), serial: ledger.next_serial(home) };
+            for (serial, parts) in messages {
                 let target = Target::Post { node: home, origin: Origin::Caller };
                 side.send_with(target, &Message::Diffs { body: &[] }, |body| {
-                    head.emit(body);
+                    DiffsHead { epoch, serial }.emit(body);
                     body.extend_from_slice(&parts);
                 });
             }
-            // Who fetches these pages again waits at the home for this node's own diffs.
-            shared.needs.lock().raise(home, shared.me, ledger.last_serial(home));
         }
     }
 
@@ -187,7 +197,7 @@ impl Node {
         slot: Slot,
         side: &mut Outbox,
     ) {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(shared, ledger);
         let mut ended = Vec::new();
         for (run, _) in entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
             self.each_chunk(shared, run, slot, side, |chunk, cx, part| {
@@ -198,7 +208,7 @@ impl Node {
                 }
             });
         }
-        self.send_diffs(shared, ledger, gather, side);
+        self.send_diffs(gather, side);
         if !ended.is_empty() {
             shared.invalidated.lock().append(&mut ended);
         }
@@ -247,12 +257,12 @@ impl Node {
         slot: Slot,
         side: &mut Outbox,
     ) {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(shared, ledger);
         self.page_step(slot, first, side, |chunk, cx| {
             let pages = first..first + chunk.shape().pages;
             chunk.evict(cx, &pages, &mut gather);
         });
-        self.send_diffs(shared, ledger, gather, side);
+        self.send_diffs(gather, side);
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.

@@ -14,7 +14,7 @@ use comem_protocol::link::LinkConfig;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::message::Message;
+use comem_protocol::wire::message::{Message, types};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ enum Event {
     Step(NodeId, usize),
     Arrive(Channel, Parcel),
     Attend(Channel),
+    /// A message that found the ledger in use.
+    Again(NodeId, Slot, Incoming),
     /// Pages that were taken in before.
     Late(NodeId, Vec<u8>),
     LinkTimer(Channel),
@@ -171,6 +173,7 @@ impl Cluster {
                 Event::Step(node, t) => self.step(node, t),
                 Event::Arrive(at, parcel) => self.arrive(at, parcel),
                 Event::Attend(at) => self.drain(at, Slot::SERVICE),
+                Event::Again(node, slot, message) => self.message(node, slot, message),
                 Event::Late(node, body) => self.late(node, &body),
                 Event::LinkTimer(channel) => self.link_timer(channel),
                 Event::BarrierTimer(node) => self.barrier_timer(node),
@@ -297,6 +300,10 @@ impl Cluster {
     }
 
     fn message(&mut self, node: NodeId, slot: Slot, message: Incoming) {
+        let of_pages = [types::FETCH, types::PAGES, types::DIFFS].contains(&message.ty);
+        if self.nodes[node.index()].opening && !of_pages {
+            return self.after(Span(10_000), Event::Again(node, slot, message));
+        }
         let mut out = std::mem::take(&mut self.out);
         let caller = (slot != Slot::SERVICE).then_some(slot);
         let origin = Origin { from: message.from, ticket: message.ticket, caller };
@@ -312,8 +319,7 @@ impl Cluster {
         self.out = out;
         self.rouse(node, slot);
         self.rouse(node, message.answers);
-        let pages = matches!(Message::parse(message.ty, &message.body), Ok(Message::Pages { .. }));
-        if pages && matches!(self.carriers[node.index()], Carrier::Messages(_)) && self.rng.below(8) == 0 {
+        if message.ty == types::PAGES && matches!(self.carriers[node.index()], Carrier::Messages(_)) && self.rng.below(8) == 0 {
             let delay = self.chance_delay(5_000, 60_000, 500_000);
             self.after(delay, Event::Late(node, message.body));
         }

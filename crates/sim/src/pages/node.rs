@@ -118,8 +118,6 @@ pub struct Pages {
     pub(super) caller: Option<Slot>,
     /// What leaves before the step's other messages: diffs.
     pub(super) side: Outbox,
-    /// All threads of this node are at the barrier, and it is not over here.
-    pub(super) arrived: bool,
     /// Diffs were applied in this step: who waits for some looks again.
     pub(super) applied: bool,
     pub(super) failure: Option<String>,
@@ -140,7 +138,6 @@ impl Pages {
             faults: vec![None; layout.threads],
             caller: None,
             side: Outbox::new(),
-            arrived: false,
             applied: false,
             failure: None,
             rng: Rng::new(!seed),
@@ -166,8 +163,9 @@ impl Pages {
 
     /// Pages come that came before.
     pub(super) fn take_late(&mut self, body: &[u8], out: &mut Outbox) {
-        let runs = wire::Pages::parse(body).map(|(pages, _)| pages.runs).unwrap_or_default();
-        if !runs.iter().any(|run| run.clone().any(|page| self.is_fetching(page))) {
+        let pages = wire::Pages::parse(body).map(|(pages, _)| pages).unwrap_or_default();
+        let mut runs = pages.runs.iter().chain(pages.moved.iter().map(|(run, _)| run));
+        if !runs.any(|run| run.clone().any(|page| self.is_fetching(page))) {
             self.caller = None;
             self.failure = serve::on_pages(self, body, out).err().map(|e| e.to_string());
         }
@@ -240,7 +238,7 @@ impl Pages {
 
     /// Ends the interval of this node: diffs leave, notices are noted.
     pub(super) fn close(&mut self) {
-        if self.arrived {
+        if !self.ledger.may_close() {
             return;
         }
         let (mut diffs, mut notices) = (Gather::default(), Vec::new());
@@ -305,8 +303,8 @@ impl Pages {
         needs
     }
 
-    /// The barrier is open: takes in what all nodes said, and gives the pages whose copies ended here.
-    pub(super) fn open(&mut self, notices: &[u8]) -> Vec<Range<PageNo>> {
+    /// The barrier is open: takes in what all nodes said, and gives all their entries.
+    pub(super) fn learn_all(&mut self, notices: &[u8]) -> Vec<(Arc<Entry>, bool)> {
         let entries = match self.ledger.open(notices, &mut self.needs) {
             Ok(entries) => entries,
             Err(why) => {
@@ -315,13 +313,22 @@ impl Pages {
             }
         };
         self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e));
-        let moves = migrate::decide(&entries, |page| self.layout.migrating_unit(page));
+        entries
+    }
+
+    /// Then homes migrate; gives the pages whose copies ended here.
+    pub(super) fn migrate(&mut self, entries: &[(Arc<Entry>, bool)]) -> Vec<Range<PageNo>> {
+        let moves = migrate::decide(entries, |page| self.layout.migrating_unit(page));
         for (run, writer) in &moves {
             self.each_chunk(run, |c, cx| c.migrate(cx, run, *writer));
         }
-        (0..self.chunks.len()).for_each(|at| self.with(at, |c, cx| c.open(cx)));
         let fresh = entries.iter().filter(|(e, fresh)| *fresh && e.writer != self.me);
         fresh.flat_map(|(e, _)| history::pages_of(e)).collect()
+    }
+
+    /// Then what was written is everybody's knowledge.
+    pub(super) fn open(&mut self) {
+        (0..self.chunks.len()).for_each(|at| self.with(at, |c, cx| c.open(cx)));
     }
 
     /// Begins to fetch ahead what a barrier ended the copies of; gives the requests made.
@@ -399,7 +406,7 @@ pub struct Node {
     pub(super) barrier: Barrier,
     /// Threads of this node at the barrier.
     pub(super) at_barrier: usize,
-    /// Whether a thread is opening the barrier for its node.
+    /// Whether a thread is opening the barrier for its node, and holds the ledger meanwhile.
     pub(super) opening: bool,
     /// Whose request the reply under way answers.
     answers: Slot,

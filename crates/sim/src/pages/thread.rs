@@ -8,7 +8,7 @@ use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::chunk::Fault;
 use comem_protocol::coherence::pages::history::{History, Vector};
 use comem_protocol::coherence::pages::serve;
-use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::wire::{Entry, Need};
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
@@ -16,6 +16,7 @@ use comem_protocol::sync::lock::Acquire;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a thread does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,8 +37,12 @@ pub(super) enum Phase {
     Flag,
     /// Waits for this barrier.
     Barrier(u32),
-    /// Took in the notices of this barrier for its node; lets the desk go on.
-    Opening(u32, Vec<Range<PageNo>>),
+    /// Took in the notices of this barrier for its node; lets homes migrate.
+    Learned(u32, Vec<(Arc<Entry>, bool)>),
+    /// Lets the tables begin the new epoch.
+    Migrated(u32, Vec<Range<PageNo>>),
+    /// Lets the desk go on.
+    Opened(u32, Vec<Range<PageNo>>),
     /// Has fetched ahead.
     Ahead,
     /// Has acquired; waits for the diffs of home pages that were announced.
@@ -273,7 +278,15 @@ impl Node {
     fn pass_barrier(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
         match self.threads[t].phase.clone() {
             Phase::Begin => self.arrive(now, t, judge, out),
-            Phase::Opening(epoch, ended) => self.finish_opening(t, epoch, &ended, out),
+            Phase::Learned(epoch, entries) => {
+                let ended = self.pages.migrate(&entries);
+                self.goes_to(t, Phase::Migrated(epoch, ended))
+            }
+            Phase::Migrated(epoch, ended) => {
+                self.pages.open();
+                self.goes_to(t, Phase::Opened(epoch, ended))
+            }
+            Phase::Opened(epoch, ended) => self.finish_opening(t, epoch, &ended, out),
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
             Phase::Ahead => {
                 self.confirm(t);
@@ -294,8 +307,8 @@ impl Node {
                 }
                 self.opening = true;
                 let notices = self.barrier.notices().to_vec();
-                let ended = self.pages.open(&notices);
-                self.goes_to(t, Phase::Opening(epoch, ended))
+                let entries = self.pages.learn_all(&notices);
+                self.goes_to(t, Phase::Learned(epoch, entries))
             }
             _ => Turn::Sleeps,
         }
@@ -313,7 +326,6 @@ impl Node {
             if notices.is_empty() && self.pages.layout.posts_arrivals {
                 History::default().tell(self.pages.ledger.epoch(), &Vector::new(), &mut notices);
             }
-            self.pages.arrived = true;
         }
         match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {
             Ok(epoch) => self.sleeps_in(t, Phase::Barrier(epoch)),
@@ -329,7 +341,6 @@ impl Node {
             self.pages.failure = Some(why.to_string());
         }
         self.pages.applied = true;
-        self.pages.arrived = false;
         self.opening = false;
         (0..self.threads.len()).filter(|other| *other != t).for_each(|other| out.wake(Slot::thread(other)));
         if self.pages.layout.fetches_ahead {

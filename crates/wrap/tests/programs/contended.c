@@ -21,7 +21,7 @@ struct shared {
 static struct shared *shared;
 static int failures;
 
-/* Takes pages away: under msi by writing to them; under hlrc by acquiring what others wrote to them. */
+/* Takes pages away by writing to them (engine msi). */
 static void disturb(void) {
     int done = 0;
     while (!done) {

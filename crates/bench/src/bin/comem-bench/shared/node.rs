@@ -52,19 +52,24 @@ pub fn word_of(page: usize) -> usize {
     page * PAGE_WORDS + WORD
 }
 
+/// What the home writes to a page: another number each time.
+fn contents(page: usize, time: u64) -> u64 {
+    page as u64 + (time << 32) + 1
+}
+
 /// The home writes every page, so that there is something to fetch; then all know.
-fn fill(region: &SharedSlice<u64>, thread: &Thread) {
+fn fill(region: &SharedSlice<u64>, thread: &Thread, time: u64) {
     if thread.id() == 1 {
-        (0..region.len() / PAGE_WORDS).for_each(|page| region.set(word_of(page), page as u64 + 1));
+        (0..region.len() / PAGE_WORDS).for_each(|page| region.set(word_of(page), contents(page, time)));
     }
     thread.barrier();
 }
 
 /// Reads a page; it has the contents that its home gave it.
-fn read(region: &SharedSlice<u64>, page: usize) -> io::Result<()> {
+fn read(region: &SharedSlice<u64>, page: usize, time: u64) -> io::Result<()> {
     match black_box(region.get(word_of(page))) {
-        value if value == page as u64 + 1 => Ok(()),
-        value => Err(io::Error::other(format!("page {page} holds {value}"))),
+        value if value == contents(page, time) => Ok(()),
+        value => Err(io::Error::other(format!("page {page} holds {value:#x}"))),
     }
 }
 
@@ -88,8 +93,9 @@ fn compute_for(time: Duration) {
     }
 }
 
-/// Answers the plain sockets; with `busy`, a thread that only computes shares this node's core.
-fn serve(peer: &Peer, busy: bool) -> io::Result<Value> {
+/// Answers the plain sockets, and writes the region again when it is asked to; with `busy`, a thread that only computes
+/// shares this node's core.
+fn serve(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>], busy: bool) -> io::Result<Value> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         if busy {
@@ -99,28 +105,57 @@ fn serve(peer: &Peer, busy: bool) -> io::Result<Value> {
                 }
             });
         }
-        let served = peer.serve(|_| ());
+        let served = peer.serve(|request| {
+            if let Request::Rounds { .. } = request {
+                regions.iter().for_each(|region| fill(region, thread, 1));
+            }
+        });
         over.store(true, Ordering::Relaxed);
         served.map(|()| Value::Null)
     })
 }
 
-/// Faults on fresh pages in an order without pattern, each a request and a reply of 4 KiB, in turn with plain datagrams.
+/// Has node 1 write all pages again, which ends this node's copies; their memory stays.
+fn invalidate(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>]) -> io::Result<()> {
+    peer.ask(Request::Rounds { count: 1, pages: 0 })?;
+    regions.iter().for_each(|region| fill(region, thread, 1));
+    Ok(())
+}
+
+/// Faults in an order without pattern, each a request and a reply of 4 KiB, in turn with plain datagrams: first on pages
+/// that never were here, then on the same pages after their home has written them again.
 fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     let pages = (task.blocks + 1) * task.rounds;
     // More pages than are touched: a touched page's neighbours are rarely the next to be touched.
     let region = at_node_one(comem, 2 * pages)?;
-    fill(&region, thread);
+    fill(&region, thread, 0);
     if thread.id() != 0 {
-        return serve(peer, task.busy);
+        return serve(peer, thread, &[region], task.busy);
     }
+    let order = &shuffled(2 * pages)[..pages];
+    let fresh = touch(task, &region, 0, order.iter(), peer)?;
+    invalidate(peer, thread, &[region])?;
+    let again = touch(task, &region, 1, order.iter().rev(), peer)?;
+    peer.ask(Request::Stop)?;
+    Ok(json!({ "fresh": fresh, "again": again, "touched": 2 * pages }))
+}
+
+/// Reads pages in this order, in turn with plain datagrams.
+fn touch<'a>(
+    task: &Task,
+    region: &SharedSlice<u64>,
+    time: u64,
+    mut order: impl Iterator<Item = &'a usize>,
+    peer: &Peer,
+) -> io::Result<Value> {
     let between = if task.busy { BETWEEN } else { Duration::ZERO };
-    let mut order = shuffled(2 * pages).into_iter();
     let mut page = [0; super::bulk::PAGE_BYTES];
     let mut comparison = Comparison { per_block: task.rounds, ..Comparison::default() };
     let (mut all_ours, mut all_bare) = (Vec::new(), Vec::new());
     for block in 0..=task.blocks {
-        let ours = after_computing(task.rounds, between, || read(&region, order.next().unwrap_or(0)))?;
+        let ours = after_computing(task.rounds, between, || {
+            order.next().map_or(Err(io::Error::other("no page is left")), |page| read(region, *page, time))
+        })?;
         let bare = after_computing(task.rounds, between, || peer.fetch_page(&mut page))?;
         // The first block warms up and does not count.
         if block > 0 {
@@ -129,9 +164,8 @@ fn scattered(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Re
             all_bare.extend(bare);
         }
     }
-    peer.ask(Request::Stop)?;
     Ok(json!({
-        "ours": comparison.ours, "base": comparison.base, "per_block": comparison.per_block, "touched": pages,
+        "ours": comparison.ours, "base": comparison.base, "per_block": comparison.per_block,
         "p99": [quantile(&all_ours, 0.99), quantile(&all_bare, 0.99)],
     }))
 }
@@ -153,34 +187,44 @@ fn after_computing(
     Ok(times)
 }
 
-/// 64 MiB of fresh pages in order, in turn with as many bytes in a stream of plain datagrams; microseconds a page.
+/// 64 MiB of pages in order, in turn with as many bytes in a stream of plain datagrams; microseconds a page. First pages
+/// that never were here, then the same after their home has written them again.
 fn in_order(task: &Task, comem: &Comem, thread: &Thread, peer: &Peer) -> io::Result<Value> {
     let regions: Vec<_> =
         (0..=task.blocks).map(|_| at_node_one(comem, STREAM_PAGES)).collect::<io::Result<Vec<_>>>()?;
-    regions.iter().for_each(|region| fill(region, thread));
+    regions.iter().for_each(|region| fill(region, thread, 0));
     if thread.id() != 0 {
-        return serve(peer, false);
+        return serve(peer, thread, &regions, false);
     }
-    let mut plain = vec![0; STREAM_PAGES * super::bulk::PAGE_BYTES];
-    let mut comparison = Comparison { per_block: STREAM_PAGES, ..Comparison::default() };
+    let mut plain = vec![1; STREAM_PAGES * super::bulk::PAGE_BYTES];
+    let fresh = stream(&regions, 0, &mut plain, peer)?;
+    invalidate(peer, thread, &regions)?;
+    let again = stream(&regions, 1, &mut plain, peer)?;
+    peer.ask(Request::Stop)?;
+    Ok(json!({ "fresh": fresh, "again": again, "touched": 2 * regions.len() * STREAM_PAGES }))
+}
+
+fn stream(regions: &[SharedSlice<u64>], time: u64, plain: &mut [u8], peer: &Peer) -> io::Result<Value> {
+    let mut comparison = Comparison::default();
     let a_page = 1.0 / STREAM_PAGES as f64;
     for (block, region) in regions.iter().enumerate() {
-        let ours = timed(1, || (0..STREAM_PAGES).try_for_each(|page| read(region, page)))?;
-        let bare = timed(1, || peer.fetch_stream(&mut plain))?;
+        let ours = timed(1, || (0..STREAM_PAGES).try_for_each(|page| read(region, page, time)))?;
+        let bare = timed(1, || peer.fetch_stream(plain))?;
         if block > 0 {
             comparison.push(ours[0] * a_page, bare[0] * a_page);
         }
     }
-    peer.ask(Request::Stop)?;
-    Ok(json!({
-        "ours": comparison.ours, "base": comparison.base, "per_block": comparison.per_block,
-        "touched": regions.len() * STREAM_PAGES,
-    }))
+    Ok(json!({ "ours": comparison.ours, "base": comparison.base, "per_block": STREAM_PAGES }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_hold_something_else_each_time() {
+        assert!(contents(STREAM_PAGES, 0) < contents(0, 1) && contents(0, 0) != 0);
+    }
 
     #[test]
     fn a_shuffled_order_has_every_page_once_and_hardly_any_neighbours() {
