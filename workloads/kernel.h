@@ -101,8 +101,9 @@ static inline void *kernel_private(size_t bytes) {
 
 /* Shared memory in one part for each thread, whose pages have the thread's node for their home: no page belongs to
  * two nodes, no cache line to two threads. `bytes[t]` is the size of thread t's part and `parts[t]` becomes its
- * address. Collective: called before comem_parallel(), by every node alike. */
-static inline void kernel_alloc_parts(const char *label, const size_t *bytes, void **parts) {
+ * address. `unit_pages` pages move together; 0: the job's choice. Collective: called before comem_parallel(), by every
+ * node alike. */
+static inline void kernel_alloc_units(const char *label, unsigned unit_pages, const size_t *bytes, void **parts) {
     const int each = comem_threads_per_node();
     for (int node = 0; node < comem_nodes(); node++) {
         size_t total = 0;
@@ -113,6 +114,7 @@ static inline void kernel_alloc_parts(const char *label, const size_t *bytes, vo
         options.placement = COMEM_PLACE_ON;
         options.place = node;
         options.alignment = KERNEL_PAGE;
+        options.unit_pages = unit_pages;
         char *part = comem_alloc_all(kernel_round_up(total ? total : 1, KERNEL_PAGE), &options);
         if (!part) refuse(label, "no shared memory");
         for (int t = node * each; t < (node + 1) * each; t++) {
@@ -120,6 +122,11 @@ static inline void kernel_alloc_parts(const char *label, const size_t *bytes, vo
             part += kernel_round_up(bytes[t], KERNEL_LINE);
         }
     }
+}
+
+/* The same, with the job's unit. */
+static inline void kernel_alloc_parts(const char *label, const size_t *bytes, void **parts) {
+    kernel_alloc_units(label, 0, bytes, parts);
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------------ */

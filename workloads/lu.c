@@ -16,7 +16,7 @@
 
 enum { SAMPLES = 200, COMMON_SIZE = 32, SEED = 7 };
 
-static int64_t size = 512, block = 32;
+static int64_t size = 512, block = 32, unit_pages = 0;
 
 static int64_t blocks;    /* in a row of the matrix */
 static int64_t grid_rows; /* of threads; as many columns as there are threads for it */
@@ -133,7 +133,13 @@ static void new_shared_matrix(void) {
     void **parts = kernel_private((size_t)threads * sizeof *parts);
     for (grid_rows = (int64_t)sqrt((double)threads); threads % grid_rows != 0;) grid_rows--;
     for (int64_t i = 0; i < blocks * blocks; i++) bytes[owner(i / blocks, i % blocks)] += block_bytes;
-    kernel_alloc_parts("matrix", bytes, parts);
+    /* A block is used as a whole, so it had better move as a whole: page aggregation (Nautilus, section 6). */
+    unsigned pages = (unsigned)unit_pages;
+    if (unit_pages == 0) {
+        const size_t whole = block_bytes / KERNEL_PAGE;
+        pages = block_bytes % KERNEL_PAGE == 0 && whole <= 256 && (whole & (whole - 1)) == 0 ? (unsigned)whole : 0;
+    }
+    kernel_alloc_units("matrix", pages, bytes, parts);
     shared = kernel_private((size_t)(blocks * blocks) * sizeof *shared);
     for (int64_t i = 0; i < blocks * blocks; i++) {
         void **part = &parts[owner(i / blocks, i % blocks)];
@@ -192,6 +198,7 @@ int main(int argc, char **argv) {
     const option numbers[] = {
         {"--size", &size, NULL, NULL, "rows of the matrix"},
         {"--block", &block, NULL, NULL, "rows of a block"},
+        {"--unit-pages", &unit_pages, NULL, NULL, "pages that move together; 0: those of a block, if it can be"},
     };
     static const preset presets[] = {
         {"tiny", "for tests", {192, 16}},

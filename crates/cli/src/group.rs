@@ -357,7 +357,7 @@ fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
         command.env(OMP_THREADS, spec.threads.to_string());
     }
     command.envs(spec.env.iter().cloned()).envs(node.env.iter().cloned());
-    command.envs(preload(&spec.env).map(|value| (LD_PRELOAD, value)));
+    command.envs(preload(&spec.program, &spec.env).map(|value| (LD_PRELOAD, value)));
     command.env(var::PROGRAM, &spec.hashed).env(var::CONTROL_FD, control_fd.to_string());
     if node.debugger.as_ref().is_some_and(|debugger| debugger.terminal) {
         return command;

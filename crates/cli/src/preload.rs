@@ -10,13 +10,19 @@ pub const WRAP: &str = "COMEM_WRAP";
 pub const LD_PRELOAD: &str = "LD_PRELOAD";
 const LIBRARY: &str = "libcomem_wrap.so";
 
-/// The value of `LD_PRELOAD` for nodes that get these variables; `None` leaves it as it is.
-pub fn preload(variables: &[(OsString, OsString)]) -> Option<OsString> {
+/// The library that gcc's address sanitizer links programs with: it ends programs in which another comes before it.
+const FIRST_OR_NEVER: &[u8] = b"libasan.so";
+
+/// The value of `LD_PRELOAD` for nodes that run this program and get these variables; `None` leaves it as it is.
+pub fn preload(program: &OsStr, variables: &[(OsString, OsString)]) -> Option<OsString> {
     let given = |name: &str| variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     if given(WRAP).is_some_and(|value| value == "off") {
         return None;
     }
     let library = beside(&std::env::current_exe().ok()?)?;
+    if names_another_first(Path::new(program)) {
+        return None;
+    }
     joined(given(LD_PRELOAD).or_else(|| std::env::var_os(LD_PRELOAD)), &library)
 }
 
@@ -25,6 +31,12 @@ fn beside(command: &Path) -> Option<PathBuf> {
     let directory = command.parent()?;
     let places = [directory.to_path_buf(), directory.parent().map(|up| up.join("lib")).unwrap_or_default()];
     places.into_iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file())
+}
+
+/// Whether a program was linked with a library that insists on being the first.
+fn names_another_first(program: &Path) -> bool {
+    let contents = std::fs::read(program).unwrap_or_default();
+    contents.starts_with(b"\x7fELF") && contents.windows(FIRST_OR_NEVER.len()).any(|part| part == FIRST_OR_NEVER)
 }
 
 /// Others' libraries come first: some insist on it. The linker takes spaces and colons for ends of names.
@@ -49,7 +61,18 @@ mod tests {
 
     #[test]
     fn a_switch_turns_it_off() {
-        assert_eq!(preload(&[(WRAP.into(), "off".into())]), None);
+        assert_eq!(preload(OsStr::new("/bin/true"), &[(WRAP.into(), "off".into())]), None);
+    }
+
+    #[test]
+    fn a_program_under_the_address_sanitizer_is_left_alone() {
+        let path = std::env::temp_dir().join(format!("comem-preload-{}", std::process::id()));
+        for (contents, alone) in [("\x7fELF libasan.so.8", true), ("\x7fELF libc.so.6", false), ("# libasan.so", false)]
+        {
+            std::fs::write(&path, contents).unwrap();
+            assert_eq!(names_another_first(&path), alone, "{contents}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

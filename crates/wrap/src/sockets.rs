@@ -126,9 +126,9 @@ unsafe fn message_is_shared(message: *const msghdr) -> bool {
     // SAFETY: by this function's contract.
     let m = unsafe { &*message };
     heap::overlaps(m.msg_name, m.msg_namelen as usize)
-        || heap::overlaps(m.msg_control, m.msg_controllen as usize)
+        || heap::overlaps(m.msg_control, m.msg_controllen)
         // SAFETY: by this function's contract.
-        || unsafe { vectors::any_shared(m.msg_iov, m.msg_iovlen as usize) }
+        || unsafe { vectors::any_shared(m.msg_iov, m.msg_iovlen) }
 }
 
 /// A private copy of a message's head, with what it points to here (the buffers apart); `None` when that cannot be.
@@ -142,7 +142,7 @@ unsafe fn head(message: *const msghdr, way: Way) -> Option<msghdr> {
     // SAFETY: by this function's contract.
     let copy = unsafe { message.read() };
     let here = heap::touch_if_shared(copy.msg_name, copy.msg_namelen as usize, way)
-        && heap::touch_if_shared(copy.msg_control, copy.msg_controllen as usize, way);
+        && heap::touch_if_shared(copy.msg_control, copy.msg_controllen, way);
     here.then_some(copy)
 }
 

@@ -67,12 +67,14 @@ pub unsafe fn moved(
         }
         let before = errno::get();
         errno::set(0);
-        // SAFETY: by this function's contract.
-        let now = match tries < TRIES {
-            true => unsafe { call(at, piece, stream) },
-            false => unsafe { detour(at, piece.min(DETOUR_BYTES), stream, way, call) },
-        };
         let expected = if tries < TRIES { piece } else { piece.min(DETOUR_BYTES) };
+        let now = if tries < TRIES {
+            // SAFETY: by this function's contract.
+            unsafe { call(at, expected, stream) }
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { detour(at, expected, stream, way, call) }
+        };
         done += now;
         let why = errno::get();
         if now == expected || why == 0 {

@@ -110,4 +110,7 @@ pub struct NautilusArgs {
     /// Runs of each variant, of which the median counts
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
+    /// How accesses are noticed; the paper's systems used mprotect.
+    #[arg(long, default_value = "mprotect")]
+    pub detector: String,
 }

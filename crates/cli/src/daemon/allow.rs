@@ -7,6 +7,7 @@
 use crate::args::page_var as pages;
 use crate::control::var;
 use crate::failure::{Failure, Outcome};
+use crate::preload::WRAP;
 use crate::spec::HostSpec;
 use crate::sys;
 use serde::{Deserialize, Serialize};

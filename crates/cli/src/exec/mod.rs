@@ -87,7 +87,7 @@ fn variables(
     if std::env::var_os(OMP_THREADS).is_none() {
         variables.push((OMP_THREADS.into(), args.node.threads.to_string().into()));
     }
-    if let Some(value) = preload(&variables) {
+    if let Some(value) = preload(&program.path, &variables) {
         variables.push((LD_PRELOAD.into(), value));
     }
     Ok(variables)

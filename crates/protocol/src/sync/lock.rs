@@ -102,6 +102,20 @@ impl Locks {
         Acquire::Wait
     }
 
+    /// Takes a lock whose token rests here, free and with nobody waiting: nobody need be told, so nothing else happens.
+    pub fn retake(&mut self, id: LockId, slot: Slot) -> bool {
+        let free = |l: &&mut Lock| l.token && l.holder.is_none() && l.waiting.is_empty();
+        let lock = self.locks.get_mut(&id).filter(free);
+        lock.map(|l| l.holder = Some(slot)).is_some()
+    }
+
+    /// Lets go of a lock that `slot` holds and nobody waits for; `false`, and nothing done, when it is not so.
+    pub fn put_down(&mut self, id: LockId, slot: Slot) -> bool {
+        let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none();
+        let lock = self.locks.get_mut(&id).filter(alone);
+        lock.map(|l| l.holder = None).is_some()
+    }
+
     /// Takes the lock only if that needs no waiting.
     pub fn try_acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> bool {
         let lock = self.lock(cx, id);
@@ -267,6 +281,20 @@ mod tests {
             node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
             assert!(node.out.is_empty());
         }
+    }
+
+    #[test]
+    fn a_lock_is_retaken_and_put_down_only_while_nobody_else_wants_it() {
+        let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
+        assert!(!node.locks.retake(lock, slot), "never named here");
+        node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
+        assert!(!node.locks.retake(lock, slot), "held");
+        assert!(!node.locks.put_down(lock, Slot::thread(1)), "held by another");
+        assert!(node.locks.put_down(lock, slot) && node.locks.retake(lock, slot));
+        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5), &[]));
+        assert!(!node.locks.put_down(lock, slot), "another node waits");
+        node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
+        assert!(!node.locks.retake(lock, slot), "the token has gone");
     }
 
     #[test]

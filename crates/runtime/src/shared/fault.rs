@@ -41,11 +41,13 @@ struct Stream {
 pub(crate) struct Streams {
     streams: [Stream; Streams::MANY],
     faults: u32,
+    /// Strides that were followed lately, in pages: the second fault at such a distance begins a run at once.
+    strides: [i64; 4],
 }
 
 impl Streams {
     const MANY: usize = 8;
-    const GROWTH: [usize; 4] = [1, 4, 15, 60];
+    const GROWTH: [usize; 4] = [1, 8, 30, 60];
     /// Longest stride that is taken for one, in pages.
     const STRIDE_MAX: i64 = CHUNK_PAGES as i64 / 2;
 
@@ -69,16 +71,21 @@ impl Streams {
             self.streams[oldest] = Stream::default();
             oldest
         });
+        let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         let stream = &mut self.streams[at];
         if found.is_some() {
             if stream.units == 1 && far(stream) == unit {
                 stream.stride = unit;
             }
-            let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
+            if !self.strides.contains(&stream.stride) {
+                self.strides.rotate_right(1);
+                self.strides[0] = stream.stride;
+            }
             stream.units = Self::GROWTH.into_iter().find(|n| *n > stream.units).unwrap_or(Self::GROWTH[3]).min(most);
         } else {
             stream.stride = if stream.units == 0 { 0 } else { far(stream) };
-            stream.units = 1;
+            let known = stream.stride != 0 && self.strides.contains(&stream.stride);
+            stream.units = if known { Self::GROWTH[1].min(most) } else { 1 };
         }
         (stream.last, stream.used) = (page, self.faults);
         let stride = if stream.stride == 0 { 1 } else { (stream.stride / unit) as isize };
@@ -362,17 +369,17 @@ mod tests {
 
     #[test]
     fn pages_in_a_row_are_fetched_in_growing_runs() {
-        assert_eq!(units(&[1000, 1001, 1005, 1020, 1080]), [(1, 1), (4, 1), (15, 1), (60, 1), (60, 1)]);
+        assert_eq!(units(&[1000, 1001, 1009, 1039, 1099]), [(1, 1), (8, 1), (30, 1), (60, 1), (60, 1)]);
     }
 
     #[test]
     fn a_stride_is_followed() {
-        assert_eq!(units(&[1000, 1007, 1014, 1042]), [(1, 1), (1, 7), (4, 7), (15, 7)]);
+        assert_eq!(units(&[1000, 1007, 1014, 1070]), [(1, 1), (1, 7), (8, 7), (30, 7)]);
     }
 
     #[test]
     fn streams_that_take_turns_are_followed_each_by_itself() {
-        assert_eq!(units(&[1000, 9000, 1001, 9001, 1005, 9005]), [(1, 1), (1, 1), (4, 1), (4, 1), (15, 1), (15, 1)]);
+        assert_eq!(units(&[1000, 9000, 1001, 9001, 1009, 9009]), [(1, 1), (1, 1), (8, 1), (8, 1), (30, 1), (30, 1)]);
     }
 
     #[test]

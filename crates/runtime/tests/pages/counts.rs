@@ -1,4 +1,205 @@
-use comem::Comem;
-pub fn play(_: &Comem, _: &str) -> bool {
-    false
+//! What a step costs, exactly. A job runs twice, with some steps and with more: the difference is what the steps cost.
+//!
+//! Where a node is kept from its processor for long, the others ask again, and that is counted too: a difference that is too large is
+//! measured again, one that is too small is an error at once.
+
+use crate::launcher::Outcome;
+use crate::matrix::{DETECTORS, counted, job};
+use crate::placement::{WORDS, give_back, pages_of};
+use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::{Comem, LockId, NodeId};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const STEPS: &str = "COMEM_TEST_STEPS";
+
+fn steps() -> usize {
+    std::env::var(STEPS).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Plays a role of this file; `false` when it has none of that name.
+pub fn play(comem: &Comem, role: &str) -> bool {
+    match role {
+        "barriers" => comem.run(|t| (0..steps()).for_each(|_| t.barrier())),
+        "rendezvous" => comem.run(|t| (0..steps()).for_each(|_| t.try_rendezvous().expect("all meet"))),
+        "locks-again" => locks_again(comem),
+        "writes-to-valid-pages" => writes_to_valid_pages(comem),
+        "diffs-for-one-home" => diffs_for_one_home(comem),
+        "threads-that-fault-together" => threads_that_fault_together(comem),
+        "private-pages" => private_pages(comem),
+        _ => return false,
+    }
+    true
+}
+
+fn homed_at_zero(comem: &Comem, pages: usize) -> SharedSlice<u64> {
+    pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
+}
+
+/// The last thread takes a lock again and again, and writes under it.
+fn locks_again(comem: &Comem) {
+    let slice = homed_at_zero(comem, 1);
+    comem.run(|t| {
+        if t.id() + 1 == t.count() {
+            t.locked(LockId(1), || slice.set(0, 1));
+            t.locked(LockId(1), || slice.set(1, 1));
+            (0..steps()).for_each(|step| t.locked(LockId(1), || slice.set(step % WORDS, step as u64)));
+        }
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// All nodes have a page valid, and then write to it, the home too.
+fn writes_to_valid_pages(comem: &Comem) {
+    let slice = homed_at_zero(comem, 8);
+    comem.run(|t| {
+        (0..8).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
+        t.barrier();
+        for step in 0..steps() {
+            (0..8).for_each(|page| slice.set(page * WORDS + t.id() * 8, step as u64));
+        }
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Every node but the first writes pages of its own, all with their homes at node 0.
+fn diffs_for_one_home(comem: &Comem) {
+    const EACH: usize = 20;
+    let slice = homed_at_zero(comem, EACH * comem.nodes());
+    comem.run(|t| {
+        let own = t.node().index() * EACH..(t.node().index() + 1) * EACH;
+        own.clone().for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
+        t.barrier();
+        for step in 1..=steps() {
+            if t.node().index() > 0 {
+                own.clone().for_each(|page| slice.set(page * WORDS + 5, step as u64));
+            }
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
+}
+
+/// The threads of node 1 read the same pages at the same moments.
+fn threads_that_fault_together(comem: &Comem) {
+    static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+    let slice = homed_at_zero(comem, 64);
+    comem.run(|t| {
+        if t.node().index() == 1 {
+            for page in 0..64 {
+                ARRIVED.fetch_add(1, Ordering::AcqRel);
+                while ARRIVED.load(Ordering::Acquire) < (page + 1) * comem.threads_per_node() {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(slice.get(page * WORDS + t.local_id()), 0);
+            }
+        }
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Every node writes pages whose homes it has, and that nobody else looks at.
+fn private_pages(comem: &Comem) {
+    let slice = pages_of(comem, 4 * comem.nodes(), &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    comem.run(|t| {
+        let own = t.node().index() * 4..(t.node().index() + 1) * 4;
+        own.clone().for_each(|page| slice.set(page * WORDS + t.local_id(), 1));
+        t.barrier();
+        for step in 0..steps() {
+            own.clone().for_each(|page| slice.set(page * WORDS + t.local_id(), step as u64));
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
+}
+
+fn messages(outcome: &Outcome) -> u64 {
+    outcome.stats.values().map(|s| s["messages_sent"].as_u64().unwrap_or(0)).sum()
+}
+
+/// Steps cost exactly so much each.
+#[track_caller]
+fn costs(role: &str, nodes: usize, settings: &[(&str, &str)], count: impl Fn(&Outcome) -> u64, expected: u64) {
+    let run = |steps: &str| {
+        let settings = [settings, &[(STEPS, steps)]].concat();
+        count(&job(role, nodes, &settings))
+    };
+    let mut measured = Vec::new();
+    for _ in 0..8 {
+        let (few, many) = (run("10"), run("30"));
+        let difference = many as i64 - few as i64;
+        assert!(
+            difference >= 20 * expected as i64,
+            "{role} {settings:?}: 20 steps cost {difference}, not {expected} each"
+        );
+        if difference == 20 * expected as i64 {
+            return;
+        }
+        measured.push(difference);
+    }
+    panic!("{role}, {nodes} nodes, {settings:?}: 20 steps cost {measured:?}, not {expected} each");
+}
+
+#[test]
+fn a_barrier_costs_one_message_each_way_a_node() {
+    for nodes in [2, 3, 4] {
+        costs("barriers", nodes, &[("COMEM_THREADS", "2")], messages, 2 * (nodes as u64 - 1));
+    }
+    costs("rendezvous", 3, &[], messages, 4);
+}
+
+#[test]
+fn taking_a_lock_again_sends_nothing_however_much_is_written_under_it() {
+    for engine in ["hlrc", "scope"] {
+        for detector in DETECTORS {
+            let settings = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_THREADS", "2")];
+            costs("locks-again", 2, &settings, messages, 0);
+            costs("locks-again", 2, &settings, |o| counted(o, "signals"), 0);
+        }
+    }
+}
+
+#[test]
+fn a_write_to_a_valid_page_raises_no_signal_where_the_kernel_notes_writes() {
+    for engine in ["hlrc", "scope"] {
+        let settings = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", "uffd-async")];
+        let signals = |steps: &str| {
+            counted(&job("writes-to-valid-pages", 2, &[&settings[..], &[(STEPS, steps)]].concat()), "signals")
+        };
+        assert_eq!(signals("0"), signals("50"), "{engine}");
+    }
+}
+
+#[test]
+fn all_diffs_for_one_home_travel_in_one_message() {
+    for nodes in [2, 4] {
+        let writers = nodes as u64 - 1;
+        for detector in DETECTORS {
+            let settings = [("COMEM_DETECTOR", detector)];
+            costs("diffs-for-one-home", nodes, &settings, messages, 2 * writers + writers);
+            costs("diffs-for-one-home", nodes, &settings, |o| counted(o, "diffs_sent"), 20 * writers);
+        }
+    }
+}
+
+#[test]
+fn threads_of_a_node_that_fault_on_one_page_fetch_it_once() {
+    for detector in DETECTORS {
+        let settings = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", "2"), ("COMEM_PREFETCH", "off")];
+        let outcome = job("threads-that-fault-together", 2, &settings);
+        assert_eq!(counted(&outcome, "page_requests"), 64, "{detector}");
+        assert_eq!(counted(&outcome, "pages_fetched"), 64, "{detector}");
+    }
+}
+
+#[test]
+fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
+    for detector in DETECTORS {
+        let settings = [("COMEM_DETECTOR", detector)];
+        for name in ["signals", "write_notices", "diffs_sent", "twins_made"] {
+            costs("private-pages", 2, &settings, |o| counted(o, name), 0);
+        }
+    }
 }

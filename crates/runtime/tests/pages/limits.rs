@@ -1,4 +1,189 @@
-use comem::Comem;
-pub fn play(_: &Comem, _: &str) -> bool {
-    false
+//! More memory than fits: the cache's bound, address space that is never touched, the kernel's limit of mappings.
+
+use crate::launcher::start;
+use crate::matrix::{DETECTORS, all_well, counted, job};
+use crate::placement::{WORDS, give_back, pages_of};
+use comem::heap::{Homes, RegionOptions};
+use comem::{Comem, NodeId};
+
+/// Plays a role of this file; `false` when it has none of that name.
+pub fn play(comem: &Comem, role: &str) -> bool {
+    match role {
+        "small-cache" => small_cache(comem),
+        "written-cache" => written_cache(comem),
+        "vast" => vast(comem),
+        "scattered" => scattered(comem),
+        "too-much" => too_much(comem),
+        _ => return false,
+    }
+    true
+}
+
+const SHARED_PAGES: usize = (64 << 20) / 4096;
+
+/// Bytes of memory files that this process has mapped and that are in memory.
+fn file_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("RssShmem:")).unwrap_or_default();
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10
+}
+
+/// Each node reads all of 64 MiB, of which it may keep 1 MiB beside its own part.
+fn small_cache(comem: &Comem) {
+    let slice = pages_of(comem, SHARED_PAGES, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    comem.run(|t| {
+        for page in t.share(SHARED_PAGES) {
+            slice.set(page * WORDS + 7, page as u64 + 1);
+        }
+        t.barrier();
+        for page in 0..SHARED_PAGES {
+            assert_eq!(slice.get(page * WORDS + 7), page as u64 + 1, "page {page}");
+        }
+        let (own, cache) = ((SHARED_PAGES / comem.nodes() * 4096) as u64, 1 << 20);
+        // What is not the heap: rings of the backbone, buffers.
+        let slack = 6 << 20;
+        assert!(file_bytes() < 2 * (own + cache) + slack, "{} bytes of memory files", file_bytes());
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Every node writes to every page, all of which have their home at node 0, in several passes.
+fn written_cache(comem: &Comem) {
+    let pages = 1200;
+    let slice = pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    comem.run(|t| {
+        for pass in 1..=3 {
+            for page in 0..pages {
+                let at = page * WORDS + t.id() * 8;
+                assert_eq!(slice.get(at), pass - 1, "page {page} before pass {pass}");
+                slice.set(at, pass);
+            }
+            if pass == 2 {
+                t.barrier();
+            }
+        }
+        t.barrier();
+        for page in (0..pages).step_by(7) {
+            (0..t.count()).for_each(|id| assert_eq!(slice.get(page * WORDS + id * 8), 3, "page {page}, thread {id}"));
+        }
+    });
+    give_back(comem, slice);
+}
+
+/// 30 GB are allocated, 40 MB of them used.
+fn vast(comem: &Comem) {
+    const WORDS_IN_ALL: usize = 30_000_000_000 / 8;
+    const STEP: usize = WORDS_IN_ALL / (40_000_000 / 4096);
+    let slice = comem.slice::<u64>(WORDS_IN_ALL, &RegionOptions::default()).expect("address space is cheap");
+    let places = WORDS_IN_ALL / STEP;
+    comem.run(|t| {
+        for place in t.share(places) {
+            slice.set(place * STEP, place as u64 + 1);
+        }
+        t.barrier();
+        let other = comem::share(places, (t.id() + 1) % t.count(), t.count());
+        for place in other.clone() {
+            assert_eq!(slice.get(place * STEP), place as u64 + 1);
+        }
+        assert!(file_bytes() < 2 * 45_000_000, "{} bytes of memory files", file_bytes());
+        assert!(crate::sharing::own_bytes() < 200 << 20, "{} bytes of tables", crate::sharing::own_bytes());
+        t.barrier();
+    });
+    comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+}
+
+/// Every second page is used, so that under `mprotect` each is a mapping of its own.
+fn scattered(comem: &Comem) {
+    let each = 2 * (map_count_limit() + 2000);
+    let slice = pages_of(comem, each * comem.nodes(), &RegionOptions::default());
+    let place = |node: usize, n: usize| (node * each + 2 * n) * WORDS;
+    comem.run(|t| {
+        let (node, next) = (t.node().index(), (t.node().index() + 1) % comem.nodes());
+        (0..each / 2).for_each(|n| slice.set(place(node, n), n as u64 + 1));
+        t.barrier();
+        for n in (0..each / 2).step_by(999) {
+            assert_eq!(slice.get(place(next, n)), n as u64 + 1);
+            slice.set(place(next, n) + 1, n as u64 + 2);
+        }
+        t.barrier();
+        for n in (0..each / 2).step_by(999) {
+            assert_eq!(slice.get(place(node, n) + 1), n as u64 + 2);
+        }
+    });
+    give_back(comem, slice);
+}
+
+fn map_count_limit() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(usize::MAX)
+}
+
+/// More is asked for than there is address space; what was there before goes on.
+fn too_much(comem: &Comem) {
+    let kept = pages_of(comem, 2, &RegionOptions::default());
+    let refused = |bytes: usize| {
+        let error = comem.alloc(bytes, &RegionOptions::default()).expect_err("there is no room");
+        let text = comem.sentence(&error);
+        assert!(text.starts_with("comem: node ") && text.contains(&format!("{bytes} bytes")), "{text}");
+        text
+    };
+    assert!(refused(2 << 30).contains("--heap"));
+    assert!(refused(usize::MAX / 2).contains("allocate less"));
+    assert!(comem.slice::<u64>(usize::MAX / 4, &RegionOptions::default()).is_err());
+    comem.run(|t| {
+        kept.set(t.id(), 5);
+        t.barrier();
+        (0..t.count()).for_each(|id| assert_eq!(kept.get(id), 5));
+        t.barrier();
+    });
+    give_back(comem, kept);
+}
+
+#[test]
+fn copies_stay_within_the_caches_bound() {
+    for detector in DETECTORS {
+        let outcome = job("small-cache", 2, &[("COMEM_CACHE", "1M"), ("COMEM_DETECTOR", detector)]);
+        let expected = (SHARED_PAGES - 2 * 256) as u64;
+        assert!(counted(&outcome, "evictions") >= expected, "{detector}: {:?}", outcome.stats);
+    }
+}
+
+#[test]
+fn nothing_written_is_lost_when_a_written_copy_is_given_up() {
+    for engine in ["hlrc", "scope"] {
+        for detector in DETECTORS {
+            let settings =
+                [("COMEM_CACHE", "1M"), ("COMEM_DETECTOR", detector), ("COMEM_ENGINE", engine), ("COMEM_THREADS", "2")];
+            let outcome = job("written-cache", 2, &settings);
+            assert!(counted(&outcome, "evictions") > 1200, "{detector}: {:?}", outcome.stats);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_touched_costs_nothing() {
+    for engine in ["hlrc", "msi"] {
+        job("vast", 2, &[("COMEM_ENGINE", engine)]);
+    }
+}
+
+#[test]
+fn more_than_the_heap_holds_is_refused_with_the_reason() {
+    for nodes in [1, 2] {
+        job("too-much", nodes, &[("COMEM_HEAP", "1G")]);
+    }
+}
+
+#[test]
+fn a_process_that_runs_out_of_mappings_says_so_once_and_goes_on() {
+    let limit = map_count_limit();
+    if limit > 70_000 {
+        println!("SKIP: mappings used up: this system allows {limit} of them, which takes too long");
+        return;
+    }
+    let outcome = start("scattered", 2, &[("COMEM_DETECTOR", "mprotect")], &[]).finish();
+    all_well("scattered", &outcome);
+    let told = outcome.errors.iter().map(|e| e.matches("have used up the").count());
+    assert_eq!(told.collect::<Vec<_>>(), [1, 1], "{:?}", outcome.errors);
 }

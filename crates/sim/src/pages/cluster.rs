@@ -2,7 +2,8 @@
 //! parcel travels, which are lost, doubled or damaged.
 
 use super::check::Judge;
-use super::node::{Layout, Node};
+use super::layout::Layout;
+use super::node::Node;
 use super::program::Programs;
 use super::thread::{Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
@@ -319,7 +320,10 @@ impl Cluster {
         self.out = out;
         self.rouse(node, slot);
         self.rouse(node, message.answers);
-        if message.ty == types::PAGES && matches!(self.carriers[node.index()], Carrier::Messages(_)) && self.rng.below(8) == 0 {
+        if message.ty == types::PAGES
+            && matches!(self.carriers[node.index()], Carrier::Messages(_))
+            && self.rng.below(8) == 0
+        {
             let delay = self.chance_delay(5_000, 60_000, 500_000);
             self.after(delay, Event::Late(node, message.body));
         }

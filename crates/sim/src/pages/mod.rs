@@ -3,6 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`layout`] | where the memory of a run is and how it is kept |
 //! | [`memory`] | a node's memory and page table |
 //! | [`program`] | what the threads do, made by seed: programs without races |
 //! | [`node`], [`thread`] | a node: the production machines, joined as the runtime joins them |
@@ -12,6 +13,7 @@
 
 pub mod check;
 pub mod cluster;
+pub mod layout;
 pub mod memory;
 pub mod node;
 pub mod program;

@@ -1,17 +1,17 @@
 //! A simulated node: the production state machines for pages and synchronisation around a model of memory, joined as the runtime
 //! joins them.
 
+use super::layout::Layout;
 use super::memory::{Memory, Progress};
 use super::thread::Thread;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush, Shape};
+use comem_protocol::coherence::pages::chunk::{Chunk, Fault, Flush};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::history::{self, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
-use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part, take_vector};
-use comem_protocol::coherence::pages::{self, Access, PageEngine, PageNo, Tally, migrate};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
+use comem_protocol::coherence::pages::{self, Access, PageNo, Tally, migrate};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
@@ -23,73 +23,11 @@ use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
 use comem_protocol::sync::{self, Payload, Scope};
 use comem_protocol::time::Time;
-use comem_protocol::wire::bytes::Reader;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Where memory is and how it is kept, the same on every node.
-#[derive(Clone, Debug)]
-pub struct Layout {
-    /// Nodes of the cluster.
-    pub nodes: usize,
-    /// Threads of each.
-    pub threads: usize,
-    /// `hlrc` or `scope`.
-    pub engine: PageEngine,
-    /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold copies.
-    pub regions: Vec<(Region, bool)>,
-    /// Pages of a chunk.
-    pub chunk_pages: u32,
-    /// Whether the memory notes writes, and whether page table entries get lost.
-    pub memory: (bool, bool),
-    /// Copies beyond so many pages are evicted.
-    pub cache_pages: u32,
-    /// What is fetched with a faulting unit.
-    pub ahead: Ahead,
-    /// Whether a node fetches ahead after a barrier.
-    pub fetches_ahead: bool,
-    /// Most bytes of diffs in a message.
-    pub diffs_bytes: usize,
-    /// Whether arrivals at barriers are guarded; else they are repeated until the barrier opens.
-    pub posts_arrivals: bool,
-}
-
-impl Layout {
-    /// Pages in all.
-    pub fn pages(&self) -> u32 {
-        self.regions.iter().map(|(r, _)| r.pages).sum()
-    }
-
-    fn region_of(&self, page: PageNo) -> Option<&Region> {
-        self.regions.iter().map(|(r, _)| r).find(|r| r.range().contains(&page))
-    }
-
-    /// The pages of the unit that begins at a page, where homes migrate.
-    fn migrating_unit(&self, page: PageNo) -> Option<u32> {
-        self.region_of(page).filter(|r| r.homes == Homes::Automatic).map(|r| r.unit_pages)
-    }
-
-    fn chunks(&self, me: NodeId) -> Vec<Chunk> {
-        let mut chunks = Vec::new();
-        for (region, write_detection) in &self.regions {
-            let step = (self.chunk_pages / region.unit_pages).max(1) * region.unit_pages;
-            for first in region.range().step_by(step as usize) {
-                let shape = Shape {
-                    first,
-                    pages: step.min(region.range().end - first),
-                    unit_pages: region.unit_pages,
-                    first_touch: region.homes == Homes::FirstTouch,
-                    write_detection: *write_detection,
-                };
-                chunks.push(Chunk::new(me, shape, |page| region.home_of(page, self.nodes)));
-            }
-        }
-        chunks
-    }
-}
 
 /// Diffs on their way into messages.
 #[derive(Default)]
@@ -388,9 +326,7 @@ impl Payload for Pages {
     }
 
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
-        let mut r = Reader::new(knowledge);
-        let known = r.u32().and_then(|epoch| Ok((epoch, take_vector(&mut r)?)));
-        let (epoch, known) = known.unwrap_or_default();
+        let (epoch, known) = Ledger::parse_knowledge(knowledge);
         history::hand_out(stored, epoch, &known, out);
     }
 }

@@ -48,7 +48,7 @@ pub enum Kind {
     Producer,
     /// What is written under a lock is read under the same lock.
     SameLock,
-    /// What is written before a critical section is read after a critical section of the same lock has seen it.
+    /// What is written under one lock is read after a critical section of another lock has told of it.
     SecondLock,
     /// The same through two locks and a third thread.
     LockWrc,
@@ -318,7 +318,8 @@ impl<'a> Maker<'a> {
 
     fn publish(&mut self, under_lock: bool) {
         let words = self.signs(3);
-        let (first, second, ready, lock) = (words[0], words[1], words[2], LockId(3));
+        let (first, second, ready) = (words[0], words[1], words[2]);
+        let (lock, other) = (LockId(3), LockId(4));
         self.think(0);
         let data = [Op::Write(first, self.value()), Op::Write(second, self.value())];
         let ready_value = self.value();
@@ -327,14 +328,20 @@ impl<'a> Maker<'a> {
             program.push(Op::Lock(lock));
             program.extend(data);
         } else {
+            program.push(Op::Lock(other));
             program.extend(data);
-            program.push(Op::Lock(lock));
+            program.extend([Op::Unlock(other), Op::Think(100_000), Op::Lock(lock)]);
         }
         program.extend([Op::Write(ready, ready_value), Op::Unlock(lock)]);
         for who in 1..self.places.len() {
             for _ in 0..3 {
                 self.think(who);
+                // Some take the other lock too, and so hear of what was written under it.
+                let hears = !under_lock && who % 2 == 0;
                 let program = self.program(who);
+                if hears {
+                    program.extend([Op::Lock(other), Op::Unlock(other)]);
+                }
                 program.extend([Op::Lock(lock), Op::Read(ready)]);
                 if under_lock {
                     program.extend([Op::SkipIfZero(2), Op::Read(first), Op::Read(second), Op::Unlock(lock)]);

@@ -1,7 +1,7 @@
 //! One seed, one run, one verdict.
 
 use super::cluster::{self, Config, Outcome};
-use super::node::Layout;
+use super::layout::Layout;
 use super::program::{Kind, Maker};
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;

@@ -107,20 +107,20 @@ fn between_two_nodes(side: Side<'_>) -> Result<(), String> {
         return Err("this measurement takes two nodes of one thread: comem run -n 2 …".to_string());
     }
     let bed = TestBed::new(&comem).map_err(|e| e.to_string())?;
-    let mut outcome = Ok(Value::Null);
-    {
-        let outcome = std::sync::Mutex::new(&mut outcome);
-        comem.run(|thread| {
-            let result = bed.meet(thread).and_then(|peer| side(&bed, &comem, thread, &peer));
-            thread.barrier();
-            **outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = result;
+    let measured = std::sync::Mutex::new(Value::Null);
+    comem.run(|thread| {
+        let value = bed.meet(thread).and_then(|peer| side(&bed, &comem, thread, &peer)).unwrap_or_else(|why| {
+            // The other node waits for this one somewhere: the job ends here.
+            eprintln!("comem-bench: the measurement failed: {why}");
+            std::process::exit(1);
         });
-    }
+        thread.barrier();
+        *measured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = value;
+    });
     let is_first = comem.node() == 0;
     comem.finish().map_err(|e| e.to_string())?;
-    let value = outcome.map_err(|e| format!("the measurement failed: {e}"))?;
     if is_first {
-        println!("{value}");
+        println!("{}", measured.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
     Ok(())
 }

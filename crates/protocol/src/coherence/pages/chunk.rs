@@ -278,10 +278,10 @@ impl Chunk {
             cx.memory.map_write(self.pages(unit..unit + 1));
             return Fault::Mapped;
         }
-        // As many at once as have been touched just before: a scan soon maps long runs, scattered touches cost a unit each.
+        // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit each.
         let plain = |u: &Unit| u.state == State::Home && !u.has(SHARED | MAPPED);
         let before = self.units[..unit].iter().rev().take(HOME_RUN).take_while(|u| u.has(MAPPED)).count();
-        let end = (unit + before.max(1)).min(self.units.len());
+        let end = (unit + (before * 3).clamp(1, HOME_RUN)).min(self.units.len());
         let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
         cx.memory.map_write(self.pages(run.clone()));
         self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));

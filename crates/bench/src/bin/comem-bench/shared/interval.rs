@@ -51,6 +51,12 @@ fn stamped(round: u64) -> u64 {
     round.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The request to take part in so many rounds.
+fn rounds_of(count: usize, pages: u16) -> io::Result<Request> {
+    let count = u16::try_from(count).map_err(|_| io::Error::other("--rounds takes at most 65535 here"))?;
+    Ok(Request::Rounds { count, pages })
+}
+
 /// Page `index` of `count` pages spread over the region: they are no neighbours.
 fn spread(index: usize, count: usize) -> usize {
     index * CACHED_PAGES / count.max(1)
@@ -100,7 +106,7 @@ impl Bed<'_> {
     }
 
     fn refetch_rounds(&self, rounds: usize, pages: u16, peer: &Peer) -> io::Result<Vec<f64>> {
-        peer.ask(Request::Rounds { count: rounds as u16, pages })?;
+        peer.ask(rounds_of(rounds, pages)?)?;
         let mut times = Vec::with_capacity(rounds);
         for _ in 0..rounds {
             let stamp = self.next_stamp();
@@ -138,7 +144,7 @@ impl Bed<'_> {
     }
 
     fn release_rounds(&self, task: &Task, pages: u16, peer: &Peer) -> io::Result<Vec<f64>> {
-        peer.ask(Request::Rounds { count: task.rounds as u16, pages })?;
+        peer.ask(rounds_of(task.rounds, pages)?)?;
         let mut times = Vec::with_capacity(task.rounds);
         for _ in 0..task.rounds {
             self.write(usize::from(pages), task.whole);

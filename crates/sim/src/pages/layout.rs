@@ -1,0 +1,67 @@
+//! Where the memory of a run is and how it is kept.
+
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Shape};
+use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::{PageEngine, PageNo};
+use comem_protocol::ids::NodeId;
+
+/// Where memory is and how it is kept, the same on every node.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Threads of each.
+    pub threads: usize,
+    /// `hlrc` or `scope`.
+    pub engine: PageEngine,
+    /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold copies.
+    pub regions: Vec<(Region, bool)>,
+    /// Pages of a chunk.
+    pub chunk_pages: u32,
+    /// Whether the memory notes writes, and whether page table entries get lost.
+    pub memory: (bool, bool),
+    /// Copies beyond so many pages are evicted.
+    pub cache_pages: u32,
+    /// What is fetched with a faulting unit.
+    pub ahead: Ahead,
+    /// Whether a node fetches ahead after a barrier.
+    pub fetches_ahead: bool,
+    /// Most bytes of diffs in a message.
+    pub diffs_bytes: usize,
+    /// Whether arrivals at barriers are guarded; else they are repeated until the barrier opens.
+    pub posts_arrivals: bool,
+}
+
+impl Layout {
+    /// Pages in all.
+    pub fn pages(&self) -> u32 {
+        self.regions.iter().map(|(r, _)| r.pages).sum()
+    }
+
+    fn region_of(&self, page: PageNo) -> Option<&Region> {
+        self.regions.iter().map(|(r, _)| r).find(|r| r.range().contains(&page))
+    }
+
+    /// The pages of the unit that begins at a page, where homes migrate.
+    pub(super) fn migrating_unit(&self, page: PageNo) -> Option<u32> {
+        self.region_of(page).filter(|r| r.homes == Homes::Automatic).map(|r| r.unit_pages)
+    }
+
+    pub(super) fn chunks(&self, me: NodeId) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        for (region, write_detection) in &self.regions {
+            let step = (self.chunk_pages / region.unit_pages).max(1) * region.unit_pages;
+            for first in region.range().step_by(step as usize) {
+                let shape = Shape {
+                    first,
+                    pages: step.min(region.range().end - first),
+                    unit_pages: region.unit_pages,
+                    first_touch: region.homes == Homes::FirstTouch,
+                    write_detection: *write_detection,
+                };
+                chunks.push(Chunk::new(me, shape, |page| region.home_of(page, self.nodes)));
+            }
+        }
+        chunks
+    }
+}

@@ -1,0 +1,71 @@
+//! The engines for pages over many seeds: both engines, both kinds of memory, over whole messages and over a network that loses, doubles
+//! and reorders.
+
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::faults::FaultSpec;
+use comem_sim::pages::program::Kind;
+use comem_sim::pages::scenario::Scenario;
+
+const ENGINES: [PageEngine; 2] = [PageEngine::Hlrc, PageEngine::Scope];
+
+fn lossy() -> Option<FaultSpec> {
+    "drop=20%,dup=10%,reorder=10%".parse().ok()
+}
+
+fn pass(scenario: &Scenario, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let verdict = scenario.run(seed);
+        let (kind, engine) = (verdict.kind.name(), scenario.engine);
+        assert!(verdict.violations.is_empty(), "{kind} under {engine}, seed {seed}: {:#?}", verdict.violations);
+    }
+}
+
+#[test]
+fn programs_without_races_see_the_last_write_over_whole_messages() {
+    for engine in ENGINES {
+        for notes_writes in [true, false] {
+            pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::new(engine) }, 0..300);
+        }
+    }
+}
+
+#[test]
+fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_and_reorders() {
+    for engine in ENGINES {
+        pass(&Scenario { faults: lossy(), ..Scenario::new(engine) }, 0..150);
+    }
+}
+
+#[test]
+fn publication_through_a_second_lock_holds_under_hlrc_and_fails_under_scope() {
+    for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Chain] {
+        pass(&Scenario { kind: Some(kind), ..Scenario::new(PageEngine::Hlrc) }, 0..100);
+    }
+    for kind in [Kind::SecondLock, Kind::LockWrc] {
+        let scope = Scenario { kind: Some(kind), ..Scenario::new(PageEngine::Scope) };
+        let stale = (0..400).any(|seed| scope.run(seed).outcome.stale > 0);
+        assert!(stale, "{}: no seed shows what scope consistency allows", kind.name());
+    }
+}
+
+#[test]
+fn runs_fetch_and_diff_and_migrate_and_evict_and_void_fetches() {
+    let mut sums = [0; 5];
+    for seed in 0..200 {
+        let tally = Scenario::new(PageEngine::Hlrc).run(seed).outcome.tally;
+        sums.iter_mut().zip(tally).for_each(|(sum, new)| *sum += new);
+    }
+    assert!(sums.iter().all(|sum| *sum > 20), "{sums:?}");
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for engine in ENGINES {
+        let scenario = Scenario { faults: lossy(), trace: true, ..Scenario::new(engine) };
+        for seed in 0..10 {
+            let (first, second) = (scenario.run(seed).outcome, scenario.run(seed).outcome);
+            assert!(first.trace.len() > 100);
+            assert_eq!((first.trace, first.took), (second.trace, second.took), "seed {seed} under {engine}");
+        }
+    }
+}
