@@ -121,6 +121,7 @@ impl Drop for Seated {
 pub fn start() -> Result<Comem> {
     boot::start().map(|node| {
         let comem = Comem { node };
+        comem.node.begin();
         comem.sit(Slot::thread(0));
         comem
     })

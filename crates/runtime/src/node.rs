@@ -99,6 +99,7 @@ pub struct Node {
     desks: Vec<Mutex<Desk>>,
     barrier: Mutex<Barrier>,
     shared: OnceLock<Shared>,
+    began: OnceLock<Time>,
     pub(crate) seats: Vec<Seat>,
     /// Application threads that wait just now.
     pub(crate) waiting: AtomicU64,
@@ -141,6 +142,7 @@ impl Node {
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
             barrier: Mutex::new(Barrier::new(me, nodes, threads).for_notices(wire.payload_bytes() / 2)),
             shared: OnceLock::new(),
+            began: OnceLock::new(),
             seats: (0..=threads).map(|_| Seat::default()).collect(),
             waiting: AtomicU64::new(0),
             progress: AtomicU64::new(0),
@@ -172,6 +174,15 @@ impl Node {
     /// The shared heap; `None` before it is made, and where it cannot be.
     pub(crate) fn shared(&self) -> Option<&Shared> {
         self.shared.get()
+    }
+
+    /// When the program's main thread took its place; start-up is over then.
+    pub(crate) fn began(&self) -> Time {
+        self.began.get().copied().unwrap_or_else(|| self.wire.started())
+    }
+
+    pub(crate) fn begin(&self) {
+        let _ = self.began.set(self.now());
     }
 
     pub(crate) fn set_shared(&self, shared: Shared) {

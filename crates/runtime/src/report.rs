@@ -11,7 +11,8 @@ pub const STATS_SCHEMA: u32 = 1;
 /// This node's statistics. `failure` says why the node ended, if it did not come to its natural end.
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     node.collect_link_counters();
-    let wall = (node.now() - node.wire.started()).0;
+    // From the moment in which the program's main thread took its place: what its parts add up to.
+    let wall = (node.now() - node.began()).0;
     let mut value = summary(node.seats.iter().map(|s| &s.counters), wall);
     let (host, pid) = node.wire.member(node.me()).unwrap_or_default();
     value["node"] = json!(node.me().0);

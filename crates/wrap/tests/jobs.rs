@@ -54,7 +54,9 @@ fn a_job_of_one_node_needs_no_wrapper() {
 #[test]
 fn pages_that_others_take_away_meanwhile_are_no_reason_to_fail() {
     let program = common::c_program("contended.c", &[]);
-    assert_eq!(common::job(&["-n", "2", "-t", "2", "--engine", "msi"], &program, &[]), "ok\n");
+    for engine in ["msi", "hlrc"] {
+        assert_eq!(common::job(&["-n", "2", "-t", "2", "--engine", engine], &program, &[]), "ok\n", "{engine}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a step costs, exactly. A job runs twice, with some steps and with more: the difference is what the steps cost.
 //!
-//! Where a node is kept from its processor for long, the others ask again, and that is counted too: a difference that is too large is
-//! measured again, one that is too small is an error at once.
+//! Where a node is kept from its processor for long, the others ask again, and that is counted too: what counts is the least of a
+//! few runs.
 
 use crate::launcher::Outcome;
 use crate::matrix::{DETECTORS, counted, job};
@@ -53,8 +53,13 @@ fn locks_again(comem: &Comem) {
 fn writes_to_valid_pages(comem: &Comem) {
     let slice = homed_at_zero(comem, 8);
     comem.run(|t| {
-        (0..8).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
-        t.barrier();
+        for node in 0..comem.nodes() {
+            // In turns, for how many faults the home takes depends on who is first.
+            if node == t.node().index() {
+                (0..8).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
+            }
+            t.barrier();
+        }
         for step in 0..steps() {
             (0..8).for_each(|page| slice.set(page * WORDS + t.id() * 8, step as u64));
         }
@@ -126,20 +131,14 @@ fn costs(role: &str, nodes: usize, settings: &[(&str, &str)], count: impl Fn(&Ou
         let settings = [settings, &[(STEPS, steps)]].concat();
         count(&job(role, nodes, &settings))
     };
-    let mut measured = Vec::new();
-    for _ in 0..8 {
-        let (few, many) = (run("10"), run("30"));
-        let difference = many as i64 - few as i64;
-        assert!(
-            difference >= 20 * expected as i64,
-            "{role} {settings:?}: 20 steps cost {difference}, not {expected} each"
-        );
-        if difference == 20 * expected as i64 {
+    let (mut few, mut many) = (u64::MAX, u64::MAX);
+    for _ in 0..10 {
+        (few, many) = (few.min(run("10")), many.min(run("30")));
+        if many == few + 20 * expected {
             return;
         }
-        measured.push(difference);
     }
-    panic!("{role}, {nodes} nodes, {settings:?}: 20 steps cost {measured:?}, not {expected} each");
+    panic!("{role}, {nodes} nodes, {settings:?}: 10 steps cost {few} in all, 30 cost {many}, expected {expected} each");
 }
 
 #[test]

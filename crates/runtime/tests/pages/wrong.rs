@@ -1,7 +1,377 @@
-use comem::Comem;
-pub fn play(_: &str) -> bool {
-    false
+//! Programs that do what they must not, and systems that do not give what Comem needs: each ends, or goes on, in a way that tells
+//! what happened.
+
+use crate::launcher::{Outcome, start};
+use crate::matrix::{DETECTORS, all_well};
+use crate::placement::{WORDS, give_back, pages_of};
+use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::{Comem, NodeId, Thread};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a role needs before Comem is started.
+pub fn prepare(role: &str) {
+    match role {
+        "little-address-space" | "no-heap" => limit(libc::RLIMIT_AS, 8 << 30),
+        "small-files" => limit(libc::RLIMIT_FSIZE, 1 << 20),
+        "handler-before" => handlers::install(),
+        _ => {}
+    }
 }
-pub fn play_started(_: &Comem, _: &str) -> bool {
-    false
+
+/// Plays a role of this file; `false` when it has none of that name.
+pub fn play(comem: &Comem, role: &str) -> bool {
+    match role {
+        "beyond" => node_1(comem, |_, slice| assert_eq!(read_at(slice, 4 * WORDS + 1), 0)),
+        "freed" => freed(comem),
+        "null" => node_1(comem, |_, _| assert_eq!(read(std::ptr::null()), 0)),
+        "deep" => node_1(comem, |_, _| assert!(deep(1) > 0)),
+        "write-read-only" => write_read_only(comem),
+        "frees" => frees(comem),
+        "calls" => calls(comem),
+        "one-thread-too-many" => one_thread_too_many(comem),
+        "handler-before" | "handler-after" => handler(comem, role),
+        "little-address-space" => plain_use(comem),
+        "no-heap" | "small-files" => no_heap(comem),
+        _ => return false,
+    }
+    true
+}
+
+fn limit(what: libc::__rlimit_resource_t, bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the limit outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(what, &raw const limit) }, 0);
+}
+
+fn read(at: *const u64) -> u64 {
+    // SAFETY: none: the test is about what happens then.
+    unsafe { at.read_volatile() }
+}
+
+fn read_at(slice: &SharedSlice<u64>, index: usize) -> u64 {
+    read(slice.as_ptr().wrapping_add(index))
+}
+
+/// A table of four pages; node 1 does something wrong with it while node 0 waits.
+fn node_1(comem: &Comem, wrong: impl Fn(&Thread, &SharedSlice<u64>) + Sync) {
+    let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
+    comem.run(|t| {
+        slice.set(t.id(), 1);
+        t.barrier();
+        if t.node() == NodeId(1) {
+            wrong(t, &slice);
+        }
+        t.barrier();
+    });
+}
+
+fn freed(comem: &Comem) {
+    let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
+    comem.run(|t| {
+        slice.set(t.id(), 1);
+        t.barrier();
+    });
+    comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+    comem.run(|t| t.barrier());
+    if comem.node() == 1 {
+        assert_eq!(read_at(&slice, WORDS), 0);
+    }
+    comem.run(|t| t.barrier());
+}
+
+#[allow(unconditional_recursion)]
+fn deep(level: u64) -> u64 {
+    let room = std::hint::black_box([level; 512]);
+    deep(level + 1) + room[level as usize % 512]
+}
+
+fn write_read_only(comem: &Comem) {
+    let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
+    comem.run(|t| t.barrier());
+    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.run(|t| {
+        t.barrier();
+        if t.node() == NodeId(1) {
+            // Homes are in blocks: the first page is node 0's.
+            assert_eq!(slice.get(0), 0);
+            slice.set(0, 1);
+        }
+        t.barrier();
+        t.barrier();
+    });
+}
+
+/// Every wrong way to free is refused and changes nothing.
+fn frees(comem: &Comem) {
+    let refused = |address: usize, part: &str| {
+        let error = comem.free(address as *mut u8).expect_err("a wrong address is refused");
+        let text = comem.sentence(&error);
+        assert!(text.contains(&format!("cannot free {address:#x}: ")) && text.contains(part), "{text}");
+    };
+    let none = "no allocation begins there, or it was freed already";
+    let slice = pages_of(comem, 4, &RegionOptions::default());
+    let own = |bytes| comem.alloc(bytes, &RegionOptions::default()).expect("there is room").addr();
+    let (small, large) = (own(100), own(100_000));
+    let table = comem.slice::<usize>(comem.nodes() * 2, &RegionOptions::default()).expect("there is room");
+    table.set(comem.node() * 2, small);
+    table.set(comem.node() * 2 + 1, large);
+    comem.run(|t| t.barrier());
+    let next = (comem.node() + 1) % comem.nodes() * 2;
+    for block in [small, large, table.get(next), table.get(next + 1)] {
+        refused(block + 8, none);
+        refused(block + 4096, none);
+    }
+    refused(slice.as_ptr().addr() + 4096, none);
+    refused(std::ptr::from_ref(&none).addr(), "it is not in the shared heap");
+    comem.run(|t| t.barrier());
+    for block in [table.get(next), table.get(next + 1)] {
+        comem.free(block as *mut u8).expect("a block can be freed");
+        refused(block, none);
+    }
+    comem.run(|t| t.barrier());
+    refused(small, none);
+    refused(large, none);
+    give_back(comem, slice);
+    refused(slice.as_ptr().addr(), none);
+    give_back(comem, table_as_words(&table));
+}
+
+fn table_as_words(table: &SharedSlice<usize>) -> SharedSlice<u64> {
+    // SAFETY: both are eight bytes; the handle is used for its address alone.
+    unsafe { std::mem::transmute::<SharedSlice<usize>, SharedSlice<u64>>(*table) }
+}
+
+/// System calls on buffers that are not here fail as the system says, and work once the memory was touched.
+fn calls(comem: &Comem) {
+    let slice = pages_of(comem, 4, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    if comem.node() == 0 {
+        (0..slice.len()).for_each(|i| slice.set(i, i as u64));
+    }
+    comem.run(|t| t.barrier());
+    if comem.node() == 1 {
+        let (mut ends, bytes) = ([0; 2], 2 * WORDS * 8);
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        let errno = || std::io::Error::last_os_error().raw_os_error();
+        let (from, to) = (slice.as_ptr(), slice.as_ptr().wrapping_add(2 * WORDS));
+        // SAFETY: the range is in the slice.
+        let write = || unsafe { libc::write(ends[1], from.cast(), bytes) };
+        // SAFETY: as above.
+        let read = || unsafe { libc::read(ends[0], to.cast(), bytes) };
+        assert_eq!((write(), errno()), (-1, Some(libc::EFAULT)));
+        comem.touch(from.cast(), bytes, false).expect("the slice can be touched");
+        assert_eq!(write(), bytes as isize);
+        assert_eq!((read(), errno()), (-1, Some(libc::EFAULT)));
+        comem.touch(to.cast(), bytes, true).expect("the slice can be touched");
+        assert_eq!(read(), bytes as isize);
+        assert!(comem.touch(std::ptr::null(), 8, false).is_err());
+    }
+    comem.run(|t| {
+        t.barrier();
+        (0..2 * WORDS).for_each(|i| assert_eq!(slice.get(2 * WORDS + i), i as u64, "what a system call wrote"));
+    });
+    give_back(comem, slice);
+}
+
+fn one_thread_too_many(comem: &Comem) {
+    let slice = pages_of(comem, 4, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    if comem.node() == 1 {
+        std::thread::spawn(move || slice.get(3 * WORDS)).join().expect("the process ends first");
+    }
+    comem.run(|t| t.barrier());
+}
+
+fn plain_use(comem: &Comem) {
+    let slice = pages_of(comem, 4, &RegionOptions::default());
+    comem.run(|t| {
+        slice.set(t.id(), t.id() as u64 + 1);
+        t.barrier();
+        (0..t.count()).for_each(|id| assert_eq!(slice.get(id), id as u64 + 1));
+    });
+    give_back(comem, slice);
+}
+
+/// Without a heap, allocating fails with the reason, and the rest works.
+fn no_heap(comem: &Comem) {
+    let error = comem.alloc(100, &RegionOptions::default()).expect_err("there is no heap").to_string();
+    assert!(error.contains("there is no shared heap") && error.contains("ulimit -v"), "{error}");
+    let array = comem.array::<u32>(comem.threads()).expect("objects need no heap");
+    comem.run(|t| {
+        array.write(t, t.id(), 7);
+        t.barrier();
+        (0..t.count()).for_each(|id| assert_eq!(array.read(t, id), 7));
+    });
+}
+
+mod handlers {
+    use super::{AtomicUsize, Ordering};
+
+    pub static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+    /// The program's own handler: makes the page at the address usable and returns.
+    extern "C" fn on_signal(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        CALLED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the kernel hands a valid record.
+        let page = unsafe { (*info).si_addr() }.map_addr(|a| a & !4095);
+        // SAFETY: the pages that fault here are the test's own, and without contents.
+        unsafe { libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_WRITE) };
+    }
+
+    /// Installs it for SIGSEGV and SIGBUS.
+    pub fn install() {
+        // SAFETY: a zero action is valid, and the handler does what a handler may.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            for signal in [libc::SIGSEGV, libc::SIGBUS] {
+                assert_eq!(libc::sigaction(signal, &raw const action, std::ptr::null_mut()), 0);
+            }
+        }
+    }
+
+    /// A page of the program's own that nobody may use yet.
+    pub fn page() -> *mut u64 {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, flags, -1, 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        page.cast()
+    }
+}
+
+/// The program's handler gets the program's faults, and Comem its own, whoever came first.
+fn handler(comem: &Comem, role: &str) {
+    if role == "handler-after" {
+        handlers::install();
+        // The next call of Comem's notices.
+        comem.run(|t| t.barrier());
+    }
+    for round in 1..=3 {
+        plain_use(comem);
+        let page = handlers::page();
+        // SAFETY: the handler makes the page usable.
+        unsafe { page.write_volatile(5) };
+        assert_eq!(read(page), 5);
+        assert_eq!(
+            handlers::CALLED.load(Ordering::Relaxed),
+            round,
+            "the program's handler is called for its own faults alone"
+        );
+    }
+}
+
+/// How each node ended: its status or its signal.
+fn ends(role: &str, settings: &[(&str, &str)]) -> (Vec<(Option<i32>, Option<i32>)>, Outcome) {
+    let mut cluster = start(role, 2, settings, &[]);
+    cluster.tells_ends = true;
+    let mut outcome = (Default::default(), Default::default());
+    cluster.follow(&mut outcome.0, &mut outcome.1, |_| false);
+    let ends = cluster.nodes.iter_mut().map(|n| n.wait().expect("a node ends")).map(|s| (s.code(), s.signal()));
+    let ends = ends.collect();
+    let mut rest = cluster.finish();
+    rest.failures = outcome.0;
+    (ends, rest)
+}
+
+/// Node 1 dies of a signal, after it said something; node 0 ends because of that.
+#[track_caller]
+fn dies(role: &str, settings: &[(&str, &str)], signal: i32, part: &str) -> Outcome {
+    let (ends, outcome) = ends(role, settings);
+    assert_eq!(ends, [(Some(4), None), (None, Some(signal))], "{role} {settings:?}: {outcome:#?}");
+    assert!(outcome.errors[1].contains(part), "{role} {settings:?}: {:?}", outcome.errors[1]);
+    outcome
+}
+
+#[test]
+fn an_access_beyond_an_allocation_names_it_and_kills() {
+    for engine in ["hlrc", "msi"] {
+        for detector in DETECTORS {
+            let settings = [("COMEM_DETECTOR", detector), ("COMEM_ENGINE", engine)];
+            let part = "which is 8 bytes beyond the end of table (16384 bytes); check the pointer or index";
+            let outcome = dies("beyond", &settings, libc::SIGSEGV, part);
+            let line = outcome.errors[1].lines().find(|l| l.contains(part)).unwrap_or_default();
+            assert!(line.starts_with("comem: node 1 (host ") && line.contains("a read of address 0x"), "{line}");
+            assert_eq!(outcome.errors[1].matches(part).count(), 1, "it is said once");
+        }
+    }
+}
+
+#[test]
+fn an_access_to_freed_memory_says_that_it_was_freed_and_kills() {
+    for detector in DETECTORS {
+        let part = "which is 4096 bytes into table, which was freed";
+        dies("freed", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
+    }
+}
+
+#[test]
+fn a_null_pointer_still_kills() {
+    for detector in DETECTORS {
+        let outcome = dies("null", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, "");
+        assert!(!outcome.errors[1].contains("shared heap"), "{:?}", outcome.errors[1]);
+    }
+}
+
+#[test]
+fn a_stack_overflow_still_says_what_it_is() {
+    for detector in DETECTORS {
+        dies("deep", &[("COMEM_DETECTOR", detector)], libc::SIGABRT, "has overflowed its stack");
+    }
+}
+
+#[test]
+fn a_write_to_memory_declared_read_only_is_reported() {
+    for detector in DETECTORS {
+        let (_, outcome) = ends("write-read-only", &[("COMEM_DETECTOR", detector)]);
+        let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
+        assert!(text.contains("the program wrote to table, which it had declared read-only"), "{detector}: {text}");
+    }
+}
+
+#[test]
+fn wrong_ways_to_free_are_refused_on_every_node() {
+    for detector in DETECTORS {
+        for nodes in [2, 3] {
+            all_well("frees", &start("frees", nodes, &[("COMEM_DETECTOR", detector)], &[]).finish());
+        }
+    }
+}
+
+#[test]
+fn system_calls_on_pages_that_are_not_here_fail_and_work_after_a_touch() {
+    for detector in DETECTORS {
+        all_well("calls", &start("calls", 2, &[("COMEM_DETECTOR", detector)], &[]).finish());
+    }
+}
+
+#[test]
+fn a_thread_too_many_is_told_which_option_to_raise() {
+    for detector in DETECTORS {
+        let (ends, outcome) = ends("one-thread-too-many", &[("COMEM_DETECTOR", detector)]);
+        assert_eq!(ends[1], (Some(2), None), "{outcome:#?}");
+        let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
+        assert!(text.contains("all 1 places of this node are taken; start the job with -t 2 or more"), "{text}");
+    }
+}
+
+#[test]
+fn a_programs_own_signal_handler_keeps_its_faults_and_comem_its_own() {
+    for role in ["handler-before", "handler-after"] {
+        for detector in DETECTORS {
+            all_well(role, &start(role, 2, &[("COMEM_DETECTOR", detector)], &[]).finish());
+        }
+    }
+}
+
+#[test]
+fn a_heap_that_fits_the_limit_of_address_space_works_and_a_larger_one_is_refused_with_the_reason() {
+    all_well("fits", &start("little-address-space", 2, &[("COMEM_HEAP", "1G")], &[]).finish());
+    all_well("does not fit", &start("no-heap", 2, &[], &[]).finish());
+}
+
+#[test]
+fn where_memory_files_must_be_small_there_is_no_heap_and_the_rest_works() {
+    all_well("small files", &start("small-files", 2, &[], &[]).finish());
 }

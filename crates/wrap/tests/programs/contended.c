@@ -11,7 +11,7 @@
 
 enum { PAGE = 4096, PAGES = 12, BYTES = PAGE * PAGES, ROUNDS = 150, LOCK = 1, WORKER = 2 };
 
-/* The buffers' pages are written by node 1's system calls; the last page's end by the disturbers alone. */
+/* The worker's system calls fill the pages; the last byte of each is written by the disturbers too, and checked by nobody. */
 struct shared {
     unsigned char received[BYTES];
     unsigned char sent[BYTES];
@@ -21,7 +21,7 @@ struct shared {
 static struct shared *shared;
 static int failures;
 
-/* Takes pages away by writing to them (engine msi). */
+/* Takes pages away: under msi by writing to them; under hlrc by acquiring what others wrote to them. */
 static void disturb(void) {
     int done = 0;
     while (!done) {

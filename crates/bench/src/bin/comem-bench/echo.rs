@@ -15,6 +15,9 @@ pub const BYTES: usize = 64;
 /// How long Comem spins before it blocks (the runtime's service.rs), so the baseline spins as long.
 const SPIN: Duration = Duration::from_micros(40);
 
+/// How long to wait for a datagram: the other side may be long at what it was asked before.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// How to wait for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -94,7 +97,7 @@ impl Peer {
     /// Binds a socket on this machine.
     pub fn bind(wait: Wait) -> io::Result<Peer> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
         bulk::prepare(&socket)?;
         Ok(Peer { socket, wait, pages: Vec::new(), next: AtomicUsize::new(0) })
     }

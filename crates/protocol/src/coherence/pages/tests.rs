@@ -1,1 +1,159 @@
+//! The tables, the ledger, the desk and the bytes, each by itself. How they do together is the simulator's business.
 
+mod chunk;
+mod desk;
+mod ledger;
+mod wire;
+
+use super::chunk::{Ahead, Chunk, Fault, Flush, Shape};
+use super::{Access, Context, PAGE_BYTES, PageMemory, PageNo, Tally, push_range};
+use crate::coherence::Misbehaved;
+use crate::ids::{NodeId, Slot};
+use crate::outbox::Outbox;
+use std::ops::Range;
+
+const ME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+
+/// A memory that writes down what is asked of it.
+#[derive(Default)]
+struct Recorder {
+    notes: bool,
+    calls: Vec<String>,
+    /// Pages that a scan will report.
+    written: Vec<PageNo>,
+}
+
+impl Recorder {
+    fn note(&mut self, call: &str, pages: Range<PageNo>) {
+        self.calls.push(format!("{call} {}..{}", pages.start, pages.end));
+    }
+}
+
+impl PageMemory for Recorder {
+    fn notes_writes(&self) -> bool {
+        self.notes
+    }
+    fn map_read(&mut self, pages: Range<PageNo>) {
+        self.note("map_read", pages);
+    }
+    fn map_write(&mut self, pages: Range<PageNo>) {
+        self.note("map_write", pages);
+    }
+    fn protect(&mut self, pages: Range<PageNo>) {
+        self.note("protect", pages);
+    }
+    fn unmap(&mut self, pages: Range<PageNo>) {
+        self.note("unmap", pages);
+    }
+    fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        for page in self.written.extract_if(.., |page| pages.contains(page)) {
+            push_range(written, page..page + 1);
+        }
+        self.note("collect", pages);
+    }
+    fn make_twin(&mut self, unit: Range<PageNo>) {
+        self.note("make_twin", unit);
+    }
+    fn drop_twin(&mut self, unit: Range<PageNo>) {
+        self.note("drop_twin", unit);
+    }
+    fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
+        self.note("diff", unit);
+        out.push(7);
+        1
+    }
+    fn apply(&mut self, unit: Range<PageNo>, _: &[u8]) -> Result<(), Misbehaved> {
+        self.note("apply", unit);
+        Ok(())
+    }
+    fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {
+        out.resize(out.len() + (pages.end - pages.start) as usize * PAGE_BYTES, 0);
+        self.note("copy_out", pages);
+    }
+    fn install(&mut self, pages: Range<PageNo>, _: &[u8]) {
+        self.note("install", pages);
+    }
+    fn discard(&mut self, pages: Range<PageNo>) {
+        self.note("discard", pages);
+    }
+}
+
+/// The diffs that a step flushed: home and page.
+#[derive(Default)]
+struct Flushed(Vec<(NodeId, PageNo)>);
+
+impl Flush for Flushed {
+    fn diff(&mut self, home: NodeId, page: PageNo, _: &[u8]) {
+        self.0.push((home, page));
+    }
+}
+
+/// A chunk of four units of one page each, and everything around it.
+struct Bench {
+    chunk: Chunk,
+    memory: Recorder,
+    out: Outbox,
+    tally: Tally,
+    flushed: Flushed,
+}
+
+impl Bench {
+    /// The units' home is `home`; with `notes` the memory notes writes.
+    fn new(home: NodeId, notes: bool) -> Bench {
+        Bench::with_shape(home, notes, |_| ())
+    }
+
+    fn with_shape(home: NodeId, notes: bool, change: impl FnOnce(&mut Shape)) -> Bench {
+        let mut shape = Shape { first: 0, pages: 4, unit_pages: 1, first_touch: false, write_detection: true };
+        change(&mut shape);
+        Bench {
+            chunk: Chunk::new(ME, shape, |_| home),
+            memory: Recorder { notes, ..Recorder::default() },
+            out: Outbox::new(),
+            tally: Tally::default(),
+            flushed: Flushed::default(),
+        }
+    }
+
+    fn step<R>(&mut self, step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut Flushed) -> R) -> R {
+        self.memory.calls.clear();
+        self.out.clear();
+        self.flushed.0.clear();
+        let (memory, out, tally) = (&mut self.memory, &mut self.out, &mut self.tally);
+        let mut cx = Context { me: ME, caller: None, memory, out, tally };
+        step(&mut self.chunk, &mut cx, &mut self.flushed)
+    }
+
+    fn fault(&mut self, page: PageNo, access: Access) -> Fault {
+        self.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, access, Ahead::NOTHING))
+    }
+
+    /// Makes the copies of these pages valid.
+    fn fetch(&mut self, pages: Range<PageNo>) {
+        for page in pages {
+            assert!(matches!(self.fault(page, Access::Read), Fault::Fetch { .. }));
+            self.arrive(page..page + 1);
+        }
+    }
+
+    fn arrive(&mut self, pages: Range<PageNo>) {
+        let bytes = vec![0; (pages.end - pages.start) as usize * PAGE_BYTES];
+        self.step(|chunk, cx, _| chunk.on_pages(cx, pages, &bytes));
+    }
+
+    /// Ends the interval; gives the notices.
+    fn close(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
+        let mut notices = Vec::new();
+        self.step(|chunk, cx, flushed| chunk.close(cx, flushed, &mut notices));
+        notices
+    }
+
+    fn invalidate(&mut self, pages: Range<PageNo>) {
+        self.step(|chunk, cx, flushed| chunk.invalidate(cx, &pages, flushed));
+    }
+
+    fn copy_out(&mut self, pages: Range<PageNo>) {
+        self.step(|chunk, cx, _| chunk.copy_out(cx, &pages, &mut Vec::new()));
+    }
+}

@@ -1,0 +1,234 @@
+use super::*;
+
+#[test]
+fn a_copy_that_ends_is_unmapped_then_scanned_then_compared_then_dropped() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    bench.memory.written = vec![0];
+    bench.invalidate(0..4);
+    assert_eq!(bench.memory.calls, ["unmap 0..1", "collect 0..1", "diff 0..1", "drop_twin 0..1", "discard 0..1"]);
+    assert_eq!(bench.flushed.0, [(OTHER, 0)]);
+    assert!(!bench.chunk.is_here(0));
+}
+
+#[test]
+fn a_copy_that_nobody_wrote_ends_without_a_diff() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..3);
+    bench.invalidate(0..3);
+    let calls = &bench.memory.calls;
+    assert_eq!(calls[..2], ["unmap 0..3", "collect 0..3"], "one call for the run");
+    assert!(!calls.iter().any(|c| c.starts_with("diff")), "{calls:?}");
+}
+
+#[test]
+fn where_writes_fault_the_first_one_makes_the_twin_and_the_interval_protects_before_it_compares() {
+    let mut bench = Bench::new(OTHER, false);
+    bench.fetch(0..1);
+    assert_eq!(bench.memory.calls, ["install 0..1", "map_read 0..1"], "no twin for a copy that is only read");
+    assert_eq!(bench.fault(0, Access::Write), Fault::Mapped);
+    assert_eq!(bench.memory.calls, ["make_twin 0..1", "map_write 0..1"]);
+    assert_eq!(bench.close(), [(0..1, OTHER, true)]);
+    assert_eq!(bench.memory.calls, ["protect 0..1", "diff 0..1", "drop_twin 0..1"]);
+    assert_eq!(bench.close(), [], "what was told once is not told again");
+    assert!(bench.memory.calls.is_empty(), "and costs nothing: {:?}", bench.memory.calls);
+}
+
+#[test]
+fn where_writes_are_noted_the_copy_has_a_twin_from_the_beginning_and_keeps_it() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..2);
+    assert_eq!(bench.memory.calls, ["install 1..2", "make_twin 1..2", "map_read 1..2"]);
+    bench.memory.written = vec![1];
+    assert_eq!(bench.close(), [(1..2, OTHER, true)]);
+    assert_eq!(bench.memory.calls, ["collect 0..2", "diff 1..2"]);
+}
+
+#[test]
+fn a_home_page_is_protected_before_its_first_copy_and_not_again() {
+    for notes in [true, false] {
+        let mut bench = Bench::new(ME, notes);
+        bench.fault(0, Access::Write);
+        assert_eq!(bench.memory.calls, ["map_write 0..1"]);
+        bench.copy_out(0..1);
+        assert_eq!(bench.memory.calls, ["protect 0..1", "copy_out 0..1"]);
+        bench.copy_out(0..1);
+        assert_eq!(bench.memory.calls, ["copy_out 0..1"]);
+    }
+}
+
+#[test]
+fn a_home_tells_of_its_own_writes_while_others_hold_copies_and_only_then() {
+    let mut bench = Bench::new(ME, true);
+    bench.fault(0, Access::Write);
+    assert!(!bench.chunk.may_be_dirty());
+    assert_eq!(bench.close(), []);
+    bench.copy_out(0..1);
+    bench.memory.written = vec![0];
+    assert_eq!(bench.close(), [(0..1, ME, false)]);
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    assert!(!bench.chunk.may_be_dirty(), "everybody's copy ended at the barrier");
+}
+
+#[test]
+fn without_write_detection_a_home_always_looks() {
+    let mut bench = Bench::with_shape(ME, true, |shape| shape.write_detection = false);
+    bench.fault(0, Access::Write);
+    bench.memory.written = vec![0];
+    assert_eq!(bench.close(), [(0..1, ME, false)]);
+}
+
+#[test]
+fn a_page_that_its_home_wrote_last_epoch_is_presumed_written_until_a_remote_write_comes() {
+    let mut bench = Bench::new(ME, false);
+    bench.fault(0, Access::Write);
+    bench.copy_out(0..1);
+    bench.fault(0, Access::Write);
+    bench.close();
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    assert_eq!(bench.memory.calls, ["map_write 0..1"]);
+    bench.copy_out(0..1);
+    assert_eq!(bench.memory.calls, ["copy_out 0..1"], "no protection");
+    assert_eq!(bench.close(), [(0..1, ME, false)], "but a notice without any fault");
+    bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[])).unwrap();
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[])).unwrap();
+    bench.copy_out(0..1);
+    assert_eq!(bench.memory.calls, ["protect 0..1", "copy_out 0..1"]);
+}
+
+#[test]
+fn a_notice_voids_what_a_fetch_will_bring() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fault(0, Access::Read);
+    bench.invalidate(0..1);
+    bench.arrive(0..1);
+    assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
+    assert_eq!(bench.tally.void_fetches, 1);
+    bench.fetch(0..1);
+    assert!(bench.chunk.is_here(0), "the next answer counts");
+}
+
+#[test]
+fn pages_that_nobody_waits_for_never_land_in_a_valid_page() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    bench.arrive(0..1);
+    assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
+}
+
+#[test]
+fn a_second_thread_waits_for_the_first_ones_fetch_and_is_woken_by_the_answer() {
+    let mut bench = Bench::new(OTHER, true);
+    let second = |bench: &mut Bench, page| {
+        bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(1), page, Access::Read, Ahead::NOTHING))
+    };
+    bench.fault(0, Access::Read);
+    bench.fault(1, Access::Read);
+    assert_eq!(second(&mut bench, 0), Fault::Wait);
+    bench.arrive(1..2);
+    assert!(bench.out.wakes().is_empty(), "that was another page");
+    bench.arrive(0..1);
+    assert_eq!(bench.out.wakes(), [Slot::thread(1)]);
+}
+
+#[test]
+fn units_ahead_are_fetched_with_the_faulting_one_as_far_as_they_are_missing() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(2..3);
+    let ahead = Ahead { units: 4, stride: 1 };
+    let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
+    assert_eq!(fault, Fault::Fetch { home: OTHER, runs: vec![0..2], claim: false });
+}
+
+#[test]
+fn a_lost_page_table_entry_counts_as_a_write() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    bench.fault(0, Access::Read);
+    assert_eq!(bench.memory.calls, ["map_write 0..1"]);
+}
+
+#[test]
+fn a_flushed_page_stays_to_be_told_and_an_evicted_one_is_told_of_as_gone() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..2);
+    bench.memory.written = vec![0];
+    bench.invalidate(0..1);
+    assert_eq!(bench.close(), [(0..1, OTHER, false)]);
+    bench.memory.written = vec![1];
+    assert_eq!(bench.close(), [(1..2, OTHER, true)]);
+    let freed = bench.step(|chunk, cx, flushed| chunk.evict(cx, &(0..4), flushed));
+    assert_eq!((freed, bench.flushed.0.len()), (1, 0));
+    assert_eq!(bench.close(), [(1..2, OTHER, false)], "for it was said to be held");
+}
+
+#[test]
+fn the_writer_of_a_migrated_page_keeps_it_and_all_others_let_go() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..2);
+    bench.step(|chunk, cx, _| {
+        chunk.migrate(cx, &(0..1), ME);
+        chunk.migrate(cx, &(1..2), NodeId(0));
+    });
+    assert_eq!(bench.memory.calls, ["drop_twin 0..1", "unmap 1..2", "drop_twin 1..2", "discard 1..2"]);
+    assert!(bench.chunk.is_home(0) && !bench.chunk.is_here(1));
+    assert_eq!(bench.chunk.home_of(1), NodeId(0));
+    assert!(bench.out.is_empty(), "nothing is sent");
+}
+
+#[test]
+fn an_untouched_page_goes_to_whoever_claims_it_first() {
+    let mut bench = Bench::with_shape(ME, true, |shape| shape.first_touch = true);
+    let claimed = bench.step(|chunk, _, _| chunk.lookup(ME, &(0..2), OTHER, true));
+    assert_eq!(claimed, [(0..1, OTHER), (1..2, OTHER)]);
+    let later = bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), NodeId(3), true));
+    assert_eq!(later, [(0..1, OTHER)]);
+    bench.fault(2, Access::Write);
+    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(2..3), OTHER, true)), [], "touched here first");
+}
+
+/// Two nodes took themselves for the home of one page: the claimant, and the node that had granted the claim and then asked the claimant,
+/// which did not know yet and named the home from before.
+#[test]
+fn a_claimant_that_has_not_been_answered_does_not_name_the_asker_as_home() {
+    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.first_touch = true);
+    assert!(matches!(bench.fault(0, Access::Write), Fault::Fetch { claim: true, .. }));
+    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), OTHER, true)), [(0..1, ME)], "ask here again");
+    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), NodeId(3), true)), [(0..1, OTHER)]);
+    bench.step(|chunk, cx, _| chunk.on_moved(cx, 0..1, ME));
+    assert!(bench.chunk.is_home(0));
+    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), OTHER, true)), []);
+}
+
+#[test]
+fn what_is_used_is_fetched_ahead_and_what_is_not_soon_is_no_longer() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    let ahead = |bench: &mut Bench| {
+        bench.invalidate(0..4);
+        let mut runs = Vec::new();
+        bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 60, &mut runs));
+        runs.iter().cloned().for_each(|run| bench.arrive(run));
+        runs
+    };
+    assert_eq!(ahead(&mut bench), vec![0..1], "page 1 was never here");
+    let rounds = (0..100).take_while(|_| !ahead(&mut bench).is_empty()).count();
+    assert!(rounds < 70, "credit that nothing renews is used up");
+}
+
+#[test]
+fn a_diff_from_the_middle_of_a_unit_is_refused() {
+    let mut bench = Bench::with_shape(ME, true, |shape| shape.unit_pages = 2);
+    assert!(bench.step(|chunk, cx, _| chunk.on_diff(cx, 1, &[])).is_err());
+    assert_eq!(bench.step(|chunk, cx, _| chunk.on_diff(cx, 2, &[])), Ok(true));
+}
+
+#[test]
+fn read_only_memory_is_kept_without_twins_and_a_write_to_it_is_reported() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.chunk.declare_read_only();
+    bench.fetch(0..1);
+    assert_eq!(bench.memory.calls, ["install 0..1", "map_read 0..1"]);
+    assert_eq!(bench.fault(0, Access::Write), Fault::ReadOnly);
+}

@@ -1,0 +1,132 @@
+use super::*;
+use crate::coherence::pages::desk::Desk;
+use crate::coherence::pages::serve::{self, PageRooms};
+use crate::coherence::pages::wire::{DiffsHead, Fetch, Need, Pages, put_part};
+use crate::ids::{Channel, Seq};
+use crate::outbox::Target;
+use crate::wire::message::Ticket;
+
+/// A home with a chunk and a desk.
+struct Home {
+    bench: Bench,
+    desk: Desk,
+}
+
+impl PageRooms for Home {
+    fn chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let Bench { chunk, memory, tally, .. } = &mut self.bench;
+        (page < 4).then(|| step(chunk, &mut Context { me: ME, caller: None, memory, out, tally }))
+    }
+    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
+        step(&mut self.desk)
+    }
+}
+
+impl Home {
+    fn new() -> Home {
+        Home { bench: Bench::new(ME, true), desk: Desk::new() }
+    }
+
+    fn diffs(&mut self, epoch: u32, serial: u32, page: PageNo) -> Outbox {
+        let (mut body, mut out) = (Vec::new(), Outbox::new());
+        DiffsHead { epoch, serial }.emit(&mut body);
+        put_part(&mut body, page, &[0]);
+        serve::on_diffs(self, ME, OTHER, &body, &mut out).unwrap();
+        out
+    }
+
+    fn fetch(&mut self, epoch: u32, serial: u32, runs: Vec<Range<PageNo>>) -> Outbox {
+        let needs = if serial == 0 { Vec::new() } else { vec![Need { writer: OTHER, serial }] };
+        let (mut body, mut out) = (Vec::new(), Outbox::new());
+        Fetch { epoch, claim: false, needs, runs }.emit(&mut body);
+        serve::on_fetch(self, ME, ticket(), &body, &mut out).unwrap();
+        out
+    }
+
+    fn applied(&self) -> Vec<&str> {
+        self.bench.memory.calls.iter().filter(|c| c.starts_with("apply")).map(|c| &c[6..]).collect()
+    }
+}
+
+fn ticket() -> Ticket {
+    let channel = Channel { node: NodeId(3), slot: Slot::thread(0) };
+    Ticket { channel, seq: Seq::guarded(channel, 1) }
+}
+
+#[test]
+fn diffs_of_one_node_are_applied_in_their_order() {
+    let mut home = Home::new();
+    home.diffs(0, 3, 2);
+    home.diffs(0, 2, 1);
+    assert!(home.applied().is_empty());
+    assert_eq!(home.desk.kept(), 2);
+    home.diffs(0, 1, 0);
+    assert_eq!(home.applied(), ["0..1", "1..2", "2..3"]);
+    home.diffs(0, 2, 1);
+    assert_eq!((home.applied().len(), home.desk.kept()), (3, 0), "and each once");
+}
+
+#[test]
+fn a_fetch_is_answered_once_when_the_diffs_that_it_names_have_been_applied() {
+    let mut home = Home::new();
+    assert!(home.fetch(0, 2, vec![0..1]).is_empty());
+    assert!(home.diffs(0, 1, 0).is_empty());
+    let out = home.diffs(0, 2, 0);
+    assert_eq!(out.sends().iter().map(|s| s.target).collect::<Vec<_>>(), [Target::Reply(ticket())]);
+    assert_eq!(home.bench.memory.calls.last().map(String::as_str), Some("copy_out 0..1"));
+    assert!(home.diffs(0, 3, 0).is_empty());
+}
+
+#[test]
+fn what_comes_from_a_later_epoch_waits_until_the_node_has_come_as_far() {
+    let mut home = Home::new();
+    assert!(home.diffs(1, 1, 0).is_empty());
+    assert!(home.fetch(1, 0, vec![0..1]).is_empty());
+    assert!(home.applied().is_empty());
+    home.desk.open(1);
+    let mut out = Outbox::new();
+    serve::rerun(&mut home, ME, &mut out).unwrap();
+    assert_eq!((home.applied().len(), out.sends().len(), home.desk.kept()), (1, 1, 0));
+}
+
+#[test]
+fn one_answer_brings_all_the_runs_that_were_asked_for() {
+    let mut home = Home::new();
+    let out = home.fetch(0, 0, vec![0..2, 3..4]);
+    assert_eq!(out.sends().len(), 1);
+    let (pages, bytes) = Pages::parse(out.body(&out.sends()[0])).unwrap();
+    assert_eq!((pages.runs, pages.moved), (vec![0..2, 3..4], vec![]));
+    assert_eq!(bytes.len(), 3 * PAGE_BYTES);
+}
+
+#[test]
+fn pages_with_another_home_are_named_and_the_others_sent() {
+    let mut home = Home::new();
+    home.bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), OTHER));
+    let out = home.fetch(0, 0, vec![0..3]);
+    let (pages, _) = Pages::parse(out.body(&out.sends()[0])).unwrap();
+    assert_eq!((pages.runs, pages.moved), (vec![0..1, 2..3], vec![(1..2, OTHER)]));
+}
+
+#[test]
+fn a_fetch_of_pages_that_do_not_exist_is_refused() {
+    let (mut home, mut body) = (Home::new(), Vec::new());
+    Fetch { runs: vec![3..9], ..Fetch::default() }.emit(&mut body);
+    assert!(serve::on_fetch(&mut home, ME, ticket(), &body, &mut Outbox::new()).is_err());
+}
+
+#[test]
+fn a_home_has_met_its_needs_when_all_are_met() {
+    let mut desk = Desk::new();
+    let needs = [Need { writer: OTHER, serial: 2 }, Need { writer: NodeId(3), serial: 1 }];
+    assert!(desk.meets(&[]));
+    desk.applied(OTHER, 2);
+    assert!(!desk.meets(&needs));
+    desk.applied(NodeId(3), 1);
+    assert!(desk.meets(&needs));
+}

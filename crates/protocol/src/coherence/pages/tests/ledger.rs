@@ -1,0 +1,182 @@
+use crate::coherence::pages::PageEngine;
+use crate::coherence::pages::history::{self, ENTRIES_MAX, History, Vector};
+use crate::coherence::pages::ledger::{Ledger, Needs};
+use crate::coherence::pages::wire::{Entry, Group, Need};
+use crate::ids::{LockId, NodeId};
+use crate::sync::Scope;
+use std::ops::Range;
+use std::sync::Arc;
+
+const LOCK: Scope = Scope::Lock(LockId(1));
+const LOCK_2: Scope = Scope::Lock(LockId(2));
+
+fn ledger(node: u16, engine: PageEngine) -> Ledger {
+    Ledger::new(NodeId(node), engine)
+}
+
+fn wrote(pages: Range<u32>, home: u16, serial: u32) -> Vec<Group> {
+    vec![Group { home: NodeId(home), serial, runs: vec![(pages, true)] }]
+}
+
+/// A lock moves from one node to another; gives the pages that the acquirer must invalidate.
+fn moves(from: &mut Ledger, to: &mut Ledger, scope: Scope) -> Vec<Range<u32>> {
+    let (mut known, mut payload, mut needs) = (Vec::new(), Vec::new(), Needs::default());
+    to.knowledge(scope, &mut known);
+    from.tell(scope, &known, &mut payload);
+    let fresh = to.learn(scope, &payload, &mut needs).unwrap();
+    fresh.iter().flat_map(|e| history::pages_of(e)).collect()
+}
+
+/// All pass a barrier; gives what each must invalidate.
+fn barrier(ledgers: &mut [Ledger]) -> Vec<Vec<Range<u32>>> {
+    let mut notices = Vec::new();
+    ledgers.iter_mut().for_each(|l| l.arrive(&mut notices));
+    let open = |l: &mut Ledger| {
+        let all = l.open(&notices, &mut Needs::default()).unwrap();
+        all.iter().filter(|(_, fresh)| *fresh).flat_map(|(e, _)| history::pages_of(e)).collect()
+    };
+    ledgers.iter_mut().map(open).collect()
+}
+
+#[test]
+fn a_release_after_no_writes_names_nothing_and_ends_no_interval() {
+    let (mut a, mut b) = (ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc));
+    for _ in 0..3 {
+        a.close(Vec::new());
+        assert_eq!(moves(&mut a, &mut b, LOCK), []);
+    }
+    assert_eq!(a.entries(), 0);
+    let mut said = Vec::new();
+    a.arrive(&mut said);
+    assert!(said.is_empty(), "nor does a barrier");
+}
+
+#[test]
+fn an_acquirer_hears_what_it_lacks_and_nothing_twice() {
+    for engine in [PageEngine::Hlrc, PageEngine::Scope] {
+        let (mut a, mut b) = (ledger(0, engine), ledger(1, engine));
+        a.close(wrote(0..2, 3, 1));
+        assert_eq!(moves(&mut a, &mut b, LOCK), vec![0..2]);
+        assert_eq!(moves(&mut b, &mut a, LOCK), [], "its own writes are no news");
+        a.close(wrote(5..6, 3, 2));
+        assert_eq!(moves(&mut a, &mut b, LOCK), vec![5..6]);
+    }
+}
+
+#[test]
+fn hlrc_hands_on_what_came_through_another_lock_and_scope_does_not() {
+    for (engine, heard) in [(PageEngine::Hlrc, vec![0..2]), (PageEngine::Scope, vec![])] {
+        let (mut a, mut b, mut c) = (ledger(0, engine), ledger(1, engine), ledger(2, engine));
+        a.close(wrote(0..2, 3, 1));
+        moves(&mut a, &mut b, LOCK);
+        assert_eq!(moves(&mut b, &mut c, LOCK_2), heard, "{engine}");
+    }
+}
+
+#[test]
+fn under_scope_a_lock_tells_of_what_was_written_since_its_token_came() {
+    let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
+    a.close(wrote(0..1, 3, 1));
+    moves(&mut b, &mut a, LOCK);
+    a.close(wrote(1..2, 3, 2));
+    assert_eq!(moves(&mut a, &mut b, LOCK), vec![1..2]);
+}
+
+#[test]
+fn at_a_barrier_all_hear_of_all_but_what_they_know_and_then_all_is_forgotten() {
+    for engine in [PageEngine::Hlrc, PageEngine::Scope] {
+        let mut ledgers = [ledger(0, engine), ledger(1, engine), ledger(2, engine)];
+        ledgers[0].close(wrote(0..1, 3, 1));
+        let [a, b, _] = &mut ledgers;
+        moves(a, b, LOCK);
+        ledgers[1].close(wrote(7..8, 3, 1));
+        assert_eq!(barrier(&mut ledgers), [vec![7..8], vec![], vec![0..1, 7..8]], "{engine}");
+        assert!(ledgers.iter().all(|l| l.entries() == 0 && l.epoch() == 1));
+        assert_eq!(barrier(&mut ledgers), [vec![], vec![], vec![]]);
+    }
+}
+
+#[test]
+fn what_was_said_in_an_older_epoch_is_no_news() {
+    let mut ledgers = [ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc)];
+    ledgers[0].close(wrote(0..1, 1, 1));
+    let mut old = Vec::new();
+    ledgers[0].tell(LOCK, &[], &mut old);
+    barrier(&mut ledgers);
+    assert_eq!(ledgers[1].learn(LOCK, &old, &mut Needs::default()).unwrap(), []);
+}
+
+#[test]
+fn no_interval_closes_between_arrival_and_opening() {
+    let mut ledgers = [ledger(0, PageEngine::Hlrc)];
+    assert!(ledgers[0].may_close());
+    ledgers[0].arrive(&mut Vec::new());
+    assert!(!ledgers[0].may_close());
+    barrier(&mut ledgers);
+    assert!(ledgers[0].may_close());
+}
+
+#[test]
+fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_intervals() {
+    for engine in [PageEngine::Hlrc, PageEngine::Scope] {
+        let (mut a, mut b) = (ledger(0, engine), ledger(1, engine));
+        for round in 0..2_000 {
+            a.close(wrote(round % 10..round % 10 + 1, 3, round + 1));
+            if round % 7 == 0 {
+                moves(&mut a, &mut b, LOCK);
+            }
+        }
+        moves(&mut a, &mut b, LOCK);
+        assert!(a.entries() <= 2 * ENTRIES_MAX && b.entries() <= ENTRIES_MAX, "{} {}", a.entries(), b.entries());
+        let (mut c, mut needs, mut payload) = (ledger(2, engine), Needs::default(), Vec::new());
+        a.tell(LOCK, &[], &mut payload);
+        let pages = c.learn(LOCK, &payload, &mut needs).unwrap();
+        let named = |page: u32| pages.iter().any(|e| history::pages_of(e).iter().any(|run| run.contains(&page)));
+        assert!((0..10).all(named), "who comes late hears of every page");
+        assert_eq!(needs.at(NodeId(3)), [Need { writer: NodeId(0), serial: 2_000 }]);
+    }
+}
+
+#[test]
+fn needs_only_rise_and_are_confirmed_as_far_as_they_were_met() {
+    let (mut needs, home, writer) = (Needs::default(), NodeId(0), NodeId(1));
+    let need = |serial| Need { writer, serial };
+    needs.raise(home, writer, 5);
+    needs.raise(home, writer, 3);
+    needs.raise(home, NodeId(2), 0);
+    assert_eq!(needs.at(home), [need(5)]);
+    needs.raise(home, writer, 6);
+    needs.confirm(home, &[need(5)]);
+    assert_eq!(needs.at(home), [need(6)], "a notice that came meanwhile still counts");
+    needs.confirm(home, &[need(6)]);
+    assert_eq!(needs.at(home), []);
+    assert_eq!(needs.at(NodeId(9)), []);
+}
+
+fn blob(entries: &[(u16, u32)]) -> Vec<u8> {
+    let mut history = History::default();
+    for (writer, interval) in entries {
+        let groups = wrote(*interval..*interval + 1, 9, 1);
+        history.insert(Arc::new(Entry { writer: NodeId(*writer), from: *interval, interval: *interval, groups }));
+    }
+    let mut out = Vec::new();
+    history.tell(0, &Vector::new(), &mut out);
+    out
+}
+
+#[test]
+fn of_two_deposits_of_which_one_covers_the_other_one_is_kept_and_else_both() {
+    let (small, large, aside) = (blob(&[(0, 1)]), blob(&[(0, 1), (0, 2)]), blob(&[(1, 1)]));
+    let mut stored = Vec::new();
+    history::unite(&small, &mut stored);
+    history::unite(&large, &mut stored);
+    history::unite(&small, &mut stored);
+    assert_eq!(stored, large);
+    history::unite(&aside, &mut stored);
+    assert_eq!(history::blobs(&stored).count(), 2);
+    let mut handed = Vec::new();
+    history::hand_out(&stored, 0, &Vector::from([(NodeId(0), 1)]), &mut handed);
+    let opened: Vec<_> = history::blobs(&handed).map(|b| history::open(b.unwrap()).unwrap()).collect();
+    let intervals: Vec<_> = opened.iter().flat_map(|b| &b.entries).map(|e| (e.writer.0, e.interval)).collect();
+    assert_eq!(intervals, [(0, 2), (1, 1)], "without what the acquirer has seen");
+}

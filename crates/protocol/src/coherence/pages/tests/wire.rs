@@ -1,0 +1,124 @@
+use crate::coherence::pages::history;
+use crate::coherence::pages::region::Region;
+use crate::coherence::pages::wire::{
+    DiffsHead, Entry, Fetch, Group, Need, Pages, parts, put_part, put_vector, take_vector,
+};
+use crate::coherence::pages::{PAGE_BYTES, UNIT_PAGES_MAX};
+use crate::faults::Rng;
+use crate::ids::NodeId;
+use crate::wire::bytes::Reader;
+use std::ops::Range;
+
+fn node(rng: &mut Rng) -> NodeId {
+    NodeId(rng.below(64) as u16)
+}
+
+fn runs(rng: &mut Rng, most: u64, longest: u64) -> Vec<Range<u32>> {
+    let run = |rng: &mut Rng| {
+        let first = rng.below(1 << 28) as u32;
+        first..first + rng.between(1, longest) as u32
+    };
+    (0..rng.below(most)).map(|_| run(rng)).collect()
+}
+
+fn fetch(rng: &mut Rng) -> Fetch {
+    let need = |rng: &mut Rng| Need { writer: node(rng), serial: rng.next_u64() as u32 };
+    let needs = (0..rng.below(5)).map(|_| need(rng)).collect();
+    Fetch { epoch: rng.next_u64() as u32, claim: rng.below(2) == 0, needs, runs: runs(rng, 6, 100) }
+}
+
+fn entry(rng: &mut Rng) -> Entry {
+    let group = |rng: &mut Rng| {
+        let runs = runs(rng, 6, 1_000).into_iter().map(|run| (run, rng.below(2) == 0)).collect();
+        Group { home: node(rng), serial: rng.next_u64() as u32, runs }
+    };
+    let groups = (0..rng.below(4)).map(|_| group(rng)).collect();
+    Entry { writer: node(rng), from: rng.next_u64() as u32, interval: rng.next_u64() as u32, groups }
+}
+
+#[test]
+fn everything_survives_the_wire() {
+    let mut rng = Rng::new(1);
+    for _ in 0..2_000 {
+        let (fetch, entry, mut body) = (fetch(&mut rng), entry(&mut rng), Vec::new());
+        fetch.emit(&mut body);
+        assert_eq!(Fetch::parse(&body), Ok(fetch));
+        body.clear();
+        entry.emit(&mut body);
+        assert_eq!(Entry::parse(&mut Reader::new(&body)), Ok(entry));
+        let vector = (0..rng.below(6)).map(|_| (node(&mut rng), rng.next_u64() as u32)).collect();
+        body.clear();
+        put_vector(&mut body, &vector);
+        assert_eq!(take_vector(&mut Reader::new(&body)), Ok(vector));
+        let pages =
+            Pages { runs: vec![3..5], moved: runs(&mut rng, 4, 9).into_iter().map(|r| (r, NodeId(1))).collect() };
+        body.clear();
+        pages.emit(&mut body);
+        body.resize(body.len() + 2 * PAGE_BYTES, 5);
+        assert_eq!(Pages::parse(&body).map(|(p, bytes)| (p, bytes.len())), Ok((pages, 2 * PAGE_BYTES)));
+    }
+}
+
+#[test]
+fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
+    let (head, mut body) = (DiffsHead { epoch: 3, serial: 9 }, Vec::new());
+    head.emit(&mut body);
+    put_part(&mut body, 7, b"abc");
+    put_part(&mut body, 8, b"");
+    let (parsed, rest) = DiffsHead::parse(&body).unwrap();
+    assert_eq!(parsed, head);
+    assert_eq!(parts(rest).collect::<Vec<_>>(), [(7, &b"abc"[..]), (8, b"")]);
+    assert_eq!(parts(&rest[..rest.len() - 9]).count(), 0, "a part that is cut short is none");
+}
+
+/// A run was once cut into pieces that began in the middle of a unit.
+#[test]
+fn a_long_run_of_notices_is_cut_between_units_of_any_size() {
+    let groups = vec![Group { home: NodeId(0), serial: 0, runs: vec![(0..100_352, true)] }];
+    let (long, mut body) = (Entry { writer: NodeId(1), from: 1, interval: 1, groups }, Vec::new());
+    long.emit(&mut body);
+    let parsed = Entry::parse(&mut Reader::new(&body)).unwrap();
+    assert_eq!(parsed.pages(), 100_352);
+    let runs = &parsed.groups[0].runs;
+    assert!(runs.len() > 1 && runs.iter().all(|(run, _)| run.start.is_multiple_of(UNIT_PAGES_MAX)), "{runs:?}");
+}
+
+/// Reads bytes as each of the bodies.
+fn parse_all(body: &[u8]) {
+    let _ = Fetch::parse(body);
+    let _ = Pages::parse(body);
+    let _ = Entry::parse(&mut Reader::new(body));
+    let _ = take_vector(&mut Reader::new(body));
+    let _ = Region::parse(body);
+    let _ = history::open(body);
+    if let Ok((_, rest)) = DiffsHead::parse(body) {
+        parts(rest).for_each(drop);
+    }
+    history::blobs(body).for_each(drop);
+    history::unite(body, &mut body.to_vec());
+    history::hand_out(body, 0, &history::Vector::new(), &mut Vec::new());
+}
+
+#[test]
+fn no_bytes_whatever_make_a_parser_panic() {
+    let mut rng = Rng::new(2);
+    for round in 0..20_000 {
+        let mut body: Vec<u8> =
+            (0..rng.below(80)).map(|_| if rng.below(2) == 0 { 0 } else { rng.next_u64() as u8 }).collect();
+        if round % 2 == 0 {
+            // A good one with a few bytes changed and its end cut off.
+            body.clear();
+            if round % 4 == 0 {
+                fetch(&mut rng).emit(&mut body)
+            } else {
+                entry(&mut rng).emit(&mut body)
+            }
+            for _ in 0..rng.below(4) {
+                let at = rng.below(body.len() as u64) as usize;
+                body[at] = rng.next_u64() as u8;
+            }
+            body.truncate(rng.below(body.len() as u64 + 1) as usize);
+        }
+        parse_all(&body);
+    }
+}
