@@ -396,7 +396,7 @@ impl Node {
             super::memory::change(&views.guarded, || views.guarded.discard(range.start - from..range.end - from));
             return;
         }
-        self.each_chunk(shared, &range, slot, out, |chunk, cx, part| super::fault::drop_copies(chunk, cx, part));
+        self.each_chunk(shared, &range, slot, out, super::fault::drop_copies);
         super::memory::change(&views.tracked, || views.tracked.discard(range.clone()));
     }
 }

@@ -26,10 +26,13 @@ pub(crate) const SINGLE_UNIT_MAX: u32 = 64;
 /// retried its access.
 pub(crate) const HOLD: Span = Span::from_us(60);
 
+/// A unit that is held, by its first page, and since when.
+type Hold = Option<(PageNo, Time)>;
+
 /// The units that each thread holds: an access that spans two pages needs both.
 #[derive(Debug)]
 pub(crate) struct Holds {
-    of_slot: Vec<Mutex<[Option<(PageNo, Time)>; 2]>>,
+    of_slot: Vec<Mutex<[Hold; 2]>>,
     wanted: AtomicBool,
 }
 
@@ -212,6 +215,9 @@ impl Thread {
         let mut held = shared.holds.of_slot[slot.index()].lock();
         if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
             *free = Some((first, now));
+            drop(held);
+            // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
+            self.stepping(|out| self.home().single_step(first, Some(slot), out, |_, _| ()));
         } else {
             drop(held);
             self.home().let_go(slot, first);
