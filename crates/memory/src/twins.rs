@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Free blocks keep their memory up to this many bytes, whatever is in use.
-const KEPT_BYTES_MIN: usize = 4 << 20;
+const KEPT_BYTES_MIN: usize = 32 << 20;
 /// What is asked of the system at a time.
 const PIECE_BYTES: usize = 4 << 20;
 

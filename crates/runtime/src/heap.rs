@@ -131,7 +131,7 @@ impl Comem {
             let bytes = self.node.config.heap;
             Error::Misuse(format!(
                 "there is no shared heap: no place for {bytes} bytes of address space was free on every node, or memory \
-                 could not be watched; try a smaller --heap, raise `ulimit -v`, and see comem doctor"
+                 could not be watched; try a smaller --heap, raise `ulimit -v` and `ulimit -f`, and see comem doctor"
             ))
         })
     }

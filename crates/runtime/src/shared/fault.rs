@@ -10,6 +10,7 @@ use crate::Comem;
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
+use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush};
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch, RUNS_MAX};
@@ -91,6 +92,15 @@ impl Streams {
         let stride = if stream.stride == 0 { 1 } else { (stream.stride / unit) as isize };
         Ahead { units: stream.units, stride }
     }
+
+    /// What follows a run that was just fetched, once runs are so long that it pays to have the next one under way: how far on it
+    /// begins, in units, and how long it is.
+    fn after(ahead: Ahead, unit_pages: u32) -> Option<(isize, Ahead)> {
+        let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
+        let long = ahead.units >= Self::GROWTH[2].min(most) && ahead.units > 1;
+        let units = Self::GROWTH.into_iter().find(|n| *n > ahead.units).unwrap_or(Self::GROWTH[3]).min(most);
+        long.then_some((ahead.stride * ahead.units as isize, Ahead { units, ..ahead }))
+    }
 }
 
 /// Makes faults on the node's heap its business.
@@ -131,7 +141,8 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
 impl Shared {
     /// An access to heap memory that belongs to nobody: says so, and lets the program meet its SIGSEGV.
     fn refuse(&self, node: &Node, fault: &fault::Fault) -> Verdict {
-        if fault.signal == libc::SIGSEGV && self.views.as_ref().is_none_or(|v| v.tracked.notes_writes()) {
+        // With a userfaultfd the first try came as SIGBUS, and was reported then.
+        if fault.signal == libc::SIGSEGV && self.views.as_ref().is_none_or(|v| v.detector != Detector::Mprotect) {
             return Verdict::NotOurs;
         }
         let what = if fault.access == fault::Access::Write { "a write to" } else { "a read of" };
@@ -198,13 +209,34 @@ impl Thread {
             self.home().page_step(slot, page, out, |chunk, cx| chunk.fault(cx, slot, page, access, ahead))
         });
         match fault {
-            Some(Fault::Mapped) | None => Ok(()),
+            Some(Fault::Mapped) | None => return Ok(()),
             Some(Fault::ReadOnly) => {
                 self.home().read_only_written(known);
-                Err(Error::Misuse(format!("{} is read-only", known.name())))
+                return Err(Error::Misuse(format!("{} is read-only", known.name())));
             }
-            Some(Fault::Wait) => self.wait_for_fetch(known, page),
-            Some(Fault::Fetch { home, runs, claim }) => self.fetch(shared, known, (home, runs, claim)),
+            Some(Fault::Wait) => self.wait_for_fetch(known, page)?,
+            Some(Fault::Fetch { home, runs, claim }) => self.fetch(shared, known, (home, runs, claim))?,
+        }
+        self.run_ahead(shared, known, page, ahead);
+        Ok(())
+    }
+
+    /// Asks for the run behind the one that was just fetched; the answer waits in this thread's socket until the thread gets there. So
+    /// at most two runs are under way.
+    fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead) {
+        let unit = known.region.unit_pages;
+        let Some((far, ahead)) = Streams::after(ahead, unit) else { return };
+        let first = page - (page - known.region.first) % unit;
+        let next = i64::from(first) + far as i64 * i64::from(unit);
+        let in_region = u32::try_from(next).ok().filter(|p| known.region.range().contains(p));
+        let Some(next) = in_region else { return };
+        let slot = self.slot();
+        let asked = self.stepping(|out| {
+            self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten()
+        });
+        if let Some((home, runs)) = asked {
+            self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
+            self.send_fetch(shared, home, runs, false);
         }
     }
 

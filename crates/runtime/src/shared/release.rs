@@ -179,7 +179,8 @@ impl Node {
         let epoch = gather.ledger.epoch();
         for (home, messages) in gather.by_home {
             for (serial, parts) in messages {
-                let target = Target::Post { node: home, origin: Origin::Caller };
+                // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
+                let target = Target::Post { node: home, origin: Origin::Service };
                 side.send_with(target, &Message::Diffs { body: &[] }, |body| {
                     DiffsHead { epoch, serial }.emit(body);
                     body.extend_from_slice(&parts);
@@ -358,9 +359,11 @@ impl Thread {
         self.after_acquire()
     }
 
-    /// After any acquire: waits until the diffs for this node's own home pages are in, and fetches what was in use.
+    /// After any acquire: sees to it that faults come here, waits until the diffs for this node's own home pages are in, and fetches what was in use.
     pub(crate) fn after_acquire(&self) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
+        // A library may have installed a handler of its own meanwhile.
+        comem_memory::pages::fault::ensure_installed();
         if shared.awaiting.load(Ordering::Acquire) {
             self.await_diffs(shared)?;
         }

@@ -20,7 +20,16 @@ fn place(index: usize) -> usize {
 
 /// One number for each place: 1 where a heap of so many bytes fits on this node.
 pub(crate) fn offers(bytes: usize) -> [i64; PLACES.len()] {
-    std::array::from_fn(|i| i64::from(Arena::is_free(place(i), bytes)))
+    let files_are_free = file_bytes_max() >= bytes as u64;
+    std::array::from_fn(|i| i64::from(files_are_free && Arena::is_free(place(i), bytes)))
+}
+
+/// How long a file this process may make (`ulimit -f`): a memory file that is longer ends it by a signal.
+fn file_bytes_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes one limit.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 /// The place that all nodes offer.
@@ -38,10 +47,14 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
     }
     let (best, others) = Detector::best();
     if config.node.is_none_or(|n| n.0 == 0) || config.verbose {
-        for (better, why) in others {
-            eprintln!(
-                "comem: the detector {better} does not work on this host ({why}); taking {best}, which is slower"
-            );
+        let others: Vec<String> = others.iter().map(|(better, why)| format!("{better} ({why})")).collect();
+        match &others[..] {
+            [] => {}
+            [one] => eprintln!("comem: the detector {one} does not work on this host; taking {best}, which is slower"),
+            all => {
+                let all = all.join(" and ");
+                eprintln!("comem: the detectors {all} do not work on this host; taking {best}, which is slower");
+            }
         }
     }
     Ok(best)

@@ -31,11 +31,15 @@ use std::sync::Arc;
 
 /// Diffs on their way into messages.
 #[derive(Default)]
-struct Gather(Vec<(NodeId, PageNo, Vec<u8>)>);
+struct Gather {
+    fresh: Vec<(NodeId, PageNo, Vec<u8>)>,
+    /// Messages with their serials, by home.
+    messages: BTreeMap<NodeId, Vec<(u32, Vec<u8>)>>,
+}
 
 impl Flush for Gather {
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
-        self.0.push((home, page, diff.to_vec()));
+        self.fresh.push((home, page, diff.to_vec()));
     }
 }
 
@@ -50,8 +54,8 @@ pub struct Pages {
     pub(super) needs: Needs,
     pub(super) desk: Desk,
     pub(super) tally: Tally,
-    /// What a thread's fault came to while another thread was in the ledger.
-    pub(super) faults: Vec<Option<Fault>>,
+    /// What a thread's fault came to while another thread was in the ledger, and what the home must have applied.
+    pub(super) faults: Vec<Option<(Fault, Vec<Need>)>>,
     /// The application thread whose step it is.
     pub(super) caller: Option<Slot>,
     /// What leaves before the step's other messages: diffs.
@@ -124,6 +128,14 @@ impl Pages {
         Some(fault)
     }
 
+    /// What a fetch asks for, read when its units are in state `Fetching`: else a notice between the two would be missed.
+    pub(super) fn needs_of(&self, fault: &Fault) -> Vec<Need> {
+        match fault {
+            Fault::Fetch { home, .. } => self.needs.at(*home),
+            _ => Vec::new(),
+        }
+    }
+
     /// Between two chunks of a long step other threads go on; they cannot enter the ledger.
     fn others_act(&mut self) {
         for t in 0..self.faults.len() {
@@ -134,7 +146,10 @@ impl Pages {
             match self.fault(t) {
                 // A thread that has to wait asks again itself, or it could miss being woken.
                 Some(Fault::Mapped | Fault::Wait) => self.retry(t),
-                Some(fault) => self.faults[t] = Some(fault),
+                Some(fault) => {
+                    let needs = self.needs_of(&fault);
+                    self.faults[t] = Some((fault, needs));
+                }
                 None => {}
             }
         }
@@ -151,26 +166,32 @@ impl Pages {
         if self.caller.is_some() { outbox::Origin::Caller } else { outbox::Origin::Service }
     }
 
-    /// Sends diffs, several to a message; whoever fetches their pages here from now on waits for them.
-    fn send_diffs(&mut self, mut diffs: Gather) {
-        diffs.0.sort_by_key(|(home, _, _)| *home);
-        let mut left = &diffs.0[..];
-        while let Some((home, _, _)) = left.first() {
-            let head = DiffsHead { epoch: self.ledger.epoch(), serial: self.ledger.next_serial(*home) };
-            let mut body = Vec::new();
-            head.emit(&mut body);
-            let mut count = 0;
-            while let Some((_, page, diff)) = left.get(count).filter(|d| d.0 == *home) {
-                if count > 0 && body.len() + diff.len() > self.layout.diffs_bytes {
-                    break;
-                }
-                put_part(&mut body, *page, diff);
-                count += 1;
+    /// Puts what a chunk flushed into messages. Whoever finds the copies ended finds the need for these messages too.
+    fn number(&mut self, diffs: &mut Gather) {
+        for (home, page, diff) in diffs.fresh.drain(..) {
+            let messages = diffs.messages.entry(home).or_default();
+            if messages.last().is_none_or(|(_, m)| m.len() + diff.len() > self.layout.diffs_bytes) {
+                let serial = self.ledger.next_serial(home);
+                self.needs.raise(home, self.me, serial);
+                messages.push((serial, Vec::new()));
             }
-            let target = Target::Post { node: *home, origin: self.origin() };
-            self.side.send(target, &Message::Diffs { body: &body });
-            self.needs.raise(*home, self.me, head.serial);
-            left = &left[count..];
+            if let Some((_, last)) = messages.last_mut() {
+                put_part(last, page, &diff);
+            }
+        }
+    }
+
+    fn send_diffs(&mut self, mut diffs: Gather) {
+        self.number(&mut diffs);
+        let epoch = self.ledger.epoch();
+        for (home, messages) in diffs.messages {
+            let target = Target::Post { node: home, origin: self.origin() };
+            for (serial, parts) in messages {
+                let mut body = Vec::new();
+                DiffsHead { epoch, serial }.emit(&mut body);
+                body.extend_from_slice(&parts);
+                self.side.send(target, &Message::Diffs { body: &body });
+            }
         }
     }
 
@@ -183,6 +204,7 @@ impl Pages {
         for at in 0..self.chunks.len() {
             if self.chunks[at].may_be_dirty() {
                 self.with(at, |c, cx| c.close(cx, &mut diffs, &mut notices));
+                self.number(&mut diffs);
                 self.others_act();
             }
         }
@@ -201,6 +223,7 @@ impl Pages {
         let mut diffs = Gather::default();
         for (run, _) in entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
             self.each_chunk(run, |c, cx| c.invalidate(cx, run, &mut diffs));
+            self.number(&mut diffs);
             self.others_act();
         }
         self.send_diffs(diffs);
@@ -230,15 +253,18 @@ impl Pages {
         self.send_diffs(diffs);
     }
 
-    /// Asks a home for pages whose units are in state `Fetching` already, so that no notice is missed between the two. Gives what
-    /// was asked for.
-    pub(super) fn ask(&mut self, home: NodeId, claim: bool, runs: Vec<Range<PageNo>>, out: &mut Outbox) -> Vec<Need> {
-        let needs = self.needs.at(home);
-        let fetch = Fetch { epoch: self.ledger.epoch(), claim, needs: needs.clone(), runs };
+    /// Asks a home for pages whose units are in state `Fetching`.
+    pub(super) fn ask(
+        &mut self,
+        home: NodeId,
+        claim: bool,
+        (needs, runs): (Vec<Need>, Vec<Range<PageNo>>),
+        out: &mut Outbox,
+    ) {
+        let fetch = Fetch { epoch: self.ledger.epoch(), claim, needs, runs };
         let mut body = Vec::new();
         fetch.emit(&mut body);
         out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });
-        needs
     }
 
     /// The barrier is open: takes in what all nodes said, and gives all their entries.
@@ -282,7 +308,9 @@ impl Pages {
                 self.each_chunk(run, |c, _| c.fetch_ahead(run, home, 6, &mut runs));
             }
             if !runs.is_empty() {
-                asked.push((home, self.ask(home, false, runs, out)));
+                let needs = self.needs.at(home);
+                self.ask(home, false, (needs.clone(), runs), out);
+                asked.push((home, needs));
             }
         }
         asked

@@ -26,7 +26,7 @@ pub(super) enum Phase {
     /// Its access is under way.
     Access,
     /// Its fault has begun a fetch; asks the home.
-    Ask { home: NodeId, runs: Vec<Range<PageNo>>, claim: bool },
+    Ask { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>>, claim: bool },
     /// Waits for pages that it asked for itself.
     Asked,
     /// Waits for pages that another thread asked for.
@@ -168,8 +168,8 @@ impl Node {
                 *self.pages.memory.access(t) = Some(access);
                 self.goes_to(t, Phase::Access)
             }
-            Phase::Ask { home, runs, claim } => {
-                let needs = self.pages.ask(home, claim, runs, out);
+            Phase::Ask { home, needs, runs, claim } => {
+                self.pages.ask(home, claim, (needs.clone(), runs), out);
                 self.threads[t].asked.push((home, needs));
                 self.threads[t].outstanding = 1;
                 self.sleeps_in(t, Phase::Asked)
@@ -209,13 +209,16 @@ impl Node {
             Some(fault) => Some(fault),
             None => {
                 self.pages.evict();
-                self.pages.fault(t)
+                let fault = self.pages.fault(t);
+                fault.map(|fault| (fault.clone(), self.pages.needs_of(&fault)))
             }
         };
         match fault {
-            Some(Fault::Fetch { home, runs, claim }) => self.goes_to(t, Phase::Ask { home, runs, claim }),
-            Some(Fault::Wait) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
-            Some(Fault::ReadOnly) => panic!("no memory here is read-only"),
+            Some((Fault::Fetch { home, runs, claim }, needs)) => {
+                self.goes_to(t, Phase::Ask { home, needs, runs, claim })
+            }
+            Some((Fault::Wait, _)) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
+            Some((Fault::ReadOnly, _)) => panic!("no memory here is read-only"),
             _ => {
                 self.pages.retry(t);
                 Turn::Within

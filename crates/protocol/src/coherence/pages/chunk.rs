@@ -325,6 +325,18 @@ impl Chunk {
         Fault::Fetch { home, runs, claim: self.shape.first_touch }
     }
 
+    /// Begins to fetch what a thread will probably touch next, before it does; `None` when it is here or on its way.
+    pub fn run_ahead(&mut self, page: PageNo, ahead: Ahead) -> Option<(NodeId, Vec<Range<PageNo>>)> {
+        let unit = self.index(page);
+        if self.units[unit].state != State::Invalid || self.shape.first_touch {
+            return None;
+        }
+        match self.begin_fetch(unit, ahead) {
+            Fault::Fetch { home, runs, .. } => Some((home, runs)),
+            _ => None,
+        }
+    }
+
     /// Begins to fetch ahead, for the home given: units in `pages` that are invalid, and that were used while they were here. Appends
     /// them to `runs`, at most `most` pages in all.
     pub fn fetch_ahead(&mut self, pages: &Range<PageNo>, home: NodeId, most: u32, runs: &mut Vec<Range<PageNo>>) {

@@ -73,21 +73,22 @@ fn answer(
             }
         }
     }
-    let mut body = Vec::new();
-    reply.emit(&mut body);
-    body.reserve(reply.runs.iter().map(|r| (r.end - r.start) as usize * PAGE_BYTES).sum());
-    for run in &reply.runs {
-        let mut left = run.clone();
-        while !left.is_empty() {
-            let copied = rooms.chunk(left.start, out, |chunk, cx| {
-                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                chunk.copy_out(cx, &part, &mut body);
-                part.end
-            });
-            left.start = copied.unwrap_or(left.end);
+    let mut none = Outbox::new();
+    out.send_with(Target::Reply(ticket), &Message::Pages { body: &[] }, |body| {
+        reply.emit(body);
+        body.reserve(reply.runs.iter().map(|r| (r.end - r.start) as usize * PAGE_BYTES).sum());
+        for run in &reply.runs {
+            let mut left = run.clone();
+            while !left.is_empty() {
+                let copied = rooms.chunk(left.start, &mut none, |chunk, cx| {
+                    let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
+                    chunk.copy_out(cx, &part, body);
+                    part.end
+                });
+                left.start = copied.unwrap_or(left.end);
+            }
         }
-    }
-    out.send(Target::Reply(ticket), &Message::Pages { body: &body });
+    });
     Ok(())
 }
 
