@@ -19,7 +19,7 @@ use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::Message;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The node whose heap faults; there is one in a process.
@@ -362,15 +362,15 @@ impl Thread {
         let mut at = address;
         while at < address.saturating_add(bytes) {
             let page = shared.page_of(at).ok_or_else(|| Error::Misuse(format!("{at:#x} is not in the shared heap")))?;
-            if shared.table.find(page).is_none() {
+            if shared.table.find(page).is_none_or(|known| known.freed.load(Ordering::Acquire)) {
                 return Err(Error::Misuse(format!("{at:#x} is in no allocation of the shared heap")));
             }
             let byte = at as *mut u8;
-            // SAFETY: the address is in an allocation; the access faults the page in, and an atomic addition of nothing changes
-            // no byte whatever other threads do.
+            // SAFETY: the address is in an allocation; the access faults the page in, and an exchange of a byte for itself changes
+            // nothing whatever other threads do. (An addition of nothing would not do: compilers make a load of it.)
             unsafe {
                 if write {
-                    (*byte.cast::<std::sync::atomic::AtomicU8>()).fetch_or(0, Ordering::Relaxed);
+                    let _ = (*byte.cast::<AtomicU8>()).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
                 } else {
                     byte.read_volatile();
                 }

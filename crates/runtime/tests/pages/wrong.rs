@@ -172,6 +172,7 @@ fn calls(comem: &Comem) {
         (0..2 * WORDS).for_each(|i| assert_eq!(slice.get(2 * WORDS + i), i as u64, "what a system call wrote"));
     });
     give_back(comem, slice);
+    assert!(comem.touch(slice.as_ptr().cast(), 8, true).is_err() || comem.nodes() == 1, "freed memory can be touched");
 }
 
 fn one_thread_too_many(comem: &Comem) {

@@ -379,16 +379,13 @@ pub struct Node {
 impl Node {
     /// A node with these threads.
     pub fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, seed: u64) -> Node {
+        let free_bytes = if layout.posts_arrivals { 0 } else { usize::MAX };
         Node {
             pages: Pages::new(me, layout, seed),
             locks: Locks::new(),
             flags: Flags::new(),
             desk: sync::desk::Desk::new(),
-            barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(if layout.posts_arrivals {
-                0
-            } else {
-                usize::MAX
-            }),
+            barrier: Barrier::new(me, layout.nodes, threads.len()).for_notices(free_bytes),
             threads,
             at_barrier: 0,
             opening: false,

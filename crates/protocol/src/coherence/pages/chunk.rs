@@ -575,7 +575,9 @@ impl Chunk {
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
     pub fn open(&mut self, cx: &mut Context<'_>) {
+        let mut writable: Vec<Range<PageNo>> = Vec::new();
         for unit in 0..self.units.len() {
+            let pages = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
             if !this.has(WROTE) {
                 continue;
@@ -588,11 +590,11 @@ impl Chunk {
             if self.shape.write_detection {
                 this.set(SHARED, false);
                 if !cx.memory.notes_writes() && this.has(MAPPED) {
-                    let pages = self.pages(unit..unit + 1);
-                    cx.memory.map_write(pages);
+                    push_range(&mut writable, pages);
                 }
             }
         }
+        writable.into_iter().for_each(|run| cx.memory.map_write(run));
     }
 
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
@@ -667,6 +669,7 @@ impl Chunk {
         if !Rule::ProtectBeforeCopyOut.on() {
             cx.memory.copy_out(self.pages(units.clone()), out);
         }
+        let mut unprotected: Vec<Range<PageNo>> = Vec::new();
         for unit in units.clone() {
             self.units[unit].set(WROTE, false);
             let this = self.units[unit];
@@ -675,11 +678,12 @@ impl Chunk {
             }
             let presume = !cx.memory.notes_writes() && this.has(HOT) && this.has(MAPPED);
             if this.has(MAPPED) && !presume {
-                cx.memory.protect(self.pages(unit..unit + 1));
+                push_range(&mut unprotected, self.pages(unit..unit + 1));
             }
             self.units[unit].set(SHARED, true);
             self.units[unit].set(PRESUMED, presume);
         }
+        unprotected.into_iter().for_each(|run| cx.memory.protect(run));
         if Rule::ProtectBeforeCopyOut.on() {
             cx.memory.copy_out(self.pages(units), out);
         }
