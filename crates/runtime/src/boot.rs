@@ -117,6 +117,7 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     match Shared::new(&node.config, node.me(), node.nodes(), Some(base)) {
         Ok(shared) => {
             node.set_shared(shared);
+            node.inscribe_heap();
             fault::install(node)?;
             hooks::install(node);
             Ok(())
@@ -263,6 +264,8 @@ impl Boot {
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
         make_heap(&node, &main)?;
+        // Nobody goes on before every node has its heap.
+        main.collective(Collective::create(0), &[], |_| ())?;
         node.tell_launcher(&FromNode::Started);
         Ok(node)
     }

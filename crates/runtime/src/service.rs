@@ -203,12 +203,14 @@ impl Node {
                 return Ok(());
             }
             let mut next = self.run_timers(slot);
-            // Arrivals at barriers come to the socket of the node's first thread.
-            let at_barrier = matches!(why, Waiting::Barrier(..)) && slot == Slot::thread(0) && self.nodes() > 1;
+            // Whoever arrived last knows when the node's arrival is to be repeated; the others may be asleep already.
+            let at_barrier = matches!(why, Waiting::Barrier(..)) && self.nodes() > 1;
             if at_barrier {
                 next = earlier(next, self.repeat_arrival(slot));
             }
-            let answers_come_here = at_barrier || self.wire.sender(slot).lock().outstanding() > 0;
+            // Arrivals at barriers come to the socket of the node's first thread.
+            let answers_come_here =
+                (at_barrier && slot == Slot::thread(0)) || self.wire.sender(slot).lock().outstanding() > 0;
             let now = self.now();
             let timeout = next.map_or(Duration::from_secs(1), |at| Duration::from_nanos((at - now).0.max(1_000)));
             if !answers_come_here {

@@ -24,7 +24,7 @@ fn pass(scenario: &Scenario, seeds: std::ops::Range<u64>) {
 fn programs_without_races_see_the_last_write_over_whole_messages() {
     for engine in ENGINES {
         for notes_writes in [true, false] {
-            pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::new(engine) }, 0..300);
+            pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::new(engine) }, 0..1000);
         }
     }
 }
@@ -32,7 +32,7 @@ fn programs_without_races_see_the_last_write_over_whole_messages() {
 #[test]
 fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_and_reorders() {
     for engine in ENGINES {
-        pass(&Scenario { faults: lossy(), ..Scenario::new(engine) }, 0..150);
+        pass(&Scenario { faults: lossy(), ..Scenario::new(engine) }, 0..500);
     }
 }
 

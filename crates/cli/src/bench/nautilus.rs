@@ -107,7 +107,9 @@ pub fn main(args: &NautilusArgs) -> Outcome<i32> {
         good &= examine(args, paper, commands, &mut table);
     }
     let (nodes, preset, detector) = (args.nodes, &args.preset, &args.detector);
-    crate::show(&format!("{nodes} nodes, engine scope, detector {detector}, sizes {preset}; the paper's figures are of 8 nodes\n"));
+    crate::show(&format!(
+        "{nodes} nodes, engine scope, detector {detector}, sizes {preset}; the paper's figures are of 8 nodes\n"
+    ));
     crate::show(&table.text(0));
     crate::show("SG: page-fault signals, gp: page requests, both of all nodes together\n");
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })

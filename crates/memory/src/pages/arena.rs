@@ -96,7 +96,8 @@ impl Arena {
         let pages = u32::try_from(bytes / PAGE_BYTES).ok().filter(|pages| *pages > 0 && aligned);
         let pages = pages.ok_or_else(|| invalid("an arena is whole pages, at least one and fewer than 2^32"))?;
         let notes = detector == Detector::Async && tracking == Tracking::Tracked;
-        let file = sys::memory_file(bytes)?;
+        let name = if tracking == Tracking::Tracked { c"comem-tracked" } else { c"comem-guarded" };
+        let file = sys::memory_file(name, bytes)?;
         let both = libc::PROT_READ | libc::PROT_WRITE;
         let protection = if detector == Detector::Mprotect { libc::PROT_NONE } else { both };
         let app = View::new(base, bytes, protection, Some(file.as_fd()))?;

@@ -17,12 +17,14 @@
 mod arena;
 mod chain;
 pub mod fault;
+mod peer;
 mod probe;
 mod stack;
 mod sys;
 mod written;
 
 pub use arena::{Arena, TooManyRanges, map_count_limit};
+pub use peer::PeerView;
 
 use std::fmt;
 use std::str::FromStr;

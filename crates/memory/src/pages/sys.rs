@@ -136,11 +136,11 @@ fn owned(call: &str, fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// A nameless shared memory file of `bytes` bytes, all of it a hole.
-pub fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
+pub fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
     const NOEXEC_SEAL: libc::c_uint = 8;
     let create = |flags| {
         // SAFETY: the name is a C string and the call touches nothing else of ours.
-        owned("memfd_create", unsafe { libc::memfd_create(c"comem".as_ptr(), libc::MFD_CLOEXEC | flags) })
+        owned("memfd_create", unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | flags) })
     };
     // Some systems refuse memory files that could be executed; kernels before 6.3 do not know the flag that says so.
     let file = create(NOEXEC_SEAL).or_else(|_| create(0))?;

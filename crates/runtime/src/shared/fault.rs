@@ -231,9 +231,8 @@ impl Thread {
         let in_region = u32::try_from(next).ok().filter(|p| known.region.range().contains(p));
         let Some(next) = in_region else { return };
         let slot = self.slot();
-        let asked = self.stepping(|out| {
-            self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten()
-        });
+        let asked = self
+            .stepping(|out| self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten());
         if let Some((home, runs)) = asked {
             self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
             self.send_fetch(shared, home, runs, false);
@@ -258,7 +257,8 @@ impl Thread {
 
     fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
         let needs = shared.needs.lock().at(home);
-        let fetch = Fetch { epoch: shared.epoch.load(Ordering::Acquire), claim, needs, runs };
+        let direct = self.home().peer_memory(shared, home).is_some();
+        let fetch = Fetch { epoch: shared.epoch.load(Ordering::Acquire), claim, direct, needs, runs };
         self.counters().page_requests.add(1);
         let target = Target::Request { node: home, origin: Origin::Caller };
         self.stepping(|out| out.send_with(target, &Message::Fetch { body: &[] }, |body| fetch.emit(body)));

@@ -28,7 +28,7 @@ use crate::config::{CacheLimit, Config};
 use crate::error::{Error, Result};
 use alloc::Allocator;
 use comem_memory::mapping::Mapping;
-use comem_memory::pages::{Arena, Detector, Tracking};
+use comem_memory::pages::{Arena, Detector, PeerView, Tracking};
 use comem_memory::twins::Twins;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
@@ -36,6 +36,7 @@ use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use parking_lot::Mutex;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use table::Table;
 
@@ -47,6 +48,8 @@ pub(crate) struct Views {
     /// Pages whose writes need permission first.
     pub(crate) guarded: Arena,
     pub(crate) detector: Detector,
+    /// Other nodes' memory, where this node can read it; looked for at the first fetch.
+    pub(crate) peers: Vec<OnceLock<Option<PeerView>>>,
 }
 
 /// The heap of a node.
@@ -96,7 +99,7 @@ impl Shared {
                 let base = plain.start().addr();
                 (None, Some(plain), base)
             }
-            Some(base) => (Some(Views::new(config, base, bytes)?), None, base),
+            Some(base) => (Some(Views::new(config, base, bytes, nodes)?), None, base),
         };
         Ok(Shared {
             me,
@@ -142,7 +145,7 @@ impl Shared {
 }
 
 impl Views {
-    fn new(config: &Config, base: usize, bytes: usize) -> Result<Views> {
+    fn new(config: &Config, base: usize, bytes: usize, nodes: usize) -> Result<Views> {
         let detector = space::choose_detector(config)?;
         let arena = |at: usize, tracking| {
             let made = Arena::new(at, bytes / 2, tracking, detector);
@@ -150,7 +153,8 @@ impl Views {
         };
         let tracked = arena(base, Tracking::Tracked)?;
         let guarded = arena(base + bytes / 2, Tracking::Guarded)?;
-        Ok(Views { tracked, guarded, detector })
+        let peers = (0..nodes).map(|_| OnceLock::new()).collect();
+        Ok(Views { tracked, guarded, detector, peers })
     }
 }
 

@@ -4,14 +4,16 @@ use super::Shared;
 use super::table::Known;
 use crate::node::Node;
 use comem_memory::diff;
+use comem_memory::pages::PeerView;
+use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::Need;
-use comem_protocol::coherence::pages::{Context, PageNo};
-use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
+use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
 use comem_protocol::wire::message::Message;
@@ -36,6 +38,17 @@ impl PageRooms for PageHouse<'_> {
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.shared.desk.lock())
+    }
+
+    fn memory_of(&mut self, home: NodeId, pages: &Range<PageNo>) -> Option<&'static [u8]> {
+        let peer = self.node.peer_memory(self.shared, home)?;
+        let (start, len) = (pages.start as usize * PAGE_BYTES, pages.len() * PAGE_BYTES);
+        if start + len > peer.bytes() {
+            return None;
+        }
+        // SAFETY: within the other node's memory, which stays mapped for good; what it writes there meanwhile is noted there, and of
+        // words that are being written any mixture of old and new bytes will do.
+        Some(unsafe { std::slice::from_raw_parts(peer.start().add(start), len) })
     }
 
     fn diff_applied(&mut self, writer: NodeId, page: PageNo, diff: &[u8]) {
@@ -114,7 +127,46 @@ impl Shared {
     }
 }
 
+/// What stands at the beginning of a heap, of which no allocation begins there: whose heap it is.
+fn inscription(me: NodeId, pid: u32, port: u16) -> [u8; 16] {
+    let mut words = *b"comem...........";
+    words[6..8].copy_from_slice(&me.0.to_be_bytes());
+    words[8..12].copy_from_slice(&pid.to_be_bytes());
+    words[12..14].copy_from_slice(&port.to_be_bytes());
+    words
+}
+
 impl Node {
+    fn service_port(&self, node: NodeId) -> u16 {
+        self.wire.address(Channel::service(node)).map_or(0, |a| a.port())
+    }
+
+    /// Writes into the heap whose it is, for other nodes that read it.
+    pub(crate) fn inscribe_heap(&self) {
+        let Some(views) = self.shared().and_then(|s| s.views.as_ref()) else { return };
+        let words = inscription(self.me(), std::process::id(), self.service_port(self.me()));
+        // SAFETY: the heap's first bytes are in the service view and belong to no allocation.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), views.tracked.service(), words.len()) };
+    }
+
+    /// The memory of another node on this host, under the backbone `shm`: read without its help once it has said that
+    /// the pages may be read.
+    pub(crate) fn peer_memory<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a PeerView> {
+        if self.config.backbone != Backbone::Shm {
+            return None;
+        }
+        let views = shared.views.as_ref()?;
+        let look = || {
+            let (_, pid) = self.wire.member(home)?;
+            let peer = PeerView::open(pid, shared.bytes / 2).ok()?;
+            let mut words = [0; 16];
+            // SAFETY: the first bytes of a mapping of many pages; plain bytes that were written before any node could fetch.
+            unsafe { std::ptr::copy_nonoverlapping(peer.start(), words.as_mut_ptr(), words.len()) };
+            (words == inscription(home, pid, self.service_port(home))).then_some(peer)
+        };
+        views.peers.get(home.index())?.get_or_init(look).as_ref()
+    }
+
     pub(crate) fn page_house<'a>(&'a self, shared: &'a Shared, slot: Slot) -> PageHouse<'a> {
         PageHouse { node: self, shared, slot }
     }
@@ -136,7 +188,7 @@ impl Node {
             Message::Fetch { body } => {
                 serve::on_fetch(&mut house, shared.me, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
-            Message::Pages { body } => serve::on_pages(&mut house, body, out)?,
+            Message::Pages { body } => serve::on_pages(&mut house, from, body, out)?,
             Message::Diffs { body } => {
                 serve::on_diffs(&mut house, shared.me, from, body, out)?;
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
@@ -161,7 +213,7 @@ impl Node {
 
     fn hear_of(&self, shared: &Shared, body: &[u8], slot: Slot, out: &mut Outbox) -> Result<(), Misbehaved> {
         let region = Region::parse(body).map_err(|_| Misbehaved("told of a region that makes no sense"))?;
-        let limit = (shared.bytes / comem_protocol::coherence::pages::PAGE_BYTES) as u64;
+        let limit = (shared.bytes / PAGE_BYTES) as u64;
         if u64::from(region.first) + u64::from(region.pages) > limit {
             return Err(Misbehaved("told of a region beyond the heap"));
         }

@@ -109,7 +109,7 @@ impl Pages {
         let mut runs = pages.runs.iter().chain(pages.moved.iter().map(|(run, _)| run));
         if !runs.any(|run| run.clone().any(|page| self.is_fetching(page))) {
             self.caller = None;
-            self.failure = serve::on_pages(self, body, out).err().map(|e| e.to_string());
+            self.failure = serve::on_pages(self, NodeId(0), body, out).err().map(|e| e.to_string());
         }
     }
 
@@ -261,7 +261,7 @@ impl Pages {
         (needs, runs): (Vec<Need>, Vec<Range<PageNo>>),
         out: &mut Outbox,
     ) {
-        let fetch = Fetch { epoch: self.ledger.epoch(), claim, needs, runs };
+        let fetch = Fetch { epoch: self.ledger.epoch(), claim, direct: false, needs, runs };
         let mut body = Vec::new();
         fetch.emit(&mut body);
         out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });
@@ -500,7 +500,7 @@ impl Rooms for Node {
                 if let Some(thread) = thread {
                     thread.outstanding = thread.outstanding.saturating_sub(1);
                 }
-                serve::on_pages(&mut self.pages, body, out)
+                serve::on_pages(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Diffs { body }, _) => {
                 self.pages.applied = true;

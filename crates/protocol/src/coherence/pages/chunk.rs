@@ -663,10 +663,11 @@ impl Chunk {
         moved
     }
 
-    /// Another node takes a copy: from now on this home notices its own writes, then the pages are copied.
-    pub fn copy_out(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, out: &mut Vec<u8>) {
+    /// Another node takes a copy: from now on this home notices its own writes, then the pages are copied, here or (without `out`) by
+    /// the other node.
+    pub fn share(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, mut out: Option<&mut Vec<u8>>) {
         let units = self.units_in(pages);
-        if !Rule::ProtectBeforeCopyOut.on() {
+        if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
             cx.memory.copy_out(self.pages(units.clone()), out);
         }
         let mut unprotected: Vec<Range<PageNo>> = Vec::new();
@@ -684,7 +685,7 @@ impl Chunk {
             self.units[unit].set(PRESUMED, presume);
         }
         unprotected.into_iter().for_each(|run| cx.memory.protect(run));
-        if Rule::ProtectBeforeCopyOut.on() {
+        if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
             cx.memory.copy_out(self.pages(units), out);
         }
     }

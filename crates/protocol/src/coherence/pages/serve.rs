@@ -22,6 +22,10 @@ pub trait PageRooms {
     ) -> Option<R>;
     /// The node's desk.
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
+    /// Another node's memory of pages, where this node can read it; asked for only if this node said so in its fetch.
+    fn memory_of(&mut self, _home: NodeId, _pages: &Range<PageNo>) -> Option<&'static [u8]> {
+        None
+    }
     /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
     fn diff_applied(&mut self, _writer: NodeId, _page: PageNo, _diff: &[u8]) {}
 }
@@ -52,7 +56,7 @@ fn answer(
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let asker = ticket.channel.node;
-    let mut reply = Pages::default();
+    let mut reply = Pages { direct: fetch.direct, ..Pages::default() };
     for run in &fetch.runs {
         let mut left = run.clone();
         while !left.is_empty() {
@@ -76,13 +80,15 @@ fn answer(
     let mut none = Outbox::new();
     out.send_with(Target::Reply(ticket), &Message::Pages { body: &[] }, |body| {
         reply.emit(body);
-        body.reserve(reply.runs.iter().map(|r| (r.end - r.start) as usize * PAGE_BYTES).sum());
+        if !reply.direct {
+            body.reserve(reply.runs.iter().map(|r| (r.end - r.start) as usize * PAGE_BYTES).sum());
+        }
         for run in &reply.runs {
             let mut left = run.clone();
             while !left.is_empty() {
                 let copied = rooms.chunk(left.start, &mut none, |chunk, cx| {
                     let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                    chunk.copy_out(cx, &part, body);
+                    chunk.share(cx, &part, if reply.direct { None } else { Some(&mut *body) });
                     part.end
                 });
                 left.start = copied.unwrap_or(left.end);
@@ -106,9 +112,13 @@ fn push_rest(runs: &mut Vec<Range<PageNo>>, part: &Range<PageNo>, moved: &[(Rang
 ///
 /// # Errors
 /// When no correct node would have answered so.
-pub fn on_pages(rooms: &mut impl PageRooms, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    const UNASKED: Misbehaved = Misbehaved("sent pages that nobody asked for");
     let (pages, mut bytes) = Pages::parse(body).map_err(|_| Misbehaved("sent pages that make no sense"))?;
     for run in &pages.runs {
+        if pages.direct {
+            bytes = rooms.memory_of(from, run).ok_or(UNASKED)?;
+        }
         let mut left = run.clone();
         while !left.is_empty() {
             let done = rooms.chunk(left.start, out, |chunk, cx| {
@@ -121,7 +131,7 @@ pub fn on_pages(rooms: &mut impl PageRooms, body: &[u8], out: &mut Outbox) -> Re
                 }
                 (part.end, len, whole)
             });
-            let Some((end, len, true)) = done else { return Err(Misbehaved("sent pages that nobody asked for")) };
+            let Some((end, len, true)) = done else { return Err(UNASKED) };
             left.start = end;
             bytes = &bytes[len..];
         }

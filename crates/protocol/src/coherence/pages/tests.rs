@@ -1,5 +1,7 @@
 //! The tables, the ledger, the desk and the bytes, each by itself. How they do together is the simulator's business.
 
+#![allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
+
 mod chunk;
 mod desk;
 mod ledger;
@@ -154,6 +156,6 @@ impl Bench {
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>) {
-        self.step(|chunk, cx, _| chunk.copy_out(cx, &pages, &mut Vec::new()));
+        self.step(|chunk, cx, _| chunk.share(cx, &pages, Some(&mut Vec::new())));
     }
 }

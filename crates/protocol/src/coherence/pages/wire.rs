@@ -2,8 +2,8 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | fetch (request) | epoch u32, claim u8, needs: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16) |
-//! | pages (its reply) | runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes |
+//! | fetch (request) | epoch u32, claim and direct u8, needs: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16) |
+//! | pages (its reply) | direct u8, runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes unless direct |
 //! | diffs (post) | epoch u32, serial u32, then parts: first page u32, length u32, the encoded diff |
 //! | notices (in payloads) | see [`Entry`] |
 
@@ -57,6 +57,8 @@ pub struct Fetch {
     pub epoch: u32,
     /// Whether the asker becomes the home of pages that nobody has touched (placement by first touch).
     pub claim: bool,
+    /// Whether the asker can copy the pages out of the home's memory itself.
+    pub direct: bool,
     /// What must have been applied.
     pub needs: Vec<Need>,
     /// The pages, as whole units.
@@ -67,7 +69,7 @@ impl Fetch {
     /// Appends the body.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
-        out.put_u8(u8::from(self.claim));
+        out.put_u8(u8::from(self.claim) | u8::from(self.direct) << 1);
         out.put_u16(self.needs.len() as u16);
         for need in &self.needs {
             put_node(out, need.writer);
@@ -83,7 +85,8 @@ impl Fetch {
     /// When no node would have sent it.
     pub fn parse(body: &[u8]) -> Result<Fetch, WireError> {
         let mut r = Reader::new(body);
-        let mut fetch = Fetch { epoch: r.u32()?, claim: r.u8()? != 0, ..Fetch::default() };
+        let (epoch, bits) = (r.u32()?, r.u8()?);
+        let mut fetch = Fetch { epoch, claim: bits & 1 != 0, direct: bits & 2 != 0, ..Fetch::default() };
         for _ in 0..r.u16()? {
             fetch.needs.push(Need { writer: take_node(&mut r)?, serial: r.u32()? });
         }
@@ -108,6 +111,8 @@ impl Fetch {
 /// The answer to a fetch, without the bytes, which follow it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pages {
+    /// Whether the asker is to copy the pages out of the home's memory itself: then no bytes follow.
+    pub direct: bool,
     /// The pages whose bytes follow.
     pub runs: Vec<Range<PageNo>>,
     /// Pages whose home is another node: ask there. When it is the asker itself, it is their home from now on, and they are all zero.
@@ -117,6 +122,7 @@ pub struct Pages {
 impl Pages {
     /// Appends the body up to the pages' bytes.
     pub fn emit(&self, out: &mut Vec<u8>) {
+        out.put_u8(u8::from(self.direct));
         out.put_u16(self.runs.len() as u16);
         self.runs.iter().for_each(|run| put_run(out, run));
         out.put_u16(self.moved.len() as u16);
@@ -132,7 +138,7 @@ impl Pages {
     /// When no node would have sent it.
     pub fn parse(body: &[u8]) -> Result<(Pages, &[u8]), WireError> {
         let mut r = Reader::new(body);
-        let mut pages = Pages::default();
+        let mut pages = Pages { direct: r.u8()? != 0, ..Pages::default() };
         let mut count = 0;
         for _ in 0..r.u16()? {
             let run = take_run(&mut r)?;
@@ -143,7 +149,8 @@ impl Pages {
             pages.moved.push((take_run(&mut r)?, take_node(&mut r)?));
         }
         let bytes = r.rest();
-        if bytes.len() == count * PAGE_BYTES { Ok((pages, bytes)) } else { Err(WireError::BadValue("pages")) }
+        let expected = if pages.direct { 0 } else { count * PAGE_BYTES };
+        if bytes.len() == expected { Ok((pages, bytes)) } else { Err(WireError::BadValue("pages")) }
     }
 }
 

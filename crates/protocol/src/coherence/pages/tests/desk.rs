@@ -43,7 +43,7 @@ impl Home {
     fn fetch(&mut self, epoch: u32, serial: u32, runs: Vec<Range<PageNo>>) -> Outbox {
         let needs = if serial == 0 { Vec::new() } else { vec![Need { writer: OTHER, serial }] };
         let (mut body, mut out) = (Vec::new(), Outbox::new());
-        Fetch { epoch, claim: false, needs, runs }.emit(&mut body);
+        Fetch { epoch, claim: false, direct: false, needs, runs }.emit(&mut body);
         serve::on_fetch(self, ME, ticket(), &body, &mut out).unwrap();
         out
     }

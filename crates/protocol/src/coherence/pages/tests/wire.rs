@@ -24,7 +24,13 @@ fn runs(rng: &mut Rng, most: u64, longest: u64) -> Vec<Range<u32>> {
 fn fetch(rng: &mut Rng) -> Fetch {
     let need = |rng: &mut Rng| Need { writer: node(rng), serial: rng.next_u64() as u32 };
     let needs = (0..rng.below(5)).map(|_| need(rng)).collect();
-    Fetch { epoch: rng.next_u64() as u32, claim: rng.below(2) == 0, needs, runs: runs(rng, 6, 100) }
+    Fetch {
+        epoch: rng.next_u64() as u32,
+        claim: rng.below(2) == 0,
+        direct: rng.below(2) == 0,
+        needs,
+        runs: runs(rng, 6, 100),
+    }
 }
 
 fn entry(rng: &mut Rng) -> Entry {
@@ -50,8 +56,11 @@ fn everything_survives_the_wire() {
         body.clear();
         put_vector(&mut body, &vector);
         assert_eq!(take_vector(&mut Reader::new(&body)), Ok(vector));
-        let pages =
-            Pages { runs: vec![3..5], moved: runs(&mut rng, 4, 9).into_iter().map(|r| (r, NodeId(1))).collect() };
+        let pages = Pages {
+            direct: false,
+            runs: vec![3..5],
+            moved: runs(&mut rng, 4, 9).into_iter().map(|r| (r, NodeId(1))).collect(),
+        };
         body.clear();
         pages.emit(&mut body);
         body.resize(body.len() + 2 * PAGE_BYTES, 5);
