@@ -69,6 +69,9 @@ impl Collective {
     /// The end of the program.
     pub const EXIT: Collective = Collective { kind: kinds::EXIT, detail: 0 };
 
+    /// No call at all: a node whose own arrival was posted asks a peer to repeat what it said.
+    const QUESTION: Collective = Collective { kind: 0, detail: 0 };
+
     /// A barrier without coherence.
     pub const RENDEZVOUS: Collective = Collective { kind: kinds::RENDEZVOUS, detail: 0 };
 
@@ -282,8 +285,10 @@ impl Barrier {
             if repeated {
                 self.remind(from, epoch, out);
             }
-        } else if epoch == self.epoch && self.expects(from) {
-            self.seen.insert(from, arrival);
+        } else if epoch == self.epoch && (self.expects(from) || what == Collective::QUESTION) {
+            if what != Collective::QUESTION {
+                self.seen.insert(from, arrival);
+            }
             match (&self.mine, &self.shape) {
                 (Some(mine), Shape::All) if repeated => {
                     let (what, payload, notices) = (mine.what, &mine.payload[..], &mine.notices[..]);
@@ -298,7 +303,7 @@ impl Barrier {
                 _ => {}
             }
             let _ = self.node_arrived(now, caller, out);
-        } else if epoch == self.epoch.wrapping_add(1) && self.expects(from) {
+        } else if epoch == self.epoch.wrapping_add(1) && self.expects(from) && what != Collective::QUESTION {
             self.early.insert(from, arrival);
         }
     }
@@ -343,8 +348,12 @@ impl Barrier {
     pub fn on_timeout(&mut self, now: Time, out: &mut Outbox) {
         let Some((at, span)) = self.retry else { return };
         let Some(mine) = self.mine.as_ref().filter(|_| now >= at) else { return };
-        let (payload, notices) = (&mine.payload[..], &mine.notices[..]);
-        let message = Message::Arrive { epoch: self.epoch, repeated: true, what: mine.what, payload, notices };
+        // What was posted is under way; but what the others said may have been lost.
+        let (what, payload, notices) = match mine.notices.len() <= self.free_bytes {
+            true => (mine.what, &mine.payload[..], &mine.notices[..]),
+            false => (Collective::QUESTION, &[][..], &[][..]),
+        };
+        let message = Message::Arrive { epoch: self.epoch, repeated: true, what, payload, notices };
         let missing: Vec<NodeId> = match &self.shape {
             Shape::All => NodeId::all(self.nodes).filter(|n| *n != self.me && !self.seen.contains_key(n)).collect(),
             Shape::Tree { parent, .. } => parent.iter().copied().collect(),
@@ -431,7 +440,7 @@ impl Barrier {
             out.send(Self::target(node, fits), &message);
         }
         self.mine = Some(arrival);
-        self.retry = (self.nodes > 1 && fits).then_some((now + FIRST_RETRY, FIRST_RETRY));
+        self.retry = (self.nodes > 1).then_some((now + FIRST_RETRY, FIRST_RETRY));
     }
 
     /// How a message with notices goes to another node's barrier.

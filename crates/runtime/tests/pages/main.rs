@@ -12,6 +12,7 @@
 
 mod blocks;
 mod counts;
+#[allow(dead_code, reason = "the tests of jobs use all of it")]
 #[path = "../job/launcher.rs"]
 mod launcher;
 mod limits;

@@ -1,5 +1,6 @@
 //! Wherever the homes of pages are, and wherever they go: a read sees the last write before the barrier.
 
+use crate::matrix::times;
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId, Thread, share};
 
@@ -47,7 +48,8 @@ pub fn every_placement(comem: &Comem) {
     for homes in
         [Homes::Block, Homes::Cyclic(1), Homes::Cyclic(3), Homes::On(last), Homes::FirstTouch, Homes::Automatic]
     {
-        for unit_pages in [1, 2, 8] {
+        for unit_pages in &[2, 1, 8][..times(3)] {
+            let unit_pages = *unit_pages;
             let slice = pages_of(comem, 17, &RegionOptions { homes, unit_pages, ..RegionOptions::default() });
             comem.run(|t| shares_that_wander(t, &slice, 2));
             give_back(comem, slice);
@@ -59,7 +61,7 @@ pub fn every_placement(comem: &Comem) {
 pub fn writers_that_change(comem: &Comem) {
     let slice = pages_of(comem, 24, &RegionOptions::default());
     comem.run(|t| {
-        for round in 0..24 {
+        for round in 0..times(24) {
             // Each writer stays three rounds, and sees its own and the others' earlier words meanwhile.
             let turn = round / 3;
             for page in (0..24).filter(|page| (page + turn) % t.count() == t.id()) {

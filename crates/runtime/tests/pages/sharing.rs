@@ -1,6 +1,6 @@
 //! How data is shared: neighbours in a page, data that travels with a lock, producers and consumers.
 
-use crate::matrix::orders_everything;
+use crate::matrix::{orders_everything, times};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions};
 use comem::{Comem, FlagId, LockId, NodeId, Thread};
@@ -56,7 +56,6 @@ pub fn own_bytes() -> u64 {
     fields.get(1).zip(fields.get(2)).map_or(0, |(all, shared)| (all - shared) * 4096)
 }
 
-const ITEMS: u64 = 400;
 const SLOTS: u64 = 4;
 
 /// Thread 0 fills slots, the last thread empties them; flags say how far each is, and nobody meets at a barrier.
@@ -65,17 +64,18 @@ pub fn producers_and_consumers(comem: &Comem) {
         return;
     }
     let slice = pages_of(comem, SLOTS as usize, &RegionOptions::default());
+    let items = times(400) as u64;
     let (filled, emptied) = (FlagId(31), FlagId(32));
     comem.run(|t| {
         let slot = |item: u64| (item % SLOTS) as usize * WORDS;
         if t.id() == 0 {
-            for item in 1..=ITEMS {
+            for item in 1..=items {
                 t.flag_wait(emptied, item.saturating_sub(SLOTS));
                 (0..64).for_each(|word| slice.set(slot(item) + word * 8, item * 100 + word as u64));
                 t.flag_set(filled, item);
             }
         } else if t.id() + 1 == t.count() {
-            consume(t, |item| {
+            consume(t, items, |item| {
                 t.flag_wait(filled, item);
                 for word in 0..64 {
                     assert_eq!(slice.get(slot(item) + word * 8), item * 100 + word as u64, "item {item}");
@@ -88,10 +88,10 @@ pub fn producers_and_consumers(comem: &Comem) {
 }
 
 /// What is remembered of old items must not pile up, although no barrier clears it.
-fn consume(t: &Thread, take: impl Fn(u64)) {
-    (1..=ITEMS / 2).for_each(&take);
+fn consume(t: &Thread, items: u64, take: impl Fn(u64)) {
+    (1..=items / 2).for_each(&take);
     let half = own_bytes();
-    (ITEMS / 2 + 1..=ITEMS).for_each(&take);
+    (items / 2 + 1..=items).for_each(&take);
     let grown = own_bytes().saturating_sub(half);
-    assert!(grown < 2 << 20, "thread {}: {grown} bytes more after {} more items", t.id(), ITEMS / 2);
+    assert!(grown < 2 << 20, "thread {}: {grown} bytes more after {} more items", t.id(), items / 2);
 }

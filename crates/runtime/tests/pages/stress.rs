@@ -2,6 +2,7 @@
 //! have words in every page, and no update may get lost: a writer knows what its words hold at any time, readers see each
 //! word go up only, and after a barrier everybody can tell what every word holds.
 
+use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId, Thread};
@@ -47,7 +48,7 @@ fn replay(words: &mut [u64], round: usize, id: usize, steps: usize) {
 
 /// Every thread writes, reads, locks and meets the others.
 pub fn words_of_all_in_every_page(comem: &Comem) {
-    let steps = if std::env::var_os("COMEM_FAULTS").is_some() { STEPS / 3 } else { STEPS };
+    let steps = times(STEPS);
     for (homes, unit_pages) in [(Homes::Cyclic(1), 1), (Homes::On(NodeId(0)), 2), (Homes::Automatic, 1)] {
         let slice = pages_of(comem, PAGES, &RegionOptions { homes, unit_pages, ..RegionOptions::default() });
         comem.run(|t| rounds(t, &slice, steps));

@@ -28,7 +28,7 @@ pub struct Layout {
     pub fetches_ahead: bool,
     /// Most bytes of diffs in a message.
     pub diffs_bytes: usize,
-    /// Whether arrivals at barriers are guarded; else they are repeated until the barrier opens.
+    /// Whether arrivals with more than a few notices are posted; else all are repeated until the barrier opens.
     pub posts_arrivals: bool,
 }
 

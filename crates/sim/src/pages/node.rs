@@ -379,7 +379,7 @@ pub struct Node {
 impl Node {
     /// A node with these threads.
     pub fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, seed: u64) -> Node {
-        let free_bytes = if layout.posts_arrivals { 0 } else { usize::MAX };
+        let free_bytes = if layout.posts_arrivals { 60 } else { usize::MAX };
         Node {
             pages: Pages::new(me, layout, seed),
             locks: Locks::new(),

@@ -6,7 +6,6 @@ use super::node::Node;
 use super::program::Op;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::chunk::Fault;
-use comem_protocol::coherence::pages::history::{History, Vector};
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::{Entry, Need};
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
@@ -326,9 +325,6 @@ impl Node {
             self.at_barrier = 0;
             self.pages.close();
             self.pages.ledger.arrive(&mut notices);
-            if notices.is_empty() && self.pages.layout.posts_arrivals {
-                History::default().tell(self.pages.ledger.epoch(), &Vector::new(), &mut notices);
-            }
         }
         match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {
             Ok(epoch) => self.sleeps_in(t, Phase::Barrier(epoch)),
