@@ -91,7 +91,7 @@ impl Scenario {
             ahead: Ahead { units: rng.between(1, 3) as usize, stride: [1, 1, -1, 2][rng.below(4) as usize] },
             fetches_ahead: rng.below(2) == 0,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
-            posts_arrivals: rng.below(2) == 0,
+            posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
         }
     }
 
