@@ -25,6 +25,7 @@ for c in cc clang; do
     for standard in c99 c11 c17; do
         alone comem.h "$standard" "$c" -x c "-std=$standard"
         alone comem.h "$standard, sequential" "$c" -x c "-std=$standard" -DCOMEM_SEQUENTIAL
+        alone comem.h "$standard, with plain threads" "$c" -x c "-std=$standard" -DCOMEM_PTHREADS
     done
 done
 for cxx in c++ clang++; do
@@ -32,9 +33,12 @@ for cxx in c++ clang++; do
     for standard in c++17 c++20; do
         for header in include/*.h include/*.hpp; do
             header=${header#include/}
-            [ "$header" = comem_sequential.h ] && continue # a part of comem.h
+            case "$header" in
+            comem_sequential.h | comem_threads.h) continue ;; # parts of comem.h
+            esac
             alone "$header" "$standard" "$cxx" -x c++ "-std=$standard"
         done
+        alone comem.h "$standard, with plain threads" "$cxx" -x c++ "-std=$standard" -DCOMEM_PTHREADS
     done
 done
 exit "$status"

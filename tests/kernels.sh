@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Runs the programs on shared pages in their tiny sizes, in three builds: for one thread, with plain threads, and with
-# Comem on one, two and four nodes under `hlrc` and `scope`. Each checks its own result, and all must end with the same
-# checksum. The third build is left out unless COMEM_KERNELS_DSM=1. Reports in TAP.
+# Comem on one to eight nodes under `hlrc`, `scope` and `msi`, with every detector and two threads a node. Each checks
+# its own result, and all must end with the same checksum. The third build is left out unless COMEM_KERNELS_DSM=1.
+# Reports in TAP.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 bin=${COMEM_BIN:-target/debug}
 programs=${COMEM_WORKLOADS:-out/test}
 kernels=(sor lu fft radix is ep water)
-engines=(hlrc scope)
+engines=(hlrc scope msi)
+detectors=(uffd-async uffd mprotect)
 number=0
 status=0
 
@@ -57,16 +59,19 @@ for name in "${kernels[@]}"; do
         continue
     fi
     for engine in "${engines[@]}"; do
-        for nodes in 1 2 4; do
+        for nodes in 1 2 4 8; do
             run "$name under $engine, nodes: $nodes" "$expected" \
                 "$bin/comem" run --no-prefix -n "$nodes" --engine "$engine" -- "$programs/$name" --preset tiny
         done
+        for detector in "${detectors[@]}"; do
+            run "$name under $engine with $detector, two nodes with two threads" "$expected" \
+                "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --detector "$detector" -- \
+                "$programs/$name" --preset tiny
+        done
     done
-    run "$name under hlrc, two nodes with two threads" "$expected" \
-        "$bin/comem" run --no-prefix -n 2 -t 2 --engine hlrc -- "$programs/$name" --preset tiny
 done
 
-# Every means of synchronisation; semaphores and flags alone order writes under `hlrc`, and need not under `scope`.
+# Every means of synchronisation; semaphores and flags alone order writes but under `scope`, where they need not.
 sync=(--rounds 20)
 run "sync-test for one thread" any "$programs/sync-test-sequential" "${sync[@]}" --publish
 for threads in 1 2 4; do
@@ -74,11 +79,19 @@ for threads in 1 2 4; do
         env COMEM_THREADS="$threads" "$programs/sync-test-threads" "${sync[@]}" --publish
 done
 if with_comem; then
-    for nodes in 1 2 4; do
-        run "sync-test under hlrc, nodes: $nodes" any \
-            "$bin/comem" run --no-prefix -n "$nodes" --engine hlrc -- "$programs/sync-test" "${sync[@]}" --publish
-        run "sync-test under scope, nodes: $nodes" any \
-            "$bin/comem" run --no-prefix -n "$nodes" --engine scope -- "$programs/sync-test" "${sync[@]}"
+    for engine in "${engines[@]}"; do
+        publish=(--publish)
+        [ "$engine" = scope ] && publish=()
+        for nodes in 1 2 4 8; do
+            run "sync-test under $engine, nodes: $nodes" any \
+                "$bin/comem" run --no-prefix -n "$nodes" --engine "$engine" -- \
+                "$programs/sync-test" "${sync[@]}" "${publish[@]}"
+        done
+        for detector in "${detectors[@]}"; do
+            run "sync-test under $engine with $detector, two nodes with two threads" any \
+                "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --detector "$detector" -- \
+                "$programs/sync-test" "${sync[@]}" "${publish[@]}"
+        done
     done
 else
     left_out "sync-test with Comem"

@@ -214,7 +214,7 @@ impl Thread {
                 self.home().read_only_written(known);
                 return Err(Error::Misuse(format!("{} is read-only", known.name())));
             }
-            Some(Fault::Wait) => self.wait_for_fetch(known, page)?,
+            Some(Fault::Wait) => self.wait_for_fetch(page)?,
             Some(Fault::Fetch { home, runs, claim }) => self.fetch(shared, known, (home, runs, claim))?,
         }
         self.run_ahead(shared, known, page, ahead);
@@ -249,7 +249,7 @@ impl Thread {
         let first = runs[0].start;
         let start = self.home().now();
         let fetch = self.send_fetch(shared, home, runs, claim);
-        self.wait_for_fetch(known, first)?;
+        self.wait_for_fetch(first)?;
         shared.needs.lock().confirm(home, &fetch.needs);
         known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         Ok(())
@@ -270,8 +270,7 @@ impl Thread {
         self.home().page_step(self.slot(), page, &mut none, |chunk, _| chunk.is_fetching(page)) == Some(true)
     }
 
-    fn wait_for_fetch(&self, known: &Known, page: PageNo) -> Result<()> {
-        let _ = known;
+    fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
         while self.is_fetching(page) {
             self.wait(Waiting::Page(page))?;
             self.home().attend_idle_sockets(self.slot());
