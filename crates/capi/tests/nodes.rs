@@ -71,3 +71,29 @@ fn a_program_in_cpp_is_a_job_too() {
     command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "-t", "2"]).arg(program);
     assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), "job: ok\n");
 }
+
+#[test]
+fn shared_memory_in_c_is_one_memory_on_every_node() {
+    let program = common::build("cc", "c11", "heap.c");
+    for engine in ["hlrc", "scope", "msi"] {
+        for shape in [["1", "3"], ["2", "2"], ["3", "1"]] {
+            let mut command: Command = common::node(common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
+            command.args(["-n", shape[0], "-t", shape[1]]).arg(&program);
+            let output = common::run(&mut command);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "heap: ok\n", "{engine} {shape:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_source_is_a_program_with_plain_memory() {
+    for mode in ["-DCOMEM_SEQUENTIAL", "-DCOMEM_PTHREADS"] {
+        let out = common::scratch().join(format!("heap{mode}"));
+        let mut compile = common::strict("cc", "c11");
+        compile.args([mode, "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("heap.c"));
+        common::run(&mut compile);
+        let output = common::run(common::node(&out, 3).env_remove("LD_LIBRARY_PATH"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "heap: ok\n", "{mode}");
+    }
+}

@@ -263,8 +263,11 @@ fn handler(comem: &Comem, role: &str) {
     }
 }
 
-/// How each node ended: its status or its signal.
-fn ends(role: &str, settings: &[(&str, &str)]) -> (Vec<(Option<i32>, Option<i32>)>, Outcome) {
+/// A node's exit status, or the signal that ended it.
+type End = (Option<i32>, Option<i32>);
+
+/// How each node ended.
+fn ends(role: &str, settings: &[(&str, &str)]) -> (Vec<End>, Outcome) {
     let mut cluster = start(role, 2, settings, &[]);
     cluster.tells_ends = true;
     let mut outcome = (Default::default(), Default::default());
