@@ -86,6 +86,10 @@ impl PageMemory for Frames<'_> {
 
     fn make_twin(&mut self, unit: Range<PageNo>) {
         let (len, at) = (Self::bytes(&unit), self.unit(&unit));
+        if self.twins.is_empty() {
+            // Most chunks of a home never have a twin.
+            self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
+        }
         let mut twin = self.twins[at].take().unwrap_or_else(|| self.pool.take(len));
         // SAFETY: the unit lies within the service view, and a twin is memory of its own.
         unsafe { std::ptr::copy_nonoverlapping(self.pointer(unit.start), twin.as_mut_ptr(), len) };
@@ -94,12 +98,14 @@ impl PageMemory for Frames<'_> {
 
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         let at = self.unit(&unit);
-        self.twins[at] = None;
+        if let Some(twin) = self.twins.get_mut(at) {
+            *twin = None;
+        }
     }
 
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
         let (at, now) = (self.unit(&unit), self.pointer(unit.start));
-        let Some(twin) = &mut self.twins[at] else { return 0 };
+        let Some(Some(twin)) = self.twins.get_mut(at) else { return 0 };
         // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
         unsafe { diff::make(now, twin, out) }
     }

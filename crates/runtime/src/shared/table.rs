@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) chunk: Chunk,
-    /// The units' twins.
+    /// The units' twins; empty before the first.
     pub(crate) twins: Vec<Option<Twin>>,
     /// Whether the chunk is in the list of active ones.
     pub(crate) listed: bool,
@@ -95,8 +95,7 @@ impl Known {
             if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
                 chunk.declare_read_only();
             }
-            let units = (shape.pages / shape.unit_pages) as usize;
-            Box::new(Mutex::new(Cell { chunk, twins: (0..units).map(|_| None).collect(), listed: false }))
+            Box::new(Mutex::new(Cell { chunk, twins: Vec::new(), listed: false }))
         })
     }
 
