@@ -62,6 +62,7 @@ bench: build
 soak: tools-build
 	@$(CARGO) build --release -p comem-sim
 	@$(RELEASE)/comem-sim $(SOAK)
+	@$(RELEASE)/comem-sim --pages $(SOAK)
 
 fuzz: tools-build
 	@$(CARGO) build --release -p comem-bench --bin comem-fuzz

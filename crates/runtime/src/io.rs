@@ -132,6 +132,11 @@ impl Wire {
         self.link.datagram_bytes.min(1472) - 96
     }
 
+    /// The longest message with data in it.
+    pub(crate) fn message_bytes(&self) -> usize {
+        self.link.max_message_bytes(self.sealer.tag_len())
+    }
+
     pub(crate) fn endpoint(&self, slot: Slot) -> &dyn Datagrams {
         &*self.endpoints[slot.index()]
     }

@@ -162,6 +162,13 @@ impl Thread {
         if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {
             return wrong(format!("a unit of {unit} pages is no power of two up to {UNIT_PAGES_MAX}"));
         }
+        // Beside a page's bytes a diff of it has a few more, and a message a few of its own.
+        let fits = self.home().wire.message_bytes().saturating_sub(64) / (PAGE_BYTES + 16);
+        if self.home().nodes() > 1 && unit as usize > fits {
+            return wrong(format!(
+                "a unit of {unit} pages does not fit one message on this network; take at most {fits} pages"
+            ));
+        }
         let engine = match options.engine {
             Some(engine) if !self.home().config.force_engine => engine,
             _ => self.home().config.page_engine,
