@@ -19,7 +19,7 @@ static void work(void *unused) {
 }
 
 int main(void) {
-    if (comem_start() != 0) return 1;
+    if (comem_start() != 0) return fprintf(stderr, "%s\n", comem_last_error()), 1;
     grid = comem_alloc_all(1000000 * sizeof *grid, NULL);
     comem_parallel(work, NULL);
     return comem_finish();

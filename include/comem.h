@@ -272,7 +272,7 @@ COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *optio
 COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *options);
 /* Gives memory back, from any node; nobody may use it any more. */
 COMEM_API int comem_free(void *pointer);
-/* Names the region of an address in reports. */
+/* Names the region of an address in reports; without a name they say where in the program it was allocated. */
 COMEM_API int comem_label(void *pointer, const char *name);
 /* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node. */
 COMEM_API int comem_readonly(const void *pointer);
@@ -286,6 +286,12 @@ COMEM_API int comem_is_shared(const void *pointer);
 #elif defined(COMEM_PTHREADS)
 #include "comem_threads.h"
 #else
+
+/* Says where the next allocation stands. */
+COMEM_API void comem_site_(const char *file, int line);
+#define comem_alloc(...) (comem_site_(__FILE__, __LINE__), comem_alloc(__VA_ARGS__))
+#define comem_alloc_with(...) (comem_site_(__FILE__, __LINE__), comem_alloc_with(__VA_ARGS__))
+#define comem_alloc_all(...) (comem_site_(__FILE__, __LINE__), comem_alloc_all(__VA_ARGS__))
 
 /* ---- from here on: how the accessors work --------------------------------------------------------------------- */
 

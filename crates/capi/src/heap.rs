@@ -19,6 +19,27 @@ pub struct CRegionOptions {
     unit_pages: c_uint,
 }
 
+thread_local! {
+    /// Where in the program this thread allocates next: the header's macros say so.
+    static SITE: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Says where the next allocation stands in the program's text.
+///
+/// # Safety
+/// `file` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_site_(file: *const c_char, line: c_int) {
+    // SAFETY: by this function's contract.
+    let file = unsafe { text(file) }.unwrap_or_default();
+    SITE.set(format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()));
+}
+
+/// The place that was said, once.
+fn site() -> String {
+    SITE.take()
+}
+
 fn argument(what: String) -> Failure {
     Failure::new(Code::Argument, what)
 }
@@ -71,7 +92,7 @@ fn pointer(of: impl FnOnce() -> Outcome<*mut u8>) -> *mut c_void {
 /// Allocates.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_alloc(bytes: usize) -> *mut c_void {
-    pointer(|| Ok(job()?.alloc(bytes, &RegionOptions::default())?))
+    pointer(|| Ok(job()?.alloc_at(bytes, &RegionOptions::default(), &site())?))
 }
 
 /// Allocates.
@@ -81,7 +102,7 @@ pub extern "C" fn comem_alloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_alloc_with(bytes: usize, options: *const CRegionOptions) -> *mut c_void {
     // SAFETY: by this function's contract.
-    pointer(|| Ok(job()?.alloc(bytes, &unsafe { region_options(options) }?)?))
+    pointer(|| Ok(job()?.alloc_at(bytes, &unsafe { region_options(options) }?, &site())?))
 }
 
 /// Allocates, collectively.
@@ -91,7 +112,7 @@ pub unsafe extern "C" fn comem_alloc_with(bytes: usize, options: *const CRegionO
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_alloc_all(bytes: usize, options: *const CRegionOptions) -> *mut c_void {
     // SAFETY: by this function's contract.
-    pointer(|| Ok(job()?.alloc_all(bytes, &unsafe { region_options(options) }?)?))
+    pointer(|| Ok(job()?.alloc_all_at(bytes, &unsafe { region_options(options) }?, &site())?))
 }
 
 /// Gives memory back.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Address space of the shared heap: 16 TiB, of which only what is touched costs anything.
 const HEAP_BYTES: u64 = 16 << 40;
+/// The smallest heap.
+const HEAP_BYTES_MIN: u64 = 256 << 20;
 
 /// How a thread waits for the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -163,6 +165,11 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).filter(|n| *n > 0).ok_or_else(wrong)
 }
 
+fn heap_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("expected a size from {}M to {}T", HEAP_BYTES_MIN >> 20, HEAP_BYTES >> 40);
+    size(text).and_then(|bytes| if (HEAP_BYTES_MIN..=HEAP_BYTES).contains(&bytes) { Ok(bytes) } else { Err(wrong()) })
+}
+
 fn cache_limit(text: &str) -> Result<CacheLimit, String> {
     match text.strip_suffix('%') {
         Some(part) => match part.parse::<f64>() {
@@ -211,7 +218,7 @@ impl Config {
         let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(1);
         let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
         let engine = parse("COMEM_ENGINE", env, engines)?.unwrap_or_default();
-        let heap = parse("COMEM_HEAP", env, size)?.unwrap_or(HEAP_BYTES).min(HEAP_BYTES) as usize;
+        let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
         let timeout = |text: &str| if text == "off" { Ok(None) } else { duration(text).map(Some) };
         Ok(Config {
             node: node.map(|n| NodeId(n as u16)),
@@ -222,7 +229,7 @@ impl Config {
             detector: parse("COMEM_DETECTOR", env, |t| t.parse::<Detector>().map_err(|e| e.to_string()))?,
             backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<Backbone>().map_err(|e| e.to_string()))?
                 .unwrap_or_default(),
-            heap: heap.max(1 << 30) & !((1 << 22) - 1),
+            heap: heap & !((1 << 22) - 1),
             cache: parse("COMEM_CACHE", env, cache_limit)?,
             write_detection: parse("COMEM_WRITE_DETECTION", env, switch)?.unwrap_or(true),
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
@@ -282,6 +289,8 @@ mod tests {
             ("COMEM_ENGINE", "magic", "hlrc, scope and msi"),
             ("COMEM_DETECTOR", "magic", "mprotect"),
             ("COMEM_CACHE", "lots", "64M"),
+            ("COMEM_HEAP", "17T", "to 16T"),
+            ("COMEM_HEAP", "4K", "from 256M"),
             ("COMEM_CACHE", "120%", "percentage"),
             ("COMEM_UNIT_PAGES", "3", "power of two"),
             ("COMEM_PORTS", "9-3", "port numbers"),

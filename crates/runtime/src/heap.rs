@@ -125,6 +125,11 @@ impl<T: Plain> SharedSlice<T> {
     }
 }
 
+/// Where in the program something was allocated.
+fn site(at: &std::panic::Location<'_>) -> String {
+    format!("{}:{}", at.file().rsplit('/').next().unwrap_or_default(), at.line())
+}
+
 impl Comem {
     fn shared(&self) -> Result<&Shared> {
         self.node.shared().ok_or_else(|| {
@@ -146,8 +151,20 @@ impl Comem {
     ///
     /// # Errors
     /// When the options make no sense or there is no room.
+    #[track_caller]
     pub fn alloc(&self, bytes: usize, options: &RegionOptions) -> Result<*mut u8> {
-        let address = self.current()?.allocate(self.shared()?, bytes, options)?;
+        let site = site(std::panic::Location::caller());
+        self.alloc_at(bytes, options, &site)
+    }
+
+    /// As [`Comem::alloc`]; `site` names the region where it has no label.
+    ///
+    /// # Errors
+    /// As for [`Comem::alloc`].
+    pub fn alloc_at(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<*mut u8> {
+        let shared = self.shared()?;
+        let address = self.current()?.allocate(shared, bytes, options)?;
+        shared.name(address, site);
         Ok(std::ptr::with_exposed_provenance_mut(address))
     }
 
@@ -156,9 +173,20 @@ impl Comem {
     ///
     /// # Errors
     /// As for [`Comem::alloc`], and when nodes disagree.
+    #[track_caller]
     pub fn alloc_all(&self, bytes: usize, options: &RegionOptions) -> Result<*mut u8> {
+        let site = site(std::panic::Location::caller());
+        self.alloc_all_at(bytes, options, &site)
+    }
+
+    /// As [`Comem::alloc_all`]; `site` names the region where it has no label.
+    ///
+    /// # Errors
+    /// As for [`Comem::alloc_all`].
+    pub fn alloc_all_at(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<*mut u8> {
         let thread = self.current()?;
         let address = self.shared().and_then(|shared| thread.allocate_common(shared, bytes, options))?;
+        self.shared()?.name(address, site);
         let place = if self.nodes() > 1 { address } else { 0 };
         let shape = format!("shared memory {bytes} {options:?} {place:#x}");
         thread.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;
@@ -169,6 +197,7 @@ impl Comem {
     ///
     /// # Errors
     /// As for [`Comem::alloc_all`].
+    #[track_caller]
     pub fn slice<T: Plain>(&self, len: usize, options: &RegionOptions) -> Result<SharedSlice<T>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
             Error::Misuse(format!("{len} elements of {} bytes are more than an address space holds", size_of::<T>()))

@@ -138,6 +138,17 @@ impl Shared {
         self.base + page as usize * PAGE_BYTES
     }
 
+    /// Names the region that begins at an address by where it was allocated, unless it has a name.
+    pub(crate) fn name(&self, address: usize, site: &str) {
+        let known = self.page_of(address).and_then(|page| self.table.find(page));
+        if let Some(known) = known.filter(|k| self.address_of(k.region.first) == address) {
+            let mut label = known.label.lock();
+            if label.is_empty() {
+                *label = site.to_string();
+            }
+        }
+    }
+
     /// The first page of the guarded half.
     pub(crate) fn guarded_from(&self) -> PageNo {
         (self.bytes / PAGE_BYTES / 2) as PageNo
