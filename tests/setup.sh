@@ -53,8 +53,8 @@ check_rust() {
     local version major minor
     version=$(cargo --version | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p')
     major=${version%%.*} minor=${version##*.}
-    if [ "${major:-0}" -lt 1 ] || { [ "$major" = 1 ] && [ "${minor:-0}" -lt 88 ]; }; then
-        die "cargo ${version:-of an unknown version} is too old, 1.88 or newer is needed; update it: rustup update stable"
+    if [ "${major:-0}" -lt 1 ] || { [ "$major" = 1 ] && [ "${minor:-0}" -lt 89 ]; }; then
+        die "cargo ${version:-of an unknown version} is too old, 1.89 or newer is needed; update it: rustup update stable"
     fi
 }
 
