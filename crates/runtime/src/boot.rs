@@ -16,6 +16,7 @@ use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Reach};
 use comem_net::{Backbone, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams};
 use comem_protocol::auth::{JobKey, Sealer};
+use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, VERSION};
@@ -178,7 +179,9 @@ impl Boot {
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
         let datagram_bytes = datagram_bytes.min(network.datagram_bytes_max());
         let endpoints = open_endpoints(&config, &network)?;
-        let multicast = config.nodes > 2 && network.backbone() == Backbone::Udp;
+        // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where somebody does not.
+        let wanted = config.engine == Engine::Broadcast && config.nodes > 2;
+        let multicast = wanted && network.backbone() == Backbone::Udp;
         if config.verbose {
             eprintln!(
                 "comem: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
