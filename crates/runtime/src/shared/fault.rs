@@ -273,6 +273,10 @@ impl Thread {
     fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
         while self.is_fetching(page) {
             self.wait(Waiting::Page(page))?;
+            // Mostly the answer has come, to this thread's own socket: then nobody else's need be looked at.
+            if !self.is_fetching(page) {
+                break;
+            }
             self.home().attend_idle_sockets(self.slot());
         }
         Ok(())
