@@ -5,6 +5,7 @@
 //! invalidation ([`guard`]). The detectors of pages: memory whose accesses fault or are noted by the kernel ([`pages`]).
 #![warn(missing_docs)]
 
+pub mod ahead;
 pub mod diff;
 pub mod guard;
 pub mod mapping;

@@ -1,9 +1,9 @@
 //! Twins: what a unit held when it arrived, to find out later what was changed.
 //!
 //! Twins come and go with the units that a node caches, all of a few sizes. Blocks are cut from larger pieces of memory and kept for the
-//! next twin of their size, so that making a twin is a copy and nothing else. Beyond a limit a free block's memory is
-//! given back, but not its addresses: giving those back one by one would leave the process with more mappings than it
-//! may have.
+//! next twin of their size, so that making a twin is a copy and nothing else: as many bytes as the owner of the pool says it may
+//! want ([`Twins::keep`]). Beyond that a free block's memory is given back, but not its addresses: giving those back one
+//! by one would leave the process with more mappings than it may have.
 
 use crate::mapping::Mapping;
 use std::ops::{Deref, DerefMut};
@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Free blocks keep their memory up to this many bytes, whatever is in use.
 const KEPT_BYTES_MIN: usize = 32 << 20;
-/// What is asked of the system at a time.
+/// What is asked of the system at a time: addresses, and memory behind them.
 const PIECE_BYTES: usize = 4 << 20;
+const BATCH_BYTES: usize = 64 << 10;
 
 /// A block's address. It lies in a piece that its pool keeps.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ struct Free {
 struct Pool {
     free: Mutex<Free>,
     in_use: AtomicUsize,
+    /// How much memory free blocks keep beyond [`KEPT_BYTES_MIN`], with what is in use.
+    wanted: AtomicUsize,
 }
 
 /// A pool of twins, for use by many threads. Clones share it.
@@ -80,6 +83,31 @@ impl Twins {
         Twin { block, bytes, pool: self.pool.clone() }
     }
 
+    /// Has memory ready for `count` twins of `bytes` bytes each, as far as that can be had; for moments with nothing else to do.
+    ///
+    /// # Panics
+    /// As [`Twins::take`].
+    pub fn prepare(&self, count: usize, bytes: usize) {
+        assert!(bytes > 0 && bytes.is_multiple_of(4096));
+        self.pool.lock().prepare(count, bytes);
+    }
+
+    /// Brings the memory of the next twin of this size nearer.
+    pub fn look_ahead(&self, bytes: usize) {
+        if let Some(block) = self.pool.lock().size(bytes).warm.last() {
+            crate::ahead::of_writes(block.0.as_ptr(), bytes);
+        }
+    }
+
+    /// From now on so many bytes of twins may be wanted at a time, those in use included.
+    pub fn keep(&self, bytes: usize) {
+        let before = self.pool.wanted.swap(bytes, Ordering::Relaxed);
+        if bytes < before {
+            let limit = self.pool.limit();
+            self.pool.lock().trim(limit);
+        }
+    }
+
     /// Bytes in twins that are in use.
     pub fn bytes_in_use(&self) -> usize {
         self.pool.in_use.load(Ordering::Relaxed)
@@ -92,6 +120,13 @@ impl Twins {
 }
 
 impl Pool {
+    /// How many bytes of memory free blocks may keep: as much again as is in use may be wanted next.
+    fn limit(&self) -> usize {
+        let in_use = self.in_use.load(Ordering::Relaxed);
+        let wanted = self.wanted.load(Ordering::Relaxed).saturating_sub(in_use);
+        wanted.max(in_use).max(KEPT_BYTES_MIN)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -107,34 +142,78 @@ impl Free {
     }
 
     fn take(&mut self, bytes: usize) -> Block {
-        let size = self.size(bytes);
-        if let Some(block) = size.warm.pop() {
+        if self.size(bytes).warm.is_empty() {
+            self.prepare(1, bytes);
+        }
+        if let Some(block) = self.size(bytes).warm.pop() {
             self.warm_bytes -= bytes;
             return block;
         }
-        if let Some(block) = size.cold.pop() {
+        self.cold(bytes)
+    }
+
+    /// A block that has no memory until it is touched.
+    fn cold(&mut self, bytes: usize) -> Block {
+        if let Some(block) = self.size(bytes).cold.pop() {
             return block;
         }
         let piece = Mapping::new(PIECE_BYTES.max(bytes)).expect("memory for twins");
         let count = piece.bytes() / bytes;
         // SAFETY: block number `index` lies within the piece, which stays as long as the pool.
         let block = |index| Block(unsafe { NonNull::new_unchecked(piece.start().add(index * bytes)) });
-        size.cold.extend((1..count).rev().map(block));
+        self.size(bytes).cold.extend((1..count).rev().map(block));
         let first = block(0);
         self.pieces.push(piece);
         first
+    }
+
+    /// Gives memory to cold blocks, many at a time, until `count` are warm.
+    fn prepare(&mut self, count: usize, bytes: usize) {
+        while self.size(bytes).warm.len() < count {
+            let first = self.cold(bytes);
+            let mut blocks = vec![first];
+            let next = |blocks: &[Block]| blocks[0].0.as_ptr().wrapping_add(blocks.len() * bytes);
+            let cold = &mut self.size(bytes).cold;
+            while (blocks.len() + 1) * bytes <= BATCH_BYTES
+                && cold.last().is_some_and(|b| b.0.as_ptr() == next(&blocks))
+            {
+                blocks.extend(cold.pop());
+            }
+            let len = blocks.len() * bytes;
+            // SAFETY: whole pages of private mappings, which nobody uses. That the system may not know the call costs nothing.
+            unsafe { libc::madvise(first.0.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
+            self.warm_bytes += len;
+            self.size(bytes).warm.extend(blocks);
+        }
     }
 
     fn put(&mut self, block: Block, bytes: usize, limit: usize) {
         if self.warm_bytes + bytes <= limit {
             self.size(bytes).warm.push(block);
             self.warm_bytes += bytes;
-            return;
+        } else {
+            self.release(block, bytes);
         }
+    }
+
+    fn release(&mut self, block: Block, bytes: usize) {
         // SAFETY: whole pages of a private mapping, which nobody uses: they lose their contents and stay mapped.
         let released = unsafe { libc::madvise(block.0.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
         debug_assert_eq!(released, 0);
         self.size(bytes).cold.push(block);
+    }
+
+    /// Gives memory back until free blocks keep no more than `limit` bytes.
+    fn trim(&mut self, limit: usize) {
+        for index in 0..self.sizes.len() {
+            let bytes = self.sizes[index].bytes;
+            while self.warm_bytes > limit
+                && let Some(block) = self.sizes[index].warm.pop()
+            {
+                self.warm_bytes -= bytes;
+                self.release(block, bytes);
+            }
+        }
     }
 }
 
@@ -193,9 +272,9 @@ impl DerefMut for Twin {
 
 impl Drop for Twin {
     fn drop(&mut self) {
-        let in_use = self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed) - self.bytes;
-        // As much again as is in use may be wanted next.
-        self.pool.lock().put(self.block, self.bytes, in_use.max(KEPT_BYTES_MIN));
+        self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
+        let limit = self.pool.limit();
+        self.pool.lock().put(self.block, self.bytes, limit);
     }
 }
 
@@ -208,10 +287,10 @@ mod tests {
         let twins = Twins::new();
         let mut twin = twins.take(4096);
         twin[4095] = 7;
-        assert_eq!((twin.len(), twins.bytes_in_use(), twins.bytes_kept()), (4096, 4096, 0));
+        assert_eq!((twin.len(), twins.bytes_in_use(), twins.bytes_kept()), (4096, 4096, BATCH_BYTES - 4096));
         let at = twin.as_ptr();
         drop(twin);
-        assert_eq!((twins.bytes_in_use(), twins.bytes_kept()), (0, 4096));
+        assert_eq!((twins.bytes_in_use(), twins.bytes_kept()), (0, BATCH_BYTES));
         assert_eq!(twins.take(8192).len(), 8192);
         let again = twins.take(4096);
         assert_eq!((again.as_ptr(), again[4095]), (at, 7));
@@ -228,6 +307,17 @@ mod tests {
         let all: Vec<Twin> = (0..100).map(|_| twins.take(1 << 20)).collect();
         let with_memory = all.iter().filter(|twin| twin[0] != 0).count();
         assert!((4..=50).contains(&with_memory), "{with_memory} blocks kept what was in them");
+    }
+
+    #[test]
+    fn as_much_memory_is_kept_as_may_be_wanted() {
+        let twins = Twins::new();
+        twins.keep(80 << 20);
+        let many: Vec<Twin> = (0..80).map(|_| twins.take(1 << 20)).collect();
+        drop(many);
+        assert_eq!(twins.bytes_kept(), 80 << 20);
+        twins.keep(50 << 20);
+        assert_eq!(twins.bytes_kept(), 50 << 20);
     }
 
     #[test]
@@ -260,6 +350,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!((twins.bytes_in_use(), twins.bytes_kept() <= 4 * 4096), (0, true));
+        assert_eq!((twins.bytes_in_use(), twins.bytes_kept() <= BATCH_BYTES), (0, true));
     }
 }

@@ -311,16 +311,15 @@ impl Node {
         let (Some(peer), Some(address)) = (self.wire.peer(ticket.channel), self.wire.address(ticket.channel)) else {
             return;
         };
-        SCRATCH.with_borrow_mut(|buffer| {
-            buffer.clear();
-            match self.wire.encoder(slot).lock().reply(ticket.seq, ty, false, body, buffer) {
-                Ok(segment) => {
-                    peer.lock().store_reply(ticket.seq, buffer, segment);
-                    self.put_on_wire(slot, buffer, segment, address);
-                }
-                Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
+        let mut datagrams = peer.lock().spare(body.len() + body.len() / 32 + 128);
+        match self.wire.encoder(slot).lock().reply(ticket.seq, ty, false, body, &mut datagrams) {
+            Ok(segment) => {
+                // Sent first: what is repeated before it is stored finds the request pending, and comes again.
+                self.put_on_wire(slot, &datagrams, segment, address);
+                peer.lock().store_reply(ticket.seq, datagrams, segment);
             }
-        });
+            Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
+        }
     }
 
     pub(crate) fn put_on_wire(&self, slot: Slot, bytes: &[u8], segment: usize, to: SocketAddr) {

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-/// How long a wait spins before it blocks, on a host with a core to spare.
-pub(crate) const SPIN: Span = Span::from_us(40);
+/// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on another core (some 50
+/// us on virtual machines), or a node that has fallen asleep would be asleep again before whoever woke it can ask for more.
+pub(crate) const SPIN: Span = Span::from_us(100);
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(50);
 /// Without any progress for so long, a node says where its threads wait.

@@ -277,7 +277,7 @@ impl Link {
         bytes.clear();
         match self.encoders[slot.index()].reply(ticket.seq, ty, false, body, &mut bytes) {
             Ok(segment) => {
-                self.peer(ticket.channel).store_reply(ticket.seq, &bytes, segment);
+                self.peer(ticket.channel).store_reply(ticket.seq, bytes.clone(), segment);
                 put(ticket.channel, &bytes, segment, parcels);
             }
             Err(error) => panic!("{}: a reply of type {} cannot be sent: {error}", self.me, ty.0),

@@ -230,7 +230,7 @@ impl Victim {
                     if let Ok(segment) = self.encoder.reply(ticket.seq, send.ty, false, body, &mut self.buffer)
                         && let Some(peer) = self.peers.get_mut(&ticket.channel)
                     {
-                        peer.store_reply(ticket.seq, &self.buffer, segment);
+                        peer.store_reply(ticket.seq, self.buffer.clone(), segment);
                     }
                 }
                 Target::Request { node, .. } => self.send(slot, node, Class::Request, send.ty, body),

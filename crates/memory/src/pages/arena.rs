@@ -314,6 +314,19 @@ impl Arena {
         ((address as usize - self.base()) / PAGE_BYTES) as u32
     }
 
+    /// Has memory ready for pages that will be written through the service view; for moments with nothing else to do.
+    pub fn prepare(&self, pages: Range<PageNo>) {
+        let Ok((offset, len)) = self.bytes_of(&pages) else { return };
+        // Where the kernel does not know the advice, memory comes at the first touch.
+        let _ = self.service.advise(offset, len, libc::MADV_POPULATE_WRITE);
+    }
+
+    /// Brings pages' memory nearer that will be written through the service view.
+    pub fn look_ahead(&self, pages: Range<PageNo>) {
+        let Ok((offset, len)) = self.bytes_of(&pages) else { return };
+        crate::ahead::of_writes(self.service().wrapping_add(offset), len);
+    }
+
     /// Gives pages' memory back: they are unmapped, clean, and zero when they are next seen through either view.
     ///
     /// # Errors

@@ -43,4 +43,15 @@ impl PeerView {
     pub fn bytes(&self) -> usize {
         self.view.bytes()
     }
+
+    /// Brings bytes nearer that will probably be read soon; those beyond the end are none.
+    pub fn look_ahead(&self, bytes: std::ops::Range<usize>) {
+        let end = bytes.end.min(self.bytes());
+        for page in (bytes.start..end).step_by(super::PAGE_BYTES) {
+            // SAFETY: within the view, which stays mapped. What the other node writes meanwhile does not matter: the byte is not used,
+            // and the page is mapped now, without which a hint would have no effect.
+            unsafe { self.start().add(page).read_volatile() };
+            crate::ahead::of_reads(self.start().wrapping_add(page), (end - page).min(super::PAGE_BYTES));
+        }
+    }
 }

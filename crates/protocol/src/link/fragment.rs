@@ -89,7 +89,8 @@ pub(super) struct Assembly {
 
 impl Assembly {
     pub fn new(cut: Cut, spares: &mut Spares) -> Assembly {
-        let mut bytes = spares.take();
+        // Whatever the buffer held, every byte of it is overwritten before anybody reads it.
+        let mut bytes = spares.take(cut.total);
         bytes.resize(cut.total, 0);
         Assembly { cut, have: [0; 4], missing: cut.count, bytes }
     }

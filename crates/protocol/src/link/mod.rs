@@ -160,23 +160,44 @@ const REPLY_BYTES: usize = 8;
 /// Bytes in front of a fragment.
 const FRAGMENT_BYTES: usize = 4;
 
-/// Buffers that are kept for reuse; larger ones are given back.
-const SPARE_BYTES_MAX: usize = 64 << 10;
+/// Buffers that are kept for reuse: so many, and so many bytes of them together.
 const SPARES_MAX: usize = 16;
+const SPARES_BYTES_MAX: usize = 1 << 20;
 
-/// A shelf of empty buffers, so that the usual path allocates nothing.
+/// A shelf of buffers, so that the usual path allocates nothing.
 #[derive(Default, Debug)]
-struct Spares(Vec<Vec<u8>>);
+struct Spares {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
 
 impl Spares {
-    fn take(&mut self) -> Vec<u8> {
-        self.0.pop().unwrap_or_default()
+    /// The smallest buffer with room for `len` bytes, or a new one. It holds whatever its last user left there.
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        let fit = self.buffers.iter().enumerate().filter(|(_, b)| b.capacity() >= len);
+        match fit.min_by_key(|(_, b)| b.capacity()).map(|(at, _)| at) {
+            Some(at) => {
+                let buffer = self.buffers.swap_remove(at);
+                self.bytes -= buffer.capacity();
+                buffer
+            }
+            None => Vec::with_capacity(len),
+        }
     }
 
-    fn give(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_BYTES_MAX && self.0.len() < SPARES_MAX {
-            buffer.clear();
-            self.0.push(buffer);
+    /// A copy of `bytes`.
+    fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut buffer = self.take(bytes.len());
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        buffer
+    }
+
+    fn give(&mut self, buffer: Vec<u8>) {
+        let bytes = buffer.capacity();
+        if bytes != 0 && self.buffers.len() < SPARES_MAX && self.bytes + bytes <= SPARES_BYTES_MAX {
+            self.bytes += bytes;
+            self.buffers.push(buffer);
         }
     }
 }

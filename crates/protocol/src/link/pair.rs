@@ -321,7 +321,7 @@ impl Net {
         let node = &mut self.nodes[n];
         let segment = node.encoder.reply(seq, MsgType(200), false, body, &mut out).unwrap();
         let remote = node.remote.entry(channel).or_insert_with(|| PeerChannel::new(channel, &config));
-        remote.store_reply(seq, &out, segment);
+        remote.store_reply(seq, out.clone(), segment);
         self.carry(n, channel.node, &out, segment);
     }
 

@@ -19,7 +19,7 @@
 //! receive windows          3 x 528
 //! + messages half in       ASSEMBLY_BYTES_MAX, never more than ASSEMBLIES_MAX of them
 //! + requests remembered    requests_max x (64 + a stored reply)
-//! + spare buffers          SPARES_MAX x SPARE_BYTES_MAX
+//! + spare buffers          SPARES_BYTES_MAX
 //! ```
 //!
 //! A thread that waits for each reply before its next request occupies one stored reply.
@@ -312,10 +312,15 @@ impl PeerChannel {
     }
 
     /// Keeps the reply to request `seq`: sealed datagrams of `segment` bytes each but the last.
-    pub fn store_reply(&mut self, seq: Seq, datagrams: &[u8], segment: usize) {
-        let mut copy = self.spares.take();
-        copy.extend_from_slice(datagrams);
-        self.remember(seq.counter(), RequestState::Replied { datagrams: copy, segment });
+    pub fn store_reply(&mut self, seq: Seq, datagrams: Vec<u8>, segment: usize) {
+        self.remember(seq.counter(), RequestState::Replied { datagrams, segment });
+    }
+
+    /// An empty buffer for about `len` bytes, from those that earlier replies left.
+    pub fn spare(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.spares.take(len);
+        buffer.clear();
+        buffer
     }
 
     /// Appends the stored reply to the request, without the fragments that are there already, and returns the length of each

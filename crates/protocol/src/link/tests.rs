@@ -336,7 +336,7 @@ fn old_packets_replayed_by_a_stranger_have_no_effect() {
         if class == Class::Request {
             let mut reply = Vec::new();
             let segment = encoder.reply(packet.header.seq, POST, false, b"yes", &mut reply).unwrap();
-            remote.store_reply(packet.header.seq, &reply, segment);
+            remote.store_reply(packet.header.seq, reply.clone(), segment);
             let packet = Packet::new_checked(&reply).unwrap();
             assert!(matches!(sender.on_reply(Time(1), NodeId(1), &packet), Ok(Reply::Complete { .. })));
             assert_eq!(sender.on_reply(Time(1), NodeId(1), &packet), Ok(Reply::Late));
@@ -519,7 +519,7 @@ fn no_bytes_from_the_network_make_it_panic() {
             }
             while remote.owed_ack().is_some() {}
             if rng.chance(300) {
-                remote.store_reply(Seq::guarded(other, rng.below(300)), &[7; 50], rng.below(30) as usize);
+                remote.store_reply(Seq::guarded(other, rng.below(300)), vec![7; 50], rng.below(30) as usize);
             }
             sender.on_timeout(now);
             if rng.chance(5) {

@@ -22,6 +22,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// Units up to this size are brought near before they come.
+const NEAR_BYTES: usize = 4 * PAGE_BYTES;
+
 /// The node whose heap faults; there is one in a process.
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
 
@@ -59,7 +62,10 @@ impl Streams {
         let far = |s: &Stream| i64::from(page) - i64::from(s.last);
         let goes_on = |s: &Stream| {
             let in_a_row = s.units == 1 && far(s) == unit;
-            s.units > 0 && (in_a_row || (s.stride != 0 && far(s) == s.stride * s.units as i64))
+            // Within the run: it was cut short, where another home or another part of the page table begins.
+            let steps = if s.stride == 0 { 0 } else { far(s) / s.stride };
+            let in_run = (1..=s.units as i64).contains(&steps) && far(s) == s.stride * steps;
+            s.units > 0 && (in_a_row || (in_run && (s.units > 1 || s.stride != 0)))
         };
         let begins = |s: &Stream| s.units == 1 && far(s) % unit == 0 && far(s).abs() <= Self::STRIDE_MAX && far(s) != 0;
         let found = self.streams.iter().position(goes_on);
@@ -209,25 +215,40 @@ impl Thread {
             self.home().page_step(slot, page, out, |chunk, cx| chunk.fault(cx, slot, page, access, ahead))
         });
         match fault {
-            Some(Fault::Mapped) | None => return Ok(()),
+            Some(Fault::Mapped) | None => Ok(()),
             Some(Fault::ReadOnly) => {
                 self.home().read_only_written(known);
-                return Err(Error::Misuse(format!("{} is read-only", known.name())));
+                Err(Error::Misuse(format!("{} is read-only", known.name())))
             }
-            Some(Fault::Wait) => self.wait_for_fetch(page)?,
-            Some(Fault::Fetch { home, runs, claim }) => self.fetch(shared, known, (home, runs, claim))?,
+            Some(Fault::Wait) => {
+                self.run_ahead(shared, known, page, ahead);
+                self.wait_for_fetch(page)
+            }
+            Some(Fault::Fetch { home, runs, claim }) => {
+                let first = runs[0].start;
+                let start = self.home().now();
+                let fetch = self.send_fetch(shared, home, runs, claim);
+                self.run_ahead(shared, known, page, ahead);
+                self.prepare_for(shared, known, home, &fetch.runs);
+                self.wait_for_fetch(first)?;
+                shared.needs.lock().confirm(home, &fetch.needs);
+                known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
+                Ok(())
+            }
         }
-        self.run_ahead(shared, known, page, ahead);
-        Ok(())
     }
 
-    /// Asks for the run behind the one that was just fetched; the answer waits in this thread's socket until the thread gets there. So
-    /// at most two runs are under way.
+    /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread takes the first in,
+    /// and the answer waits in this thread's socket until the thread gets there. So at most two runs are under way.
     fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead) {
         let unit = known.region.unit_pages;
         let Some((far, ahead)) = Streams::after(ahead, unit) else { return };
         let first = page - (page - known.region.first) % unit;
-        let next = i64::from(first) + far as i64 * i64::from(unit);
+        let mut next = i64::from(first) + far as i64 * i64::from(unit);
+        if ahead.stride == 1 {
+            // The run ends where the chunk does.
+            next = next.min(i64::from(known.chunk_end(page)));
+        }
         let in_region = u32::try_from(next).ok().filter(|p| known.region.range().contains(p));
         let Some(next) = in_region else { return };
         let slot = self.slot();
@@ -235,24 +256,36 @@ impl Thread {
             .stepping(|out| self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten());
         if let Some((home, runs)) = asked {
             self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
-            self.send_fetch(shared, home, runs, false);
+            let fetch = self.send_fetch(shared, home, runs, false);
+            self.prepare_for(shared, known, home, &fetch.runs);
         }
     }
 
-    /// Sends a fetch and waits until its pages are no longer on their way.
-    fn fetch(
-        &self,
-        shared: &Shared,
-        known: &Known,
-        (home, runs, claim): (NodeId, Vec<Range<PageNo>>, bool),
-    ) -> Result<()> {
-        let first = runs[0].start;
-        let start = self.home().now();
-        let fetch = self.send_fetch(shared, home, runs, claim);
-        self.wait_for_fetch(first)?;
-        shared.needs.lock().confirm(home, &fetch.needs);
-        known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
-        Ok(())
+    /// Has memory ready, and near, for pages that are on their way from `home`: the time until they come is free.
+    fn prepare_for(&self, shared: &Shared, known: &Known, home: NodeId, runs: &[Range<PageNo>]) {
+        let Some(views) = &shared.views else { return };
+        let unit_bytes = known.region.unit_pages as usize * PAGE_BYTES;
+        let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
+        let few = pages as usize * PAGE_BYTES <= unit_bytes && unit_bytes <= NEAR_BYTES;
+        if let Some(peer) = self.home().peer_memory(shared, home).filter(|_| few) {
+            peer.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
+        }
+        let (mut fresh, mut none) = (Vec::new(), Outbox::new());
+        for run in runs {
+            self.home().each_chunk(shared, run, self.slot(), &mut none, |chunk, _, part| {
+                chunk.without_memory(part, &mut fresh);
+            });
+        }
+        fresh.into_iter().for_each(|run| views.tracked.prepare(run));
+        if few {
+            views.tracked.look_ahead(runs[0].clone());
+        }
+        if views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
+            shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);
+            if few {
+                shared.twins.look_ahead(unit_bytes);
+            }
+        }
     }
 
     fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
@@ -405,6 +438,11 @@ mod tests {
     #[test]
     fn pages_in_a_row_are_fetched_in_growing_runs() {
         assert_eq!(units(&[1000, 1001, 1009, 1039, 1099]), [(1, 1), (8, 1), (30, 1), (60, 1), (60, 1)]);
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_goes_on() {
+        assert_eq!(units(&[1000, 1001, 1009, 1039, 1060, 1120])[3..], [(60, 1), (60, 1), (60, 1)]);
     }
 
     #[test]

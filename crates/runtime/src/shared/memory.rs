@@ -84,15 +84,15 @@ impl PageMemory for Frames<'_> {
         }
     }
 
-    fn make_twin(&mut self, unit: Range<PageNo>) {
+    fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let (len, at) = (Self::bytes(&unit), self.unit(&unit));
         if self.twins.is_empty() {
             // Most chunks of a home never have a twin.
             self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
         }
         let mut twin = self.twins[at].take().unwrap_or_else(|| self.pool.take(len));
-        // SAFETY: the unit lies within the service view, and a twin is memory of its own.
-        unsafe { std::ptr::copy_nonoverlapping(self.pointer(unit.start), twin.as_mut_ptr(), len) };
+        // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for this step.
+        unsafe { twin.copy_from(self.pointer(unit.start), many) };
         self.twins[at] = Some(twin);
     }
 
@@ -114,6 +114,10 @@ impl PageMemory for Frames<'_> {
         // SAFETY: the unit lies within the service view, which is writable.
         let applied = unsafe { diff::apply(self.pointer(unit.start), Self::bytes(&unit), encoded) };
         applied.map_err(|_| Misbehaved("sent a diff that leaves its unit"))
+    }
+
+    fn look_ahead(&mut self, pages: Range<PageNo>) {
+        comem_memory::ahead::of_reads(self.pointer(pages.start), Self::bytes(&pages));
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {

@@ -10,7 +10,7 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
-use comem_protocol::coherence::pages::{Context, PageEngine, PageNo, Tally, migrate, push_range, serve};
+use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, migrate, push_range, serve};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::sync::{Payload, Scope};
@@ -152,7 +152,9 @@ impl Node {
         add(&costs.diff_bytes, tally.diff_bytes);
         add(&costs.invalidations, tally.invalidations);
         if tally.held != 0 {
-            shared.cached_pages.fetch_add(tally.held as u64, Ordering::Relaxed);
+            let before = shared.cached_pages.fetch_add(tally.held as u64, Ordering::Relaxed);
+            // Each of these pages may have a twin again.
+            shared.twins.keep(before.wrapping_add(tally.held as u64) as usize * PAGE_BYTES);
         }
     }
 

@@ -191,7 +191,7 @@ impl PageMemory for Memory {
         }
     }
 
-    fn make_twin(&mut self, unit: Range<PageNo>) {
+    fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.moment();
         self.each(unit).iter_mut().for_each(|p| p.twin = Some(p.words));
     }
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_diff_brings_changed_words_and_no_others() {
         let (mut here, mut home) = (Memory::new(1, 1, (true, false), 0), Memory::new(1, 1, (true, false), 0));
-        here.make_twin(0..1);
+        here.make_twin(0..1, false);
         here.pages[0].words[2] = 5;
         home.pages[0].words[1] = 3;
         let mut diff = Vec::new();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub const BYTES: usize = 64;
 
 /// How long Comem spins before it blocks (the runtime's service.rs), so the baseline spins as long.
-const SPIN: Duration = Duration::from_micros(40);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// How long to wait for a datagram: the other side may be long at what it was asked before.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -31,6 +31,8 @@ use std::ops::Range;
 
 /// Most units that a home maps at the first touch of one of them.
 const HOME_RUN: usize = 64;
+/// Twins of pages that come in longer runs are not looked at soon.
+const FEW_PAGES: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum State {
@@ -222,6 +224,15 @@ impl Chunk {
         self.units[self.index(page)].state == State::Fetching
     }
 
+    /// Appends what of `pages` is being fetched and has no memory here yet.
+    pub fn without_memory(&self, pages: &Range<PageNo>, fresh: &mut Vec<Range<PageNo>>) {
+        for unit in self.units_in(pages) {
+            if self.units[unit].state == State::Fetching && !self.units[unit].has(HELD) {
+                push_range(fresh, self.pages(unit..unit + 1));
+            }
+        }
+    }
+
     /// Pages that hold or held copies here and whose memory was not given back; home pages are none.
     pub fn cached_pages(&self) -> u32 {
         self.units.iter().filter(|u| u.has(HELD)).count() as u32 * self.shape.unit_pages
@@ -300,7 +311,7 @@ impl Chunk {
         } else if self.units[unit].has(WRITTEN) {
             cx.memory.map_write(pages);
         } else if access == Access::Write {
-            cx.memory.make_twin(pages.clone());
+            cx.memory.make_twin(pages.clone(), false);
             cx.tally.twins_made += 1;
             self.units[unit].set(WRITTEN, true);
             cx.memory.map_write(pages);
@@ -366,6 +377,7 @@ impl Chunk {
     pub fn on_pages(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, bytes: &[u8]) {
         let unit_bytes = self.shape.unit_pages as usize * PAGE_BYTES;
         let twins = cx.memory.notes_writes() && !self.read_only;
+        let many = pages.end - pages.start > FEW_PAGES;
         let mut good: Vec<Range<PageNo>> = Vec::new();
         for (i, unit) in self.units_in(&pages).enumerate() {
             if self.units[unit].state != State::Fetching && Rule::LatePagesAreDropped.on() {
@@ -380,7 +392,7 @@ impl Chunk {
                 let at = self.pages(unit..unit + 1);
                 cx.memory.install(at.clone(), &bytes[i * unit_bytes..(i + 1) * unit_bytes]);
                 if twins {
-                    cx.memory.make_twin(at.clone());
+                    cx.memory.make_twin(at.clone(), many);
                     cx.tally.twins_made += 1;
                 }
                 cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
@@ -669,6 +681,9 @@ impl Chunk {
         let units = self.units_in(pages);
         if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
             cx.memory.copy_out(self.pages(units.clone()), out);
+        }
+        if out.is_some() && pages.end - pages.start <= FEW_PAGES {
+            cx.memory.look_ahead(pages.clone());
         }
         let mut unprotected: Vec<Range<PageNo>> = Vec::new();
         for unit in units.clone() {

@@ -122,8 +122,8 @@ pub trait PageMemory {
     /// Where writes are noted: appends the pages that were written since they were last clean, and makes them clean,
     /// protected if they are mapped.
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);
-    /// Makes the unit's twin from what the memory holds now.
-    fn make_twin(&mut self, unit: Range<PageNo>);
+    /// Makes the unit's twin from what the memory holds now; it is one of `many`.
+    fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Drops the unit's twin, if there is one.
     fn drop_twin(&mut self, unit: Range<PageNo>);
     /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.
@@ -133,6 +133,8 @@ pub trait PageMemory {
     /// # Errors
     /// When the diff leaves the unit.
     fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved>;
+    /// The pages' bytes will be copied out soon.
+    fn look_ahead(&mut self, _pages: Range<PageNo>) {}
     /// Appends the pages' bytes.
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.

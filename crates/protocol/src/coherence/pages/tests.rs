@@ -54,7 +54,7 @@ impl PageMemory for Recorder {
         }
         self.note("collect", pages);
     }
-    fn make_twin(&mut self, unit: Range<PageNo>) {
+    fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.note("make_twin", unit);
     }
     fn drop_twin(&mut self, unit: Range<PageNo>) {

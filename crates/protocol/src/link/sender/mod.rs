@@ -293,8 +293,7 @@ impl Sender {
             self.requests.push_back(ordinal);
         }
         let nobody = matches!(&target, Target::Group(group) if group.nodes.is_empty());
-        let mut copy = self.spares.take();
-        copy.extend_from_slice(body);
+        let copy = self.spares.copy(body);
         self.messages.push_back(Message {
             first,
             class,
@@ -331,8 +330,7 @@ impl Sender {
             Dest::Node(node, slot) => FreeTarget::Node(node, slot),
             Dest::Group(nodes) => FreeTarget::Group(nodes.to_vec()),
         };
-        let mut copy = self.spares.take();
-        copy.extend_from_slice(body);
+        let copy = self.spares.copy(body);
         let seq = self.next_free();
         self.free.push_back(FreeMessage { seq, to, ty, body: copy });
         self.counters.messages += 1;
