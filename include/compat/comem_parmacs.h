@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * comem_parmacs.h: the process model of PARMACS, for C and C++: what the macros of parmacs.m4 call.
+ *
+ * Node 0 runs main(). On every other node the program starts too, but waits in comem_process_start_(), before main(),
+ * until node 0 names a function with CREATE; then it runs that function with the program's globals as they stood on
+ * node 0 at CREATE. Workers have slots: main is slot 0, the first worker that is created slot 1, and so on. A job of N
+ * nodes with T threads each (`comem run -n N -t T`) has N*T slots, and slot i lives on node i / T. A job of one node
+ * makes slots as they are needed, so `./prog -p4` alone is four threads.
+ *
+ * Programs do not call these functions; parmacs.m4 does. This file defines no variable and does not include comem.h:
+ * nothing of it lands among the program's own globals.
+ *
+ * Names (`uint64_t name`) are any numbers: parmacs.m4 takes the address of the lock, barrier or counter in shared
+ * memory, whose page is never read for it. Each kind of thing has names of its own.
+ *
+ * Errors. What goes wrong prints one sentence and ends the job, as everywhere in Comem; so results need no check.
+ */
+#ifndef COMEM_PARMACS_H
+#define COMEM_PARMACS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- processes ---------------------------------------------------------------------------------------------- */
+
+/* Joins the job. To be called before main(), by a constructor that MAIN_ENV puts into the program:
+ *
+ *     __attribute__((constructor)) static void comem_before_main_(int argc, char **argv, char **envp) {
+ *         comem_process_start_(argc, argv, envp, __comem_globals_start, __comem_globals_end);
+ *     }
+ *
+ * (COMEM_PROCESS_CONSTRUCTOR_ below is just that.) On node 0 it returns. On every other node it never does: the process
+ * waits for work, does it, and exits when node 0's main() has ended. The process executes itself once more if address
+ * randomisation is on, so that every node has every library at the same address. */
+extern void comem_process_start_(int argc, char **argv, char **envp, void *globals, void *globals_end);
+
+/* CREATE(f): starts f on the next free slot. The worker sees everything that the caller has written so far: shared
+ * memory, and globals. Only main's thread creates workers. */
+extern void comem_create_worker(void (*function)(void));
+
+/* CREATE(f, n): starts f on n - 1 slots, and runs it in the calling thread too. */
+extern void comem_create_workers(void (*function)(void), int n);
+
+/* WAIT_FOR_END(n): waits until n of the workers created have ended, and sees everything that they wrote to shared memory.
+ * Their output is out then. `n` may count the caller too, as programs that use CREATE(f, n) do: with w workers still to be
+ * waited for, w + 1 waits for all w. Their slots are free again. */
+extern void comem_wait_workers(int n);
+
+/* MAIN_END: ends main() in good order: waits for nobody; the job ends with `status` once stdio is flushed. Returning from
+ * main() and exit() do the same. Workers that still run are ended, as threads would be. */
+extern void comem_process_end_(int status) __attribute__((noreturn));
+
+/* The calling worker's slot: 0 in main. Programs number their workers themselves (GETSUB, or a counter under a lock); this
+ * is for messages and placement. */
+extern int comem_worker_slot(void);
+/* How many slots there are: N*T, or in a job of one node 256. */
+extern int comem_worker_slots(void);
+/* The node that slot `slot` lives on. NU_MALLOC's node is taken modulo the number of nodes. */
+extern int comem_slot_node(int slot);
+
+/* ---- synchronisation ------------------------------------------------------------------------------------------ */
+
+/* BARRIER(name, threads): waits until `threads` threads have come to the barrier of that name; any threads of the job, not
+ * always the same. Everything written before by those who came is seen after. When `threads` is the number of all
+ * slots of the job, it is the whole job's barrier: one message each way for each node. One name with different numbers
+ * of threads at once is an error. */
+extern void comem_barrier_of(uint64_t name, unsigned threads);
+
+/* LOCK and UNLOCK, named by any number; they exist without being created. */
+extern void comem_parmacs_lock(uint64_t name);
+extern void comem_parmacs_unlock(uint64_t name);
+/* The acquire whose effects may come late (Brazos): as comem_parmacs_lock(). And the unlock that is a release at once. */
+
+/* SETPAUSE, WAITPAUSE and CLEARPAUSE count: each SETPAUSE lets one WAITPAUSE through, now or later (comem_sem_post() and
+ * comem_sem_wait() of a name); CLEARPAUSE takes back what nobody has waited for. */
+extern void comem_pause_set(uint64_t name);
+extern void comem_pause_wait(uint64_t name);
+extern void comem_pause_clear(uint64_t name);
+
+/* CONDVARWAIT, CONDVARSIGNAL and CONDVARBCAST. The caller of wait holds the lock. */
+extern void comem_parmacs_cond_wait(uint64_t condition, uint64_t lock);
+extern void comem_parmacs_cond_signal(uint64_t condition);
+extern void comem_parmacs_cond_broadcast(uint64_t condition);
+
+/* GETSUB(name, subscript, max, threads): hands out 0, 1, ... max, each once; then -1 to each of `threads` threads, and when
+ * all of them have got it, it begins again with 0. A thread that has got -1 waits for the others, as at a barrier (so
+ * the next loop may use the same counter). */
+extern long comem_getsub(uint64_t name, long max, unsigned threads);
+
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
+
+/* G_MALLOC: shared memory, from any node at any time, zero at first, at the same address everywhere, aligned to 64 bytes.
+ * Small pieces are cut from larger regions of their node, with no message for each. Never NULL: no room is an error. */
+extern void *comem_g_malloc(size_t bytes);
+/* NU_MALLOC: the same, with its home at `node` (taken modulo the number of nodes). */
+extern void *comem_nu_malloc(size_t bytes, int node);
+/* G_FREE, from any node. */
+extern void comem_g_free(void *pointer);
+
+/* CLOCK: microseconds since an arbitrary moment of the job, the same on all nodes of one host. */
+extern uint64_t comem_clock_us(void);
+
+/* ---- the program's globals ---------------------------------------------------------------------------------------- */
+
+/* Set by the linker script comem_globals.ld, which comem-cc applies: the .data, .bss and COMMON of the program's own
+ * objects, page-aligned at both ends. Weak: without the script they are null, and globals stay what they were when the
+ * program began on each node. */
+extern char __comem_globals_start[] __attribute__((weak));
+extern char __comem_globals_data_end[] __attribute__((weak));
+extern char __comem_globals_bss_start[] __attribute__((weak));
+extern char __comem_globals_end[] __attribute__((weak));
+
+/* What MAIN_ENV puts into the program. */
+#define COMEM_PROCESS_CONSTRUCTOR_                                                                                   \
+    __attribute__((constructor)) static void comem_before_main_(int argc, char **argv, char **envp) {                \
+        comem_process_start_(argc, argv, envp, (void *)__comem_globals_start, (void *)__comem_globals_end);          \
+    }
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COMEM_PARMACS_H */
