@@ -11,7 +11,7 @@ use crate::sync::flag::Flags;
 use crate::sync::lock::Locks;
 use crate::sync::{self};
 use crate::time::Time;
-use crate::wire::message::{Message, Ticket};
+use crate::wire::message::{Message, Ticket, Wish};
 
 /// Where a node keeps its state machines. A closure runs while the room is locked.
 pub trait Rooms {
@@ -210,6 +210,12 @@ fn synchronise(
         Message::Answer { wish, name, slot, yes, payload } => {
             let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_answer(cx, (wish, name), slot, yes, payload);
             return rooms.desk(wish.thing(name), caller, out, step);
+        }
+        Message::Meet { name, threads, payload, knowledge } => {
+            let ticket = ticket()?;
+            let step =
+                |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_meet(cx, (name, threads), ticket, (payload, knowledge));
+            return rooms.desk(Wish::Meet.thing(name), caller, out, step);
         }
         Message::Tell { news, name, payload } => {
             return rooms.desk(news.thing(name), caller, out, |d, cx| d.on_tell(cx, news, name, payload));

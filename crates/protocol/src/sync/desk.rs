@@ -1,16 +1,17 @@
 //! The desk: where a node gives out in turn what threads of all nodes ask for, by any number as a name: semaphores,
-//! condition variables, reader-writer locks.
+//! condition variables, reader-writer locks, meetings.
 //!
 //! Each thing lives at its *manager*. A thread *asks* there and waits for the *answer*, which comes straight to its own
 //! channel; releases *tell* the manager something and wait for nothing. Messages of different channels overtake each
 //! other, so no machine relies on their order: what a thread must know to have happened, it asks for. The machines
-//! themselves ([`semaphore`](super::semaphore), [`condition`](super::condition), [`rwlock`](super::rwlock)) say only
-//! who gets what; the desk carries questions, answers and payloads.
+//! themselves ([`semaphore`](super::semaphore), [`condition`](super::condition), [`rwlock`](super::rwlock),
+//! [`meeting`](super::meeting)) say only who gets what; the desk carries questions, answers and payloads.
 //!
 //! A release deposits its payload with the thing, and whoever gets the thing later withdraws what is new to it. A thing
 //! that is as it was at first, with nothing deposited, is forgotten: a name that nobody uses costs nothing.
 
 use super::condition::Condition;
+use super::meeting::Meeting;
 use super::rwlock::{Hold, RwLock};
 use super::semaphore::Semaphore;
 use super::{Context, Scope};
@@ -29,6 +30,8 @@ pub enum Kind {
     Condition,
     /// A reader-writer lock.
     RwLock,
+    /// A barrier of some threads.
+    Meeting,
 }
 
 /// One semaphore, condition variable or reader-writer lock.
@@ -64,6 +67,7 @@ impl Wish {
             Wish::SemWait | Wish::SemTryWait => Kind::Semaphore,
             Wish::CondJoin | Wish::CondAwait => Kind::Condition,
             Wish::ReadLock | Wish::WriteLock => Kind::RwLock,
+            Wish::Meet => Kind::Meeting,
         };
         Thing { kind, name }
     }
@@ -101,6 +105,7 @@ pub(super) struct Waiter {
 /// Those who are to be answered, and whether they got what they asked for.
 pub(super) type Given = Vec<(Waiter, bool)>;
 
+const NO_NUMBER: Misbehaved = Misbehaved("came to a meeting without saying how many are to come");
 const UNKNOWN: Misbehaved = Misbehaved("answered a question that no thread here has asked");
 
 #[derive(Clone, Debug)]
@@ -108,6 +113,7 @@ enum Machine {
     Semaphore(Semaphore),
     Condition(Box<Condition>),
     RwLock(Box<RwLock>),
+    Meeting(Box<Meeting>),
 }
 
 /// What releases said of a thing.
@@ -120,7 +126,7 @@ struct Said {
 
 /// A thing at its manager.
 #[derive(Clone, Debug)]
-struct Entry {
+pub(super) struct Entry {
     machine: Machine,
     said: Option<Box<Said>>,
 }
@@ -131,16 +137,19 @@ impl Entry {
             Kind::Semaphore => Machine::Semaphore(Semaphore::default()),
             Kind::Condition => Machine::Condition(Box::default()),
             Kind::RwLock => Machine::RwLock(Box::default()),
+            Kind::Meeting => Machine::Meeting(Box::default()),
         };
         Entry { machine, said: None }
     }
 
-    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come.
+    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come; what was said at
+    /// a meeting, for those who were there.
     fn is_idle(&self) -> bool {
         match &self.machine {
             Machine::Semaphore(semaphore) => semaphore.is_idle() && self.said.is_none(),
             Machine::Condition(condition) => condition.is_idle(),
             Machine::RwLock(lock) => lock.is_idle() && self.said.is_none(),
+            Machine::Meeting(meeting) => meeting.is_idle(),
         }
     }
 
@@ -151,6 +160,7 @@ impl Entry {
             (Machine::Condition(condition), _) => return condition.wait(waiter, given),
             (Machine::RwLock(lock), Wish::WriteLock) => lock.write(waiter, given),
             (Machine::RwLock(lock), _) => lock.read(waiter, given),
+            (Machine::Meeting(_), _) => return Err(NO_NUMBER),
         }
         Ok(())
     }
@@ -160,11 +170,19 @@ impl Entry {
             Machine::Semaphore(semaphore) => semaphore.post(given),
             Machine::Condition(condition) => condition.signal(news == News::CondBroadcast, given),
             Machine::RwLock(lock) => return lock.unlock(news == News::WriteUnlock, given),
+            Machine::Meeting(_) => return Err(NO_NUMBER),
         }
         Ok(())
     }
 
-    fn deposit(&mut self, cx: &mut Context<'_>, scope: Scope, payload: &[u8], from_here: bool) {
+    pub(super) fn meeting(&mut self) -> Result<&mut Meeting, Misbehaved> {
+        match &mut self.machine {
+            Machine::Meeting(meeting) => Ok(meeting),
+            _ => Err(NO_NUMBER),
+        }
+    }
+
+    pub(super) fn deposit(&mut self, cx: &mut Context<'_>, scope: Scope, payload: &[u8], from_here: bool) {
         if payload.is_empty() {
             return;
         }
@@ -210,12 +228,17 @@ impl Desk {
         self.things.is_empty()
     }
 
+    /// Notes that thread `slot` asks for something. A thread asks for one thing at a time.
+    pub(super) fn question(&mut self, slot: Slot, wish: Wish, name: u64) {
+        self.questions.push(Question { slot, wish, name, answer: None });
+    }
+
     /// Thread `slot` asks for something; gives the answer when it is there at once. Otherwise wait until woken or answered,
     /// and ask [`Desk::collect`]. A thread asks for one thing at a time.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, wish: Wish, name: u64, slot: Slot) -> Option<bool> {
         let thing = wish.thing(name);
         let manager = thing.manager(cx.nodes);
-        self.questions.push(Question { slot, wish, name, answer: None });
+        self.question(slot, wish, name);
         if manager == cx.me {
             let channel = Channel { node: cx.me, slot };
             let waiter = Waiter { wish, channel, place: Place::Here };
@@ -336,7 +359,7 @@ impl Desk {
     }
 
     /// Takes a step of a thing's machine and answers those to whom it gives something.
-    fn step(
+    pub(super) fn step(
         &mut self,
         cx: &mut Context<'_>,
         thing: Thing,

@@ -1,5 +1,5 @@
-//! Synchronisation between threads of all nodes: locks, flags, barriers, reductions, semaphores, condition variables and
-//! reader-writer locks.
+//! Synchronisation between threads of all nodes: locks, flags, barriers, reductions, semaphores, condition variables,
+//! reader-writer locks and meetings (barriers of some threads).
 //!
 //! It knows no engine. A release may produce an opaque payload and an acquire consumes it; the engines that need
 //! write notices fill it in ([`Payload`]), and for those that keep memory consistent at every
@@ -10,6 +10,7 @@ pub mod condition;
 pub mod desk;
 pub mod flag;
 pub mod lock;
+pub mod meeting;
 pub mod reduce;
 pub mod rwlock;
 pub mod semaphore;

@@ -71,6 +71,8 @@ coded! {
         ReadLock = 5,
         /// A reader-writer lock, to write.
         WriteLock = 6,
+        /// A barrier of some threads to open; goes as [`Message::Meet`].
+        Meet = 7,
     }
 }
 
@@ -151,6 +153,8 @@ types! {
     ANSWER = 51;
     /// Something is released: a semaphore posted, a condition signalled, a reader-writer lock unlocked.
     TELL = 52;
+    /// A thread has come to a barrier of some threads.
+    MEET = 53;
     /// A node wants pages.
     FETCH = 64;
     /// The pages.
@@ -196,6 +200,7 @@ pub enum Message<'a> {
     Ask { wish: Wish, name: u64, knowledge: &'a [u8] },
     Answer { wish: Wish, name: u64, slot: Slot, yes: bool, payload: &'a [u8] },
     Tell { news: News, name: u64, payload: &'a [u8] },
+    Meet { name: u64, threads: u32, payload: &'a [u8], knowledge: &'a [u8] },
     Fetch { body: &'a [u8] },
     Pages { body: &'a [u8] },
     Diffs { body: &'a [u8] },
@@ -310,6 +315,7 @@ impl<'a> Message<'a> {
             Message::Ask { .. } => types::ASK,
             Message::Answer { .. } => types::ANSWER,
             Message::Tell { .. } => types::TELL,
+            Message::Meet { .. } => types::MEET,
             Message::Fetch { .. } => types::FETCH,
             Message::Pages { .. } => types::PAGES,
             Message::Diffs { .. } => types::DIFFS,
@@ -418,6 +424,14 @@ impl<'a> Message<'a> {
                 out.put_u64(name);
                 out.put_bytes(payload);
             }
+            Message::Meet { name, threads, payload, knowledge } => {
+                out.put_u64(name);
+                out.put_u32(threads);
+                // A meeting is asked for with neither, and both are appended: the length comes last.
+                out.put_u32(payload.len() as u32);
+                out.put_bytes(payload);
+                out.put_bytes(knowledge);
+            }
             Message::Fetch { body } | Message::Pages { body } | Message::Diffs { body } | Message::Region { body } => {
                 out.put_bytes(body)
             }
@@ -492,6 +506,10 @@ impl<'a> Message<'a> {
             types::REGION_HEARD => Message::RegionHeard,
             types::FREE => Message::Free { page: r.u32()?, offset: r.u32()?, serial: r.u32()? },
             types::FREED => Message::Freed { fine: take_bool(&mut r)? },
+            types::MEET => {
+                let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
+                Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
+            }
             types::TELL => Message::Tell { news: News::take(&mut r)?, name: r.u64()?, payload: r.rest() },
             other => return Err(WireError::BadType(other.0)),
         };
@@ -544,6 +562,7 @@ mod tests {
             Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },
             Message::Tell { news: News::WriteUnlock, name: 5, payload: b"" },
+            Message::Meet { name: 5, threads: 3, payload: b"pay", knowledge: b"known" },
         ]
     }
 

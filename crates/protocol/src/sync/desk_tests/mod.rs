@@ -71,6 +71,52 @@ fn readers_and_writers_of_many_threads_keep_their_promises() {
     assert!(together > 100, "three readers at once in {together} runs");
 }
 
+#[test]
+fn whoever_leaves_a_meeting_has_heard_of_all_who_came_in_every_order() {
+    let runs = every_order(&World::new(&[&[Come(3)], &[Come(3)], &[Come(3)]]), 200_000);
+    assert!((20..200_000).contains(&runs), "{runs} orders");
+}
+
+#[test]
+fn meetings_of_all_threads_follow_each_other() {
+    let three: &[Do] = &[Come(5), Come(5), Come(5)];
+    for seed in 0..2000 {
+        let world = some_order(World::new(&[three; 5]), seed);
+        assert!(world.nodes.iter().all(|n| n.desk.is_empty()), "meetings are forgotten when they are over");
+        assert_eq!((world.truth.went_on, world.truth.turned_away), (15, 0));
+    }
+}
+
+#[test]
+fn any_threads_may_come_to_a_meeting_of_some() {
+    for seed in 0..2000 {
+        let world = World::new(&[&[Come(2), Come(2)], &[Come(2)], &[Lock, Unlock, Come(2)], &[Come(2), Come(2)], &[]]);
+        // The thread that comes last of all may find nobody left to meet.
+        let world = run(world, seed);
+        assert!(world.truth.went_on >= 4 && world.truth.turned_away == 0, "{} went on", world.truth.went_on);
+    }
+}
+
+#[test]
+fn a_meeting_of_another_number_is_refused_to_the_one_who_comes_later() {
+    let mut manager = Manager::new();
+    assert_eq!(manager.come(2, 1), []);
+    assert_eq!(manager.come(3, 2), [0], "the first said two");
+    assert_eq!(manager.come(2, 3), [1, 3], "who was turned away does not count");
+    assert_eq!(manager.come(1, 4), [4], "alone");
+    assert_eq!(manager.come(0, 5), [0], "a meeting of nobody");
+    assert!(manager.node.desk.is_empty());
+}
+
+#[test]
+fn to_ask_for_a_meeting_without_a_number_is_misbehaviour() {
+    let channel = Channel { node: NodeId(1), slot: Slot(1) };
+    let ticket = Ticket { channel, seq: Seq::guarded(channel, 1) };
+    let mut manager = Manager::new();
+    assert!(manager.with(|desk, cx| desk.on_ask(cx, Wish::Meet, 1, ticket, &[])).is_err());
+    assert!(manager.node.desk.is_empty());
+}
+
 /// A desk that manages everything, and a thread elsewhere for each number.
 struct Manager {
     node: Node,
@@ -92,6 +138,13 @@ impl Manager {
         let channel = Channel { node: NodeId(1), slot: Slot(thread) };
         let ticket = Ticket { channel, seq: Seq::guarded(channel, 1) };
         self.with(|desk, cx| desk.on_ask(cx, wish, 1, ticket, &[])).unwrap();
+        self.answered()
+    }
+
+    fn come(&mut self, threads: u32, thread: u16) -> Vec<u16> {
+        let channel = Channel { node: NodeId(1), slot: Slot(thread) };
+        let ticket = Ticket { channel, seq: Seq::guarded(channel, 1) };
+        self.with(|desk, cx| desk.on_meet(cx, (1, threads), ticket, (&[], &[]))).unwrap();
         self.answered()
     }
 

@@ -12,12 +12,13 @@ use crate::sync::condition::ConditionId;
 use crate::sync::desk::*;
 use crate::sync::flag::Flags;
 use crate::sync::lock::{Acquire, Locks};
+use crate::sync::meeting::MeetingId;
 use crate::sync::rwlock::RwLockId;
 use crate::sync::semaphore::SemaphoreId;
 use crate::sync::{self, Payload};
 use crate::time::Time;
 use crate::wire::header::MsgType;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NODES: usize = 3;
 
@@ -69,6 +70,8 @@ pub(super) enum Do {
     TakeToken,
     Signal,
     Broadcast,
+    /// Come to a meeting of so many threads.
+    Come(u32),
 }
 pub(super) use Do::*;
 
@@ -76,6 +79,7 @@ const SEM: SemaphoreId = SemaphoreId(7);
 const COND: ConditionId = ConditionId(7);
 const RW: RwLockId = RwLockId(7);
 const LOCK: LockId = LockId(7);
+const MEETING: MeetingId = MeetingId(7);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
@@ -187,6 +191,10 @@ pub(super) struct Truth {
     writes_ended: BTreeSet<u64>,
     tokens: u32,
     pub(super) seen_together: u32,
+    /// Who has come to meetings, by how often they have: the releases by that.
+    came: BTreeMap<usize, BTreeSet<u64>>,
+    pub(super) went_on: usize,
+    pub(super) turned_away: usize,
 }
 
 #[derive(Clone)]
@@ -277,7 +285,7 @@ impl World {
         let (node, slot) = (self.threads[t].node, self.threads[t].slot);
         let (what, phase) = (self.threads[t].program[self.threads[t].at], self.threads[t].phase);
         let me = NodeId(node as u16);
-        self.before(node, what, phase);
+        self.before(t, what, phase);
         let mut out = Outbox::new();
         let mut house = House { me, node: &mut self.nodes[node] };
         let tokens = self.truth.tokens;
@@ -285,13 +293,13 @@ impl World {
         self.effects(me, slot, out);
         match next {
             Next::Ended(got) => {
-                self.after(node, what, got);
+                self.after(t, what, got);
                 self.threads[t].phase = Phase::Begin;
                 self.threads[t].at += 1;
             }
             Next::Again(phase) => self.threads[t].phase = phase,
             Next::Relocked => {
-                self.after(node, Lock, true);
+                self.after(t, Lock, true);
                 self.threads[t].phase = Phase::Begin;
             }
             Next::Waits(phase) => {
@@ -302,10 +310,12 @@ impl World {
     }
 
     /// What is true from the moment a release begins.
-    fn before(&mut self, node: usize, what: Do, phase: Phase) {
+    fn before(&mut self, t: usize, what: Do, phase: Phase) {
+        let (node, nth) = (self.threads[t].node, self.comings(t));
         let truth = &mut self.truth;
         let unlocks = matches!(what, Unlock) || phase == Phase::Joined;
-        if matches!(what, Post | Leave | Signal | Broadcast) || unlocks {
+        let comes = matches!(what, Come(_)) && phase == Phase::Begin;
+        if matches!(what, Post | Leave | Signal | Broadcast) || unlocks || comes {
             truth.releases += 1;
             self.nodes[node].known.0.insert(truth.releases);
         }
@@ -314,6 +324,7 @@ impl World {
                 truth.lock_holders -= 1;
                 truth.unlocked.insert(truth.releases);
             }
+            Come(_) if comes => drop(truth.came.entry(nth).or_default().insert(truth.releases)),
             Post => drop(truth.posts.insert(truth.releases)),
             Leave if truth.writers > 0 => {
                 truth.writers -= 1;
@@ -328,8 +339,9 @@ impl World {
     }
 
     /// What must be true when an operation has ended.
-    fn after(&mut self, node: usize, what: Do, got: bool) {
-        let (truth, known) = (&mut self.truth, &self.nodes[node].known.0);
+    fn after(&mut self, t: usize, what: Do, got: bool) {
+        let (nth, fixed) = (self.comings(t), self.same_come_always());
+        let (truth, known) = (&mut self.truth, &self.nodes[self.threads[t].node].known.0);
         match what {
             Lock => {
                 truth.lock_holders += 1;
@@ -355,10 +367,34 @@ impl World {
                     "a writer has not heard of all"
                 );
             }
+            Come(_) if !got => truth.turned_away += 1,
+            Come(threads) => {
+                truth.went_on += 1;
+                let all: usize = truth.came.values().map(BTreeSet::len).sum();
+                let full = all / threads as usize * threads as usize;
+                assert!(truth.went_on <= full, "{} went on when {all} had come", truth.went_on);
+                if fixed {
+                    let came = &truth.came[&nth];
+                    assert_eq!(came.len(), threads as usize, "went on before all had come");
+                    assert!(known.is_superset(came), "went on without having heard of all who came");
+                }
+            }
             Put => truth.tokens += 1,
             TakeToken => truth.tokens -= 1,
             _ => {}
         }
+    }
+
+    /// How often a thread has come to meetings before.
+    fn comings(&self, t: usize) -> usize {
+        let thread = &self.threads[t];
+        thread.program[..thread.at].iter().filter(|what| matches!(what, Come(_))).count()
+    }
+
+    /// Whether all threads come to every meeting.
+    fn same_come_always(&self) -> bool {
+        let all = self.threads.len() as u32;
+        self.threads.iter().flat_map(|t| t.program).all(|what| !matches!(what, Come(n) if *n != all))
     }
 
     fn must_have_ended(&self) {
@@ -428,9 +464,17 @@ fn act(
             desk.cond_broadcast(cx, COND);
             Next::Ended(true)
         }
+        (Come(threads), Phase::Begin) => match desk.meet(cx, MEETING, threads, slot) {
+            Some(got) => Next::Ended(got),
+            None => Next::Waits(Phase::Asked(Wish::Meet)),
+        },
         (TakeToken, _) => take_token(desk, locks, cx, slot, phase, tokens),
         (_, Phase::Asked(wish)) => {
-            let name = if wish == Wish::SemWait || wish == Wish::SemTryWait { SEM.0 } else { RW.0 };
+            let name = match wish {
+                Wish::SemWait | Wish::SemTryWait => SEM.0,
+                Wish::Meet => MEETING.0,
+                _ => RW.0,
+            };
             desk.collect(wish, name, slot).map_or(Next::Waits(phase), Next::Ended)
         }
         (_, Phase::Joined | Phase::Relock) => unreachable!(),
@@ -499,7 +543,14 @@ pub(super) fn every_order(world: &World, limit: usize) -> usize {
 }
 
 /// Runs once, in an order by seed.
-pub(super) fn some_order(mut world: World, seed: u64) -> World {
+pub(super) fn some_order(world: World, seed: u64) -> World {
+    let world = run(world, seed);
+    world.must_have_ended();
+    world
+}
+
+/// As [`some_order`], but some threads may wait for ever.
+pub(super) fn run(mut world: World, seed: u64) -> World {
     let mut rng = Rng::new(seed);
     loop {
         match world.choices() {
@@ -507,6 +558,5 @@ pub(super) fn some_order(mut world: World, seed: u64) -> World {
             choices => world.choose(rng.below(choices as u64) as usize),
         }
     }
-    world.must_have_ended();
     world
 }
