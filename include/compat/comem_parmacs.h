@@ -74,8 +74,6 @@ extern void comem_barrier_of(uint64_t name, unsigned threads);
 /* LOCK and UNLOCK, named by any number; they exist without being created. */
 extern void comem_parmacs_lock(uint64_t name);
 extern void comem_parmacs_unlock(uint64_t name);
-/* The acquire whose effects may come late (Brazos): as comem_parmacs_lock(). And the unlock that is a release at once. */
-
 /* SETPAUSE, WAITPAUSE and CLEARPAUSE count: each SETPAUSE lets one WAITPAUSE through, now or later (comem_sem_post() and
  * comem_sem_wait() of a name); CLEARPAUSE takes back what nobody has waited for. */
 extern void comem_pause_set(uint64_t name);
@@ -87,10 +85,15 @@ extern void comem_parmacs_cond_wait(uint64_t condition, uint64_t lock);
 extern void comem_parmacs_cond_signal(uint64_t condition);
 extern void comem_parmacs_cond_broadcast(uint64_t condition);
 
-/* GETSUB(name, subscript, max, threads): hands out 0, 1, ... max, each once; then -1 to each of `threads` threads, and when
- * all of them have got it, it begins again with 0. A thread that has got -1 waits for the others, as at a barrier (so
- * the next loop may use the same counter). */
-extern long comem_getsub(uint64_t name, long max, unsigned threads);
+/* GETSUB: hands out 0, 1, ... max, each once; then -1 to each of `threads` threads, as soon as all of them have come for it,
+ * and it begins again with 0. A counter stands in shared memory, on a cache line of its own, all zero at first (GSINIT);
+ * nobody but this function touches it after that. */
+struct comem_counter {
+    long next_;
+    long exhausted_;
+    char line_[48];
+};
+extern long comem_getsub(struct comem_counter *counter, long max, unsigned threads);
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 

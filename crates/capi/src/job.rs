@@ -45,15 +45,36 @@ pub fn name() -> String {
 }
 
 fn start() -> Outcome<c_int> {
+    begin(comem_rt::start).map(|_| 0)
+}
+
+/// Joins the job for the process model of PARMACS, whose threads come and go.
+pub fn start_for_workers() -> Outcome<&'static Comem> {
+    begin(comem_rt::start_with_spare_places)
+}
+
+fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Comem> {
     if STARTING.swap(true, Ordering::AcqRel) {
         return Err(Failure::new(
             Code::Misuse,
             "comem_start() was called a second time; a process joins one job, so call it once",
         ));
     }
-    let job = comem_rt::start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;
-    let _ = JOB.set(job);
-    Ok(0)
+    let joined = start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;
+    let _ = JOB.set(joined);
+    job()
+}
+
+/// Leaves the job: waits until every node has come as far.
+pub fn leave() -> Outcome<()> {
+    let result = job()?.clone().finish();
+    FINISHED.store(true, Ordering::Release);
+    Ok(result?)
+}
+
+/// Whether this process has left the job.
+pub fn has_finished() -> bool {
+    FINISHED.load(Ordering::Acquire)
 }
 
 /// Joins the job.
@@ -84,11 +105,7 @@ pub unsafe extern "C" fn comem_start_args(argc: *mut c_int, argv: *mut *mut c_ch
 /// Leaves the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_finish() -> c_int {
-    done(|| {
-        let result = job()?.clone().finish();
-        FINISHED.store(true, Ordering::Release);
-        Ok(result?)
-    })
+    done(leave)
 }
 
 fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {

@@ -1,4 +1,4 @@
-//! The C interface of Comem: what `include/comem.h` declares.
+//! The C interface of Comem: what `include/comem.h` and `include/compat/comem_parmacs.h` declare.
 //!
 //! Every function here is a thin skin over the crate `comem`: it finds the calling thread's seat, checks what C cannot
 //! check, and turns errors into codes. No panic leaves through it. The accessors of typed elements are inline in
@@ -13,6 +13,7 @@
 //! | [`sync`] | barrier, locks, flags, reductions |
 //! | [`desk`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
+//! | [`process`] | the process model of PARMACS (`comem_parmacs.h`) |
 
 mod array;
 mod desk;
@@ -21,4 +22,5 @@ mod heap;
 mod job;
 mod message;
 mod options;
+mod process;
 mod sync;

@@ -17,7 +17,7 @@ use comem_net::select::{self, Reach};
 use comem_net::{Backbone, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams};
 use comem_protocol::auth::{JobKey, Sealer};
 use comem_protocol::coherence::Engine;
-use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
+use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, VERSION};
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Startup, To, Transmit};
@@ -46,12 +46,15 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// Both ends of the line to the launcher.
 type Launcher = (ControlReader<ToNode>, Arc<ControlWriter<FromNode>>);
 
-/// Joins or founds the job; see [`crate::start`].
-pub(crate) fn start() -> Result<Arc<Node>> {
+/// Joins or founds the job; see [`crate::start`]. With `spare` seats, a job of one node has room for as many threads as there can be.
+pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     if STARTED.swap(true, Ordering::AcqRel) {
         return Err(Error::Misuse("Comem was started already; start it once, before anything else".to_string()));
     }
-    let config = Config::from_env()?;
+    let mut config = Config::from_env()?;
+    if spare && config.nodes == 1 {
+        config.seats = THREADS_MAX;
+    }
     if let Some((name, size)) = control::foreign_launcher() {
         return Err(Error::Start(format!(
             "{name} started {size} tasks, and each would run alone; start them as `{name} … comem exec PROGRAM`"
@@ -89,7 +92,7 @@ fn alone(config: Config, clock: Arc<Clock>) -> Arc<Node> {
             members: vec![(host_name(), std::process::id())],
             group: None,
         },
-        config.threads,
+        config.seats,
     );
     let node = Node::new(config, clock, wire, None, None);
     match Shared::new(&node.config, NodeId(0), 1, None) {
@@ -404,7 +407,7 @@ impl Boot {
             membership.nodes.iter().map(|m| m.ports.iter().map(|p| SocketAddr::new(m.ip, *p)).collect()).collect();
         let members = membership.nodes.iter().map(|m| (m.host.clone(), m.pid)).collect();
         let group = membership.multicast.then(|| self.network.group_of_job(membership.job).address());
-        let threads = self.config.threads;
+        let seats = self.config.seats;
         let wire = Wire::new(
             Parts {
                 me: membership.me,
@@ -417,7 +420,7 @@ impl Boot {
                 members,
                 group,
             },
-            threads,
+            seats,
         );
         Arc::new(Node::new(self.config, self.clock, wire, Some(machine), launcher))
     }

@@ -43,6 +43,8 @@ pub struct Config {
     pub nodes: usize,
     /// Application threads in each.
     pub threads: usize,
+    /// Places for threads on this node: as many, or more where they need no sockets.
+    pub seats: usize,
     /// The engine of objects that name none.
     pub engine: Engine,
     /// The engine of shared pages that name none.
@@ -218,12 +220,14 @@ impl Config {
         let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(1);
         let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
         let engine = parse("COMEM_ENGINE", env, engines)?.unwrap_or_default();
+        let threads = parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1);
         let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
         let timeout = |text: &str| if text == "off" { Ok(None) } else { duration(text).map(Some) };
         Ok(Config {
             node: node.map(|n| NodeId(n as u16)),
             nodes,
-            threads: parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1),
+            threads,
+            seats: threads,
             engine: engine.0,
             page_engine: engine.1,
             detector: parse("COMEM_DETECTOR", env, |t| t.parse::<Detector>().map_err(|e| e.to_string()))?,

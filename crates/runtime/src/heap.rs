@@ -24,6 +24,7 @@ use crate::Comem;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use comem_protocol::coherence::checksum;
+use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -205,6 +206,15 @@ impl Comem {
         let alignment = options.alignment.max(align_of::<T>());
         let start = self.alloc_all(bytes, &RegionOptions { alignment, ..options.clone() })?.cast();
         Ok(SharedSlice { start, len, what: PhantomData })
+    }
+
+    /// Allocates memory for one structure among many: small pieces share regions of their node, so that each costs no message. At
+    /// `home`, or where its pages are used.
+    ///
+    /// # Errors
+    /// When there is no such node, or no room.
+    pub fn alloc_piece(&self, bytes: usize, home: Option<NodeId>) -> Result<*mut u8> {
+        Ok(self.current()?.allocate_piece(self.shared()?, bytes, home)? as *mut u8)
     }
 
     /// Gives memory back, from any node. What was allocated together is freed by every node.

@@ -53,6 +53,7 @@ pub use array::{
 pub use comem_protocol::coherence::Engine;
 pub use comem_protocol::ids::{FlagId, LockId, NodeId};
 pub use comem_protocol::sync::condition::ConditionId;
+pub use comem_protocol::sync::meeting::MeetingId;
 pub use comem_protocol::sync::reduce::Operator;
 pub use comem_protocol::sync::rwlock::RwLockId;
 pub use comem_protocol::sync::semaphore::SemaphoreId;
@@ -119,7 +120,20 @@ impl Drop for Seated {
 /// # Errors
 /// When the environment makes no sense or the nodes do not come together.
 pub fn start() -> Result<Comem> {
-    boot::start().map(|node| {
+    begin(false)
+}
+
+/// As [`start`], for programs whose threads come and go: a job of one node has places for as many threads as there can be, whatever
+/// number it was started with.
+///
+/// # Errors
+/// As for [`start`].
+pub fn start_with_spare_places() -> Result<Comem> {
+    begin(true)
+}
+
+fn begin(spare: bool) -> Result<Comem> {
+    boot::start(spare).map(|node| {
         let comem = Comem { node };
         comem.node.begin();
         comem.sit(Slot::thread(0));
@@ -147,7 +161,7 @@ impl Comem {
         if let Some(thread) = CURRENT.with(|c| c.borrow().as_ref().map(|s| s.thread.clone())) {
             return Ok(thread);
         }
-        for index in 1..=self.node.threads() {
+        for index in 1..=self.places() {
             let seat = &self.node.seats[index];
             if seat.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Ok(self.sit(Slot(index as u16)));
@@ -155,9 +169,33 @@ impl Comem {
         }
         Err(Error::Misuse(format!(
             "a thread uses shared memory, but all {} places of this node are taken; start the job with -t {} or more",
-            self.node.threads(),
-            self.node.threads() + 1
+            self.places(),
+            self.places() + 1
         )))
+    }
+
+    /// Seats the calling thread in place `place` of this node (0 is the main thread's).
+    ///
+    /// # Errors
+    /// When there is no such place, it is taken, or the thread has another.
+    pub fn take_place(&self, place: usize) -> Result<Rc<Thread>> {
+        let taken = || Error::Misuse(format!("place {place} of this node is taken, or there is none"));
+        let seat = self.node.seats.get(place + 1).ok_or_else(taken)?;
+        let has_another = CURRENT.with(|c| c.borrow().is_some());
+        if has_another || seat.taken.swap(true, Ordering::AcqRel) {
+            return Err(taken());
+        }
+        Ok(self.sit(Slot::thread(place)))
+    }
+
+    /// Seats the calling thread in a place whose thread will not use Comem any more: it waits for this one, or is being taken down.
+    pub fn inherit_place(&self, place: usize) -> Rc<Thread> {
+        self.sit(Slot::thread(place))
+    }
+
+    /// How many threads of this node may use Comem at once.
+    pub fn places(&self) -> usize {
+        self.node.config.seats
     }
 
     /// This node's number.

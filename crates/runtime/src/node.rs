@@ -26,6 +26,7 @@ use comem_protocol::sync::barrier::{Barrier, kinds};
 use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Collective, Message, Wish};
@@ -67,6 +68,13 @@ pub enum Waiting {
     Room,
     /// Messages from other threads.
     Messages,
+}
+
+impl Waiting {
+    /// Whether the thread is between two pieces of work, or waits for one to end: that may take as long as it likes.
+    pub(crate) fn is_for_work(self) -> bool {
+        matches!(self, Waiting::Answer(Wish::SemWait, name) if SemaphoreId(name).is_reserved())
+    }
 }
 
 /// What belongs to one slot of the node.
@@ -125,9 +133,10 @@ impl Node {
         launcher: Option<Arc<ControlWriter<FromNode>>>,
     ) -> Node {
         let (me, nodes, threads) = (wire.me(), wire.nodes(), config.threads);
+        let seats = config.seats;
         let guard = StoreGuard::new(true);
         let store_flags: Vec<&'static StoreFlag> =
-            (0..=threads).map(|_| &*Box::leak(Box::new(StoreFlag::new()))).collect();
+            (0..=seats).map(|_| &*Box::leak(Box::new(StoreFlag::new()))).collect();
         for (index, flag) in store_flags.iter().enumerate().skip(1) {
             guard.attach(Slot(index as u16), flag);
         }
@@ -143,7 +152,7 @@ impl Node {
             barrier: Mutex::new(Barrier::new(me, nodes, threads).for_notices(wire.payload_bytes() / 2)),
             shared: OnceLock::new(),
             began: OnceLock::new(),
-            seats: (0..=threads).map(|_| Seat::default()).collect(),
+            seats: (0..=seats).map(|_| Seat::default()).collect(),
             waiting: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             ending: AtomicBool::new(false),
@@ -424,12 +433,14 @@ impl Node {
                 format!("lock {:#x} (managed by {})", lock.0, self.name_of(manager))
             }
             Waiting::Flag(flag, value) => format!("flag {:#x} to reach {value}", flag.0),
+            Waiting::Answer(..) if waiting.is_for_work() => "work, or for the end of a worker".to_string(),
             Waiting::Answer(wish, name) => {
                 let what = match wish {
                     Wish::SemWait | Wish::SemTryWait => format!("semaphore {name:#x} to be posted"),
                     Wish::CondJoin | Wish::CondAwait => format!("condition variable {name:#x} to be signalled"),
                     Wish::ReadLock => format!("reader-writer lock {name:#x}, to read"),
                     Wish::WriteLock => format!("reader-writer lock {name:#x}, to write"),
+                    Wish::Meet => format!("the other threads at barrier {name:#x}"),
                 };
                 format!("{what} (managed by {})", self.name_of(wish.thing(name).manager(self.nodes)))
             }

@@ -98,7 +98,7 @@ impl Service {
             report::print_waits(&self.node, "asked where it waits");
         }
         let progress = self.node.progress.load(Ordering::Relaxed);
-        let all_wait = self.node.waiting.load(Ordering::Relaxed) > 0;
+        let all_wait = self.node.waiting.load(Ordering::Relaxed) > 0 && self.node.somebody_waits_in_work();
         if progress != self.last_progress.0 || !all_wait {
             self.last_progress = (progress, now);
             self.told = false;
@@ -165,6 +165,12 @@ impl Node {
             WaitPolicy::Auto => free && may_spin(&self.config) && self.seats[slot.index()].spins.allows(),
         };
         if spin { Wait::Spin(SPIN) } else { Wait::Block }
+    }
+
+    /// Whether a thread waits that has work to do.
+    fn somebody_waits_in_work(&self) -> bool {
+        let waits = |seat: &crate::node::Seat| (*seat.status.lock()).is_some_and(|(why, _)| !why.is_for_work());
+        self.seats.iter().any(waits)
     }
 
     /// Looks after the sockets of threads that are not in them although something they sent is under way.

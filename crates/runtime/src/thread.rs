@@ -14,6 +14,7 @@ use comem_memory::StoreFlag;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
+use comem_protocol::wire::message::Wish;
 use ranges::Pin;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -128,10 +129,10 @@ impl Thread {
         let counters = self.counters();
         match why {
             Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => counters.fetch_ns.add(span),
+            Waiting::Barrier(..) | Waiting::Answer(Wish::Meet, _) => counters.barrier_ns.add(span),
             Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => {
                 counters.lock_ns.add(span)
             }
-            Waiting::Barrier(..) => counters.barrier_ns.add(span),
         }
         result
     }

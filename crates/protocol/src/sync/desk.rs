@@ -13,7 +13,7 @@
 use super::condition::Condition;
 use super::meeting::Meeting;
 use super::rwlock::{Hold, RwLock};
-use super::semaphore::Semaphore;
+use super::semaphore::{Semaphore, SemaphoreId};
 use super::{Context, Scope};
 use crate::coherence::Misbehaved;
 use crate::ids::{Channel, NodeId, Slot, manager_of};
@@ -56,7 +56,9 @@ impl Thing {
 
     /// What its releases are of.
     pub fn scope(self) -> Scope {
-        Scope::Other(self.key())
+        let one_scope = self.kind == Kind::Semaphore && SemaphoreId(self.name).is_reserved();
+        let name = if one_scope { SemaphoreId::RESERVED } else { self.name };
+        Scope::Other(Thing { name, ..self }.key())
     }
 }
 

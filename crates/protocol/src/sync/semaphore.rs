@@ -19,6 +19,22 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SemaphoreId(pub u64);
 
+impl SemaphoreId {
+    /// Names from here up to 2^32 more belong to Comem: a library over it tells its workers with them to begin and hears that they
+    /// have ended. All of them are one scope: who acquires any of them hears of what was released with any other.
+    pub const RESERVED: u64 = 0xC03E_0000_0000_0000;
+
+    /// A name of Comem's own.
+    pub fn reserved(number: u32) -> SemaphoreId {
+        SemaphoreId(Self::RESERVED | u64::from(number))
+    }
+
+    /// Whether the name is one of Comem's own.
+    pub fn is_reserved(self) -> bool {
+        self.0 >> 32 == Self::RESERVED >> 32
+    }
+}
+
 /// A semaphore at its manager.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Semaphore {

@@ -5,6 +5,7 @@
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
 use super::Shared;
+use super::pieces::{self, Pieces};
 use super::table::Known;
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
@@ -97,6 +98,7 @@ pub(crate) struct Allocator {
     blocks: BTreeMap<usize, Kind>,
     /// Bump space for small blocks: address and end.
     room: BTreeMap<Kind, (usize, usize)>,
+    pub(super) pieces: Pieces,
 }
 
 impl Allocator {
@@ -121,6 +123,7 @@ impl Allocator {
             small: BTreeMap::new(),
             blocks: BTreeMap::new(),
             room: BTreeMap::new(),
+            pieces: Pieces::default(),
         }
     }
 
@@ -153,7 +156,7 @@ fn shape(bytes: usize, unit_pages: u32, alignment: usize) -> Option<(u64, u64)> 
 }
 
 impl Thread {
-    fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<(PageEngine, u32)> {
+    pub(super) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<(PageEngine, u32)> {
         let wrong = |what: String| Err(Error::Misuse(what));
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
@@ -201,7 +204,18 @@ impl Thread {
         if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
             return self.allocate_small(shared, bytes, (engine, unit), options.alignment);
         }
-        let region = self.region(shared, bytes, (engine, unit), options, Some(shared.me))?;
+        self.allocate_region(shared, bytes, (engine, unit), options)
+    }
+
+    /// Allocates a region of this node's and tells the others.
+    pub(super) fn allocate_region(
+        &self,
+        shared: &Shared,
+        bytes: usize,
+        kind: (PageEngine, u32),
+        options: &RegionOptions,
+    ) -> Result<usize> {
+        let region = self.region(shared, bytes, kind, options, Some(shared.me))?;
         self.announce(shared, &region)?;
         let first = region.first;
         shared.table.add(region);
@@ -368,9 +382,13 @@ impl Node {
                 allocator.small.entry(kind).or_default().free.push((address, after));
                 return true;
             }
+            if allocator.pieces.give_back(address, after.is_some(), shared.epoch.load(Ordering::Acquire)) {
+                return true;
+            }
         }
         let Some(known) = shared.table.find(page) else { return false };
-        let whole = offset == 0 && known.region.first == page && !known.region.label.starts_with("blocks of ");
+        let shared_out = ["blocks of ", pieces::LABEL].iter().any(|label| known.region.label.starts_with(label));
+        let whole = offset == 0 && known.region.first == page && !shared_out;
         if !whole || known.freed.load(Ordering::Acquire) {
             return false;
         }

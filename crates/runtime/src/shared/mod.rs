@@ -18,6 +18,7 @@ pub(crate) mod alloc;
 pub(crate) mod fault;
 pub(crate) mod hooks;
 pub(crate) mod memory;
+pub(crate) mod pieces;
 pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod single;
@@ -123,7 +124,7 @@ impl Shared {
             invalidated: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),
-            holds: single::Holds::new(config.threads + 1),
+            holds: single::Holds::new(config.seats + 1),
         })
     }
 

@@ -7,6 +7,7 @@ use comem_protocol::ids::LockId;
 use comem_protocol::sync::Context;
 use comem_protocol::sync::condition::ConditionId;
 use comem_protocol::sync::desk::Desk;
+use comem_protocol::sync::meeting::MeetingId;
 use comem_protocol::sync::rwlock::{RwLockId, RwMisuse};
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::wire::message::{News, Wish};
@@ -43,6 +44,43 @@ impl Thread {
     /// When the job ends meanwhile.
     pub fn try_sem_try_wait(&self, semaphore: SemaphoreId) -> Result<bool> {
         self.obtain(Wish::SemTryWait, semaphore.0, |desk, cx| desk.sem_try_wait(cx, semaphore, self.slot))
+    }
+
+    /// Waits until `threads` threads of the job have come to the barrier of that name; any threads, not always the same. What each of
+    /// them wrote before is seen after. When all threads of the job are meant, it is [`Thread::barrier`].
+    ///
+    /// # Panics
+    /// When another thread is there that expects another number.
+    pub fn barrier_of(&self, name: MeetingId, threads: usize) {
+        self.must(self.try_barrier_of(name, threads));
+    }
+
+    /// As [`Thread::barrier_of`].
+    ///
+    /// # Errors
+    /// When another thread is there that expects another number, or no job could have so many threads at one barrier.
+    pub fn try_barrier_of(&self, name: MeetingId, threads: usize) -> Result<()> {
+        if threads == self.count() {
+            return self.try_barrier();
+        }
+        let most = self.node.nodes() * self.node.config.seats;
+        if threads == 0 || threads > most {
+            return Err(Error::Misuse(format!(
+                "thread {} comes to barrier {:#x} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
+                self.id(),
+                name.0
+            )));
+        }
+        let met = self.obtain(Wish::Meet, name.0, |desk, cx| desk.meet(cx, name, threads as u32, self.slot))?;
+        self.counters().barriers.add(1);
+        if met {
+            return Ok(());
+        }
+        Err(Error::Misuse(format!(
+            "thread {} comes to barrier {:#x} of {threads} threads, but those who wait there expect another number; let all say the same",
+            self.id(),
+            name.0
+        )))
     }
 
     /// Lets `lock` go, waits until the condition variable is signalled, and acquires the lock again. No signal sent by a thread

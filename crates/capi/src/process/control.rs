@@ -1,0 +1,103 @@
+//! The shared memory in which orders stand: one place for each slot, one for each node's description of itself.
+
+use crate::failure::Outcome;
+use comem_rt::heap::{Homes, RegionOptions};
+use comem_rt::{Comem, NodeId};
+
+/// An order to a slot. No function: there is no more work.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+pub struct Order {
+    /// The function's address, the same on every node.
+    pub function: usize,
+    /// Which of the slot's orders it is.
+    pub serial: u64,
+    /// The version of the program's globals that it begins with.
+    pub version: u64,
+    /// Where they stand: a table of runs, and how many.
+    pub table: usize,
+    /// See `table`.
+    pub runs: usize,
+}
+
+/// Bytes for a node's description.
+const DESCRIPTION_BYTES: usize = 8192;
+
+/// Where orders stand.
+pub struct Control {
+    /// One for each slot, written by node 0.
+    orders: *mut Order,
+    /// One for each slot, written there: the serial of the last order that it has carried out. A cache line each.
+    carried_out: *mut [u64; 8],
+    /// One for each node, written there: its length and its bytes.
+    descriptions: *mut u8,
+}
+
+// SAFETY: the memory is shared by design; every access is ordered by the semaphores of this module's parent.
+unsafe impl Send for Control {}
+// SAFETY: as above.
+unsafe impl Sync for Control {}
+
+impl Control {
+    /// Makes the place for `slots` slots; every node calls this.
+    pub fn new(job: &Comem, slots: usize) -> Outcome<Control> {
+        let orders_bytes = slots * size_of::<Order>();
+        let bytes = 2 * orders_bytes + job.nodes() * DESCRIPTION_BYTES;
+        let start: *mut u8 = if job.nodes() == 1 {
+            Vec::leak(vec![Order::default(); bytes.div_ceil(size_of::<Order>())]).as_mut_ptr().cast()
+        } else {
+            let homes = Homes::On(NodeId(0));
+            let label = "orders to workers".to_string();
+            job.alloc_all(bytes, &RegionOptions { homes, label, ..RegionOptions::default() })?
+        };
+        // SAFETY: all three lie within the bytes just allocated; the sizes are multiples of the alignment.
+        let (ended, descriptions) = unsafe { (start.add(orders_bytes), start.add(2 * orders_bytes)) };
+        Ok(Control { orders: start.cast(), carried_out: ended.cast(), descriptions })
+    }
+
+    /// Writes a slot's order.
+    pub fn give(&self, slot: usize, order: Order) {
+        // SAFETY: there is a place for each slot.
+        unsafe { self.orders.add(slot).write_volatile(order) }
+    }
+
+    /// A slot's order.
+    pub fn order(&self, slot: usize) -> Order {
+        // SAFETY: as above.
+        unsafe { self.orders.add(slot).read_volatile() }
+    }
+
+    /// Notes that a slot has carried out the order with this serial.
+    pub fn set_carried_out(&self, slot: usize, serial: u64) {
+        // SAFETY: as above; the first word of the slot's line.
+        unsafe { self.carried_out.add(slot).cast::<u64>().write_volatile(serial) }
+    }
+
+    /// The last order that a slot has carried out.
+    pub fn carried_out(&self, slot: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.carried_out.add(slot).cast::<u64>().read_volatile() }
+    }
+
+    /// Writes what a node says of itself, as much of it as there is room for.
+    pub fn describe(&self, node: usize, text: &str) {
+        let text = &text.as_bytes()[..text.len().min(DESCRIPTION_BYTES - 8)];
+        // SAFETY: there is a place of this size for each node, and only the node itself writes there.
+        unsafe {
+            let place = self.descriptions.add(node * DESCRIPTION_BYTES);
+            place.cast::<u64>().write_volatile(text.len() as u64);
+            std::ptr::copy_nonoverlapping(text.as_ptr(), place.add(8), text.len());
+        }
+    }
+
+    /// What a node has said of itself.
+    pub fn description(&self, node: usize) -> String {
+        // SAFETY: there is a place of this size for each node; the node that wrote there has said so since.
+        let bytes = unsafe {
+            let place = self.descriptions.add(node * DESCRIPTION_BYTES);
+            let len = place.cast::<u64>().read_volatile() as usize;
+            std::slice::from_raw_parts(place.add(8), len.min(DESCRIPTION_BYTES - 8)).to_vec()
+        };
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

@@ -1,0 +1,155 @@
+//! Node 0's side: CREATE gives an order to a free slot, WAIT_FOR_END waits for workers to have carried theirs out.
+
+use super::control::Order;
+use super::{Process, Work, libraries, locked, semaphore, worker};
+use crate::failure::{Code, Failure, Outcome};
+use crate::job;
+
+/// A slot, as node 0 sees it.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// The last order's serial, and whether it is known to have been carried out.
+    serial: u64,
+    busy: bool,
+    /// Whether a thread waits for orders there (in a job of one node they start when first needed).
+    exists: bool,
+}
+
+/// What node 0 knows of its workers.
+pub struct Creator {
+    slots: Vec<Slot>,
+    /// Workers that were not waited for yet.
+    outstanding: usize,
+    /// The libraries of all nodes have been compared.
+    compared: bool,
+}
+
+impl Creator {
+    pub fn new(slots: usize) -> Creator {
+        Creator { slots: vec![Slot::default(); slots], outstanding: 0, compared: false }
+    }
+
+    /// Workers that were not waited for yet.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+}
+
+fn misuse(what: String) -> Failure {
+    Failure::new(Code::Misuse, what)
+}
+
+/// Only main's thread may create workers and wait for them.
+fn check_caller(macro_name: &str) -> Outcome<()> {
+    match job::thread()?.id() {
+        0 => Ok(()),
+        slot => Err(misuse(format!(
+            "{macro_name} was called by the worker in slot {slot}; only main() may: let it create all workers"
+        ))),
+    }
+}
+
+/// CREATE: starts `function` on the next free slot.
+pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
+    check_caller("CREATE")?;
+    let mut creator = locked(&process.creator);
+    let Some(slot) = (1..process.slots()).find(|slot| !creator.slots[*slot].busy) else {
+        return Err(no_slot(process, creator.outstanding));
+    };
+    let node = process.node_of(slot);
+    let mut order = Order { function: function as usize, serial: creator.slots[slot].serial + 1, ..Order::default() };
+    if process.job.nodes() == 1 {
+        if !creator.slots[slot].exists {
+            worker::start_thread(process, slot)?;
+            creator.slots[slot].exists = true;
+        }
+    } else if node != 0 {
+        compare_libraries(process, &mut creator)?;
+        let busy = |at: usize| creator.slots[at].busy;
+        let node_is_idle = !(0..process.slots()).any(|at| process.node_of(at) == node && busy(at));
+        let all_idle = !(0..process.slots()).any(busy);
+        (order.version, order.table, order.runs) =
+            process.globals.version_for(process, node, node_is_idle, all_idle)?;
+    }
+    process.control.give(slot, order);
+    creator.slots[slot].serial = order.serial;
+    creator.slots[slot].busy = true;
+    creator.outstanding += 1;
+    job::thread()?.sem_post(semaphore::order(slot));
+    Ok(())
+}
+
+fn no_slot(process: &Process, outstanding: usize) -> Failure {
+    let (nodes, threads) = (process.job.nodes(), process.job.threads_per_node());
+    let needed = (outstanding + 2).div_ceil(nodes);
+    misuse(match nodes {
+        1 => format!(
+            "CREATE of more than {outstanding} workers at once; one node has no room for more: start more nodes (-n)"
+        ),
+        _ => format!(
+            "CREATE of worker {}, but {nodes} nodes of {threads} threads have no free slot; start the job with -t {needed}",
+            outstanding + 1
+        ),
+    })
+}
+
+/// Before the first worker of another node: pointers to the C library, in globals and everywhere, must mean the same there.
+fn compare_libraries(process: &Process, creator: &mut Creator) -> Outcome<()> {
+    if creator.compared {
+        return Ok(());
+    }
+    let thread = job::thread()?;
+    (1..process.job.nodes()).try_for_each(|_| thread.try_sem_wait(semaphore::ready()))?;
+    let mine = libraries::description();
+    for node in 1..process.job.nodes() {
+        if let Some(difference) = libraries::difference(&mine, &process.control.description(node)) {
+            return Err(Failure::new(Code::Start, format!("node {node} {difference}")));
+        }
+    }
+    creator.compared = true;
+    Ok(())
+}
+
+/// WAIT_FOR_END.
+pub fn wait(process: &Process, n: i32) -> Outcome<()> {
+    check_caller("WAIT_FOR_END")?;
+    let outstanding = locked(&process.creator).outstanding;
+    let n = match usize::try_from(n) {
+        Ok(n) if n <= outstanding => n,
+        // Where CREATE(f, n) counts the caller, so may this.
+        Ok(n) if n == outstanding + 1 => outstanding,
+        _ => {
+            return Err(misuse(format!(
+                "WAIT_FOR_END({n}), but {outstanding} workers were created and not waited for yet; say their number"
+            )));
+        }
+    };
+    wait_for(process, n)
+}
+
+/// Waits for so many workers to end.
+pub fn wait_for(process: &Process, n: usize) -> Outcome<()> {
+    let thread = job::thread()?;
+    for _ in 0..n {
+        thread.try_sem_wait(semaphore::end())?;
+    }
+    let mut creator = locked(&process.creator);
+    creator.outstanding -= n;
+    for (index, slot) in creator.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
+        slot.busy = process.control.carried_out(index) != slot.serial;
+    }
+    Ok(())
+}
+
+/// Tells every worker of the other nodes that there is no more work.
+pub fn dismiss(process: &Process) -> Outcome<()> {
+    if process.job.nodes() == 1 {
+        return Ok(());
+    }
+    let thread = job::thread()?;
+    for slot in process.job.threads_per_node()..process.slots() {
+        process.control.give(slot, Order::default());
+        thread.sem_post(semaphore::order(slot));
+    }
+    Ok(())
+}

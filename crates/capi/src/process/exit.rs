@@ -1,0 +1,132 @@
+//! What happens when a thread calls `exit`, or `main` returns.
+//!
+//! | who | status | what happens |
+//! |---|---|---|
+//! | main, no worker at work | any | the workers are dismissed, the job ends in good order |
+//! | main, workers at work | 0 | waits for them, then the same |
+//! | main, workers at work | other | the node ends at once, and so the job |
+//! | a worker of another node | 0 | that is the end of its work, as if its function had returned |
+//! | a worker of another node | other | the node ends at once, and so the job, with this status |
+//! | a worker on node 0 | any | the node ends at once, as any threaded program would |
+//!
+//! The C library takes down a thread's own variables before it calls the functions registered for the exit. What is left to say for that thread is
+//! therefore said by another one, which inherits its place.
+
+use super::{PROCESS, Process, creator, worker};
+use crate::failure::{Outcome, report};
+use crate::job;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// The process that joined the job; a forked child is another.
+static PID: AtomicI32 = AtomicI32::new(0);
+/// A thread is in `exit`, for good.
+static EXITING: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    fn on_exit(function: unsafe extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    static stdout: *mut libc::FILE;
+}
+
+/// Sees to it that exits come here.
+pub fn watch() {
+    // SAFETY: tells a number.
+    PID.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    // SAFETY: the function takes what it is called with, and stays.
+    unsafe { on_exit(at_exit, std::ptr::null_mut()) };
+}
+
+/// Lets out what the program has printed so far.
+pub fn flush_output() {
+    // SAFETY: the C library's own stream.
+    unsafe { libc::fflush(stdout) };
+}
+
+fn flush_all() {
+    // SAFETY: flushes every stream.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// Ends the process at once.
+fn end(status: c_int) -> ! {
+    flush_all();
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
+    let Some(process) = PROCESS.get() else { return };
+    // SAFETY: tells a number.
+    let forked = unsafe { libc::getpid() } != PID.load(Ordering::Relaxed);
+    if forked || job::has_finished() {
+        return;
+    }
+    EXITING.store(true, Ordering::Release);
+    let first_node = process.job.node() == 0;
+    match worker::in_work() {
+        Some(order) if !first_node && status == 0 => goes_on_as(process, order),
+        Some(_) => end(status),
+        None if first_node => main_ends(process, status),
+        // A library ends a worker's process in a thread of its own.
+        None => end(status),
+    }
+}
+
+/// Runs `rest` in a thread that has the place of the one that exits.
+fn in_place_of(process: &'static Process, place: usize, rest: impl FnOnce() -> Outcome<()> + Send) {
+    std::thread::scope(|scope| {
+        let body = || {
+            process.job.inherit_place(place);
+            if let Err(failure) = rest() {
+                report(&failure);
+            }
+        };
+        let builder = std::thread::Builder::new().stack_size(worker::stack_bytes());
+        if builder.spawn_scoped(scope, body).is_err() {
+            end(comem_rt::error::exit::INTERNAL);
+        }
+    });
+}
+
+/// A worker has called exit(0): its function is over, and its slot takes further orders.
+fn goes_on_as(process: &'static Process, (slot, serial): (usize, u64)) {
+    let place = process.place_of(slot);
+    in_place_of(process, place, || {
+        worker::done_with(process, slot, serial)?;
+        worker::serve(process, slot)?;
+        if place == 0 {
+            job::leave()?;
+        }
+        Ok(())
+    });
+    while place != 0 {
+        // The node's main thread ends the process.
+        std::thread::park();
+    }
+}
+
+fn main_ends(process: &'static Process, status: c_int) {
+    let at_work = super::locked(&process.creator).outstanding();
+    if at_work > 0 && status != 0 {
+        end(status);
+    }
+    flush_all();
+    in_place_of(process, 0, || {
+        creator::wait_for(process, at_work)?;
+        creator::dismiss(process)?;
+        job::leave()
+    });
+}
+
+/// The main thread of a node other than the first has no more work.
+pub fn leave_and_exit() -> ! {
+    flush_all();
+    if let Err(failure) = job::leave() {
+        report(&failure);
+    }
+    if EXITING.load(Ordering::Acquire) {
+        end(0);
+    }
+    // SAFETY: an ordinary end, so that what the program registered for it happens.
+    unsafe { libc::exit(0) }
+}

@@ -1,0 +1,202 @@
+//! The process model of PARMACS: what `include/compat/comem_parmacs.h` declares.
+//!
+//! Node 0 runs `main`. The other nodes start the program too, but a constructor keeps them from `main`: their threads wait for work,
+//! run the functions that CREATE names, and end when node 0 does. Everything is told through what programs have as well: orders stand in
+//! shared memory, and semaphores of reserved names say that one is there, so CREATE is a release and the start of a worker
+//! an acquire, and the other way round at the end.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`control`] | the shared memory in which orders stand |
+//! | [`creator`] | node 0's side: CREATE and WAIT_FOR_END |
+//! | [`worker`] | the other side: waiting, working, ending |
+//! | [`globals`] | the program's variables as they stood at CREATE |
+//! | [`pointers`] | `--check-pointers`: variables that point to what other nodes do not have |
+//! | [`libraries`] | whether every node has the same libraries at the same addresses |
+//! | [`exit`] | what happens when some thread of some node calls `exit` |
+//! | [`sync`] | barriers, locks, pauses, counters and memory, as the macros want them |
+
+mod control;
+mod creator;
+mod exit;
+mod globals;
+mod libraries;
+mod pointers;
+mod sync;
+mod worker;
+
+use crate::failure::{Code, Failure, Outcome, done, reported};
+use crate::job;
+use comem_rt::Comem;
+use control::Control;
+use creator::Creator;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What CREATE starts.
+type Work = unsafe extern "C" fn();
+
+/// Numbers of the reserved semaphores.
+mod semaphore {
+    use comem_rt::SemaphoreId;
+
+    /// Posted by each worker that has ended.
+    pub fn end() -> SemaphoreId {
+        SemaphoreId::reserved(0)
+    }
+
+    /// Posted by each node that has described itself.
+    pub fn ready() -> SemaphoreId {
+        SemaphoreId::reserved(1)
+    }
+
+    /// Posted when there is an order for the slot.
+    pub fn order(slot: usize) -> SemaphoreId {
+        SemaphoreId::reserved(0x1_0000 + slot as u32)
+    }
+}
+
+/// The process model of this process.
+struct Process {
+    job: &'static Comem,
+    control: Control,
+    globals: globals::Variables,
+    creator: Mutex<Creator>,
+    /// The version of the program's globals that this node has.
+    version: Mutex<u64>,
+}
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
+
+fn process() -> Outcome<&'static Process> {
+    let what =
+        "a PARMACS macro was used in a program that did not start as one; put MAIN_ENV into the file with main()";
+    PROCESS.get().ok_or_else(|| Failure::new(Code::NotStarted, what))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Process {
+    /// How many threads may work at once, main's included.
+    fn slots(&self) -> usize {
+        if self.job.nodes() == 1 { self.job.places() } else { self.job.threads() }
+    }
+
+    fn node_of(&self, slot: usize) -> usize {
+        if self.job.nodes() == 1 { 0 } else { slot / self.job.threads_per_node() }
+    }
+
+    /// The place of a slot among the threads of its node.
+    fn place_of(&self, slot: usize) -> usize {
+        if self.job.nodes() == 1 { slot } else { slot % self.job.threads_per_node() }
+    }
+}
+
+/// Joins the job, and on every node but the first works for it and exits.
+fn start(globals: globals::Variables) -> Outcome<()> {
+    let job = job::start_for_workers()?;
+    let slots = if job.nodes() == 1 { job.places() } else { job.threads() };
+    let process = Process {
+        job,
+        control: Control::new(job, slots)?,
+        globals,
+        creator: Mutex::new(Creator::new(slots)),
+        version: Mutex::new(0),
+    };
+    let process = PROCESS.get_or_init(|| process);
+    exit::watch();
+    worker::start_threads(process)?;
+    if job.node() == 0 {
+        return Ok(());
+    }
+    process.control.describe(job.node(), &libraries::description());
+    job::thread()?.sem_post(semaphore::ready());
+    worker::serve_node(process)
+}
+
+/// Joins the job before `main`; returns on node 0 alone.
+///
+/// # Safety
+/// `argv` is what the constructor got; `globals` and `globals_end` are null or enclose whole pages of the program's own variables.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_process_start_(
+    _argc: c_int,
+    argv: *mut *mut c_char,
+    _envp: *mut *mut c_char,
+    globals: *mut c_void,
+    globals_end: *mut c_void,
+) {
+    // SAFETY: by this function's contract.
+    unsafe { libraries::fix_addresses(argv) };
+    // SAFETY: by this function's contract.
+    let variables = unsafe { globals::Variables::new(globals.addr()..globals_end.addr()) };
+    done(|| start(variables));
+}
+
+/// CREATE(f).
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_create_worker(function: Option<Work>) {
+    done(|| creator::create(process()?, given(function)?));
+}
+
+/// CREATE(f, n).
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_create_workers(function: Option<Work>, n: c_int) {
+    done(|| {
+        let (process, function) = (process()?, given(function)?);
+        if n < 1 {
+            let what = format!("CREATE was asked for {n} workers; one is the least");
+            return Err(Failure::new(Code::Argument, what));
+        }
+        (1..n).try_for_each(|_| creator::create(process, function))
+    });
+    if let Some(function) = function {
+        // SAFETY: the program gave this function to be called.
+        unsafe { function() };
+    }
+}
+
+fn given(function: Option<Work>) -> Outcome<Work> {
+    function.ok_or_else(|| Failure::new(Code::Argument, "CREATE was given no function; pass one"))
+}
+
+/// WAIT_FOR_END(n).
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_wait_workers(n: c_int) {
+    done(|| creator::wait(process()?, n));
+}
+
+/// MAIN_END.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_process_end_(status: c_int) -> ! {
+    // SAFETY: ends the process as the program itself would.
+    unsafe { libc::exit(status) }
+}
+
+fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {
+    reported(|| of().map(|n| n as c_int), |code| code)
+}
+
+/// The calling worker's slot.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_worker_slot() -> c_int {
+    number(|| Ok(process().and_then(|_| job::thread())?.id()))
+}
+
+/// How many slots there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_worker_slots() -> c_int {
+    number(|| Ok(process()?.slots()))
+}
+
+/// The node of a slot.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_slot_node(slot: c_int) -> c_int {
+    number(|| {
+        let process = process()?;
+        let slot = usize::try_from(slot).ok().filter(|slot| *slot < process.slots());
+        slot.map(|slot| process.node_of(slot)).ok_or_else(|| Failure::new(Code::Argument, "there is no such slot"))
+    })
+}

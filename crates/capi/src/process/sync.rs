@@ -1,0 +1,148 @@
+//! Barriers, locks, pauses, counters and memory, as the macros of PARMACS want them.
+
+use super::process;
+use crate::failure::{Code, Failure, Outcome, done, reported};
+use crate::job::{job, thread};
+use comem_rt::{ConditionId, LockId, MeetingId, NodeId, SemaphoreId};
+use std::ffi::{c_int, c_long, c_uint, c_void};
+
+/// BARRIER.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_barrier_of(name: u64, threads: c_uint) {
+    done(|| Ok(thread()?.try_barrier_of(MeetingId(name), threads as usize)?));
+}
+
+/// LOCK.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_lock(name: u64) {
+    done(|| Ok(thread()?.try_lock_blocking(LockId(name))?));
+}
+
+/// UNLOCK.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_unlock(name: u64) {
+    done(|| Ok(thread()?.try_unlock(LockId(name))?));
+}
+
+/// SETPAUSE.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_pause_set(name: u64) {
+    done(|| {
+        thread()?.sem_post(SemaphoreId(name));
+        Ok(())
+    });
+}
+
+/// WAITPAUSE.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_pause_wait(name: u64) {
+    done(|| Ok(thread()?.try_sem_wait(SemaphoreId(name))?));
+}
+
+/// CLEARPAUSE.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_pause_clear(name: u64) {
+    done(|| {
+        let thread = thread()?;
+        while thread.try_sem_try_wait(SemaphoreId(name))? {}
+        Ok(())
+    });
+}
+
+/// CONDVARWAIT.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_cond_wait(condition: u64, lock: u64) {
+    done(|| Ok(thread()?.try_cond_wait(ConditionId(condition), LockId(lock))?));
+}
+
+/// CONDVARSIGNAL.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_cond_signal(condition: u64) {
+    done(|| {
+        thread()?.cond_signal(ConditionId(condition));
+        Ok(())
+    });
+}
+
+/// CONDVARBCAST.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_cond_broadcast(condition: u64) {
+    done(|| {
+        thread()?.cond_broadcast(ConditionId(condition));
+        Ok(())
+    });
+}
+
+/// A counter in shared memory, for GETSUB: `struct comem_counter`.
+#[repr(C)]
+pub struct Counter {
+    next: c_long,
+    exhausted: c_long,
+}
+
+/// GETSUB.
+///
+/// # Safety
+/// `counter` points to a counter in shared memory that only this function uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_getsub(counter: *mut Counter, max: c_long, threads: c_uint) -> c_long {
+    let hand_out = || -> Outcome<c_long> {
+        if counter.is_null() {
+            return Err(Failure::new(
+                Code::Argument,
+                "GETSUB was given no counter; declare it with GSDEC in shared memory",
+            ));
+        }
+        let (thread, name) = (thread()?, counter.addr() as u64);
+        let lock = LockId(name);
+        thread.try_lock_blocking(lock)?;
+        // SAFETY: by this function's contract; the lock orders all accesses.
+        let (next, exhausted) = unsafe { (&mut (*counter).next, &mut (*counter).exhausted) };
+        if *next <= max {
+            *next += 1;
+            let mine = *next - 1;
+            thread.try_unlock(lock)?;
+            return Ok(mine);
+        }
+        *exhausted += 1;
+        if *exhausted >= c_long::from(threads) {
+            (*next, *exhausted) = (0, 0);
+        }
+        thread.try_unlock(lock)?;
+        thread.try_barrier_of(MeetingId(name), threads as usize)?;
+        Ok(-1)
+    };
+    reported(hand_out, |_| -1)
+}
+
+fn piece(bytes: usize, home: Option<NodeId>) -> *mut c_void {
+    reported(|| Ok(job()?.alloc_piece(bytes, home)?.cast()), |_| std::ptr::null_mut())
+}
+
+/// G_MALLOC.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_g_malloc(bytes: usize) -> *mut c_void {
+    piece(bytes, None)
+}
+
+/// NU_MALLOC.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_nu_malloc(bytes: usize, node: c_int) -> *mut c_void {
+    let nodes = process().map_or(1, |process| process.job.nodes());
+    piece(bytes, Some(NodeId(node.rem_euclid(nodes as c_int) as u16)))
+}
+
+/// G_FREE.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_g_free(pointer: *mut c_void) {
+    done(|| if pointer.is_null() { Ok(()) } else { Ok(job()?.free(pointer.cast())?) });
+}
+
+/// CLOCK: microseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_clock_us() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}

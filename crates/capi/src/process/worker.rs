@@ -1,0 +1,99 @@
+//! A worker's side: it waits for an order, takes the globals that belong to it, runs the function, and says that it is done.
+
+use super::{Process, Work, exit, locked, semaphore};
+use crate::failure::{Code, Failure, Outcome, report};
+use crate::job;
+use std::cell::Cell;
+
+thread_local! {
+    /// The slot and serial of the order that this thread carries out.
+    static IN_WORK: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
+}
+
+/// The slot and serial of what this thread works at.
+pub fn in_work() -> Option<(usize, u64)> {
+    IN_WORK.get()
+}
+
+/// A thread for each further slot of this node; in a job of one node they start when first needed.
+pub fn start_threads(process: &'static Process) -> Outcome<()> {
+    if process.job.nodes() == 1 {
+        return Ok(());
+    }
+    let (node, threads) = (process.job.node(), process.job.threads_per_node());
+    (1..threads).try_for_each(|place| start_thread(process, node * threads + place))
+}
+
+/// A thread for one slot, with as much stack as the C library gives its own.
+pub fn start_thread(process: &'static Process, slot: usize) -> Outcome<()> {
+    let body = move || {
+        let work = || {
+            process.job.take_place(process.place_of(slot))?;
+            serve(process, slot)
+        };
+        if let Err(failure) = work() {
+            report(&failure);
+        }
+    };
+    let builder = std::thread::Builder::new().name(format!("comem-{slot}")).stack_size(stack_bytes());
+    let spawned = builder.spawn(body);
+    spawned.map(drop).map_err(|e| Failure::new(Code::System, format!("cannot start a thread for slot {slot}: {e}")))
+}
+
+/// The stack that threads get: the soft limit, as with pthreads, within reason.
+pub fn stack_bytes() -> usize {
+    const LEAST: u64 = 8 << 20;
+    const MOST: u64 = 1 << 30;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } == 0;
+    if known && limit.rlim_cur != libc::RLIM_INFINITY {
+        limit.rlim_cur.clamp(LEAST, MOST) as usize
+    } else {
+        LEAST as usize
+    }
+}
+
+/// Carries out the orders to a slot until there are no more.
+pub fn serve(process: &'static Process, slot: usize) -> Outcome<()> {
+    loop {
+        job::thread()?.try_sem_wait(semaphore::order(slot))?;
+        let order = process.control.order(slot);
+        if order.function == 0 {
+            return Ok(());
+        }
+        {
+            // Who comes first brings the node's globals to where they were at CREATE.
+            let mut version = locked(&process.version);
+            if order.version > *version {
+                // SAFETY: the table and the pages it names were written before the order; no worker of this node is at work.
+                unsafe { process.globals.install(order.table, order.runs) };
+                *version = order.version;
+            }
+        }
+        IN_WORK.set(Some((slot, order.serial)));
+        // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every node.
+        let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };
+        // SAFETY: the program wants it called like this.
+        unsafe { work() };
+        IN_WORK.set(None);
+        done_with(process, slot, order.serial)?;
+    }
+}
+
+/// Says that an order is carried out; its output goes out first.
+pub fn done_with(process: &Process, slot: usize, serial: u64) -> Outcome<()> {
+    exit::flush_output();
+    process.control.set_carried_out(slot, serial);
+    job::thread()?.sem_post(semaphore::end());
+    Ok(())
+}
+
+/// The main thread of a node other than the first: works, leaves the job, and exits.
+pub fn serve_node(process: &'static Process) -> ! {
+    let slot = process.job.node() * process.job.threads_per_node();
+    if let Err(failure) = serve(process, slot) {
+        report(&failure);
+    }
+    exit::leave_and_exit()
+}
