@@ -46,6 +46,22 @@ pub enum Command {
     Compare(CompareArgs),
     /// Measure the network, or the programs of a paper
     Bench(BenchArgs),
+    /// Compile or link a C program for Comem: comem cc -O2 prog.c -o prog
+    #[command(disable_help_flag = true)]
+    Cc {
+        /// What the compiler is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// The same for C++
+    #[command(name = "c++", disable_help_flag = true)]
+    Cxx {
+        /// What the compiler is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Print where headers and libraries are, for makefiles
+    Config(ConfigArgs),
     /// Start this machine's nodes for a launcher elsewhere
     #[command(hide = true)]
     Agent {
@@ -53,6 +69,32 @@ pub enum Command {
         #[arg(long)]
         from_daemon: bool,
     },
+}
+
+/// What `comem config` is asked.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = true)]
+pub struct ConfigArgs {
+    /// The file with the macros of PARMACS, for m4
+    #[arg(long)]
+    parmacs: bool,
+    /// The directory of the headers
+    #[arg(long)]
+    include: bool,
+    /// Flags to compile with
+    #[arg(long)]
+    cflags: bool,
+    /// Flags to link with
+    #[arg(long)]
+    libs: bool,
+}
+
+impl ConfigArgs {
+    /// The questions, by their names.
+    pub fn questions(&self) -> Vec<&'static str> {
+        let all = [(self.parmacs, "parmacs"), (self.include, "include"), (self.cflags, "cflags"), (self.libs, "libs")];
+        all.into_iter().filter(|(asked, _)| *asked).map(|(_, question)| question).collect()
+    }
 }
 
 /// What every node is told.
@@ -104,6 +146,9 @@ pub struct NodeArgs {
     /// The same as --wrap off
     #[arg(long, overrides_with = "wrap")]
     pub no_wrap: bool,
+    /// At CREATE, report global variables that point to what other nodes do not have
+    #[arg(long, env = "COMEM_CHECK_POINTERS", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
+    pub check_pointers: bool,
     /// Say what was chosen
     #[arg(short = 'v', long, env = "COMEM_VERBOSE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub verbose: bool,

@@ -9,6 +9,7 @@
 //! | `report` | [`report`] | shows where the time of a run went |
 //! | `compare` | [`compare`] | runs a program under every engine that fits |
 //! | `bench` | [`bench`] | measures the network, and the programs of a paper |
+//! | `cc`, `c++`, `config` | [`cc`] | compiles programs, and says where headers and libraries are |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
 //! A job goes through these rooms: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
@@ -19,6 +20,7 @@
 mod agent;
 mod args;
 mod bench;
+mod cc;
 mod choice;
 mod compare;
 mod daemon;
@@ -75,6 +77,9 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Report(args) => report::main(args),
         Command::Compare(args) => compare::main(args),
         Command::Bench(args) => bench::main(args),
+        Command::Cc { arguments } => cc::compile("COMEM_CC", "cc", arguments),
+        Command::Cxx { arguments } => cc::compile("COMEM_CXX", "c++", arguments),
+        Command::Config(args) => cc::config(&args.questions()),
         Command::Agent { from_daemon } => agent::main(*from_daemon),
     }
 }

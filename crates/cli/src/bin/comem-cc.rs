@@ -1,0 +1,8 @@
+//! `comem-cc`: `comem cc` under a name that makefiles can use as a compiler's.
+
+fn main() {
+    comem_cc_name::become_comem("cc");
+}
+
+#[path = "../comem_cc_name.rs"]
+mod comem_cc_name;
