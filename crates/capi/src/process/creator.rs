@@ -141,13 +141,13 @@ pub fn wait_for(process: &Process, n: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Tells every worker of the other nodes that there is no more work.
+/// Tells every worker that there is no more work, those of this node too: what they ask for is under way until it is answered.
 pub fn dismiss(process: &Process) -> Outcome<()> {
     if process.job.nodes() == 1 {
         return Ok(());
     }
     let thread = job::thread()?;
-    for slot in process.job.threads_per_node()..process.slots() {
+    for slot in 1..process.slots() {
         process.control.give(slot, Order::default());
         thread.sem_post(semaphore::order(slot));
     }

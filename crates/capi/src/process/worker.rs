@@ -56,8 +56,10 @@ pub fn stack_bytes() -> usize {
 
 /// Carries out the orders to a slot until there are no more.
 pub fn serve(process: &'static Process, slot: usize) -> Outcome<()> {
+    // Kept, because the job may be over for this process before the thread looks for its next order.
+    let thread = job::thread()?;
     loop {
-        job::thread()?.try_sem_wait(semaphore::order(slot))?;
+        thread.try_sem_wait(semaphore::order(slot))?;
         let order = process.control.order(slot);
         if order.function == 0 {
             return Ok(());
