@@ -4,6 +4,7 @@
 //! different pages may be worked on at the same time.
 
 use super::sys::{self, Continued, Region, View};
+use super::window::{Part, Window};
 use super::written::PageSet;
 use super::{Detector, PAGE_BYTES, PageNo, Tracking, fault};
 use std::error::Error;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// The process has as many separate mappings as the system permits (`vm.max_map_count`), so `mprotect` cannot give one more
 /// stretch of pages a permission of its own.
@@ -63,7 +65,8 @@ enum Mechanism {
 #[derive(Debug)]
 pub struct Arena {
     /// Dropped first: no fault can come any more when the rest goes.
-    app: View,
+    pub(super) window: OnceLock<Window>,
+    pub(super) app: View,
     service: View,
     file: OwnedFd,
     mechanism: Mechanism,
@@ -98,25 +101,39 @@ impl Arena {
         let notes = detector == Detector::Async && tracking == Tracking::Tracked;
         let name = if tracking == Tracking::Tracked { c"comem-tracked" } else { c"comem-guarded" };
         let file = sys::memory_file(name, bytes)?;
-        let both = libc::PROT_READ | libc::PROT_WRITE;
-        let protection = if detector == Detector::Mprotect { libc::PROT_NONE } else { both };
+        let protection = if detector == Detector::Mprotect { libc::PROT_NONE } else { sys::BOTH };
         let app = View::new(base, bytes, protection, Some(file.as_fd()))?;
-        app.advise(0, bytes, libc::MADV_DONTFORK)?;
-        // The service view has the same bytes, for a core dump too. The advice is a wish: its failure costs nothing.
-        let _ = app.advise(0, bytes, libc::MADV_DONTDUMP);
-        let _ = app.advise(0, bytes, libc::MADV_NOHUGEPAGE);
         let mechanism = match detector {
             Detector::Mprotect => Mechanism::Mprotect,
             Detector::Async | Detector::Handled => {
                 let uffd = sys::userfaultfd(notes)?;
-                sys::register(uffd.as_fd(), app.start(), bytes)?;
                 Mechanism::Userfault { uffd, pagemap: notes.then(sys::pagemap).transpose()? }
             }
         };
-        let service = View::new(None, bytes, both, Some(file.as_fd()))?;
+        let service = View::new(None, bytes, sys::BOTH, Some(file.as_fd()))?;
         let mapped = notes.then(|| PageSet::new(pages)).transpose()?;
-        fault::remember(app.start()..app.start() + bytes)?;
-        Ok(Arena { app, service, file, mechanism, mapped, detector, tracking })
+        let arena = Arena { window: OnceLock::new(), app, service, file, mechanism, mapped, detector, tracking };
+        arena.watch(&arena.app)?;
+        fault::remember(arena.base()..arena.base() + bytes)?;
+        Ok(arena)
+    }
+
+    /// Has the accesses to a new view noticed, all of whose pages are unmapped.
+    pub(super) fn watch(&self, view: &View) -> io::Result<()> {
+        let bytes = view.bytes();
+        view.advise(0, bytes, libc::MADV_DONTFORK)?;
+        // The service view has the same bytes, for a core dump too. The advice is a wish: its failure costs nothing.
+        let _ = view.advise(0, bytes, libc::MADV_DONTDUMP);
+        let _ = view.advise(0, bytes, libc::MADV_NOHUGEPAGE);
+        match &self.mechanism {
+            Mechanism::Mprotect => Ok(()),
+            Mechanism::Userfault { uffd, .. } => sys::register(uffd.as_fd(), view.start(), bytes),
+        }
+    }
+
+    /// What a view permits whose pages are all unmapped.
+    pub(super) fn unmapped_protection(&self) -> i32 {
+        if self.detector == Detector::Mprotect { libc::PROT_NONE } else { sys::BOTH }
     }
 
     /// Whether an application's view of `bytes` bytes could be mapped at `base`.
@@ -159,14 +176,8 @@ impl Arena {
         self.mapped.is_some()
     }
 
-    /// The page at an address of the application's view.
-    pub fn page_of(&self, address: usize) -> Option<PageNo> {
-        let offset = address.checked_sub(self.base())?;
-        (offset < self.app.bytes()).then_some((offset / PAGE_BYTES) as u32)
-    }
-
     /// Byte offset and length of a range of pages.
-    fn bytes_of(&self, pages: &Range<PageNo>) -> io::Result<(usize, usize)> {
+    pub(super) fn bytes_of(&self, pages: &Range<PageNo>) -> io::Result<(usize, usize)> {
         if pages.start > pages.end || pages.end > self.pages() {
             return Err(invalid("pages outside the arena"));
         }
@@ -192,30 +203,26 @@ impl Arena {
     }
 
     fn map(&self, pages: Range<PageNo>, writable: bool) -> io::Result<()> {
-        let (offset, len) = self.bytes_of(&pages)?;
-        if len == 0 {
-            return Ok(());
+        self.bytes_of(&pages)?;
+        let protection = if writable { sys::BOTH } else { libc::PROT_READ };
+        if let Some(mapped) = &self.mapped {
+            mapped.insert(pages.clone());
         }
-        match &self.mechanism {
-            Mechanism::Mprotect if writable => self.mprotect(offset, len, libc::PROT_READ | libc::PROT_WRITE),
-            Mechanism::Mprotect => self.mprotect(offset, len, libc::PROT_READ),
-            Mechanism::Userfault { uffd, .. } => {
-                if let Some(mapped) = &self.mapped {
-                    mapped.insert(pages);
-                }
-                self.map_entries(uffd.as_fd(), offset, len, !writable)
-            }
-        }
+        self.parts(pages).try_for_each(|part| match &self.mechanism {
+            Mechanism::Mprotect => mprotect(&part, protection),
+            Mechanism::Userfault { uffd, .. } => self.map_entries(uffd.as_fd(), &part, !writable),
+        })
     }
 
-    /// Walks the range: absent entries are made, holes of the file filled, and where entries were there already their
+    /// Walks the part: absent entries are made, holes of the file filled, and where entries were there already their
     /// protection is changed afterwards, in one call.
-    fn map_entries(&self, uffd: BorrowedFd<'_>, offset: usize, len: usize, protected: bool) -> io::Result<()> {
-        let (mut at, end) = (offset, offset + len);
+    fn map_entries(&self, uffd: BorrowedFd<'_>, part: &Part<'_>, protected: bool) -> io::Result<()> {
+        let (start, in_file, end) = (part.address(), part.pages.start as usize * PAGE_BYTES, part.bytes());
+        let mut at = 0;
         let mut filled = false;
         let mut present: Option<Range<usize>> = None;
         while at < end {
-            match sys::continue_range(uffd, self.base() + at, end - at, protected)? {
+            match sys::continue_range(uffd, start + at, end - at, protected)? {
                 Continued::Mapped(bytes) => at += bytes,
                 Continued::Present => {
                     let next = at + PAGE_BYTES;
@@ -224,13 +231,13 @@ impl Arena {
                 }
                 Continued::Hole if filled => return Err(io::Error::other("the memory file does not keep its pages")),
                 Continued::Hole => {
-                    sys::populate(self.file.as_fd(), at, end - at)?;
+                    sys::populate(self.file.as_fd(), in_file + at, end - at)?;
                     filled = true;
                 }
             }
         }
         match present {
-            Some(range) => sys::write_protect(uffd, self.base() + range.start, range.len(), protected),
+            Some(range) => sys::write_protect(uffd, start + range.start, range.len(), protected),
             None => Ok(()),
         }
     }
@@ -242,12 +249,11 @@ impl Arena {
     /// # Errors
     /// As for [`Arena::map_read`].
     pub fn protect(&self, pages: Range<PageNo>) -> io::Result<()> {
-        let (offset, len) = self.bytes_of(&pages)?;
-        match &self.mechanism {
-            _ if len == 0 => Ok(()),
-            Mechanism::Mprotect => self.mprotect(offset, len, libc::PROT_READ),
-            Mechanism::Userfault { uffd, .. } => sys::write_protect(uffd.as_fd(), self.base() + offset, len, true),
-        }
+        self.bytes_of(&pages)?;
+        self.parts(pages).try_for_each(|part| match &self.mechanism {
+            Mechanism::Mprotect => mprotect(&part, libc::PROT_READ),
+            Mechanism::Userfault { uffd, .. } => sys::write_protect(uffd.as_fd(), part.address(), part.bytes(), true),
+        })
     }
 
     /// Takes all access away. Data stays in the file; what was written stays noted until the next
@@ -256,20 +262,10 @@ impl Arena {
     /// # Errors
     /// As for [`Arena::map_read`]: under `mprotect` a small piece of a large mapping is one range more.
     pub fn unmap(&self, pages: Range<PageNo>) -> io::Result<()> {
-        let (offset, len) = self.bytes_of(&pages)?;
-        match &self.mechanism {
-            _ if len == 0 => Ok(()),
-            Mechanism::Mprotect => self.mprotect(offset, len, libc::PROT_NONE),
-            Mechanism::Userfault { .. } => self.app.advise(offset, len, libc::MADV_DONTNEED),
-        }
-    }
-
-    fn mprotect(&self, offset: usize, len: usize, protection: i32) -> io::Result<()> {
-        self.app.mprotect(offset, len, protection).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOMEM) => {
-                io::Error::new(io::ErrorKind::OutOfMemory, TooManyRanges { limit: map_count_limit() })
-            }
-            _ => sys::refused("mprotect", &error),
+        self.bytes_of(&pages)?;
+        self.parts(pages).try_for_each(|part| match &self.mechanism {
+            Mechanism::Mprotect => mprotect(&part, libc::PROT_NONE),
+            Mechanism::Userfault { .. } => part.view.advise(part.offset, part.bytes(), libc::MADV_DONTNEED),
         })
     }
 
@@ -289,12 +285,12 @@ impl Arena {
             return Ok(());
         };
         let mut found = [Region::default(); 64];
-        for span in mapped.spans(pages) {
-            let (mut at, end) = (self.address(span.start), self.address(span.end));
+        for part in mapped.spans(pages).flat_map(|span| self.parts(span)) {
+            let (mut at, end) = (part.address(), part.address() + part.bytes());
             while at < end {
                 let (count, walked) = sys::scan_written(pagemap.as_fd(), at, end, &mut found)?;
                 for region in found.get(..count).unwrap_or_default() {
-                    let (start, end) = (self.page_at(region.start), self.page_at(region.end));
+                    let (start, end) = (part.page_at(region.start as usize), part.page_at(region.end as usize));
                     mapped.runs(start..end).for_each(|run| append(written, run));
                 }
                 if walked <= at {
@@ -304,14 +300,6 @@ impl Arena {
             }
         }
         Ok(())
-    }
-
-    fn address(&self, page: PageNo) -> usize {
-        self.base() + page as usize * PAGE_BYTES
-    }
-
-    fn page_at(&self, address: u64) -> PageNo {
-        ((address as usize - self.base()) / PAGE_BYTES) as u32
     }
 
     /// Has memory ready for pages that will be written through the service view; for moments with nothing else to do.
@@ -356,6 +344,13 @@ impl Drop for Arena {
     }
 }
 
+fn mprotect(part: &Part<'_>, protection: i32) -> io::Result<()> {
+    part.view.mprotect(part.offset, part.bytes(), protection).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOMEM) => io::Error::new(io::ErrorKind::OutOfMemory, TooManyRanges { limit: map_count_limit() }),
+        _ => sys::refused("mprotect", &error),
+    })
+}
+
 /// Adds a run behind others, as part of the last where they touch.
 fn append(runs: &mut Vec<Range<PageNo>>, run: Range<PageNo>) {
     match runs.last_mut() {
@@ -364,6 +359,6 @@ fn append(runs: &mut Vec<Range<PageNo>>, run: Range<PageNo>) {
     }
 }
 
-fn invalid(text: &'static str) -> io::Error {
+pub(super) fn invalid(text: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }

@@ -140,6 +140,7 @@ fn say(text: &str) {
 
 extern "C" fn leave_to_parent() {
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
+    super::window::keep_in_child();
 }
 
 struct Thread {

@@ -21,6 +21,7 @@ mod peer;
 mod probe;
 mod stack;
 mod sys;
+mod window;
 mod written;
 
 pub use arena::{Arena, TooManyRanges, map_count_limit};

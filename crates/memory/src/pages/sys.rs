@@ -117,6 +117,9 @@ const IOCTL_NEW: libc::Ioctl = 0xAA00;
 
 const _: () = assert!(IOCTL_API == 0xC018_AA3F && IOCTL_SCAN == 0xC060_6610);
 
+/// Readable and writable.
+pub const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
 /// An error that says which call failed.
 pub fn refused(call: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{call}: {error}"))
@@ -386,6 +389,31 @@ impl View {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "mmap: something is mapped at this address"));
         }
         Ok(view)
+    }
+
+    /// Maps `bytes` bytes at `start` in place of whatever is mapped there: of a file from an offset on, shared with its other views or
+    /// as a private copy; without a file, of nothing.
+    ///
+    /// # Safety
+    /// The range is the program's own memory, and nobody needs what stands there.
+    pub unsafe fn over(
+        start: usize,
+        bytes: usize,
+        protection: i32,
+        file: Option<(BorrowedFd<'_>, usize)>,
+        shared: bool,
+    ) -> io::Result<View> {
+        let kind = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let kind = if file.is_some() { kind } else { kind | libc::MAP_ANONYMOUS };
+        let (fd, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
+        let flags = kind | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let hint = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: by this function's contract the mapping that is replaced is no longer needed.
+        let mapped = unsafe { libc::mmap(hint, bytes, protection, flags, fd, offset as libc::off_t) };
+        if mapped == libc::MAP_FAILED {
+            return Err(failed("mmap"));
+        }
+        Ok(View { start: mapped.expose_provenance(), bytes })
     }
 
     /// Where it begins.
