@@ -10,6 +10,7 @@
 //! | [`job`] | start, finish, identity, parallel, split |
 //! | [`array`] | arrays, elements, ranges |
 //! | [`heap`] | shared memory for ordinary loads and stores |
+//! | [`globals`] | the program's global variables as shared memory |
 //! | [`sync`] | barrier, locks, flags, reductions |
 //! | [`desk`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
@@ -18,6 +19,7 @@
 mod array;
 mod desk;
 mod failure;
+mod globals;
 mod heap;
 mod job;
 mod message;

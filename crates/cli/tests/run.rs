@@ -399,16 +399,27 @@ fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
 fn choices_about_pages_reach_the_nodes() {
     let scratch = Scratch::new();
     let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
-                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH b=$COMEM_BACKBONE";
+                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
     let flags = ["--engine", "scope", "--detector", "uffd", "--cache", "50%", "--heap", "2G", "--unit-pages", "4"];
-    let more = ["--write-detection", "off", "--migration", "on", "--prefetch", "off", "--backbone", "shm"];
+    let more = [
+        "--write-detection",
+        "off",
+        "--migration",
+        "on",
+        "--prefetch",
+        "off",
+        "--globals",
+        "share",
+        "--backbone",
+        "shm",
+    ];
     let chosen = scratch.run(&[&flags[..], &more, &["--no-prefix", "sh", "-c", show]].concat());
-    assert_eq!(out(&chosen), "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off b=shm\n", "{}", err(&chosen));
+    assert_eq!(out(&chosen), "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off g=share b=shm\n", "{}", err(&chosen));
     // A flag wins over its variable, a variable over nothing.
     let mut command = scratch.comem();
     command.env("COMEM_CACHE", "1G").env("COMEM_HEAP", "3G").env("COMEM_ENGINE", "");
     let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
-    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= b=udp\n", "{}", err(&mixed));
+    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= g= b=udp\n", "{}", err(&mixed));
     let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
     assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));
 }

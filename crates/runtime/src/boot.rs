@@ -226,7 +226,7 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.threads as u16,
             options: format!(
-                "engine={}/{} force={} datagram={} heap={} unit={} wd={} migrate={}",
+                "engine={}/{} force={} datagram={} heap={} unit={} wd={} migrate={} globals={:?}",
                 self.config.engine,
                 self.config.page_engine,
                 self.config.force_engine,
@@ -235,6 +235,7 @@ impl Boot {
                 self.config.unit_pages,
                 self.config.write_detection,
                 self.config.migration,
+                self.config.globals,
             ),
         })
     }
@@ -552,8 +553,14 @@ impl Ear {
 /// See [`crate::Comem::finish`].
 pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     main.flush_posts()?;
+    if let Some(shared) = node.shared() {
+        main.bring_globals_home(shared)?;
+    }
     node.closing();
     main.collective(Collective::EXIT, &[], |_| ())?;
+    if let Some(shared) = node.shared() {
+        node.give_globals_back(shared);
+    }
     node.tell_launcher(&FromNode::Finished);
     if node.nodes() > 1 {
         // Others may have missed this node's arrival; the service thread reminds them for a little while.

@@ -34,6 +34,16 @@ pub enum CacheLimit {
     Part(f64),
 }
 
+/// What becomes of the program's global variables when its other processes begin to work (programs for PARMACS).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Globals {
+    /// Each process gets a copy of node 0's.
+    #[default]
+    Copy,
+    /// They are shared memory from the start.
+    Share,
+}
+
 /// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -65,6 +75,8 @@ pub struct Config {
     pub prefetch: bool,
     /// Pages of a unit where an allocation does not say.
     pub unit_pages: u32,
+    /// What becomes of the program's global variables.
+    pub globals: Globals,
     /// Whether the job's engine wins over an object's own.
     pub force_engine: bool,
     /// Faults to inject into what this node sends.
@@ -239,6 +251,12 @@ impl Config {
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
             prefetch: parse("COMEM_PREFETCH", env, switch)?.unwrap_or(true),
             unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(1),
+            globals: parse("COMEM_GLOBALS", env, |t| match t {
+                "copy" => Ok(Globals::Copy),
+                "share" => Ok(Globals::Share),
+                _ => Err("expected copy or share".to_string()),
+            })?
+            .unwrap_or_default(),
             force_engine: parse("COMEM_FORCE_ENGINE", env, switch)?.unwrap_or(false),
             faults: parse("COMEM_FAULTS", env, |t| t.parse::<FaultSpec>().map_err(|e| e.to_string()))?,
             iface: env("COMEM_IFACE").filter(|v| !v.is_empty()),
@@ -297,6 +315,7 @@ mod tests {
             ("COMEM_HEAP", "4K", "from 256M"),
             ("COMEM_CACHE", "120%", "percentage"),
             ("COMEM_UNIT_PAGES", "3", "power of two"),
+            ("COMEM_GLOBALS", "both", "copy or share"),
             ("COMEM_PORTS", "9-3", "port numbers"),
             ("COMEM_SLOW", "0.5x", "from 1x"),
             ("COMEM_NODE_TIMEOUT", "-3s", "positive"),

@@ -18,6 +18,9 @@ pub enum Way {
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
+/// A second range: the program's global variables.
+static MORE_BASE: AtomicUsize = AtomicUsize::new(0);
+static MORE_END: AtomicUsize = AtomicUsize::new(0);
 static TOUCH: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Learns of the heap.
@@ -25,6 +28,12 @@ pub fn set(base: usize, bytes: usize, touch: Touch) {
     TOUCH.store(touch as *mut c_void, Ordering::Relaxed);
     BASE.store(base, Ordering::Relaxed);
     END.store(base.saturating_add(bytes), Ordering::Release);
+}
+
+/// Learns of shared memory outside of the heap; the heap was told of before.
+pub fn add(base: usize, bytes: usize) {
+    MORE_BASE.store(base, Ordering::Relaxed);
+    MORE_END.store(base.saturating_add(bytes), Ordering::Release);
 }
 
 /// Whether there is a heap at all.
@@ -36,8 +45,11 @@ pub fn exists() -> bool {
 /// Whether any of these bytes is shared memory. Without a heap none is.
 #[inline]
 pub fn overlaps<T>(start: *const T, bytes: usize) -> bool {
-    let start = start.addr();
-    start < END.load(Ordering::Acquire) && start.saturating_add(bytes) > BASE.load(Ordering::Relaxed)
+    let (start, end) = (start.addr(), start.addr().saturating_add(bytes));
+    let meets = |base: &AtomicUsize, limit: &AtomicUsize| {
+        start < limit.load(Ordering::Acquire) && end > base.load(Ordering::Relaxed)
+    };
+    meets(&BASE, &END) || meets(&MORE_BASE, &MORE_END)
 }
 
 /// Brings memory here. `false`: it is no allocated memory of the heap, or this thread has no place in the job and there is none

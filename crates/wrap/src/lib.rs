@@ -52,3 +52,12 @@ pub unsafe extern "C" fn comem_wrap_install(version: c_uint, base: usize, bytes:
     heap::set(base, bytes, touch);
     0
 }
+
+/// What the runtime calls when the program's global variables, `bytes` from `base`, have become shared memory too.
+///
+/// # Safety
+/// [`comem_wrap_install`] was called, and the memory stays shared.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn comem_wrap_add(base: usize, bytes: usize) {
+    heap::add(base, bytes);
+}

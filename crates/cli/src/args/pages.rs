@@ -1,6 +1,6 @@
 //! Flags about memory that is shared by pages.
 
-use super::values::{size, size_or_share, switch_word, unit_pages};
+use super::values::{copy_or_share, size, size_or_share, switch_word, unit_pages};
 use crate::choice;
 use clap::Args;
 
@@ -35,6 +35,10 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_PREFETCH", value_name = "on|off", default_value = "", hide_default_value = true,
           value_parser = switch_word)]
     pub prefetch: String,
+    /// Global variables of programs for PARMACS: copied to the workers at CREATE, or shared: copy or share
+    #[arg(long, env = "COMEM_GLOBALS", value_name = "copy|share", default_value = "", hide_default_value = true,
+          value_parser = copy_or_share)]
+    pub globals: String,
 }
 
 /// The variables behind the flags, as nodes read them.
@@ -51,11 +55,13 @@ pub mod var {
     pub const MIGRATION: &str = "COMEM_MIGRATION";
     /// Whether pages are fetched ahead.
     pub const PREFETCH: &str = "COMEM_PREFETCH";
+    /// What becomes of the program's global variables.
+    pub const GLOBALS: &str = "COMEM_GLOBALS";
 }
 
 impl PageArgs {
     /// The variables of a node. Each is set, so that nothing of an outer job shines through.
-    pub fn variables(&self) -> [(&'static str, String); 7] {
+    pub fn variables(&self) -> [(&'static str, String); 8] {
         // Objects have no detector to choose.
         let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
         [
@@ -66,6 +72,7 @@ impl PageArgs {
             (var::WRITE_DETECTION, self.write_detection.clone()),
             (var::MIGRATION, self.migration.clone()),
             (var::PREFETCH, self.prefetch.clone()),
+            (var::GLOBALS, self.globals.clone()),
         ]
     }
 }

@@ -120,6 +120,14 @@ pub fn unit_pages(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads `copy` or `share` and keeps the word; an empty text chooses nothing.
+///
+/// # Errors
+/// Any other word.
+pub fn copy_or_share(text: &str) -> Result<String, String> {
+    if matches!(text, "" | "copy" | "share") { Ok(text.to_string()) } else { Err("expected copy or share".to_string()) }
+}
+
 /// Reads `on` or `off` and keeps the word; an empty text chooses nothing.
 ///
 /// # Errors

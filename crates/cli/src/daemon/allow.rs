@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 28] = [
+const HARMLESS: [&str; 29] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -39,6 +39,7 @@ const HARMLESS: [&str; 28] = [
     pages::WRITE_DETECTION,
     pages::MIGRATION,
     pages::PREFETCH,
+    pages::GLOBALS,
     var::FAULTS,
     var::IFACE,
     var::PORTS,

@@ -183,7 +183,7 @@ impl Thread {
                 self.home().config.page_engine
             ));
         }
-        if let Homes::On(node) = options.homes
+        if let Homes::On(node) | Homes::StartingOn(node) = options.homes
             && node.index() >= self.home().nodes()
         {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
@@ -332,6 +332,9 @@ impl Thread {
         let wrong = |what: &str| Error::Misuse(format!("cannot free {address:#x}: {what}"));
         let page = shared.page_of(address).ok_or_else(|| wrong("it is not in the shared heap"))?;
         let offset = (address % PAGE_BYTES) as u32;
+        if shared.globals.get().is_some_and(|globals| globals.has(page)) {
+            return Err(wrong("it is a global variable of the program"));
+        }
         let owner = shared.allocator.lock().owner_of(page);
         let fine = match owner {
             Some(owner) if owner != shared.me => {

@@ -14,6 +14,8 @@ const VERSION: c_uint = 1;
 type Touch = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
 type Install = unsafe extern "C" fn(version: c_uint, base: usize, bytes: usize, touch: Touch) -> c_int;
 
+type Add = unsafe extern "C" fn(base: usize, bytes: usize);
+
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
 
 /// Tells the wrapper library, if there is one, where the heap is and how its pages come here.
@@ -35,6 +37,19 @@ pub(crate) fn install(node: &Arc<Node>) {
             node.name_of(node.me())
         );
     }
+}
+
+/// Tells the wrapper library of more shared memory: the program's global variables.
+pub(crate) fn tell_range(range: std::ops::Range<usize>) {
+    // SAFETY: the name is a string; the default order covers every library of the process.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"comem_wrap_add".as_ptr()) };
+    if found.is_null() || NODE.get().is_none() {
+        return;
+    }
+    // SAFETY: the function of this name has this signature.
+    let add = unsafe { std::mem::transmute::<*mut c_void, Add>(found) };
+    // SAFETY: the range is shared memory from now on, and stays where it is.
+    unsafe { add(range.start, range.len()) };
 }
 
 /// Brings memory here for a system call; not 0 when it is no allocation, or the thread has no place in the job and there is none

@@ -9,6 +9,7 @@
 //! | [`fault`] | from the signal to the reply and back |
 //! | [`release`] | intervals: what releases say and acquires hear |
 //! | [`serve`] | what other nodes ask |
+//! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
 //! | [`single`] | pages under `msi`: one writer |
 //!
@@ -16,6 +17,7 @@
 
 pub(crate) mod alloc;
 pub(crate) mod fault;
+pub(crate) mod globals;
 pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod pieces;
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) views: Option<Views>,
     /// The memory of a job of one node.
     _plain: Option<Mapping>,
+    /// The program's global variables, where they are shared.
+    pub(crate) globals: OnceLock<globals::Globals>,
     pub(crate) twins: Twins,
     pub(crate) table: Table,
     pub(crate) allocator: Mutex<Allocator>,
@@ -109,6 +113,7 @@ impl Shared {
             bytes,
             views,
             _plain: plain,
+            globals: OnceLock::new(),
             twins: Twins::new(),
             table: Table::new(me, nodes, config),
             allocator: Mutex::new(Allocator::new(me, nodes, (bytes / PAGE_BYTES) as u64)),
@@ -128,15 +133,21 @@ impl Shared {
         })
     }
 
-    /// The page of an address in the heap.
+    /// The page of an address where the program sees it: in the heap, or among its global variables.
     pub(crate) fn page_of(&self, address: usize) -> Option<PageNo> {
-        let offset = address.checked_sub(self.base)?;
-        (offset < self.bytes).then_some((offset / PAGE_BYTES) as PageNo)
+        let offset = address.wrapping_sub(self.base);
+        if offset >= self.bytes {
+            return self.globals.get().and_then(|globals| globals.page_of(address));
+        }
+        let page = (offset / PAGE_BYTES) as PageNo;
+        let elsewhere = self.globals.get().is_some_and(|globals| globals.has(page));
+        (!elsewhere).then_some(page)
     }
 
-    /// The address of a page in the application's view.
+    /// Where the program sees a page.
     pub(crate) fn address_of(&self, page: PageNo) -> usize {
-        self.base + page as usize * PAGE_BYTES
+        let elsewhere = self.globals.get().and_then(|globals| globals.address_of(page));
+        elsewhere.unwrap_or(self.base + page as usize * PAGE_BYTES)
     }
 
     /// Names the region that begins at an address by where it was allocated, unless it has a name.

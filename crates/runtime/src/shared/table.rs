@@ -112,7 +112,7 @@ impl Known {
 
     /// Whether homes may migrate.
     pub(crate) fn migrates(&self) -> bool {
-        self.region.homes == Homes::Automatic
+        matches!(self.region.homes, Homes::Automatic | Homes::StartingOn(_))
     }
 
     /// The chunks that exist.
@@ -124,6 +124,11 @@ impl Known {
     pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<Unit>> {
         let cell = self.units.get(index as usize)?;
         Some(cell.get_or_init(|| Box::new(Mutex::new(Unit::new(self.home_of_unit(index) == self.me)))))
+    }
+
+    /// Under `msi`: unit `index`, if anybody here has had to do with it.
+    pub(crate) fn unit_if_used(&self, index: u32) -> Option<&Mutex<Unit>> {
+        self.units.get(index as usize)?.get().map(|unit| &**unit)
     }
 
     /// Under `msi`: the home of unit `index`.

@@ -3,7 +3,7 @@
 //! | file | does |
 //! |---|---|
 //! | [`matrix`] | which engines, detectors, shapes and networks a scenario runs under |
-//! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`] | scenarios with one right answer everywhere |
+//! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`], [`globals`] | scenarios with one right answer everywhere |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
@@ -12,6 +12,7 @@
 
 mod blocks;
 mod counts;
+mod globals;
 #[allow(dead_code, reason = "the tests of jobs use all of it")]
 #[path = "../job/launcher.rs"]
 mod launcher;

@@ -2,7 +2,7 @@
 //! and threads, and the network.
 
 use crate::launcher::{Outcome, start};
-use crate::{blocks, order, pages, placement, sharing, stress};
+use crate::{blocks, globals, order, pages, placement, sharing, stress};
 use comem::Comem;
 use comem::heap::PageEngine;
 
@@ -15,7 +15,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 23] = [
+const SCENARIOS: [Scenario; 24] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -38,6 +38,7 @@ const SCENARIOS: [Scenario; 23] = [
     ("accesses that span two pages", pages::accesses_that_span_two_pages),
     ("msi beside the job's engine", pages::one_writer_regions_beside_others),
     ("racing programs", pages::racing_programs),
+    ("global variables", globals::variables_of_all),
     ("stress", stress::words_of_all_in_every_page),
 ];
 

@@ -44,7 +44,9 @@ impl Layout {
 
     /// The pages of the unit that begins at a page, where homes migrate.
     pub(super) fn migrating_unit(&self, page: PageNo) -> Option<u32> {
-        self.region_of(page).filter(|r| r.homes == Homes::Automatic).map(|r| r.unit_pages)
+        self.region_of(page)
+            .filter(|r| matches!(r.homes, Homes::Automatic | Homes::StartingOn(_)))
+            .map(|r| r.unit_pages)
     }
 
     pub(super) fn chunks(&self, me: NodeId) -> Vec<Chunk> {

@@ -19,6 +19,8 @@ pub enum Homes {
     On(NodeId),
     /// At the node that touches a unit first.
     FirstTouch,
+    /// All at one node at first, and from there as [`Homes::Automatic`].
+    StartingOn(NodeId),
     /// As [`Homes::Block`] at first; a unit that one node alone writes migrates to it at the next barrier.
     Automatic,
 }
@@ -57,7 +59,7 @@ impl Region {
     pub fn home_of(&self, page: PageNo, nodes: usize) -> NodeId {
         let at = (page - self.first) / self.unit_pages;
         match self.homes {
-            Homes::On(node) => node,
+            Homes::On(node) | Homes::StartingOn(node) => node,
             Homes::Cyclic(pages) => {
                 let units = (pages / self.unit_pages).max(1);
                 NodeId(((at / units) as usize % nodes) as u16)
@@ -91,6 +93,7 @@ impl Region {
             Homes::On(node) => (2, u32::from(node.0)),
             Homes::FirstTouch => (3, 0),
             Homes::Automatic => (4, 0),
+            Homes::StartingOn(node) => (5, u32::from(node.0)),
         };
         out.put_u8(kind);
         out.put_u32(detail);
@@ -119,6 +122,7 @@ impl Region {
             2 => Homes::On(node(detail as u16)?),
             3 => Homes::FirstTouch,
             4 => Homes::Automatic,
+            5 => Homes::StartingOn(node(detail as u16)?),
             _ => return Err(WireError::BadValue("placement")),
         };
         let owner = match r.u16()? {
@@ -147,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_region_survives_the_wire() {
-        for homes in [Homes::Block, Homes::Cyclic(7), Homes::On(NodeId(5)), Homes::FirstTouch, Homes::Automatic] {
+        let (on, from) = (Homes::On(NodeId(5)), Homes::StartingOn(NodeId(6)));
+        for homes in [Homes::Block, Homes::Cyclic(7), on, from, Homes::FirstTouch, Homes::Automatic] {
             let mut body = Vec::new();
             region(64, 4, homes).emit(&mut body);
             assert_eq!(Region::parse(&body), Ok(region(64, 4, homes)));

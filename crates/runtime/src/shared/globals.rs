@@ -1,0 +1,202 @@
+//! The program's global variables as a region of the heap.
+//!
+//! Their pages are pages of the heap to everything else: chunks, diffs, notices, fetches. Only where the program sees them is another
+//! matter: where its linker put them, through the arena's window ([`comem_memory::pages::Arena::open_window`]), and no longer at the heap's
+//! address. [`Shared::page_of`] and [`Shared::address_of`] know of that, and nobody else.
+//!
+//! Node 0's values when they are shared are everybody's; it is the home of all pages at first. At the end it gets all of them back
+//! and keeps them as memory of its own, so that it may go on alone.
+
+use super::{Shared, hooks, memory};
+use crate::error::{Error, Result};
+use crate::heap::RegionOptions;
+use crate::node::Node;
+use crate::thread::Thread;
+use comem_memory::pages::Arena;
+use comem_protocol::coherence::pages::region::Homes;
+use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::wire::message::{Collective, Want};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// The region's name in reports.
+pub(crate) const LABEL: &str = "globals";
+
+/// Where the global variables are, in the heap and for the program.
+#[derive(Debug)]
+pub(crate) struct Globals {
+    pages: Range<PageNo>,
+    start: usize,
+}
+
+impl Globals {
+    /// Whether they have this page of the heap.
+    pub(super) fn has(&self, page: PageNo) -> bool {
+        self.pages.contains(&page)
+    }
+
+    /// Their page at an address of the program's.
+    pub(super) fn page_of(&self, address: usize) -> Option<PageNo> {
+        let page = address.checked_sub(self.start)? / PAGE_BYTES;
+        (page < self.pages.len()).then(|| self.pages.start + page as PageNo)
+    }
+
+    /// Where the program sees one of their pages.
+    pub(super) fn address_of(&self, page: PageNo) -> Option<usize> {
+        self.has(page).then(|| self.start + (page - self.pages.start) as usize * PAGE_BYTES)
+    }
+}
+
+/// The arena with a page, and the page's number in it.
+fn arena_of(shared: &Shared, page: PageNo) -> Option<(&Arena, PageNo)> {
+    let (views, from) = (shared.views.as_ref()?, shared.guarded_from());
+    Some(if page < from { (&views.tracked, page) } else { (&views.guarded, page - from) })
+}
+
+/// Pages that have ever been touched, of memory that is in no file: what the process's page table says, or all of them where it
+/// may not be read.
+fn touched(bytes: &Range<usize>) -> impl Fn(usize) -> bool + use<> {
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    let first = bytes.start / PAGE_BYTES;
+    let mut entries = vec![u8::MAX; bytes.len().div_ceil(PAGE_BYTES) * 8];
+    if File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut entries, first as u64 * 8)).is_err() {
+        entries.fill(u8::MAX);
+    }
+    move |address| {
+        let entry = entries.as_chunks::<8>().0.get(address / PAGE_BYTES - first);
+        entry.is_none_or(|entry| u64::from_ne_bytes(*entry) & PRESENT_OR_SWAPPED != 0)
+    }
+}
+
+/// Copies what stands in the program's memory into the service view, which is zero as yet. What is zero is left out, and memory behind
+/// `data_end` that nobody touched is not touched either.
+///
+/// # Safety
+/// The range is readable memory that nobody writes meanwhile; `to` has room for it.
+unsafe fn copy_in(program: &Range<usize>, data_end: usize, to: *mut u8) {
+    let is_touched = touched(&(data_end..program.end));
+    for at in program.clone().step_by(PAGE_BYTES).filter(|at| *at < data_end || is_touched(*at)) {
+        let from: *const u8 = std::ptr::with_exposed_provenance(at);
+        // SAFETY: by this function's contract.
+        let page = unsafe { std::slice::from_raw_parts(from, PAGE_BYTES) };
+        if page.iter().any(|byte| *byte != 0) {
+            // SAFETY: by this function's contract; the service view is other memory.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.add(at - program.start), PAGE_BYTES) };
+        }
+    }
+}
+
+fn misuse<T>(what: String) -> Result<T> {
+    Err(Error::Misuse(what))
+}
+
+fn checked(shared: &Shared, program: &Range<usize>, data_end: usize) -> Result<()> {
+    let show = |at: usize| format!("{at:#x}");
+    let (start, end) = (show(program.start), show(program.end));
+    let on_pages = [program.start, data_end, program.end].iter().all(|at| at.is_multiple_of(PAGE_BYTES));
+    let in_order = program.start <= data_end && data_end <= program.end && program.start < program.end;
+    if !on_pages || !in_order {
+        return misuse(format!(
+            "the program's globals from {start} over {} to {end} are not whole pages; link it with comem-cc",
+            show(data_end)
+        ));
+    }
+    if shared.globals.get().is_some() {
+        return misuse("the program's globals are shared already; that is done once".to_string());
+    }
+    if program.start < shared.base + shared.bytes && program.end > shared.base {
+        return misuse(format!("the program's globals from {start} to {end} lie in the shared heap"));
+    }
+    Ok(())
+}
+
+impl Thread {
+    /// Makes the program's memory shared; collective. `data_end` is where the part begins that is in no file and zero at first.
+    ///
+    /// # Errors
+    /// When the range makes no sense, nodes have it at different addresses, or the system refuses.
+    ///
+    /// # Safety
+    /// The range is the program's own writable memory, and no thread of this process uses it during the call.
+    pub(crate) unsafe fn share_globals(&self, shared: &Shared, program: Range<usize>, data_end: usize) -> Result<()> {
+        checked(shared, &program, data_end)?;
+        if shared.views.is_none() {
+            return Ok(());
+        }
+        self.agree_on(&program, data_end)?;
+        let options = RegionOptions {
+            homes: Homes::StartingOn(NodeId(0)),
+            alignment: PAGE_BYTES,
+            unit_pages: 1,
+            label: LABEL.to_string(),
+            ..RegionOptions::default()
+        };
+        let address = self.allocate_common(shared, program.len(), &options)?;
+        let place = shared.page_of(address).and_then(|page| Some((page, arena_of(shared, page)?)));
+        let (first, (arena, in_arena)) = place.ok_or_else(|| Error::Misuse("there is no shared heap".to_string()))?;
+        if shared.me == NodeId(0) {
+            // SAFETY: the region is that long, and nobody else has heard of it; the rest is this function's contract.
+            unsafe { copy_in(&program, data_end, arena.service().add(in_arena as usize * PAGE_BYTES)) };
+        }
+        let pages = (program.len() / PAGE_BYTES) as PageNo;
+        // SAFETY: by this function's contract; node 0's bytes are in the service view, and those of the others do not count.
+        let opened = unsafe { arena.open_window(in_arena..in_arena + pages, program.start) };
+        opened.map_err(Error::system("cannot share the program's globals"))?;
+        let _ = shared.globals.set(Globals { pages: first..first + pages, start: program.start });
+        hooks::tell_range(program);
+        // Nobody uses them before every node has them.
+        self.collective(Collective::create(u64::from(first)), &[], |_| ())
+    }
+
+    /// All nodes must have them at the same addresses.
+    fn agree_on(&self, program: &Range<usize>, data_end: usize) -> Result<()> {
+        let numbers = [program.start, data_end, program.end].map(|at| at as i64);
+        // The least of the numbers and of their opposites: they are the same everywhere if both are one's own.
+        let offers: Vec<u8> = numbers.iter().flat_map(|n| [*n, -n]).flat_map(i64::to_be_bytes).collect();
+        let same = self.collective(Collective::PLACE, &offers, |least| least == offers)?;
+        if same {
+            return Ok(());
+        }
+        let (start, end) = (program.start, program.end);
+        misuse(format!(
+            "the program's globals, here from {start:#x} to {end:#x}, lie elsewhere on another node; link the program with \
+             comem-cc (or -no-pie), or run it with --globals copy"
+        ))
+    }
+
+    /// At the end, on node 0: brings all global variables here that other nodes have written.
+    pub(crate) fn bring_globals_home(&self, shared: &Shared) -> Result<()> {
+        let Some(globals) = shared.globals.get().filter(|_| shared.me == NodeId(0)) else { return Ok(()) };
+        for page in globals.pages.clone() {
+            if !self.home().is_here(shared, page) {
+                self.page_fault(shared, page, Access::Read)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Whether a page of several writers, or of one, can be used here without asking; also if nobody has ever used it.
+    fn is_here(&self, shared: &Shared, page: PageNo) -> bool {
+        let Some(known) = shared.table.find(page) else { return true };
+        let mut none = Outbox::new();
+        if known.region.engine == PageEngine::Msi {
+            let index = (page - known.region.first) / known.region.unit_pages;
+            return known.unit_if_used(index).is_none_or(|unit| unit.lock().holds(Want::Shared));
+        }
+        !known.has_cell(page)
+            || self.page_step(Slot::SERVICE, page, &mut none, |chunk, _| chunk.is_here(page)) == Some(true)
+    }
+
+    /// The job is over: the program has its global variables for itself again.
+    pub(crate) fn give_globals_back(&self, shared: &Shared) {
+        let Some(globals) = shared.globals.get() else { return };
+        if let Some((arena, _)) = arena_of(shared, globals.pages.start) {
+            memory::change(arena, || arena.close_window());
+        }
+    }
+}
