@@ -11,6 +11,10 @@ use std::ffi::{c_int, c_void};
 /// The range is writable memory of the program alone, and no thread of this process uses it during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_share_globals_(start: *mut c_void, data_end: *mut c_void, end: *mut c_void) -> c_int {
-    // SAFETY: by this function's contract.
-    done(|| Ok(unsafe { job()?.share_globals(start.cast(), data_end.cast(), end.cast())? }))
+    done(|| {
+        let job = job()?;
+        // SAFETY: by this function's contract.
+        unsafe { job.share_globals(start.cast(), data_end.cast(), end.cast()) }?;
+        Ok(())
+    })
 }

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Global variables as shared memory, in a C program whose variables the linker script gathers: on one to four nodes, with one
+# and two threads each, under hlrc, scope and msi, with every detector, over udp (also a bad network) and shm.
+# Called by tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/globals/run.sh [NAME]`.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+
+bin=$(cd "${COMEM_BIN:-target/debug}" && pwd)
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+faults=drop=5%,dup=5%,reorder=5%,seed=7
+only=${1:-}
+status=0
+
+verdict() {
+    local result=$1
+    shift
+    echo "$result: globals: $*"
+    [ "$result" = FAILED ] && status=1
+}
+
+build() {
+    local source
+    for source in variables other; do
+        "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -O2 -fPIC -Iinclude -Iinclude/compat \
+            -c "tests/compat/globals/$source.c" -o "$out/$source.o" || return
+    done
+    "${CC:-cc}" -no-pie -pthread -T include/compat/comem_globals.ld "$out/variables.o" "$out/other.o" \
+        "$bin/libcomem.so" "-Wl,-rpath,$bin" -o "$out/variables"
+}
+
+# job WHAT NAME COMEM-FLAGS…: passes when the job ends well and its only line is `ok`.
+job() {
+    local what=$1 name=$2 printed ended=0
+    shift 2
+    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix --stats "$out/stats.json" "$@" "$out/variables" "$name" \
+        2>&1 </dev/null) || ended=$?
+    if [ "$ended" = 0 ] && [ "$printed" = ok ]; then
+        return 0
+    fi
+    echo "$printed" | tail -n 10
+    verdict FAILED "$what: status $ended (comem run $* … $name)"
+    return 1
+}
+
+# everywhere NAME WHAT: one line for all the shapes, or one for each that fails.
+everywhere() {
+    local name=$1 what=$2 engine detector nodes threads fine=1
+    for engine in hlrc scope msi; do
+        for detector in uffd-async uffd mprotect; do
+            "$bin/comem" run -n 2 --detector "$detector" true >/dev/null 2>&1 || continue
+            for nodes in 1 2 3 4; do
+                threads=$((1 + (nodes + ${#engine}) % 2))
+                local shape=(-n "$nodes" -t "$threads" --engine "$engine" --detector "$detector")
+                job "$what" "$name" "${shape[@]}" --backbone udp || fine=0
+                job "$what" "$name" "${shape[@]}" --backbone shm || fine=0
+            done
+            for nodes in 2 3; do
+                local shape=(-n "$nodes" -t "$((4 - nodes))" --engine "$engine" --detector "$detector")
+                job "$what" "$name" "${shape[@]}" --faults "$faults" || fine=0
+            done
+        done
+    done
+    [ "$fine" = 1 ] && verdict ok "$what, under every engine, detector and network"
+}
+
+# number NAME: the job's sum of a statistic.
+number() { grep -o "\"$1\": *[0-9]*" "$out/stats.json" | grep -o '[0-9]*$' | sort -n | tail -n 1; }
+
+# Hundreds of megabytes of which a few pages are used: neither memory (the program looks) nor messages.
+untouched() {
+    local engine fine=1 bytes
+    for engine in hlrc scope msi; do
+        job "memory that nobody touches" untouched -n 3 --engine "$engine" || { fine=0; continue; }
+        bytes=$(number bytes_sent)
+        if [ -z "$bytes" ] || [ "$bytes" -gt $((2 << 20)) ]; then
+            verdict FAILED "memory that nobody touches: ${bytes:-no} bytes were sent under $engine"
+            fine=0
+        fi
+    done
+    [ "$fine" = 1 ] && verdict ok "300 MB of variables that nobody touches cost neither memory nor messages"
+}
+
+wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+
+if ! build; then
+    verdict FAILED "the test program cannot be built"
+    exit 1
+fi
+wants check && everywhere check "variables on the same pages, written by all nodes, have their right values"
+wants input && everywhere input "system calls and scanf take variables that another node wrote"
+wants after && everywhere after "node 0 has all variables after the job"
+wants fork && everywhere fork "children see the variables and cannot change them"
+wants untouched && untouched
+exit "$status"
