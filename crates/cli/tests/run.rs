@@ -421,7 +421,8 @@ fn choices_about_pages_reach_the_nodes() {
     let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
     assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= g= b=udp\n", "{}", err(&mixed));
     let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
-    assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));
+    assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_GLOBALS=share"), "{}", out(&dry));
+    assert!(out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));
 }
 
 /// A script in place of gdbserver shows what it is given, and runs the program.

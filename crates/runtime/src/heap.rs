@@ -240,6 +240,9 @@ impl Comem {
     /// When the address is in no region.
     pub fn readonly(&self, pointer: *const u8) -> Result<()> {
         let known = self.region(pointer)?;
+        if self.shared()?.globals.get().is_some_and(|globals| globals.has(known.region.first)) {
+            return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
+        }
         known.read_only.store(true, Ordering::Release);
         known.cells().for_each(|cell| cell.lock().chunk.declare_read_only());
         Ok(())

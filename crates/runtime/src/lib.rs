@@ -41,6 +41,7 @@ pub mod raw;
 mod report;
 mod service;
 mod shared;
+mod symbols;
 pub mod thread;
 mod waiter;
 mod watch;

@@ -3,10 +3,15 @@
 use crate::counters::summary;
 use crate::error::{Error, Result};
 use crate::node::Node;
+use crate::symbols::Symbols;
+use comem_protocol::coherence::pages::PAGE_BYTES;
 use serde_json::{Value, json};
 
 /// The version of the stats file's form.
 pub const STATS_SCHEMA: u32 = 1;
+
+/// Most variables that are named of a page.
+const VARIABLES: usize = 32;
 
 /// This node's statistics. `failure` says why the node ended, if it did not come to its natural end.
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
@@ -47,6 +52,7 @@ fn regions(node: &Node) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let Some(shared) = node.shared() else { return json!([]) };
     let mut all = shared.table.all();
+    let symbols = std::cell::LazyCell::new(Symbols::of_this_program);
     all.sort_by_key(|k| {
         let cost = (k.costs.fetch_ns.load(Relaxed), k.costs.faults.load(Relaxed));
         std::cmp::Reverse(cost)
@@ -57,14 +63,20 @@ fn regions(node: &Node) -> Value {
         sharing.values_mut().for_each(|w| w.settle());
         let mut pages: Vec<_> = sharing.iter().filter(|(_, w)| w.times > 0).collect();
         pages.sort_by_key(|(_, w)| std::cmp::Reverse(w.times));
-        let page_bytes = comem_protocol::coherence::pages::PAGE_BYTES as u64;
+        let page_bytes = PAGE_BYTES as u64;
         let false_sharing: Vec<Value> = pages
             .iter()
             .take(100)
             .map(|(page, w)| {
                 let nodes: Vec<u16> = w.nodes.iter().map(|n| n.0).collect();
                 let offset = u64::from(**page - known.region.first) * page_bytes;
-                json!({ "offset": offset, "nodes": nodes, "times": w.times })
+                let mut one = json!({ "offset": offset, "nodes": nodes, "times": w.times });
+                if shared.globals.get().is_some_and(|globals| globals.has(**page)) {
+                    let start = shared.address_of(**page);
+                    let variables: Vec<&str> = symbols.within(&(start..start + PAGE_BYTES)).take(VARIABLES).collect();
+                    one["variables"] = json!(variables);
+                }
+                one
             })
             .collect();
         json!({

@@ -81,6 +81,18 @@ untouched() {
     [ "$fine" = 1 ] && verdict ok "300 MB of variables that nobody touches cost neither memory nor messages"
 }
 
+# The report says which variables nodes wrote on one page.
+named() {
+    local what="the report of false sharing names variables"
+    job "$what" check -n 3 --engine hlrc || return
+    if "$bin/comem" report "$out/stats.json" | grep -q "globals .*bytes_of"; then
+        verdict ok "$what"
+    else
+        "$bin/comem" report "$out/stats.json" | tail -n 5
+        verdict FAILED "$what"
+    fi
+}
+
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
 if ! build; then
@@ -92,4 +104,5 @@ wants input && everywhere input "system calls and scanf take variables that anot
 wants after && everywhere after "node 0 has all variables after the job"
 wants fork && everywhere fork "children see the variables and cannot change them"
 wants untouched && untouched
+wants named && named
 exit "$status"

@@ -115,6 +115,8 @@ pub struct Region {
     pub invalidations: u64,
     /// Pages that several nodes wrote in one interval at different bytes: offset, and the nodes.
     pub false_sharing: BTreeMap<u64, BTreeSet<u64>>,
+    /// The variables on such pages, where they are known: by the page's offset.
+    pub variables: BTreeMap<u64, String>,
 }
 
 impl Node {
@@ -258,7 +260,7 @@ fn read_regions(nodes: &[Value]) -> Vec<Region> {
         sum.pages_fetched += number("pages_fetched");
         sum.diff_bytes += number("diff_bytes");
         sum.invalidations += number("invalidations");
-        add_false_sharing(&mut sum.false_sharing, region);
+        add_false_sharing(sum, region);
     }
     let mut regions: Vec<Region> = all.into_values().collect();
     regions.sort_by_key(|region| std::cmp::Reverse((region.fetch_us, region.faults)));
@@ -271,10 +273,15 @@ fn number_or_hex(value: &Value) -> u64 {
     value.as_u64().or_else(of_text).unwrap_or(0)
 }
 
-fn add_false_sharing(to: &mut BTreeMap<u64, BTreeSet<u64>>, region: &Map<String, Value>) {
+fn add_false_sharing(to: &mut Region, region: &Map<String, Value>) {
     for page in region.get("false_sharing").and_then(Value::as_array).into_iter().flatten() {
+        let offset = page["offset"].as_u64().unwrap_or(0);
         let nodes = page["nodes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        to.entry(page["offset"].as_u64().unwrap_or(0)).or_default().extend(nodes);
+        to.false_sharing.entry(offset).or_default().extend(nodes);
+        let names: Vec<&str> = page["variables"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if !names.is_empty() {
+            to.variables.insert(offset, names.join(" "));
+        }
     }
 }
 
@@ -297,7 +304,7 @@ pub mod tests {
                      "pages_fetched": 1, "diff_bytes": 64, "invalidations": 1, "false_sharing": []},
                     {"label": "sums", "address": 65536, "bytes": 4096, "engine": "hlrc", "faults": 9, "fetch_us": 900,
                      "pages_fetched": 8, "diff_bytes": 640, "invalidations": 4,
-                     "false_sharing": [{"offset": 0, "nodes": [node, 5]}]},
+                     "false_sharing": [{"offset": 0, "nodes": [node, 5], "variables": ["total", "best"]}]},
                 ],
             })
         };

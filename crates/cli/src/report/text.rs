@@ -135,12 +135,16 @@ fn left_out(all: usize, shown: usize) -> String {
 
 /// Pages that several nodes wrote in one interval at different bytes: what to move apart.
 fn false_sharing(run: &Run, rows: usize) -> String {
-    let mut table = Table::new(&["<region", "offset", "<address", "<written by nodes"]);
+    let named = run.regions.iter().any(|region| !region.variables.is_empty());
+    let heads = ["<region", "offset", "<address", "<written by nodes", "<variables"];
+    let mut table = Table::new(if named { &heads } else { &heads[..4] });
     let pages: Vec<_> = run.regions.iter().flat_map(|r| r.false_sharing.iter().map(move |page| (r, page))).collect();
     for (region, (offset, nodes)) in pages.iter().take(rows) {
         let list: Vec<String> = nodes.iter().map(u64::to_string).collect();
         let address = format!("{:#x}", region.address + **offset);
-        table.row(vec![name_of(&region.label), grouped(**offset), address, list.join(" ")]);
+        let mut row = vec![name_of(&region.label), grouped(**offset), address, list.join(" ")];
+        row.extend(named.then(|| region.variables.get(offset).cloned().unwrap_or_default()));
+        table.row(row);
     }
     let heading = "\nfalse sharing: pages that several nodes wrote in one interval, at different bytes\n";
     if table.is_empty() {
@@ -268,6 +272,7 @@ mod tests {
         assert!(text.find("  sums").unwrap() < text.find("  grid").unwrap(), "{text}");
         let shared = text.split("false sharing").nth(1).unwrap();
         assert!(shared.contains("sums") && shared.contains("0x10000") && shared.contains("0 1 5"), "{text}");
+        assert!(shared.contains("total best"), "the variables on the page: {text}");
         assert!(!text.contains("add up to"), "these parts do add up: {text}");
         assert!(!text.contains("evicted"), "columns of zeros are left out: {text}");
     }

@@ -34,7 +34,7 @@ pub(crate) struct Globals {
 
 impl Globals {
     /// Whether they have this page of the heap.
-    pub(super) fn has(&self, page: PageNo) -> bool {
+    pub(crate) fn has(&self, page: PageNo) -> bool {
         self.pages.contains(&page)
     }
 

@@ -79,6 +79,7 @@ pub fn variables_of_all(comem: &Comem) {
     assert!(!comem.is_shared(memory().cast::<u8>().wrapping_add(PAGES * PAGE_BYTES)));
     let freed = comem.free(memory().cast()).unwrap_err().to_string();
     assert!(comem.nodes() == 1 || freed.contains("global variable"), "{freed}");
+    assert!(comem.readonly(memory().cast()).is_err());
 }
 
 /// Each thread has every so-and-so-manieth word of two pages, one that has initial values and one that was zero.
