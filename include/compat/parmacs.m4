@@ -22,7 +22,8 @@ define(`comem_word_', `unsigned long $1')
 # ---- the program ---------------------------------------------------------------------------------------------------
 #
 # MAIN_ENV stands in the source file with main() and makes each process of the program a node; EXTERN_ENV stands in the
-# others. Both include the headers that programs have come to expect of them.
+# others. Both include the headers, and define the page size, that programs have come to
+# expect of them.
 
 define(`EXTERN_ENV', `
 #include <assert.h>
@@ -34,6 +35,9 @@ define(`EXTERN_ENV', `
 #include <time.h>
 #include <unistd.h>
 #include <comem_parmacs.h>
+#ifndef PAGE_SIZE
+#define PAGE_SIZE 4096
+#endif
 ')
 define(`ENV', defn(`EXTERN_ENV'))
 define(`MAIN_ENV', defn(`EXTERN_ENV')`COMEM_PROCESS_CONSTRUCTOR_
@@ -56,13 +60,14 @@ define(`SET_HOME', `ifelse($#, 0, ``SET_HOME'', `{ ; }')')
 
 # ---- memory --------------------------------------------------------------------------------------------------------
 #
-# Expressions. The second argument is a node: the home of the memory.
+# The second argument is a node: the home of the memory. G_MALLOC ends an assignment and brings its semicolon along, since
+# programs leave it out; G_MALLOC_F is for use within an expression.
 
-define(`G_MALLOC', `ifelse($#, 0, ``G_MALLOC'', $#, 1, `comem_g_malloc((size_t)($1))',
+define(`G_MALLOC_F', `ifelse($#, 0, ``G_MALLOC_F'', $#, 1, `comem_g_malloc((size_t)($1))',
     `comem_nu_malloc((size_t)($1), (int)($2))')')
-define(`G_MALLOC_F', `ifelse($#, 0, ``G_MALLOC_F'', `G_MALLOC($@)')')
-define(`NU_MALLOC', `ifelse($#, 0, ``NU_MALLOC'', `G_MALLOC($@)')')
-define(`NU_MALLOC_F', `ifelse($#, 0, ``NU_MALLOC_F'', `G_MALLOC($@)')')
+define(`G_MALLOC', `ifelse($#, 0, ``G_MALLOC'', `G_MALLOC_F($@);')')
+define(`NU_MALLOC_F', `ifelse($#, 0, ``NU_MALLOC_F'', `G_MALLOC_F($@)')')
+define(`NU_MALLOC', `ifelse($#, 0, ``NU_MALLOC'', `G_MALLOC_F($@);')')
 define(`G_FREE', `ifelse($#, 0, ``G_FREE'', `{ comem_g_free((void *)($1)); }')')
 define(`NU_FREE', `ifelse($#, 0, ``NU_FREE'', `G_FREE($@)')')
 
