@@ -85,6 +85,7 @@ test)
     check_c
     check_component fmt rustfmt
     check_component clippy clippy
+    wants m4 m4
     wants ip iproute2
     wants mpirun openmpi-bin
     wants ssh openssh-client

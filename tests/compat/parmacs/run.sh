@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Programs in PARMACS form: every macro, workers round after round, and three of the workloads, whose results must be those
+# of the C ones for one thread. COMEM_BIN holds comem and comem-cc. Reports by lines `ok: …` / `FAILED: …`.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+
+bin=$(realpath "${COMEM_BIN:-target/debug}")
+out=${COMEM_COMPAT_OUT:-out/test/compat}/parmacs
+status=0
+if ! command -v m4 >/dev/null; then
+    echo "SKIP: parmacs: there is no m4; sudo apt-get install m4"
+    exit 0
+fi
+macros=$("$bin/comem" config --parmacs) || { echo "FAILED: parmacs: comem config --parmacs" && exit 1; }
+mkdir -p "$out"
+
+failed() {
+    echo "FAILED: $*"
+    status=1
+}
+
+# program NAME FOLDER SOURCE…: NAME from sources through m4, in the two ways that suites call it.
+program() {
+    local name=$1 folder=$2 source sources=() how
+    shift 2
+    for how in plain -Ulen\ -Uindex; do
+        sources=()
+        for source in "$@"; do
+            # shellcheck disable=SC2086
+            m4 ${how#plain} -I "$folder" "$macros" "$folder/$source.c.in" >"$out/$source.c" || return
+            sources+=("$out/$source.c")
+        done
+        "$bin/comem-cc" -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -g -ffp-contract=off -Wall -Wextra -Werror \
+            -Wno-unused-function -I"$folder" -Iinclude "${sources[@]}" -o "$out/$name" -lm || return
+    done
+}
+
+# expect WHAT WORD COMMAND…: passes when the command ends well and its last line says WORD.
+expect() {
+    local what=$1 word=$2 printed ended=0
+    shift 2
+    printed=$(timeout --kill-after=5 60 "$@" 2>&1 </dev/null) || ended=$?
+    if [ "$ended" = 0 ] && [[ ${printed##*$'\n'} == *"$word"* ]]; then
+        return
+    fi
+    echo "$printed" | tail -n 12
+    failed "$what: status $ended, expected \"$word\" ($*)"
+    return 1
+}
+
+faults="drop=5%,dup=5%,reorder=5%,seed=7"
+# over NODES THREADS ENGINE BACKBONE WHAT WORD PROGRAM ARGUMENTS…
+over() {
+    local n=$1 t=$2 engine=$3 backbone=$4 what=$5 word=$6 extra=()
+    shift 6
+    [ "$backbone" = udp ] && extra=(--faults "$faults")
+    expect "$what: $n nodes, $t threads, $engine, $backbone" "$word" \
+        "$bin/comem" run --no-prefix -n "$n" -t "$t" --engine "$engine" --backbone "$backbone" "${extra[@]}" -- "$@"
+}
+
+checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1"; }
+
+program macros tests/compat/parmacs macros || failed "macros does not build"
+program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
+for name in sor is water; do
+    program "$name" workloads/parmacs "$name" || failed "$name does not build"
+    ${CC:-cc} -std=c11 -O2 -ffp-contract=off -DCOMEM_SEQUENTIAL -Iinclude "workloads/$name.c" -o "$out/$name-sequential" -lm ||
+        failed "$name for one thread does not build"
+done
+[ $status = 0 ] && echo "ok: PARMACS programs build with m4 as it is and with -Ulen -Uindex"
+
+before=$status
+expect "macros by itself" "macros: ok" "$out/macros" -p4
+for engine in hlrc scope msi; do
+    loose=""
+    [ $engine = scope ] && loose=-l
+    for backbone in udp shm; do
+        for n in 1 2 3 4; do
+            for t in 1 2; do
+                # shellcheck disable=SC2086
+                over $n $t $engine $backbone macros "macros: ok" "$out/macros" -p$((n * t)) $loose
+            done
+        done
+    done
+done
+[ $status = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope and msi"
+
+before=$status
+expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
+for engine in hlrc scope msi; do
+    for backbone in udp shm; do
+        for n in 1 2 4; do over $n 1 $engine $backbone rounds "rounds: ok" "$out/rounds" -p$n; done
+        over 2 2 $engine $backbone rounds "rounds: ok" "$out/rounds" -p4
+        over 3 1 $engine $backbone "rounds with fewer workers than nodes" "rounds: ok" "$out/rounds" -p2
+    done
+done
+[ $status = $before ] && echo "ok: workers see the globals as they stood at each CREATE, and every function and stream"
+
+for name in sor is water; do
+    before=$status
+    word=$(checksum "$("$out/$name-sequential" --preset tiny)")
+    [ -n "$word" ] || failed "$name for one thread gives no checksum"
+    expect "$name by itself" "$word ok" "$out/$name" --workers 3
+    for engine in hlrc scope msi; do
+        over 4 1 $engine udp "$name" "$word ok" "$out/$name" --workers 4
+        over 2 2 $engine shm "$name" "$word ok" "$out/$name" --workers 4
+    done
+    [ $status = $before ] && echo "ok: $name in PARMACS form gives what the C program for one thread gives"
+done
+exit $status
