@@ -7,9 +7,9 @@ divert(-1)
 #     comem-cc -O2 -o program program.c -lm
 #     comem run -n 4 ./program -p4
 #
-# Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables, pauses and counters are named by the
-# address of what the ...DEC macro declares. That memory is never read or written, so it may lie anywhere, also by the
-# thousand in one page of shared memory. MAIN_ENV defines a function and no variable: nothing of Comem lands among the
+# Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables and pauses are named by the
+# address of what the ...DEC macro declares. That memory is never read or written (but a GSDEC's), so it may lie anywhere,
+# also by the thousand in one page of shared memory. MAIN_ENV defines a function and no variable: nothing of Comem lands among the
 # program's globals. docs/parmacs.md explains each macro and the process model.
 #
 # A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but is
@@ -130,15 +130,15 @@ define(`EVENT', `ifelse($#, 0, ``EVENT'', `{ comem_pause_take(comem_name_($1)); 
 
 # ---- self-scheduled loops ------------------------------------------------------------------------------------------
 #
-# GETSUB(counter, i, last, n): i becomes 0, 1, ... last, each for one thread; then -1, once for each of n threads.
+# GETSUB(counter, i, last, n): i becomes 0, 1, ... last, each for one thread; then -1, once for each of n threads. The
+# counter, unlike all else, is used where it stands: GSDEC belongs into shared memory.
 
-define(`GSDEC', `ifelse($#, 0, ``GSDEC'', `comem_word_($1);')')
-define(`GSINIT', `ifelse($#, 0, ``GSINIT'', `{ ; }')')
-define(`GS_INIT', `ifelse($#, 0, ``GS_INIT'', `{ ; }')')
-define(`GETSUB', `ifelse($#, 0, ``GETSUB'',
-    `{ ($2) = comem_getsub(comem_name_($1), (long)($3), (unsigned)($4)); }')')
+define(`GSDEC', `ifelse($#, 0, ``GSDEC'', `struct comem_counter $1;')')
+define(`GSINIT', `ifelse($#, 0, ``GSINIT'', `{ ($1).next_ = ($1).exhausted_ = 0; }')')
+define(`GS_INIT', `ifelse($#, 0, ``GS_INIT'', `GSINIT($1)')')
+define(`GETSUB', `ifelse($#, 0, ``GETSUB'', `{ ($2) = comem_getsub(&($1), (long)($3), (unsigned)($4)); }')')
 define(`NU_GSDEC', `ifelse($#, 0, ``NU_GSDEC'', `GSDEC($1)')')
-define(`NU_GSINIT', `ifelse($#, 0, ``NU_GSINIT'', `{ ; }')')
+define(`NU_GSINIT', `ifelse($#, 0, ``NU_GSINIT'', `GSINIT($1)')')
 define(`NU_GETSUB', `ifelse($#, 0, ``NU_GETSUB'', `GETSUB($@)')')
 
 # ---- time, fences, markers -----------------------------------------------------------------------------------------
