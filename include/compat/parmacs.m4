@@ -7,10 +7,10 @@ divert(-1)
 #     comem-cc -O2 -o program program.c -lm
 #     comem run -n 4 ./program -p4
 #
-# Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables and pauses are named by the
-# address of what the ...DEC macro declares. That memory is never read or written (but a GSDEC's), so it may lie anywhere,
-# also by the thousand in one page of shared memory. MAIN_ENV defines a function and no variable: nothing of Comem lands among the
-# program's globals. docs/parmacs.md explains each macro and the process model.
+# Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables and pauses are named by the address
+# of what the ...DEC macro declares. That memory is never read or written, so it may lie anywhere, also by the thousand in
+# one page of shared memory. MAIN_ENV defines a function and no variable: nothing of Comem lands among the program's
+# globals. docs/parmacs.md explains each macro and the process model.
 #
 # A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but is
 # written without parentheses, stays the word that it is, as m4's own do: BARRIER in a comment, or as an enumerator, is
@@ -22,8 +22,7 @@ define(`comem_word_', `unsigned long $1')
 # ---- the program ---------------------------------------------------------------------------------------------------
 #
 # MAIN_ENV stands in the source file with main() and makes each process of the program a node; EXTERN_ENV stands in the
-# others. Both include the headers, and define the page size, that programs have come to
-# expect of them.
+# others. Both include the headers, and define the page size, that programs have come to expect of them.
 
 define(`EXTERN_ENV', `
 #include <assert.h>
