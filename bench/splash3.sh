@@ -112,7 +112,7 @@ verdict() {
 compare() { awk -v tolerance="$1" -f "$here/splash3/same.awk" "$2" "$3"; }
 
 # What of an output are results: all but times, and what a worker prints about itself.
-results() { grep -viE 'time|start|finish|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
+results() { grep -viE 'time|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
 
 # The file that a program's image is in, if it makes one.
 image() {

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../../.."
 
 bin=$(realpath "${COMEM_BIN:-target/debug}")
 out=${COMEM_COMPAT_OUT:-out/test/compat}/parmacs
-status=0
+status=0 failures=0
 if ! command -v m4 >/dev/null; then
     echo "SKIP: parmacs: there is no m4; sudo apt-get install m4"
     exit 0
@@ -17,6 +17,7 @@ mkdir -p "$out"
 failed() {
     echo "FAILED: $*"
     status=1
+    failures=$((failures + 1))
 }
 
 # program NAME FOLDER SOURCE…: NAME from sources through m4, in the two ways that suites call it.
@@ -67,9 +68,10 @@ for name in sor is water; do
     ${CC:-cc} -std=c11 -O2 -ffp-contract=off -DCOMEM_SEQUENTIAL -Iinclude "workloads/$name.c" -o "$out/$name-sequential" -lm ||
         failed "$name for one thread does not build"
 done
-[ $status = 0 ] && echo "ok: PARMACS programs build with m4 as it is and with -Ulen -Uindex"
+[ $status = 0 ] || exit 1
+echo "ok: PARMACS programs build with m4 as it is and with -Ulen -Uindex"
 
-before=$status
+before=$failures
 expect "macros by itself" "macros: ok" "$out/macros" -p4
 for engine in hlrc scope msi; do
     loose=""
@@ -83,9 +85,9 @@ for engine in hlrc scope msi; do
         done
     done
 done
-[ $status = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope and msi"
+[ $failures = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope and msi"
 
-before=$status
+before=$failures
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
 for engine in hlrc scope msi; do
     for backbone in udp shm; do
@@ -94,10 +96,10 @@ for engine in hlrc scope msi; do
         over 3 1 $engine $backbone "rounds with fewer workers than nodes" "rounds: ok" "$out/rounds" -p2
     done
 done
-[ $status = $before ] && echo "ok: workers see the globals as they stood at each CREATE, and every function and stream"
+[ $failures = $before ] && echo "ok: workers see the globals as they stood at each CREATE, and every function and stream"
 
 for name in sor is water; do
-    before=$status
+    before=$failures
     word=$(checksum "$("$out/$name-sequential" --preset tiny)")
     [ -n "$word" ] || failed "$name for one thread gives no checksum"
     expect "$name by itself" "$word ok" "$out/$name" --workers 3
@@ -105,6 +107,6 @@ for name in sor is water; do
         over 4 1 $engine udp "$name" "$word ok" "$out/$name" --workers 4
         over 2 2 $engine shm "$name" "$word ok" "$out/$name" --workers 4
     done
-    [ $status = $before ] && echo "ok: $name in PARMACS form gives what the C program for one thread gives"
+    [ $failures = $before ] && echo "ok: $name in PARMACS form gives what the C program for one thread gives"
 done
 exit $status
