@@ -77,6 +77,18 @@ pub fn has_finished() -> bool {
     FINISHED.load(Ordering::Acquire)
 }
 
+/// Joins the job, under `engine` unless the user has chosen one.
+///
+/// # Safety
+/// No other thread runs that might read the environment.
+pub unsafe fn start_under(engine: &str) -> Outcome<()> {
+    if std::env::var_os("COMEM_ENGINE").is_none_or(|chosen| chosen.is_empty()) {
+        // SAFETY: by this function's contract.
+        unsafe { std::env::set_var("COMEM_ENGINE", engine) };
+    }
+    start().map(|_| ())
+}
+
 /// Joins the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_start() -> c_int {

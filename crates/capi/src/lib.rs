@@ -15,8 +15,10 @@
 //! | [`desk`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
 //! | [`process`] | the process model of PARMACS (`comem_parmacs.h`) |
+//! | [`compat`] | the interfaces of JIAJIA, TreadMarks and Quarks |
 
 mod array;
+mod compat;
 mod desk;
 mod failure;
 mod globals;

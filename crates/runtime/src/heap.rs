@@ -18,7 +18,7 @@
 
 pub use crate::shared::alloc::RegionOptions;
 pub use comem_protocol::coherence::pages::PageEngine;
-pub use comem_protocol::coherence::pages::region::Homes;
+pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};

@@ -257,7 +257,7 @@ impl Thread {
             bytes: bytes.max(1) as u64,
             unit_pages,
             engine,
-            homes: options.homes,
+            homes: options.homes.clone(),
             owner,
             label,
         })

@@ -9,8 +9,11 @@ use comem_protocol::ids::NodeId;
 const STASH_MAX: usize = 16 * INBOX_MAX;
 
 impl Thread {
-    /// Waits until every message that this node has posted has arrived.
-    pub(crate) fn flush_posts(&self) -> Result<()> {
+    /// Waits until every message that this node has posted has arrived, if not been received.
+    ///
+    /// # Errors
+    /// When a node is lost.
+    pub fn flush_posts(&self) -> Result<()> {
         while self.node.unsent() > 0 {
             self.node.sleep_a_little(self.slot)?;
         }

@@ -1,7 +1,7 @@
 //! Wherever the homes of pages are, and wherever they go: a read sees the last write before the barrier.
 
 use crate::matrix::times;
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Dealt, Homes, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId, Thread, share};
 
 /// Words in a page.
@@ -42,14 +42,16 @@ fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
     }
 }
 
-/// Block, cyclic, on one node, at the first touch, moving; in units of 1, 2 and 8 pages.
+/// Block, cyclic, dealt out in runs and rounds, on one node, at the first touch, moving; in units of 1, 2 and 8 pages.
 pub fn every_placement(comem: &Comem) {
     let last = NodeId((comem.nodes() - 1) as u16);
-    for homes in
-        [Homes::Block, Homes::Cyclic(1), Homes::Cyclic(3), Homes::On(last), Homes::FirstTouch, Homes::Automatic]
-    {
+    let runs = Homes::Dealt(Dealt::runs(&[3, 1], last).expect("lengths that make sense"));
+    let rounds = Homes::Dealt(Dealt::rounds(&[2, 1, 5], last).expect("lengths that make sense"));
+    let plain =
+        [Homes::Block, Homes::Cyclic(1), Homes::Cyclic(3), Homes::On(last), Homes::FirstTouch, Homes::Automatic];
+    for homes in plain.into_iter().chain([runs, rounds]) {
         for unit_pages in &[2, 1, 8][..times(3)] {
-            let unit_pages = *unit_pages;
+            let (homes, unit_pages) = (homes.clone(), *unit_pages);
             let slice = pages_of(comem, 17, &RegionOptions { homes, unit_pages, ..RegionOptions::default() });
             comem.run(|t| shares_that_wander(t, &slice, 2));
             give_back(comem, slice);

@@ -7,9 +7,10 @@ use super::{PageEngine, PageNo, UNIT_PAGES_MAX};
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where the homes of a region's units are.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Homes {
     /// One run of consecutive units for each node.
     Block,
@@ -23,6 +24,78 @@ pub enum Homes {
     StartingOn(NodeId),
     /// As [`Homes::Block`] at first; a unit that one node alone writes migrates to it at the next barrier.
     Automatic,
+    /// Dealt out to the nodes in turn, in runs of given lengths.
+    Dealt(Dealt),
+}
+
+/// Runs of pages, dealt out to the nodes in turn (JIAJIA 2.1, section 4.3, `jia_alloc3`; its successor's `jia_alloc4`).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Dealt {
+    /// Lengths of runs, in pages, at least one each; behind the last comes the first again.
+    runs: Arc<[u32]>,
+    /// The node with the first run.
+    start: NodeId,
+    /// Whether a length holds for a round, which ends with the last node, and not for one run.
+    by_round: bool,
+}
+
+/// Most lengths of runs.
+pub const RUNS_MAX: usize = 4096;
+
+impl Dealt {
+    /// Each run with a length of its own, the first one to `start`.
+    pub fn runs(lengths: &[u32], start: NodeId) -> Option<Dealt> {
+        let fits = !lengths.is_empty() && lengths.len() <= RUNS_MAX && !lengths.contains(&0);
+        fits.then(|| Dealt { runs: lengths.into(), start, by_round: false })
+    }
+
+    /// Each round with a length of its own for all runs in it; the first begins at `start`.
+    pub fn rounds(lengths: &[u32], start: NodeId) -> Option<Dealt> {
+        Dealt::runs(lengths, start).map(|dealt| Dealt { by_round: true, ..dealt })
+    }
+
+    /// The node with page `at` of the region.
+    fn node_of(&self, at: u32, nodes: usize) -> NodeId {
+        let start = self.start.index() % nodes;
+        let each = if self.by_round { nodes as u64 } else { 1 };
+        // A first round that begins late is a whole one whose beginning is not ours.
+        let skipped = if self.by_round { start as u64 * u64::from(self.runs[0]) } else { 0 };
+        let period: u64 = self.runs.iter().map(|run| u64::from(*run) * each).sum();
+        let at = u64::from(at) + skipped;
+        let (mut run, mut left) = (at / period * self.runs.len() as u64 * each, at % period);
+        for length in self.runs.iter().map(|length| u64::from(*length)) {
+            if left < length * each {
+                run += left / length;
+                break;
+            }
+            left -= length * each;
+            run += each;
+        }
+        let first = if self.by_round { 0 } else { start as u64 };
+        NodeId(((first + run) % nodes as u64) as u16)
+    }
+
+    fn emit(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.start.0);
+        out.put_u8(u8::from(self.by_round));
+        self.runs.iter().for_each(|length| out.put_u32(*length));
+    }
+
+    fn parse(r: &mut Reader<'_>, lengths: usize) -> Result<Dealt, WireError> {
+        const WRONG: WireError = WireError::BadValue("runs");
+        if lengths > RUNS_MAX {
+            return Err(WRONG);
+        }
+        let (start, by_round) = (node(r.u16()?)?, r.u8()?);
+        let runs: Vec<u32> = (0..lengths).map(|_| r.u32()).collect::<Result<_, _>>()?;
+        let dealt = if by_round == 0 { Dealt::runs(&runs, start) } else { Dealt::rounds(&runs, start) };
+        dealt.filter(|_| by_round < 2).ok_or(WRONG)
+    }
+}
+
+/// A node's number as it came over the wire.
+fn node(number: u16) -> Result<NodeId, WireError> {
+    if usize::from(number) < NODES_MAX { Ok(NodeId(number)) } else { Err(WireError::BadValue("node")) }
 }
 
 /// A region, as it is told to other nodes.
@@ -58,8 +131,9 @@ impl Region {
     /// The home of the unit that begins at `page`, before anything moved.
     pub fn home_of(&self, page: PageNo, nodes: usize) -> NodeId {
         let at = (page - self.first) / self.unit_pages;
-        match self.homes {
-            Homes::On(node) | Homes::StartingOn(node) => node,
+        match &self.homes {
+            Homes::On(node) | Homes::StartingOn(node) => *node,
+            Homes::Dealt(dealt) => dealt.node_of(page - self.first, nodes),
             Homes::Cyclic(pages) => {
                 let units = (pages / self.unit_pages).max(1);
                 NodeId(((at / units) as usize % nodes) as u16)
@@ -87,16 +161,20 @@ impl Region {
             PageEngine::Scope => 2,
             PageEngine::Msi => 3,
         });
-        let (kind, detail) = match self.homes {
+        let (kind, detail) = match &self.homes {
             Homes::Block => (0, 0),
-            Homes::Cyclic(pages) => (1, pages),
+            Homes::Cyclic(pages) => (1, *pages),
             Homes::On(node) => (2, u32::from(node.0)),
             Homes::FirstTouch => (3, 0),
             Homes::Automatic => (4, 0),
             Homes::StartingOn(node) => (5, u32::from(node.0)),
+            Homes::Dealt(dealt) => (6, dealt.runs.len() as u32),
         };
         out.put_u8(kind);
         out.put_u32(detail);
+        if let Homes::Dealt(dealt) = &self.homes {
+            dealt.emit(out);
+        }
         out.put_u16(self.owner.map_or(u16::MAX, |n| n.0));
         out.put_bytes(self.label.as_bytes());
     }
@@ -115,7 +193,6 @@ impl Region {
             _ => return Err(WireError::BadValue("engine")),
         };
         let (kind, detail) = (r.u8()?, r.u32()?);
-        let node = |n: u16| if usize::from(n) < NODES_MAX { Ok(NodeId(n)) } else { Err(WireError::BadValue("node")) };
         let homes = match kind {
             0 => Homes::Block,
             1 => Homes::Cyclic(detail.max(1)),
@@ -123,6 +200,7 @@ impl Region {
             3 => Homes::FirstTouch,
             4 => Homes::Automatic,
             5 => Homes::StartingOn(node(detail as u16)?),
+            6 => Homes::Dealt(Dealt::parse(&mut r, detail as usize)?),
             _ => return Err(WireError::BadValue("placement")),
         };
         let owner = match r.u16()? {
@@ -152,11 +230,25 @@ mod tests {
     #[test]
     fn a_region_survives_the_wire() {
         let (on, from) = (Homes::On(NodeId(5)), Homes::StartingOn(NodeId(6)));
-        for homes in [Homes::Block, Homes::Cyclic(7), on, from, Homes::FirstTouch, Homes::Automatic] {
+        let runs = Homes::Dealt(Dealt::runs(&[3, 1, 2], NodeId(1)).unwrap());
+        let rounds = Homes::Dealt(Dealt::rounds(&[3, 1, 2], NodeId(1)).unwrap());
+        let plain = [Homes::Block, Homes::Cyclic(7), on, from, Homes::FirstTouch, Homes::Automatic];
+        for homes in plain.into_iter().chain([runs, rounds]) {
             let mut body = Vec::new();
-            region(64, 4, homes).emit(&mut body);
+            region(64, 4, homes.clone()).emit(&mut body);
             assert_eq!(Region::parse(&body), Ok(region(64, 4, homes)));
         }
+    }
+
+    #[test]
+    fn runs_of_nonsense_are_refused() {
+        assert_eq!(Dealt::runs(&[], NodeId(0)), None);
+        assert_eq!(Dealt::runs(&[1, 0], NodeId(0)), None);
+        let mut body = Vec::new();
+        region(64, 4, Homes::Dealt(Dealt::runs(&[1, 2], NodeId(0)).unwrap())).emit(&mut body);
+        // The number of lengths, behind first, pages, bytes, unit, engine and kind.
+        body[22..26].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert_eq!(Region::parse(&body), Err(WireError::BadValue("runs")));
     }
 
     #[test]
@@ -176,5 +268,28 @@ mod tests {
         let region = region(32, 2, Homes::Cyclic(4));
         let homes: Vec<u16> = (0..16).map(|u| region.home_of(512 + 2 * u, 3).0).collect();
         assert_eq!(homes[..8], [0, 0, 1, 1, 2, 2, 0, 0]);
+    }
+
+    /// The homes of pages from 0 on.
+    fn dealt(dealt: Option<Dealt>, pages: u32, nodes: usize) -> Vec<u16> {
+        let region = region(pages, 1, Homes::Dealt(dealt.unwrap()));
+        region.range().map(|page| region.home_of(page, nodes).0).collect()
+    }
+
+    #[test]
+    fn equal_runs_are_dealt_from_the_start_on() {
+        assert_eq!(dealt(Dealt::runs(&[2], NodeId(2)), 9, 3), [2, 2, 0, 0, 1, 1, 2, 2, 0]);
+        assert_eq!(dealt(Dealt::runs(&[4], NodeId(1)), 6, 1), [0; 6]);
+    }
+
+    #[test]
+    fn runs_of_several_lengths_repeat_while_the_nodes_go_on() {
+        assert_eq!(dealt(Dealt::runs(&[3, 1], NodeId(0)), 9, 3), [0, 0, 0, 1, 2, 2, 2, 0, 1]);
+    }
+
+    #[test]
+    fn a_round_ends_with_the_last_node_also_the_first_that_begins_late() {
+        let homes = dealt(Dealt::rounds(&[2, 1], NodeId(1)), 12, 3);
+        assert_eq!(homes, [1, 1, 2, 2, 0, 1, 2, 0, 0, 1, 1, 2]);
     }
 }

@@ -1,0 +1,366 @@
+//! JIAJIA 2.1 and its successor: the job, synchronisation, messages and the rest (JIAJIA 2.1 manual, section 4).
+
+use super::letters::{Letter, Letters, node};
+use super::{argument, begin, elapsed, load, misuse};
+use crate::failure::{Code, Failure, Outcome, done, end, remember, reported};
+use crate::job::{comem_finish, job, thread};
+use comem_rt::heap::{Homes, RegionOptions};
+use comem_rt::{ConditionId, LockId, Operator};
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+/// How many condition variables there are.
+const CONDITIONS: usize = 1 << 20;
+/// Locks and conditions from this number on belong to condition variables; the program's are smaller.
+const OWN: u64 = 1 << 40;
+/// One byte of shared memory for each condition variable, changed and read under its lock: whether it is set.
+static SET: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Kinds of letters.
+const SENT: u8 = 1;
+const BROADCAST: u8 = 2;
+/// Any host, any tag.
+const ANY: c_int = -1;
+
+thread_local! {
+    static LETTERS: RefCell<Letters> = RefCell::default();
+}
+
+/// `jia_init`: joins the job, under `scope` unless the user chose another engine; says who is who.
+///
+/// # Safety
+/// Called by `main`, before there are other threads; both point to numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_jia_init_(pid: *mut c_int, hosts: *mut c_int) {
+    done(|| {
+        // SAFETY: by this function's contract.
+        unsafe { begin("JIAJIA", "scope") }?;
+        let options = RegionOptions { homes: Homes::Block, label: "condition variables".into(), ..Default::default() };
+        SET.store(job()?.alloc_all_at(CONDITIONS, &options, "jia_init")?.cast(), Ordering::Release);
+        // SAFETY: by this function's contract.
+        unsafe {
+            pid.write(job()?.node() as c_int);
+            hosts.write(job()?.nodes() as c_int);
+        }
+        Ok(())
+    });
+}
+
+/// Leaves the job, when all have come as far.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_exit() {
+    comem_finish();
+}
+
+/// Gives memory back; called by every host.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_free(address: *mut std::ffi::c_void) {
+    crate::heap::comem_free(address);
+}
+
+/// Acquires a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_lock(lock: c_int) {
+    done(|| Ok(thread()?.try_lock_blocking(LockId(u64::from(lock as u32)))?));
+}
+
+/// Releases a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_unlock(lock: c_int) {
+    done(|| Ok(thread()?.try_unlock(LockId(u64::from(lock as u32)))?));
+}
+
+/// Waits for all hosts; what they wrote is seen afterwards.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_barrier() {
+    done(|| Ok(thread()?.try_barrier()?));
+}
+
+/// Waits for all hosts, and says nothing about memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_wait() {
+    done(|| Ok(thread()?.try_rendezvous()?));
+}
+
+/// Runs `f` on a condition variable's byte, under its lock.
+fn with_condition<R>(cv: c_int, f: impl FnOnce(&AtomicU8, ConditionId, LockId) -> Outcome<R>) -> Outcome<R> {
+    let wrong = || argument(format!("there is no condition variable {cv}; they count from 0 to {}", CONDITIONS - 1));
+    let index = usize::try_from(cv).ok().filter(|cv| *cv < CONDITIONS).ok_or_else(wrong)?;
+    let all = SET.load(Ordering::Acquire);
+    if all.is_null() {
+        return Err(Failure::new(Code::NotStarted, "JIAJIA was called before jia_init(); initialise first"));
+    }
+    let (condition, lock) = (ConditionId(OWN | index as u64), LockId(OWN | index as u64));
+    let thread = thread()?;
+    thread.try_lock_blocking(lock)?;
+    // SAFETY: within what `jia_init` allocated, which is never freed; any byte is a value.
+    let result = f(unsafe { &*all.add(index) }, condition, lock)?;
+    thread.try_unlock(lock)?;
+    Ok(result)
+}
+
+/// Sets a condition variable: who waits for it goes on, and who will wait does not have to.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_setcv(cv: c_int) {
+    done(|| {
+        with_condition(cv, |set, condition, _| {
+            set.store(1, Ordering::Relaxed);
+            thread()?.cond_broadcast(condition);
+            Ok(())
+        })
+    });
+}
+
+/// Resets a condition variable.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_resetcv(cv: c_int) {
+    done(|| {
+        with_condition(cv, |set, _, _| {
+            set.store(0, Ordering::Relaxed);
+            Ok(())
+        })
+    });
+}
+
+/// Waits until a condition variable is set.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_waitcv(cv: c_int) {
+    done(|| {
+        with_condition(cv, |set, condition, lock| {
+            while set.load(Ordering::Relaxed) == 0 {
+                thread()?.try_cond_wait(condition, lock)?;
+            }
+            Ok(())
+        })
+    });
+}
+
+/// The program's buffer of so many bytes.
+fn length(len: c_int, buffer: *const c_char) -> Outcome<usize> {
+    let len = usize::try_from(len).map_err(|_| argument(format!("a message of {len} bytes makes no sense")))?;
+    if buffer.is_null() && len > 0 {
+        return Err(argument("a message has no place: the buffer is a null pointer"));
+    }
+    Ok(len)
+}
+
+/// A copy of the program's bytes.
+///
+/// # Safety
+/// `buffer` points to `len` bytes.
+unsafe fn copied(buffer: *const c_char, len: c_int) -> Outcome<Vec<u8>> {
+    let len = length(len, buffer)?;
+    let mut bytes = vec![0; len];
+    if len > 0 {
+        // SAFETY: by this function's contract; the copy is as long.
+        unsafe { std::ptr::copy_nonoverlapping(buffer.cast(), bytes.as_mut_ptr(), len) };
+    }
+    Ok(bytes)
+}
+
+/// Copies a letter into the program's buffer.
+///
+/// # Safety
+/// `buffer` has room for `len` bytes.
+unsafe fn hand_over(letter: &Letter, buffer: *mut c_char, len: c_int) -> Outcome<c_int> {
+    let (room, came) = (length(len, buffer)?, letter.bytes.len());
+    if came > room {
+        return Err(argument(format!(
+            "a message of {came} bytes does not fit a buffer of {room}; receive it into a larger one"
+        )));
+    }
+    if came > 0 {
+        // SAFETY: by this function's contract, and checked above.
+        unsafe { std::ptr::copy_nonoverlapping(letter.bytes.as_ptr(), buffer.cast(), came) };
+    }
+    Ok(came as c_int)
+}
+
+/// Sends a message to a host, which need not wait for it yet.
+///
+/// # Safety
+/// `buffer` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jia_send(buffer: *mut c_char, len: c_int, to: c_int, tag: c_int) {
+    done(|| {
+        // SAFETY: by this function's contract.
+        let (to, bytes) = (node(to)?, unsafe { copied(buffer, len) }?);
+        LETTERS.with_borrow_mut(|letters| letters.send(to, SENT, tag, &bytes))
+    });
+}
+
+/// Waits for the next message from a host (-1: any) with a tag (-1: any); gives its length.
+///
+/// # Safety
+/// `buffer` has room for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, tag: c_int) -> c_int {
+    reported(
+        || {
+            let from = if from == ANY { None } else { Some(node(from)?) };
+            let wanted = |letter: &Letter| {
+                letter.kind == SENT && (tag == ANY || letter.tag == tag) && from.is_none_or(|from| letter.from == from)
+            };
+            let letter = LETTERS.with_borrow_mut(|letters| letters.receive(wanted))?;
+            // SAFETY: by this function's contract.
+            unsafe { hand_over(&letter, buffer, len) }
+        },
+        |code| code,
+    )
+}
+
+/// Sends a host's bytes to all hosts; called by all.
+///
+/// # Safety
+/// `buffer` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jia_bcast(buffer: *mut c_char, len: c_int, root: c_int) {
+    done(|| {
+        let (root, me) = (node(root)?, job()?.node());
+        if root == me {
+            // SAFETY: by this function's contract.
+            let bytes = unsafe { copied(buffer, len) }?;
+            let mut others = (0..job()?.nodes()).filter(|node| *node != me);
+            return LETTERS.with_borrow_mut(|letters| others.try_for_each(|to| letters.send(to, BROADCAST, 0, &bytes)));
+        }
+        let wanted = |letter: &Letter| letter.kind == BROADCAST && letter.from == root;
+        let letter = LETTERS.with_borrow_mut(|letters| letters.receive(wanted))?;
+        if letter.bytes.len() != length(len, buffer)? {
+            let came = letter.bytes.len();
+            return Err(misuse(format!(
+                "host {root} broadcasts {came} bytes, this host expects {len}; call jia_bcast() alike"
+            )));
+        }
+        // SAFETY: by this function's contract.
+        unsafe { hand_over(&letter, buffer, len) }.map(|_| ())
+    });
+}
+
+/// Numbers of a type, reduced over all hosts as the widest of their kind.
+trait Number: Copy {
+    fn reduce(operator: Operator, numbers: &mut [Self]) -> Outcome<()>;
+}
+
+impl Number for c_int {
+    fn reduce(operator: Operator, numbers: &mut [c_int]) -> Outcome<()> {
+        let mut wide: Vec<i64> = numbers.iter().map(|n| i64::from(*n)).collect();
+        thread()?.try_reduce_i64(operator, &mut wide)?;
+        numbers.iter_mut().zip(wide).for_each(|(n, wide)| *n = wide as c_int);
+        Ok(())
+    }
+}
+
+impl Number for f32 {
+    fn reduce(operator: Operator, numbers: &mut [f32]) -> Outcome<()> {
+        let mut wide: Vec<f64> = numbers.iter().map(|n| f64::from(*n)).collect();
+        thread()?.try_reduce_f64(operator, &mut wide)?;
+        numbers.iter_mut().zip(wide).for_each(|(n, wide)| *n = wide as f32);
+        Ok(())
+    }
+}
+
+impl Number for f64 {
+    fn reduce(operator: Operator, numbers: &mut [f64]) -> Outcome<()> {
+        Ok(thread()?.try_reduce_f64(operator, numbers)?)
+    }
+}
+
+/// # Safety
+/// `from` points to `count` numbers of the type, and `to` has room for them.
+unsafe fn reduce<T: Number>(
+    from: *const c_char,
+    to: *mut c_char,
+    count: usize,
+    op: Operator,
+    root: usize,
+) -> Outcome<()> {
+    let from: *const T = from.cast();
+    // SAFETY: by this function's contract; programs need not align their buffers.
+    let mut numbers: Vec<T> = (0..count).map(|i| unsafe { from.add(i).read_unaligned() }).collect();
+    T::reduce(op, &mut numbers)?;
+    if root == job()?.node() {
+        let to: *mut T = to.cast();
+        for (index, number) in numbers.into_iter().enumerate() {
+            // SAFETY: by this function's contract.
+            unsafe { to.add(index).write_unaligned(number) };
+        }
+    }
+    Ok(())
+}
+
+/// Reduces all hosts' numbers into those of one host; called by all. `op` is SUM_INT or one of its kind.
+///
+/// # Safety
+/// `send` points to `count` numbers of the type, and at the root `receive` has room for them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jia_reduce(send: *mut c_char, receive: *mut c_char, count: c_int, op: c_int, root: c_int) {
+    done(|| {
+        let root = node(root)?;
+        let count = length(count, send)?;
+        let operator = match op % 10 {
+            0 => Operator::Sum,
+            1 => Operator::Max,
+            2 => Operator::Min,
+            _ => {
+                return Err(argument(format!(
+                    "there is no reduction {op}; use SUM_INT, MAX_DOUBLE or one of their kind"
+                )));
+            }
+        };
+        // SAFETY: by this function's contract, which holds for the type that `op` names.
+        unsafe {
+            match op / 10 {
+                0 => reduce::<c_int>(send, receive, count, operator, root),
+                1 => reduce::<f32>(send, receive, count, operator, root),
+                2 => reduce::<f64>(send, receive, count, operator, root),
+                _ => Err(argument(format!("there is no reduction {op}; use SUM_INT, MAX_DOUBLE or one of their kind"))),
+            }
+        }
+    });
+}
+
+/// Switches a technique on or off: load balancing; what else there was is always at work here.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_config(what: c_int, value: c_int) {
+    const LOADBAL: c_int = 3;
+    if what == LOADBAL {
+        load::switch(value != 0);
+    }
+}
+
+/// Seconds since `jia_init`.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_clock() -> f64 {
+    elapsed()
+}
+
+/// Nanoseconds since `jia_init`.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_current_time() -> c_ulong {
+    (elapsed() * 1e9) as c_ulong
+}
+
+/// Microseconds since `jia_init`.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_startstat() -> c_uint {
+    (elapsed() * 1e6) as u64 as c_uint
+}
+
+/// Microseconds since `jia_init`.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_stopstat() -> c_uint {
+    jia_startstat()
+}
+
+/// `jia_error` and `Tmk_errexit`, once their message is made: ends the job with it.
+///
+/// # Safety
+/// `message` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_program_error_(message: *const c_char) {
+    // SAFETY: by this function's contract.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    let sentence = remember(&Failure::new(Code::Stopped, format!("the program ended the job: {}", message.trim_end())));
+    end(1, &sentence)
+}

@@ -1,0 +1,60 @@
+//! Interfaces of other systems of shared memory, on Comem's: what `include/compat/jia.h`, `tmk.h` and `quarks.h` declare.
+//!
+//! Their programs are of the kind "all nodes run `main`", with one thread in each process. Names, argument types and meaning
+//! follow what was published of each system; `docs/jiajia.md`, `docs/treadmarks.md` and `docs/quarks.md` say what differs.
+//!
+//! | module | what |
+//! |---|---|
+//! | `jia`, `placement`, `load` | JIAJIA: the job and synchronisation; allocation; dividing work |
+//! | `letters` | JIAJIA: messages with tags, in order |
+//! | `tmk` | TreadMarks |
+//! | `quarks` | Quarks |
+//! | `image` | the program's own variables and functions, whose addresses differ from node to node |
+
+mod image;
+mod jia;
+mod letters;
+mod load;
+mod placement;
+mod quarks;
+mod tmk;
+
+use crate::failure::{Code, Failure, Outcome};
+use crate::job::{job, start_under};
+use std::time::Instant;
+
+/// When the program joined its job.
+static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+
+/// Joins the job for a program of another system, under `engine` unless the user has chosen one.
+///
+/// # Safety
+/// No other thread runs that might read the environment.
+unsafe fn begin(system: &str, engine: &str) -> Outcome<()> {
+    // SAFETY: by this function's contract.
+    unsafe { start_under(engine) }?;
+    BEGAN.get_or_init(Instant::now);
+    let threads = job()?.threads_per_node();
+    if threads > 1 {
+        return Err(Failure::new(
+            Code::Misuse,
+            format!(
+                "a program for {system} has one thread in each process, not {threads}; start it without -t, on more nodes"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Seconds since the program joined its job; 0 before.
+fn elapsed() -> f64 {
+    BEGAN.get().map_or(0.0, |began| began.elapsed().as_secs_f64())
+}
+
+fn argument(what: impl Into<String>) -> Failure {
+    Failure::new(Code::Argument, what)
+}
+
+fn misuse(what: impl Into<String>) -> Failure {
+    Failure::new(Code::Misuse, what)
+}

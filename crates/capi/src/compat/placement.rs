@@ -1,0 +1,128 @@
+//! JIAJIA's allocation calls: which hosts are home to which pages (JIAJIA 2.1 manual, section 4.3, and its successor).
+//!
+//! All are collective, and give the same address everywhere. Sizes are rounded up to whole pages.
+
+use super::argument;
+use crate::failure::{Failure, Outcome, reported};
+use crate::job::job;
+use comem_rt::NodeId;
+use comem_rt::heap::{Dealt, Homes, RUNS_MAX, RegionOptions};
+use std::ffi::{c_int, c_ulong};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Calls so far of the kinds that choose a host by themselves; the same on every node, since calls are collective.
+static TURNS: AtomicU64 = AtomicU64::new(0);
+/// What draws hosts by chance: the same numbers on every node.
+static CHANCE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
+
+/// Calls so far, which are regions' names in reports.
+static CALLS: AtomicU64 = AtomicU64::new(1);
+
+fn allocate(bytes: usize, homes: impl FnOnce() -> Outcome<Homes>) -> c_ulong {
+    let allocated = || {
+        let options = RegionOptions { homes: homes()?, alignment: PAGE, ..RegionOptions::default() };
+        let site = format!("JIAJIA allocation {}", CALLS.fetch_add(1, Ordering::Relaxed));
+        Ok(job()?.alloc_all_at(bytes, &options, &site)?.addr() as c_ulong)
+    };
+    reported(allocated, |_| 0)
+}
+
+fn host(number: c_int) -> Outcome<NodeId> {
+    super::letters::node(number).map(|node| NodeId(node as u16))
+}
+
+/// Pages of a block.
+fn pages(bytes: usize) -> Outcome<u32> {
+    let pages = u32::try_from(bytes.div_ceil(PAGE)).ok().filter(|pages| *pages > 0);
+    pages.ok_or_else(|| argument(format!("a block of {bytes} bytes makes no sense; blocks have from 1 byte to 16 TiB")))
+}
+
+/// The pages of a program's list of block sizes.
+///
+/// # Safety
+/// `blocks` points to `count` numbers, or is null.
+unsafe fn list(blocks: *const c_int, count: c_int) -> Outcome<Vec<u32>> {
+    let fits = |count: &usize| (1..=RUNS_MAX).contains(count);
+    let wrong = || argument(format!("a list of {count} block sizes makes no sense; give from 1 to {RUNS_MAX}"));
+    let count = usize::try_from(count).ok().filter(fits).filter(|_| !blocks.is_null()).ok_or_else(wrong)?;
+    // SAFETY: by this function's contract.
+    let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
+    blocks.iter().map(|bytes| usize::try_from(*bytes).map_err(|_| negative(*bytes)).and_then(pages)).collect()
+}
+
+fn negative(bytes: c_int) -> Failure {
+    argument(format!("a block of {bytes} bytes makes no sense; sizes are positive"))
+}
+
+fn dealt(dealt: Option<Dealt>) -> Outcome<Homes> {
+    dealt.map(Homes::Dealt).ok_or_else(|| argument("these block sizes make no sense; they are positive"))
+}
+
+/// Allocates, homes chosen by Comem: pages to the hosts that write them; what fits a page to the hosts in turn.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_alloc(size: usize) -> c_ulong {
+    allocate(size, || {
+        let turn = TURNS.fetch_add(1, Ordering::Relaxed) % job()?.nodes() as u64;
+        Ok(if size <= PAGE { Homes::On(NodeId(turn as u16)) } else { Homes::Automatic })
+    })
+}
+
+/// Allocates with all homes at host 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_alloc1(size: usize) -> c_ulong {
+    jia_alloc2p(size, 0)
+}
+
+/// Allocates in blocks that go to the hosts in turn, from host 0 on.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_alloc2(size: usize, block: usize) -> c_ulong {
+    jia_alloc3(size, block, 0)
+}
+
+/// Allocates with all homes at one host.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_alloc2p(size: usize, proc: c_int) -> c_ulong {
+    allocate(size, || Ok(Homes::On(host(proc)?)))
+}
+
+/// Allocates in blocks that go to the hosts in turn.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_alloc3(size: usize, block: usize, starthost: c_int) -> c_ulong {
+    allocate(size, || dealt(Dealt::runs(&[pages(block)?], host(starthost)?)))
+}
+
+/// Allocates in blocks that go to the hosts in turn, with a size for each round.
+///
+/// # Safety
+/// `blocks` points to `n` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jia_alloc4(size: usize, blocks: *const c_int, n: c_int, starthost: c_int) -> c_ulong {
+    // SAFETY: by this function's contract.
+    allocate(size, || dealt(Dealt::rounds(&unsafe { list(blocks, n) }?, host(starthost)?)))
+}
+
+/// Allocates with so many bytes at each host, from host 0 on.
+///
+/// # Safety
+/// `array` points to `n` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jia_alloc_array(size: usize, array: *const c_int, n: c_int) -> c_ulong {
+    // SAFETY: by this function's contract.
+    allocate(size, || dealt(Dealt::runs(&unsafe { list(array, n) }?, NodeId(0))))
+}
+
+/// Allocates with all homes at a host drawn by chance.
+#[unsafe(no_mangle)]
+pub extern "C" fn jia_alloc_random(size: usize) -> c_ulong {
+    allocate(size, || {
+        let mut word = CHANCE.load(Ordering::Relaxed);
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        CHANCE.store(word, Ordering::Relaxed);
+        Ok(Homes::On(NodeId((word % job()?.nodes() as u64) as u16)))
+    })
+}
