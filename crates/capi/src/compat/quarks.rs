@@ -79,10 +79,10 @@ impl Quarks {
         match address {
             Some(address) if letter.kind == REGION => {
                 let region = Region { address: address as usize, variable: None, mine: false };
-                self.regions.entry(id as c_ulong).or_insert(region);
+                self.regions.entry(id).or_insert(region);
             }
             _ => {
-                self.regions.remove(&(id as c_ulong));
+                self.regions.remove(&id);
             }
         }
     }
@@ -257,7 +257,7 @@ fn create(id: c_ulong, size: usize, variable: *mut c_ulong) -> Outcome<()> {
     QUARKS.with_borrow_mut(|quarks| {
         let variable = quarks.image.variable(variable.addr(), size_of::<c_ulong>());
         quarks.regions.insert(id, Region { address, variable, mine: true });
-        quarks.tell_all(REGION, &[id as u64, address as u64])
+        quarks.tell_all(REGION, &[id, address as u64])
     })?;
     // SAFETY: as above.
     unsafe { variable.write(address as c_ulong) };
@@ -297,7 +297,7 @@ pub extern "C" fn Qk_destroy_region(id: c_ulong) {
         let region = QUARKS.with_borrow_mut(|quarks| quarks.poll().map(|()| quarks.regions.remove(&id)))?;
         let region = region.ok_or_else(|| argument(format!("Qk_destroy_region({id}): there is no such region")))?;
         job()?.free(std::ptr::with_exposed_provenance_mut(region.address))?;
-        QUARKS.with_borrow_mut(|quarks| quarks.tell_all(GONE, &[id as u64]))
+        QUARKS.with_borrow_mut(|quarks| quarks.tell_all(GONE, &[id]))
     });
 }
 
@@ -328,13 +328,13 @@ pub extern "C" fn Qk_newbarrier() -> c_ulong {
 /// Acquires a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Qk_acquire(lock: c_ulong) {
-    done(|| Ok(thread()?.try_lock_blocking(LockId(lock as u64))?));
+    done(|| Ok(thread()?.try_lock_blocking(LockId(lock))?));
 }
 
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Qk_release(lock: c_ulong) {
-    done(|| Ok(thread()?.try_unlock(LockId(lock as u64))?));
+    done(|| Ok(thread()?.try_unlock(LockId(lock))?));
 }
 
 /// Waits until so many nodes have come.
