@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Programs in the style of JIAJIA.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+. tests/compat/matrix.sh
+here=tests/compat/jia
+
+build jia-calls $here/calls.c $here/other.c && everywhere jia-calls
+build jia-anl $here/anl.c && everywhere jia-anl
+if build jia-wrong $here/wrong.c; then
+    refuses "a JIAJIA program with two threads in a process" "has one thread in each process" -n 2 -t 2 "$work/jia-wrong"
+    refuses "a call before jia_init" "before comem_start" -n 1 "$work/jia-wrong" early
+    refuses "a block of no bytes" "a block of 0 bytes" -n 2 "$work/jia-wrong" block
+    refuses "an allocation at a host that is not there" "there is no host 2" -n 2 "$work/jia-wrong" host
+    refuses "a list with a block of no bytes" "a block of 0 bytes" -n 2 "$work/jia-wrong" list
+    refuses "a negative condition variable" "no condition variable -1" -n 2 "$work/jia-wrong" cv
+    refuses "releasing a lock that is not held" "does not hold" -n 2 "$work/jia-wrong" unlock
+    refuses "a reduction that there is not" "no reduction 7" -n 2 "$work/jia-wrong" reduction
+    refuses "a message longer than its buffer" "8 bytes does not fit a buffer of 4" -n 2 "$work/jia-wrong" message
+    refuses "what the program itself calls an error" "ended the job: matrix 42 is singular" -n 2 "$work/jia-wrong" error
+    refuses "allocations that differ between hosts" "same collective calls" -n 2 "$work/jia-wrong" order
+fi
+
+# The engine is JIAJIA's unless the job says otherwise.
+engine_of() { grep -o '"page_engine": "[a-z]*"' "$work/stats" | tail -n 1; }
+run -n 2 --stats "$work/stats" "$work/jia-anl"
+if [ "$(engine_of)" = '"page_engine": "scope"' ]; then
+    passed "a JIAJIA program runs under scope by default"
+else
+    failed "a JIAJIA program runs under $(engine_of) by default"
+fi
+[ "$failures" = 0 ]

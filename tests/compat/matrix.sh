@@ -1,0 +1,71 @@
+# For tests of interfaces of other systems: to be read by tests/compat/GROUP/run.sh. Builds programs, and runs them on one
+# to four nodes under each engine, over datagrams that get lost, doubled and reordered, and over shared memory.
+
+bin=$(realpath "${COMEM_BIN:-target/debug}")
+include=$(realpath include)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+passed() { echo "ok: $*"; }
+failed() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# build NAME SOURCE…: the program $work/NAME, without a warning.
+build() {
+    local name=$1
+    shift
+    if "${CC:-cc}" -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -I"$include/compat" "$@" -o "$work/$name" \
+        -L"$bin" -lcomem -Wl,-rpath,"$bin" -lm; then
+        passed "$name compiles"
+    else
+        failed "$name does not compile"
+        return 1
+    fi
+}
+
+# run OPTION… PROGRAM ARGUMENT…: runs a program on nodes; what it printed is in $printed, how it ended in $ended.
+run() {
+    ended=0
+    printed=$(cd "$work" && timeout --kill-after=10 60 "$bin/comem" run --no-prefix "$@" 2>&1) || ended=$?
+}
+
+show() { sed 's/^/    /' <<<"$printed" | tail -n 20; }
+
+faults=drop=5%,dup=5%,reorder=5%,seed=7
+
+# everywhere NAME ARGUMENT…: the program says `ok` and nothing wrong, wherever it runs. `@` in an argument is the number
+# of nodes.
+everywhere() {
+    local name=$1 nodes engine backbone wrong=0
+    shift
+    for nodes in ${NODES:-1 2 3 4}; do
+        for engine in hlrc scope msi; do
+            for backbone in "--backbone shm" "--faults $faults"; do
+                # shellcheck disable=SC2086 # an option and its value
+                run -n "$nodes" --engine "$engine" $backbone "$work/$name" "${@//@/$nodes}"
+                if [ "$ended" != 0 ] || ! grep -q '^ok$' <<<"$printed"; then
+                    failed "$name with -n $nodes --engine $engine $backbone (status $ended)"
+                    show
+                    wrong=1
+                fi
+            done
+        done
+    done
+    [ "$wrong" = 0 ] && passed "$name on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
+}
+
+# refuses WHAT SENTENCE OPTION… PROGRAM ARGUMENT…: the run fails, and says why.
+refuses() {
+    local what=$1 sentence=$2
+    shift 2
+    run "$@"
+    if [ "$ended" != 0 ] && grep -qE "comem: .*$sentence" <<<"$printed"; then
+        passed "$what is refused"
+    else
+        failed "$what should be refused with \"$sentence\" (status $ended)"
+        show
+    fi
+}
