@@ -69,3 +69,17 @@ refuses() {
         show
     fi
 }
+
+# runs_under ENGINE WHAT OPTION… PROGRAM: by the report of the run.
+runs_under() {
+    local engine=$1 what=$2
+    shift 2
+    run -n 2 --stats "$work/stats.json" "$@"
+    printed=$("$bin/comem" report "$work/stats.json" 2>&1)
+    if [ "$ended" = 0 ] && grep -q "pages $engine" <<<"$printed"; then
+        passed "$what runs under $engine"
+    else
+        failed "$what does not run under $engine (status $ended)"
+        show
+    fi
+}

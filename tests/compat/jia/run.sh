@@ -22,11 +22,6 @@ if build jia-wrong $here/wrong.c; then
 fi
 
 # The engine is JIAJIA's unless the job says otherwise.
-engine_of() { grep -o '"page_engine": "[a-z]*"' "$work/stats" | tail -n 1; }
-run -n 2 --stats "$work/stats" "$work/jia-anl"
-if [ "$(engine_of)" = '"page_engine": "scope"' ]; then
-    passed "a JIAJIA program runs under scope by default"
-else
-    failed "a JIAJIA program runs under $(engine_of) by default"
-fi
+runs_under scope "a JIAJIA program" "$work/jia-anl"
+runs_under msi "a JIAJIA program with --engine msi" --engine msi "$work/jia-anl"
 [ "$failures" = 0 ]

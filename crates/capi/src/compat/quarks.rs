@@ -177,12 +177,13 @@ pub unsafe extern "C" fn comem_quarks_init_(
 #[unsafe(no_mangle)]
 pub extern "C" fn Qk_shutdown(terminate: c_int) {
     done(|| {
-        if job()?.node() != 0 {
-            return Ok(());
-        }
-        wait_for_forked()?;
-        if !QUARKS.with_borrow_mut(|quarks| std::mem::replace(&mut quarks.shut_down, true)) {
+        if !QUARKS.with_borrow(|quarks| quarks.shut_down) {
+            if job()?.node() != 0 {
+                return Ok(());
+            }
+            wait_for_forked()?;
             QUARKS.with_borrow_mut(|quarks| quarks.tell_all(END, &[]))?;
+            QUARKS.with_borrow_mut(|quarks| quarks.shut_down = true);
             comem_finish();
         }
         if terminate != 0 {

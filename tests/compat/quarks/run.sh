@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Programs in the style of Quarks.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+. tests/compat/matrix.sh
+here=tests/compat/quarks
+
+build quarks-calls $here/calls.c && everywhere quarks-calls @
+if build quarks-wrong $here/wrong.c; then
+    refuses "a Quarks program with two threads in a process" "has one thread in each process" \
+        -n 2 -t 2 "$work/quarks-wrong"
+    refuses "more forks than nodes" "start it with -n 3 or more" -n 2 "$work/quarks-wrong" many
+    refuses "a fork by another node than the master" "only the master, node 1, forks" -n 3 "$work/quarks-wrong" slave
+    refuses "a fork of what is no function" "no function of the program" -n 2 "$work/quarks-wrong" data
+    refuses "releasing a lock that is not held" "does not hold" -n 2 "$work/quarks-wrong" release
+    refuses "destroying a region that there is not" "there is no such region" -n 2 "$work/quarks-wrong" destroy
+fi
+runs_under hlrc "a Quarks program" "$work/quarks-calls" 2
+[ "$failures" = 0 ]

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * What makes no sense is refused with a sentence: the word on the command line is such a call.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <tmk.h>
+
+static int variable;
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    int local = 0;
+    int *heap = malloc(sizeof *heap);
+    if (!strcmp(what, "early")) Tmk_barrier(0);
+    Tmk_startup(argc, argv);
+    if (!strcmp(what, "local")) Tmk_distribute(&local, sizeof local);
+    if (!strcmp(what, "heap")) Tmk_distribute(heap, sizeof *heap);
+    if (!strcmp(what, "long")) Tmk_distribute(&variable, 1 << 30);
+    if (!strcmp(what, "negative")) Tmk_distribute(&variable, -1);
+    if (!strcmp(what, "release")) Tmk_lock_release(1);
+    if (!strcmp(what, "error")) Tmk_errexit("no file %s\n", "input");
+    printf("nothing was refused\n");
+    free(heap);
+    Tmk_exit(!strcmp(what, "status") ? 7 : 0);
+}
