@@ -97,7 +97,8 @@ impl Thread {
         if bytes > PIECE_BYTES {
             return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() });
         }
-        let (engine, unit) = self.checked(bytes, &RegionOptions { homes, ..RegionOptions::default() })?;
+        let (engine, unit) =
+            self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
         let (kind, size) = ((engine, unit, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
         loop {
             let epoch = shared.epoch.load(std::sync::atomic::Ordering::Acquire);
