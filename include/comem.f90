@@ -5,16 +5,11 @@
 ! A program allocates shared arrays through ordinary Fortran pointers, uses them by ordinary assignments from any
 ! thread of any node, and synchronises with locks, barriers and flags. Comem moves the data.
 !
-!     program sums
+!     module sums
 !         use comem
 !         use, intrinsic :: iso_fortran_env, only: real64
 !         implicit none
 !         real(real64), pointer, contiguous :: grid(:)
-!
-!         call comem_start()
-!         call comem_allocate(grid, [1000000], label='grid')
-!         call comem_parallel(work)
-!         call comem_finish()
 !     contains
 !         recursive subroutine work()
 !             integer :: low, high, i
@@ -25,9 +20,17 @@
 !             call comem_barrier()
 !             if (comem_thread() == 0) print *, grid(1000000)    ! an ordinary load, of another node's memory
 !         end subroutine
+!     end module
+!
+!     program main
+!         use sums
+!         call comem_start()
+!         call comem_allocate(grid, [1000000], label='grid')
+!         call comem_parallel(work)
+!         call comem_finish()
 !     end program
 !
-!     gfortran -frecursive -I$COMEM/include $COMEM/include/comem.f90 sums.f90 -lcomem && comem run -n 4 ./a.out
+!     gfortran -frecursive $COMEM/include/comem.f90 sums.f90 -lcomem && comem run -n 4 ./a.out
 !
 ! Terms. A *node* is one process of the job; its *threads* are numbered through all nodes, from 0, as in comem.h. A call
 ! is *collective* when one thread of every node makes it, in the same order. What memory promises stands in
@@ -150,7 +153,8 @@ module comem
         character(kind=c_char), allocatable :: letters(:)
     end type
 
-    ! The command line without Comem's own options.
+    ! The command line without Comem's own options: `kept` arguments after the program's name.
+    integer, save :: kept = 0
     type(c_ptr), allocatable, save :: arguments(:)
     type(text), allocatable, target, save :: argument_texts(:)
 
@@ -178,7 +182,7 @@ contains
         end do
         arguments(count) = c_null_ptr
         code = c_start_args(count, arguments)
-        arguments = arguments(0:count - 1)
+        kept = max(int(count) - 1, 0)
         call settle(code, stat)
     end subroutine
 
@@ -199,7 +203,7 @@ contains
 
     ! How many arguments the command line has, not counting the program's name and Comem's own options.
     integer function comem_argument_count()
-        comem_argument_count = max(size(arguments) - 1, 0)
+        comem_argument_count = kept
     end function
 
     ! Argument `number` of these, from 1; 0 is the program's name. Empty where there is none.
@@ -207,7 +211,7 @@ contains
         integer, intent(in) :: number
         character(:), allocatable :: argument
         argument = ''
-        if (number >= 0 .and. number < size(arguments)) argument = from_c(arguments(number))
+        if (allocated(arguments) .and. number >= 0 .and. number <= kept) argument = from_c(arguments(number))
     end function
 
     ! The version of the library.
@@ -216,36 +220,30 @@ contains
         version = from_c(c_version())
     end function
 
-    ! This node's number, from 0.
-    integer function comem_node()
-        comem_node = answer(c_node())
+    ! This node's number, from 0. This and the next four give what never changes for a thread once the job has started, so
+    ! they are pure. An error ends the node, or is the result (a negative code) after comem_return_errors(.true.).
+    pure integer function comem_node()
+        comem_node = c_node()
     end function
 
     ! How many nodes the job has.
-    integer function comem_nodes()
-        comem_nodes = answer(c_nodes())
+    pure integer function comem_nodes()
+        comem_nodes = c_nodes()
     end function
 
     ! The calling thread's number among all nodes' threads, from 0.
-    integer function comem_thread()
-        comem_thread = answer(c_thread())
+    pure integer function comem_thread()
+        comem_thread = c_thread()
     end function
 
     ! How many threads the job has in all.
-    integer function comem_threads()
-        comem_threads = answer(c_threads())
+    pure integer function comem_threads()
+        comem_threads = c_threads()
     end function
 
     ! How many threads each node has.
-    integer function comem_threads_per_node()
-        comem_threads_per_node = answer(c_threads_per_node())
-    end function
-
-    ! The number that a function of the library gave. Errors have no `stat` to go to: they end the node.
-    integer function answer(code)
-        integer(c_int), intent(in) :: code
-        call settle(code)
-        answer = code
+    pure integer function comem_threads_per_node()
+        comem_threads_per_node = c_threads_per_node()
     end function
 
     subroutine parallel_plain(work, stat)
