@@ -135,10 +135,10 @@ module comem
         module procedure reduce_i64, reduce_f64, reduce_i64_1, reduce_f64_1
     end interface
 
-    ! call comem_deallocate(array [, collective, stat]): gives back what comem_allocate gave, and nullifies the pointer.
-    ! With collective=.true. (the default) one thread of every node calls, and nobody may use the memory any more when the
-    ! first does: a barrier comes before it. With collective=.false. one thread calls for all. A pointer that is not
-    ! associated stays as it is.
+    ! call comem_deallocate(array [, stat]), also with an address: gives back what comem_allocate gave, and nullifies the
+    ! pointer. What was allocated collectively is given back by every node for itself, once nobody uses it any more: a
+    ! barrier comes before it. Anything else is given back by one call, from any node. A pointer that is not associated
+    ! stays as it is.
     interface comem_deallocate
         module procedure free_r4_1, free_r4_2, free_r4_3, free_r8_1, free_r8_2, free_r8_3
         module procedure free_i4_1, free_i4_2, free_i4_3, free_i8_1, free_i8_2, free_i8_3
@@ -337,147 +337,131 @@ contains
         comem_is_shared = c_is_shared(address) /= 0
     end function
 
-    subroutine free_bytes(address, collective, stat)
+    subroutine free_bytes(address, stat)
         type(c_ptr), intent(inout) :: address
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (c_associated(address)) call give_back(address, collective, stat)
+        if (c_associated(address)) call settle(c_free(address), stat)
         address = c_null_ptr
     end subroutine
 
-    subroutine free_r4_1(array, collective, stat)
+    subroutine free_r4_1(array, stat)
         real(real32), pointer, intent(inout) :: array(:)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_r4_2(array, collective, stat)
+    subroutine free_r4_2(array, stat)
         real(real32), pointer, intent(inout) :: array(:, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_r4_3(array, collective, stat)
+    subroutine free_r4_3(array, stat)
         real(real32), pointer, intent(inout) :: array(:, :, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_r8_1(array, collective, stat)
+    subroutine free_r8_1(array, stat)
         real(real64), pointer, intent(inout) :: array(:)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_r8_2(array, collective, stat)
+    subroutine free_r8_2(array, stat)
         real(real64), pointer, intent(inout) :: array(:, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_r8_3(array, collective, stat)
+    subroutine free_r8_3(array, stat)
         real(real64), pointer, intent(inout) :: array(:, :, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_i4_1(array, collective, stat)
+    subroutine free_i4_1(array, stat)
         integer(int32), pointer, intent(inout) :: array(:)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_i4_2(array, collective, stat)
+    subroutine free_i4_2(array, stat)
         integer(int32), pointer, intent(inout) :: array(:, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_i4_3(array, collective, stat)
+    subroutine free_i4_3(array, stat)
         integer(int32), pointer, intent(inout) :: array(:, :, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_i8_1(array, collective, stat)
+    subroutine free_i8_1(array, stat)
         integer(int64), pointer, intent(inout) :: array(:)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_i8_2(array, collective, stat)
+    subroutine free_i8_2(array, stat)
         integer(int64), pointer, intent(inout) :: array(:, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_i8_3(array, collective, stat)
+    subroutine free_i8_3(array, stat)
         integer(int64), pointer, intent(inout) :: array(:, :, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_c8_1(array, collective, stat)
+    subroutine free_c8_1(array, stat)
         complex(real64), pointer, intent(inout) :: array(:)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_c8_2(array, collective, stat)
+    subroutine free_c8_2(array, stat)
         complex(real64), pointer, intent(inout) :: array(:, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 
-    subroutine free_c8_3(array, collective, stat)
+    subroutine free_c8_3(array, stat)
         complex(real64), pointer, intent(inout) :: array(:, :, :)
-        logical, intent(in), optional :: collective
         integer, intent(out), optional :: stat
         if (present(stat)) stat = 0
-        if (associated(array)) call give_back(c_loc(array), collective, stat)
+        if (associated(array)) call settle(c_free(c_loc(array)), stat)
         nullify (array)
     end subroutine
 end module

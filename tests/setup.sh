@@ -89,6 +89,7 @@ test)
     wants ip iproute2
     wants mpirun openmpi-bin
     wants ssh openssh-client
+    wants gfortran gfortran
     wants setpriv util-linux
     # An ssh server is a service: only where nobody's machine would begin to listen because of a test.
     if [ "${CI:-}" = true ] || [ ! -d /run/systemd/system ]; then

@@ -68,9 +68,9 @@ contains
         call comem_allocate(address, 4096, collective=.false., stat=stat)
         call expect(stat == comem_ok, 'memory')
         again = address
-        call comem_deallocate(address, collective=.false., stat=stat)
+        call comem_deallocate(address, stat=stat)
         call expect(stat == comem_ok, 'memory given back')
-        call comem_deallocate(again, collective=.false., stat=stat)
+        call comem_deallocate(again, stat=stat)
         call expect(stat == comem_e_misuse, 'memory given back twice')
         call comem_flag_wait(1, 0, stat)
         call expect(stat == comem_ok, 'a call that succeeds after errors')

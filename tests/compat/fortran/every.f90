@@ -149,7 +149,7 @@ contains
         call expect(size(found%numbers) == 100 .and. all(found%numbers == 5), 'what thread 0 allocated')
         call comem_barrier()
         if (comem_thread() == comem_threads() - 1) then
-            call comem_deallocate(found%numbers, collective=.false.)
+            call comem_deallocate(found%numbers)
             call expect(.not. associated(found%numbers), 'given back')
         end if
         call comem_barrier()

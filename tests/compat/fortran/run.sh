@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Fortran: the module comem compiles without a warning; a program that calls every procedure of it, one that makes
+# errors, and the workloads sor and fft in Fortran, which must end with the checksum of the C programs for one thread.
+# On one to four nodes with one and two threads each, under `hlrc`, `scope` and `msi`, through faults and over `shm`.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+
+bin=$(realpath "${COMEM_BIN:-target/debug}")
+programs=${COMEM_WORKLOADS:-out/test}
+fortran=${FORTRAN:-gfortran}
+faults="drop=5%,dup=2%,reorder=3%,seed=7"
+status=0
+
+verdict() {
+    local result=$1
+    shift
+    echo "$result: $*"
+    [ "$result" = FAILED ] && status=1
+}
+
+if ! command -v "$fortran" >/dev/null 2>&1; then
+    echo "SKIP: Fortran: there is no $fortran; sudo apt-get install gfortran"
+    exit 0
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# compile WHAT OPTIONS… FILES…: without a warning.
+compile() {
+    local what=$1
+    shift
+    if "$fortran" -Wall -Wextra -Wimplicit-interface -pedantic -Werror -J"$work" "$@"; then
+        verdict ok "$what compiles without a warning"
+    else
+        verdict FAILED "$what compiles without a warning"
+    fi
+}
+
+for standard in f2018 f2008; do
+    compile "the module, by -std=$standard" "-std=$standard" -O2 -c include/comem.f90 -o "$work/comem.o"
+done
+for name in every errors; do
+    compile "$name.f90" -std=f2008 -O2 -g "tests/compat/fortran/$name.f90" "$work/comem.o" \
+        -o "$work/$name" "$bin/libcomem.so" -Wl,-rpath,"$bin"
+done
+[ "$status" = 0 ] || exit 1
+
+# settings: the flags of every run, a line for each.
+settings() {
+    for engine in hlrc scope msi; do
+        for nodes in 1 2 3 4; do
+            for threads in 1 2; do echo "-n $nodes -t $threads --engine $engine"; done
+        done
+        echo "-n 3 -t 2 --engine $engine --backbone udp --faults $faults"
+        echo "-n 3 -t 2 --engine $engine --backbone shm"
+    done
+}
+
+# run FLAGS PROGRAM ARGUMENTS…: into `printed`; gives the status.
+run() {
+    local flags=$1
+    shift
+    # shellcheck disable=SC2086 # the flags are words
+    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix $flags -- "$@" 2>&1)
+}
+
+show() { tail -n 20 <<<"$1" | sed 's/^/    /'; }
+
+# ---- every procedure ---------------------------------------------------------------------------------------------
+
+parts=$(grep -cE "^ *call (verdict|run_part)\(.*'" tests/compat/fortran/every.f90)
+while read -r flags; do
+    if run "$flags" "$work/every" --comem-verbose=off one "two words" &&
+        [ "$(grep -c '^right: ' <<<"$printed")" = "$parts" ] && ! grep -q '^WRONG' <<<"$printed"; then
+        verdict ok "every procedure in Fortran, $flags"
+    else
+        show "$printed"
+        verdict FAILED "every procedure in Fortran, $flags"
+    fi
+done < <(settings)
+
+# ---- errors ------------------------------------------------------------------------------------------------------
+
+# ends WHAT STATUS ARGUMENT PATTERN…: the program ends with the status and prints a line for each pattern.
+ends() {
+    local what=$1 expected=$2 argument=$3 ended=0 pattern
+    shift 3
+    run "-n 1" "$work/errors" "$argument" || ended=$?
+    for pattern in "$@"; do
+        grep -qE "$pattern" <<<"$printed" || ended="$ended, without '$pattern'"
+    done
+    if [ "$ended" = "$expected" ]; then
+        verdict ok "$what"
+    else
+        show "$printed"
+        verdict FAILED "$what: status $ended, expected $expected"
+    fi
+}
+
+named='^comem: node 0 \(host .*, pid [0-9]+\): '
+ends "errors are returned to a program that asks for it" 0 returned '^right: every error is returned'
+ends "an error ends the node with a sentence" 2 unlock "${named}.*does not hold"
+ends "also where there is a stat, unless the program asked for errors" 2 unlock-with-stat "${named}.*does not hold"
+ends "and where there is none though the program asked" 2 unlock-without-stat '^printed before' "${named}.*does not hold"
+ends "a second start is an error" 2 second-start "${named}.*second time"
+ends "a program ends its job with a status and a sentence" 77 abort '^printed before' "${named}the grid has a hole$"
+
+# ---- the workloads -----------------------------------------------------------------------------------------------
+
+checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1" | head -n 1; }
+
+for name in sor fft; do
+    if [ ! -x "$programs/$name-fortran" ]; then
+        verdict FAILED "$name in Fortran: there is no $programs/$name-fortran; build the workloads"
+        continue
+    fi
+    expected=$(checksum "$("$programs/$name-sequential" --preset tiny)")
+    while read -r flags; do
+        if run "$flags" "$programs/$name-fortran" --preset tiny && [[ $printed == *" ok" ]] &&
+            [ -n "$expected" ] && [ "$(checksum "$printed")" = "$expected" ]; then
+            verdict ok "$name in Fortran, $flags"
+        else
+            show "$printed"
+            verdict FAILED "$name in Fortran, $flags: expected $expected"
+        fi
+    done < <(settings)
+done
+exit "$status"
