@@ -44,7 +44,8 @@
 ! the sentence in comem_last_error(). Without `stat` an error prints one sentence and ends the node, and so the job.
 ! With it too, save for comem_start, unless comem_return_errors(.true.) was called: then `stat` gives the code.
 !
-! Two more files beside this one belong to it, comem_library.inc and comem_integers.inc; the compiler finds them by itself.
+! Two more files beside this one belong to it, comem_library.inc and comem_integers.inc; the compiler finds them by
+! itself.
 
 include 'comem_library.inc'
 
@@ -122,8 +123,9 @@ module comem
         end subroutine
     end interface
 
-    ! call comem_parallel(work [, stat]), call comem_parallel(work, argument [, stat]): runs `work` (a comem_work, or with
-    ! an argument a comem_work_c) on every thread of this node, the caller included, and returns when all have returned.
+    ! call comem_parallel(work [, stat]), call comem_parallel(work, argument [, stat]): runs `work` (a comem_work, or
+    ! with an argument a comem_work_c) on every thread of this node, the caller included, and returns when all have
+    ! returned.
     interface comem_parallel
         module procedure parallel_plain, parallel_c
     end interface
@@ -135,10 +137,10 @@ module comem
         module procedure reduce_i64, reduce_f64, reduce_i64_1, reduce_f64_1
     end interface
 
-    ! call comem_deallocate(array [, stat]), also with an address: gives back what comem_allocate gave, and nullifies the
-    ! pointer. What was allocated collectively is given back by every node for itself, once nobody uses it any more: a
-    ! barrier comes before it. Anything else is given back by one call, from any node. A pointer that is not associated
-    ! stays as it is.
+    ! call comem_deallocate(array [, stat]), also with an address: gives back what comem_allocate gave, and nullifies
+    ! the pointer. What was allocated collectively is given back by every node for itself, once nobody uses it any more:
+    ! a barrier comes before it. Anything else is given back by one call, from any node. A pointer that is not
+    ! associated stays as it is.
     interface comem_deallocate
         module procedure free_r4_1, free_r4_2, free_r4_3, free_r8_1, free_r8_2, free_r8_3
         module procedure free_i4_1, free_i4_2, free_i4_3, free_i8_1, free_i8_2, free_i8_3
@@ -161,15 +163,15 @@ module comem
 contains
 
     ! Joins the job: the one that `comem run` or `comem exec` started this process for, else a job of this node alone.
-    ! Comem's own options on the command line (`--comem-engine=scope`) do what the environment's variables do; the others
-    ! are the program's, by comem_argument().
+    ! Comem's own options on the command line (`--comem-engine=scope`) do what the environment's variables do; the
+    ! others are the program's, by comem_argument().
     subroutine comem_start(stat)
         integer, intent(out), optional :: stat
         integer :: i, length
         integer(c_int) :: count, code
         character(:), allocatable :: argument
         if (allocated(arguments)) deallocate (arguments, argument_texts)
-        count = command_argument_count() + 1
+        count = int(command_argument_count(), c_int) + 1
         allocate (argument_texts(0:count - 1))
         allocate (arguments(0:count))
         do i = 0, count - 1
@@ -220,8 +222,8 @@ contains
         version = from_c(c_version())
     end function
 
-    ! This node's number, from 0. This and the next four give what never changes for a thread once the job has started, so
-    ! they are pure. An error ends the node, or is the result (a negative code) after comem_return_errors(.true.).
+    ! This node's number, from 0. This and the next four give what never changes for a thread once the job has started,
+    ! so they are pure. An error ends the node, or is the result (a negative code) after comem_return_errors(.true.).
     pure integer function comem_node()
         comem_node = c_node()
     end function

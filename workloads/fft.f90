@@ -135,8 +135,8 @@ contains
 
     ! ---- the matrix --------------------------------------------------------------------------------------------
 
-    ! Writes this thread's rows of matrix `to`, tile by tile, from the columns of matrix `from`: first from its own rows,
-    ! then from the next thread's, so that not all ask the same one.
+    ! Writes this thread's rows of matrix `to`, tile by tile, from the columns of matrix `from`: first from its own
+    ! rows, then from the next thread's, so that not all ask the same one.
     recursive subroutine transpose_matrix(to, from)
         integer, intent(in) :: to, from
         integer(int64) :: low, high, from_low, from_high, ii, jj

@@ -118,7 +118,8 @@ contains
         integer :: k
         print '(3a)', 'usage: ', comem_argument(0), ' [OPTIONS]'
         do k = 1, size(options)
-            print '(5a, i0, a)', '  ', trim(options(k)%name), ' N: ', trim(options(k)%help), ' (default ', options(k)%number, ')'
+            print '(5a, i0, a)', '  ', trim(options(k)%name), ' N: ', trim(options(k)%help), ' (default ', &
+                options(k)%number, ')'
         end do
         print '(a)', '  --check: compare with a computation of another kind', '  --preset NAME: a problem size', ''
         print '(a10, 3(1x, a12))', 'preset    ', (adjustr(options(k)%name(3:14)), k=1, size(options))
@@ -137,8 +138,8 @@ contains
 
     ! ---- the end -----------------------------------------------------------------------------------------------
 
-    ! Prints the line of results, which begins with the program's own `numbers`, leaves the job, and ends with the status.
-    ! Node 0 calls it with its verdict; the others' is not looked at.
+    ! Prints the line of results, which begins with the program's own `numbers`, leaves the job, and ends with the
+    ! status. Node 0 calls it with its verdict; the others' is not looked at.
     subroutine kernel_finish(numbers, checksum, right)
         character(*), intent(in) :: numbers
         integer(int64), intent(in) :: checksum
@@ -148,7 +149,8 @@ contains
         first = comem_node() == 0
         if (first) then
             print '(2a, i0, a, i0, 6a)', numbers, ' threads=', comem_threads(), ' nodes=', comem_nodes(), &
-                ' time_s=', decimal(kernel_seconds), ' checksum=', hexadecimal(checksum), ' ', trim(merge('ok   ', 'WRONG', right))
+                ' time_s=', decimal(kernel_seconds), ' checksum=', hexadecimal(checksum), ' ', &
+                trim(merge('ok   ', 'WRONG', right))
         end if
         call comem_finish(stat)
         call c_exit(merge(1_c_int, 0_c_int, stat /= comem_ok .or. (first .and. .not. right)))
@@ -197,9 +199,9 @@ contains
         round_up = (bytes + to - 1)/to*to
     end function
 
-    ! Shared memory in one part for each thread, whose pages have the thread's node for their home: no page belongs to two
-    ! nodes, no cache line to two threads. parts(t)%bytes is the size of thread t's part, and its address is filled in.
-    ! Collective: called before comem_parallel(), by every node alike.
+    ! Shared memory in one part for each thread, whose pages have the thread's node for their home: no page belongs to
+    ! two nodes, no cache line to two threads. parts(t)%bytes is the size of thread t's part, and its address is filled
+    ! in. Collective: called before comem_parallel(), by every node alike.
     subroutine kernel_alloc_parts(label, parts)
         character(*), intent(in) :: label
         type(part), intent(inout) :: parts(0:)

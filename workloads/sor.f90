@@ -2,10 +2,10 @@
 !
 ! sor: red-black over-relaxation on a grid, as sor.c is, in Fortran: the same result, bit for bit.
 !
-! The cells of a grid are red and black like a chessboard's, each colour in an array of its own. An iteration makes every
-! red cell the mean of its four black neighbours, then, after a barrier, every black cell the mean of its red ones; the
-! edge keeps its values. Each thread has a block of rows, in pages that are at home with it. Rows, columns and cells are
-! counted from 0, as in sor.c.
+! The cells of a grid are red and black like a chessboard's, each colour in an array of its own. An iteration makes
+! every red cell the mean of its four black neighbours, then, after a barrier, every black cell the mean of its red
+! ones; the edge keeps its values. Each thread has a block of rows, in pages that are at home with it. Rows, columns and
+! cells are counted from 0, as in sor.c.
 
 module sor_grid
     use kernel
@@ -59,7 +59,8 @@ contains
         integer(int64) :: row
         do row = max(low, 1_int64), min(high, rows - 2)
             call relax_row(columns/2, int(iand(row + colour, 1_int64)), grid(row, colour)%cells, &
-                           grid(row - 1, 1 - colour)%cells, grid(row, 1 - colour)%cells, grid(row + 1, 1 - colour)%cells)
+                           grid(row - 1, 1 - colour)%cells, grid(row, 1 - colour)%cells, &
+                           grid(row + 1, 1 - colour)%cells)
         end do
     end subroutine
 

@@ -88,8 +88,8 @@ contains
         call expect(nint(sum(r8_1)) == me .and. nint(sum(r8_2)) == 5*me .and. nint(sum(r8_3)) == 15*me, 'real(real64)')
         call expect(sum(i4_1) == me .and. sum(i4_2) == 5*me .and. sum(i4_3) == 15*me, 'integer(int32)')
         call expect(sum(i8_1) == me .and. sum(i8_2) == 5*me .and. sum(i8_3) == 15*me, 'integer(int64)')
-        call expect(nint(real(sum(c8_1))) == me .and. nint(aimag(sum(c8_2))) == -5*me .and. nint(real(sum(c8_3))) == 15*me, &
-                    'complex(real64)')
+        call expect(nint(real(sum(c8_1))) == me .and. nint(aimag(sum(c8_2))) == -5*me, 'complex(real64)')
+        call expect(nint(real(sum(c8_3))) == 15*me, 'complex(real64) of rank 3')
         call nodes_meet()
         call comem_deallocate(r4_1)
         call comem_deallocate(r4_2)
@@ -220,8 +220,8 @@ contains
         call comem_barrier()
     end subroutine
 
-    ! A chain through all threads by flags, and back by semaphores. The numbers stand under a lock too, since under scope
-    ! consistency flags and semaphores alone do not carry them.
+    ! A chain through all threads by flags, and back by semaphores. The numbers stand under a lock too, since under
+    ! scope consistency flags and semaphores alone do not carry them.
     recursive subroutine flags_and_semaphores()
         integer :: me, threads
         logical :: taken

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fortran: the module comem compiles without a warning; a program that calls every procedure of it, one that makes
-# errors, and the workloads sor and fft in Fortran, which must end with the checksum of the C programs for one thread.
-# On one to four nodes with one and two threads each, under `hlrc`, `scope` and `msi`, through faults and over `shm`.
+# errors, one with OpenMP's threads and a file, examples/heat.f90, and the workloads sor and fft in Fortran,
+# which must end with the checksum of the C programs for one thread. On one to four nodes with one and two threads each,
+# under `hlrc`, `scope` and `msi`, through faults and over `shm`.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -40,10 +41,12 @@ compile() {
 for standard in f2018 f2008; do
     compile "the module, by -std=$standard" "-std=$standard" -O2 -c include/comem.f90 -o "$work/comem.o"
 done
-for name in every errors; do
-    compile "$name.f90" -std=f2008 -O2 -g "tests/compat/fortran/$name.f90" "$work/comem.o" \
+for name in every errors openmp; do
+    compile "$name.f90" -std=f2008 -O2 -g -fopenmp "tests/compat/fortran/$name.f90" "$work/comem.o" \
         -o "$work/$name" "$bin/libcomem.so" -Wl,-rpath,"$bin"
 done
+compile "examples/heat.f90" -std=f2008 -O2 -frecursive examples/heat.f90 "$work/comem.o" \
+    -o "$work/heat" "$bin/libcomem.so" -Wl,-rpath,"$bin"
 [ "$status" = 0 ] || exit 1
 
 # settings: the flags of every run, a line for each.
@@ -80,6 +83,30 @@ while read -r flags; do
     fi
 done < <(settings)
 
+# ---- OpenMP and files ----------------------------------------------------------------------------------------------
+
+while read -r flags; do
+    nodes=$(sed 's/-n \([0-9]*\).*/\1/' <<<"$flags")
+    if run "$flags" "$work/openmp" "$work/file" && [ "$(grep -c '^right: ' <<<"$printed")" = "$nodes" ]; then
+        verdict ok "OpenMP's threads and a file in Fortran, $flags"
+    else
+        show "$printed"
+        verdict FAILED "OpenMP's threads and a file in Fortran, $flags"
+    fi
+done < <(settings | grep -v -- '-n 4')
+
+# ---- the example -------------------------------------------------------------------------------------------------
+
+expected=$("$work/heat")
+for flags in "-n 1 -t 2" "-n 2 --engine hlrc" "-n 3 -t 2 --engine scope" "-n 4 --engine msi"; do
+    if run "$flags" "$work/heat" && [[ $printed == "mean temperature "* ]] && [ "$printed" = "$expected" ]; then
+        verdict ok "examples/heat.f90 prints what it prints alone, $flags"
+    else
+        show "$printed"
+        verdict FAILED "examples/heat.f90 prints what it prints alone ($expected), $flags"
+    fi
+done
+
 # ---- errors ------------------------------------------------------------------------------------------------------
 
 # ends WHAT STATUS ARGUMENT PATTERN…: the program ends with the status and prints a line for each pattern.
@@ -102,7 +129,7 @@ named='^comem: node 0 \(host .*, pid [0-9]+\): '
 ends "errors are returned to a program that asks for it" 0 returned '^right: every error is returned'
 ends "an error ends the node with a sentence" 2 unlock "${named}.*does not hold"
 ends "also where there is a stat, unless the program asked for errors" 2 unlock-with-stat "${named}.*does not hold"
-ends "and where there is none though the program asked" 2 unlock-without-stat '^printed before' "${named}.*does not hold"
+ends "and where there is no stat though it did" 2 unlock-without-stat '^printed before' "${named}.*does not hold"
 ends "a second start is an error" 2 second-start "${named}.*second time"
 ends "a program ends its job with a status and a sentence" 77 abort '^printed before' "${named}the grid has a hole$"
 
