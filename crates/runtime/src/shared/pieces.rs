@@ -115,7 +115,7 @@ impl Thread {
             }
             let pages = (region_bytes / PAGE_BYTES).max(unit as usize);
             let label = format!("{LABEL}node {}", shared.me.0);
-            let options = RegionOptions { homes, label, ..RegionOptions::default() };
+            let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
             let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options)?;
             shared.allocator.lock().pieces.add_region(kind, start, pages * PAGE_BYTES);
         }
