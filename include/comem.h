@@ -270,7 +270,8 @@ COMEM_API void *comem_alloc(size_t bytes);
 COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *options);
 /* The same, collectively: one thread of every node calls, with the same arguments, and all get the same address. */
 COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *options);
-/* Gives memory back, from any node; nobody may use it any more. */
+/* Gives memory back, from any node; nobody may use it any more. Memory of comem_alloc_all() is freed by every node, each
+ * when it has done with it, and none may use it once another has freed it. */
 COMEM_API int comem_free(void *pointer);
 /* Names the region of an address in reports; without a name they say where in the program it was allocated. */
 COMEM_API int comem_label(void *pointer, const char *name);

@@ -157,7 +157,7 @@ impl Shared {
             Some(known) => {
                 let start = self.address_of(known.region.first);
                 let over = fault.address.saturating_sub(start) as u64;
-                if known.freed.load(Ordering::Relaxed) && over < known.region.bytes {
+                if known.is_freed() && over < known.region.bytes {
                     format!("which is {over} bytes into {}, which was freed", known.name())
                 } else {
                     let beyond = over.saturating_sub(known.region.bytes);
@@ -190,7 +190,7 @@ impl Thread {
     /// An access to `page` faulted. `false`: there is no such memory.
     pub(crate) fn page_fault(&self, shared: &Shared, page: PageNo, access: Access) -> Result<bool> {
         let Some(known) = shared.table.find(page) else { return Ok(false) };
-        if known.freed.load(Ordering::Acquire) {
+        if known.is_freed() {
             return Ok(false);
         }
         known.costs.faults.fetch_add(1, Ordering::Relaxed);
@@ -398,7 +398,7 @@ impl Thread {
         let mut at = address;
         while at < address.saturating_add(bytes) {
             let page = shared.page_of(at).ok_or_else(|| Error::Misuse(format!("{at:#x} is not in the shared heap")))?;
-            if shared.table.find(page).is_none_or(|known| known.freed.load(Ordering::Acquire)) {
+            if shared.table.find(page).is_none_or(|known| known.is_freed()) {
                 return Err(Error::Misuse(format!("{at:#x} is in no allocation of the shared heap")));
             }
             let byte = at as *mut u8;

@@ -18,6 +18,7 @@ use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
 use comem_protocol::wire::message::Message;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// The rooms of pages as one message sees them.
 pub(crate) struct PageHouse<'a> {
@@ -49,6 +50,16 @@ impl PageRooms for PageHouse<'_> {
         // SAFETY: within the other node's memory, which stays mapped for good; what it writes there meanwhile is noted there, and of
         // words that are being written any mixture of old and new bytes will do.
         Some(unsafe { std::slice::from_raw_parts(peer.start().add(start), len) })
+    }
+
+    fn is_freed(&mut self, page: PageNo) -> bool {
+        self.shared.table.find(page).is_some_and(|known| known.freed.load(Ordering::Acquire))
+    }
+
+    fn hear_of_freed(&mut self, pages: &Range<PageNo>) {
+        if let Some(known) = self.shared.table.find(pages.start) {
+            known.gone.store(true, Ordering::Release);
+        }
     }
 
     fn diff_applied(&mut self, writer: NodeId, page: PageNo, diff: &[u8]) {
@@ -103,7 +114,7 @@ impl Shared {
     /// Takes note of who wrote which lines of a page whose home is here, to find false sharing.
     fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
         let Some(known) = self.table.find(page) else { return };
-        let epoch = self.epoch.load(std::sync::atomic::Ordering::Relaxed);
+        let epoch = self.epoch.load(Ordering::Relaxed);
         let mut sharing = known.costs.false_sharing.lock();
         for range in diff::ranges(encoded) {
             let (first, last) = (range.start / 64, range.end.saturating_sub(1) / 64);
@@ -119,7 +130,7 @@ impl Shared {
     /// The home itself wrote these pages in the interval that closes; nobody knows which bytes.
     pub(crate) fn note_home_write(&self, pages: Range<PageNo>) {
         let Some(known) = self.table.find(pages.start) else { return };
-        let epoch = self.epoch.load(std::sync::atomic::Ordering::Relaxed);
+        let epoch = self.epoch.load(Ordering::Relaxed);
         let mut sharing = known.costs.false_sharing.lock();
         for (_, writers) in sharing.range_mut(pages) {
             writers.note(epoch, self.me, 0);

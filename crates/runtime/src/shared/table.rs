@@ -12,7 +12,7 @@ use comem_protocol::ids::NodeId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A chunk's table with what the memory side keeps for it.
@@ -43,6 +43,8 @@ pub(crate) struct Known {
     pub(crate) region: Region,
     pub(crate) label: Mutex<String>,
     pub(crate) freed: AtomicBool,
+    /// Freed at its home, which does not give its pages any more; here it may be freed still.
+    pub(crate) gone: AtomicBool,
     pub(crate) read_only: AtomicBool,
     pub(crate) costs: Costs,
     chunks: Box<[OnceLock<Box<Mutex<Cell>>>]>,
@@ -62,6 +64,7 @@ impl Known {
         Known {
             label: Mutex::new(region.label.clone()),
             freed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             costs: Costs::default(),
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
@@ -71,6 +74,11 @@ impl Known {
             nodes,
             write_detection,
         }
+    }
+
+    /// Whether an access to it is a mistake.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire) || self.gone.load(Ordering::Acquire)
     }
 
     /// The name in reports.

@@ -24,6 +24,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "beyond" => node_1(comem, |_, slice| assert_eq!(read_at(slice, 4 * WORDS + 1), 0)),
         "freed" => freed(comem),
+        "freed-at-home" => freed_at_home(comem),
         "null" => node_1(comem, |_, _| assert_eq!(read(std::ptr::null()), 0)),
         "deep" => node_1(comem, |_, _| assert!(deep(1) > 0)),
         "write-read-only" => write_read_only(comem),
@@ -64,6 +65,22 @@ fn node_1(comem: &Comem, wrong: impl Fn(&Thread, &SharedSlice<u64>) + Sync) {
         }
         t.barrier();
     });
+}
+
+/// The home has freed what node 1 has not yet, and reads.
+fn freed_at_home(comem: &Comem) {
+    let homes = Homes::On(NodeId(0));
+    let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), homes, ..RegionOptions::default() });
+    comem.run(|t| t.barrier());
+    if comem.node() == 0 {
+        slice.set(WORDS, 7);
+        comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+    }
+    comem.run(|t| t.barrier());
+    if comem.node() == 1 {
+        assert_eq!(read_at(&slice, WORDS), 7);
+    }
+    comem.run(|t| t.barrier());
 }
 
 fn freed(comem: &Comem) {
@@ -307,6 +324,7 @@ fn an_access_to_freed_memory_says_that_it_was_freed_and_kills() {
     for detector in DETECTORS {
         let part = "which is 4096 bytes into table, which was freed";
         dies("freed", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
+        dies("freed-at-home", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
     }
 }
 

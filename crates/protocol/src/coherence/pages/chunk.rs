@@ -422,6 +422,18 @@ impl Chunk {
         self.wake_waiters(cx, &pages);
     }
 
+    /// The answer to a fetch says that these pages were freed.
+    pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
+        for unit in self.units_in(pages) {
+            let this = &mut self.units[unit];
+            if this.state == State::Fetching {
+                this.set(VOID, false);
+                (this.state, this.credit) = (State::Invalid, 0);
+            }
+        }
+        self.wake_waiters(cx, pages);
+    }
+
     fn wake_waiters(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         let units = self.units_in(pages);
         for (_, slot) in self.waiters.extract_if(.., |(unit, _)| units.contains(&usize::from(*unit))) {

@@ -26,6 +26,12 @@ pub trait PageRooms {
     fn memory_of(&mut self, _home: NodeId, _pages: &Range<PageNo>) -> Option<&'static [u8]> {
         None
     }
+    /// Whether the memory with this page was freed here.
+    fn is_freed(&mut self, _page: PageNo) -> bool {
+        false
+    }
+    /// Another node says that memory which this node wanted was freed.
+    fn hear_of_freed(&mut self, _pages: &Range<PageNo>) {}
     /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
     fn diff_applied(&mut self, _writer: NodeId, _page: PageNo, _diff: &[u8]) {}
 }
@@ -58,6 +64,10 @@ fn answer(
     let asker = ticket.channel.node;
     let mut reply = Pages { direct: fetch.direct, ..Pages::default() };
     for run in &fetch.runs {
+        if rooms.is_freed(run.start) {
+            reply.freed.push(run.clone());
+            continue;
+        }
         let mut left = run.clone();
         while !left.is_empty() {
             let looked = rooms.chunk(left.start, out, |chunk, _| {
@@ -138,6 +148,18 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
     }
     for (run, home) in pages.moved {
         rooms.chunk(run.start, out, |chunk, cx| chunk.on_moved(cx, run.clone(), home));
+    }
+    for run in pages.freed {
+        rooms.hear_of_freed(&run);
+        let mut left = run;
+        while !left.is_empty() {
+            let end = rooms.chunk(left.start, out, |chunk, cx| {
+                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
+                chunk.on_freed(cx, &part);
+                part.end
+            });
+            left.start = end.ok_or(UNASKED)?;
+        }
     }
     Ok(())
 }

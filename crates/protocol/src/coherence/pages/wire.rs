@@ -117,6 +117,8 @@ pub struct Pages {
     pub runs: Vec<Range<PageNo>>,
     /// Pages whose home is another node: ask there. When it is the asker itself, it is their home from now on, and they are all zero.
     pub moved: Vec<(Range<PageNo>, NodeId)>,
+    /// Pages that were freed: there is nothing to fetch any more.
+    pub freed: Vec<Range<PageNo>>,
 }
 
 impl Pages {
@@ -130,6 +132,8 @@ impl Pages {
             put_run(out, run);
             put_node(out, *node);
         }
+        out.put_u16(self.freed.len() as u16);
+        self.freed.iter().for_each(|run| put_run(out, run));
     }
 
     /// Reads a body; gives the pages' bytes too.
@@ -147,6 +151,9 @@ impl Pages {
         }
         for _ in 0..r.u16()? {
             pages.moved.push((take_run(&mut r)?, take_node(&mut r)?));
+        }
+        for _ in 0..r.u16()? {
+            pages.freed.push(take_run(&mut r)?);
         }
         let bytes = r.rest();
         let expected = if pages.direct { 0 } else { count * PAGE_BYTES };

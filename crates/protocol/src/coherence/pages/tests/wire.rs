@@ -60,6 +60,7 @@ fn everything_survives_the_wire() {
             direct: false,
             runs: vec![3..5],
             moved: runs(&mut rng, 4, 9).into_iter().map(|r| (r, NodeId(1))).collect(),
+            freed: runs(&mut rng, 4, 9),
         };
         body.clear();
         pages.emit(&mut body);
