@@ -6,7 +6,6 @@
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 
-bin=$(realpath "${COMEM_BIN:-target/debug}")
 programs=${COMEM_WORKLOADS:-out/test}
 fortran=${FORTRAN:-gfortran}
 faults="drop=5%,dup=2%,reorder=3%,seed=7"
@@ -24,6 +23,7 @@ if ! command -v "$fortran" >/dev/null 2>&1; then
     exit 0
 fi
 
+bin=$(realpath "${COMEM_BIN:-target/debug}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
