@@ -21,6 +21,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,6 +55,13 @@ extern void comem_wait_workers(int n);
 /* MAIN_END: ends main() in good order: waits for nobody; the job ends with `status` once stdio is flushed. Returning from
  * main() and exit() do the same. Workers that still run are ended, as threads would be. */
 extern void comem_process_end_(int status) __attribute__((noreturn));
+
+/* exit(): in main the end of the job, with this status. A worker that calls exit(0) has ended as if its function had returned, as a
+ * process of its own would; one with another status ends the job with it. */
+extern void comem_exit_(int status) __attribute__((noreturn));
+#ifndef __cplusplus
+#define exit(status) comem_exit_(status)
+#endif
 
 /* The calling worker's slot: 0 in main. Programs number their workers themselves (GETSUB, or a counter under a lock); this
  * is for messages and placement. */

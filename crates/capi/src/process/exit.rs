@@ -5,11 +5,11 @@
 //! | main, no worker at work | any | the workers are dismissed, the job ends in good order |
 //! | main, workers at work | 0 | waits for them, then the same |
 //! | main, workers at work | other | the node ends at once, and so the job |
-//! | a worker of another node | 0 | that is the end of its work, as if its function had returned |
-//! | a worker of another node | other | the node ends at once, and so the job, with this status |
-//! | a worker on node 0 | any | the node ends at once, as any threaded program would |
+//! | a worker | 0 | that is the end of its work, as if its function had returned |
+//! | a worker | other | the node ends at once, and so the job, with this status |
 //!
-//! The C library takes down a thread's own variables before it calls the functions registered for the exit. What is left to say for that thread is
+//! Programs call `exit` by way of the header, and so [`exit`] here. What a library calls comes to [`at_exit`], once: there, a worker of node 0
+//! ends the node whatever the status, since it shares the process with main. The C library takes down a thread's own variables before it calls the functions registered for the exit. What is left to say for that thread is
 //! therefore said by another one, which inherits its place.
 
 use super::{PROCESS, Process, creator, worker};
@@ -52,6 +52,34 @@ fn end(status: c_int) -> ! {
     flush_all();
     // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
+}
+
+/// What `exit` is for a program.
+pub fn exit(status: c_int) -> ! {
+    let at_work = PROCESS.get().zip(worker::in_work());
+    let Some((process, (slot, serial))) = at_work else {
+        // SAFETY: ends the process as the program wants it.
+        unsafe { libc::exit(status) }
+    };
+    if status != 0 {
+        end(status);
+    }
+    // What the function has on this stack stays there, as far down as it got; further orders are carried out below.
+    let rest = worker::done_with(process, slot, serial).and_then(|()| worker::serve(process, slot));
+    if let Err(failure) = rest {
+        report(&failure);
+    }
+    if process.job.node() != 0 && process.place_of(slot) == 0 {
+        leave_and_exit();
+    }
+    wait_for_the_end()
+}
+
+/// The process's main thread ends it.
+fn wait_for_the_end() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
@@ -99,9 +127,8 @@ fn goes_on_as(process: &'static Process, (slot, serial): (usize, u64)) {
         }
         Ok(())
     });
-    while place != 0 {
-        // The node's main thread ends the process.
-        std::thread::park();
+    if place != 0 {
+        wait_for_the_end();
     }
 }
 

@@ -171,8 +171,13 @@ pub extern "C" fn comem_wait_workers(n: c_int) {
 /// MAIN_END.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_process_end_(status: c_int) -> ! {
-    // SAFETY: ends the process as the program itself would.
-    unsafe { libc::exit(status) }
+    exit::exit(status)
+}
+
+/// exit, as the header has programs call it.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_exit_(status: c_int) -> ! {
+    exit::exit(status)
 }
 
 fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {

@@ -78,13 +78,13 @@ pub fn serve(process: &'static Process, slot: usize) -> Outcome<()> {
         let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };
         // SAFETY: the program wants it called like this.
         unsafe { work() };
-        IN_WORK.set(None);
         done_with(process, slot, order.serial)?;
     }
 }
 
 /// Says that an order is carried out; its output goes out first.
 pub fn done_with(process: &Process, slot: usize, serial: u64) -> Outcome<()> {
+    IN_WORK.set(None);
     exit::flush_output();
     process.control.set_carried_out(slot, serial);
     job::thread()?.sem_post(semaphore::end());

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# The process model of PARMACS: workers, globals, barriers of some threads, ends. COMEM_BIN holds comem and comem-cc. Called by
+# tests/compat.sh; alone: `COMEM_BIN=target/debug tests/compat/process/run.sh [SCENARIO]`. Reports by lines `ok: …` / `FAILED: …`.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+
+bin=$(realpath "${COMEM_BIN:-target/debug}")
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+faults=drop=5%,dup=5%,reorder=5%,seed=7
+only=${1:-}
+status=0
+
+verdict() {
+    echo "$1: processes: $2"
+    [ "$1" = ok ] || status=1
+}
+
+for program in rounds wrong; do
+    "$bin/comem-cc" -std=gnu11 -O2 -g -Wall -Wextra -Werror "tests/compat/process/$program.c" -o "$out/$program" || {
+        verdict FAILED "$program.c does not build"
+        exit 1
+    }
+done
+
+# job WANTED COMMAND…: passes when the command ends with that status and prints `ended` and nothing else but `leaving`.
+job() {
+    local wanted=$1 printed ended=0 rest
+    shift
+    printed=$(timeout --kill-after=5 60 "$@" 2>&1 </dev/null) || ended=$?
+    rest=$(grep -vE '^(ended|leaving)$' <<<"$printed")
+    [ "$wanted" = 0 ] || rest=$(grep -v 'ended with status' <<<"$rest")
+    if [ "$ended" = "$wanted" ] && [ -z "$rest" ] && [ "$(grep -c '^ended$' <<<"$printed")" = 1 ]; then
+        return 0
+    fi
+    echo "$printed" | head -n 12
+    verdict FAILED "status $ended: $*"
+    return 1
+}
+
+# scenario NAME PROCESSES STATUS WHAT: in every shape; PROCESSES is a formula of n and t.
+scenario() {
+    local name=$1 formula=$2 wanted=$3 what=$4 fine=1 engine n t p
+    [ -z "$only" ] || [ "$only" = "$name" ] || return
+    for engine in hlrc scope msi; do
+        for n in 1 2 3 4; do
+            for t in 1 2; do
+                p=$((formula))
+                local shape=("$bin/comem" run --no-prefix -n "$n" -t "$t" --engine "$engine")
+                job "$wanted" "${shape[@]}" --faults "$faults" "$out/rounds" "$name" "$p" || fine=0
+                job "$wanted" "${shape[@]}" --backbone shm "$out/rounds" "$name" "$p" || fine=0
+            done
+        done
+    done
+    [ $fine = 0 ] || verdict ok "$what"
+}
+
+scenario rounds 'n*t' 0 "workers see the globals as they stood at CREATE, and memory in both directions, round after round"
+scenario rounds 'n*t>2?n*t-1:1' 0 "barriers of some of the threads order memory as those of all do"
+scenario loops 'n*t' 0 "GETSUB hands out every subscript once, and begins again"
+scenario pauses 'n*t' 0 "pauses count, and order memory"
+scenario pieces 'n*t' 0 "small pieces of shared memory are freed by other processes and used again"
+scenario small 'n*t' 0 "300 MB of globals that nobody touches are not resident anywhere"
+scenario leave 'n*t' 7 "a worker's exit(0) ends its work, and main's status is the job's"
+
+# alone PROCESSES: without a launcher, a job of one node makes as many threads as CREATE asks for.
+if [ -z "$only" ] || [ "$only" = alone ]; then
+    fine=1
+    for p in 1 2 7 64; do
+        for name in rounds loops pauses; do
+            job 0 "$out/rounds" "$name" "$p" || fine=0
+        done
+        job 0 "$bin/comem" run --no-prefix -n 1 "$out/rounds" rounds "$p" || fine=0
+    done
+    [ $fine = 0 ] || verdict ok "one node makes as many threads as the program asks for"
+fi
+
+if [ -z "$only" ] || [ "$only" = between ]; then
+    fine=1
+    for engine in hlrc scope msi; do
+        for n in 2 4; do
+            job 0 "$bin/comem" run --no-prefix -n "$n" --engine "$engine" "$out/rounds" between "$n" || fine=0
+        done
+        job 0 "$bin/comem" run --no-prefix -n 3 --engine "$engine" "$out/rounds" part || fine=0
+        job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" "$out/rounds" part || fine=0
+    done
+    [ $fine = 0 ] || verdict ok "each worker begins with the globals as they stood at its own CREATE, also in a slot used again"
+fi
+
+# wrong WHAT STATUS WORDS FLAGS…: ends with that status and says the words.
+wrong() {
+    local what=$1 wanted=$2 words=$3 printed ended=0
+    shift 3
+    [ -z "$only" ] || [ "$only" = wrong ] || return
+    printed=$(timeout --kill-after=5 30 "$bin/comem" run --no-prefix "$@" "$out/wrong" "$what" 2>&1 </dev/null) || ended=$?
+    if [ "$ended" = "$wanted" ] && grep -qE "$words" <<<"$printed"; then
+        verdict ok "$what: $words"
+    else
+        echo "$printed" | head -n 12
+        verdict FAILED "$what: status $ended, expected $wanted and \"$words\""
+    fi
+}
+
+wrong many 2 'CREATE of worker 4, but 2 nodes of 2 threads have no free slot; start the job with -t 3' -n 2 -t 2
+wrong many 2 'one node has no room for more: start more nodes' -n 1
+wrong nested 2 'CREATE was called by the worker in slot 1; only main\(\) may' -n 2
+wrong wait 2 'WAIT_FOR_END\(3\), but 1 workers were created and not waited for yet' -n 2
+wrong numbers 2 'expect another number; let all say the same' -n 5
+wrong crowd 2 'barrier 0x5 of 100000 threads, but the job has 2; start it with more' -n 2
+wrong worker 5 'printed before the exit' -n 2
+wrong worker 5 'printed before the exit' -n 1
+wrong busy 9 'ended with status 9' -n 2
+wrong null 2 'CREATE was given no function' -n 2
+wrong fork 0 'made by fork touched shared memory' -n 2
+wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers
+wrong pointers 0 'global at 0x[0-9a-f]+ \(record\+8\) points into the private heap' -n 2 --check-pointers
+wrong pointers 0 "global at 0x[0-9a-f]+ \(argument\) points into main's stack or arguments" -n 2 --check-pointers
+
+exit $status

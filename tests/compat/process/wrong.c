@@ -1,0 +1,87 @@
+/* The process model when something is wrong. Argument: what. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comem_parmacs.h"
+
+COMEM_PROCESS_CONSTRUCTOR_
+
+static long *shared;
+static long *private_thing;
+static char *argument;
+struct {
+    int before;
+    long *inner;
+} record;
+
+static void nothing(void) {}
+static void wait_for_ever(void) { comem_pause_wait(1); }
+static void create_another(void) { comem_create_worker(nothing); }
+static void other_number(void) { comem_barrier_of(5, 3); }
+static void exits_with_5(void) {
+    printf("printed before the exit\n");
+    exit(5);
+}
+static void follow(void) { printf("%ld %s\n", *private_thing, argument); }
+
+static void fork_and_look(void) {
+    int status = 0;
+    pid_t child;
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        if (comem_worker_slot() == 0) printf("a child may print\n");
+        fflush(stdout);
+        exit(0); /* ends the child alone */
+    }
+    waitpid(child, &status, 0);
+    if (status != 0) printf("the child's status is %d\n", status);
+    child = fork();
+    if (child == 0) {
+        shared[0] = 1; /* which a child does not have */
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    if (status == 0) printf("the child has written\n");
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "";
+    int i;
+    shared = (long *)comem_g_malloc(sizeof *shared);
+    if (strcmp(what, "many") == 0)
+        for (i = 0; i < 300; i++) comem_create_worker(wait_for_ever);
+    if (strcmp(what, "nested") == 0) comem_create_worker(create_another);
+    if (strcmp(what, "wait") == 0) {
+        comem_create_worker(nothing);
+        comem_wait_workers(3);
+    }
+    if (strcmp(what, "numbers") == 0) {
+        comem_create_worker(other_number);
+        comem_barrier_of(5, 4);
+    }
+    if (strcmp(what, "crowd") == 0) comem_barrier_of(5, 100000);
+    if (strcmp(what, "worker") == 0) comem_create_worker(exits_with_5);
+    if (strcmp(what, "busy") == 0) {
+        comem_create_worker(wait_for_ever);
+        exit(9);
+    }
+    if (strcmp(what, "null") == 0) comem_create_worker(0);
+    if (strcmp(what, "fork") == 0) {
+        fork_and_look();
+        printf("ended\n");
+        return 0;
+    }
+    if (strcmp(what, "pointers") == 0) {
+        private_thing = (long *)malloc(sizeof *private_thing);
+        record.inner = (long *)malloc(64);
+        argument = argv[1];
+        comem_create_worker(private_thing == 0 ? follow : nothing);
+    }
+    comem_wait_workers(1);
+    printf("ended\n");
+    return 0;
+}
