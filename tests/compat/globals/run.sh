@@ -26,20 +26,22 @@ build() {
             -c "tests/compat/globals/$source.c" -o "$out/$source.o" || return
     done
     "${CC:-cc}" -no-pie -pthread -T include/compat/comem_globals.ld "$out/variables.o" "$out/other.o" \
-        "$bin/libcomem.so" "-Wl,-rpath,$bin" -o "$out/variables"
+        "$bin/libcomem.so" "-Wl,-rpath,$bin" -o "$out/variables" || return
+    "$bin/comem-cc" -std=c11 -Wall -Wextra -Werror -O2 tests/compat/globals/workers.c -o "$out/workers"
 }
 
-# job WHAT NAME COMEM-FLAGS…: passes when the job ends well and its only line is `ok`.
+# job WHAT NAME COMEM-FLAGS…: passes when the job ends well and its only line is `ok`. ($program runs, with NAME as its argument.)
+program=variables
 job() {
     local what=$1 name=$2 printed ended=0
     shift 2
-    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix --stats "$out/stats.json" "$@" "$out/variables" "$name" \
+    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix --stats "$out/stats.json" "$@" "$out/$program" "$name" \
         2>&1 </dev/null) || ended=$?
     if [ "$ended" = 0 ] && [ "$printed" = ok ]; then
         return 0
     fi
     echo "$printed" | tail -n 10
-    verdict FAILED "$what: status $ended (comem run $* … $name)"
+    verdict FAILED "$what: status $ended (comem run $* … $program $name)"
     return 1
 }
 
@@ -55,8 +57,8 @@ everywhere() {
                 job "$what" "$name" "${shape[@]}" --backbone udp || fine=0
                 job "$what" "$name" "${shape[@]}" --backbone shm || fine=0
             done
-            for nodes in 2 3; do
-                local shape=(-n "$nodes" -t "$((4 - nodes))" --engine "$engine" --detector "$detector")
+            for nodes in 2 3 4; do
+                local shape=(-n "$nodes" -t "$((1 + nodes % 2))" --engine "$engine" --detector "$detector")
                 job "$what" "$name" "${shape[@]}" --faults "$faults" || fine=0
             done
         done
@@ -93,6 +95,39 @@ named() {
     fi
 }
 
+# Workers of the PARMACS process model, with shared variables and with copies.
+workers() {
+    local globals program=workers
+    for globals in share copy; do
+        COMEM_GLOBALS=$globals everywhere "$globals" "workers use variables under --globals $globals"
+    done
+}
+
+# fails WHAT STATUS SENTENCE PROGRAM: passes when the job ends with this status and says this.
+fails() {
+    local what=$1 expected=$2 sentence=$3 printed ended=0
+    printed=$(timeout 60 "$bin/comem" run -n 2 --globals share "$out/$4" share 2>&1 </dev/null) || ended=$?
+    if [ "$ended" = "$expected" ] && [[ $printed == *"$sentence"* ]]; then
+        verdict ok "$what"
+    else
+        echo "$printed" | tail -n 5
+        verdict FAILED "$what: status $ended"
+    fi
+}
+
+# Programs that were linked without the script, or so that their addresses differ.
+refused() {
+    local link=("$bin/libcomem.so" "-Wl,-rpath,$bin" -pthread)
+    "${CC:-cc}" -fPIC -no-pie -Iinclude/compat tests/compat/globals/workers.c "${link[@]}" -o "$out/plain"
+    fails "a program without the linker's script is refused under --globals share" 3 "link it with comem-cc" plain
+    if [ "$(cat /proc/sys/kernel/randomize_va_space)" = 0 ]; then
+        echo "SKIP: globals: variables at different addresses: this system puts programs at fixed addresses"
+        return
+    fi
+    "${CC:-cc}" -pie -T include/compat/comem_globals.ld "$out/variables.o" "$out/other.o" "${link[@]}" -o "$out/moves"
+    fails "a program with other addresses on each node is refused" 2 "lie elsewhere on another node" moves
+}
+
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
 if ! build; then
@@ -105,4 +140,6 @@ wants after && everywhere after "node 0 has all variables after the job"
 wants fork && everywhere fork "children see the variables and cannot change them"
 wants untouched && untouched
 wants named && named
+wants workers && workers
+wants refused && refused
 exit "$status"
