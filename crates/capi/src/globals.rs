@@ -4,17 +4,16 @@ use crate::failure::done;
 use crate::job::job;
 use std::ffi::{c_int, c_void};
 
-/// Makes the program's global variables shared memory: those from `start` on, of which those from `data_end` to `end` are zero at first.
-/// Collective, one thread of each node.
+/// Makes the program's global variables shared memory, from `start` to `end`; collective, one thread of each node.
 ///
 /// # Safety
 /// The range is writable memory of the program alone, and no thread of this process uses it during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn comem_share_globals_(start: *mut c_void, data_end: *mut c_void, end: *mut c_void) -> c_int {
+pub unsafe extern "C" fn comem_share_globals_(start: *mut c_void, end: *mut c_void) -> c_int {
     done(|| {
         let job = job()?;
         // SAFETY: by this function's contract.
-        unsafe { job.share_globals(start.cast(), data_end.cast(), end.cast()) }?;
+        unsafe { job.share_globals(start.cast(), end.cast()) }?;
         Ok(())
     })
 }

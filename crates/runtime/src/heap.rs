@@ -256,23 +256,23 @@ impl Comem {
         self.current()?.touch(self.shared()?, pointer.addr(), bytes, write)
     }
 
-    /// Makes the program's global variables shared memory, where they are: from `start` on, with those that are zero at first and in no
-    /// file from `data_end` to `end`. Collective, and before anybody uses them in parallel: one thread of every node calls, and all see
-    /// what stands in them on node 0. A job of one node does nothing.
+    /// Makes the program's global variables shared memory, where they are: from `start` to `end`. Collective, and before anybody uses them
+    /// in parallel: one thread of every node calls, and all see what stands in them on node 0. What nobody has touched, of memory in no
+    /// file, costs nothing. A job of one node does nothing.
     ///
     /// After [`Comem::finish`] they are each process's own again; node 0 keeps what they were last.
     ///
     /// # Errors
-    /// When the three are not addresses of pages in this order, when nodes have them at different addresses, when it was done
+    /// When the range is not of whole pages, when nodes have them at different addresses, when it was done
     /// before, or when the system refuses.
     ///
     /// # Safety
     /// The range is writable memory of the program alone (nothing of the C library, the loader or Comem), and no thread of this process
     /// uses it during the call.
-    pub unsafe fn share_globals(&self, start: *mut u8, data_end: *mut u8, end: *mut u8) -> Result<()> {
+    pub unsafe fn share_globals(&self, start: *mut u8, end: *mut u8) -> Result<()> {
         let program = start.expose_provenance()..end.expose_provenance();
         // SAFETY: by this function's contract.
-        unsafe { self.current()?.share_globals(self.shared()?, program, data_end.addr()) }
+        unsafe { self.current()?.share_globals(self.shared()?, program) }
     }
 
     /// Whether the job's options say that global variables are shared ([`Comem::share_globals`]) and not copied.

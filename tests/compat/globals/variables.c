@@ -41,6 +41,7 @@ __attribute__((constructor)) static void before_main(void) {
 static void initial_values(void) {
     CHECK(answer == 42 && pairs[1].letter == 'b' && pairs[2].number == 3.5);
     CHECK(strcmp(words[1], "two") == 0 && points_to_answer == &answer);
+    CHECK(table[0] == 1 && table[3000] == 3001 && table[5999] == 6000 && table[2999] == 0);
     CHECK(ran_before_main == 1 && *hidden() == 18);
     for (int i = 0; i < THREADS_MAX; i++)
         CHECK(sums[i] == 0 && bytes_of[64 * i] == 0);
@@ -216,7 +217,7 @@ int main(int argc, char **argv) {
     if (comem_start() != 0)
         return 3;
     node = comem_node();
-    comem_share_globals_(__comem_globals_start, __comem_globals_data_end, __comem_globals_end);
+    comem_share_globals_(__comem_globals_start, __comem_globals_end);
     void (*const work)(void *) = strcmp(what, "untouched") == 0 ? untouched
                                  : strcmp(what, "input") == 0   ? input
                                  : strcmp(what, "after") == 0   ? last_words

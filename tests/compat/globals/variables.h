@@ -19,6 +19,8 @@ extern int answer;
 extern struct pair pairs[3];
 extern const char *words[2];
 extern int *points_to_answer;
+/* Pages of them that nobody touches before they are shared. */
+extern int table[6000];
 /* Zero at first; neighbours on few pages. */
 extern unsigned char bytes_of[64 * THREADS_MAX];
 extern uint64_t sums[THREADS_MAX];
@@ -32,6 +34,6 @@ extern long *hidden(void);
 extern char big[BIG_BYTES];
 
 /* The linker's script sets these. */
-extern char __comem_globals_start[], __comem_globals_data_end[], __comem_globals_end[];
+extern char __comem_globals_start[], __comem_globals_end[];
 
 #endif

@@ -146,12 +146,13 @@ fn main_ends(process: &'static Process, status: c_int) {
 }
 
 /// The main thread of a node other than the first has no more work.
-pub fn leave_and_exit() -> ! {
+pub fn leave_and_exit(process: &Process) -> ! {
     flush_all();
     if let Err(failure) = job::leave() {
         report(&failure);
     }
-    if EXITING.load(Ordering::Acquire) {
+    // What stands in shared variables is node 0's business, also to destroy.
+    if EXITING.load(Ordering::Acquire) || process.globals.are_shared() {
         end(0);
     }
     // SAFETY: an ordinary end, so that what the program registered for it happens.

@@ -74,6 +74,26 @@ impl Variables {
         Variables { range, mode, store: Mutex::default() }
     }
 
+    /// Makes them shared memory of all nodes, where the job wants that; collective.
+    pub fn share_if_wanted(&self, job: &Comem) -> Outcome<()> {
+        if self.mode != Mode::Share || job.nodes() == 1 {
+            return Ok(());
+        }
+        if self.range.is_empty() {
+            let what = "--globals share: the program's variables are not on pages of their own; link it with comem-cc";
+            return Err(Failure::new(Code::Start, what));
+        }
+        let at = |address| std::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: by the contract of `new` these are the program's own variables, and it is not running yet.
+        unsafe { job.share_globals(at(self.range.start), at(self.range.end))? };
+        Ok(())
+    }
+
+    /// Whether workers share the variables.
+    pub fn are_shared(&self) -> bool {
+        self.mode == Mode::Share
+    }
+
     /// The version that a worker on `node` begins with: its number, and where its table stands.
     pub fn version_for(
         &self,

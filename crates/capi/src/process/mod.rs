@@ -98,6 +98,7 @@ impl Process {
 fn start(globals: globals::Variables) -> Outcome<()> {
     let job = job::start_for_workers()?;
     let slots = if job.nodes() == 1 { job.places() } else { job.threads() };
+    globals.share_if_wanted(job)?;
     let process = Process {
         job,
         control: Control::new(job, slots)?,

@@ -97,5 +97,5 @@ pub fn serve_node(process: &'static Process) -> ! {
     if let Err(failure) = serve(process, slot) {
         report(&failure);
     }
-    exit::leave_and_exit()
+    exit::leave_and_exit(process)
 }

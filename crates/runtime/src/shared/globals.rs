@@ -56,12 +56,26 @@ fn arena_of(shared: &Shared, page: PageNo) -> Option<(&Arena, PageNo)> {
     Some(if page < from { (&views.tracked, page) } else { (&views.guarded, page - from) })
 }
 
-/// Pages that have ever been touched, of memory that is in no file: what the process's page table says, or all of them where it
-/// may not be read.
-fn touched(bytes: &Range<usize>) -> impl Fn(usize) -> bool + use<> {
+/// The parts of the range that are mapped from a file, so that an untouched page may have values; the whole range where the
+/// system does not say.
+fn from_files(range: &Range<usize>) -> Vec<Range<usize>> {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return vec![range.clone()] };
+    // "START-END rw-p OFFSET DEVICE INODE PATH", where memory of no file has inode 0.
+    let part = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let part = number(start)?.max(range.start)..number(end)?.min(range.end);
+        (words.nth(3)? != "0" && !part.is_empty()).then_some(part)
+    };
+    maps.lines().filter_map(part).collect()
+}
+
+/// Whether pages of the range have ever been touched, by the process's page table; all of them where that may not be read.
+fn touched(range: &Range<usize>) -> impl Fn(usize) -> bool + use<> {
     const PRESENT_OR_SWAPPED: u64 = 3 << 62;
-    let first = bytes.start / PAGE_BYTES;
-    let mut entries = vec![u8::MAX; bytes.len().div_ceil(PAGE_BYTES) * 8];
+    let first = range.start / PAGE_BYTES;
+    let mut entries = vec![0; range.len() / PAGE_BYTES * 8];
     if File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut entries, first as u64 * 8)).is_err() {
         entries.fill(u8::MAX);
     }
@@ -71,14 +85,15 @@ fn touched(bytes: &Range<usize>) -> impl Fn(usize) -> bool + use<> {
     }
 }
 
-/// Copies what stands in the program's memory into the service view, which is zero as yet. What is zero is left out, and memory behind
-/// `data_end` that nobody touched is not touched either.
+/// Copies what stands in the program's memory into the service view, which is zero as yet. What is zero is left out, and memory of
+/// no file that nobody touched is not touched here either.
 ///
 /// # Safety
 /// The range is readable memory that nobody writes meanwhile; `to` has room for it.
-unsafe fn copy_in(program: &Range<usize>, data_end: usize, to: *mut u8) {
-    let is_touched = touched(&(data_end..program.end));
-    for at in program.clone().step_by(PAGE_BYTES).filter(|at| *at < data_end || is_touched(*at)) {
+unsafe fn copy_in(program: &Range<usize>, to: *mut u8) {
+    let (files, is_touched) = (from_files(program), touched(program));
+    let has_values = |at: &usize| is_touched(*at) || files.iter().any(|part| part.contains(at));
+    for at in program.clone().step_by(PAGE_BYTES).filter(has_values) {
         let from: *const u8 = std::ptr::with_exposed_provenance(at);
         // SAFETY: by this function's contract.
         let page = unsafe { std::slice::from_raw_parts(from, PAGE_BYTES) };
@@ -93,15 +108,12 @@ fn misuse<T>(what: String) -> Result<T> {
     Err(Error::Misuse(what))
 }
 
-fn checked(shared: &Shared, program: &Range<usize>, data_end: usize) -> Result<()> {
-    let show = |at: usize| format!("{at:#x}");
-    let (start, end) = (show(program.start), show(program.end));
-    let on_pages = [program.start, data_end, program.end].iter().all(|at| at.is_multiple_of(PAGE_BYTES));
-    let in_order = program.start <= data_end && data_end <= program.end && program.start < program.end;
-    if !on_pages || !in_order {
+fn checked(shared: &Shared, program: &Range<usize>) -> Result<()> {
+    let (start, end) = (format!("{:#x}", program.start), format!("{:#x}", program.end));
+    let whole_pages = program.start.is_multiple_of(PAGE_BYTES) && program.end.is_multiple_of(PAGE_BYTES);
+    if !whole_pages || program.is_empty() {
         return misuse(format!(
-            "the program's globals from {start} over {} to {end} are not whole pages; link it with comem-cc",
-            show(data_end)
+            "the program's globals from {start} to {end} are not whole pages; link it with comem-cc"
         ));
     }
     if shared.globals.get().is_some() {
@@ -114,19 +126,19 @@ fn checked(shared: &Shared, program: &Range<usize>, data_end: usize) -> Result<(
 }
 
 impl Thread {
-    /// Makes the program's memory shared; collective. `data_end` is where the part begins that is in no file and zero at first.
+    /// Makes the program's memory shared; collective.
     ///
     /// # Errors
     /// When the range makes no sense, nodes have it at different addresses, or the system refuses.
     ///
     /// # Safety
     /// The range is the program's own writable memory, and no thread of this process uses it during the call.
-    pub(crate) unsafe fn share_globals(&self, shared: &Shared, program: Range<usize>, data_end: usize) -> Result<()> {
-        checked(shared, &program, data_end)?;
+    pub(crate) unsafe fn share_globals(&self, shared: &Shared, program: Range<usize>) -> Result<()> {
+        checked(shared, &program)?;
         if shared.views.is_none() {
             return Ok(());
         }
-        self.agree_on(&program, data_end)?;
+        self.agree_on(&program)?;
         let options = RegionOptions {
             homes: Homes::StartingOn(NodeId(0)),
             alignment: PAGE_BYTES,
@@ -139,7 +151,7 @@ impl Thread {
         let (first, (arena, in_arena)) = place.ok_or_else(|| Error::Misuse("there is no shared heap".to_string()))?;
         if shared.me == NodeId(0) {
             // SAFETY: the region is that long, and nobody else has heard of it; the rest is this function's contract.
-            unsafe { copy_in(&program, data_end, arena.service().add(in_arena as usize * PAGE_BYTES)) };
+            unsafe { copy_in(&program, arena.service().add(in_arena as usize * PAGE_BYTES)) };
         }
         let pages = (program.len() / PAGE_BYTES) as PageNo;
         // SAFETY: by this function's contract; node 0's bytes are in the service view, and those of the others do not count.
@@ -152,8 +164,8 @@ impl Thread {
     }
 
     /// All nodes must have them at the same addresses.
-    fn agree_on(&self, program: &Range<usize>, data_end: usize) -> Result<()> {
-        let numbers = [program.start, data_end, program.end].map(|at| at as i64);
+    fn agree_on(&self, program: &Range<usize>) -> Result<()> {
+        let numbers = [program.start, program.end].map(|at| at as i64);
         // The least of the numbers and of their opposites: they are the same everywhere if both are one's own.
         let offers: Vec<u8> = numbers.iter().flat_map(|n| [*n, -n]).flat_map(i64::to_be_bytes).collect();
         let same = self.collective(Collective::PLACE, &offers, |least| least == offers)?;

@@ -44,7 +44,7 @@ fn set(word: usize, value: u64) {
 pub fn share(comem: &Comem) {
     let at = |pages: usize| memory().cast::<u8>().wrapping_add(pages * PAGE_BYTES);
     // SAFETY: this memory is used by nothing but these scenarios, later.
-    unsafe { comem.share_globals(at(0), at(DATA_PAGES), at(PAGES)) }.expect("globals can be shared");
+    unsafe { comem.share_globals(at(0), at(PAGES)) }.expect("globals can be shared");
 }
 
 /// What each node has before: other values in the same places.
