@@ -52,7 +52,7 @@ about() {
     *) folder=apps/$1 binary=${1^^} ;;
     esac
     folder=${folder//non-/non_}
-    case $1 in volrend) own_globals=share ;; esac
+    case $1 in fmm | volrend | water-*) own_globals=share ;; esac
 }
 
 # command PROGRAM P: sets `arguments` and `input` (the text for its standard input) for P workers at the chosen size.

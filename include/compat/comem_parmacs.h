@@ -82,11 +82,13 @@ extern void comem_barrier_of(uint64_t name, unsigned threads);
 /* LOCK and UNLOCK, named by any number; they exist without being created. */
 extern void comem_parmacs_lock(uint64_t name);
 extern void comem_parmacs_unlock(uint64_t name);
-/* SETPAUSE, WAITPAUSE and CLEARPAUSE count: each SETPAUSE lets one WAITPAUSE through, now or later (comem_sem_post() and
- * comem_sem_wait() of a name); CLEARPAUSE takes back what nobody has waited for. */
+/* A pause counts. SETPAUSE adds one; WAITPAUSE waits until there is one, and leaves it, so that one SETPAUSE lets all pass who
+ * wait; CLEARPAUSE takes one away, if there is one. WAITPAUSE and then CLEARPAUSE by the only one who waits is a semaphore's
+ * wait; comem_pause_take() (PAUSE, EVENT) is that in one step, for any number of threads. */
 extern void comem_pause_set(uint64_t name);
 extern void comem_pause_wait(uint64_t name);
 extern void comem_pause_clear(uint64_t name);
+extern void comem_pause_take(uint64_t name);
 
 /* CONDVARWAIT, CONDVARSIGNAL and CONDVARBCAST. The caller of wait holds the lock. */
 extern void comem_parmacs_cond_wait(uint64_t condition, uint64_t lock);

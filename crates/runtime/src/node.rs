@@ -436,7 +436,7 @@ impl Node {
             Waiting::Answer(..) if waiting.is_for_work() => "work, or for the end of a worker".to_string(),
             Waiting::Answer(wish, name) => {
                 let what = match wish {
-                    Wish::SemWait | Wish::SemTryWait => format!("semaphore {name:#x} to be posted"),
+                    Wish::SemWait | Wish::SemTryWait | Wish::SemPass => format!("semaphore {name:#x} to be posted"),
                     Wish::CondJoin | Wish::CondAwait => format!("condition variable {name:#x} to be signalled"),
                     Wish::ReadLock => format!("reader-writer lock {name:#x}, to read"),
                     Wish::WriteLock => format!("reader-writer lock {name:#x}, to write"),

@@ -36,17 +36,22 @@ pub extern "C" fn comem_pause_set(name: u64) {
 /// WAITPAUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_wait(name: u64) {
-    done(|| Ok(thread()?.try_sem_wait(SemaphoreId(name))?));
+    done(|| Ok(thread()?.try_sem_pass(SemaphoreId(name))?));
 }
 
 /// CLEARPAUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_clear(name: u64) {
     done(|| {
-        let thread = thread()?;
-        while thread.try_sem_try_wait(SemaphoreId(name))? {}
+        thread()?.try_sem_try_wait(SemaphoreId(name))?;
         Ok(())
     });
+}
+
+/// PAUSE and EVENT.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_pause_take(name: u64) {
+    done(|| Ok(thread()?.try_sem_wait(SemaphoreId(name))?));
 }
 
 /// CONDVARWAIT.

@@ -66,7 +66,7 @@ impl Wish {
     /// The thing of that name that is wished for.
     pub fn thing(self, name: u64) -> Thing {
         let kind = match self {
-            Wish::SemWait | Wish::SemTryWait => Kind::Semaphore,
+            Wish::SemWait | Wish::SemTryWait | Wish::SemPass => Kind::Semaphore,
             Wish::CondJoin | Wish::CondAwait => Kind::Condition,
             Wish::ReadLock | Wish::WriteLock => Kind::RwLock,
             Wish::Meet => Kind::Meeting,

@@ -1,11 +1,12 @@
 //! Counting semaphores: zero at first; a post adds one, a wait takes one, and those who wait get theirs in the order in
-//! which their requests came (E. W. Dijkstra, "Cooperating sequential processes", 1965).
+//! which their requests came (E. W. Dijkstra, "Cooperating sequential processes", 1965). To pass is to wait for one and to
+//! leave it: so a post is an event for any number of threads (PARMACS's pauses).
 //!
-//! | at the manager | post | wait | try |
-//! |---|---|---|---|
-//! | count is positive | one more | one less, yes | one less, yes |
-//! | zero, nobody waits | one | queue | no |
-//! | zero, some wait | the first gets it | queue | no |
+//! | at the manager | post | wait | try | pass |
+//! |---|---|---|---|---|
+//! | count is positive | one more | one less, yes | one less, yes | yes |
+//! | zero, nobody waits | one | queue | no | queue |
+//! | zero, some wait | all who want to pass do, and the first of the others gets it | queue | no | queue |
 //!
 //! A post takes effect when it arrives at the manager, so a try may miss one that is still on its way.
 
@@ -51,7 +52,7 @@ impl Semaphore {
 
     pub(super) fn wait(&mut self, waiter: Waiter, given: &mut Given) {
         if self.count > 0 {
-            self.count -= 1;
+            self.count -= u64::from(waiter.wish != Wish::SemPass);
             given.push((waiter, true));
         } else if waiter.wish == Wish::SemTryWait {
             given.push((waiter, false));
@@ -65,7 +66,13 @@ impl Semaphore {
             self.count += 1;
             return;
         };
-        given.extend(queue.pop_front().map(|first| (first, true)));
+        while let Some(next) = queue.iter().position(|w| w.wish == Wish::SemPass) {
+            given.extend(queue.remove(next).map(|passes| (passes, true)));
+        }
+        match queue.pop_front() {
+            Some(first) => given.push((first, true)),
+            None => self.count += 1,
+        }
         if queue.is_empty() {
             self.queue = None;
         }
@@ -82,6 +89,12 @@ impl Desk {
     /// [`Desk::collect`] for [`Wish::SemWait`].
     pub fn sem_wait(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
         self.ask(cx, Wish::SemWait, id.0, slot).is_some()
+    }
+
+    /// Thread `slot` begins to wait until the semaphore has one, and leaves it there; whether it has one now. Otherwise as
+    /// [`Desk::sem_wait`], for [`Wish::SemPass`].
+    pub fn sem_pass(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
+        self.ask(cx, Wish::SemPass, id.0, slot).is_some()
     }
 
     /// Thread `slot` asks for one from the semaphore, to be told at once whether there is one: now, when this node is the manager,

@@ -73,6 +73,8 @@ coded! {
         WriteLock = 6,
         /// A barrier of some threads to open; goes as [`Message::Meet`].
         Meet = 7,
+        /// A semaphore to have one, which stays.
+        SemPass = 8,
     }
 }
 

@@ -33,6 +33,15 @@ impl Thread {
         Ok(())
     }
 
+    /// Waits until a semaphore has one, and leaves it there: a post lets any number of threads pass, until one is taken.
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_pass(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(Wish::SemPass, semaphore.0, |desk, cx| desk.sem_pass(cx, semaphore, self.slot).then_some(true))?;
+        Ok(())
+    }
+
     /// Takes one from a semaphore if its manager has one just now; tells whether it did.
     pub fn sem_try_wait(&self, semaphore: SemaphoreId) -> bool {
         self.must(self.try_sem_try_wait(semaphore))

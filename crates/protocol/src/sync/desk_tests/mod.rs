@@ -174,6 +174,22 @@ fn a_semaphore_serves_those_who_wait_in_their_order() {
 }
 
 #[test]
+fn a_post_lets_all_pass_who_leave_it_and_one_who_takes_it() {
+    let mut manager = Manager::new();
+    for (wish, thread) in [(Wish::SemPass, 1), (Wish::SemWait, 2), (Wish::SemPass, 3), (Wish::SemWait, 4)] {
+        assert_eq!(manager.ask(wish, thread), []);
+    }
+    assert_eq!(manager.tell(News::SemPost), [1, 3, 2]);
+    assert_eq!(manager.ask(Wish::SemPass, 5), [], "thread 2 took it");
+    assert_eq!(manager.tell(News::SemPost), [5, 4]);
+    assert_eq!(manager.ask(Wish::SemPass, 6), []);
+    assert_eq!(manager.tell(News::SemPost), [6]);
+    assert_eq!(manager.ask(Wish::SemPass, 7), [7], "it is still there");
+    assert_eq!(manager.ask(Wish::SemTryWait, 8), [8], "and for one to take");
+    assert!(manager.node.desk.is_empty());
+}
+
+#[test]
 fn a_condition_wakes_in_the_order_of_joining_and_keeps_a_signal_for_who_has_joined() {
     let mut manager = Manager::new();
     assert_eq!(manager.tell(News::CondSignal), [], "forgotten");
