@@ -54,7 +54,7 @@ everywhere() {
             done
         done
     done
-    [ "$wrong" = 0 ] && passed "$name on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
+    [ "$wrong" = 0 ] && passed "$name${*:+ $*} on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
 }
 
 # refuses WHAT SENTENCE OPTION… PROGRAM ARGUMENT…: the run fails, and says why.

@@ -6,6 +6,9 @@ cd "$(dirname "$0")/../../.."
 here=tests/compat/quarks
 
 build quarks-calls $here/calls.c && everywhere quarks-calls @
+# Fewer nodes work than there are: barriers of some nodes, while the others wait for a fork that never comes.
+NODES=4 everywhere quarks-calls 3
+NODES=4 everywhere quarks-calls 2
 if build quarks-wrong $here/wrong.c; then
     refuses "a Quarks program with two threads in a process" "has one thread in each process" \
         -n 2 -t 2 "$work/quarks-wrong"
@@ -13,6 +16,8 @@ if build quarks-wrong $here/wrong.c; then
     refuses "a fork by another node than the master" "only the master, node 1, forks" -n 3 "$work/quarks-wrong" slave
     refuses "a fork of what is no function" "no function of the program" -n 2 "$work/quarks-wrong" data
     refuses "releasing a lock that is not held" "does not hold" -n 2 "$work/quarks-wrong" release
+    refuses "a barrier of more nodes than there are" "the job has 2" -n 2 "$work/quarks-wrong" barrier
+    refuses "a barrier of less than no nodes" "a barrier of -1 nodes" -n 2 "$work/quarks-wrong" crossers
     refuses "destroying a region that there is not" "there is no such region" -n 2 "$work/quarks-wrong" destroy
 fi
 runs_under hlrc "a Quarks program" "$work/quarks-calls" 2

@@ -20,6 +20,8 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "slave")) Qk_fork(fork_again);
     if (!strcmp(what, "data")) Qk_fork(&variable);
     if (!strcmp(what, "release")) Qk_release(5);
+    if (!strcmp(what, "barrier")) Qk_wait_barrier(Qk_newbarrier(), Qknumnodes + 1);
+    if (!strcmp(what, "crossers")) Qk_wait_barrier(Qk_newbarrier(), -1);
     if (!strcmp(what, "destroy")) Qk_destroy_region(5);
     Qk_shutdown(0);
     printf("nothing was refused\n");

@@ -11,7 +11,7 @@ use super::{argument, begin, elapsed, misuse};
 use crate::failure::{Outcome, done, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::RegionOptions;
-use comem_rt::{FlagId, LockId};
+use comem_rt::{FlagId, LockId, MeetingId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_ulong, c_void};
@@ -340,16 +340,11 @@ pub extern "C" fn Qk_release(lock: c_ulong) {
 
 /// Waits until so many nodes have come.
 #[unsafe(no_mangle)]
-pub extern "C" fn Qk_wait_barrier(_barrier: c_ulong, crossers: c_int) {
+pub extern "C" fn Qk_wait_barrier(barrier: c_ulong, crossers: c_int) {
     done(|| {
-        let nodes = job()?.nodes();
-        match usize::try_from(crossers) {
-            Ok(1) => Ok(()),
-            Ok(all) if all == nodes => Ok(thread()?.try_barrier()?),
-            _ => Err(misuse(format!(
-                "a barrier of {crossers} nodes in a job of {nodes}; start the program on as many nodes as it works with"
-            ))),
-        }
+        let wrong = || argument(format!("a barrier of {crossers} nodes makes no sense; give a number from 1 on"));
+        let crossers = usize::try_from(crossers).map_err(|_| wrong())?;
+        Ok(thread()?.try_barrier_of(MeetingId(barrier), crossers)?)
     });
 }
 
