@@ -142,6 +142,20 @@ fn begin(spare: bool) -> Result<Comem> {
     })
 }
 
+/// How many bytes of stack a node's threads get: the soft limit (`ulimit -s`), as with pthreads, within reason.
+pub fn stack_bytes() -> usize {
+    const LEAST: u64 = 8 << 20;
+    const MOST: u64 = 1 << 30;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } == 0;
+    if known && limit.rlim_cur != libc::RLIM_INFINITY {
+        limit.rlim_cur.clamp(LEAST, MOST) as usize
+    } else {
+        LEAST as usize
+    }
+}
+
 impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
         self.node.seats[slot.index()].taken.store(true, Ordering::Release);
@@ -255,7 +269,8 @@ impl Comem {
                     f(&comem.sit(Slot(index as u16)));
                     CURRENT.with(|c| c.borrow_mut().take());
                 };
-                std::thread::Builder::new().name(name).spawn_scoped(scope, body).expect("a thread can be started");
+                let builder = std::thread::Builder::new().name(name).stack_size(stack_bytes());
+                builder.spawn_scoped(scope, body).expect("a thread can be started");
             }
             f(&main);
         });

@@ -70,7 +70,7 @@ pub fn exit(status: c_int) -> ! {
         report(&failure);
     }
     if process.job.node() != 0 && process.place_of(slot) == 0 {
-        leave_and_exit();
+        leave_and_exit(process);
     }
     wait_for_the_end()
 }
@@ -109,7 +109,7 @@ fn in_place_of(process: &'static Process, place: usize, rest: impl FnOnce() -> O
                 report(&failure);
             }
         };
-        let builder = std::thread::Builder::new().stack_size(worker::stack_bytes());
+        let builder = std::thread::Builder::new().stack_size(comem_rt::stack_bytes());
         if builder.spawn_scoped(scope, body).is_err() {
             end(comem_rt::error::exit::INTERNAL);
         }

@@ -35,23 +35,9 @@ pub fn start_thread(process: &'static Process, slot: usize) -> Outcome<()> {
             report(&failure);
         }
     };
-    let builder = std::thread::Builder::new().name(format!("comem-{slot}")).stack_size(stack_bytes());
+    let builder = std::thread::Builder::new().name(format!("comem-{slot}")).stack_size(comem_rt::stack_bytes());
     let spawned = builder.spawn(body);
     spawned.map(drop).map_err(|e| Failure::new(Code::System, format!("cannot start a thread for slot {slot}: {e}")))
-}
-
-/// The stack that threads get: the soft limit, as with pthreads, within reason.
-pub fn stack_bytes() -> usize {
-    const LEAST: u64 = 8 << 20;
-    const MOST: u64 = 1 << 30;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call fills the structure.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } == 0;
-    if known && limit.rlim_cur != libc::RLIM_INFINITY {
-        limit.rlim_cur.clamp(LEAST, MOST) as usize
-    } else {
-        LEAST as usize
-    }
 }
 
 /// Carries out the orders to a slot until there are no more.
