@@ -12,7 +12,7 @@ alone() {
         echo "SKIP: $header as $language with $compiler, which is not here"
         return
     fi
-    if echo "#include <$header>" | "$compiler" "$@" -Iinclude -Wall -Wextra -Wshadow -pedantic -Werror -fsyntax-only -; then
+    if echo "#include <$header>" | "$compiler" "$@" -Iinclude -Iinclude/compat -Wall -Wextra -Wshadow -pedantic -Werror -fsyntax-only -; then
         echo "ok: $header alone as $language with $compiler"
     else
         echo "FAILED: $header alone as $language with $compiler"
@@ -20,18 +20,24 @@ alone() {
     fi
 }
 
+# The interfaces of other systems.
+interfaces=(jia.h tmk.h quarks.h)
+
 for c in cc clang; do
     [ "$c" = clang ] && ! command -v clang >/dev/null 2>&1 && continue
     for standard in c99 c11 c17; do
         alone comem.h "$standard" "$c" -x c "-std=$standard"
         alone comem.h "$standard, sequential" "$c" -x c "-std=$standard" -DCOMEM_SEQUENTIAL
         alone comem.h "$standard, with plain threads" "$c" -x c "-std=$standard" -DCOMEM_PTHREADS
+        for header in "${interfaces[@]}"; do
+            alone "$header" "$standard" "$c" -x c "-std=$standard"
+        done
     done
 done
 for cxx in c++ clang++; do
     [ "$cxx" = clang++ ] && ! command -v clang++ >/dev/null 2>&1 && continue
     for standard in c++17 c++20; do
-        for header in include/*.h include/*.hpp; do
+        for header in include/*.h include/*.hpp "${interfaces[@]}"; do
             header=${header#include/}
             case "$header" in
             comem_sequential.h | comem_threads.h) continue ;; # parts of comem.h
