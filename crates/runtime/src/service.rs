@@ -209,6 +209,11 @@ impl Node {
             if waiter.was_roused() {
                 return Ok(());
             }
+            // What was fetched ahead has come while this thread computed: that is no reason to ask for it again.
+            let overdue = self.wire.sender(slot).lock().next_timeout().is_some_and(|at| at <= self.now());
+            if overdue && self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) > 0 {
+                return Ok(());
+            }
             let mut next = self.run_timers(slot);
             // Whoever arrived last knows when the node's arrival is to be repeated; the others may be asleep already.
             let at_barrier = matches!(why, Waiting::Barrier(..)) && self.nodes() > 1;

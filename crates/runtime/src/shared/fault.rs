@@ -96,7 +96,7 @@ impl Streams {
         }
         (stream.last, stream.used) = (page, self.faults);
         let stride = if stream.stride == 0 { 1 } else { (stream.stride / unit) as isize };
-        Ahead { units: stream.units, stride }
+        Ahead { units: stream.units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { 1 } }
     }
 
     /// What follows a run that was just fetched, once runs are so long that it pays to have the next one under way: how far on it

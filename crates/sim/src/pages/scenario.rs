@@ -88,7 +88,11 @@ impl Scenario {
             chunk_pages: [2, 4, 512][rng.below(3) as usize],
             memory: (self.notes_writes.unwrap_or(notes), rng.below(2) == 0),
             cache_pages: if rng.below(3) == 0 { rng.between(1, 5) as u32 } else { u32::MAX },
-            ahead: Ahead { units: rng.between(1, 3) as usize, stride: [1, 1, -1, 2][rng.below(4) as usize] },
+            ahead: Ahead {
+                units: rng.between(1, 3) as usize,
+                stride: [1, 1, -1, 2][rng.below(4) as usize],
+                known: rng.between(1, 5) as usize,
+            },
             fetches_ahead: rng.below(2) == 0,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),

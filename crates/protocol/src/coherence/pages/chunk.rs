@@ -33,6 +33,8 @@ use std::ops::Range;
 const HOME_RUN: usize = 64;
 /// Twins of pages that come in longer runs are not looked at soon.
 const FEW_PAGES: u32 = 8;
+/// Most units between two runs that are protected in one go.
+const GAP_UNITS: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum State {
@@ -104,11 +106,13 @@ pub struct Ahead {
     pub units: usize,
     /// From each to the next, in units; not 0.
     pub stride: isize,
+    /// Up to how many units are fetched when those behind were in use before they became invalid.
+    pub known: usize,
 }
 
 impl Ahead {
     /// The faulting unit alone.
-    pub const NOTHING: Ahead = Ahead { units: 1, stride: 1 };
+    pub const NOTHING: Ahead = Ahead { units: 1, stride: 1, known: 1 };
 }
 
 /// What a faulting thread does next.
@@ -325,11 +329,16 @@ impl Chunk {
         let home = self.units[unit].home;
         let mut runs = Vec::new();
         let mut at = Some(unit);
-        for _ in 0..ahead.units.max(1) {
-            let wanted = |u: &Unit| u.state == State::Invalid && u.home == home;
+        for count in 0..ahead.units.max(ahead.known).max(1) {
+            // Whether or not the thread seems to go that way, it did last time.
+            let guessed = count < ahead.units.max(1);
+            let wanted = |u: &Unit| u.state == State::Invalid && u.home == home && (guessed || u.credit > 0);
             let Some(next) = at.filter(|i| self.units.get(*i).is_some_and(wanted)) else { break };
             let this = &mut self.units[next];
             this.state = State::Fetching;
+            if !guessed {
+                this.credit -= 1;
+            }
             push_range(&mut runs, self.pages(next..next + 1));
             at = next.checked_add_signed(ahead.stride);
         }
@@ -687,18 +696,21 @@ impl Chunk {
         moved
     }
 
-    /// Another node takes a copy: from now on this home notices its own writes, then the pages are copied, here or (without `out`) by
-    /// the other node.
-    pub fn share(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, mut out: Option<&mut Vec<u8>>) {
-        let units = self.units_in(pages);
+    /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this order, here or (without
+    /// `out`) by the other node.
+    pub fn share(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], mut out: Option<&mut Vec<u8>>) {
+        let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
         if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
-            cx.memory.copy_out(self.pages(units.clone()), out);
+            units.iter().for_each(|run| cx.memory.copy_out(self.pages(run.clone()), out));
         }
-        if out.is_some() && pages.end - pages.start <= FEW_PAGES {
-            cx.memory.look_ahead(pages.clone());
+        if let [run] = runs
+            && out.is_some()
+            && run.end - run.start <= FEW_PAGES
+        {
+            cx.memory.look_ahead(run.clone());
         }
-        let mut unprotected: Vec<Range<PageNo>> = Vec::new();
-        for unit in units.clone() {
+        let mut unprotected: Vec<Range<usize>> = Vec::new();
+        for unit in units.iter().flat_map(Range::clone) {
             self.units[unit].set(WROTE, false);
             let this = self.units[unit];
             if this.has(SHARED) {
@@ -706,15 +718,38 @@ impl Chunk {
             }
             let presume = !cx.memory.notes_writes() && this.has(HOT) && this.has(MAPPED);
             if this.has(MAPPED) && !presume {
-                push_range(&mut unprotected, self.pages(unit..unit + 1));
+                match unprotected.last_mut() {
+                    Some(last) if last.end == unit => last.end += 1,
+                    _ => unprotected.push(unit..unit + 1),
+                }
             }
             self.units[unit].set(SHARED, true);
             self.units[unit].set(PRESUMED, presume);
         }
-        unprotected.into_iter().for_each(|run| cx.memory.protect(run));
-        if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
-            cx.memory.copy_out(self.pages(units), out);
+        if cx.memory.notes_writes() {
+            self.close_gaps(&mut unprotected);
         }
+        unprotected.into_iter().for_each(|run| cx.memory.protect(self.pages(run)));
+        if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
+            units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));
+        }
+    }
+
+    /// Joins runs with little between them, which counts as shared from now on: that costs its next writer a note in the kernel, while a call
+    /// of its own for each run interrupts every processor that runs this program. What is shared already is left alone: protecting it
+    /// again would forget what was written there since.
+    fn close_gaps(&mut self, runs: &mut Vec<Range<usize>>) {
+        runs.sort_by_key(|run| run.start);
+        runs.dedup_by(|next, run| {
+            let gap = run.end..next.start;
+            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED);
+            let joins = gap.len() <= GAP_UNITS && self.units[gap.clone()].iter().all(plain);
+            if joins {
+                self.units[gap].iter_mut().for_each(|u| u.set(SHARED, true));
+                run.end = next.end;
+            }
+            joins
+        });
     }
 
     /// A diff of the unit that begins at `page`; ignored unless this node is its home.

@@ -63,6 +63,8 @@ fn answer(
 ) -> Result<(), Misbehaved> {
     let asker = ticket.channel.node;
     let mut reply = Pages { direct: fetch.direct, ..Pages::default() };
+    // What is sent, in order, each part with the first page of its chunk.
+    let mut parts: Vec<(PageNo, Range<PageNo>)> = Vec::new();
     for run in &fetch.runs {
         if rooms.is_freed(run.start) {
             reply.freed.push(run.clone());
@@ -72,37 +74,35 @@ fn answer(
         while !left.is_empty() {
             let looked = rooms.chunk(left.start, out, |chunk, _| {
                 let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                (chunk.lookup(me, &part, asker, fetch.claim), part)
+                (chunk.lookup(me, &part, asker, fetch.claim), part, chunk.shape().first)
             });
-            let Some((moved, part)) = looked.filter(|(_, part)| !part.is_empty()) else {
+            let Some((moved, part, first)) = looked.filter(|(_, part, _)| !part.is_empty()) else {
                 return Err(Misbehaved("asked for pages that no region has"));
             };
             left.start = part.end;
             if moved.is_empty() {
-                super::push_range(&mut reply.runs, part);
+                parts.push((first, part));
             } else {
                 // Rare: a run over units with several homes is answered unit by unit next time.
-                push_rest(&mut reply.runs, &part, &moved);
+                let mut rest = Vec::new();
+                push_rest(&mut rest, &part, &moved);
+                parts.extend(rest.into_iter().map(|part| (first, part)));
                 reply.moved.extend(moved);
             }
         }
     }
+    parts.iter().for_each(|(_, part)| super::push_range(&mut reply.runs, part.clone()));
     let mut none = Outbox::new();
     out.send_with(Target::Reply(ticket), &Message::Pages { body: &[] }, |body| {
         reply.emit(body);
         if !reply.direct {
             body.reserve(reply.runs.iter().map(|r| (r.end - r.start) as usize * PAGE_BYTES).sum());
         }
-        for run in &reply.runs {
-            let mut left = run.clone();
-            while !left.is_empty() {
-                let copied = rooms.chunk(left.start, &mut none, |chunk, cx| {
-                    let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                    chunk.share(cx, &part, if reply.direct { None } else { Some(&mut *body) });
-                    part.end
-                });
-                left.start = copied.unwrap_or(left.end);
-            }
+        for of_chunk in parts.chunk_by(|a, b| a.0 == b.0) {
+            let runs: Vec<Range<PageNo>> = of_chunk.iter().map(|(_, part)| part.clone()).collect();
+            rooms.chunk(runs[0].start, &mut none, |chunk, cx| {
+                chunk.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
+            });
         }
     });
     Ok(())

@@ -156,6 +156,6 @@ impl Bench {
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>) {
-        self.step(|chunk, cx, _| chunk.share(cx, &pages, Some(&mut Vec::new())));
+        self.step(|chunk, cx, _| chunk.share(cx, std::slice::from_ref(&pages), Some(&mut Vec::new())));
     }
 }

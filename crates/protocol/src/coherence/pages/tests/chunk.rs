@@ -136,7 +136,7 @@ fn a_second_thread_waits_for_the_first_ones_fetch_and_is_woken_by_the_answer() {
 fn units_ahead_are_fetched_with_the_faulting_one_as_far_as_they_are_missing() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(2..3);
-    let ahead = Ahead { units: 4, stride: 1 };
+    let ahead = Ahead { units: 4, stride: 1, known: 4 };
     let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
     assert_eq!(fault, Fault::Fetch { home: OTHER, runs: vec![0..2], claim: false });
 }
@@ -219,6 +219,19 @@ fn what_is_used_is_fetched_ahead_and_what_is_not_soon_is_no_longer() {
     assert_eq!(ahead(&mut bench), vec![0..1], "and page 1 was never here");
     let rounds = (0..100).take_while(|_| !ahead(&mut bench).is_empty()).count();
     assert!(rounds < 70, "credit that nothing renews is used up");
+}
+
+#[test]
+fn a_fault_brings_along_what_was_in_use_behind_it() {
+    let mut bench = Bench::new(OTHER, true);
+    for page in [0, 1, 2, 0, 1, 2] {
+        bench.invalidate(page..page + 1);
+        bench.fetch(page..page + 1);
+    }
+    bench.invalidate(0..4);
+    let ahead = Ahead { units: 1, stride: 1, known: 30 };
+    let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
+    assert_eq!(fault, Fault::Fetch { home: OTHER, runs: vec![0..3], claim: false }, "page 3 was never here");
 }
 
 #[test]
