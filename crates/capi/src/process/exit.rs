@@ -16,12 +16,10 @@ use super::{PROCESS, Process, creator, worker};
 use crate::failure::{Outcome, report};
 use crate::job;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The process that joined the job; a forked child is another.
 static PID: AtomicI32 = AtomicI32::new(0);
-/// A thread is in `exit`, for good.
-static EXITING: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
@@ -89,7 +87,6 @@ unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
     if forked || job::has_finished() {
         return;
     }
-    EXITING.store(true, Ordering::Release);
     let first_node = process.job.node() == 0;
     match worker::in_work() {
         Some(order) if !first_node && status == 0 => goes_on_as(process, order),
@@ -117,19 +114,17 @@ fn in_place_of(process: &'static Process, place: usize, rest: impl FnOnce() -> O
 }
 
 /// A worker has called exit(0): its function is over, and its slot takes further orders.
-fn goes_on_as(process: &'static Process, (slot, serial): (usize, u64)) {
+fn goes_on_as(process: &'static Process, (slot, serial): (usize, u64)) -> ! {
     let place = process.place_of(slot);
     in_place_of(process, place, || {
         worker::done_with(process, slot, serial)?;
         worker::serve(process, slot)?;
         if place == 0 {
-            job::leave()?;
+            leave_and_exit();
         }
         Ok(())
     });
-    if place != 0 {
-        wait_for_the_end();
-    }
+    wait_for_the_end()
 }
 
 fn main_ends(process: &'static Process, status: c_int) {
@@ -145,16 +140,12 @@ fn main_ends(process: &'static Process, status: c_int) {
     });
 }
 
-/// The main thread of a node other than the first has no more work.
-pub fn leave_and_exit(process: &Process) -> ! {
+/// The main thread of a node other than the first has no more work. What the program registered for its end, and what C++ destroys
+/// then, is node 0's: the variables here hold pointers that mean something there.
+pub fn leave_and_exit() -> ! {
     flush_all();
     if let Err(failure) = job::leave() {
         report(&failure);
     }
-    // What stands in shared variables is node 0's business, also to destroy.
-    if EXITING.load(Ordering::Acquire) || process.globals.are_shared() {
-        end(0);
-    }
-    // SAFETY: an ordinary end, so that what the program registered for it happens.
-    unsafe { libc::exit(0) }
+    end(0)
 }

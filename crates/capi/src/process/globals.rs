@@ -89,11 +89,6 @@ impl Variables {
         Ok(())
     }
 
-    /// Whether workers share the variables.
-    pub fn are_shared(&self) -> bool {
-        self.mode == Mode::Share
-    }
-
     /// The version that a worker on `node` begins with: its number, and where its table stands.
     pub fn version_for(
         &self,

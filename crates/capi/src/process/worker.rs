@@ -83,5 +83,5 @@ pub fn serve_node(process: &'static Process) -> ! {
     if let Err(failure) = serve(process, slot) {
         report(&failure);
     }
-    exit::leave_and_exit(process)
+    exit::leave_and_exit()
 }
