@@ -28,6 +28,7 @@ for c in cc clang; do
     for standard in c99 c11 c17; do
         alone comem.h "$standard" "$c" -x c "-std=$standard"
         alone comem.h "$standard, sequential" "$c" -x c "-std=$standard" -DCOMEM_SEQUENTIAL
+        alone compat/comem_parmacs.h "$standard" "$c" -x c "-std=$standard"
         alone comem.h "$standard, with plain threads" "$c" -x c "-std=$standard" -DCOMEM_PTHREADS
         for header in "${interfaces[@]}"; do
             alone "$header" "$standard" "$c" -x c "-std=$standard"
@@ -44,6 +45,7 @@ for cxx in c++ clang++; do
             esac
             alone "$header" "$standard" "$cxx" -x c++ "-std=$standard"
         done
+        alone compat/comem_parmacs.h "$standard" "$cxx" -x c++ "-std=$standard"
         alone comem.h "$standard, with plain threads" "$cxx" -x c++ "-std=$standard" -DCOMEM_PTHREADS
     done
 done

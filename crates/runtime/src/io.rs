@@ -196,10 +196,19 @@ pub(crate) struct Drained {
 impl Node {
     /// Sends and wakes what a step asked for, and empties the outbox.
     pub(crate) fn flush(&self, slot: Slot, out: &mut Outbox) {
+        // To tell a peer that its repeated arrival at a barrier was noted is what a node does while nothing happens.
+        let still_waiting = out.wakes().is_empty() && out.sends().iter().all(|send| send.ty == types::NOTED);
+        if !still_waiting {
+            self.note_progress();
+        }
+        self.flush_repeats(slot, out);
+    }
+
+    /// As [`Node::flush`], for what is only said again: no progress.
+    pub(crate) fn flush_repeats(&self, slot: Slot, out: &mut Outbox) {
         if out.is_empty() {
             return;
         }
-        self.note_progress();
         let now = self.now();
         let (mut mine, mut service) = (false, false);
         for (ticket, node) in out.handed_on() {

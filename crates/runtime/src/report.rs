@@ -4,7 +4,7 @@ use crate::counters::summary;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::symbols::Symbols;
-use comem_protocol::coherence::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
 use serde_json::{Value, json};
 
 /// The version of the stats file's form.
@@ -126,5 +126,19 @@ pub(crate) fn print_waits(node: &Node, why: &str) {
         eprintln!("comem: {name}: {why}: no thread waits in Comem");
     } else {
         eprintln!("comem: {name}: {why}: {}", lines.join("; "));
+    }
+}
+
+/// Says so when nothing has happened for a while although threads wait, and what may be the reason.
+pub(crate) fn print_hang(node: &Node) {
+    print_waits(node, "no progress for ten seconds");
+    let relaxed = node.config.page_engine != PageEngine::Msi;
+    if relaxed && node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty()) {
+        eprintln!(
+            "comem: {}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees what others \
+             write: let it synchronise (lock, flag, barrier), or start with --engine msi",
+            node.name_of(node.me()),
+            node.config.page_engine
+        );
     }
 }

@@ -104,7 +104,7 @@ impl Service {
             self.told = false;
         } else if (now - self.last_progress.1).0 >= HANG.0 && !self.told {
             self.told = true;
-            report::print_waits(&self.node, "no progress for ten seconds");
+            report::print_hang(&self.node);
         }
     }
 }
@@ -260,7 +260,7 @@ impl Node {
         });
         if !out.is_empty() {
             self.counters(slot).timeouts.add(1);
-            self.flush(slot, &mut out);
+            self.flush_repeats(slot, &mut out);
         }
         next
     }

@@ -37,7 +37,7 @@ static long processes = 1;
 static double table[100000];       /* zero but for what main writes */
 static char words[] = "as it was"; /* initialised */
 static FILE *out;                  /* the C library's own */
-static char unused[300 << 20];     /* never touched */
+char unused[300 << 20];            /* never touched; anybody might write to it, as far as the compiler knows */
 static long changing;
 long common_one;
 
@@ -222,6 +222,17 @@ static void look_at_size(void) {
 
 static void small(void) { run(look_at_size); }
 
+/* ---- costs: 1000 barriers of all, 5000 pieces ---- */
+
+static void meet_often(void) {
+    int i;
+    number();
+    for (i = 0; i < 1000; i++) comem_barrier_of(1, (unsigned)processes);
+    for (i = 0; i < 5000; i++) comem_g_malloc(200);
+}
+
+static void costs(void) { run(meet_often); }
+
 int main(int argc, char **argv) {
     const char *scenario = argc > 1 ? argv[1] : "rounds";
     if (argc > 2) processes = atol(argv[2]);
@@ -235,6 +246,7 @@ int main(int argc, char **argv) {
     if (strcmp(scenario, "part") == 0) part();
     if (strcmp(scenario, "leave") == 0) leave();
     if (strcmp(scenario, "small") == 0) small();
+    if (strcmp(scenario, "costs") == 0) costs();
     printf("ended%s\n", unused[12345] ? "?" : "");
     return 0;
 }

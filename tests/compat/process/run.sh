@@ -87,6 +87,22 @@ if [ -z "$only" ] || [ "$only" = between ]; then
     [ $fine = 0 ] || verdict ok "each worker begins with the globals as they stood at its own CREATE, also in a slot used again"
 fi
 
+# A barrier of all threads is one message each way for each node, however many threads; thousands of pieces cost none. What was
+# repeated, because others had the processor, does not count.
+if [ -z "$only" ] || [ "$only" = costs ]; then
+    fine=1
+    for t in 1 2; do
+        job 0 "$bin/comem" run --no-prefix -n 2 -t $t --stats "$out/stats.json" "$out/rounds" costs $((2 * t)) || fine=0
+        messages=$(grep -o '"messages_sent": [0-9]*' "$out/stats.json" | head -n 1 | grep -o '[0-9]*$')
+        repeated=$(grep -o '"timeouts": [0-9]*' "$out/stats.json" | head -n 1 | grep -o '[0-9]*$')
+        if [ "$messages" -gt $((1100 + 3 * repeated)) ]; then
+            verdict FAILED "$messages messages of a node for 1000 barriers and 5000 pieces, $repeated repeated"
+            fine=0
+        fi
+    done
+    [ $fine = 0 ] || verdict ok "barriers of all threads cost one message each way for each node, and small pieces none"
+fi
+
 # wrong WHAT STATUS WORDS FLAGS…: ends with that status and says the words.
 wrong() {
     local what=$1 wanted=$2 words=$3 printed ended=0
@@ -110,6 +126,7 @@ wrong crowd 2 'barrier 0x5 of 100000 threads, but the job has 2; start it with m
 wrong worker 5 'printed before the exit' -n 2
 wrong worker 5 'printed before the exit' -n 1
 wrong busy 9 'ended with status 9' -n 2
+wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2
 wrong fork 0 'made by fork touched shared memory' -n 2
 wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers

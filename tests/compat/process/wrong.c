@@ -27,6 +27,13 @@ static void exits_with_5(void) {
 }
 static void follow(void) { printf("%ld %s\n", *private_thing, argument); }
 
+/* Waits for a plain variable, which under hlrc never changes here; gives up in the end, so that the job does. */
+static void spin(void) {
+    uint64_t since = comem_clock_us();
+    while (*(volatile long *)shared == 0 && comem_clock_us() - since < 13000000) continue;
+    comem_barrier_of(5, 2);
+}
+
 static void fork_and_look(void) {
     int status = 0;
     pid_t child;
@@ -70,6 +77,12 @@ int main(int argc, char **argv) {
         exit(9);
     }
     if (strcmp(what, "null") == 0) comem_create_worker(0);
+    if (strcmp(what, "spin") == 0) {
+        comem_create_worker(spin);
+        sleep(1);
+        shared[0] = 1;
+        comem_barrier_of(5, 2);
+    }
     if (strcmp(what, "fork") == 0) {
         fork_and_look();
         printf("ended\n");

@@ -10,7 +10,7 @@ use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 25;
+const KINDS: u64 = 26;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -216,6 +216,10 @@ impl Author {
             23 => {
                 let news = News::ALL[self.rng.below(News::ALL.len() as u64) as usize];
                 Message::Tell { news, name: value, payload: few }
+            }
+            24 => {
+                let (knowledge, threads) = (bytes, self.rng.below(5) as u32);
+                Message::Meet { name: value, threads, payload: few, knowledge }
             }
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }

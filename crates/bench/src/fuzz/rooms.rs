@@ -11,6 +11,7 @@ use comem_protocol::sync::condition::ConditionId;
 use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
+use comem_protocol::sync::meeting::MeetingId;
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
@@ -121,9 +122,10 @@ impl House {
                 }
             }
             None => {
-                let (wish, done) = match number % 4 {
+                let (wish, done) = match number % 5 {
                     0 => (Wish::SemWait, desk.sem_wait(cx, semaphore, caller)),
                     1 => (Wish::SemTryWait, desk.sem_try_wait(cx, semaphore, caller).is_some()),
+                    4 => (Wish::Meet, desk.meet(cx, MeetingId(number % 9), 1 + number as u32 % 3, caller).is_some()),
                     2 => (Wish::ReadLock, desk.rd_lock(cx, lock, caller) != Ok(false)),
                     _ => (Wish::WriteLock, desk.wr_lock(cx, lock, caller) != Ok(false)),
                 };

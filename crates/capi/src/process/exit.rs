@@ -68,7 +68,7 @@ pub fn exit(status: c_int) -> ! {
         report(&failure);
     }
     if process.job.node() != 0 && process.place_of(slot) == 0 {
-        leave_and_exit(process);
+        leave_and_exit();
     }
     wait_for_the_end()
 }
