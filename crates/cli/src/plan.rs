@@ -219,7 +219,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::NODE_TIMEOUT, args.node_timeout.clone()),
         (var::WAIT, args.wait.name().to_string()),
         (WRAP, switch(args.wrap())),
-        ("COMEM_CHECK_POINTERS", switch(args.check_pointers)),
+        (crate::args::page_var::CHECK_POINTERS, switch(args.check_pointers)),
         (var::VERBOSE, switch(args.verbose)),
         (var::PROG_ID, job.prog_id.to_string()),
         (var::HOST_NODES, host_nodes.to_string()),

@@ -57,6 +57,8 @@ pub mod var {
     pub const PREFETCH: &str = "COMEM_PREFETCH";
     /// What becomes of the program's global variables.
     pub const GLOBALS: &str = "COMEM_GLOBALS";
+    /// Whether CREATE looks for global variables that point to private memory.
+    pub const CHECK_POINTERS: &str = "COMEM_CHECK_POINTERS";
 }
 
 impl PageArgs {

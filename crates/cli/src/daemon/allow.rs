@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 29] = [
+const HARMLESS: [&str; 30] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -40,6 +40,7 @@ const HARMLESS: [&str; 29] = [
     pages::MIGRATION,
     pages::PREFETCH,
     pages::GLOBALS,
+    pages::CHECK_POINTERS,
     var::FAULTS,
     var::IFACE,
     var::PORTS,
