@@ -168,6 +168,7 @@ split() {
 # row PROGRAM NODES: a line of the table.
 row() {
     local program=$1 n=$2 p output why plain=() times=() i
+    about "$program"
     p=$((n * threads))
     output=$work/$program-$n
     for ((i = 0; i < repeat; i++)); do
