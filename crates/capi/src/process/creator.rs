@@ -1,7 +1,7 @@
 //! Node 0's side: CREATE gives an order to a free slot, WAIT_FOR_END waits for workers to have carried theirs out.
 
 use super::control::Order;
-use super::{Process, Work, libraries, locked, semaphore, worker};
+use super::{Process, Work, exit, libraries, locked, semaphore, worker};
 use crate::failure::{Code, Failure, Outcome};
 use crate::job;
 
@@ -71,6 +71,7 @@ pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
         (order.version, order.table, order.runs) =
             process.globals.version_for(process, node, node_is_idle, all_idle)?;
     }
+    exit::flush_output(); // what main has printed stands before what the worker will
     process.control.give(slot, order);
     creator.slots[slot].serial = order.serial;
     creator.slots[slot].busy = true;
