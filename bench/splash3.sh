@@ -85,7 +85,7 @@ $p
 cost zones" ;;
     ocean-contiguous) arguments="-p$p -n$(choose 66 514) -o" ;;
     ocean-non-contiguous) arguments="-p$p -n$(choose 66 258) -o" ;;
-    radiosity) arguments="-p $p -batch -room$(choose ' -ae 5000 -en 0.05 -bf 0.1' '')" ;;
+    radiosity) arguments="-p $p -batch -room -ae 5000 -en 0.05 -bf $(choose 0.1 0.02)" ;;
     raytrace) arguments="-p$p -m64 inputs/$(choose teapot balls4).env" ;;
     volrend) arguments="$p inputs/head-scaleddown$(choose 4 2) $(choose 2 4)" ;;
     water-*) arguments="" input="1.5e-16 $(choose 512 2197) $(choose 3 2) 6
@@ -117,7 +117,7 @@ results() { grep -viE 'time|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +
 # The file that a program's image is in, if it makes one.
 image() {
     case $1 in
-    raytrace) echo inputs/*.rl ;;
+    raytrace) echo ./*.rl inputs/*.rl ;;
     volrend) echo inputs/*.tiff ;;
     esac
 }
@@ -145,12 +145,13 @@ once() {
     about "$program"
     command_of "$program" "$p"
     cd "$work/$kind/$folder" || return
-    rm -f inputs/*.rl inputs/*.tiff "$output.image"
+    rm -f ./*.rl inputs/*.rl inputs/*.tiff "$output.image"
+    [ "$program" != raytrace ] || ln -sf inputs/*.geo . # scenes name their models without a folder
     # shellcheck disable=SC2086
     timeout --kill-after=5 "${COMEM_SPLASH_TIMEOUT:-300}" "$@" "./$binary" $arguments >"$output" 2>"$output.err" <<<"$input" || status=$?
     images=$(image "$program")
     # shellcheck disable=SC2086
-    [ -z "$images" ] || cat $images >"$output.image" 2>/dev/null
+    [ -z "$images" ] || cat $images >"$output.image" 2>/dev/null # a pattern that matches nothing is no file
     echo "$status" >"$output.status"
     awk '/^region begin/ { begun = $3 } /^region end/ { printf "%.6f\n", $3 - begun; exit }' "$output.err"
 }
