@@ -20,6 +20,7 @@ NR == FNR { expected[++lines] = $0; next }
     }
 }
 END {
+    if (!failed && !lines) { print "there is nothing to compare with"; failed = 1 }
     if (!failed && line < lines) { print "output ends after line " line " of " lines; failed = 1 }
     exit failed
 }
