@@ -62,6 +62,7 @@ over() {
 checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1"; }
 
 program macros tests/compat/parmacs macros || failed "macros does not build"
+program order tests/compat/parmacs order || failed "order does not build"
 program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
 for name in sor is water; do
     program "$name" workloads/parmacs "$name" || failed "$name does not build"
@@ -97,6 +98,23 @@ for engine in hlrc scope msi; do
     done
 done
 [ $failures = $before ] && echo "ok: workers see the globals as they stood at each CREATE, and every function and stream"
+
+# rounds_in_order WORKERS: the output that order must have.
+rounds_in_order() {
+    local round worker
+    for ((round = 0; round < 20; round++)); do
+        echo "before round $round"
+        for ((worker = 0; worker < $1; worker++)); do echo "worker in round $round"; done
+        echo "after round $round"
+    done
+}
+before=$failures
+for backbone in udp shm; do
+    printed=$(timeout 60 "$bin/comem" run --no-prefix -n 4 --backbone $backbone -- "$out/order" -p4) ||
+        failed "order over $backbone: status $?"
+    [ "$printed" = "$(rounds_in_order 4)" ] || failed "order over $backbone: lines out of order: $printed"
+done
+[ $failures = $before ] && echo "ok: what workers print stands between what main prints before CREATE and after WAIT_FOR_END"
 
 for name in sor is water; do
     before=$failures

@@ -17,6 +17,7 @@ use crate::failure::{Outcome, report};
 use crate::job;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The process that joined the job; a forked child is another.
 static PID: AtomicI32 = AtomicI32::new(0);
@@ -34,10 +35,28 @@ pub fn watch() {
     unsafe { on_exit(at_exit, std::ptr::null_mut()) };
 }
 
-/// Lets out what the program has printed so far.
+/// How long to wait for the launcher to read; it may be held up itself.
+const READ_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Lets out what the program has printed so far, and where several nodes print, waits until the launcher has read it: what others
+/// print because of what this thread does next comes behind.
 pub fn flush_output() {
     // SAFETY: the C library's own stream.
     unsafe { libc::fflush(stdout) };
+    if PROCESS.get().is_some_and(|process| process.job.nodes() > 1) {
+        let begin = Instant::now();
+        while unread_output() && begin.elapsed() < READ_PATIENCE {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Whether standard output is a pipe from which its reader has yet to read something.
+fn unread_output() -> bool {
+    let mut bytes: c_int = 0;
+    // SAFETY: the call writes a number to `bytes`, or fails where the output is no pipe.
+    let counted = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::FIONREAD, &raw mut bytes) };
+    counted == 0 && bytes > 0
 }
 
 fn flush_all() {
