@@ -1,0 +1,353 @@
+"""Shared arrays: ordinary ``numpy.ndarray`` objects whose memory all nodes share.
+
+The base of each is a ``Region``; views hold on to it as views always do. A region that no node holds any more is given back at
+the next collective allocation, so memory never goes while somebody looks at it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, List, Optional, Tuple, Union
+
+import numpy as np
+
+from . import _core
+from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
+from ._errors import ArgumentError, Error
+from ._job import rank, size
+from ._sync import number_of
+
+PAGE_BYTES = 4096
+#: Most bytes of one array: a sum of sizes still fits what the system counts with.
+BYTES_MAX = 1 << 62
+
+Home = Union[str, int]
+
+
+def _shape(shape: Any) -> Tuple[int, ...]:
+    dims = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    try:
+        dims = tuple(operator.index(n) for n in dims)
+    except TypeError:
+        raise ArgumentError(f"{shape!r} is no shape; use a whole number or a tuple of them") from None
+    if any(n < 0 for n in dims):
+        raise ArgumentError(f"the shape {dims} has a negative size")
+    return dims
+
+
+def _dtype(dtype: Any) -> np.dtype:
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentError(f"{dtype!r} is no type of elements: {error}") from None
+    if dtype.hasobject:
+        raise ArgumentError(
+            f"elements of type {dtype} are references to Python objects of one process; share numbers, or fields of them"
+        )
+    if dtype.itemsize == 0:
+        raise ArgumentError(f"elements of type {dtype} have no size; give the length, as in \"S16\"")
+    return dtype
+
+
+def _homes(home: Home, rows: int, nbytes: int) -> Tuple[str, List[int]]:
+    """The homes of an array's pages, as the runtime names them. With "block", row i lives where ``split`` puts it."""
+    if isinstance(home, str):
+        if home not in ("block", "cyclic", "first-touch", "automatic"):
+            raise ArgumentError(
+                f"there is no home {home!r}; use \"block\", \"cyclic\", \"first-touch\", \"automatic\" or a node's number"
+            )
+        return home, _runs(rows, nbytes) if home == "block" else []
+    node = operator.index(home)
+    if not 0 <= node < size():
+        raise ArgumentError(f"there is no node {node} to be home; the job has {size()} nodes")
+    return "node", [node]
+
+
+def _runs(rows: int, nbytes: int) -> List[int]:
+    """How many pages of each node's rows; a page with rows of two nodes goes to the one with more of its bytes."""
+    if rows == 0 or nbytes // PAGE_BYTES < size():
+        return []
+    pages = -(-nbytes // PAGE_BYTES)
+    ends = [round(end * (nbytes / rows) / PAGE_BYTES) for _, end in parts(rows)]
+    ends[-1] = pages
+    runs = [end - start for start, end in zip([0] + ends, ends)]
+    return runs if min(runs) > 0 and max(runs) < 1 << 32 else []
+
+
+def _new(what: str, shape: Any, dtype: Any, order: str, home: Home, engine: Optional[str], name: Optional[str]) -> np.ndarray:
+    """Checks, agrees, frees what every node has dropped, allocates."""
+    wrong: Optional[Error] = None
+    nbytes, homes = 0, ("automatic", [0])
+    try:
+        size()
+        shape, dtype = _shape(shape), _dtype(dtype)
+        if order not in ("C", "F"):
+            raise ArgumentError(f"there is no order {order!r}; use \"C\" or \"F\"")
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes > BYTES_MAX:
+            raise ArgumentError(f"an array of shape {shape} and type {dtype} is larger than any address space")
+        rows = (shape[0] if order == "C" else shape[-1]) if shape else 0
+        homes = _homes(home, rows, nbytes)
+    except ArgumentError as error:
+        wrong = error
+    said = f"{shape}, {dtype}, order={order!r}, home={home!r}, engine={engine!r}"
+    drops = agree(what, said, wrong, len(_core.dropped_regions()))
+    if min(drops) > 0:
+        _free_dropped(max(drops))
+    label = name or f"{what}({'x'.join(map(str, shape))}, {dtype})"
+    region = _core.allocate(max(nbytes, 1), next_number(), homes[0], homes[1], engine, label)
+    return np.ndarray(shape, dtype, buffer=np.asarray(region), order=order)  # type: ignore[call-overload]
+
+
+def _free_dropped(most: int) -> None:
+    mine = sorted(_core.dropped_regions())
+    heard = gather_numbers(mine + [0] * (most - len(mine)))
+    everybodys = set(heard[0]).intersection(*heard[1:]) - {0}
+    _core.free_regions(sorted(everybodys))
+
+
+def zeros(
+    shape: Any,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array of zeros. Collective: every node calls it with the same arguments.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        As for ``numpy.zeros``.
+    dtype : data-type
+        Of numbers, or of fields of them; not of objects.
+    order : {"C", "F"}
+        How elements lie in memory.
+    home : {"automatic", "block", "cyclic", "first-touch"} or int
+        Where pages live, which makes a difference in speed alone. "block": with the node whose :func:`split` has the row
+        (the column, with order "F"); "cyclic": page after page in turn; "first-touch": where they are used first; a number: all on that
+        node; "automatic": as "block" at first, and then with a node that alone writes them.
+    engine : {"hlrc", "scope", "msi"}, optional
+        What keeps copies alike; without one, the job's.
+    name : str, optional
+        What reports call the array.
+
+    Returns
+    -------
+    numpy.ndarray
+        At the same address on every node.
+
+    Raises
+    ------
+    ArgumentError
+        When an argument makes no sense, or nodes pass different ones: it says which node.
+    HeapFullError
+        When there is no room.
+    """
+    return _new("zeros", shape, dtype, order, home, engine, name)
+
+
+def empty(
+    shape: Any,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array whose contents are not to be relied on. Otherwise as :func:`zeros`."""
+    return _new("empty", shape, dtype, order, home, engine, name)
+
+
+def full(
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array full of ``fill_value``. Otherwise as :func:`zeros`; each node fills its own part."""
+    dtype = np.asarray(fill_value).dtype if dtype is None else dtype
+    a = _new("full", shape, dtype, order, home, engine, name)
+    block(a)[...] = fill_value
+    _core.barrier()
+    return a
+
+
+def array(
+    x: Any,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array with node 0's ``x`` in it; what other nodes pass is not looked at. Otherwise as :func:`zeros`.
+
+    Parameters
+    ----------
+    x : array_like
+        On node 0.
+    dtype : data-type, optional
+        Without one, ``x``'s own.
+    """
+    source = np.asarray(x, dtype) if rank() == 0 else None
+    about = broadcast(None if source is None else (source.shape, source.dtype.str if source.dtype.names is None else source.dtype))
+    a = _new("array", about[0], about[1], order, home, engine, name)
+    if source is not None:
+        a[...] = source
+    _core.barrier()
+    return a
+
+
+def open_npy(
+    path: Any, *, home: Home = "block", engine: Optional[str] = None, name: Optional[str] = None
+) -> np.ndarray:
+    """A shared array with the contents of a ``.npy`` file. Each node reads its own part; a node without the file leaves that to node 0.
+
+    Parameters
+    ----------
+    path : path-like
+        A file that ``numpy.save`` wrote. Changes of the array do not change it.
+
+    Raises
+    ------
+    ArgumentError
+        When node 0 cannot read the file, or its elements are objects.
+    """
+    source: Optional[np.ndarray] = None
+    try:
+        source = np.load(path, mmap_mode="r", allow_pickle=False)
+        about: Any = (source.shape, source.dtype, "F" if source.flags.fnc and source.ndim > 1 else "C")
+    except (OSError, ValueError) as error:
+        about = f"{path} cannot be read: {error}"
+    here = about
+    about = broadcast(about)
+    if isinstance(about, str):
+        raise ArgumentError(about)
+    a = _new("open_npy", *about, home, engine, name)
+    have = [bool(n) for (n,) in gather_numbers([int(here == about)])]
+    for node, (low, high) in enumerate(parts(_outer(a).shape[0] if a.ndim else 1)):
+        if source is not None and rank() == (node if have[node] else 0):
+            if a.ndim:
+                _outer(a)[low:high] = _outer(source)[low:high]
+            elif high > low:
+                a[...] = source
+    _core.barrier()
+    return a
+
+
+def _outer(a: np.ndarray) -> np.ndarray:
+    """The array with that axis first along which it lies in memory: rows, or columns in Fortran's order."""
+    return a.T if a.flags.fnc and a.ndim > 1 else a
+
+
+def block(a: np.ndarray) -> np.ndarray:
+    """This node's rows of an array (its columns, where that is how they lie in memory): a view.
+
+    Together, the nodes' blocks are the array. With ``home="block"`` a node's block lives on that node.
+    """
+    if a.ndim == 0:
+        return a if rank() == 0 else a.reshape(1)[:0]
+    outer = _outer(a)
+    mine = outer[split(len(outer))]
+    return mine.T if outer is not a else mine
+
+
+def region_of(a: np.ndarray) -> Any:
+    """The shared memory under an array.
+
+    Raises
+    ------
+    ArgumentError
+        When it is no shared array.
+    """
+    base: Any = a
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, _core.Region):
+        raise ArgumentError("this is no shared array: make one with comem.zeros, comem.array and their kin")
+    return base
+
+
+def is_shared(a: Any) -> bool:
+    """Whether an array's memory is shared."""
+    return isinstance(a, np.ndarray) and _core.is_running() and _core.is_shared(a.__array_interface__["data"][0])
+
+
+def freeze(a: np.ndarray) -> np.ndarray:
+    """Declares that nobody writes to the array any more, which halves the cost of copies. Collective.
+
+    Gives the array itself, now read-only. It is the whole allocation that is frozen, whichever view of it is passed.
+    """
+    region = region_of(a)
+    agree("freeze", f"array {region.number}")
+    _core.barrier()
+    _core.read_only(region.address)
+    _core.barrier()
+    while isinstance(a, np.ndarray):
+        a.flags.writeable = False
+        outermost, a = a, a.base
+        if isinstance(a, np.ndarray) and isinstance(a.base, _core.Region):
+            break
+    return outermost
+
+
+def prefetch(view: np.ndarray, write: bool = False) -> np.ndarray:
+    """Brings an array's memory to this node, so that a system call can use it; gives the array.
+
+    Parameters
+    ----------
+    view : ndarray
+        A shared array or a view of one.
+    write : bool
+        Whether the call will write there too.
+    """
+    region_of(view)
+    _touch(view, write)
+    return view
+
+
+def _touch(view: np.ndarray, write: bool) -> None:
+    if view.size == 0:
+        return
+    if view.flags.forc or view.ndim == 0:
+        _core.touch(view.__array_interface__["data"][0], view.nbytes, write)
+        return
+    axis = max(range(view.ndim), key=lambda i: abs(view.strides[i]) if view.shape[i] > 1 else -1)
+    for row in np.moveaxis(view, axis, 0):
+        _touch(row, write)
+
+
+def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
+    """Adds to one element, atomically among all nodes and threads that use this function; gives what it was before.
+
+    It takes a lock that belongs to the element, so it costs what a lock costs: a few microseconds when nobody else wants it, a
+    message or two when it comes from another node.
+    """
+    region_of(a)
+    element = _element(a, index)
+    lock = number_of(f"element at {element.__array_interface__['data'][0]}")
+    _core.lock(lock)
+    try:
+        before = element[()]
+        element[...] = before + value
+        return before
+    finally:
+        _core.unlock(lock)
+
+
+def _element(a: np.ndarray, index: Any) -> np.ndarray:
+    """One element as a view of no dimensions."""
+    index = index if isinstance(index, tuple) else (index,)
+    if len(index) != a.ndim:
+        raise ArgumentError(f"{index} names no single element of an array of {a.ndim} dimensions")
+    return a[index + (...,)]

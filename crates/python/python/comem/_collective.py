@@ -1,0 +1,237 @@
+"""What all nodes do together: telling each other, agreeing, reducing, broadcasting.
+
+Small things travel as the numbers of one reduction, to which each node adds its own in its own place; large ones through a
+scratch array in shared memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _core
+from ._errors import ArgumentError, Error
+from ._job import rank, size
+
+#: Bytes of an object that still travel within a reduction.
+SMALL_BYTES = 4096
+#: Bytes of a description that are shown when nodes disagree.
+SHOWN_BYTES = 240
+
+_scratch: Optional[np.ndarray] = None
+_numbers = 0
+
+
+def next_number() -> int:
+    """The number of the next collective allocation, the same on every node."""
+    global _numbers
+    _numbers += 1
+    return _numbers
+
+
+def gather_numbers(mine: Sequence[int]) -> List[List[int]]:
+    """Every node's numbers, of which all give as many."""
+    if size() == 1:
+        return [list(mine)]
+    count = len(mine)
+    words = [0] * (count * size())
+    words[rank() * count : (rank() + 1) * count] = mine
+    words = _core.reduce_i64("sum", words)
+    return [words[node * count : (node + 1) * count] for node in range(size())]
+
+
+def gather_bytes(mine: bytes) -> List[bytes]:
+    """Every node's bytes; for short ones."""
+    lengths = [n for (n,) in gather_numbers([len(mine)])]
+    padded = mine.ljust(-(-max(lengths) // 8) * 8, b"\0")
+    words = gather_numbers(np.frombuffer(padded, np.int64).tolist())
+    return [np.array(w, np.int64).tobytes()[:n] for w, n in zip(words, lengths)]
+
+
+def agree(what: str, arguments: str, wrong: Optional[Error] = None, extra: int = 0) -> List[int]:
+    """Sees to it that all nodes call ``what`` with the same arguments; gives everybody's ``extra``.
+
+    A node that found its own arguments ``wrong`` takes part all the same, or the others would wait for it.
+
+    Raises
+    ------
+    ArgumentError
+        On every node, when arguments differ: it names the first node that differs from node 0.
+    """
+    said = f"{what}({arguments})" if wrong is None else f"{what}: {wrong}"
+    digest = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 2
+    heard = gather_numbers([digest, extra])
+    others = [node for node, (theirs, _) in enumerate(heard) if theirs != heard[0][0]]
+    if others:
+        texts = gather_bytes(said.encode()[:SHOWN_BYTES])
+        if wrong is None:
+            first, other = (texts[node].decode(errors="replace") for node in (0, others[0]))
+            raise ArgumentError(f"node 0 called {first}, but node {others[0]} called {other}; call it alike on every node")
+    if wrong is not None:
+        raise wrong
+    return [theirs for _, theirs in heard]
+
+
+def scratch(nbytes: int) -> np.ndarray:
+    """Shared bytes for what is under way; the caller ends with a barrier. Collective."""
+    global _scratch
+    if _scratch is None or _scratch.nbytes < nbytes:
+        nbytes = 1 << max(nbytes - 1, 1 << 20).bit_length()
+        _scratch = None
+        _scratch = np.asarray(_core.allocate(nbytes, next_number(), "block", [], None, "comem scratch"))
+    return _scratch
+
+
+_KINDS = {"i": np.int64, "u": np.int64, "b": np.int64, "f": np.float64, "c": np.complex128}
+
+
+def _reduce_small(values: np.ndarray, op: str) -> np.ndarray:
+    wide = values.astype(_KINDS[values.dtype.kind]).ravel()
+    if wide.dtype == np.complex128:
+        wide = wide.view(np.float64)
+    if wide.dtype == np.int64:
+        out = np.array(_core.reduce_i64(op, wide.tolist()), np.int64)
+    else:
+        out = np.array(_core.reduce_f64(op, wide.tolist()), np.float64)
+    if values.dtype.kind == "c":
+        out = out.view(np.complex128)
+    return out.astype(values.dtype).reshape(values.shape)
+
+
+def _reduce_large(values: np.ndarray, op: str) -> np.ndarray:
+    """Each node puts its numbers into a row of the scratch array, and reduces a part of the columns."""
+    n, nodes = values.size, size()
+    rows = scratch((nodes + 1) * values.nbytes)[: (nodes + 1) * values.nbytes].view(values.dtype).reshape(nodes + 1, n)
+    rows[rank()] = values.ravel()
+    _core.barrier()
+    mine = split(n)
+    combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
+    combine.reduce(rows[:nodes, mine], axis=0, out=rows[nodes, mine])
+    _core.barrier()
+    out = rows[nodes].copy().reshape(values.shape)
+    _core.barrier()
+    return out
+
+
+def allreduce(x: Any, op: str = "sum") -> Any:
+    """Combines every node's ``x``; every node gets the result, the same bits everywhere and in every run.
+
+    Parameters
+    ----------
+    x : number or array
+        Of one shape and type on all nodes.
+    op : {"sum", "min", "max"}
+        How to combine.
+
+    Returns
+    -------
+    number or ndarray
+        An ``int``, ``float`` or ``complex`` for one, else a new private array of ``x``'s type.
+
+    Raises
+    ------
+    ArgumentError
+        When ``op`` is unknown, ``x`` is neither, or nodes give different shapes or types.
+    """
+    wrong: Optional[Error] = None
+    values = np.asarray(x)
+    if op not in ("sum", "min", "max"):
+        wrong = ArgumentError(f"there is no reduction {op!r}; use \"sum\", \"min\" or \"max\"")
+    elif values.dtype.kind not in _KINDS or (values.dtype.kind == "c" and op != "sum"):
+        wrong = ArgumentError(f"numbers of type {values.dtype} have no {op}; use whole or floating-point numbers")
+    elif values.dtype == np.uint64 or values.dtype.itemsize > 16 or values.dtype.char == "g":
+        wrong = ArgumentError(f"numbers of type {values.dtype} are too wide to reduce; use int64 or float64")
+    agree("allreduce", f"{values.shape}, {values.dtype}, {op!r}", wrong)
+    if values.dtype.kind == "b" and op == "sum":
+        values = values.astype(np.int64)
+    small = size() == 1 or values.nbytes <= SMALL_BYTES
+    out = _reduce_small(values, op) if small else _reduce_large(values, op)
+    return out.item() if np.ndim(x) == 0 and not isinstance(x, np.ndarray) else out
+
+
+def reduce(x: Any, op: str = "sum", root: int = 0) -> Any:
+    """As :func:`allreduce`, but only node ``root`` gets the result; the others get None."""
+    out = allreduce(x, op)
+    return out if rank() == root else None
+
+
+def _pack(x: Any) -> bytes:
+    return pickle.dumps(np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x, protocol=5)
+
+
+def broadcast(x: Any = None, root: int = 0) -> Any:
+    """Gives every node what node ``root`` passes: a number, an array, or anything that can be pickled.
+
+    Parameters
+    ----------
+    x : object
+        On node ``root``; elsewhere it is not looked at.
+    root : int
+        The node whose ``x`` counts.
+
+    Returns
+    -------
+    object
+        ``x`` itself on node ``root``, a private copy elsewhere.
+    """
+    wrong = None if 0 <= root < size() else ArgumentError(f"there is no node {root}; the job has {size()} nodes")
+    packed = b""
+    failed: Optional[Exception] = None
+    if wrong is None and rank() == root and size() > 1:
+        try:
+            packed = _pack(x)
+        except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
+            failed = error
+    length = agree("broadcast", f"root={root}", wrong, -1 if failed else len(packed))[root]
+    if failed is not None:
+        raise failed
+    if length < 0:
+        raise ArgumentError(f"node {root} cannot broadcast what it passes: it cannot be pickled")
+    if size() == 1:
+        return x
+    out = _send_small(packed, length, root) if length <= SMALL_BYTES else _send_large(packed, length, root)
+    return x if rank() == root else pickle.loads(out)
+
+
+def _send_small(packed: bytes, length: int, root: int) -> bytes:
+    padded = packed.ljust(-(-length // 8) * 8, b"\0") if rank() == root else bytes(-(-length // 8) * 8)
+    words = _core.reduce_i64("sum", np.frombuffer(padded, np.int64).tolist())
+    return np.array(words, np.int64).tobytes()[:length]
+
+
+def _send_large(packed: bytes, length: int, root: int) -> bytes:
+    room = scratch(length)[:length]
+    if rank() == root:
+        room[:] = np.frombuffer(packed, np.uint8)
+    _core.barrier()
+    out = packed if rank() == root else room.tobytes()
+    _core.barrier()
+    return out
+
+
+def parts(n: int) -> List[Tuple[int, int]]:
+    """Where each node's part of ``range(n)`` begins and ends: all as equal as can be, the earlier ones longer by one."""
+    base, more = divmod(n, size())
+    starts = [node * base + min(node, more) for node in range(size() + 1)]
+    return list(zip(starts, starts[1:]))
+
+
+def split(n: int) -> slice:
+    """This node's part of ``range(n)``, as a slice.
+
+    Parameters
+    ----------
+    n : int
+        How many things there are.
+
+    Examples
+    --------
+    >>> mine = comem.split(len(a))
+    >>> a[mine] *= 2
+    """
+    if n < 0:
+        raise ArgumentError(f"{n} things cannot be split; give a number from zero on")
+    return slice(*parts(n)[rank()])

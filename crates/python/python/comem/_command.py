@@ -1,0 +1,27 @@
+"""The command `comem`, which comes with the package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import List, Optional
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def find() -> Optional[str]:
+    """Where the command is: what COMEM_COMMAND says, else the package's own, else the one on the path."""
+    for path in (os.environ.get("COMEM_COMMAND"), os.path.join(_HERE, "_bin", "comem")):
+        if path and os.access(path, os.X_OK):
+            return path
+    return shutil.which("comem")
+
+
+def main(arguments: Optional[List[str]] = None) -> None:
+    """Becomes the command, with these arguments or the process's own."""
+    path = find()
+    if path is None:
+        sys.exit("comem: the command comem is not in this package and not on the path; set COMEM_COMMAND to where it is")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    os.execv(path, ["comem", *arguments])

@@ -1,0 +1,62 @@
+"""The job: joined at the first use, left when the interpreter ends."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+
+from . import _core
+
+_place: tuple[int, int, int] | None = None
+_failed = False
+
+
+def place() -> tuple[int, int, int]:
+    """This node's number, how many nodes there are, how many threads of each take part. Joins the job if need be."""
+    global _place
+    if _place is None:
+        _place = _core.place()
+        _watch_for_failure()
+    return _place
+
+
+def rank() -> int:
+    """This node's number, from zero."""
+    return place()[0]
+
+
+def size() -> int:
+    """How many nodes the job has."""
+    return place()[1]
+
+
+def start() -> None:
+    """Joins the job now; otherwise the first use does."""
+    _core.start()
+    place()
+
+
+def finish() -> None:
+    """Leaves the job, once every node has come as far.
+
+    Called when the interpreter ends, so a program need not. Collective; nothing that waits or allocates may follow it.
+    """
+    _core.finish()
+
+
+def _watch_for_failure() -> None:
+    before = sys.excepthook
+
+    def hook(kind, error, traceback):  # type: ignore[no-untyped-def]
+        global _failed
+        _failed = True
+        before(kind, error, traceback)
+
+    sys.excepthook = hook
+
+
+@atexit.register
+def _leave() -> None:
+    # A node that ends by an exception does not wait for the others: they are told that it ended.
+    if _core.is_running() and not _failed:
+        _core.finish()

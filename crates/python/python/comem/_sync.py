@@ -1,0 +1,206 @@
+"""Locks and their kin: shared by all nodes under one name, without being created.
+
+A lock makes what its last holder wrote visible to the next. Names are strings, or numbers as in the C interface.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from types import TracebackType
+from typing import Callable, Iterator, Optional, Type, Union
+
+from . import _core
+from ._errors import ArgumentError
+
+Name = Union[str, int]
+
+
+def number_of(name: Name) -> int:
+    """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
+    if isinstance(name, str):
+        return 1 << 62 | int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 2
+    if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < 1 << 62:
+        return name
+    raise ArgumentError(f"{name!r} names nothing: use a string, or a number from 0 to 2**62 - 1")
+
+
+class Lock:
+    """A lock that one thread of all nodes holds at a time; not reentrant.
+
+    Parameters
+    ----------
+    name : str or int
+        Locks of one name are one lock, on every node.
+
+    Examples
+    --------
+    >>> with comem.Lock("best"):
+    ...     if mine < best[0]:
+    ...         best[0] = mine
+    """
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self._number = number_of(name)
+
+    def acquire(self) -> bool:
+        """Waits for the lock; other Python threads run meanwhile. Gives True, as ``threading.Lock`` does."""
+        _core.lock(self._number)
+        return True
+
+    def release(self) -> None:
+        """Lets the lock go.
+
+        Raises
+        ------
+        MisuseError
+            When the calling thread does not hold it.
+        """
+        _core.unlock(self._number)
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"comem.Lock({self.name!r})"
+
+
+class Condition:
+    """A condition variable: threads wait until another one says that something has changed.
+
+    Parameters
+    ----------
+    name : str or int
+        Condition variables of one name are one, on every node.
+    lock : Lock, optional
+        The lock that protects what is waited for; without one, the lock of the same name.
+    """
+
+    def __init__(self, name: Name, lock: Optional[Lock] = None) -> None:
+        self.name = name
+        self.lock = Lock(name) if lock is None else lock
+        self._number = number_of(name)
+
+    def wait(self) -> None:
+        """Lets the lock go, waits to be notified, and takes the lock again. Check in a loop what you wait for."""
+        _core.cond_wait(self._number, self.lock._number)
+
+    def wait_for(self, predicate: Callable[[], object]) -> object:
+        """Waits until ``predicate()`` is true; gives what it gave."""
+        while not (result := predicate()):
+            self.wait()
+        return result
+
+    def notify(self, n: int = 1) -> None:
+        """Wakes ``n`` threads, those first that have waited longest."""
+        for _ in range(n):
+            _core.cond_notify(self._number, False)
+
+    def notify_all(self) -> None:
+        """Wakes all threads that wait."""
+        _core.cond_notify(self._number, True)
+
+    def __enter__(self) -> Condition:
+        self.lock.acquire()
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]
+    ) -> None:
+        self.lock.release()
+
+    def __repr__(self) -> str:
+        return f"comem.Condition({self.name!r})"
+
+
+class Semaphore:
+    """Counts from zero: :meth:`release` adds one, :meth:`acquire` takes one, first come first served.
+
+    Parameters
+    ----------
+    name : str or int
+        Semaphores of one name are one, on every node.
+    """
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self._number = number_of(name)
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Takes one, once there is one; with ``blocking=False`` tells whether there was one just now."""
+        if not blocking:
+            return _core.sem_try_wait(self._number)
+        _core.sem_wait(self._number)
+        return True
+
+    def release(self, n: int = 1) -> None:
+        """Adds ``n``."""
+        for _ in range(n):
+            _core.sem_post(self._number)
+
+    def __enter__(self) -> Semaphore:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"comem.Semaphore({self.name!r})"
+
+
+class RWLock:
+    """A lock for many readers or one writer.
+
+    Parameters
+    ----------
+    name : str or int
+        Locks of one name are one lock, on every node.
+    """
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self._number = number_of(name)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[RWLock]:
+        """Holds the lock together with other readers."""
+        _core.rw_lock(self._number, False)
+        try:
+            yield self
+        finally:
+            _core.rw_unlock(self._number)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[RWLock]:
+        """Holds the lock alone."""
+        _core.rw_lock(self._number, True)
+        try:
+            yield self
+        finally:
+            _core.rw_unlock(self._number)
+
+    def __repr__(self) -> str:
+        return f"comem.RWLock({self.name!r})"
+
+
+def barrier() -> None:
+    """Waits until every node has come here; what anybody wrote before it, everybody reads after it.
+
+    Raises
+    ------
+    MismatchError
+        When another node makes a different collective call.
+    NodeLost
+        When a node ended.
+    """
+    _core.barrier()

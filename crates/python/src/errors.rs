@@ -1,0 +1,41 @@
+//! From Comem's errors to Python's exceptions, which `comem/_errors.py` defines: one for each kind.
+
+use comem::Error;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// A class of `comem/_errors.py`.
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
+    Ok(py.import("comem._errors")?.getattr(name)?.cast_into::<PyType>()?)
+}
+
+/// An exception of the class `name`, with this sentence.
+pub fn raise(py: Python<'_>, name: &str, sentence: String) -> PyErr {
+    match class(py, name) {
+        Ok(class) => PyErr::from_type(class, sentence),
+        Err(error) => error,
+    }
+}
+
+/// The class of an error, and what it says.
+pub fn named(error: &Error) -> (&'static str, String) {
+    let name = match error {
+        Error::Config(_) | Error::Start(_) => "StartError",
+        Error::Misuse(what) if what.starts_with("no room for") => "HeapFullError",
+        Error::Misuse(what) if what.contains("places of this node are taken") => "ThreadError",
+        Error::Misuse(_) => "MisuseError",
+        Error::Mismatch(_) => "MismatchError",
+        Error::NodeLost { .. } => "NodeLost",
+        Error::Stopped(_) => "Stopped",
+        Error::System { .. } => "SystemError",
+    };
+    (name, error.to_string())
+}
+
+/// What a call into the runtime came to, as Python sees it.
+pub fn outcome<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
+    result.map_err(|error| {
+        let (name, sentence) = named(&error);
+        raise(py, name, sentence)
+    })
+}

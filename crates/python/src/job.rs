@@ -1,0 +1,80 @@
+//! The job: joined at the first use, left when the interpreter ends.
+
+use crate::errors::{outcome, raise};
+use comem::{Comem, Error, Thread};
+use pyo3::prelude::*;
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+static JOB: OnceLock<Comem> = OnceLock::new();
+static FINISHED: AtomicBool = AtomicBool::new(false);
+/// The process that joined: a child made by fork is no node.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The job this process is a node of.
+pub fn job(py: Python<'_>) -> PyResult<&'static Comem> {
+    let Some(job) = JOB.get() else { return start(py) };
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return Err(raise(
+            py,
+            "ForkError",
+            "this process was made by fork and is no node of the job; start other nodes with comem run, and use the \
+             start method \"spawn\" for processes that help one node"
+                .into(),
+        ));
+    }
+    if FINISHED.load(Ordering::Acquire) {
+        return Err(raise(py, "FinishedError", "Comem was used after comem.finish(); finish last".into()));
+    }
+    Ok(job)
+}
+
+fn start(py: Python<'_>) -> PyResult<&'static Comem> {
+    outcome(py, py.detach(comem::start)).map(|started| {
+        PROCESS.store(std::process::id(), Ordering::Relaxed);
+        JOB.get_or_init(|| started)
+    })
+}
+
+/// Does something that may wait, as the calling thread, with the interpreter free for others meanwhile.
+pub fn waiting<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Result<T, Error> + Send) -> PyResult<T> {
+    let job = job(py)?;
+    outcome(py, py.detach(|| job.current().and_then(|thread| work(&thread))))
+}
+
+/// Joins the job, unless this process has.
+#[pyfunction]
+#[pyo3(name = "start")]
+fn start_now(py: Python<'_>) -> PyResult<()> {
+    job(py).map(|_| ())
+}
+
+/// Whether this process is a node of a job, and has not left it.
+#[pyfunction]
+fn is_running() -> bool {
+    JOB.get().is_some() && !FINISHED.load(Ordering::Acquire) && PROCESS.load(Ordering::Relaxed) == std::process::id()
+}
+
+/// Leaves the job; collective.
+#[pyfunction]
+fn finish(py: Python<'_>) -> PyResult<()> {
+    let job = job(py)?.clone();
+    let result = py.detach(|| job.finish());
+    FINISHED.store(true, Ordering::Release);
+    outcome(py, result)
+}
+
+/// This node's number, how many nodes there are, and how many threads of each use Comem.
+#[pyfunction]
+fn place(py: Python<'_>) -> PyResult<(usize, usize, usize)> {
+    let job = job(py)?;
+    Ok((job.node(), job.nodes(), job.threads_per_node()))
+}
+
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(start_now, module)?)?;
+    module.add_function(wrap_pyfunction!(is_running, module)?)?;
+    module.add_function(wrap_pyfunction!(finish, module)?)?;
+    module.add_function(wrap_pyfunction!(place, module)?)
+}

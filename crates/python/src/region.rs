@@ -1,0 +1,154 @@
+//! Shared memory, as arrays see it: a [`Region`] is what every array over it and every view of such an array hold on to.
+//!
+//! A region that nobody on this node holds any more is noted as dropped. Its memory is given back when all nodes have dropped it,
+//! at one of their next collective allocations, for which `comem/_arrays.py` compares their notes: never under a live view.
+
+use crate::errors::{outcome, raise};
+use crate::job::{job, waiting};
+use comem::NodeId;
+use comem::heap::{Dealt, Homes, PageEngine, RegionOptions};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::Mutex;
+
+/// Regions of this node that nobody holds any more: their numbers and addresses.
+static DROPPED: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
+
+fn dropped() -> std::sync::MutexGuard<'static, Vec<(u64, usize)>> {
+    DROPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Shared memory that all nodes allocated together.
+#[pyclass(frozen, module = "comem._core")]
+struct Region {
+    address: usize,
+    bytes: usize,
+    /// Counts the collective allocations, the same on every node.
+    number: u64,
+}
+
+#[pymethods]
+impl Region {
+    /// What NumPy makes an array from: bytes, writable.
+    #[getter(__array_interface__)]
+    fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let about = PyDict::new(py);
+        about.set_item("version", 3)?;
+        about.set_item("typestr", "|u1")?;
+        about.set_item("shape", (self.bytes,))?;
+        about.set_item("data", (self.address, false))?;
+        Ok(about)
+    }
+
+    #[getter]
+    fn address(&self) -> usize {
+        self.address
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[getter]
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<comem region {} of {} bytes at {:#x}>", self.number, self.bytes, self.address)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        dropped().push((self.number, self.address));
+    }
+}
+
+/// Where homes are, from a name and a number or numbers.
+fn homes(py: Python<'_>, home: &str, numbers: &[u32]) -> PyResult<Homes> {
+    let first = numbers.first().copied();
+    Ok(match (home, first) {
+        ("automatic", _) => Homes::Automatic,
+        ("first-touch", _) => Homes::FirstTouch,
+        ("block", None) => Homes::Block,
+        ("block", Some(_)) => Dealt::runs(numbers, NodeId(0)).map_or(Homes::Block, Homes::Dealt),
+        ("cyclic", pages) => Homes::Cyclic(pages.unwrap_or(1).max(1)),
+        ("node", Some(node)) if node < 1024 => Homes::On(NodeId(node as u16)),
+        _ => return Err(raise(py, "ArgumentError", format!("there is no home {home:?} with {numbers:?}"))),
+    })
+}
+
+/// Allocates; collective, with the same arguments everywhere.
+#[pyfunction]
+fn allocate(
+    py: Python<'_>,
+    bytes: usize,
+    number: u64,
+    home: &str,
+    numbers: Vec<u32>,
+    engine: Option<&str>,
+    label: &str,
+) -> PyResult<Region> {
+    let engine = engine.map(str::parse::<PageEngine>).transpose();
+    let engine = engine.map_err(|error| raise(py, "ArgumentError", error.to_string()))?;
+    let homes = homes(py, home, &numbers)?;
+    let options =
+        RegionOptions { engine, homes, alignment: 4096, label: label.to_string(), ..RegionOptions::default() };
+    let job = job(py)?;
+    let address = outcome(py, py.detach(|| job.alloc_all_at(bytes, &options, label).map(|start| start.addr())))?;
+    Ok(Region { address, bytes, number })
+}
+
+/// The regions that this node has dropped: numbers.
+#[pyfunction]
+fn dropped_regions() -> Vec<u64> {
+    dropped().iter().map(|(number, _)| *number).collect()
+}
+
+/// Gives back the memory of regions that every node has dropped.
+#[pyfunction]
+fn free_regions(py: Python<'_>, numbers: Vec<u64>) -> PyResult<()> {
+    let job = job(py)?;
+    let mut free = Vec::new();
+    dropped().retain(|(number, address)| {
+        let chosen = numbers.contains(number);
+        if chosen {
+            free.push(*address);
+        }
+        !chosen
+    });
+    let give_back = || free.iter().try_for_each(|address| job.free(std::ptr::with_exposed_provenance_mut(*address)));
+    outcome(py, py.detach(give_back))
+}
+
+/// Brings memory here, for reading or for writing too.
+#[pyfunction]
+fn touch(py: Python<'_>, address: usize, bytes: usize, write: bool) -> PyResult<()> {
+    let job = job(py)?;
+    waiting(py, |_| job.touch(std::ptr::with_exposed_provenance(address), bytes, write))
+}
+
+/// Declares that nobody writes to a region any more.
+#[pyfunction]
+fn read_only(py: Python<'_>, address: usize) -> PyResult<()> {
+    let job = job(py)?;
+    waiting(py, |_| job.readonly(std::ptr::with_exposed_provenance(address)))
+}
+
+/// Whether an address is in the shared heap.
+#[pyfunction]
+fn is_shared(py: Python<'_>, address: usize) -> PyResult<bool> {
+    Ok(job(py)?.is_shared(std::ptr::with_exposed_provenance(address)))
+}
+
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Region>()?;
+    module.add_function(wrap_pyfunction!(allocate, module)?)?;
+    module.add_function(wrap_pyfunction!(dropped_regions, module)?)?;
+    module.add_function(wrap_pyfunction!(free_regions, module)?)?;
+    module.add_function(wrap_pyfunction!(touch, module)?)?;
+    module.add_function(wrap_pyfunction!(read_only, module)?)?;
+    module.add_function(wrap_pyfunction!(is_shared, module)?)
+}

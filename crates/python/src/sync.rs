@@ -1,0 +1,109 @@
+//! Barriers, locks and their kin, by number; `comem/_sync.py` gives them names.
+
+use crate::errors::raise;
+use crate::job::waiting;
+use comem::{ConditionId, LockId, Operator, RwLockId, SemaphoreId};
+use pyo3::prelude::*;
+
+#[pyfunction]
+fn barrier(py: Python<'_>) -> PyResult<()> {
+    waiting(py, |thread| thread.try_barrier())
+}
+
+#[pyfunction]
+fn lock(py: Python<'_>, lock: u64) -> PyResult<()> {
+    waiting(py, |thread| thread.try_lock_blocking(LockId(lock)))
+}
+
+#[pyfunction]
+fn unlock(py: Python<'_>, lock: u64) -> PyResult<()> {
+    waiting(py, |thread| thread.try_unlock(LockId(lock)))
+}
+
+#[pyfunction]
+fn sem_post(py: Python<'_>, semaphore: u64) -> PyResult<()> {
+    waiting(py, |thread| {
+        thread.sem_post(SemaphoreId(semaphore));
+        Ok(())
+    })
+}
+
+#[pyfunction]
+fn sem_wait(py: Python<'_>, semaphore: u64) -> PyResult<()> {
+    waiting(py, |thread| thread.try_sem_wait(SemaphoreId(semaphore)))
+}
+
+#[pyfunction]
+fn sem_try_wait(py: Python<'_>, semaphore: u64) -> PyResult<bool> {
+    waiting(py, |thread| thread.try_sem_try_wait(SemaphoreId(semaphore)))
+}
+
+#[pyfunction]
+fn cond_wait(py: Python<'_>, condition: u64, lock: u64) -> PyResult<()> {
+    waiting(py, |thread| thread.try_cond_wait(ConditionId(condition), LockId(lock)))
+}
+
+#[pyfunction]
+fn cond_notify(py: Python<'_>, condition: u64, all: bool) -> PyResult<()> {
+    waiting(py, |thread| {
+        if all {
+            thread.cond_broadcast(ConditionId(condition));
+        } else {
+            thread.cond_signal(ConditionId(condition));
+        }
+        Ok(())
+    })
+}
+
+#[pyfunction]
+fn rw_lock(py: Python<'_>, lock: u64, write: bool) -> PyResult<()> {
+    waiting(py, |thread| match write {
+        true => thread.try_wr_lock(RwLockId(lock)),
+        false => thread.try_rd_lock(RwLockId(lock)),
+    })
+}
+
+#[pyfunction]
+fn rw_unlock(py: Python<'_>, lock: u64) -> PyResult<()> {
+    waiting(py, |thread| thread.try_rw_unlock(RwLockId(lock)))
+}
+
+fn operator(py: Python<'_>, name: &str) -> PyResult<Operator> {
+    match name {
+        "sum" => Ok(Operator::Sum),
+        "min" => Ok(Operator::Min),
+        "max" => Ok(Operator::Max),
+        _ => {
+            Err(raise(py, "ArgumentError", format!("there is no reduction {name:?}; use \"sum\", \"min\" or \"max\"")))
+        }
+    }
+}
+
+/// Reduces whole numbers over all nodes.
+#[pyfunction]
+fn reduce_i64(py: Python<'_>, operation: &str, mut values: Vec<i64>) -> PyResult<Vec<i64>> {
+    let operator = operator(py, operation)?;
+    waiting(py, move |thread| thread.try_reduce_i64(operator, &mut values).map(|()| values))
+}
+
+/// Reduces numbers over all nodes.
+#[pyfunction]
+fn reduce_f64(py: Python<'_>, operation: &str, mut values: Vec<f64>) -> PyResult<Vec<f64>> {
+    let operator = operator(py, operation)?;
+    waiting(py, move |thread| thread.try_reduce_f64(operator, &mut values).map(|()| values))
+}
+
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(barrier, module)?)?;
+    module.add_function(wrap_pyfunction!(lock, module)?)?;
+    module.add_function(wrap_pyfunction!(unlock, module)?)?;
+    module.add_function(wrap_pyfunction!(sem_post, module)?)?;
+    module.add_function(wrap_pyfunction!(sem_wait, module)?)?;
+    module.add_function(wrap_pyfunction!(sem_try_wait, module)?)?;
+    module.add_function(wrap_pyfunction!(cond_wait, module)?)?;
+    module.add_function(wrap_pyfunction!(cond_notify, module)?)?;
+    module.add_function(wrap_pyfunction!(rw_lock, module)?)?;
+    module.add_function(wrap_pyfunction!(rw_unlock, module)?)?;
+    module.add_function(wrap_pyfunction!(reduce_i64, module)?)?;
+    module.add_function(wrap_pyfunction!(reduce_f64, module)?)
+}
