@@ -90,7 +90,7 @@ impl From<Error> for Failure {
             Error::Config(_) | Error::Start(_) => Code::Start,
             Error::Misuse(_) | Error::Mismatch(_) => Code::Misuse,
             Error::NodeLost { .. } => Code::NodeLost,
-            Error::Stopped(_) => Code::Stopped,
+            Error::Stopped(_) | Error::Interrupted => Code::Stopped,
             Error::System { .. } => Code::System,
         };
         Failure::new(code, error.to_string())

@@ -102,6 +102,8 @@ struct Node {
     joined: bool,
     finished: bool,
     complained: bool,
+    /// It goes on when others are lost, and ends by itself.
+    outlives: bool,
     ended: Option<Ended>,
     stats: Option<serde_json::Map<String, serde_json::Value>>,
 }
@@ -234,6 +236,7 @@ impl<'a> Running<'a> {
         match message {
             FromNode::Address { addr, .. } if node == 0 => self.zero_found(addr),
             FromNode::Started => state.joined = true,
+            FromNode::Outlives => state.outlives = true,
             FromNode::Finished => state.finished = true,
             FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
             FromNode::Failed { message } => {
@@ -285,15 +288,23 @@ impl<'a> Running<'a> {
             self.bad(ended.code(), secondary);
         }
         if self.ending.is_none() || (!complained && !self.signalled && self.failure.is_none()) {
-            if !complained {
+            // Those that outlive the first loss end one after another; only the first end is news.
+            if !complained && (self.failure.is_none() || !self.rest_outlives()) {
                 let line = format!("{}: {ended}", self.name_of(node));
                 self.announce(&line);
             }
             if !finished {
                 self.tell_others(node, &ended.to_string());
-                self.begin_ending("", LOSS_GRACE);
+                if !self.rest_outlives() {
+                    self.begin_ending("", LOSS_GRACE);
+                }
             }
         }
+    }
+
+    /// Whether every node that still runs goes on when others are lost.
+    fn rest_outlives(&self) -> bool {
+        self.nodes.values().filter(|node| node.ended.is_none()).all(|node| node.outlives)
     }
 
     /// A host cannot take part, or not any more.

@@ -1,6 +1,8 @@
 //! From Comem's errors to Python's exceptions, which `comem/_errors.py` defines: one for each kind.
 
+use crate::host;
 use comem::Error;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -26,7 +28,7 @@ pub fn named(error: &Error) -> (&'static str, String) {
         Error::Misuse(_) => "MisuseError",
         Error::Mismatch(_) => "MismatchError",
         Error::NodeLost { .. } => "NodeLost",
-        Error::Stopped(_) => "Stopped",
+        Error::Stopped(_) | Error::Interrupted => "Stopped",
         Error::System { .. } => "SystemError",
     };
     (name, error.to_string())
@@ -34,8 +36,12 @@ pub fn named(error: &Error) -> (&'static str, String) {
 
 /// What a call into the runtime came to, as Python sees it.
 pub fn outcome<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
-    result.map_err(|error| {
-        let (name, sentence) = named(&error);
-        raise(py, name, sentence)
+    result.map_err(|error| match error {
+        Error::Interrupted => host::take_raised().unwrap_or_else(|| PyKeyboardInterrupt::new_err(())),
+        _ if host::is_over() => host::over(py),
+        error => {
+            let (name, sentence) = named(&error);
+            raise(py, name, sentence)
+        }
     })
 }

@@ -1,6 +1,7 @@
 //! The job: joined at the first use, left when the interpreter ends.
 
 use crate::errors::{outcome, raise};
+use crate::host;
 use comem::{Comem, Error, Thread};
 use pyo3::prelude::*;
 use std::rc::Rc;
@@ -24,6 +25,9 @@ pub fn job(py: Python<'_>) -> PyResult<&'static Comem> {
                 .into(),
         ));
     }
+    if host::is_over() {
+        return Err(host::over(py));
+    }
     if FINISHED.load(Ordering::Acquire) {
         return Err(raise(py, "FinishedError", "Comem was used after comem.finish(); finish last".into()));
     }
@@ -31,7 +35,9 @@ pub fn job(py: Python<'_>) -> PyResult<&'static Comem> {
 }
 
 fn start(py: Python<'_>) -> PyResult<&'static Comem> {
-    outcome(py, py.detach(comem::start)).map(|started| {
+    comem::host::attend(&host::Interpreter);
+    outcome(py, py.detach(comem::start_with_spare_places)).map(|started| {
+        host::watch_interrupts();
         PROCESS.store(std::process::id(), Ordering::Relaxed);
         JOB.get_or_init(|| started)
     })
@@ -53,7 +59,10 @@ fn start_now(py: Python<'_>) -> PyResult<()> {
 /// Whether this process is a node of a job, and has not left it.
 #[pyfunction]
 fn is_running() -> bool {
-    JOB.get().is_some() && !FINISHED.load(Ordering::Acquire) && PROCESS.load(Ordering::Relaxed) == std::process::id()
+    JOB.get().is_some()
+        && !host::is_over()
+        && !FINISHED.load(Ordering::Acquire)
+        && PROCESS.load(Ordering::Relaxed) == std::process::id()
 }
 
 /// Leaves the job; collective.
@@ -72,9 +81,17 @@ fn place(py: Python<'_>) -> PyResult<(usize, usize, usize)> {
     Ok((job.node(), job.nodes(), job.threads_per_node()))
 }
 
+/// This node's counters, as JSON.
+#[pyfunction]
+fn stats(py: Python<'_>) -> PyResult<String> {
+    let job = job(py)?;
+    Ok(py.detach(|| job.stats()))
+}
+
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(start_now, module)?)?;
     module.add_function(wrap_pyfunction!(is_running, module)?)?;
     module.add_function(wrap_pyfunction!(finish, module)?)?;
+    module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(place, module)?)
 }

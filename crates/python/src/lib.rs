@@ -8,17 +8,20 @@
 //! | [`job`] | joining, leaving, who is who |
 //! | [`region`] | shared memory, and when it is given back |
 //! | [`sync`] | barriers, locks, semaphores, reductions |
+//! | [`host`] | signals while a thread waits, and a job that ends before its interpreter |
 //! | [`errors`] | exceptions |
 
 use pyo3::prelude::*;
 
 mod errors;
+mod host;
 mod job;
 mod region;
 mod sync;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    host::add(module)?;
     job::add(module)?;
     region::add(module)?;
     sync::add(module)

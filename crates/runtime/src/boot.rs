@@ -54,6 +54,8 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     let mut config = Config::from_env()?;
     if spare && config.nodes == 1 {
         config.seats = THREADS_MAX;
+    } else if crate::host::host().is_some() {
+        config.seats = config.threads.max(crate::host::SEATS);
     }
     if let Some((name, size)) = control::foreign_launcher() {
         return Err(Error::Start(format!(
@@ -224,7 +226,7 @@ impl Boot {
             hash: program_hash(&contents),
             layout: Layout::of_this_process(page as u32),
             nodes: self.config.nodes as u16,
-            threads: self.config.threads as u16,
+            threads: self.config.sockets() as u16,
             options: format!(
                 "engine={}/{} force={} datagram={} heap={} unit={} wd={} migrate={} globals={:?}",
                 self.config.engine,
@@ -274,6 +276,9 @@ impl Boot {
         // Nobody goes on before every node has its heap.
         main.collective(Collective::create(0), &[], |_| ())?;
         node.tell_launcher(&FromNode::Started);
+        if crate::host::host().is_some() {
+            node.tell_launcher(&FromNode::Outlives);
+        }
         Ok(node)
     }
 
@@ -448,7 +453,7 @@ pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer
 /// One socket for the service thread and one for each application thread.
 fn open_endpoints(config: &Config, network: &Network) -> Result<Vec<Arc<dyn Datagrams>>> {
     let exact = exact_zero_port(config)?;
-    (0..=config.threads)
+    (0..=config.sockets())
         .map(|slot| match exact.filter(|_| slot == 0) {
             Some(port) => network.bind_exactly(port),
             None => network.bind(),
@@ -572,6 +577,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     node.leave();
     main.end_life_now();
     node.ending.store(true, Ordering::Release);
+    node.outlive_finish();
     let stats = report::stats(node, None);
     if node.tell_launcher(&FromNode::Stats { stats: stats.clone() }) {
         return Ok(());

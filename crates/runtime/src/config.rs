@@ -220,6 +220,11 @@ fn port_range(text: &str) -> Result<(u16, u16), String> {
 }
 
 impl Config {
+    /// How many of this node's places for threads have a socket: all, but a job of one node needs none.
+    pub(crate) fn sockets(&self) -> usize {
+        if self.nodes == 1 { self.threads } else { self.seats }
+    }
+
     /// Reads the process's environment.
     ///
     /// # Errors

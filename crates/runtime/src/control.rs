@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`FromNode::Address`] | node zero has bound its service socket; the launcher tells the others with [`ToNode::Zero`] |
 //! | [`FromNode::Started`] | start-up is over; from here on an end without [`FromNode::Finished`] counts as a loss |
+//! | [`FromNode::Outlives`] | the process is an interpreter, or the like, that goes on when others are lost; it ends by itself |
 //! | [`FromNode::Failed`] | the node gives up; the launcher prints the message, the node prints nothing |
 //! | [`FromNode::Stats`] | once, at the end, also after a failure |
 //! | [`FromNode::Finished`] | the closing barrier is passed; the node may end with any status it likes |
@@ -110,6 +111,8 @@ pub enum FromNode {
         #[serde(default)]
         progress: serde_json::Value,
     },
+    /// The node's process goes on when its job cannot, to save what it has: it is not to be ended when others are lost.
+    Outlives,
     /// The closing barrier is passed: this node's end is no loss any more.
     Finished,
     /// A type this version does not know.

@@ -27,6 +27,9 @@ pub enum Error {
     /// The job was told to end.
     #[error("stopped: {0}")]
     Stopped(String),
+    /// The host ended a wait: see [`crate::host`].
+    #[error("a wait was interrupted; the job cannot go on")]
+    Interrupted,
     /// Nodes did not make the same collective calls.
     #[error("{0}; every node must make the same collective calls in the same order")]
     Mismatch(#[from] Mismatch),
@@ -71,7 +74,7 @@ impl Error {
             Error::Config(_) | Error::Misuse(_) | Error::Mismatch(_) => exit::USAGE,
             Error::Start(_) => exit::START,
             Error::NodeLost { .. } => exit::NODE_LOST,
-            Error::Stopped(_) => exit::STOPPED,
+            Error::Stopped(_) | Error::Interrupted => exit::STOPPED,
             Error::System { .. } => exit::INTERNAL,
         }
     }

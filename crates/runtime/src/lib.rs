@@ -24,6 +24,7 @@
 //! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`thread`] | a thread's view: accesses, locks, barriers, reductions, flags, messages |
 //! | [`raw`] | the same without types, for other languages |
+//! | [`host`] | a language's runtime that does not end with its job |
 //! | [`control`] | how launchers talk to nodes |
 
 pub mod array;
@@ -34,6 +35,7 @@ mod counters;
 pub mod error;
 mod gather;
 pub mod heap;
+pub mod host;
 mod io;
 mod node;
 mod object;

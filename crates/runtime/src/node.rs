@@ -114,6 +114,8 @@ pub struct Node {
     /// Counts steps, so that a hang can be told from slow progress.
     pub(crate) progress: AtomicU64,
     pub(crate) ending: AtomicBool,
+    /// Why the job is over, where the process outlives it.
+    pub(crate) over: OnceLock<crate::host::Over>,
     pub(crate) watch: Watch,
     pub(crate) launcher: Option<Arc<ControlWriter<FromNode>>>,
 }
@@ -132,7 +134,8 @@ impl Node {
         startup: Option<Startup>,
         launcher: Option<Arc<ControlWriter<FromNode>>>,
     ) -> Node {
-        let (me, nodes, threads) = (wire.me(), wire.nodes(), config.threads);
+        let (me, nodes) = (wire.me(), wire.nodes());
+        let callers = crate::host::callers(&config);
         let seats = config.seats;
         let guard = StoreGuard::new(true);
         let store_flags: Vec<&'static StoreFlag> =
@@ -149,13 +152,14 @@ impl Node {
             locks: (0..LOCK_ROOMS).map(|_| Mutex::default()).collect(),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
-            barrier: Mutex::new(Barrier::new(me, nodes, threads).for_notices(wire.payload_bytes() / 2)),
+            barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.payload_bytes() / 2)),
             shared: OnceLock::new(),
             began: OnceLock::new(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
             waiting: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             ending: AtomicBool::new(false),
+            over: OnceLock::new(),
             watch: Watch::new(me, nodes, &config, clock.now(), startup),
             launcher,
             config,
@@ -188,6 +192,11 @@ impl Node {
     /// When the program's main thread took its place; start-up is over then.
     pub(crate) fn began(&self) -> Time {
         self.began.get().copied().unwrap_or_else(|| self.wire.started())
+    }
+
+    /// Whether start-up is over.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began.get().is_some()
     }
 
     pub(crate) fn begin(&self) {

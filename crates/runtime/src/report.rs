@@ -13,6 +13,13 @@ pub const STATS_SCHEMA: u32 = 1;
 /// Most variables that are named of a page.
 const VARIABLES: usize = 32;
 
+impl crate::Comem {
+    /// This node's counters up to now, as a JSON object: what `comem run --stats` writes at the end.
+    pub fn stats(&self) -> String {
+        stats(&self.node, None).to_string()
+    }
+}
+
 /// This node's statistics. `failure` says why the node ended, if it did not come to its natural end.
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     node.collect_link_counters();

@@ -197,7 +197,7 @@ impl Node {
             *status = Some((why, since));
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = self.sleep(slot, why);
+        let result = self.goes_on().and_then(|()| self.sleep(slot, why)).and_then(|()| self.goes_on());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         *seat.status.lock() = None;
         result
@@ -205,6 +205,8 @@ impl Node {
 
     fn sleep(&self, slot: Slot, why: Waiting) -> Result<()> {
         let waiter = &self.seats[slot.index()].waiter;
+        // A host wants to be asked now and then, in the middle of a wait.
+        let asked = crate::host::host().is_some();
         loop {
             if waiter.was_roused() {
                 return Ok(());
@@ -224,17 +226,18 @@ impl Node {
             let answers_come_here =
                 (at_barrier && slot == Slot::thread(0)) || self.wire.sender(slot).lock().outstanding() > 0;
             let now = self.now();
-            let timeout = next.map_or(Duration::from_secs(1), |at| Duration::from_nanos((at - now).0.max(1_000)));
+            let most = if asked { crate::host::SLICE } else { Duration::from_secs(1) };
+            let timeout = next.map_or(most, |at| Duration::from_nanos((at - now).0.max(1_000)).min(most));
             if !answers_come_here {
                 // What another thread of the node fetches may lie in its socket, which it does not attend while it computes.
                 let page = matches!(why, Waiting::Page(_));
                 let most = if page { Duration::from_micros(500) } else { Duration::from_secs(1) };
-                if waiter.park(timeout.min(most)) || page {
+                if waiter.park(timeout.min(most)) || page || asked {
                     return Ok(());
                 }
             } else if waiter.enter_socket() {
                 let came = self.receive(slot, slot, Some(timeout), self.wait_of(slot, true));
-                if waiter.leave_socket() || came > 0 {
+                if waiter.leave_socket() || came > 0 || asked {
                     return Ok(());
                 }
             }

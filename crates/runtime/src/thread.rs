@@ -7,7 +7,7 @@ mod ranges;
 mod sync;
 
 use crate::counters::Counters;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::shared::fault::Streams;
 use comem_memory::StoreFlag;
@@ -125,7 +125,8 @@ impl Thread {
         let start = self.node.now();
         let result = self.node.wait_some(self.slot, why);
         let span = (self.node.now() - start).0;
-        self.state.borrow_mut().waited_ns += span;
+        let before = self.state.borrow().waited_ns;
+        self.state.borrow_mut().waited_ns = before + span;
         let counters = self.counters();
         match why {
             Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => counters.fetch_ns.add(span),
@@ -134,7 +135,20 @@ impl Thread {
                 counters.lock_ns.add(span)
             }
         }
-        result
+        result.and_then(|()| self.ask_host(before, before + span))
+    }
+
+    /// Asks the host, if there is one, at the end of each slice of a wait whether it shall go on.
+    fn ask_host(&self, before: u64, waited: u64) -> Result<()> {
+        const SLICE_NS: u64 = crate::host::SLICE.as_nanos() as u64;
+        let Some(host) = crate::host::host().filter(|_| before / SLICE_NS != waited / SLICE_NS) else { return Ok(()) };
+        let ends = if comem_memory::pages::fault::is_handling() { host.ends_fault() } else { host.ends_wait() };
+        if !ends {
+            return Ok(());
+        }
+        // What was asked for is still under way, and nobody will be there to take it.
+        self.node.outlive(host, &Error::Interrupted);
+        Err(Error::Interrupted)
     }
 
     /// Takes a step with this thread's outbox and carries out what it asks for.

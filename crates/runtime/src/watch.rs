@@ -209,6 +209,12 @@ impl Node {
 
     /// Ends this process with one sentence.
     pub(crate) fn end_with(&self, error: &Error) {
+        if let Some(host) = crate::host::host().filter(|_| self.has_begun()) {
+            if !self.is_ending() {
+                self.outlive(host, error);
+            }
+            return;
+        }
         if self.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The process has as many separate mappings as the system permits (`vm.max_map_count`), so `mprotect` cannot give one more
 /// stretch of pages a permission of its own.
@@ -74,6 +75,8 @@ pub struct Arena {
     mapped: Option<PageSet>,
     detector: Detector,
     tracking: Tracking,
+    /// The application's view is plain memory; see [`Arena::detach`].
+    detached: AtomicBool,
 }
 
 impl Arena {
@@ -112,7 +115,8 @@ impl Arena {
         };
         let service = View::new(None, bytes, sys::BOTH, Some(file.as_fd()))?;
         let mapped = notes.then(|| PageSet::new(pages)).transpose()?;
-        let arena = Arena { window: OnceLock::new(), app, service, file, mechanism, mapped, detector, tracking };
+        let (window, detached) = (OnceLock::new(), AtomicBool::new(false));
+        let arena = Arena { window, app, service, file, mechanism, mapped, detector, tracking, detached };
         arena.watch(&arena.app)?;
         fault::remember(arena.base()..arena.base() + bytes)?;
         Ok(arena)
@@ -330,6 +334,27 @@ impl Arena {
             mapped.remove(pages);
         }
         Ok(())
+    }
+
+    /// Makes the application's view plain memory: every page readable and writable, without faults, with what the file holds. Other
+    /// changes of mappings do nothing from then on.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn detach(&self) -> io::Result<()> {
+        if self.detached.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // SAFETY: the range is this arena's own; the new mapping shows the same bytes.
+        let view = unsafe { View::over(self.base(), self.app.bytes(), sys::BOTH, Some((self.file.as_fd(), 0)), true) }?;
+        // The range has an owner already.
+        std::mem::forget(view);
+        self.app.advise(0, self.app.bytes(), libc::MADV_DONTFORK)
+    }
+
+    /// Whether [`Arena::detach`] was called.
+    pub fn is_detached(&self) -> bool {
+        self.detached.load(Ordering::Acquire)
     }
 
     /// Bytes of memory that the arena's file takes.

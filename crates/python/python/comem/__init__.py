@@ -46,7 +46,7 @@ from ._errors import (
     SystemError,  # noqa: A004
     ThreadError,
 )
-from ._job import finish, start
+from ._job import finish, start, stats
 from ._sync import Condition, Lock, RWLock, Semaphore, barrier
 
 __version__ = "0.1.0"
@@ -92,6 +92,7 @@ __all__ = [
     "size",
     "split",
     "start",
+    "stats",
     "zeros",
 ]
 

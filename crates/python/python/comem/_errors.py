@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 
+from typing import Any, Optional
+
+from . import _core
+
+
 class Error(Exception):
     """Anything that Comem says went wrong."""
+
+    #: The node that was lost, for :class:`NodeLost`.
+    node: Optional[int] = None
+
+    def __init__(self, *arguments: Any) -> None:
+        # An exception that another thread raises in this one comes without its sentence.
+        if not arguments and (words := _core.last_words()):
+            arguments, self.node = (words[0],), words[1]
+        super().__init__(*arguments)
 
 
 class StartError(Error):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import json
 import sys
+from typing import Any, Dict
 
 from . import _core
 
@@ -42,6 +44,17 @@ def finish() -> None:
     Called when the interpreter ends, so a program need not. Collective; nothing that waits or allocates may follow it.
     """
     _core.finish()
+
+
+def stats() -> Dict[str, Any]:
+    """This node's counters up to now.
+
+    Returns
+    -------
+    dict
+        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in nanoseconds, and more.
+    """
+    return json.loads(_core.stats())
 
 
 def _watch_for_failure() -> None:

@@ -134,10 +134,18 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
             std::process::exit(error.exit_code());
         }
     };
-    match thread.page_fault(shared, page, access) {
-        Ok(true) => Verdict::Retry,
-        Ok(false) => shared.refuse(node, fault),
-        Err(error) => {
+    let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access));
+    match (result, crate::host::host()) {
+        (Ok(true), _) => Verdict::Retry,
+        (Ok(false), _) => shared.refuse(node, fault),
+        (Err(error), Some(host)) => {
+            node.outlive(host, &error);
+            // The access goes on with what is here; the host makes an error of it as soon as it can.
+            let kept = shared.keep_alone();
+            host.stale_access();
+            if kept { Verdict::Retry } else { Verdict::NotOurs }
+        }
+        (Err(error), None) => {
             node.end_with(&error);
             std::process::exit(error.exit_code());
         }

@@ -22,6 +22,9 @@ pub(crate) struct Frames<'a> {
 /// mappings into one; they come back as they are touched.
 pub(crate) fn change(arena: &Arena, step: impl Fn() -> io::Result<()>) {
     static TOLD: AtomicBool = AtomicBool::new(false);
+    if arena.is_detached() {
+        return;
+    }
     let mut result = step();
     if result.as_ref().is_err_and(TooManyRanges::is) {
         if !TOLD.swap(true, Ordering::Relaxed) {
@@ -34,6 +37,9 @@ pub(crate) fn change(arena: &Arena, step: impl Fn() -> io::Result<()>) {
         result = arena.unmap(0..arena.pages()).and_then(|()| step());
     }
     if let Err(error) = result {
+        if arena.is_detached() {
+            return;
+        }
         // Without the change, memory would not be coherent: nothing can go on.
         eprintln!("comem: cannot change the permissions of shared pages: {error}; the node ends");
         std::process::abort();
@@ -78,7 +84,13 @@ impl PageMemory for Frames<'_> {
     }
 
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        if self.arena.is_detached() {
+            return;
+        }
         if let Err(error) = self.arena.collect(pages, written) {
+            if self.arena.is_detached() {
+                return;
+            }
             eprintln!("comem: cannot find what was written to shared pages: {error}; the node ends");
             std::process::abort();
         }

@@ -335,7 +335,7 @@ impl Thread {
         let mut notices = Vec::new();
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
         let gate = *shared.gate.lock();
-        if shared.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.home().threads() {
+        if shared.arrived.fetch_add(1, Ordering::AcqRel) + 1 == crate::host::callers(&self.home().config) {
             shared.arrived.store(0, Ordering::Release);
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();

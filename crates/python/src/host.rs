@@ -1,0 +1,167 @@
+//! What the interpreter is asked while a thread waits, and told when the job is over: it stays, and raises an exception.
+//!
+//! A thread that touches shared memory which cannot come any more goes on with what this node had last, and gets its exception at the
+//! interpreter's next step: in the main thread before the next bytecode, in others soon after.
+
+use crate::errors;
+use comem::Error;
+use comem::host::Host;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The interpreter, as the runtime sees it.
+pub struct Interpreter;
+
+/// Why the job is over: the exception's class, the sentence, the node that was lost.
+static OVER: OnceLock<(&'static str, String, Option<u16>)> = OnceLock::new();
+
+/// Ctrl-C that came so far.
+static INTERRUPTS: AtomicUsize = AtomicUsize::new(0);
+/// The handler that stood before ours, and its flags.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+thread_local! {
+    /// What a signal's Python handler raised while this thread waited.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// The exception that ended the calling thread's wait, once.
+pub fn take_raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Why the job is over, for an exception that comes without its sentence.
+#[pyfunction]
+fn last_words() -> Option<(String, Option<u16>)> {
+    OVER.get().map(|(_, sentence, node)| (sentence.clone(), *node))
+}
+
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(last_words, module)?)
+}
+
+/// Whether the job is over although the interpreter stays.
+pub fn is_over() -> bool {
+    OVER.get().is_some()
+}
+
+/// The exception of a job that is over.
+pub fn over(py: Python<'_>) -> PyErr {
+    match OVER.get() {
+        Some((class, sentence, node)) => {
+            let error = errors::raise(py, class, sentence.clone());
+            // An attribute that cannot be set is not worth another exception.
+            let _ = error.value(py).setattr("node", *node);
+            error
+        }
+        None => errors::raise(py, "FinishedError", "shared memory was used after comem.finish(); finish last".into()),
+    }
+}
+
+impl Host for Interpreter {
+    fn ends_wait(&self) -> bool {
+        let raised = Python::attach(|py| py.check_signals().err());
+        let ends = raised.is_some();
+        RAISED.set(raised);
+        ends
+    }
+
+    fn ends_fault(&self) -> bool {
+        // No Python code may run here. The exception comes when the signal handler has returned.
+        INTERRUPTS.load(Ordering::Relaxed) > 0
+    }
+
+    fn job_is_over(&self, error: &Error, sentence: &str) {
+        let (class, _) = errors::named(error);
+        let node = match error {
+            Error::NodeLost { node, .. } => Some(node.0),
+            _ => None,
+        };
+        let _ = OVER.set((class, sentence.to_string(), node));
+    }
+
+    fn stale_access(&self) {
+        note_thread();
+        // SAFETY: the function may be called by any thread at any time; the callback needs no argument.
+        unsafe { ffi::Py_AddPendingCall(Some(raise_stale), std::ptr::null_mut()) };
+    }
+}
+
+/// Threads that are owed an exception.
+static OWED: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
+/// Notes the calling thread, without allocating or locking.
+fn note_thread() {
+    // SAFETY: gives a number, never fails.
+    let me = unsafe { libc::pthread_self() } as usize;
+    let take = |place: &AtomicUsize| place.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let _ = OWED.iter().any(take);
+}
+
+/// Raises the exception in the main thread, which runs this between two bytecodes, or sends it to the thread it belongs to.
+extern "C" fn raise_stale(_: *mut c_void) -> c_int {
+    // SAFETY: as in `note_thread`.
+    let me = unsafe { libc::pthread_self() } as usize;
+    Python::attach(|py| {
+        let mut status = 0;
+        for place in &OWED {
+            match place.swap(0, Ordering::AcqRel) {
+                0 => {}
+                thread if thread == me => {
+                    over(py).restore(py);
+                    status = -1;
+                }
+                thread => {
+                    let class = over(py).get_type(py);
+                    // SAFETY: the interpreter is attached, and the class lives; an unknown thread is no error.
+                    unsafe { ffi::PyThreadState_SetAsyncExc(thread as c_long, class.as_ptr()) };
+                }
+            }
+        }
+        status
+    })
+}
+
+/// Notes Ctrl-C, for threads that wait for a page, and hands it on.
+extern "C" fn on_interrupt(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    INTERRUPTS.fetch_add(1, Ordering::Relaxed);
+    let Some(before) = BEFORE.get() else { return };
+    if before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
+        return;
+    }
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+        // SAFETY: a handler that was installed with this flag takes three arguments.
+        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: without the flag it takes one.
+        let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(before.sa_sigaction) };
+        handler(signal);
+    }
+}
+
+/// Puts our handler of Ctrl-C before Python's, if Python has one.
+pub fn watch_interrupts() {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if ONCE.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // SAFETY: all-zero bytes are a valid `sigaction`.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to a structure of ours.
+    let asked = unsafe { libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut before) };
+    if asked != 0 || before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
+        return;
+    }
+    let mut ours = before;
+    ours.sa_sigaction = on_interrupt as *const () as usize;
+    ours.sa_flags |= libc::SA_SIGINFO;
+    let _ = BEFORE.set(before);
+    // SAFETY: the handler touches atomics and calls the one that stood there.
+    unsafe { libc::sigaction(libc::SIGINT, &raw const ours, std::ptr::null_mut()) };
+}

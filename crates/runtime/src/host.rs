@@ -1,0 +1,110 @@
+//! A program that is the runtime of a language, such as an interpreter, and does not end with its job.
+//!
+//! A node usually ends with its job: when another one is lost, the process prints a sentence and exits. With a [`Host`] it stays: what
+//! waits gets the error, and so does every later call. Shared memory becomes memory of this process alone, with what
+//! this node had last; whoever touches what was not here is told to the host, which can raise an exception at its next step.
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::shared::Shared;
+use comem_protocol::ids::{NodeId, Slot};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How often a thread that waits asks its host whether to go on.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+
+/// Places for threads of a node with a host: threads of a language come and go, and it says nowhere how many.
+pub(crate) const SEATS: usize = 16;
+
+/// What a language's runtime is asked and told.
+pub trait Host: Sync {
+    /// A thread has waited for 50 ms, or 50 ms more: shall its wait end? Asked in that thread, where ordinary code may run.
+    fn ends_wait(&self) -> bool;
+    /// The same, of a thread that waits for a page: asked within a signal handler.
+    fn ends_fault(&self) -> bool;
+    /// The job is over for this node. Called once, by any thread.
+    fn job_is_over(&self, error: &Error, sentence: &str);
+    /// The calling thread touched shared memory that was not here, after the job was over: it goes on with what this node had last.
+    /// Called within a signal handler.
+    fn stale_access(&self);
+}
+
+static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
+
+/// Makes a host known, before [`crate::start`]; the first one stays.
+pub fn attend(host: &'static dyn Host) {
+    let _ = HOST.set(host);
+}
+
+pub(crate) fn host() -> Option<&'static dyn Host> {
+    HOST.get().copied()
+}
+
+/// How many threads of a node take part in a collective call: where there is a host, one.
+pub(crate) fn callers(config: &Config) -> usize {
+    if host().is_some() { 1 } else { config.threads }
+}
+
+/// Why the job is over, as far as every later call needs to know.
+#[derive(Debug)]
+pub(crate) enum Over {
+    Lost(NodeId, String),
+    Stopped(String),
+    Interrupted,
+    Finished,
+}
+
+impl Over {
+    pub(crate) fn of(error: &Error) -> Over {
+        match error {
+            Error::NodeLost { node, why } => Over::Lost(*node, why.clone()),
+            Error::Stopped(why) => Over::Stopped(why.clone()),
+            Error::Interrupted => Over::Interrupted,
+            other => Over::Stopped(other.to_string()),
+        }
+    }
+
+    fn error(&self) -> Error {
+        match self {
+            Over::Lost(node, why) => Error::NodeLost { node: *node, why: why.clone() },
+            Over::Stopped(why) => Error::Stopped(why.clone()),
+            Over::Interrupted => {
+                Error::Stopped("a wait of this node was interrupted earlier, so the job cannot go on".to_string())
+            }
+            Over::Finished => Error::Misuse("Comem was used after the job was finished; finish last".to_string()),
+        }
+    }
+}
+
+impl Node {
+    /// Nothing, or why every wait and every call fails from now on.
+    pub(crate) fn goes_on(&self) -> Result<()> {
+        self.over.get().map_or(Ok(()), |over| Err(over.error()))
+    }
+
+    /// The job is over but the process stays: whoever waits is told.
+    pub(crate) fn outlive(&self, host: &dyn Host, error: &Error) {
+        self.over.get_or_init(|| {
+            // Told first, so that it knows why when the first wait fails. It is the job that stops here.
+            host.job_is_over(error, &self.words(error).replace("this node stops", "the job cannot go on"));
+            Over::of(error)
+        });
+        (1..self.seats.len()).for_each(|index| self.rouse(Slot(index as u16)));
+    }
+
+    /// After the closing barrier: the process goes on without the others.
+    pub(crate) fn outlive_finish(&self) {
+        if host().is_some() {
+            let _ = self.over.set(Over::Finished);
+        }
+    }
+}
+
+impl Shared {
+    /// From now on the heap is memory of this process alone, with what is here. False where it cannot be.
+    pub(crate) fn keep_alone(&self) -> bool {
+        self.views.as_ref().is_none_or(|views| views.tracked.detach().is_ok() && views.guarded.detach().is_ok())
+    }
+}
