@@ -4,6 +4,7 @@
 //! interpreter's next step: in the main thread before the next bytecode, in others soon after.
 
 use crate::errors;
+use crate::job;
 use comem::Error;
 use comem::host::Host;
 use pyo3::ffi;
@@ -49,8 +50,11 @@ pub fn is_over() -> bool {
     OVER.get().is_some()
 }
 
-/// The exception of a job that is over.
+/// The exception of a job that is over, or that this process has no part in.
 pub fn over(py: Python<'_>) -> PyErr {
+    if job::is_child() {
+        return job::fork_error(py);
+    }
     match OVER.get() {
         Some((class, sentence, node)) => {
             let error = errors::raise(py, class, sentence.clone());

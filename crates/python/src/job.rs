@@ -16,14 +16,8 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// The job this process is a node of.
 pub fn job(py: Python<'_>) -> PyResult<&'static Comem> {
     let Some(job) = JOB.get() else { return start(py) };
-    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
-        return Err(raise(
-            py,
-            "ForkError",
-            "this process was made by fork and is no node of the job; start other nodes with comem run, and use the \
-             start method \"spawn\" for processes that help one node"
-                .into(),
-        ));
+    if is_child() {
+        return Err(fork_error(py));
     }
     if host::is_over() {
         return Err(host::over(py));
@@ -32,6 +26,26 @@ pub fn job(py: Python<'_>) -> PyResult<&'static Comem> {
         return Err(raise(py, "FinishedError", "Comem was used after comem.finish(); finish last".into()));
     }
     Ok(job)
+}
+
+/// Whether this process was made by fork from a node.
+pub fn is_child() -> bool {
+    JOB.get().is_some() && PROCESS.load(Ordering::Relaxed) != std::process::id()
+}
+
+/// What to say to such a process.
+pub fn fork_error(py: Python<'_>) -> PyErr {
+    let sentence = "this process was made by fork and is no node of the job: it has no shared memory; start other nodes with comem \
+                    run, and pass copies to helpers";
+    raise(py, "ForkError", sentence.into())
+}
+
+/// To be called in a child made by fork.
+#[pyfunction]
+fn forked() {
+    if is_child() {
+        comem::host::after_fork();
+    }
 }
 
 fn start(py: Python<'_>) -> PyResult<&'static Comem> {
@@ -62,7 +76,7 @@ fn is_running() -> bool {
     JOB.get().is_some()
         && !host::is_over()
         && !FINISHED.load(Ordering::Acquire)
-        && PROCESS.load(Ordering::Relaxed) == std::process::id()
+        && !is_child()
 }
 
 /// Leaves the job; collective.
@@ -81,6 +95,12 @@ fn place(py: Python<'_>) -> PyResult<(usize, usize, usize)> {
     Ok((job.node(), job.nodes(), job.threads_per_node()))
 }
 
+/// What tells this job from others: where and when its node 0 began.
+#[pyfunction]
+fn job_name(py: Python<'_>) -> PyResult<String> {
+    Ok(job(py)?.job_name())
+}
+
 /// This node's counters, as JSON.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<String> {
@@ -92,6 +112,8 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(start_now, module)?)?;
     module.add_function(wrap_pyfunction!(is_running, module)?)?;
     module.add_function(wrap_pyfunction!(finish, module)?)?;
+    module.add_function(wrap_pyfunction!(forked, module)?)?;
+    module.add_function(wrap_pyfunction!(job_name, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(place, module)?)
 }

@@ -11,15 +11,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Mutex;
 
-/// Regions of this node that nobody holds any more: their numbers and addresses.
-static DROPPED: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
+/// Number, address and bytes of a region.
+type About = (u64, usize, usize);
 
-fn dropped() -> std::sync::MutexGuard<'static, Vec<(u64, usize)>> {
+/// Regions of this node that nobody holds any more.
+static DROPPED: Mutex<Vec<About>> = Mutex::new(Vec::new());
+
+fn dropped() -> std::sync::MutexGuard<'static, Vec<About>> {
     DROPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Shared memory that all nodes allocated together.
-#[pyclass(frozen, module = "comem._core")]
+#[pyclass(frozen, weakref, module = "comem._core")]
 struct Region {
     address: usize,
     bytes: usize,
@@ -62,7 +65,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        dropped().push((self.number, self.address));
+        dropped().push((self.number, self.address, self.bytes));
     }
 }
 
@@ -104,7 +107,16 @@ fn allocate(
 /// The regions that this node has dropped: numbers.
 #[pyfunction]
 fn dropped_regions() -> Vec<u64> {
-    dropped().iter().map(|(number, _)| *number).collect()
+    dropped().iter().map(|(number, _, _)| *number).collect()
+}
+
+/// A region again that this node has dropped but others have not, so that it was not given back.
+#[pyfunction]
+fn revive(number: u64) -> Option<Region> {
+    let mut dropped = dropped();
+    let at = dropped.iter().position(|(n, _, _)| *n == number)?;
+    let (number, address, bytes) = dropped.swap_remove(at);
+    Some(Region { address, bytes, number })
 }
 
 /// Gives back the memory of regions that every node has dropped.
@@ -112,7 +124,7 @@ fn dropped_regions() -> Vec<u64> {
 fn free_regions(py: Python<'_>, numbers: Vec<u64>) -> PyResult<()> {
     let job = job(py)?;
     let mut free = Vec::new();
-    dropped().retain(|(number, address)| {
+    dropped().retain(|(number, address, _)| {
         let chosen = numbers.contains(number);
         if chosen {
             free.push(*address);
@@ -147,6 +159,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(allocate, module)?)?;
     module.add_function(wrap_pyfunction!(dropped_regions, module)?)?;
+    module.add_function(wrap_pyfunction!(revive, module)?)?;
     module.add_function(wrap_pyfunction!(free_regions, module)?)?;
     module.add_function(wrap_pyfunction!(touch, module)?)?;
     module.add_function(wrap_pyfunction!(read_only, module)?)?;

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::shared::Shared;
+use comem_memory::pages::fault::{Fault, Verdict};
 use comem_protocol::ids::{NodeId, Slot};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -36,6 +37,23 @@ static HOST: OnceLock<&'static dyn Host> = OnceLock::new();
 /// Makes a host known, before [`crate::start`]; the first one stays.
 pub fn attend(host: &'static dyn Host) {
     let _ = HOST.set(host);
+}
+
+/// To be called in a child made by `fork`, which has no shared memory: an access there finds zeros from then on, and the host is told.
+pub fn after_fork() {
+    if host().is_some() && crate::shared::fault::heap_of_this_process().is_some() {
+        // Where that fails, the access ends the child with a sentence.
+        let _ = comem_memory::pages::fault::install(on_childs_fault);
+    }
+}
+
+fn on_childs_fault(fault: &Fault) -> Verdict {
+    let heap = crate::shared::fault::heap_of_this_process().filter(|heap| heap.contains(&fault.address));
+    let (Some(heap), Some(host)) = (heap, host()) else { return Verdict::NotOurs };
+    // SAFETY: the range was the heap's in the parent; nothing is mapped there in a child.
+    let mapped = unsafe { comem_memory::pages::map_zeros(heap) };
+    host.stale_access();
+    if mapped.is_ok() { Verdict::Retry } else { Verdict::NotOurs }
 }
 
 pub(crate) fn host() -> Option<&'static dyn Host> {

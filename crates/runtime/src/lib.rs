@@ -246,6 +246,11 @@ impl Comem {
         std::process::exit(error.exit_code())
     }
 
+    /// What tells this job from others, the same on every node: host and process of its first node.
+    pub fn job_name(&self) -> String {
+        self.node.wire.member(NodeId(0)).map_or_else(|| "node 0".to_string(), |(host, pid)| format!("{host}/{pid}"))
+    }
+
     /// The engine of objects that name none.
     pub fn engine(&self) -> Engine {
         self.node.config.engine

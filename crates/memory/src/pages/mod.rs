@@ -28,6 +28,7 @@ pub use arena::{Arena, TooManyRanges, map_count_limit};
 pub use peer::PeerView;
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 /// Bytes in a page.
@@ -106,6 +107,20 @@ pub enum Tracking {
     Tracked,
     /// A write to a readable page always faults.
     Guarded,
+}
+
+/// Maps private zeros over a range of addresses, whole pages, and keeps them for good.
+///
+/// # Safety
+/// Nobody needs what is mapped there.
+///
+/// # Errors
+/// What the system refused.
+pub unsafe fn map_zeros(range: Range<usize>) -> std::io::Result<()> {
+    // SAFETY: by this function's contract.
+    let view = unsafe { sys::View::over(range.start, range.len(), sys::BOTH, None, false) }?;
+    std::mem::forget(view);
+    Ok(())
 }
 
 #[cfg(test)]

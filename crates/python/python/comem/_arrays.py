@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, List, Optional, Tuple, Union
+import weakref
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
 from . import _core
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
-from ._errors import ArgumentError, Error
-from ._job import rank, size
+from ._errors import ArgumentError, Error, SendError
+from ._job import job_name, rank, size
 from ._sync import number_of
 
 PAGE_BYTES = 4096
@@ -97,6 +98,7 @@ def _new(what: str, shape: Any, dtype: Any, order: str, home: Home, engine: Opti
         _free_dropped(max(drops))
     label = name or f"{what}({'x'.join(map(str, shape))}, {dtype})"
     region = _core.allocate(max(nbytes, 1), next_number(), homes[0], homes[1], engine, label)
+    _held[region.number] = region
     return np.ndarray(shape, dtype, buffer=np.asarray(region), order=order)  # type: ignore[call-overload]
 
 
@@ -276,6 +278,50 @@ def region_of(a: np.ndarray) -> Any:
     if not isinstance(base, _core.Region):
         raise ArgumentError("this is no shared array: make one with comem.zeros, comem.array and their kin")
     return base
+
+
+#: Regions that this node holds, by number.
+_held: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+
+
+class Reference(NamedTuple):
+    """A shared array as it is sent to another node of its job: where it is, not what is in it."""
+
+    job: str
+    region: int
+    offset: int
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    dtype: Any
+    writeable: bool
+
+
+def refer(a: np.ndarray) -> Reference:
+    """A reference to a shared array or a view of one; the array must be held until the reference was resolved."""
+    region = region_of(a)
+    offset = a.__array_interface__["data"][0] - region.address
+    return Reference(job_name(), region.number, offset, a.shape, a.strides, a.dtype, a.flags.writeable)
+
+
+def resolve(reference: Reference) -> np.ndarray:
+    """The array that a reference means, on any node of its job.
+
+    Raises
+    ------
+    SendError
+        In a process that is no node of that job, or when the array is gone.
+    """
+    if not _core.is_running() or reference.job != job_name():
+        raise SendError("a shared array was sent to a process that is no node of its job; send a copy: numpy.array(a)")
+    region = _held.get(reference.region) or _core.revive(reference.region)
+    if region is None:
+        raise SendError("a shared array was sent that no longer exists; keep it until the receiver has it")
+    _held[reference.region] = region
+    a = np.ndarray(
+        reference.shape, reference.dtype, np.asarray(region), reference.offset, reference.strides
+    )  # type: ignore[call-overload]
+    a.flags.writeable = reference.writeable
+    return a
 
 
 def is_shared(a: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import sys
 from typing import Any, Dict
 
@@ -11,6 +12,7 @@ from . import _core
 
 _place: tuple[int, int, int] | None = None
 _failed = False
+_name = ""
 
 
 def place() -> tuple[int, int, int]:
@@ -30,6 +32,15 @@ def rank() -> int:
 def size() -> int:
     """How many nodes the job has."""
     return place()[1]
+
+
+def job_name() -> str:
+    """What tells this job from others."""
+    global _name
+    if not _name:
+        place()
+        _name = _core.job_name()
+    return _name
 
 
 def start() -> None:
@@ -66,6 +77,9 @@ def _watch_for_failure() -> None:
         before(kind, error, traceback)
 
     sys.excepthook = hook
+
+
+os.register_at_fork(after_in_child=_core.forked)
 
 
 @atexit.register

@@ -118,6 +118,12 @@ pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
     fault::install(on_fault).map_err(Error::system("cannot install the handler of page faults"))
 }
 
+/// Where the heap is whose faults come here, if there is one.
+pub(crate) fn heap_of_this_process() -> Option<Range<usize>> {
+    let shared = NODE.get()?.shared().filter(|shared| shared.views.is_some())?;
+    Some(shared.base..shared.base + shared.bytes)
+}
+
 /// The runtime's part of the signal handler.
 fn on_fault(fault: &fault::Fault) -> Verdict {
     let Some(node) = NODE.get() else { return Verdict::NotOurs };
