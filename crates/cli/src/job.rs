@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// Nodes that lost another have so long to end by themselves.
 const LOSS_GRACE: Duration = Duration::from_millis(1000);
+/// How long nodes have that go on when others are lost: interpreters, whose programs may save what they have.
+const OUTLIVE_GRACE: Duration = Duration::from_secs(60);
 /// Nodes that were told to stop have so long before SIGTERM.
 const STOP_GRACE: Duration = Duration::from_millis(300);
 /// After SIGTERM, so long until SIGKILL.
@@ -295,9 +297,7 @@ impl<'a> Running<'a> {
             }
             if !finished {
                 self.tell_others(node, &ended.to_string());
-                if !self.rest_outlives() {
-                    self.begin_ending("", LOSS_GRACE);
-                }
+                self.begin_ending("", if self.rest_outlives() { OUTLIVE_GRACE } else { LOSS_GRACE });
             }
         }
     }

@@ -22,6 +22,8 @@ static OVER: OnceLock<(&'static str, String, Option<u16>)> = OnceLock::new();
 
 /// Ctrl-C that came so far.
 static INTERRUPTS: AtomicUsize = AtomicUsize::new(0);
+/// A fault's wait was just ended by Ctrl-C.
+static INTERRUPTED_FAULT: AtomicBool = AtomicBool::new(false);
 /// The handler that stood before ours, and its flags.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -76,7 +78,9 @@ impl Host for Interpreter {
 
     fn ends_fault(&self) -> bool {
         // No Python code may run here. The exception comes when the signal handler has returned.
-        INTERRUPTS.load(Ordering::Relaxed) > 0
+        let ends = INTERRUPTS.load(Ordering::Relaxed) > 0;
+        INTERRUPTED_FAULT.store(ends, Ordering::Relaxed);
+        ends
     }
 
     fn job_is_over(&self, error: &Error, sentence: &str) {
@@ -86,13 +90,72 @@ impl Host for Interpreter {
             _ => None,
         };
         let _ = OVER.set((class, sentence.to_string(), node));
+        begin_to_herald();
     }
 
     fn stale_access(&self) {
+        // What interrupted a fault is an exception already.
+        if INTERRUPTED_FAULT.swap(false, Ordering::Relaxed) {
+            return;
+        }
         note_thread();
         // SAFETY: the function may be called by any thread at any time; the callback needs no argument.
         unsafe { ffi::Py_AddPendingCall(Some(raise_stale), std::ptr::null_mut()) };
+        if let Some((_, write)) = HERALD.get() {
+            // SAFETY: writes a byte of ours to a pipe that stays open.
+            unsafe { libc::write(*write, [0_u8].as_ptr().cast(), 1) };
+        }
     }
+}
+
+/// The pipe by which the herald hears: its two ends.
+static HERALD: OnceLock<(c_int, c_int)> = OnceLock::new();
+
+/// Starts the thread that brings exceptions to others than the main thread, which may be blocked.
+pub fn begin_to_herald() {
+    HERALD.get_or_init(|| {
+        let mut ends = [-1; 2];
+        // SAFETY: writes two numbers to memory of ours.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == 0 {
+            // Without the thread, the main thread does its work as soon as it runs.
+            let _ = std::thread::Builder::new().name("comem-herald".to_string()).spawn(move || herald(ends[0]));
+        }
+        (ends[0], ends[1])
+    });
+}
+
+fn herald(pipe: c_int) {
+    let mut byte = [0_u8];
+    // SAFETY: reads a byte into memory of ours.
+    while unsafe { libc::read(pipe, byte.as_mut_ptr().cast(), 1) } == 1 {
+        // The interpreter may be ending: then nobody is owed anything.
+        Python::try_attach(|py| {
+            for place in &OWED {
+                let thread = place.load(Ordering::Acquire);
+                let known = thread != 0 && thread != MAIN.load(Ordering::Relaxed);
+                if known && place.compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    send(py, thread);
+                }
+            }
+        });
+    }
+}
+
+/// Sends the exception to another thread.
+fn send(py: Python<'_>, thread: usize) {
+    let class = over(py).get_type(py);
+    // SAFETY: the interpreter is attached, and the class lives; an unknown thread is no error.
+    unsafe { ffi::PyThreadState_SetAsyncExc(thread as c_long, class.as_ptr()) };
+}
+
+/// The interpreter's main thread.
+static MAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Learns which thread runs pending calls and signal handlers.
+pub fn learn_main_thread(py: Python<'_>) -> PyResult<()> {
+    let ident = py.import("threading")?.call_method0("main_thread")?.getattr("ident")?.extract::<usize>()?;
+    MAIN.store(ident, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Threads that are owed an exception.
@@ -119,11 +182,7 @@ extern "C" fn raise_stale(_: *mut c_void) -> c_int {
                     over(py).restore(py);
                     status = -1;
                 }
-                thread => {
-                    let class = over(py).get_type(py);
-                    // SAFETY: the interpreter is attached, and the class lives; an unknown thread is no error.
-                    unsafe { ffi::PyThreadState_SetAsyncExc(thread as c_long, class.as_ptr()) };
-                }
+                thread => send(py, thread),
             }
         }
         status

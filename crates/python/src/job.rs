@@ -49,6 +49,7 @@ fn forked() {
 }
 
 fn start(py: Python<'_>) -> PyResult<&'static Comem> {
+    host::learn_main_thread(py)?;
     comem::host::attend(&host::Interpreter);
     outcome(py, py.detach(comem::start_with_spare_places)).map(|started| {
         host::watch_interrupts();
@@ -73,10 +74,7 @@ fn start_now(py: Python<'_>) -> PyResult<()> {
 /// Whether this process is a node of a job, and has not left it.
 #[pyfunction]
 fn is_running() -> bool {
-    JOB.get().is_some()
-        && !host::is_over()
-        && !FINISHED.load(Ordering::Acquire)
-        && !is_child()
+    JOB.get().is_some() && !host::is_over() && !FINISHED.load(Ordering::Acquire) && !is_child()
 }
 
 /// Leaves the job; collective.
@@ -85,6 +83,7 @@ fn finish(py: Python<'_>) -> PyResult<()> {
     let job = job(py)?.clone();
     let result = py.detach(|| job.finish());
     FINISHED.store(true, Ordering::Release);
+    host::begin_to_herald();
     outcome(py, result)
 }
 

@@ -363,14 +363,20 @@ def prefetch(view: np.ndarray, write: bool = False) -> np.ndarray:
 
 
 def _touch(view: np.ndarray, write: bool) -> None:
+    """Touches the pages of a view: in one go, unless whole pages lie between its rows."""
     if view.size == 0:
         return
-    if view.flags.forc or view.ndim == 0:
-        _core.touch(view.__array_interface__["data"][0], view.nbytes, write)
+    steps = [(n - 1) * stride for n, stride in zip(view.shape, view.strides)]
+    start = view.__array_interface__["data"][0] + sum(step for step in steps if step < 0)
+    nbytes = sum(map(abs, steps)) + view.itemsize
+    apart = [i for i in range(view.ndim) if view.shape[i] > 1 and abs(view.strides[i]) > PAGE_BYTES]
+    if nbytes < 2 * view.nbytes or not apart:
+        _core.touch(start, nbytes, write)
         return
-    axis = max(range(view.ndim), key=lambda i: abs(view.strides[i]) if view.shape[i] > 1 else -1)
-    for row in np.moveaxis(view, axis, 0):
-        _touch(row, write)
+    axis = max(apart, key=lambda i: abs(view.strides[i]))
+    rows = np.moveaxis(view, axis, 0)
+    for i in range(len(rows)):
+        _touch(rows[i : i + 1], write)
 
 
 def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:

@@ -1,0 +1,299 @@
+"""Jobs as a whole: their end, whether good or not. Each test starts jobs of its own."""
+
+import subprocess
+import sys
+
+import pytest
+from jobs import lines, run
+
+
+def test_a_program_alone_is_a_job_of_one_node():
+    text = "import comem; a = comem.zeros(5); a += 1; comem.barrier(); print(comem.rank, comem.size, a.sum())"
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert result.stdout == "0 1 5.0\n" and result.stderr == ""
+
+
+def test_importing_starts_nothing():
+    text = "import comem, threading; assert not comem._core.is_running(); assert threading.active_count() == 1"
+    subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_a_program_need_not_finish():
+    result = run(2, "import comem; print(comem.rank)")
+    assert lines(result, 0) == ["0"] and lines(result, 1) == ["1"]
+
+
+def test_use_after_finish_is_an_exception():
+    result = run(
+        2,
+        """
+        import comem
+        a = comem.zeros(1 << 20, home=0)
+        comem.finish()
+        for use in (comem.barrier, lambda: comem.zeros(3), comem.Lock(1).acquire, comem.finish):
+            try:
+                use()
+                print("nothing happened")
+            except comem.FinishedError as error:
+                pass
+        try:
+            a.sum()
+        except comem.FinishedError as error:
+            print(comem._core.place.__name__, "touched", error)
+        """,
+    )
+    assert "nothing happened" not in result.stdout
+    assert any("after comem.finish()" in line for line in lines(result, 1)), result.stdout
+
+
+def test_calls_that_do_not_match_are_an_exception():
+    result = run(2, "import comem; comem.barrier() if comem.rank else comem.allreduce(1)", check=False)
+    assert result.returncode != 0 and "MismatchError" in result.stderr, result.stderr
+
+
+def test_a_node_that_fails_ends_the_job_with_its_traceback():
+    result = run(2, "import comem\nif comem.rank: 1 / 0\ncomem.barrier()", check=False)
+    assert result.returncode == 1
+    assert "ZeroDivisionError" in result.stderr and "NodeLost: node 1" in result.stderr
+
+
+LOST = """
+import comem, os, time
+import numpy as np
+a = comem.zeros(1 << 20, home=1)
+if comem.rank == 1:
+    a += 1
+comem.barrier()
+if comem.rank == 1:
+    time.sleep(0.2)
+    os._exit(9)
+WAIT
+start = time.monotonic()
+try:
+    USE
+    print("nothing happened")
+except comem.NodeLost as error:
+    print(error.node, time.monotonic() - start < 2, error)
+try:
+    comem.zeros(5)
+except comem.NodeLost as error:
+    print("still", error.node)
+time.sleep(2.5)
+print("usable", np.arange(5).sum())
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "wait"),
+    [
+        ("comem.barrier()", ""),
+        ("comem.Semaphore(1).acquire()", ""),
+        ("total = a.sum(); print(total)", "time.sleep(0.8)"),
+        ("a.fill(1)", "time.sleep(0.8)"),
+    ],
+    ids=["barrier", "semaphore", "load", "store"],
+)
+def test_a_lost_node_is_an_exception_and_the_interpreter_goes_on(use, wait):
+    result = run(2, LOST.replace("USE", use).replace("WAIT", wait), check=False)
+    said = lines(result, 0)
+    assert said[0].startswith("1 True node 1 (host ") and "the job cannot go on" in said[0], result
+    assert said[1:] == ["still 1", "usable 10"], result
+    assert result.returncode == 9
+
+
+def test_a_lost_node_reaches_other_threads_too():
+    result = run(
+        2,
+        """
+        import comem, os, threading, time
+        a = comem.zeros(1 << 20, home=1)
+        comem.barrier()
+        if comem.rank == 1:
+            os._exit(9)
+        def work():
+            time.sleep(0.6)
+            try:
+                a.sum()
+                for _ in range(100):
+                    time.sleep(0.01)
+                print("nothing happened")
+            except comem.NodeLost as error:
+                print("thread", error.node, error)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        """,
+        check=False,
+    )
+    assert lines(result, 0)[0].startswith("thread 1 node 1"), result
+
+
+INTERRUPT = """
+import comem, os, signal, threading, time
+a = comem.zeros(1 << 20, home=1)
+comem.barrier()
+def interrupt():
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+if comem.rank == 0:
+    threading.Thread(target=interrupt).start()
+    start = time.monotonic()
+    try:
+        WAIT
+        print("nothing happened")
+    except KeyboardInterrupt:
+        print("interrupted", 0.4 < time.monotonic() - start < 1.5)
+else:
+    PEER
+"""
+
+
+@pytest.mark.parametrize(
+    ("wait", "peer"),
+    [
+        ("comem.barrier()", "time.sleep(2)"),
+        ("comem.Semaphore(5).acquire()", "time.sleep(2)"),
+        ("time.sleep(0.2); comem.Lock(5).acquire()", "comem.Lock(5).acquire(); time.sleep(2)"),
+        ("time.sleep(0.2); a.sum(); time.sleep(0.01)", "os.kill(os.getpid(), signal.SIGSTOP)"),
+    ],
+    ids=["barrier", "semaphore", "lock", "page"],
+)
+def test_an_interrupt_ends_a_wait(wait, peer):
+    # A stopped node cannot be waited for: the launcher's end of the job takes it along.
+    text = INTERRUPT.replace("WAIT", wait).replace("PEER", peer)
+    if "SIGSTOP" in peer:
+        text += "\nif comem.rank == 0:\n    os.kill(comem_peer, signal.SIGKILL)"
+        text = text.replace("comem.barrier()\ndef", "comem_peer = comem.allreduce(os.getpid() * comem.rank)\ndef", 1)
+    result = run(2, text, check=False)
+    assert lines(result, 0) == ["interrupted True"], result
+
+
+def test_signal_handlers_run_while_a_thread_waits():
+    result = run(
+        2,
+        """
+        import comem, os, signal, threading, time
+        comem.start()
+        signal.signal(signal.SIGUSR2, lambda *_: print("handled", comem.rank))
+        if comem.rank == 0:
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGUSR2)).start()
+        else:
+            time.sleep(0.8)
+        comem.barrier()
+        print("passed")
+        """,
+    )
+    assert lines(result, 0) == ["handled 0", "passed"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_faulthandler_may_come_and_go(before):
+    result = run(
+        2,
+        f"""
+        import faulthandler
+        if {before}: faulthandler.enable()
+        import comem
+        a = comem.zeros(1 << 20, home="block")
+        comem.block(a)[...] = 1
+        faulthandler.enable()
+        comem.barrier()
+        total = a.sum()
+        faulthandler.disable()
+        comem.barrier()
+        a[comem.split(len(a))] += 1
+        comem.barrier()
+        faulthandler.enable(); faulthandler.disable(); faulthandler.enable()
+        comem.barrier()
+        print(total, a.sum())
+        """,
+    )
+    assert lines(result, 0) == lines(result, 1) == [f"{1 << 20}.0 {2 << 20}.0"]
+
+
+def test_faulthandler_still_reports_a_crash():
+    result = run(
+        2,
+        """
+        import faulthandler, ctypes
+        faulthandler.enable()
+        import comem
+        a = comem.zeros(10)
+        comem.barrier()
+        if comem.rank: ctypes.string_at(8)
+        comem.barrier()
+        """,
+        check=False,
+    )
+    assert "Fatal Python error: Segmentation fault" in result.stderr, result.stderr
+
+
+FORKED = """
+import comem, multiprocessing, os
+a = comem.zeros(100_000, home=0)
+comem.barrier()
+def work():
+    try:
+        print("sum", a.sum())
+    except comem.ForkError as error:
+        print("array:", error)
+    for call in (comem.barrier, comem.Lock(1).acquire, lambda: comem.zeros(3)):
+        try:
+            call()
+            print("nothing happened")
+        except comem.ForkError:
+            pass
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+assert process.exitcode == 0
+comem.barrier()
+print("parent", a.sum())
+"""
+
+
+def test_a_forked_child_gets_exceptions_and_leaves_the_job_alone():
+    result = run(2, FORKED)
+    for node in (0, 1):
+        said = lines(result, node)
+        assert any(line.startswith("array: this process was made by fork") for line in said), result
+        assert "parent 0.0" in said and "nothing happened" not in said
+
+
+def test_a_spawned_helper_gets_a_copy(tmp_path):
+    program = tmp_path / "spawn.py"
+    program.write_text(
+        "import comem, multiprocessing\n"
+        "def total(a): return float(a.sum())\n"
+        "if __name__ == '__main__':\n"
+        "    a = comem.full(1000, 2.0)\n"
+        "    with multiprocessing.get_context('spawn').Pool(1, ) as pool:\n"
+        "        print(pool.apply(total, (a,)))\n"
+    )
+    command = [sys.executable, "-m", "comem", "run", "-n", "2", sys.executable, str(program)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert lines(result, 0) == lines(result, 1) == ["2000.0"], result
+
+
+def test_a_thread_too_many_is_refused():
+    result = run(
+        2,
+        """
+        import comem, threading
+        comem.start()
+        stop, errors = threading.Event(), []
+        def work():
+            try:
+                with comem.RWLock("all").read():
+                    stop.wait()
+            except comem.ThreadError as error:
+                errors.append(str(error))
+        threads = [threading.Thread(target=work) for _ in range(20)]
+        [t.start() for t in threads]
+        while sum(t.is_alive() for t in threads) > 15: pass
+        stop.set()
+        [t.join() for t in threads]
+        print(len(errors), errors[0])
+        """,
+    )
+    assert lines(result, 0)[0].startswith("5 a thread uses shared memory, but all 16 places"), result

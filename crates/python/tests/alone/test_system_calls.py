@@ -1,0 +1,96 @@
+"""System calls on shared arrays whose pages are not here: they work, or say that they do not; nothing gets lost in between."""
+
+import pytest
+from jobs import lines, run
+
+START = """
+import comem, io, os, pickle, socket, sys, tempfile, threading
+import numpy as np
+n = 1 << 17
+a = comem.zeros(n, home=1)
+if comem.rank == 1:
+    a[:] = np.arange(n)
+comem.barrier()
+expected = np.arange(n, dtype=float)
+def check(what, got):
+    print(what, "ok" if np.array_equal(np.asarray(got), expected) else "WRONG")
+if comem.rank == 0:
+    path = tempfile.mktemp()
+"""
+
+END = """
+    if os.path.exists(path): os.remove(path)
+comem.barrier()
+"""
+
+READS = {
+    "tofile": "a.tofile(path); check('tofile', np.fromfile(path))",
+    "save": "np.save(path + '.npy', a); check('save', np.load(path + '.npy')); os.remove(path + '.npy')",
+    "savez": "np.savez(path + '.npz', a=a); check('savez', np.load(path + '.npz')['a']); os.remove(path + '.npz')",
+    "write": """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    done = 0
+    while done < a.nbytes: done += os.write(fd, memoryview(a).cast('B')[done:])
+    check('write', np.fromfile(path))""",
+    "file_write": "open(path, 'wb').write(a); check('file_write', np.fromfile(path))",
+    "sendall": """
+    left, right = socket.socketpair()
+    got = bytearray()
+    def drain():
+        while data := right.recv(1 << 16): got.extend(data)
+    thread = threading.Thread(target=drain, daemon=True); thread.start()
+    left.sendall(a); left.close(); thread.join()
+    check('sendall', np.frombuffer(bytes(got)))""",
+    "pickle": """
+    with open(path, 'wb') as file: pickle.dump(a, file, protocol=5)
+    check('pickle', pickle.load(open(path, 'rb')))""",
+    "memmap": "m = np.memmap(path, float, 'w+', shape=n); m[:] = a; m.flush(); check('memmap', np.fromfile(path))",
+}
+
+FILLS = {
+    "readinto": "expected.tofile(path); open(path, 'rb', buffering=0).readinto(a); check('readinto', a)",
+    "buffered_readinto": "expected.tofile(path); open(path, 'rb').readinto(a); check('buffered_readinto', a)",
+    "readv": "expected.tofile(path); fd = os.open(path, os.O_RDONLY); os.readv(fd, [a]); check('readv', a)",
+    "recv_into": """
+    left, right = socket.socketpair()
+    thread = threading.Thread(target=left.sendall, args=(expected,), daemon=True); thread.start()
+    done, view = 0, memoryview(a).cast('B')
+    while done < a.nbytes: done += right.recv_into(view[done:])
+    thread.join(); check('recv_into', a)""",
+}
+
+
+def program(body):
+    # What fills the array begins with other numbers in it.
+    return START + "    " + body.strip().replace("\n    ", "\n    ") + END
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_reads_an_array_gets_all_of_it(name):
+    assert lines(run(2, program(READS[name])), 0) == [f"{name} ok"]
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_what_fills_an_array_fills_all_of_it(name):
+    body = FILLS[name].replace("expected", "mine")
+    text = START.replace("a[:] = np.arange(n)", "a[:] = -1") + "    mine = expected\n    " + body.strip() + END
+    result = run(2, text + "print('other', a[-1] == n - 1)\n")
+    assert lines(result, 0) == [f"{name} ok", "other True"] and lines(result, 1) == ["other True"]
+
+
+@pytest.mark.parametrize("name", sorted({**READS, **FILLS}))
+def test_without_the_wrapper_they_work_or_raise(name):
+    text = START
+    body = {**READS, **FILLS}[name].strip()
+    if name in FILLS:
+        text = text.replace("a[:] = np.arange(n)", "a[:] = -1")
+    body = "\n    ".join(["try:"] + ["    " + line.strip() if not line.startswith("        ") else "    " + line[4:] for line in body.splitlines()])
+    text += "    " + body + "\n    except (OSError, ValueError) as error: print('raised', type(error).__name__)" + END
+    result = run(2, text, env={"COMEM_WRAP": "off"})
+    assert lines(result, 0)[0] == f"{name} ok" or lines(result, 0)[0].startswith("raised"), result
+
+
+@pytest.mark.parametrize("name", ["tofile", "write", "sendall", "save"])
+def test_without_the_wrapper_prefetching_helps(name):
+    body = "comem.prefetch(a)\n    " + READS[name].strip()
+    assert lines(run(2, program(body), env={"COMEM_WRAP": "off"}), 0) == [f"{name} ok"]

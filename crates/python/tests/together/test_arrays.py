@@ -1,0 +1,230 @@
+"""Shared arrays. Every node runs this file, as one job: ``comem run -n 2 python -m pytest tests/together``."""
+
+import gc
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+import comem
+from comem import _arrays, _core
+
+
+def test_new_arrays_are_zero_and_what_one_node_writes_all_read():
+    a = comem.zeros((300, 7), dtype=np.int32)
+    assert type(a) is np.ndarray and a.shape == (300, 7) and a.dtype == np.int32 and not a.any()
+    comem.barrier()
+    a[comem.rank :: comem.size] = comem.rank + 1
+    comem.barrier()
+    for node in range(comem.size):
+        assert (a[node :: comem.size] == node + 1).all()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("home", ["automatic", "block", "cyclic", "first-touch", 0])
+def test_every_home_and_order_holds_the_same_numbers(home, order):
+    a = comem.zeros((513, 129), order=order, home=home)
+    assert a.flags.fnc == (order == "F")
+    mine = comem.block(a)
+    mine += comem.rank + 1
+    comem.barrier()
+    lines, length = (513, 129) if order == "C" else (129, 513)
+    parts = enumerate(comem._collective.parts(lines))
+    assert a.sum() == sum((high - low) * (node + 1) for node, (low, high) in parts) * length
+
+
+@pytest.mark.parametrize("engine", ["hlrc", "msi"])
+def test_every_engine_serves_arrays(engine):
+    a = comem.zeros(10_000, engine=engine)
+    a[comem.split(len(a))] = 2
+    comem.barrier()
+    assert a.sum() == 20_000
+
+
+def test_full_fills_and_array_takes_node_0s():
+    assert (comem.full((5, 5), 3.5) == 3.5).all()
+    a = comem.array(np.arange(6.0).reshape(2, 3) if comem.rank == 0 else "something else")
+    assert a.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert comem.array([True, False]).dtype == bool
+    assert comem.full(3, 7).dtype == np.asarray(7).dtype
+
+
+def test_structured_and_text_elements_work():
+    a = comem.zeros(10, dtype=[("x", "f8"), ("n", "i4")])
+    words = comem.zeros(4, dtype="S8")
+    if comem.rank == 0:
+        a["x"][3], words[1] = 1.5, b"comem"
+    comem.barrier()
+    assert a["x"].sum() == 1.5 and words[1] == b"comem"
+
+
+def test_arrays_without_elements_or_dimensions_work():
+    assert comem.zeros(0).shape == (0,) and comem.zeros((3, 0, 2)).sum() == 0
+    scalar = comem.zeros(())
+    if comem.rank == 0:
+        scalar[...] = 4
+    comem.barrier()
+    assert scalar[()] == 4 and comem.block(scalar).size == (comem.rank == 0)
+
+
+def test_blocks_are_the_array_and_live_at_home():
+    a = comem.zeros((1000, 512), home="block", name="blocks")
+    comem.block(a)[...] = comem.rank
+    comem.barrier()
+    mine = comem.split(1000)
+    assert (a[mine] == comem.rank).all()
+    assert comem.allreduce(comem.block(a).size) == a.size
+
+
+def test_reading_ones_own_block_fetches_nothing():
+    a = comem.zeros((1024, 512), home="block")
+    before = comem.stats()["pages"]["pages_fetched"]
+    assert comem.block(a).sum() == 0
+    assert comem.stats()["pages"]["pages_fetched"] == before
+
+
+def test_numpy_operations_and_blas_work_on_shared_memory():
+    a = comem.array(np.arange(40_000.0).reshape(200, 200))
+    c = comem.zeros((200, 200))
+    mine = comem.split(200)
+    np.matmul(a[mine], a, out=c[mine])
+    comem.barrier()
+    private = np.array(a)
+    assert np.array_equal(c, private @ private)
+    assert np.allclose(np.linalg.norm(c), np.linalg.norm(private @ private))
+
+
+def test_a_view_keeps_the_memory():
+    a = comem.zeros(100_000)
+    a[comem.split(len(a))] = 1
+    comem.barrier()
+    view = a[10:20]
+    del a
+    gc.collect()
+    comem.zeros(10)
+    comem.zeros(10)
+    assert view.sum() == 10
+
+
+def test_memory_that_every_node_has_dropped_is_given_back():
+    comem.zeros(10)
+    gc.collect()
+    for _ in range(3):
+        comem.zeros(500_000)
+        gc.collect()
+    # The next allocation gives back what all have dropped by now.
+    comem.zeros(10)
+    assert len(_core.dropped_regions()) <= 1
+
+
+def test_memory_that_another_node_holds_stays():
+    a = comem.full(1000, 2.0)
+    number = comem._arrays.region_of(a).number
+    if comem.rank != 0:
+        del a
+        gc.collect()
+    comem.zeros(10)
+    if comem.rank == 0:
+        assert a.sum() == 2000
+    if comem.size > 1 and comem.rank == 1:
+        assert number in _core.dropped_regions()
+
+
+def test_a_frozen_array_can_be_read_and_not_written():
+    a = comem.full(5000, 2.0)
+    frozen = comem.freeze(a)
+    assert frozen is a and a.sum() == 10_000
+    with pytest.raises(ValueError, match="read-only"):
+        a[0] = 1
+
+
+def test_fetch_add_loses_nothing():
+    a = comem.zeros((4, 4), dtype=np.int64)
+    seen = [comem.fetch_add(a, (1, 2)) for _ in range(20)]
+    comem.barrier()
+    assert a[1, 2] == 20 * comem.size and len(set(seen)) == 20
+    everybodys = comem.allreduce(sum(seen))
+    assert everybodys == sum(range(20 * comem.size))
+
+
+def test_prefetch_brings_views_of_any_shape():
+    a = comem.full((300, 400), 1.0)
+    for view in (a, a[::3], a[:, ::5], a.T, a[5, 6:7], a[:0], a[10:20, 30:40]):
+        assert comem.prefetch(view, write=True) is view
+
+
+def test_npy_files_are_read_by_all_nodes(tmp_path_factory):
+    path = comem.broadcast(str(tmp_path_factory.mktemp("npy") / "a.npy") if comem.rank == 0 else None)
+    for source in (np.arange(3000.0).reshape(100, 30), np.asfortranarray(np.arange(12).reshape(3, 4)), np.array(5.0)):
+        if comem.rank == 0:
+            np.save(path, source)
+        comem.barrier()
+        a = comem.open_npy(path)
+        assert a.dtype == source.dtype and np.array_equal(a, source) and comem.is_shared(a)
+        comem.barrier()
+    with pytest.raises(comem.ArgumentError, match="cannot be read"):
+        comem.open_npy(path + ".missing")
+
+
+def test_pickles_hold_copies_and_references_hold_places():
+    a = comem.full(2000, 3.0)
+    buffers = []
+    copy = pickle.loads(pickle.dumps(a, protocol=5, buffer_callback=buffers.append), buffers=buffers)
+    assert copy.sum() == 6000
+    copy = pickle.loads(pickle.dumps(a))
+    assert not comem.is_shared(copy) and copy.sum() == 6000
+    again = _arrays.resolve(pickle.loads(pickle.dumps(_arrays.refer(a[5:9]))))
+    assert comem.is_shared(again) and again.sum() == 12
+    with pytest.raises(comem.SendError, match="no node of its job"):
+        _arrays.resolve(_arrays.refer(a)._replace(job="another"))
+
+
+def test_arrays_can_be_saved_and_loaded_through_memory():
+    a = comem.full(2000, 3.0)
+    file = io.BytesIO()
+    np.save(file, a)
+    assert np.array_equal(np.load(io.BytesIO(file.getvalue())), a)
+
+
+def test_what_makes_no_sense_is_refused_alike_everywhere():
+    for call, why in [
+        (lambda: comem.zeros(3, dtype=object), "references to Python objects"),
+        (lambda: comem.zeros(3, dtype=[("a", "O")]), "references to Python objects"),
+        (lambda: comem.zeros(3, dtype="S0"), "no size"),
+        (lambda: comem.zeros(3, dtype="nonsense"), "no type of elements"),
+        (lambda: comem.zeros(-1), "negative"),
+        (lambda: comem.zeros((2, -3)), "negative"),
+        (lambda: comem.zeros(2.5), "no shape"),
+        (lambda: comem.zeros(3, order="A"), "order"),
+        (lambda: comem.zeros(3, home="nowhere"), "no home"),
+        (lambda: comem.zeros(3, home=comem.size), "no node"),
+        (lambda: comem.zeros(3, engine="magic"), "magic"),
+        (lambda: comem.zeros(1 << 61), "address space"),
+        (lambda: comem.split(-1), "split"),
+        (lambda: comem.prefetch(np.zeros(3)), "no shared array"),
+        (lambda: comem.Lock(3.5), "names nothing"),
+        (lambda: comem.allreduce("text"), "have no sum"),
+        (lambda: comem.allreduce(1, "product"), "no reduction"),
+        (lambda: comem.broadcast(1, root=99), "no node"),
+        (lambda: comem.fetch_add(comem.zeros(3), (0, 0)), "no single element"),
+    ]:
+        with pytest.raises(comem.ArgumentError, match=why):
+            call()
+    # All of it left the job as it was.
+    assert comem.allreduce(1) == comem.size
+
+
+def test_an_array_larger_than_the_heap_is_refused():
+    with pytest.raises(comem.HeapFullError, match="no room"):
+        comem.zeros(1 << 45, dtype="u1")
+    assert comem.zeros(5).sum() == 0
+
+
+@pytest.mark.skipif("comem.size < 2")
+def test_arguments_that_differ_name_the_node():
+    with pytest.raises(comem.ArgumentError, match=r"node 0 called zeros.*but node 1 called zeros.*99"):
+        comem.zeros(99 if comem.rank == 1 else 10)
+    with pytest.raises(comem.ArgumentError, match="node 1|negative"):
+        comem.zeros(-1 if comem.rank == 1 else 1)
+    assert comem.allreduce(1) == comem.size

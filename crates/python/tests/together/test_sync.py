@@ -1,0 +1,150 @@
+"""Locks, barriers, reductions. Every node runs this file, as one job."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import comem
+
+
+def test_a_lock_lets_nothing_get_lost():
+    a = comem.zeros(2, dtype=np.int64)
+    lock = comem.Lock("count")
+    for _ in range(50):
+        with lock:
+            a[0] += 1
+    comem.barrier()
+    assert a[0] == 50 * comem.size
+
+
+def test_names_and_numbers_are_locks_of_their_own():
+    with comem.Lock("outer"), comem.Lock(7), comem.Lock("7"):
+        with pytest.raises(comem.MisuseError, match="not reentrant"):
+            comem.Lock("outer").acquire()
+    with pytest.raises(comem.MisuseError, match="does not hold"):
+        comem.Lock("outer").release()
+
+
+def test_a_lock_is_released_by_an_exception():
+    with pytest.raises(KeyError):
+        with comem.Lock("x"):
+            raise KeyError
+    with comem.Lock("x"):
+        pass
+
+
+def test_a_condition_variable_wakes_who_waits():
+    a = comem.zeros(1, dtype=np.int64)
+    changed = comem.Condition("changed")
+    if comem.rank == 0:
+        with changed:
+            a[0] = 5
+            changed.notify_all()
+    with changed:
+        assert changed.wait_for(lambda: a[0] == 5)
+    comem.barrier()
+
+
+def test_a_semaphore_gives_what_was_put_in():
+    semaphore = comem.Semaphore("tickets")
+    if comem.rank == 0:
+        semaphore.release(comem.size)
+    semaphore.acquire()
+    comem.barrier()
+    assert not semaphore.acquire(blocking=False)
+    comem.barrier()
+
+
+def test_a_reader_writer_lock_keeps_writers_alone():
+    a = comem.zeros(2, dtype=np.int64)
+    lock = comem.RWLock("rw")
+    for _ in range(20):
+        with lock.write():
+            a += 1
+        with lock.read():
+            assert a[0] == a[1]
+    comem.barrier()
+    assert a[0] == 20 * comem.size
+
+
+def test_reductions_keep_shapes_and_types():
+    n, everybody = comem.size, sum(range(comem.size))
+    assert comem.allreduce(comem.rank) == everybody and type(comem.allreduce(1)) is int
+    assert comem.allreduce(0.5) == 0.5 * n and type(comem.allreduce(0.5)) is float
+    assert comem.allreduce(comem.rank, "max") == n - 1 and comem.allreduce(-comem.rank, "min") == 1 - n
+    assert comem.allreduce(1j) == 1j * n
+    for dtype in ("i4", "u2", "f4", "f8", "c16", "i8"):
+        x = comem.allreduce(np.ones((3, 5), dtype))
+        assert x.dtype == dtype and x.shape == (3, 5) and (x == n).all()
+    assert comem.allreduce(np.array([True, comem.rank == 0])).tolist() == [n, 1]
+    assert (comem.reduce(1, root=n - 1) == n) if comem.rank == n - 1 else (comem.reduce(1, root=n - 1) is None)
+
+
+@pytest.mark.parametrize("op", ["sum", "min", "max"])
+def test_large_reductions_are_those_of_numpy(op):
+    rows = np.random.default_rng(1).standard_normal((comem.size, 40, 501))
+    expected = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduce(rows, axis=0)
+    assert np.allclose(comem.allreduce(rows[comem.rank], op), expected, rtol=1e-12)
+
+
+def test_broadcasts_carry_numbers_arrays_and_objects():
+    root = comem.size - 1
+    for x in (5, 2.5, "text", {"a": [1, 2]}, None):
+        assert comem.broadcast(x if comem.rank == root else None, root) == x
+    for shape in ((3,), (300, 301)):
+        x = np.arange(np.prod(shape)).reshape(shape)
+        assert np.array_equal(comem.broadcast(x if comem.rank == 0 else None), x)
+
+
+@pytest.mark.skipif("comem.size < 2")
+def test_what_cannot_be_sent_fails_on_every_node():
+    kinds = (TypeError, AttributeError, comem.ArgumentError, Exception)
+    with pytest.raises(kinds, match="pickle"):
+        comem.broadcast((lambda: 0) if comem.rank == 0 else None)
+    with pytest.raises(comem.ArgumentError, match="but node 1 called"):
+        comem.allreduce(np.zeros(2 if comem.rank == 0 else 3))
+    comem.barrier()
+
+
+def test_splits_are_as_equal_as_can_be():
+    n = comem.allreduce(len(range(101)[comem.split(101)]))
+    assert n == 101
+    sizes = [high - low for low, high in comem._collective.parts(101)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_several_python_threads_share_a_node():
+    a = comem.zeros(1 << 16, dtype=np.int64, home="cyclic")
+
+    def work(k):
+        for _ in range(20):
+            with comem.Lock("threads"):
+                a[0] += 1
+        a[1000 + comem.rank * 4 + k] = a[50_000 + k] + k + 1
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    comem.barrier()
+    assert a[0] == 80 * comem.size
+    assert a[1000 : 1000 + 4 * comem.size].tolist() == [1, 2, 3, 4] * comem.size
+
+
+def test_the_interpreter_runs_while_a_thread_waits():
+    ticks = []
+    if comem.rank == 0:
+        waiter = threading.Thread(target=lambda: comem.Semaphore("later").acquire())
+        waiter.start()
+        while len(ticks) < 1000:
+            ticks.append(len(ticks))
+        comem.Semaphore("later").release()
+        waiter.join()
+        assert len(ticks) == 1000
+    comem.barrier()
+
+
+def test_statistics_count():
+    before = comem.stats()["barriers"]
+    comem.barrier()
+    assert comem.stats()["barriers"] == before + 1
