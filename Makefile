@@ -3,7 +3,7 @@
 #   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo)
 #   make test    runs every test
 #
-# Others: build, lint, bench, soak (long simulations), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
+# Others: build, python (the Python package), lint, bench, soak (long simulations), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -21,7 +21,7 @@ BENCH ?= all
 SOAK ?= --seeds 0..20000
 FUZZ ?= --seconds 30
 
-.PHONY: build demo test lint bench soak fuzz clean help tools-build tools-test programs workloads
+.PHONY: build demo python test lint bench soak fuzz clean help tools-build tools-test programs workloads
 
 help:
 	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
@@ -47,6 +47,15 @@ demo: build
 out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
 	@mkdir -p out/bench
 	$(CC) -std=c11 -O2 -Wall -Wextra -pedantic -Iinclude $< -o $@ $(RELEASE)/libcomem.so -Wl,-rpath,$(abspath $(RELEASE))
+
+# The Python package with the command, in a virtual environment of its own: out/python/venv/bin/python.
+PYTHON ?= python3
+python: tools-build
+	@tests/setup.sh python
+	@[ -x out/python/venv/bin/python ] || $(PYTHON) -m venv out/python/venv
+	@out/python/venv/bin/pip install --quiet --disable-pip-version-check numpy pytest || \
+		{ echo "SKIP: Python: numpy and pytest cannot be had from a package index"; exit 1; }
+	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" out/python/venv/bin/pip install --quiet --disable-pip-version-check ./crates/python
 
 test: tools-test
 	@tests/all.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there that building (`setup.sh build`) or testing (`setup.sh test`) needs: installs what
+# Sees to it that the tools are there that building (`setup.sh build`) testing (`setup.sh test`) or the Python package (`setup.sh python`) needs: installs what
 # is missing from Debian's archive where we may, and says in one sentence what to do where we may not.
 set -euo pipefail
 
@@ -99,7 +99,16 @@ test)
         install "${missing[@]}" || true
     fi
     ;;
+python)
+    # A virtual environment needs ensurepip, which Debian packs apart.
+    if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        install python3 python3-venv python3-dev || {
+            echo "SKIP: Python: there is no python3 with venv; sudo apt-get install python3-venv python3-dev"
+            exit 1
+        }
+    fi
+    ;;
 *)
-    die "usage: tests/setup.sh build|test"
+    die "usage: tests/setup.sh build|test|python"
     ;;
 esac

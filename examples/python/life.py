@@ -1,0 +1,73 @@
+"""Conway's Game of Life on a torus; with --plot, node 0 shows every generation as it comes.
+
+    comem run -n 4 python life.py [--size 1024] [--steps 200] [--plot] [--picture life.png]
+"""
+
+import argparse
+import time
+
+import numpy as np
+
+import comem
+
+GLIDER = [(0, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
+
+
+def generation(now: np.ndarray, then: np.ndarray) -> None:
+    """Computes this node's rows of the next generation."""
+    rows = comem.split(len(now))
+    if rows.start == rows.stop:
+        return
+    # Its rows with the ones above and below, which belong to neighbours.
+    band = now.take(range(rows.start - 1, rows.stop + 1), axis=0, mode="wrap")
+    sums = band[:-2] + band[1:-1] + band[2:]
+    sums = np.roll(sums, 1, axis=1) + sums + np.roll(sums, -1, axis=1)
+    then[rows] = (sums == 3) | ((sums == 4) & (band[1:-1] == 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--plot", action="store_true", help="show the world as it goes")
+    parser.add_argument("--picture", help="file to draw the last generation into")
+    parser.add_argument("--small", action="store_true", help="a small size, for tests")
+    options = parser.parse_args()
+    size, steps = (64, 64) if options.small else (options.size, options.steps)
+
+    now, then = (comem.zeros((size, size), dtype=np.uint8, home="block", name=f"world {i}") for i in range(2))
+    if comem.rank == 0:
+        for y, x in GLIDER:
+            now[y, x] = 1
+    comem.barrier()
+
+    shown = None
+    if options.plot and comem.rank == 0:
+        import matplotlib.pyplot as plt
+
+        shown = plt.imshow(now, cmap="binary")
+    start = time.perf_counter()
+    for _ in range(steps):
+        generation(now, then)
+        comem.barrier()
+        now, then = then, now
+        if shown is not None:
+            shown.set_data(now)
+            plt.pause(0.01)
+    seconds = time.perf_counter() - start
+
+    if comem.rank == 0:
+        # A glider moves one field down and right in four generations.
+        alive = sorted(map(tuple, np.argwhere(now)))
+        moved = sorted(((y + steps // 4) % size, (x + steps // 4) % size) for y, x in GLIDER)
+        assert steps % 4 or [tuple(map(int, p)) for p in alive] == moved, "the glider has not glided"
+        print(f"life: {size} x {size}, {steps} generations, {comem.size} nodes: {int(now.sum())} alive, {seconds:.3f} s")
+        if options.picture:
+            import matplotlib.pyplot as plt
+
+            plt.imsave(options.picture, np.array(now), cmap="binary")
+    comem.barrier()
+
+
+if __name__ == "__main__":
+    main()

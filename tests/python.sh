@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The Python package: its tests on one, two and four nodes as one job, tests that start jobs of their own, the examples, and the tutorial's
+# code. Uses the package in out/python/venv (make python makes it), or the interpreter that COMEM_PYTHON names.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+unset PYTHONPATH
+
+python=${COMEM_PYTHON:-out/python/venv/bin/python}
+if [ -z "${COMEM_PYTHON:-}" ]; then
+    if ! why=$(make --no-print-directory python 2>&1); then
+        if printf '%s' "$why" | grep -q '^SKIP: '; then
+            printf '%s\n' "$why" | grep '^SKIP: '
+            exit 0
+        fi
+        printf '%s\n' "$why"
+        echo "FAILED: the Python package cannot be built"
+        exit 1
+    fi
+fi
+python=$(realpath -s "$python")
+failed=0
+
+# report NAME COMMAND...: one line, with everything that was printed when it failed.
+report() {
+    local name=$1 log
+    shift
+    log=$(mktemp)
+    if timeout 600 "$@" >"$log" 2>&1; then
+        grep -E 'SKIP: ' "$log" | sed 's/^.*SKIP: /SKIP: /' | sort -u
+        echo "ok: $name"
+    else
+        cat "$log"
+        echo "FAILED: $name"
+        failed=1
+    fi
+    rm -f "$log"
+}
+
+pytest=("$python" -m pytest -x -q -p no:cacheprovider)
+run=("$python" -m comem run)
+
+for nodes in 1 2 4; do
+    report "Python: shared arrays on $nodes nodes" "${run[@]}" -n "$nodes" "${pytest[@]}" crates/python/tests/together
+done
+report "Python: shared arrays on 2 nodes over udp" "${run[@]}" -n 2 --backbone udp "${pytest[@]}" crates/python/tests/together
+report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect "${pytest[@]}" crates/python/tests/together
+report "Python: jobs, signals, system calls" "${pytest[@]}" crates/python/tests/alone
+
+for program in heat kmeans matmul life pagerank bloom jacobi; do
+    [ -f "examples/python/$program.py" ] || continue
+    for nodes in 1 2 4; do
+        options=()
+        [ "$program" = bloom ] && options=(--cache 1M)
+        report "Python: example $program on $nodes nodes" "${run[@]}" -n "$nodes" "${options[@]}" "$python" "examples/python/$program.py" --small
+    done
+done
+
+# One program in three languages: the same line from each.
+cargo build --quiet -p comem --example jacobi && cargo build --quiet -p comem-c || failed=1
+target=${CARGO_TARGET_DIR:-target}/debug
+mkdir -p out/python
+if cc -std=c11 -O2 -Wall -Wextra -Iinclude examples/jacobi.c -o out/python/jacobi "$target/libcomem.so" -Wl,-rpath,"$(realpath "$target")" -lm; then
+    expected=$("$python" examples/python/jacobi.py 200)
+    for program in "$target/examples/jacobi" out/python/jacobi "$python examples/python/jacobi.py"; do
+        # shellcheck disable=SC2086 # a program and its argument
+        printed=$("${run[@]}" -n 2 $program 200 2>&1 | sed 's/^\[0\] //')
+        if [ -n "$expected" ] && [ "$printed" = "$expected" ]; then
+            echo "ok: jacobi on 2 nodes: $program"
+        else
+            echo "$printed"
+            echo "FAILED: jacobi on 2 nodes: $program, expected $expected"
+            failed=1
+        fi
+    done
+else
+    echo "FAILED: jacobi in C cannot be built"
+    failed=1
+fi
+exit "$failed"
