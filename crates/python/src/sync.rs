@@ -10,6 +10,12 @@ fn barrier(py: Python<'_>) -> PyResult<()> {
     waiting(py, |thread| thread.try_barrier())
 }
 
+/// Waits until every node has come to the end of what all do together; other collective calls of nodes that have not fail there.
+#[pyfunction]
+fn leave(py: Python<'_>) -> PyResult<()> {
+    waiting(py, |thread| thread.try_leave())
+}
+
 #[pyfunction]
 fn lock(py: Python<'_>, lock: u64) -> PyResult<()> {
     waiting(py, |thread| thread.try_lock_blocking(LockId(lock)))
@@ -95,6 +101,7 @@ fn reduce_f64(py: Python<'_>, operation: &str, mut values: Vec<f64>) -> PyResult
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(barrier, module)?)?;
+    module.add_function(wrap_pyfunction!(leave, module)?)?;
     module.add_function(wrap_pyfunction!(lock, module)?)?;
     module.add_function(wrap_pyfunction!(unlock, module)?)?;
     module.add_function(wrap_pyfunction!(sem_post, module)?)?;

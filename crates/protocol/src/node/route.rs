@@ -226,8 +226,8 @@ fn synchronise(
             rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
         }
         Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
-        Message::Release { epoch, payload, notices, .. } => {
-            rooms.barrier(out, |b, out| b.on_release(caller, epoch, (payload, notices), out));
+        Message::Release { epoch, what, payload, notices } => {
+            rooms.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
         }
         _ => return Err(Misbehaved("sent a message that no room takes")),
     }

@@ -48,6 +48,9 @@ pub mod kinds {
     pub const RENDEZVOUS: u8 = 5;
     /// The choice of a place for the shared heap, called once a node: the least of integers.
     pub const PLACE: u8 = 6;
+    /// A node has come to the end of its part, in the middle of which the others may still be. Meets any other call: that fails at whoever made
+    /// it, and all go on from there.
+    pub const LEAVE: u8 = 7;
 
     /// The kind's name in messages to people.
     pub fn name(kind: u8) -> &'static str {
@@ -58,6 +61,7 @@ pub mod kinds {
             EXIT => "the end of the program",
             RENDEZVOUS => "a rendezvous",
             PLACE => "the choice of a place for the shared heap",
+            LEAVE => "the end of what all do together",
             _ => "an unknown collective call",
         }
     }
@@ -78,9 +82,22 @@ impl Collective {
     /// The choice of a place for the heap.
     pub const PLACE: Collective = Collective { kind: kinds::PLACE, detail: 0 };
 
+    /// The end of a node's part.
+    pub const LEAVE: Collective = Collective { kind: kinds::LEAVE, detail: 0 };
+
     /// Whether memory is consistent when the call returns: then arrivals carry write notices.
     pub fn is_coherent(self) -> bool {
-        matches!(self.kind, kinds::BARRIER | kinds::REDUCE)
+        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::LEAVE)
+    }
+
+    /// What a barrier comes to where `node` has left and others have not.
+    fn left_by(node: NodeId) -> Collective {
+        Collective { kind: kinds::LEAVE, detail: u64::from(node.0) + 1 }
+    }
+
+    /// The node that had left, where others had not.
+    fn leaver(self) -> Option<NodeId> {
+        (self.kind == kinds::LEAVE && self.detail > 0).then(|| NodeId((self.detail - 1) as u16))
     }
 
     /// The creation of an object of this shape.
@@ -103,7 +120,7 @@ impl Collective {
 
     /// Whether every thread takes part, or one thread for each node.
     fn by_threads(self) -> bool {
-        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::RENDEZVOUS)
+        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::RENDEZVOUS | kinds::LEAVE)
     }
 }
 
@@ -183,6 +200,8 @@ pub struct Barrier {
     free_bytes: usize,
     retry: Option<(Time, Span)>,
     mismatch: Option<Mismatch>,
+    /// Who had left at the last barrier, where others had not.
+    left: Option<NodeId>,
 }
 
 impl Barrier {
@@ -205,6 +224,7 @@ impl Barrier {
             free_bytes: FREE_NOTICES,
             retry: None,
             mismatch: None,
+            left: None,
         }
     }
 
@@ -245,6 +265,12 @@ impl Barrier {
     /// What the last reduction came to; valid until this thread arrives again.
     pub fn result(&self) -> &[u8] {
         &self.result
+    }
+
+    /// At the last barrier some nodes came to the end of their part and others made another call: one of the former. The call has
+    /// failed, but memory is as consistent as after a barrier. Valid until this thread arrives again.
+    pub fn left(&self) -> Option<NodeId> {
+        self.left
     }
 
     /// The write notices of all nodes at the last barrier, in no particular order; valid until this thread arrives again.
@@ -320,11 +346,13 @@ impl Barrier {
     pub fn on_release(
         &mut self,
         caller: Option<Slot>,
-        epoch: u32,
+        (epoch, what): (u32, Collective),
         (payload, notices): (&[u8], &[u8]),
         out: &mut Outbox,
     ) {
-        if epoch == self.epoch && self.mine.is_some() && matches!(self.shape, Shape::Tree { parent: Some(_), .. }) {
+        let waits = epoch == self.epoch && matches!(self.shape, Shape::Tree { parent: Some(_), .. });
+        if let Some(mine) = self.mine.as_mut().filter(|_| waits) {
+            mine.what = what;
             self.open(caller, payload.to_vec(), notices.to_vec(), out);
         }
     }
@@ -399,11 +427,13 @@ impl Barrier {
         if self.local.len() < (if what.by_threads() { self.threads } else { 1 }) {
             return Ok(());
         }
-        if let Some((node, other)) = self.seen.iter().find(|(_, a)| a.what != what) {
-            let (node, theirs) = (*node, other.what);
-            self.wake_local(caller, out);
-            return self.fail(node, theirs, what);
-        }
+        let all = match self.agreed(what) {
+            Ok(all) => all,
+            Err((node, theirs)) => {
+                self.wake_local(caller, out);
+                return self.fail(node, theirs, what);
+            }
+        };
         match &self.shape {
             Shape::All => {
                 if self.mine.is_none() {
@@ -411,7 +441,7 @@ impl Barrier {
                     let arrival = Arrival { what, payload, notices };
                     self.tell(now, arrival, NodeId::all(self.nodes).collect(), out);
                 }
-                self.open_when_all_in(what, caller, out);
+                self.open_when_all_in(all, caller, out);
             }
             Shape::Tree { parent, .. } => {
                 let parent = *parent;
@@ -419,17 +449,26 @@ impl Barrier {
                     return Ok(());
                 }
                 let (mut payload, mut notices) = self.combine_local(what);
-                self.combine_seen(what, &mut payload, &mut notices);
+                self.combine_seen(all, &mut payload, &mut notices);
                 match parent {
-                    Some(parent) => self.tell(now, Arrival { what, payload, notices }, vec![parent], out),
+                    Some(parent) => self.tell(now, Arrival { what: all, payload, notices }, vec![parent], out),
                     None => {
-                        self.mine = Some(Arrival { what, payload: payload.clone(), notices: Vec::new() });
+                        self.mine = Some(Arrival { what: all, payload: payload.clone(), notices: Vec::new() });
                         self.open(caller, payload, notices, out);
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// What this node's call and those seen so far come to together, or a node whose call does not go with this one.
+    fn agreed(&self, mine: Collective) -> Result<Collective, (NodeId, Collective)> {
+        let mut seen = self.seen.iter().map(|(node, arrival)| (*node, arrival.what));
+        let Some(other) = seen.clone().find(|(_, theirs)| *theirs != mine) else { return Ok(mine) };
+        let leaves = seen.find(|(_, theirs)| theirs.kind == kinds::LEAVE);
+        let leaves = leaves.or_else(|| (mine.kind == kinds::LEAVE).then_some((self.me, mine)));
+        leaves.map(|(node, what)| Collective::left_by(what.leaver().unwrap_or(node))).ok_or(other)
     }
 
     fn tell(&mut self, now: Time, arrival: Arrival, to: Vec<NodeId>, out: &mut Outbox) {
@@ -469,6 +508,7 @@ impl Barrier {
         let mut notices = self.mine.as_ref().map(|a| a.notices.clone()).unwrap_or_default();
         self.seen.values().for_each(|a| notices.extend_from_slice(&a.notices));
         self.open(caller, result.unwrap_or_default(), notices, out);
+        self.left = what.leaver();
     }
 
     fn combine_local(&mut self, what: Collective) -> (Vec<u8>, Vec<u8>) {
@@ -508,6 +548,7 @@ impl Barrier {
             }
         }
         self.notices = notices;
+        self.left = self.mine.as_ref().and_then(|a| a.what.leaver());
         self.wake_local(caller, out);
         self.last = self.mine.take();
         self.result = result;

@@ -42,7 +42,9 @@ impl Net {
                     b.on_arrive(now, None, Heard { from, epoch, repeated, what, payload, notices }, out);
                 }
                 Message::Noted { epoch } => b.on_noted(now, epoch),
-                Message::Release { epoch, payload, notices, .. } => b.on_release(None, epoch, (payload, notices), out),
+                Message::Release { epoch, what, payload, notices } => {
+                    b.on_release(None, (epoch, what), (payload, notices), out);
+                }
                 other => panic!("{other:?}"),
             });
         }
@@ -121,6 +123,28 @@ fn different_calls_at_one_barrier_are_an_error_that_names_both() {
     net.deliver(|_, _| false);
     let mismatch = net.barriers[0].is_open(0).unwrap_err();
     assert_eq!(mismatch.to_string(), "a barrier here met the end of the program at node 1");
+}
+
+/// In a tree and without one; the leaver inside and at the edge.
+#[test]
+fn a_call_that_meets_a_node_at_the_end_of_its_part_fails_everywhere_and_all_go_on() {
+    let sum = Collective::reduce(Reduction { operator: Operator::Sum, number: Number::I64 }, 1);
+    for (nodes, leaver) in [(2, 1), (4, 0), (4, 3), (30, 0), (30, 2), (30, 29)] {
+        let mut net = Net::new(nodes, 1);
+        for node in 0..nodes {
+            let what = if node == leaver { Collective::LEAVE } else { sum };
+            net.arrive(node, 0, what, if node == leaver { &[] } else { &[0; 8] }).unwrap();
+        }
+        net.deliver(|_, _| false);
+        assert_eq!(net.open(0), nodes, "{nodes} nodes, of which {leaver} left");
+        assert!(net.barriers.iter().all(|b| b.left() == Some(NodeId(leaver as u16))));
+        for node in 0..nodes {
+            net.arrive(node, 0, Collective::LEAVE, &[]).unwrap();
+        }
+        net.deliver(|_, _| false);
+        assert_eq!(net.open(1), nodes);
+        assert!(net.barriers.iter().all(|b| b.left().is_none()));
+    }
 }
 
 /// Two nodes that had both passed once reminded each other of the barrier for ever.

@@ -30,6 +30,7 @@ from ._arrays import (
     prefetch,
     zeros,
 )
+from ._cluster import Cluster
 from ._collective import allreduce, broadcast, reduce, split
 from ._errors import (
     ArgumentError,
@@ -47,6 +48,7 @@ from ._errors import (
     ThreadError,
 )
 from ._job import finish, start, stats
+from ._joblib import register_joblib
 from ._sync import Condition, Lock, RWLock, Semaphore, barrier
 
 __version__ = "0.1.0"
@@ -58,6 +60,7 @@ size: int
 
 __all__ = [
     "ArgumentError",
+    "Cluster",
     "Condition",
     "Error",
     "FinishedError",
@@ -89,6 +92,7 @@ __all__ = [
     "prefetch",
     "rank",
     "reduce",
+    "register_joblib",
     "size",
     "split",
     "start",

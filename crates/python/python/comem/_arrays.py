@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 import weakref
 from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
@@ -16,7 +17,7 @@ import numpy as np
 from . import _core
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
 from ._errors import ArgumentError, Error, SendError
-from ._job import job_name, rank, size
+from ._job import job_name, rank, size, still_open
 from ._sync import number_of
 
 PAGE_BYTES = 4096
@@ -277,11 +278,13 @@ def region_of(a: np.ndarray) -> Any:
         base = base.base
     if not isinstance(base, _core.Region):
         raise ArgumentError("this is no shared array: make one with comem.zeros, comem.array and their kin")
+    still_open()
     return base
 
 
 #: Regions that this node holds, by number.
 _held: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+_reviving = threading.Lock()
 
 
 class Reference(NamedTuple):
@@ -313,10 +316,11 @@ def resolve(reference: Reference) -> np.ndarray:
     """
     if not _core.is_running() or reference.job != job_name():
         raise SendError("a shared array was sent to a process that is no node of its job; send a copy: numpy.array(a)")
-    region = _held.get(reference.region) or _core.revive(reference.region)
-    if region is None:
-        raise SendError("a shared array was sent that no longer exists; keep it until the receiver has it")
-    _held[reference.region] = region
+    with _reviving:
+        region = _held.get(reference.region) or _core.revive(reference.region)
+        if region is None:
+            raise SendError("a shared array was sent that no longer exists; keep it until the receiver has it")
+        _held[reference.region] = region
     a = np.ndarray(
         reference.shape, reference.dtype, np.asarray(region), reference.offset, reference.strides
     )  # type: ignore[call-overload]

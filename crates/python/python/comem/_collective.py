@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _core
 from ._errors import ArgumentError, Error
-from ._job import rank, size
+from ._job import rank, size, together
 
 #: Bytes of an object that still travel within a reduction.
 SMALL_BYTES = 4096
@@ -34,6 +34,7 @@ def next_number() -> int:
 
 def gather_numbers(mine: Sequence[int]) -> List[List[int]]:
     """Every node's numbers, of which all give as many."""
+    together()
     if size() == 1:
         return [list(mine)]
     count = len(mine)

@@ -6,9 +6,10 @@ import atexit
 import json
 import os
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple, Type
 
 from . import _core
+from ._errors import FinishedError
 
 _place: tuple[int, int, int] | None = None
 _failed = False
@@ -54,7 +55,30 @@ def finish() -> None:
 
     Called when the interpreter ends, so a program need not. Collective; nothing that waits or allocates may follow it.
     """
+    together()
     _core.finish()
+
+
+#: What is raised by calls that all nodes make together, where this one would make them alone: an exception's class and sentence.
+_outside: Optional[Tuple[Type[Exception], str]] = None
+
+
+def outside(reason: Optional[Tuple[Type[Exception], str]]) -> None:
+    """From now on calls that all nodes make together fail for this reason, or not any more."""
+    global _outside
+    _outside = reason
+
+
+def together() -> None:
+    """Raises what keeps this node from a call that all make together."""
+    if _outside is not None:
+        raise _outside[0](_outside[1])
+
+
+def still_open() -> None:
+    """Raises an exception when the cluster that shared arrays belong to is closed."""
+    if _outside is not None and issubclass(_outside[0], FinishedError):
+        raise _outside[0](_outside[1])
 
 
 def stats() -> Dict[str, Any]:

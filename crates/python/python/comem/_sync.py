@@ -12,6 +12,7 @@ from typing import Callable, Iterator, Optional, Type, Union
 
 from . import _core
 from ._errors import ArgumentError
+from ._job import together
 
 Name = Union[str, int]
 
@@ -203,4 +204,5 @@ def barrier() -> None:
     NodeLost
         When a node ended.
     """
+    together()
     _core.barrier()

@@ -4,6 +4,7 @@ use super::Thread;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
 use comem_protocol::ids::{FlagId, LockId};
+use comem_protocol::sync::barrier::{Mismatch, kinds};
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
 use comem_protocol::wire::message::Collective;
@@ -27,6 +28,20 @@ impl Thread {
         Ok(())
     }
 
+    /// A barrier at the end of this node's part of what all do together. Other nodes may be in the middle of theirs and wait in other
+    /// collective calls: those fail there, and this waits on until all have come to the end.
+    ///
+    /// # Errors
+    /// When the job is over.
+    pub fn try_leave(&self) -> Result<()> {
+        loop {
+            match self.collective(Collective::LEAVE, &[], |_| ()) {
+                Err(Error::Mismatch(apart)) if apart.theirs == Collective::LEAVE => {}
+                result => return result,
+            }
+        }
+    }
+
     /// A barrier that says nothing about memory.
     ///
     /// # Errors
@@ -42,7 +57,9 @@ impl Thread {
             self.node.tell_gathered(self.slot, self.slot);
             self.let_pins_go();
             let slot = self.slot;
-            let (notices, gate) = if what.is_coherent() { self.before_barrier() } else { Default::default() };
+            // Where nodes may come to the end of their part at any call, any call may find their notices.
+            let coherent = what.is_coherent() || (crate::host::host().is_some() && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS));
+            let (notices, gate) = if coherent { self.before_barrier() } else { Default::default() };
             let epoch = self.stepping(|out| {
                 let now = self.node.now();
                 self.node.with_barrier(|b| b.arrive(now, slot, what, (payload, &notices), out))
@@ -50,13 +67,15 @@ impl Thread {
             while !self.node.with_barrier(|b| b.is_open(epoch))? {
                 self.wait(Waiting::Barrier(what, epoch))?;
             }
-            let result = self.node.with_barrier(|b| f(b.result()));
-            if what.is_coherent() {
+            let left = self.node.with_barrier(|b| b.left());
+            let result = if left.is_none() { Some(self.node.with_barrier(|b| f(b.result()))) } else { None };
+            if coherent {
                 self.after_barrier(gate)?;
             }
             self.take_pins_back()?;
             self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
-            Ok(result)
+            let apart = |node| Mismatch { node, theirs: Collective::LEAVE, mine: what };
+            result.ok_or_else(|| apart(left.unwrap_or(self.node.me())).into())
         })
     }
 

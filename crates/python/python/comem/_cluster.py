@@ -1,0 +1,548 @@
+"""Clusters: worker nodes that a notebook or a plain interpreter starts, and is a node with.
+
+A run or a map begins with a barrier and ends with one at which nodes may be that are in the middle of something else (an exception
+ended the function on one of them): so the workers see what the caller wrote before, and the caller sees all that they wrote.
+Between runs only the caller's thread is at work; workers wait for orders, which costs no processor time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type
+
+import numpy as np
+
+from . import _arrays, _core, _job, _wire
+from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
+from ._launch import Team, places, refuse_second_job
+
+#: Without a chunk size, a map has about so many chunks a node: fewer make the last one late, more cost messages.
+CHUNKS_PER_NODE = 16
+#: Chunks up to so many bytes are sent before they are asked for. A pipe takes them at once, so that nobody waits for a reader.
+AHEAD_BYTES = 32 << 10
+
+_team: Optional[Team] = None
+_open: Optional[Cluster] = None
+
+
+def current() -> Cluster:
+    """The cluster that is open.
+
+    Raises
+    ------
+    MisuseError
+        When none is.
+    """
+    if _open is None:
+        raise MisuseError("there is no open comem.Cluster; make one first")
+    return _open
+
+
+class Cluster:
+    """Worker nodes, started from a notebook or a plain interpreter, which becomes node 0 of their job.
+
+    Parameters
+    ----------
+    nodes : int, optional
+        How many nodes, this process included. Without it, and without ``hosts``, as many as there are processors.
+    hosts : sequence of str, optional
+        Where the workers are: ``["a:2", "b"]`` puts two on ``a`` and one on ``b``, by ssh (or what COMEM_RSH names). ``"localhost"``
+        is this host, where they are all without ``hosts``.
+    engine, backbone, detector, cache, heap : str, optional
+        As for ``comem run``.
+
+    Notes
+    -----
+    A process can be a node of one job in its life. So closing a cluster keeps its workers, idle, until the interpreter ends; the next
+    one of the same size and options has them at once, and arrays keep their contents. Another size needs a new interpreter.
+
+    Examples
+    --------
+    >>> with comem.Cluster(4) as c:
+    ...     a = c.zeros(1_000_000)
+    ...     c.run(lambda a: comem.block(a).fill(comem.rank), a)
+    ...     print(a.sum())
+    """
+
+    def __init__(
+        self,
+        nodes: Optional[int] = None,
+        hosts: Optional[Sequence[str]] = None,
+        *,
+        engine: Optional[str] = None,
+        backbone: Optional[str] = None,
+        detector: Optional[str] = None,
+        cache: Optional[str] = None,
+        heap: Optional[str] = None,
+    ) -> None:
+        global _open
+        given = dict(engine=engine, backbone=backbone, detector=detector, cache=cache, heap=heap)
+        options = {"COMEM_" + name.upper(): str(value) for name, value in given.items() if value is not None}
+        self._closed = True
+        where = places(nodes, hosts)
+        if _open is not None:
+            raise MisuseError("another comem.Cluster is open; close it first")
+        self._team = _the_team(where, options)
+        self._busy = threading.Lock()
+        self._closed = False
+        _open = self
+        _job.outside(OUTSIDE)
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are, the caller's included."""
+        return self._team.size
+
+    def __repr__(self) -> str:
+        return f"<comem.Cluster of {self.size} nodes{', closed' if self._closed else ''}>"
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the use of the workers, which stay idle for the next cluster. Arrays stay readable as plain memory."""
+        global _open
+        if self._closed:
+            return
+        self._closed = True
+        if _open is self:
+            _open = None
+            _job.outside(CLOSED)
+
+    # Work
+
+    def run(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> List[Any]:
+        """Calls a function on every node, the caller's included; they may use everything that a script may, such as barriers.
+
+        Parameters
+        ----------
+        function : callable
+            Sent by cloudpickle if it is installed, else by pickle.
+        *arguments, **named
+            Shared arrays, and views of them, go by reference; everything else as a copy.
+
+        Returns
+        -------
+        list
+            What it returned, by node.
+
+        Raises
+        ------
+        NodeLost
+            When a worker ended.
+        Exception
+            What it raised on some node; the cause is the traceback there.
+        """
+        blob = _wire.dumps((function, arguments, named))
+        return self._run(blob, lambda: function(*arguments, **named))
+
+    def _run(self, blob: bytes, here: Callable[[], Any]) -> List[Any]:
+        """All nodes do something together: the workers what ``blob`` says, this one ``here``."""
+        answers: queue.SimpleQueue[Tuple[int, bool, bytes]] = queue.SimpleQueue()
+        with self._turn() as team:
+            task = team.expect(lambda *answer: answers.put(answer))
+            mine: Any = None
+            error: Optional[BaseException] = None
+            try:
+                team.tell_all("run", task, blob)
+                self._enter()
+                try:
+                    mine = here()
+                except BaseException as raised:  # noqa: BLE001 - raised again, when the others have come to the end
+                    error = raised
+                self._leave(error)
+                heard = {}
+                while len(heard) < self.size - 1:
+                    node, good, data = answers.get()
+                    team.check()
+                    heard[node] = (good, data)
+            finally:
+                team.forget(task)
+        return self._sum_up(mine, error, heard)
+
+    def _sum_up(self, mine: Any, error: Optional[BaseException], heard: Dict[int, Tuple[bool, bytes]]) -> List[Any]:
+        errors = [] if error is None else [error]
+        errors += [_wire.raised(data) for _, (good, data) in sorted(heard.items()) if not good]
+        # A call that failed because another node had left by an exception is not the cause.
+        causes = [e for e in errors if not isinstance(e, MismatchError)]
+        if errors:
+            raise (causes or errors)[0]
+        return [mine, *(_wire.loads(heard[node][1]) for node in range(1, self.size))]
+
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+        *,
+        chunksize: Optional[int] = None,
+        progress: bool = False,
+    ) -> List[Any]:
+        """Calls a function for every item, on whichever node is free, the caller's included.
+
+        Parameters
+        ----------
+        function : callable
+            Of one item. It cannot use barriers and other collective calls, since nodes are at different items.
+        items : iterable
+            Taken as a list first. Shared arrays in them go by reference.
+        chunksize : int, optional
+            How many items a node gets at a time.
+        progress : bool
+            Shows a progress bar, where tqdm is installed.
+
+        Returns
+        -------
+        list
+            The results, in the order of the items.
+
+        Raises
+        ------
+        NodeLost
+            When a worker ended.
+        Exception
+            What the function raised, for the first of the items that it failed for; others may not have been tried.
+        """
+        items = list(items)
+        if chunksize is None:
+            chunksize = max(1, len(items) // (CHUNKS_PER_NODE * self.size))
+        if chunksize < 1:
+            raise ArgumentError(f"chunks of {chunksize} items cannot be; give a number from 1 on")
+        chunks = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
+        with self._serving(function) as tasks, _bar(len(items), progress) as bar:
+            return [result for part in tasks.map(chunks, bar) for result in part]
+
+    @contextlib.contextmanager
+    def _serving(self, function: Callable[[Any], Any]) -> Iterator[Tasks]:
+        """A time in which nodes do what they are handed."""
+        blob = _wire.dumps(function)
+        with self._turn() as team:
+            tasks = Tasks(team, function)
+            error: Optional[BaseException] = None
+            try:
+                team.tell_all("serve", blob)
+                self._enter()
+                try:
+                    yield tasks
+                except BaseException as raised:  # noqa: BLE001 - raised again below
+                    error = raised
+                tasks.settle(error)
+                team.tell_all("leave")
+                self._leave(error)
+            finally:
+                tasks.close()
+        if error is not None:
+            raise error
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[Team]:
+        """One run or map at a time, of a cluster that is open and whole."""
+        if self._closed:
+            raise FinishedError("this comem.Cluster is closed; make a new one, which has its workers at once")
+        self._team.check()
+        if not self._busy.acquire(blocking=False):
+            raise MisuseError("this comem.Cluster is at work for another thread, or for a function that it runs; one after the other")
+        _job.outside(None)
+        try:
+            yield self._team
+        except (NodeLost, Stopped) as error:
+            # Whoever was lost, the runtime's words say less about it than what is known here.
+            self._team.check()
+            raise error
+        finally:
+            self._busy.release()
+            _job.outside(CLOSED if self._closed else OUTSIDE)
+
+    def _enter(self) -> None:
+        if self.size > 1:
+            _core.barrier()
+
+    def _leave(self, error: Optional[BaseException]) -> None:
+        if self.size == 1:
+            return
+        if isinstance(error, KeyboardInterrupt):
+            self._team.interrupt()
+        with _handing_on(self._team) as interrupts:
+            _core.leave()
+        if interrupts and error is None:
+            raise KeyboardInterrupt
+
+    # Shared arrays
+
+    def _made(self, name: str, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
+        """Makes an array: its pages live where they are used first, so that what the caller fills moves when others touch it."""
+        return self._together(name, *arguments, mine=mine, **{"home": "first-touch", **named})
+
+    def _together(self, name: str, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
+        """All nodes call a function of the package; ``mine`` are first arguments that only this one needs."""
+        call = getattr(_arrays, name)
+        blob = _wire.dumps((_call_quietly, (name, [None] * len(mine), arguments, named), {}))
+        return self._run(blob, lambda: call(*mine, *arguments, **named))[0]
+
+    def zeros(self, shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> np.ndarray:
+        """A shared array of zeros, as :func:`comem.zeros` makes it; called by the caller alone."""
+        return self._made("zeros", shape, dtype, order, **options)
+
+    def empty(self, shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> np.ndarray:
+        """A shared array whose contents are not to be relied on, as :func:`comem.empty`."""
+        return self._made("empty", shape, dtype, order, **options)
+
+    def full(self, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> np.ndarray:
+        """A shared array full of one value, as :func:`comem.full`."""
+        return self._made("full", shape, fill_value, dtype, order, **options)
+
+    def array(self, x: Any, dtype: Any = None, order: str = "C", **options: Any) -> np.ndarray:
+        """A shared copy of an array, as :func:`comem.array`."""
+        return self._made("array", dtype, order, mine=[x], **options)
+
+    def open_npy(self, path: Any, **options: Any) -> np.ndarray:
+        """A shared array with the contents of a ``.npy`` file, as :func:`comem.open_npy`."""
+        return self._made("open_npy", path, **options)
+
+    def freeze(self, a: np.ndarray) -> np.ndarray:
+        """Declares that nobody writes to an array any more, as :func:`comem.freeze`."""
+        _arrays.region_of(a)
+        return self._together("freeze", a)
+
+    # What happened
+
+    def stats(self) -> List[Dict[str, Any]]:
+        """Every node's counters up to now, as :func:`comem.stats` gives them, by node."""
+        answers: queue.SimpleQueue[Tuple[int, bool, bytes]] = queue.SimpleQueue()
+        with self._turn() as team:
+            task = team.expect(lambda *answer: answers.put(answer))
+            try:
+                team.tell_all("report", task)
+                heard = {}
+                while len(heard) < self.size - 1:
+                    node, good, data = answers.get()
+                    team.check()
+                    heard[node] = (good, data)
+            finally:
+                team.forget(task)
+            return self._sum_up(_job.stats(), None, heard)
+
+    def plot(self, stats: Optional[Sequence[Dict[str, Any]]] = None) -> Any:
+        """Draws where the time went on each node, and who fetched what of which array; needs matplotlib.
+
+        Parameters
+        ----------
+        stats : list of dict, optional
+            What :meth:`stats` gave; without it, as things are now.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from ._plot import figure
+
+        return figure(self.stats() if stats is None else stats)
+
+
+OUTSIDE = MisuseError, "the workers take no part in this: call it within a function that Cluster.run runs (arrays: Cluster.zeros and its kin)"
+CLOSED = FinishedError, "the comem.Cluster is closed; make a new one"
+
+
+def _call_quietly(name: str, first: List[Any], arguments: Any, named: Any) -> None:
+    """A worker's part in a call whose result the caller alone wants."""
+    getattr(_arrays, name)(*first, *arguments, **named)
+
+
+def _packed(items: List[Any]) -> Tuple[bytes, Optional[ArgumentError]]:
+    try:
+        return _wire.dumps(items), None
+    except ArgumentError as error:
+        return b"", error
+
+
+class Tasks:
+    """Hands out what there is to do to nodes that are free."""
+
+    def __init__(self, team: Team, function: Callable[[Any], Any]) -> None:
+        self._team = team
+        self._function = function
+        self._lock = threading.Lock()
+        self._changed: queue.SimpleQueue[None] = queue.SimpleQueue()
+        #: Tasks of each node that are not answered yet.
+        self._under_way: Dict[int, List[int]] = {worker.node: [] for worker in team.workers}
+        self._waiting: List[Tuple[Any, Callable[[bool, Any], None]]] = []
+
+    def submit(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
+        """Calls the function for some items, on some node, and then ``then`` with its results or with its exception, in some thread."""
+        with self._lock:
+            self._waiting.append((items, then))
+        self._hand_out()
+
+    def take(self) -> Optional[Tuple[List[Any], Callable[[bool, Any], None]]]:
+        """Something to do for the calling thread."""
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting else None
+
+    def do(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
+        """Does it in the calling thread."""
+        try:
+            results = [self._function(item) for item in items]
+        except Exception as error:  # noqa: BLE001 - the function's own
+            then(False, error)
+        else:
+            then(True, results)
+
+    def _hand_out(self) -> None:
+        """Gives every free node something; and one thing more to those that are at work, lest they wait for us."""
+        for depth in (0, 1):
+            for node, under_way in self._under_way.items():
+                while len(under_way) <= depth and self._send(node, depth):
+                    pass
+
+    def _send(self, node: int, depth: int) -> bool:
+        with self._lock:
+            under_way = self._under_way[node]
+            if not self._waiting or len(under_way) > depth:
+                return False
+            items, then = self._waiting[0]
+            blob, refused = _packed(items)
+            if depth and len(blob) > AHEAD_BYTES:
+                return False
+            self._waiting.pop(0)
+            if refused is None:
+                task = self._team.expect(lambda *answer: self._answered(task, then, *answer))
+                under_way.append(task)
+        if refused is not None:
+            then(False, refused)
+        else:
+            self._team.tell(node, "task", task, blob)
+        return True
+
+    def _answered(self, task: int, then: Callable[[bool, Any], None], node: int, good: bool, data: bytes) -> None:
+        self._team.forget(task)
+        with self._lock:
+            for tasks in self._under_way.values():
+                if task in tasks:
+                    tasks.remove(task)
+        if self._team.lost is not None:
+            then(False, self._team.lost)
+            while (work := self.take()) is not None:
+                work[1](False, self._team.lost)
+        else:
+            try:
+                then(good, _wire.loads(data) if good else _wire.raised(data))
+            except Exception as error:  # noqa: BLE001 - a result that cannot be made again here
+                then(False, error)
+            self._hand_out()
+        self._changed.put(None)
+
+    def map(self, chunks: List[List[Any]], bar: Any) -> List[Any]:
+        """The function's results for all chunks, in order; the calling thread does its part."""
+        parts: List[Any] = [None] * len(chunks)
+        failed: Dict[int, BaseException] = {}
+        left = len(chunks)
+
+        def then(index: int, good: bool, result: Any) -> None:
+            nonlocal left
+            with counting:
+                left -= 1
+                if good:
+                    parts[index] = result
+                else:
+                    failed[index] = result
+            if not good:
+                with self._lock:
+                    left -= len(self._waiting)
+                    self._waiting.clear()
+            self._changed.put(None)
+
+        counting = threading.Lock()
+        self._waiting += [(chunk, lambda good, result, i=i: then(i, good, result)) for i, chunk in enumerate(chunks)]
+        self._hand_out()
+        while left > 0:
+            work = self.take()
+            if work is not None:
+                self.do(*work)
+            else:
+                self._changed.get()
+            bar(sum(len(chunk) for chunk, part in zip(chunks, parts) if part is not None))
+        self._team.check()
+        if failed:
+            raise failed[min(failed)]
+        bar(sum(map(len, chunks)))
+        return parts
+
+    def settle(self, error: Optional[BaseException]) -> None:
+        """Waits until nobody is at work any more."""
+        with self._lock:
+            self._waiting.clear()
+        if isinstance(error, KeyboardInterrupt):
+            self._team.interrupt()
+        while any(self._under_way.values()):
+            self._changed.get()
+        self._team.check()
+
+    def close(self) -> None:
+        """No more answers are awaited."""
+        for tasks in self._under_way.values():
+            for task in list(tasks):
+                self._team.forget(task)
+
+
+@contextlib.contextmanager
+def _handing_on(team: Team) -> Iterator[List[int]]:
+    """While this process waits for the others, Ctrl-C is for the functions that still run there."""
+    came: List[int] = []
+
+    def hand_on(number: int, frame: Optional[FrameType]) -> None:
+        came.append(number)
+        team.interrupt()
+
+    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
+        yield came
+        return
+    before = signal.signal(signal.SIGINT, hand_on)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Shows how many items are done."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        wanted = False
+    if not wanted:
+        yield lambda done: None
+        return
+    with tqdm(total=total) as bar:
+        yield lambda done: bar.update(done - bar.n) and None
+
+
+def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
+    """The workers of this process: those that it has, if they are the same."""
+    global _team
+    if _team is not None:
+        _team.check()
+        if (_team.hosts, _team.options) != (hosts, options):
+            raise StartError(
+                f"this process is a node of a job of {_team.size} nodes for all its life, and cannot have another one with other nodes or "
+                f"options; close that, use Cluster({_team.size}) again, or restart the interpreter"
+            )
+        return _team
+    refuse_second_job()
+    team = Team(hosts, options)
+    if team.size == 1:
+        _core.start()
+        _job.place()
+    _wire.refuse_elsewhere()
+    atexit.register(team.finish)
+    _team = team
+    return team

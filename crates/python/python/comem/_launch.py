@@ -1,0 +1,411 @@
+"""Starting worker nodes from within an interpreter, which becomes node zero itself.
+
+The calling process plays two parts: it is a node, and it is what `comem run` is otherwise: the launcher, at the other end of that
+node's control line (``crates/runtime/src/control.rs`` describes it). Workers are told over channels of their own where node zero is,
+as `comem exec` would tell them. One thread hears everything: the control line, what workers answer, what they print, and
+their end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import secrets
+import selectors
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from . import _core, _job, _wire
+from ._errors import ArgumentError, MisuseError, NodeLost, StartError
+from ._wire import Channel
+
+#: What starts programs on other hosts; COMEM_RSH names another.
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3"
+#: How long a worker may take to say farewell.
+GOODBYE_S = 2.0
+#: Lines of what a worker printed that are shown when it does not start.
+LAST_LINES = 12
+
+HERE = ("", "localhost", "127.0.0.1")
+
+
+def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
+    """The host of each worker; "" is this one.
+
+    Raises
+    ------
+    ArgumentError
+        When the numbers make no sense.
+    """
+    if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= 1024):
+        raise ArgumentError(f"a cluster of {nodes!r} nodes cannot be; give a number from 1 to 1024, this process included")
+    if hosts is None:
+        return [""] * ((os.cpu_count() or 1 if nodes is None else nodes) - 1)
+    out: List[str] = []
+    for host in hosts:
+        name, _, count = host.partition(":")
+        if not name or name.startswith("-") or not (count or "1").isdigit() or int(count or 1) < 1:
+            raise ArgumentError(f"{host!r} names no host; use \"name\" or \"name:2\" for two nodes there")
+        out += ["" if name in HERE else name] * int(count or 1)
+    if nodes is not None and nodes != len(out) + 1:
+        raise ArgumentError(f"{nodes} nodes are not this process and {len(out)} workers on {list(hosts)}; leave nodes out")
+    return out
+
+
+class Worker:
+    """A worker as its caller sees it."""
+
+    def __init__(self, node: int, host: str, process: subprocess.Popen[bytes], channel: Channel) -> None:
+        self.node = node
+        self.host = host
+        self.process = process
+        self.channel = channel
+        self.pid = process.pid
+        self.last: List[str] = []
+        #: What it printed of a line that has not ended.
+        self.partial = {"out": b"", "err": b""}
+        self.joined = False
+        self.gone = False
+
+    def __str__(self) -> str:
+        where = f"host {self.host}, " if self.host else ""
+        return f"node {self.node} ({where}pid {self.pid})"
+
+    def how_it_ended(self) -> str:
+        """How it ended, as a clause."""
+        try:
+            status = self.process.wait(GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return "does not answer any more"
+        if status < 0:
+            return f"was killed by signal {-status}"
+        return f"ended with status {status}"
+
+
+def _spawn(node: int, host: str) -> Worker:
+    words = ["-m", "comem._worker"]
+    quiet: Dict[str, Any] = {"stderr": subprocess.PIPE, "start_new_session": True}
+    if host:
+        shell = shlex.split(os.environ.get("COMEM_RSH", "").strip() or SSH)
+        remote = " ".join(map(shlex.quote, [os.environ.get("COMEM_REMOTE_PYTHON", sys.executable), *words, "--pipe"]))
+        try:
+            process = subprocess.Popen(
+                [*shell, host, remote], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, **quiet
+            )
+        except OSError as error:
+            raise StartError(f"host {host}: cannot run {shell[0]}: {error}; install ssh, or set COMEM_RSH") from error
+        assert process.stdin is not None and process.stdout is not None
+        return Worker(node, host, process, Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())))
+    ours, theirs = socket.socketpair()
+    fd = theirs.fileno()
+    process = subprocess.Popen(
+        [sys.executable, *words, "--channel", str(fd)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        pass_fds=[fd],
+        env=_environment(),
+        **quiet,
+    )
+    theirs.close()
+    fd = ours.detach()
+    return Worker(node, host, process, Channel(fd, fd))
+
+
+def _environment() -> Dict[str, str]:
+    """What a worker on this host inherits."""
+    environment = dict(os.environ)
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
+    wrap = os.path.join(here, "comem", "_bin", "libcomem_wrap.so")
+    # As with `comem run`: system calls of workers may use shared memory.
+    if os.path.isfile(wrap) and environment.get("COMEM_WRAP") != "off" and not set(wrap) & set(" :"):
+        environment["LD_PRELOAD"] = ":".join(filter(None, [environment.get("LD_PRELOAD"), wrap]))
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+class Team:
+    """This process and its workers: one job, from its start to the end of the interpreter.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+        Of each worker; "" is this one.
+    options : dict
+        The job's options: environment variables.
+    """
+
+    def __init__(self, hosts: Sequence[str], options: Dict[str, str]) -> None:
+        self.hosts = list(hosts)
+        self.options = options
+        self.size = len(hosts) + 1
+        self.pid = os.getpid()
+        self.lost: Optional[BaseException] = None
+        self.workers: List[Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._tasks: Dict[int, Callable[[int, bool, bytes], None]] = {}
+        self._next_task = 0
+        self._lock = threading.Lock()
+        self._ending = False
+        self._early: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._zero: Optional[str] = None
+        self._line, node_end = socket.socketpair()
+        if self.size > 1:
+            self._start(node_end)
+
+    # Start
+
+    def _start(self, node_end: socket.socket) -> None:
+        job = self._new_job()
+        try:
+            for index, host in enumerate(self.hosts):
+                self.workers.append(_spawn(index + 1, host))
+            self._watch()
+            self._send_orders(job)
+            self._line.sendall(job.encode() + b"\n")
+            self._become_zero(node_end)
+            for _ in self.workers:
+                self._one_joined()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _new_job(self) -> str:
+        number = secrets.randbits(62) | 1
+        several = any(self.hosts)
+        hosts = [socket.gethostname(), *(host or socket.gethostname() for host in self.hosts)]
+        about = {"key": secrets.token_hex(32), "job": number, "prog_id": number % 60000 + 1, "auth": several, "hosts": hosts}
+        return json.dumps({"type": "job", **about})
+
+    def _node_environment(self, node: int) -> Dict[str, str]:
+        host = ([""] + self.hosts)[node]
+        here = sum(other == host for other in ["", *self.hosts])
+        about = {"NODES": self.size, "NODE": node, "HOST_NODES": here, "PROGRAM": os.path.abspath(_wire.__file__)}
+        return {**{"COMEM_" + name: str(value) for name, value in about.items()}, **self.options}
+
+    def _send_orders(self, job: str) -> None:
+        for worker in self.workers:
+            environment = self._node_environment(worker.node)
+            if worker.host:
+                # Whatever the package's place is there.
+                del environment["COMEM_PROGRAM"]
+            orders = {"environment": environment, "job": job, "path": sys.path, "directory": os.getcwd()}
+            self._tell(worker, "join", orders)
+
+    def _become_zero(self, node_end: socket.socket) -> None:
+        """Joins the job, with the orders in the environment for as long as that takes."""
+        ours = {**self._node_environment(0), "COMEM_CONTROL_FD": str(node_end.detach())}
+        before = {name: os.environ.get(name) for name in ours}
+        os.environ.update(ours)
+        try:
+            _core.start()
+            _job.place()
+        except Exception as error:
+            lost = [worker for worker in self.workers if worker.gone]
+            if not lost:
+                raise
+            said = "".join(f"\n    {line}" for line in lost[0].last)
+            raise StartError(f"{lost[0]} {lost[0].how_it_ended()} before it joined; it said:{said}") from error
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    def _one_joined(self) -> None:
+        worker, version = self._early.get()
+        if isinstance(version, BaseException):
+            raise version
+        if version != sys.version_info[:2]:
+            here, there = (".".join(map(str, v)) for v in (sys.version_info[:2], version))
+            raise StartError(f"{worker} runs Python {there}, this process {here}; use one version, see COMEM_REMOTE_PYTHON")
+
+    # Hearing
+
+    def _watch(self) -> None:
+        self._selector.register(self._line, selectors.EVENT_READ, self._hear_node_zero)
+        for worker in self.workers:
+            self._selector.register(worker.channel.reads, selectors.EVENT_READ, lambda w=worker: self._hear(w))
+            for name, pipe in (("out", worker.process.stdout), ("err", worker.process.stderr)):
+                if pipe is not None and not (worker.host and name == "out"):
+                    os.set_blocking(pipe.fileno(), False)
+                    self._selector.register(pipe, selectors.EVENT_READ, lambda w=worker, n=name, p=pipe: self._show(w, n, p))
+        threading.Thread(target=self._listen, name="comem-cluster", daemon=True).start()
+
+    def _listen(self) -> None:
+        while not self._ending:
+            for key, _ in self._selector.select():
+                key.data()
+
+    def _hear_node_zero(self) -> None:
+        data = self._line.recv(1 << 20)
+        if not data:
+            self._selector.unregister(self._line)
+            return
+        for line in data.split(b"\n"):
+            if b'"address"' in line and self._zero is None:
+                self._zero = json.loads(line)["addr"]
+                for worker in self.workers:
+                    self._tell(worker, "zero", self._zero)
+
+    def _tell(self, worker: Worker, *message: Any) -> None:
+        try:
+            worker.channel.send(*message)
+        except OSError:
+            pass  # its end is noticed where it is listened to
+
+    def _hear(self, worker: Worker) -> None:
+        try:
+            message = worker.channel.receive()
+        except (EOFError, OSError):
+            self._ended(worker)
+            return
+        self._drain(worker)
+        if message[0] == "joined":
+            worker.pid, worker.joined = message[1], True
+            self._early.put((worker, message[2]))
+        else:
+            _, task, good, result = message
+            with self._lock:
+                callback = self._tasks.get(task)
+            if callback is not None:
+                callback(worker.node, good, result)
+
+    def _drain(self, worker: Worker) -> None:
+        """Shows what a worker printed before it answered."""
+        for name, pipe in (("out", worker.process.stdout), ("err", worker.process.stderr)):
+            if pipe is not None and not (worker.host and name == "out"):
+                self._show(worker, name, pipe)
+
+    def _show(self, worker: Worker, name: str, pipe: Any) -> None:
+        try:
+            data = os.read(pipe.fileno(), 1 << 16)
+        except (BlockingIOError, ValueError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            try:
+                self._selector.unregister(pipe)
+            except (KeyError, ValueError):
+                pass
+        lines = (worker.partial[name] + data).split(b"\n")
+        worker.partial[name] = lines.pop() if data else b""
+        for line in lines:
+            text = line.decode(errors="replace")
+            if text.strip():
+                worker.last = [*worker.last[1 - LAST_LINES :], text]
+            if worker.joined and not self._ending:
+                print(f"[{worker.node}] {text}", file=sys.stdout if name == "out" else sys.stderr, flush=True)
+
+    def _ended(self, worker: Worker) -> None:
+        """A worker is gone: node zero is told, as a launcher would, and whoever waits for an answer."""
+        self._selector.unregister(worker.channel.reads)
+        worker.gone = True
+        if self._ending:
+            return
+        how = worker.how_it_ended()
+        self._drain(worker)
+        self.lost = NodeLost(f"{worker} {how}; the job cannot go on, this interpreter can")
+        self.lost.node = worker.node
+        try:
+            self._line.sendall(json.dumps({"type": "peer_ended", "node": worker.node, "how": how}).encode() + b"\n")
+        except OSError:
+            pass
+        self._early.put((worker, self.lost))
+        with self._lock:
+            callbacks = list(self._tasks.values())
+        for callback in callbacks:
+            callback(worker.node, False, b"")
+
+    # Work
+
+    def check(self) -> None:
+        """Raises what keeps the workers from working.
+
+        Raises
+        ------
+        NodeLost
+            When one of them has ended.
+        """
+        if self.lost is not None:
+            raise NodeLost(*self.lost.args) from self.lost
+        if self.pid != os.getpid():
+            from ._errors import ForkError
+
+            raise ForkError("this process was made by fork and is no node of the job; use the start method \"spawn\"")
+
+    def expect(self, callback: Callable[[int, bool, bytes], None]) -> int:
+        """The number of a new task; answers to it go to ``callback(node, good, result)``, in a thread of its own."""
+        with self._lock:
+            self._next_task += 1
+            self._tasks[self._next_task] = callback
+            return self._next_task
+
+    def forget(self, task: int) -> None:
+        """No more answers are awaited."""
+        with self._lock:
+            self._tasks.pop(task, None)
+
+    def tell_all(self, *message: Any) -> None:
+        """Sends every worker a message."""
+        for worker in self.workers:
+            self._tell(worker, *message)
+
+    def tell(self, node: int, *message: Any) -> None:
+        """Sends one worker a message."""
+        self._tell(self.workers[node - 1], *message)
+
+    def interrupt(self) -> None:
+        """Hands Ctrl-C on to the workers of this host."""
+        import signal
+
+        for worker in self.workers:
+            if not worker.host and worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGINT)
+
+    # End
+
+    def finish(self) -> None:
+        """Lets the workers come to the end of the job, where this process goes as well."""
+        if self.pid == os.getpid() and self.lost is None:
+            self._ending = True
+            self.tell_all("end")
+
+    def abandon(self) -> None:
+        """Ends all workers."""
+        self._ending = True
+        for worker in self.workers:
+            worker.process.kill()
+            worker.channel.close()
+        until = time.monotonic() + GOODBYE_S
+        for worker in self.workers:
+            try:
+                worker.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def refuse_second_job() -> None:
+    """Sees to it that this process can still become a node of a new job.
+
+    Raises
+    ------
+    MisuseError
+        When it is one already.
+    """
+    if os.environ.get("COMEM_NODE") is not None or os.environ.get("COMEM_CONTROL_FD") is not None:
+        raise MisuseError("this process was started as a node of a job (comem run); a Cluster starts nodes of its own from a plain interpreter")
+    if _core.is_running():
+        raise MisuseError(
+            "this process uses Comem already, as a job of one node; make the Cluster before the first shared array, after a restart"
+        )

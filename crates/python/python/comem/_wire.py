@@ -1,0 +1,219 @@
+"""What goes between a caller and its workers: messages, and pickles in which shared arrays are references.
+
+A shared array is not copied: its pickle holds the number of its memory and how it lies there, and means something in this job
+alone. What a function refers to is pickled by cloudpickle where there is one, so that lambdas and what was typed into a notebook
+can be sent.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import threading
+from typing import Any, Callable, Optional, Tuple, Type
+
+import numpy as np
+
+from . import _arrays
+from ._errors import ArgumentError, SendError
+
+_HEAD = struct.Struct("<Q")
+
+
+def _as(kind: type, a: np.ndarray) -> np.ndarray:
+    return a.view(kind)
+
+
+def _reference(a: Any) -> Any:
+    """How an object is pickled if it is a shared array."""
+    if type(a) not in (np.ndarray, np.recarray, np.matrix) or not _arrays.is_shared(a):
+        return NotImplemented
+    about = _arrays.resolve, (_arrays.refer(a.view(np.ndarray)),)
+    return about if type(a) is np.ndarray else (_as, (type(a), _arrays.resolve(*about[1])))
+
+
+def _cloudpickle() -> Any:
+    try:
+        import cloudpickle
+
+        return cloudpickle
+    except ImportError:
+        pass
+    try:
+        from joblib.externals import cloudpickle  # joblib brings its own
+
+        return cloudpickle
+    except ImportError:
+        return None
+
+
+def _with_references(pickler: Type[Any]) -> Type[Any]:
+    class Referring(pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            reference = _reference(obj)
+            if reference is not NotImplemented:
+                return reference
+            inherited = getattr(super(), "reducer_override", None)
+            return NotImplemented if inherited is None else inherited(obj)
+
+    return Referring
+
+
+_Plain = _with_references(pickle.Pickler)
+_clever: Optional[Type[Any]] = None
+
+
+def _pickle(pickler: Type[Any], x: Any) -> bytes:
+    into = io.BytesIO()
+    pickler(into, protocol=5).dump(x)
+    return into.getvalue()
+
+
+def dumps(x: Any) -> bytes:
+    """Pickles, with shared arrays as references.
+
+    Raises
+    ------
+    ArgumentError
+        When something in ``x`` cannot be sent.
+    """
+    global _clever
+    if _clever is None:
+        clever = _cloudpickle()
+        _clever = _Plain if clever is None else _with_references(clever.CloudPickler)
+    try:
+        return _pickle(_clever, x)
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        advice = "" if _clever is not _Plain else "; with cloudpickle installed, lambdas and local functions can be sent too"
+        raise ArgumentError(f"{_shown(x)} cannot be sent to the workers: {error}{advice}") from error
+
+
+def sends_main() -> bool:
+    """Whether functions of ``__main__`` go as they are, and not by name."""
+    return _cloudpickle() is not None
+
+
+def _shown(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def loads(data: bytes) -> Any:
+    """The opposite of :func:`dumps`."""
+    return pickle.loads(data)
+
+
+def refuse_elsewhere() -> None:
+    """Sees to it that ``multiprocessing`` refuses shared arrays: its processes are no nodes."""
+    from multiprocessing.reduction import ForkingPickler
+
+    def reduce(a: np.ndarray) -> Any:
+        if _arrays.is_shared(a):
+            raise SendError(
+                "a shared array cannot be sent to a process outside of the job; use Cluster.map, or send a copy, array.copy()"
+            )
+        return a.__reduce_ex__(4)
+
+    ForkingPickler.register(np.ndarray, reduce)
+
+
+class Channel:
+    """Whole messages over a pair of descriptors. Several threads may send."""
+
+    def __init__(self, reads: int, writes: int) -> None:
+        self.reads = reads
+        self._writes = writes
+        self._sending = threading.Lock()
+
+    def send(self, *message: Any) -> None:
+        """Sends a tuple of plain things.
+
+        Raises
+        ------
+        OSError
+            When the other side is gone.
+        """
+        data = pickle.dumps(message, protocol=5)
+        with self._sending:
+            self._write(_HEAD.pack(len(data)))
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._writes, rest) :]
+
+    def receive(self) -> Tuple[Any, ...]:
+        """Waits for the next message.
+
+        Raises
+        ------
+        EOFError
+            When the other side is gone.
+        """
+        return pickle.loads(self._read(_HEAD.unpack(self._read(_HEAD.size))[0]))
+
+    def _read(self, count: int) -> bytearray:
+        data = bytearray(count)
+        rest = memoryview(data)
+        while rest:
+            try:
+                got = os.readv(self.reads, [rest])
+            except ConnectionResetError:
+                got = 0
+            if got == 0:
+                raise EOFError("the other side of a channel is gone")
+            rest = rest[got:]
+        return data
+
+    def close(self) -> None:
+        """Lets the other side know that nothing will come any more."""
+        for fd in {self.reads, self._writes}:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+        self.reads = self._writes = -1
+
+
+class RemoteTraceback(Exception):
+    """The cause of an exception that came from another node: its traceback there, as text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def failure(error: BaseException, node: int) -> bytes:
+    """An exception for the way to the caller, with its traceback as text."""
+    import traceback
+
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = f"\n\"\"\"\nOn node {node}:\n{text}\"\"\""
+    try:
+        data = dumps(error)
+        loads(data)
+    except Exception:  # noqa: BLE001 - exceptions of all sorts cannot be pickled, or not be made again
+        data = dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    return pickle.dumps((data, text), protocol=5)
+
+
+def raised(data: bytes) -> BaseException:
+    """The exception that :func:`failure` wrapped, with its traceback as its cause."""
+    blob, text = pickle.loads(data)
+    error: BaseException = loads(blob)
+    error.__cause__ = RemoteTraceback(text)
+    return error
+
+
+def attempt(work: Callable[[], Any], node: int) -> Tuple[bool, bytes]:
+    """Does something; its result or its exception, ready to be sent."""
+    try:
+        return True, dumps(work())
+    except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and SystemExit too belong to the caller
+        return False, failure(error, node)

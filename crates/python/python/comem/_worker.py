@@ -1,0 +1,137 @@
+"""``python -m comem._worker``: a worker node of a :class:`comem.Cluster`, which starts it.
+
+Orders come over a channel: descriptor ``--channel N``, or standard input and output (``--pipe``, over ssh). A thread reads them,
+so that the caller never waits for a worker that computes; the main thread carries them out. When the caller is gone, so is the
+worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import _core, _job, _wire
+from ._wire import Channel
+
+
+def _channel(arguments: List[str]) -> Channel:
+    if arguments[0] == "--channel":
+        fd = int(arguments[1])
+        os.set_inheritable(fd, False)
+        return Channel(fd, fd)
+    # What the program prints must not get between the messages.
+    reads, writes = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    return Channel(reads, writes)
+
+
+def _leave_job(line: str) -> int:
+    """The job's secrets as a descriptor, as `comem exec` leaves them."""
+    fd = os.memfd_create("comem job")
+    os.write(fd, line.encode() + b"\n")
+    return fd
+
+
+def _join(orders: Dict[str, Any]) -> None:
+    os.environ.update(orders["environment"])
+    os.environ["COMEM_JOB_FD"] = str(_leave_job(orders["job"]))
+    sys.path[:] = orders["path"] + [p for p in sys.path if p not in orders["path"]]
+    if os.path.isdir(orders["directory"]):
+        os.chdir(orders["directory"])
+    _core.start()
+    _job.place()
+
+
+class Worker:
+    """A node that does what the caller says."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._orders: queue.SimpleQueue[Tuple[Any, ...]] = queue.SimpleQueue()
+        self._at_work = False
+
+    def start(self) -> None:
+        """Joins the job and works until the caller says that it ends."""
+        signal.signal(signal.SIGINT, self._on_interrupt)
+        orders = self._channel.receive()[1]
+        threading.Thread(target=self._listen, name="comem-orders", daemon=True).start()
+        while (more := self._orders.get())[0] != "zero":
+            pass
+        orders["environment"]["COMEM_ZERO"] = more[1]
+        _join(orders)
+        self._channel.send("joined", os.getpid(), sys.version_info[:2])
+        while (order := self._orders.get())[0] != "end":
+            getattr(self, "_" + order[0])(*order[1:])
+        _core.finish()
+
+    def _on_interrupt(self, number: int, frame: Optional[FrameType]) -> None:
+        if self._at_work:
+            raise KeyboardInterrupt
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._orders.put(self._channel.receive())
+        except (EOFError, OSError):
+            os._exit(0)
+
+    def _run(self, task: int, blob: bytes) -> None:
+        """All nodes call a function together."""
+        _core.barrier()
+        self._do(task, lambda: _call(*_wire.loads(blob)))
+        _core.leave()
+
+    def _serve(self, blob: bytes) -> None:
+        """The caller hands out what there is to do, until it says that there is no more."""
+        _core.barrier()
+        function: Any = None
+        while (order := self._orders.get())[0] != "leave":
+            task, items = order[1:]
+
+            def work(items: bytes = items) -> List[Any]:
+                nonlocal function
+                if function is None:
+                    function = _wire.loads(blob)
+                return [function(item) for item in _wire.loads(items)]
+
+            self._do(task, work)
+        _core.leave()
+
+    def _do(self, task: int, work: Callable[[], Any]) -> None:
+        def interruptible() -> Any:
+            self._at_work = True
+            try:
+                return work()
+            finally:
+                self._at_work = False
+
+        good, result = _wire.attempt(interruptible, _job.rank())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._channel.send("done", task, good, result)
+
+    def _report(self, task: int) -> None:
+        self._do(task, _job.stats)
+
+
+def _call(function: Callable[..., Any], arguments: Any, named: Any) -> Any:
+    return function(*arguments, **named)
+
+
+def main() -> None:
+    """Runs the worker."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    channel = _channel(sys.argv[1:])
+    sys.argv = [""]
+    Worker(channel).start()
+
+
+if __name__ == "__main__":
+    main()
