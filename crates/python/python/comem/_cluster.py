@@ -143,6 +143,7 @@ class Cluster:
         Exception
             What it raised on some node; the cause is the traceback there.
         """
+        self._check()
         blob = _wire.dumps((function, arguments, named))
         return self._run(blob, lambda: function(*arguments, **named))
 
@@ -212,6 +213,7 @@ class Cluster:
         Exception
             What the function raised, for the first of the items that it failed for; others may not have been tried.
         """
+        self._check()
         items = list(items)
         if chunksize is None:
             chunksize = max(1, len(items) // (CHUNKS_PER_NODE * self.size))
@@ -243,12 +245,15 @@ class Cluster:
         if error is not None:
             raise error
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[Team]:
-        """One run or map at a time, of a cluster that is open and whole."""
+    def _check(self) -> None:
         if self._closed:
             raise FinishedError("this comem.Cluster is closed; make a new one, which has its workers at once")
         self._team.check()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[Team]:
+        """One run or map at a time, of a cluster that is open and whole."""
+        self._check()
         if not self._busy.acquire(blocking=False):
             raise MisuseError("this comem.Cluster is at work for another thread, or for a function that it runs; one after the other")
         _job.outside(None)
@@ -278,12 +283,13 @@ class Cluster:
 
     # Shared arrays
 
-    def _made(self, name: str, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
+    def _made(self, name: str, /, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
         """Makes an array: its pages live where they are used first, so that what the caller fills moves when others touch it."""
         return self._together(name, *arguments, mine=mine, **{"home": "first-touch", **named})
 
-    def _together(self, name: str, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
+    def _together(self, name: str, /, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
         """All nodes call a function of the package; ``mine`` are first arguments that only this one needs."""
+        self._check()
         call = getattr(_arrays, name)
         blob = _wire.dumps((_call_quietly, (name, [None] * len(mine), arguments, named), {}))
         return self._run(blob, lambda: call(*mine, *arguments, **named))[0]
@@ -480,6 +486,9 @@ class Tasks:
         """Waits until nobody is at work any more."""
         with self._lock:
             self._waiting.clear()
+        if error is not None:
+            # What lies with them already is not begun any more.
+            self._team.tell_all("stop")
         if isinstance(error, KeyboardInterrupt):
             self._team.interrupt()
         while any(self._under_way.values()):

@@ -148,7 +148,7 @@ class Team:
         self.options = options
         self.size = len(hosts) + 1
         self.pid = os.getpid()
-        self.lost: Optional[BaseException] = None
+        self.lost: Optional[NodeLost] = None
         self.workers: List[Worker] = []
         self._selector = selectors.DefaultSelector()
         self._tasks: Dict[int, Callable[[int, bool, bytes], None]] = {}
@@ -299,7 +299,8 @@ class Team:
             except (KeyError, ValueError):
                 pass
         lines = (worker.partial[name] + data).split(b"\n")
-        worker.partial[name] = lines.pop() if data else b""
+        if data or not lines[-1]:
+            worker.partial[name] = lines.pop()
         for line in lines:
             text = line.decode(errors="replace")
             if text.strip():
@@ -315,13 +316,18 @@ class Team:
             return
         how = worker.how_it_ended()
         self._drain(worker)
-        self.lost = NodeLost(f"{worker} {how}; the job cannot go on, this interpreter can")
+        if self.lost is not None:
+            return
+        self.lost = NodeLost(f"{worker} {how}; the job cannot go on; this interpreter can, and a new one can have a new cluster")
         self.lost.node = worker.node
         try:
             self._line.sendall(json.dumps({"type": "peer_ended", "node": worker.node, "how": how}).encode() + b"\n")
         except OSError:
             pass
         self._early.put((worker, self.lost))
+        for other in self.workers:
+            if not other.gone:
+                other.process.kill()
         with self._lock:
             callbacks = list(self._tasks.values())
         for callback in callbacks:
@@ -338,7 +344,9 @@ class Team:
             When one of them has ended.
         """
         if self.lost is not None:
-            raise NodeLost(*self.lost.args) from self.lost
+            lost = NodeLost(*self.lost.args)
+            lost.node = self.lost.node
+            raise lost
         if self.pid != os.getpid():
             from ._errors import ForkError
 

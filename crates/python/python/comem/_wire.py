@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional, Tuple, Type
 import numpy as np
 
 from . import _arrays
-from ._errors import ArgumentError, SendError
+from ._errors import ArgumentError, Error, SendError
 
 _HEAD = struct.Struct("<Q")
 
@@ -85,6 +85,8 @@ def dumps(x: Any) -> bytes:
         _clever = _Plain if clever is None else _with_references(clever.CloudPickler)
     try:
         return _pickle(_clever, x)
+    except Error:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
         advice = "" if _clever is not _Plain else "; with cloudpickle installed, lambdas and local functions can be sent too"
         raise ArgumentError(f"{_shown(x)} cannot be sent to the workers: {error}{advice}") from error

@@ -7,7 +7,6 @@ worker.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _core, _job, _wire
+from ._errors import Stopped
 from ._wire import Channel
 
 
@@ -56,6 +56,8 @@ class Worker:
         self._channel = channel
         self._orders: queue.SimpleQueue[Tuple[Any, ...]] = queue.SimpleQueue()
         self._at_work = False
+        #: What was handed out is not wanted any more.
+        self._stopped = False
 
     def start(self) -> None:
         """Joins the job and works until the caller says that it ends."""
@@ -78,7 +80,11 @@ class Worker:
     def _listen(self) -> None:
         try:
             while True:
-                self._orders.put(self._channel.receive())
+                order = self._channel.receive()
+                if order[0] == "stop":
+                    self._stopped = True
+                else:
+                    self._orders.put(order)
         except (EOFError, OSError):
             os._exit(0)
 
@@ -91,12 +97,15 @@ class Worker:
     def _serve(self, blob: bytes) -> None:
         """The caller hands out what there is to do, until it says that there is no more."""
         _core.barrier()
+        self._stopped = False
         function: Any = None
         while (order := self._orders.get())[0] != "leave":
             task, items = order[1:]
 
             def work(items: bytes = items) -> List[Any]:
                 nonlocal function
+                if self._stopped:
+                    raise Stopped("the caller does not want this any more")
                 if function is None:
                     function = _wire.loads(blob)
                 return [function(item) for item in _wire.loads(items)]
