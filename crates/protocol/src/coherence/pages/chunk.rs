@@ -504,9 +504,8 @@ impl Chunk {
         written.clear();
         cx.memory.collect(self.pages(units), &mut written);
         for pages in &written {
-            for unit in self.units_in(pages) {
-                self.units[unit].set(WRITTEN, true);
-            }
+            let units = self.units_in(pages);
+            self.units[units].iter_mut().filter(|u| Self::is_tracked(u)).for_each(|u| u.set(WRITTEN, true));
         }
         self.written = written;
     }
@@ -593,17 +592,21 @@ impl Chunk {
         if !cx.memory.notes_writes() {
             return;
         }
-        let tracked = |u: &Unit| u.state == State::Valid || (u.state == State::Home && u.has(SHARED) && u.has(MAPPED));
+        // What is not mapped has nothing to be collected, so one look goes over it.
+        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching);
         let mut at = 0;
-        while at < self.units.len() {
-            if !tracked(&self.units[at]) {
-                at += 1;
-                continue;
-            }
-            let end = (at..self.units.len()).take_while(|i| tracked(&self.units[*i])).last().unwrap_or(at) + 1;
-            self.collect(cx, at..end);
-            at = end;
+        while let Some(first) = (at..self.units.len()).find(|i| Self::is_tracked(&self.units[*i])) {
+            let within =
+                (first..self.units.len()).take_while(|i| Self::is_tracked(&self.units[*i]) || absent(&self.units[*i]));
+            let last = within.filter(|i| Self::is_tracked(&self.units[*i])).last().unwrap_or(first);
+            self.collect(cx, first..last + 1);
+            at = last + 1;
         }
+    }
+
+    /// Whether the kernel's notes about the unit count: a copy, or a home page that others hold.
+    fn is_tracked(unit: &Unit) -> bool {
+        unit.state == State::Valid || (unit.state == State::Home && unit.has(SHARED) && unit.has(MAPPED))
     }
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
