@@ -76,4 +76,20 @@ else
     echo "FAILED: jacobi in C cannot be built"
     failed=1
 fi
+
+# Reading another node's memory costs as many fetches from NumPy as from C.
+counts() {
+    "${run[@]}" -n 2 --stats "out/python/stats.json" "$@" >/dev/null &&
+        "$python" -c 'import json
+nodes = json.load(open("out/python/stats.json"))["nodes"]
+pages = next(n for n in nodes if n["node"] == 0)["pages"]
+print(*(f"{name}={pages[name]}" for name in ("pages_fetched", "page_requests", "signals")))'
+}
+if cc -std=c11 -O2 -Wall -Wextra -D_DEFAULT_SOURCE -Iinclude bench/python/touch.c -o out/python/touch "$target/libcomem.so" -Wl,-rpath,"$(realpath "$target")" &&
+    from_c=$(counts out/python/touch 16) && from_numpy=$(counts "$python" bench/python/touch.py 16) && [ "$from_c" = "$from_numpy" ]; then
+    echo "ok: NumPy fetches pages as C does: $from_c"
+else
+    echo "FAILED: NumPy fetches pages not as C does: C ${from_c:-}, NumPy ${from_numpy:-}"
+    failed=1
+fi
 exit "$failed"

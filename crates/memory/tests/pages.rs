@@ -48,6 +48,23 @@ fn a_write_to_a_readable_page_is_noted_or_faults() {
 }
 
 #[test]
+fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
+    for s in subjects(4) {
+        s.arena.map_write(1..2).unwrap();
+        s.store(1, 7);
+        // SAFETY: a word of the service view.
+        unsafe { s.service(2).write_volatile(42) };
+        s.arena.detach().unwrap();
+        assert_eq!((s.load(1), s.load(2), s.load(3)), (7, 42, 0), "{}", s.name());
+        s.store(3, 9);
+        assert_eq!(s.faults(), (0, 0), "{}", s.name());
+        // SAFETY: a word of the service view.
+        assert_eq!(unsafe { s.service(3).read_volatile() }, 9);
+        assert!(s.arena.is_detached() && s.arena.detach().is_ok(), "a second time does nothing");
+    }
+}
+
+#[test]
 fn a_write_to_an_unmapped_page_says_that_it_is_one() {
     if cfg!(not(target_arch = "x86_64")) {
         return println!("SKIP: this processor's fault context is not read");
