@@ -99,9 +99,11 @@ def test_broadcasts_carry_numbers_arrays_and_objects():
 
 @pytest.mark.skipif("comem.size < 2")
 def test_what_cannot_be_sent_fails_on_every_node():
-    kinds = (TypeError, AttributeError, comem.ArgumentError, Exception)
-    with pytest.raises(kinds, match="pickle"):
+    # Node 0 gets the exception of its object, which differs between versions of Python; the others are told.
+    with pytest.raises(Exception if comem.rank == 0 else comem.ArgumentError) as raised:
         comem.broadcast((lambda: 0) if comem.rank == 0 else None)
+    assert comem.rank == 0 or "cannot be pickled" in str(raised.value)
+    assert not isinstance(raised.value, comem.NodeLost)
     with pytest.raises(comem.ArgumentError, match="but node 1 called"):
         comem.allreduce(np.zeros(2 if comem.rank == 0 else 3))
     comem.barrier()
