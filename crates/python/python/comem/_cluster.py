@@ -277,7 +277,11 @@ class Cluster:
         if isinstance(error, KeyboardInterrupt):
             self._team.interrupt()
         with _handing_on(self._team) as interrupts:
-            _core.leave()
+            try:
+                _core.leave()
+            except MismatchError as mismatch:
+                self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster in a new interpreter"))
+                raise error or mismatch
         if interrupts and error is None:
             raise KeyboardInterrupt
 
@@ -395,8 +399,11 @@ class Tasks:
 
     def do(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
         """Does it in the calling thread."""
+        results = []
         try:
-            results = [self._function(item) for item in items]
+            for item in items:
+                self._team.check()
+                results.append(self._function(item))
         except Exception as error:  # noqa: BLE001 - the function's own
             then(False, error)
         else:

@@ -22,7 +22,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _core, _job, _wire
-from ._errors import ArgumentError, MisuseError, NodeLost, StartError
+from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError
 from ._wire import Channel
 
 #: What starts programs on other hosts; COMEM_RSH names another.
@@ -148,7 +148,7 @@ class Team:
         self.options = options
         self.size = len(hosts) + 1
         self.pid = os.getpid()
-        self.lost: Optional[NodeLost] = None
+        self.lost: Optional[Error] = None
         self.workers: List[Worker] = []
         self._selector = selectors.DefaultSelector()
         self._tasks: Dict[int, Callable[[int, bool, bytes], None]] = {}
@@ -318,20 +318,26 @@ class Team:
         self._drain(worker)
         if self.lost is not None:
             return
-        self.lost = NodeLost(f"{worker} {how}; the job cannot go on; this interpreter can, and a new one can have a new cluster")
-        self.lost.node = worker.node
+        lost = NodeLost(f"{worker} {how}; the job cannot go on; this interpreter can, and a new one can have a new cluster")
+        lost.node = worker.node
+        self.lost = lost
         try:
             self._line.sendall(json.dumps({"type": "peer_ended", "node": worker.node, "how": how}).encode() + b"\n")
         except OSError:
             pass
-        self._early.put((worker, self.lost))
-        for other in self.workers:
-            if not other.gone:
-                other.process.kill()
+        self._early.put((worker, lost))
+        self.give_up(lost)
         with self._lock:
             callbacks = list(self._tasks.values())
         for callback in callbacks:
             callback(worker.node, False, b"")
+
+    def give_up(self, why: Error) -> None:
+        """The job cannot go on: ends the workers that are left."""
+        self.lost = self.lost or why
+        for worker in self.workers:
+            if not worker.gone:
+                worker.process.kill()
 
     # Work
 
@@ -344,7 +350,7 @@ class Team:
             When one of them has ended.
         """
         if self.lost is not None:
-            lost = NodeLost(*self.lost.args)
+            lost = type(self.lost)(*self.lost.args)
             lost.node = self.lost.node
             raise lost
         if self.pid != os.getpid():

@@ -9,6 +9,8 @@ from ._errors import ArgumentError
 #: The parts of the time as `comem report` shows them: the first five are the threads', the sixth the service thread's own.
 PARTS = ("compute", "fetch", "lock", "barrier", "protocol", "service")
 COLORS = ("#4c9f70", "#d1495b", "#edae49", "#3066be", "#8d6a9f", "#9a9a9a")
+#: What is counted of each array on each node.
+COUNTS = ("pages_owned", "pages_fetched", "diff_bytes", "faults")
 #: Most arrays in a picture; those that cost most.
 ARRAYS_MAX = 12
 
@@ -24,15 +26,16 @@ def arrays_of(stats: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``label``, ``bytes``, and by node ``pages_fetched``, ``diff_bytes`` (of changes sent to pages' homes elsewhere), ``faults``.
+        ``label``, ``bytes``, and by node ``pages_owned`` (which have their home there), ``pages_fetched``, ``diff_bytes`` (of changes
+        sent to pages' homes elsewhere), ``faults``.
     """
     found: Dict[int, Dict[str, Any]] = {}
     for node, one in enumerate(stats):
         for region in one.get("regions", []):
             new = {"label": region.get("label", ""), "bytes": region["bytes"]}
-            new.update({count: [0] * len(stats) for count in ("pages_fetched", "diff_bytes", "faults")})
+            new.update({count: [0] * len(stats) for count in COUNTS})
             about = found.setdefault(region["address"], new)
-            for count in ("pages_fetched", "diff_bytes", "faults"):
+            for count in COUNTS:
                 about[count][node] += region.get(count, 0)
     return sorted(found.values(), key=lambda about: -sum(about["pages_fetched"]) - sum(about["faults"]))
 
@@ -50,11 +53,14 @@ def figure(stats: Sequence[Dict[str, Any]]) -> Any:
     except ImportError as error:
         raise ArgumentError("plot() needs matplotlib; pip install matplotlib, or look at stats()") from error
     arrays = arrays_of(stats)[:ARRAYS_MAX]
-    out = Figure(figsize=(11, 2.2 + 0.35 * max(len(stats), len(arrays))), layout="constrained")
-    times, fetched, wrote = out.subplots(1, 3)
+    out = Figure(figsize=(12, 2.4 + 0.35 * max(len(stats), len(arrays))), layout="constrained")
+    times, owned, fetched, wrote = out.subplots(1, 4, width_ratios=(2, 1, 1, 1))
     _draw_times(times, stats)
-    _draw_table(out, fetched, arrays, [a["pages_fetched"] for a in arrays], len(stats), "pages fetched from their owners")
-    _draw_table(out, wrote, arrays, [[n / 1024 for n in a["diff_bytes"]] for a in arrays], len(stats), "KiB written to others' pages")
+    _draw_table(owned, arrays, [a["pages_owned"] for a in arrays], "pages owned")
+    _draw_table(fetched, arrays, [a["pages_fetched"] for a in arrays], "pages fetched")
+    _draw_table(wrote, arrays, [[n / 1024 for n in a["diff_bytes"]] for a in arrays], "KiB sent to owners")
+    for axes in (fetched, wrote):
+        axes.set_yticklabels([])
     return out
 
 
@@ -69,16 +75,16 @@ def _draw_times(axes: Any, stats: Sequence[Dict[str, Any]]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
     axes.set_title("where the time went")
-    axes.legend(fontsize="x-small", ncols=2)
+    axes.legend(fontsize="x-small", ncols=6, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False, columnspacing=0.8)
 
 
-def _draw_table(out: Any, axes: Any, arrays: Sequence[Dict[str, Any]], numbers: Sequence[Sequence[float]], nodes: int, title: str) -> None:
+def _draw_table(axes: Any, arrays: Sequence[Dict[str, Any]], numbers: Sequence[Sequence[float]], title: str) -> None:
     axes.set_title(title)
-    axes.set_xticks(range(nodes), [str(node) for node in range(nodes)])
     axes.set_xlabel("node")
     if not arrays:
         axes.set_yticks([])
         return
+    axes.set_xticks(range(len(numbers[0])), [str(node) for node in range(len(numbers[0]))])
     axes.imshow(numbers, aspect="auto", cmap="Blues")
     axes.set_yticks(range(len(arrays)), [a["label"][:24] for a in arrays], fontsize="x-small")
     most = max(max(row) for row in numbers)

@@ -218,6 +218,12 @@ impl Chunk {
         self.units[self.index(page)].state == State::Home
     }
 
+    /// How many pages have their home at this node.
+    pub fn home_pages(&self) -> u32 {
+        let homes = self.units.iter().enumerate().filter(|(_, unit)| unit.state == State::Home);
+        homes.map(|(unit, _)| self.pages(unit..unit + 1)).map(|pages| pages.end - pages.start).sum()
+    }
+
     /// Whether this node can use the unit around `page` without asking.
     pub fn is_here(&self, page: PageNo) -> bool {
         matches!(self.units[self.index(page)].state, State::Home | State::Valid)

@@ -1,0 +1,527 @@
+"""comem.Cluster, used by one interpreter as from a notebook. All tests share one cluster; those after which there is none run in an
+interpreter of their own."""
+
+import os
+import pathlib
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import comem
+import numpy as np
+import pytest
+
+NODES = 3
+#: Seconds after which an interpreter counts as hung.
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def c():
+    with comem.Cluster(NODES) as cluster:
+        yield cluster
+
+
+def alone(text, **environment):
+    """Runs a program in an interpreter of its own; gives what it printed."""
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+# Running
+
+
+def test_every_node_runs_the_function_and_the_caller_is_node_zero(c):
+    pids = c.run(lambda: (comem.rank, comem.size, os.getpid()))
+    assert [pid[:2] for pid in pids] == [(node, NODES) for node in range(NODES)]
+    assert pids[0][2] == os.getpid() and len({pid for _, _, pid in pids}) == NODES
+
+
+def test_arguments_go_to_every_node(c):
+    assert c.run(lambda a, *, b: a + b, 1, b=[2].__len__()) == [2] * NODES
+
+
+def test_what_the_caller_wrote_is_seen_and_what_workers_wrote_too(c):
+    a = c.zeros((NODES * 600, 512))
+
+    def step(a):
+        assert (a == a[0, 0]).all()
+        seen = a[0, 0]
+        comem.barrier()
+        comem.block(a)[...] = seen + 1
+        return seen
+
+    for turn in range(4):
+        a += 1
+        assert c.run(step, a) == [2 * turn + 1] * NODES
+        assert (a == 2 * turn + 2).all()
+
+
+def test_a_function_may_use_everything_that_a_script_may(c):
+    def work():
+        mine = comem.zeros(10)
+        with comem.Lock("once"):
+            mine[0] += 1
+        comem.barrier()
+        return mine[0], comem.allreduce(comem.rank)
+
+    assert c.run(work) == [(NODES, sum(range(NODES)))] * NODES
+
+
+def test_views_go_and_come_by_reference(c):
+    a = c.zeros((40, 30), dtype=np.int32)
+    for view in (a, a[3:9], a[::-1, ::2], a.T, a[5], a[2:2], a.reshape(-1)[7::3], a[4:5, 6]):
+        came = c.run(lambda view: view, view)[1]
+        assert came.__array_interface__ == view.__array_interface__
+    c.run(lambda v: v.fill(7) if comem.rank == 1 else None, a[::-1, ::2])
+    assert a.sum() == 7 * 40 * 15
+    assert not c.run(lambda v: v, c.freeze(a))[1].flags.writeable
+
+
+def test_an_array_that_a_worker_keeps_is_not_given_back(c):
+    def keep(a):
+        comem.kept = a
+
+    def look():
+        return float(comem.kept.sum()) if comem.rank == 1 else None
+
+    c.run(keep, c.full(100_000, 3.0))
+    comem.kept = None
+    for _ in range(3):
+        c.zeros(100_000)[:] = 5
+    assert c.run(look)[1] == 300_000
+
+
+def test_closures_refer_to_shared_arrays(c):
+    a = c.array(np.arange(10.0))
+
+    def put():
+        if comem.rank == 2:
+            a[3] = 30
+
+    c.run(put)
+    assert a[3] == 30
+
+
+def test_what_workers_print_is_shown_before_run_returns(c, capfd):
+    c.run(lambda: print("I am", comem.rank) if comem.rank else None)
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(lines) == ["[1] I am 1", "[2] I am 2"]
+
+
+def test_256_mib_are_handed_over_by_reference(c):
+    a = c.zeros(256 << 20, dtype=np.uint8)
+    a[::4096] = 1
+    before = [one["bytes_sent"] for one in c.stats()]
+    c.run(lambda a: a.shape, a)
+    after = [one["bytes_sent"] for one in c.stats()]
+    # Data moves when touched; what moves now is that it was written.
+    assert sum(after) - sum(before) < 1 << 20
+
+
+# Exceptions
+
+
+def test_an_exception_comes_with_its_traceback(c):
+    def inner():
+        raise KeyError("lost key")
+
+    def fails():
+        if comem.rank == 1:
+            inner()
+
+    with pytest.raises(KeyError, match="lost key") as caught:
+        c.run(fails)
+    assert "On node 1" in str(caught.value.__cause__) and "in inner" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("culprit", range(NODES))
+def test_an_exception_frees_those_who_wait_for_the_one_that_failed(c, culprit):
+    def fails():
+        if comem.rank == culprit:
+            raise ValueError("on one node")
+        comem.allreduce(1)
+        comem.zeros(100)
+
+    with pytest.raises(ValueError, match="on one node"):
+        c.run(fails)
+    assert c.run(lambda: comem.allreduce(1)) == [NODES] * NODES
+
+
+def test_a_node_that_leaves_early_is_an_error_of_those_who_wait_for_it(c):
+    with pytest.raises(comem.MismatchError):
+        c.run(lambda: comem.barrier() if comem.rank else None)
+    assert c.run(lambda: comem.rank) == list(range(NODES))
+
+
+def test_what_was_written_before_an_exception_is_seen(c):
+    a = c.zeros(NODES * 512)
+
+    def fails(a):
+        comem.block(a)[...] = 1
+        if comem.rank == 2:
+            raise ValueError
+        comem.zeros(3)
+
+    with pytest.raises(ValueError):
+        c.run(fails, a)
+    assert (a == 1).all()
+
+
+def test_an_exception_that_cannot_be_pickled_comes_as_text(c):
+    def fails():
+        class Odd(Exception):
+            def __init__(self, one, two):
+                super().__init__(f"{one} and {two}")
+
+        if comem.rank:
+            raise Odd(1, 2)
+
+    with pytest.raises(RuntimeError, match="Odd: 1 and 2"):
+        c.run(fails)
+
+
+def test_what_cannot_be_sent_is_refused(c):
+    with pytest.raises(comem.ArgumentError, match="cannot be sent"):
+        c.run(lambda x: x, threading.Lock())
+    with pytest.raises(comem.ArgumentError, match="cannot be sent"):
+        c.run(lambda: threading.Lock() if comem.rank else None)
+    with pytest.raises(comem.ArgumentError, match="cannot be sent"):
+        c.map(lambda x: x, [threading.Lock() for _ in range(50)])
+    assert c.run(lambda: 1) == [1] * NODES
+
+
+def test_interrupts_reach_the_workers(c):
+    def slow():
+        if comem.rank:
+            time.sleep(PATIENCE)
+
+    for work in (lambda: c.run(slow), lambda: c.map(lambda _: time.sleep(0.2), range(1000), chunksize=50)):
+        began = time.monotonic()
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert time.monotonic() - began < PATIENCE / 2
+        assert c.run(lambda: comem.rank) == list(range(NODES))
+
+
+# Maps
+
+
+def test_a_map_gives_results_in_order(c):
+    assert c.map(lambda i: i * i, range(1000)) == [i * i for i in range(1000)]
+    assert c.map(abs, []) == []
+    assert c.map(str, iter("abc"), chunksize=2) == ["a", "b", "c"]
+
+
+def test_every_node_has_its_part_of_a_map(c):
+    nodes = c.map(lambda i: (time.sleep(0.01), comem.rank)[1], range(90), chunksize=1)
+    assert set(nodes) == set(range(NODES))
+
+
+def test_a_map_sees_and_shows_what_is_written(c):
+    a = c.array(np.arange(5000.0).reshape(50, 100))
+
+    def double(i):
+        a[i] *= 2
+        return float(a[i].sum())
+
+    assert c.map(double, range(50)) == (2 * np.arange(5000.0).reshape(50, 100)).sum(axis=1).tolist()
+    assert (a == 2 * np.arange(5000.0).reshape(50, 100)).all()
+
+
+def test_large_items_and_results_pass(c):
+    items = [np.full(1 << 17, i) for i in range(12)]
+    results = c.map(lambda x: x + 1, items, chunksize=1)
+    assert all((r == i + 1).all() for i, r in enumerate(results))
+
+
+def test_the_first_exception_of_a_map_comes(c):
+    with pytest.raises(ZeroDivisionError):
+        c.map(lambda i: 1 // (i - 17), range(1000))
+    assert c.map(abs, [-1]) == [1]
+
+
+def test_a_map_shows_its_progress(c, capsys):
+    pytest.importorskip("tqdm")
+    c.map(lambda i: i, range(50), progress=True)
+    assert "50/50" in capsys.readouterr().err
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda c: c.zeros(-1), comem.ArgumentError, "negative"),
+        (lambda c: c.zeros(3, dtype=object), comem.ArgumentError, "references to Python objects"),
+        (lambda c: c.array([{}]), comem.ArgumentError, "references to Python objects"),
+        (lambda c: c.array([1, [2]]), ValueError, "inhomogeneous"),
+        (lambda c: c.zeros(1 << 50), comem.HeapFullError, "no room"),
+        (lambda c: c.zeros(1 << 70), comem.ArgumentError, "larger than any"),
+        (lambda c: c.zeros(3, order="X"), comem.ArgumentError, "order"),
+        (lambda c: c.zeros(3, home="nowhere"), comem.ArgumentError, "home"),
+        (lambda c: c.open_npy("/nowhere.npy"), comem.ArgumentError, "cannot be read"),
+        (lambda c: c.freeze(np.zeros(3)), comem.ArgumentError, "no shared array"),
+        (lambda c: c.map(abs, [1], chunksize=0), comem.ArgumentError, "chunks"),
+        (lambda c: c.run(c.run, int), comem.ArgumentError, "cannot be sent"),
+        (lambda c: comem.Cluster(2), comem.MisuseError, "another"),
+        (lambda c: comem.Cluster(0), comem.ArgumentError, "0 nodes"),
+        (lambda c: comem.Cluster(hosts=["-x"]), comem.ArgumentError, "names no host"),
+        (lambda c: comem.Cluster(5, hosts=["localhost:3"]), comem.ArgumentError, "leave nodes out"),
+        (lambda c: comem.barrier(), comem.MisuseError, "Cluster.run"),
+        (lambda c: comem.zeros(3), comem.MisuseError, "Cluster.zeros"),
+        (lambda c: comem.finish(), comem.MisuseError, "Cluster.run"),
+    ],
+)
+def test_nonsense_is_an_exception_and_the_cluster_goes_on(c, call, error, words):
+    with pytest.raises(error, match=words):
+        call(c)
+    assert c.run(lambda: comem.allreduce(1)) == [NODES] * NODES
+
+
+def test_shared_arrays_are_not_sent_to_other_processes(c):
+    import multiprocessing
+
+    a = c.zeros(10)
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    with pytest.raises(comem.SendError, match="outside of the job"):
+        queue.put(a)
+    queue.put(a.copy())
+    assert (queue.get() == a).all()
+
+
+def test_a_reference_of_another_job_is_refused(c):
+    from comem import _wire
+
+    data = _wire.dumps(c.zeros(10))
+    text = f"import comem\ntry:\n    comem._wire.loads({data!r})\nexcept comem.SendError as error:\n    print(error)"
+    assert "no node of its job" in alone(text)
+
+
+def test_a_child_made_by_fork_gets_an_exception(c):
+    a = c.zeros(10)
+    child = os.fork()
+    if child == 0:
+        try:
+            c.run(int)
+        except comem.ForkError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert c.run(lambda a: len(a), a) == [10] * NODES
+
+
+# Other libraries
+
+
+def test_joblib_runs_tasks_on_the_nodes(c):
+    joblib = pytest.importorskip("joblib")
+    comem.register_joblib()
+    a = c.array(np.arange(600.0).reshape(100, 6))
+
+    def scale(column, by):
+        column *= by
+        time.sleep(0.005)
+        return comem.rank, float(column.sum())
+
+    with joblib.parallel_backend("comem"):
+        results = joblib.Parallel()(joblib.delayed(scale)(a[:, i % 6], 1 if i > 5 else 2) for i in range(60))
+        with pytest.raises(ZeroDivisionError):
+            joblib.Parallel()(joblib.delayed(lambda i: 1 // i)(i) for i in range(20))
+        assert joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(-i) for i in range(9)) == list(range(9))
+    assert {node for node, _ in results} == set(range(NODES))
+    assert (a == 2 * np.arange(600.0).reshape(100, 6)).all()
+
+
+def test_a_picture_of_what_happened(c, tmp_path):
+    pytest.importorskip("matplotlib")
+    a = c.zeros(100_000, name="numbers")
+    c.run(lambda a: a.sum() + comem.barrier() if False else comem.block(a).fill(1), a)
+    a.sum()
+    c.plot().savefig(tmp_path / "c.png")
+    assert (tmp_path / "c.png").stat().st_size > 10_000
+    from comem._plot import arrays_of
+
+    about = next(one for one in arrays_of(c.stats()) if one["label"] == "numbers")
+    assert about["pages_fetched"][0] > 0 and sum(about["pages_owned"]) >= 100_000 * 8 // 4096
+
+
+# Ends
+
+
+def test_after_close_use_is_an_exception_and_arrays_stay(c):
+    del c
+    out = alone(
+        """
+        import comem, numpy as np
+        with comem.Cluster(3) as c:
+            a = c.zeros(300_000)
+            c.run(lambda a: comem.block(a).fill(comem.rank), a)
+        for use in (lambda: c.run(int), lambda: c.map(abs, [1]), lambda: c.zeros(3), c.stats, lambda: comem.prefetch(a),
+                    lambda: comem.fetch_add(a, 0), comem.barrier, lambda: comem.zeros(3)):
+            try:
+                use()
+                print("nothing happened")
+            except comem.FinishedError:
+                pass
+        print(np.unique(a, return_counts=True)[1].tolist())
+        with comem.Cluster(3) as again:
+            print(again.run(lambda a: float(a.sum()), a))
+        try:
+            comem.Cluster(2)
+        except comem.StartError as error:
+            print(error)
+        """
+    )
+    assert out.splitlines()[:2] == ["[100000, 100000, 100000]", "[300000.0, 300000.0, 300000.0]"]
+    assert "a job of 3 nodes for all its life" in out
+
+
+LOSS = """
+    import comem, os, signal, sys, time
+    import numpy as np
+    c = comem.Cluster(3)
+    a = c.zeros(1_000_000)
+    a[:] = 1
+    pids = c.run(os.getpid)
+
+    def die():
+        if comem.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def busy(_):
+        time.sleep(0.01)
+        die()
+
+    {lose}
+    def expect(use):
+        try:
+            use()
+            print("nothing happened")
+        except comem.NodeLost as error:
+            print("lost", error.node, error)
+    {use}
+    expect(lambda: c.run(int))
+    expect(lambda: c.zeros(3))
+    assert a.sum() == 1_000_000 and np.ones(3).sum() == 3
+    c.close()
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lose", "use"),
+    [
+        ("os.kill(pids[1], 9)", "time.sleep(0.5)"),
+        ("", "expect(lambda: c.run(die))"),
+        ("", "expect(lambda: c.run(lambda: (die(), comem.barrier())))"),
+        ("", "expect(lambda: c.run(lambda: (die(), time.sleep(60 if comem.rank else 0))))"),
+        ("", "expect(lambda: c.map(busy, range(10_000)))"),
+    ],
+)
+def test_a_worker_that_dies_raises_node_lost_and_the_interpreter_stays(lose, use):
+    lines = alone(LOSS.format(lose=lose, use=use)).splitlines()
+    assert len(lines) >= 2, lines
+    for line in lines:
+        assert line.startswith("lost 1 node 1 (pid "), lines
+
+
+def test_different_calls_on_different_nodes_end_the_cluster_and_not_the_interpreter():
+    out = alone(
+        """
+        import comem
+        c = comem.Cluster(3)
+        for use in (lambda: c.run(lambda: comem.barrier() if comem.rank else comem.allreduce(1)), lambda: c.run(int)):
+            try:
+                use()
+            except comem.Error as error:
+                print(type(error).__name__)
+        """
+    )
+    assert out.split() == ["MismatchError", "Stopped"]
+
+
+def test_a_process_that_uses_comem_already_cannot_start_a_cluster():
+    text = "import comem\ncomem.zeros(3)\ntry:\n    comem.Cluster(2)\nexcept comem.MisuseError as error:\n    print(error)"
+    assert "as a job of one node" in alone(text)
+
+
+def test_a_worker_that_cannot_start_is_named_with_what_it_said(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'COMEM_TEST_BREAK' in os.environ: sys.exit('no heart')")
+    text = """
+        import comem, os
+        os.environ["COMEM_TEST_BREAK"] = "1"
+        try:
+            comem.Cluster(2)
+        except comem.StartError as error:
+            print(error)
+    """
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    out = alone(text, PYTHONPATH=path)
+    assert "node 1 (pid" in out and "no heart" in out, out
+
+
+def test_workers_on_other_hosts_are_started_by_a_remote_shell(tmp_path):
+    shell = tmp_path / "rsh"
+    shell.write_text(f"#!/bin/sh\necho \"$1\" >>{tmp_path}/hosts\nshift\nexec sh -c \"$*\"\n")
+    shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
+    text = """
+        import comem
+        with comem.Cluster(hosts=["a:2", "localhost"]) as c:
+            a = c.zeros(1000)
+            c.run(lambda a: comem.block(a).fill(comem.rank), a)
+            print(a.sum(), [s["auth"] for s in c.stats()])
+            c.run(lambda: print("here", comem.rank) if comem.rank == 1 else None)
+    """
+    here = str(pathlib.Path(comem.__file__).parent.parent)
+    out = alone(text, COMEM_RSH=str(shell), PYTHONPATH=here, COMEM_IFACE="lo")
+    assert "1500.0 [True, True, True, True]" in out
+    assert (tmp_path / "hosts").read_text().split() == ["a", "a"]
+
+
+def test_workers_end_with_their_caller():
+    text = """
+        import comem, os
+        c = comem.Cluster(3)
+        print(*c.run(os.getpid)[1:], flush=True)
+        os._exit(3)
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    until = time.monotonic() + 10
+    pids = [int(pid) for pid in result.stdout.split()]
+    while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        time.sleep(0.05)
+    assert len(pids) == 2 and not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+
+def test_idle_workers_use_no_processor(c):
+    def used():
+        return sum(os.times()[:2])
+
+    c.run(lambda: setattr(comem, "used", sum(os.times()[:2])))
+    time.sleep(1.0)
+    spent = c.run(lambda: sum(os.times()[:2]) - comem.used)[1:]
+    assert max(spent) < 0.2, spent
+
+
+def test_a_pickle_is_a_copy(c):
+    a = c.array(np.arange(100_000.0))
+    assert (pickle.loads(pickle.dumps(a)) == np.arange(100_000.0)).all()
