@@ -32,6 +32,9 @@ GOODBYE_S = 2.0
 #: Lines of what a worker printed that are shown when it does not start.
 LAST_LINES = 12
 
+#: What must be the same on all nodes: this protocol. Each has the package at a place of its own.
+PROGRAM = os.path.abspath(_wire.__file__)
+
 HERE = ("", "localhost", "127.0.0.1")
 
 
@@ -188,21 +191,19 @@ class Team:
     def _node_environment(self, node: int) -> Dict[str, str]:
         host = ([""] + self.hosts)[node]
         here = sum(other == host for other in ["", *self.hosts])
-        about = {"NODES": self.size, "NODE": node, "HOST_NODES": here, "PROGRAM": os.path.abspath(_wire.__file__)}
+        about = {"NODES": self.size, "NODE": node, "HOST_NODES": here}
         return {**{"COMEM_" + name: str(value) for name, value in about.items()}, **self.options}
 
     def _send_orders(self, job: str) -> None:
         for worker in self.workers:
             environment = self._node_environment(worker.node)
-            if worker.host:
-                # Whatever the package's place is there.
-                del environment["COMEM_PROGRAM"]
             orders = {"environment": environment, "job": job, "path": sys.path, "directory": os.getcwd()}
             self._tell(worker, "join", orders)
 
     def _become_zero(self, node_end: socket.socket) -> None:
         """Joins the job, with the orders in the environment for as long as that takes."""
         ours = {**self._node_environment(0), "COMEM_CONTROL_FD": str(node_end.detach())}
+        ours["COMEM_PROGRAM"] = PROGRAM
         before = {name: os.environ.get(name) for name in ours}
         os.environ.update(ours)
         try:

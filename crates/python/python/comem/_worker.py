@@ -41,6 +41,7 @@ def _leave_job(line: str) -> int:
 
 def _join(orders: Dict[str, Any]) -> None:
     os.environ.update(orders["environment"])
+    os.environ["COMEM_PROGRAM"] = os.path.abspath(_wire.__file__)
     os.environ["COMEM_JOB_FD"] = str(_leave_job(orders["job"]))
     sys.path[:] = orders["path"] + [p for p in sys.path if p not in orders["path"]]
     if os.path.isdir(orders["directory"]):
