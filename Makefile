@@ -55,6 +55,8 @@ python: tools-build
 	@[ -x out/python/venv/bin/python ] || $(PYTHON) -m venv out/python/venv
 	@out/python/venv/bin/pip install --quiet --disable-pip-version-check numpy pytest || \
 		{ echo "SKIP: Python: numpy and pytest cannot be had from a package index"; exit 1; }
+	@out/python/venv/bin/pip install --quiet --disable-pip-version-check cloudpickle joblib tqdm matplotlib || \
+		echo "SKIP: Python: cloudpickle, joblib, tqdm and matplotlib cannot be had from a package index"
 	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" out/python/venv/bin/pip install --quiet --disable-pip-version-check ./crates/python
 
 test: tools-test

@@ -44,6 +44,7 @@ for nodes in 1 2 4; do
 done
 report "Python: shared arrays on 2 nodes over udp" "${run[@]}" -n 2 --backbone udp "${pytest[@]}" crates/python/tests/together
 report "Python: shared arrays on 2 nodes under mprotect" "${run[@]}" -n 2 --detector mprotect "${pytest[@]}" crates/python/tests/together
+report "Python: clusters started from an interpreter" "${pytest[@]}" -rs crates/python/tests/cluster
 report "Python: jobs, signals, system calls" "${pytest[@]}" crates/python/tests/alone
 
 for program in heat kmeans matmul life pagerank bloom jacobi; do

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import queue
 import signal
 import threading
@@ -162,7 +163,7 @@ class Cluster:
                 except BaseException as raised:  # noqa: BLE001 - raised again, when the others have come to the end
                     error = raised
                 self._leave(error)
-                heard = {}
+                heard: Dict[int, Tuple[bool, bytes]] = {}
                 while len(heard) < self.size - 1:
                     node, good, data = answers.get()
                     team.check()
@@ -287,9 +288,10 @@ class Cluster:
 
     # Shared arrays
 
-    def _made(self, name: str, /, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
+    def _made(self, name: str, /, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> np.ndarray:
         """Makes an array: its pages live where they are used first, so that what the caller fills moves when others touch it."""
-        return self._together(name, *arguments, mine=mine, **{"home": "first-touch", **named})
+        made: np.ndarray = self._together(name, *arguments, mine=mine, **{"home": "first-touch", **named})
+        return made
 
     def _together(self, name: str, /, *arguments: Any, mine: Sequence[Any] = (), **named: Any) -> Any:
         """All nodes call a function of the package; ``mine`` are first arguments that only this one needs."""
@@ -321,7 +323,8 @@ class Cluster:
     def freeze(self, a: np.ndarray) -> np.ndarray:
         """Declares that nobody writes to an array any more, as :func:`comem.freeze`."""
         _arrays.region_of(a)
-        return self._together("freeze", a)
+        frozen: np.ndarray = self._together("freeze", a)
+        return frozen
 
     # What happened
 
@@ -332,7 +335,7 @@ class Cluster:
             task = team.expect(lambda *answer: answers.put(answer))
             try:
                 team.tell_all("report", task)
-                heard = {}
+                heard: Dict[int, Tuple[bool, bytes]] = {}
                 while len(heard) < self.size - 1:
                     node, good, data = answers.get()
                     team.check()
@@ -474,7 +477,7 @@ class Tasks:
             self._changed.put(None)
 
         counting = threading.Lock()
-        self._waiting += [(chunk, lambda good, result, i=i: then(i, good, result)) for i, chunk in enumerate(chunks)]
+        self._waiting += [(chunk, functools.partial(then, index)) for index, chunk in enumerate(chunks)]
         self._hand_out()
         while left > 0:
             work = self.take()
@@ -532,7 +535,7 @@ def _handing_on(team: Team) -> Iterator[List[int]]:
 def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
     """Shows how many items are done."""
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ImportError:
         wanted = False
     if not wanted:

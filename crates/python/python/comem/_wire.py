@@ -12,6 +12,7 @@ import os
 import pickle
 import struct
 import threading
+import types
 from typing import Any, Callable, Optional, Tuple, Type
 
 import numpy as np
@@ -36,13 +37,13 @@ def _reference(a: Any) -> Any:
 
 def _cloudpickle() -> Any:
     try:
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]
 
         return cloudpickle
     except ImportError:
         pass
     try:
-        from joblib.externals import cloudpickle  # joblib brings its own
+        from joblib.externals import cloudpickle  # type: ignore[import-untyped] # joblib brings its own
 
         return cloudpickle
     except ImportError:
@@ -61,7 +62,15 @@ def _with_references(pickler: Type[Any]) -> Type[Any]:
     return Referring
 
 
-_Plain = _with_references(pickle.Pickler)
+class _Plain(_with_references(pickle.Pickler)):  # type: ignore[misc]
+    """Without cloudpickle: what is defined in ``__main__`` has a name that means nothing elsewhere."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (types.FunctionType, type)) and obj.__module__ == "__main__":
+            raise pickle.PicklingError(f"{obj.__qualname__} is defined here and not in a module")
+        return super().reducer_override(obj)
+
+
 _clever: Optional[Type[Any]] = None
 
 
@@ -88,13 +97,8 @@ def dumps(x: Any) -> bytes:
     except Error:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-        advice = "" if _clever is not _Plain else "; with cloudpickle installed, lambdas and local functions can be sent too"
+        advice = "" if _clever is not _Plain else "; install cloudpickle, or put functions into a module of their own"
         raise ArgumentError(f"{_shown(x)} cannot be sent to the workers: {error}{advice}") from error
-
-
-def sends_main() -> bool:
-    """Whether functions of ``__main__`` go as they are, and not by name."""
-    return _cloudpickle() is not None
 
 
 def _shown(x: Any) -> str:
@@ -155,7 +159,8 @@ class Channel:
         EOFError
             When the other side is gone.
         """
-        return pickle.loads(self._read(_HEAD.unpack(self._read(_HEAD.size))[0]))
+        message: Tuple[Any, ...] = pickle.loads(self._read(_HEAD.unpack(self._read(_HEAD.size))[0]))
+        return message
 
     def _read(self, count: int) -> bytearray:
         data = bytearray(count)

@@ -204,6 +204,20 @@ def test_what_cannot_be_sent_is_refused(c):
     assert c.run(lambda: 1) == [1] * NODES
 
 
+def test_without_cloudpickle_functions_must_be_importable(c, monkeypatch):
+    from comem import _wire
+
+    monkeypatch.setattr(_wire, "_clever", None)
+    monkeypatch.setattr(_wire, "_cloudpickle", lambda: None)
+    here = type(test_nonsense_is_an_exception_and_the_cluster_goes_on)(compile("0", "", "eval"), {}, "here")
+    here.__module__ = "__main__"
+    for function in (lambda: 1, here):
+        with pytest.raises(comem.ArgumentError, match="install cloudpickle"):
+            c.run(function)
+    a = c.zeros(10)
+    assert c.run(np.sum, a) == [0.0] * NODES
+
+
 def test_interrupts_reach_the_workers(c):
     def slow():
         if comem.rank:
@@ -256,7 +270,7 @@ def test_the_first_exception_of_a_map_comes(c):
 
 
 def test_a_map_shows_its_progress(c, capsys):
-    pytest.importorskip("tqdm")
+    pytest.importorskip("tqdm", reason="SKIP: Python clusters: tqdm is not installed")
     c.map(lambda i: i, range(50), progress=True)
     assert "50/50" in capsys.readouterr().err
 
@@ -331,7 +345,7 @@ def test_a_child_made_by_fork_gets_an_exception(c):
 
 
 def test_joblib_runs_tasks_on_the_nodes(c):
-    joblib = pytest.importorskip("joblib")
+    joblib = pytest.importorskip("joblib", reason="SKIP: Python clusters: joblib is not installed")
     comem.register_joblib()
     a = c.array(np.arange(600.0).reshape(100, 6))
 
@@ -350,9 +364,9 @@ def test_joblib_runs_tasks_on_the_nodes(c):
 
 
 def test_a_picture_of_what_happened(c, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="SKIP: Python clusters: matplotlib is not installed")
     a = c.zeros(100_000, name="numbers")
-    c.run(lambda a: a.sum() + comem.barrier() if False else comem.block(a).fill(1), a)
+    c.run(lambda a: comem.block(a).fill(1), a)
     a.sum()
     c.plot().savefig(tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 10_000
