@@ -1,0 +1,119 @@
+//! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
+
+use super::{Chunk, FEW_PAGES, HOT, MAPPED, PRESUMED, SHARED, State, Unit, WROTE};
+use crate::coherence::Misbehaved;
+use crate::coherence::pages::{Context, PageNo};
+use crate::ids::NodeId;
+use crate::rules::Rule;
+use std::ops::Range;
+
+/// Most units between two runs that are protected in one go.
+const GAP_UNITS: usize = 8;
+
+impl Chunk {
+    /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages with other
+    /// homes. Untouched pages go to an asker that claims them.
+    ///
+    /// A node that has claimed a page and has not been answered yet knows the home from before. When that is the asker itself,
+    /// naming it would look like the grant of a claim, so the asker is told to ask here again.
+    pub fn lookup(
+        &mut self,
+        me: NodeId,
+        pages: &Range<PageNo>,
+        asker: NodeId,
+        claims: bool,
+    ) -> Vec<(Range<PageNo>, NodeId)> {
+        let mut moved: Vec<(Range<PageNo>, NodeId)> = Vec::new();
+        for unit in self.units_in(pages) {
+            let at = self.pages(unit..unit + 1);
+            let this = &mut self.units[unit];
+            match this.state {
+                State::Home => {}
+                State::Unclaimed if !claims => this.state = State::Home,
+                State::Unclaimed => {
+                    this.state = State::Invalid;
+                    this.home = asker;
+                    moved.push((at, asker));
+                }
+                _ => moved.push((at, if this.home == asker { me } else { this.home })),
+            }
+        }
+        moved
+    }
+
+    /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this order, here or (without
+    /// `out`) by the other node.
+    pub fn share(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], mut out: Option<&mut Vec<u8>>) {
+        let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
+        if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
+            units.iter().for_each(|run| cx.memory.copy_out(self.pages(run.clone()), out));
+        }
+        if let [run] = runs
+            && out.is_some()
+            && run.end - run.start <= FEW_PAGES
+        {
+            cx.memory.look_ahead(run.clone());
+        }
+        let mut unprotected: Vec<Range<usize>> = Vec::new();
+        for unit in units.iter().flat_map(Range::clone) {
+            self.units[unit].set(WROTE, false);
+            let this = self.units[unit];
+            if this.has(SHARED) {
+                continue;
+            }
+            let presume = !cx.memory.notes_writes() && this.has(HOT) && this.has(MAPPED);
+            if this.has(MAPPED) && !presume {
+                match unprotected.last_mut() {
+                    Some(last) if last.end == unit => last.end += 1,
+                    _ => unprotected.push(unit..unit + 1),
+                }
+            }
+            self.units[unit].set(SHARED, true);
+            self.units[unit].set(PRESUMED, presume);
+        }
+        if cx.memory.notes_writes() {
+            self.close_gaps(&mut unprotected);
+        }
+        unprotected.into_iter().for_each(|run| cx.memory.protect(self.pages(run)));
+        if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
+            units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));
+        }
+    }
+
+    /// Joins runs with little between them, which counts as shared from now on: that costs its next writer a note in the kernel, while a call
+    /// of its own for each run interrupts every processor that runs this program. What is shared already is left alone: protecting it
+    /// again would forget what was written there since.
+    fn close_gaps(&mut self, runs: &mut Vec<Range<usize>>) {
+        runs.sort_by_key(|run| run.start);
+        runs.dedup_by(|next, run| {
+            let gap = run.end..next.start;
+            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED);
+            let joins = gap.len() <= GAP_UNITS && self.units[gap.clone()].iter().all(plain);
+            if joins {
+                self.units[gap].iter_mut().for_each(|u| u.set(SHARED, true));
+                run.end = next.end;
+            }
+            joins
+        });
+    }
+
+    /// A diff of the unit that begins at `page`; ignored unless this node is its home.
+    ///
+    /// # Errors
+    /// When the diff makes no sense.
+    pub fn on_diff(&mut self, cx: &mut Context<'_>, page: PageNo, diff: &[u8]) -> Result<bool, Misbehaved> {
+        let unit = self.index(page);
+        let pages = self.pages(unit..unit + 1);
+        if pages.start != page {
+            return Err(Misbehaved("sent a diff that does not begin with a unit"));
+        }
+        if self.units[unit].state != State::Home {
+            return Ok(false);
+        }
+        cx.memory.apply(pages, diff)?;
+        cx.tally.diffs_applied += 1;
+        let this = &mut self.units[unit];
+        this.set(HOT, false);
+        Ok(true)
+    }
+}
