@@ -546,6 +546,10 @@ impl Chunk {
         self.look_for_writes(cx);
         for unit in 0..self.units.len() {
             let this = self.units[unit];
+            // Mostly few were written of many that are here.
+            if !this.has(WRITTEN | NOTED | PRESUMED) {
+                continue;
+            }
             match this.state {
                 State::Valid if this.has(WRITTEN) => {
                     if Rule::ProtectBeforeDiff.on() && !cx.memory.notes_writes() {
