@@ -65,8 +65,10 @@ if comem.rank == 1:
     a += 1
 comem.barrier()
 if comem.rank == 1:
-    time.sleep(0.2)
+    comem.Semaphore("ready").acquire()
+    time.sleep(0.1)
     os._exit(9)
+comem.Semaphore("ready").release()
 WAIT
 start = time.monotonic()
 try:
@@ -109,9 +111,12 @@ def test_a_lost_node_reaches_other_threads_too():
         a = comem.zeros(1 << 20, home=1)
         comem.barrier()
         if comem.rank == 1:
+            # Not before the other has left the barrier too.
+            comem.Semaphore("ready").acquire()
             os._exit(9)
         def work():
-            time.sleep(0.6)
+            comem.Semaphore("ready").release()
+            time.sleep(1)
             try:
                 a.sum()
                 for _ in range(100):
