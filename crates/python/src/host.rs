@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The interpreter, as the runtime sees it.
 pub struct Interpreter;
@@ -20,8 +20,10 @@ pub struct Interpreter;
 /// Why the job is over: the exception's class, the sentence, the node that was lost.
 static OVER: OnceLock<(&'static str, String, Option<u16>)> = OnceLock::new();
 
-/// Ctrl-C that came so far.
-static INTERRUPTS: AtomicUsize = AtomicUsize::new(0);
+/// When Ctrl-C came last, in nanoseconds of the monotonic clock; zero for never.
+static INTERRUPTED_AT: AtomicU64 = AtomicU64::new(0);
+/// How long Ctrl-C counts for a thread that waits for a page, which asks every 50 ms: what came earlier was for something else.
+const FRESH_NS: u64 = 200_000_000;
 /// A fault's wait was just ended by Ctrl-C.
 static INTERRUPTED_FAULT: AtomicBool = AtomicBool::new(false);
 /// The handler that stood before ours, and its flags.
@@ -78,7 +80,8 @@ impl Host for Interpreter {
 
     fn ends_fault(&self) -> bool {
         // No Python code may run here. The exception comes when the signal handler has returned.
-        let ends = INTERRUPTS.load(Ordering::Relaxed) > 0;
+        let at = INTERRUPTED_AT.load(Ordering::Relaxed);
+        let ends = at > 0 && monotonic_ns().saturating_sub(at) < FRESH_NS;
         INTERRUPTED_FAULT.store(ends, Ordering::Relaxed);
         ends
     }
@@ -189,9 +192,17 @@ extern "C" fn raise_stale(_: *mut c_void) -> c_int {
     })
 }
 
+/// The monotonic clock; may be read within signal handlers.
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to a structure of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Notes Ctrl-C, for threads that wait for a page, and hands it on.
 extern "C" fn on_interrupt(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    INTERRUPTS.fetch_add(1, Ordering::Relaxed);
+    INTERRUPTED_AT.store(monotonic_ns(), Ordering::Relaxed);
     let Some(before) = BEFORE.get() else { return };
     if before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
         return;
