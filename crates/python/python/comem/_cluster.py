@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import queue
 import signal
 import threading
@@ -21,11 +20,10 @@ import numpy as np
 from . import _arrays, _core, _job, _wire
 from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
 from ._launch import Team, places, refuse_second_job
+from ._tasks import Tasks
 
 #: Without a chunk size, a map has about so many chunks a node: fewer make the last one late, more cost messages.
 CHUNKS_PER_NODE = 16
-#: Chunks up to so many bytes are sent before they are asked for. A pipe takes them at once, so that nobody waits for a reader.
-AHEAD_BYTES = 32 << 10
 
 _team: Optional[Team] = None
 _open: Optional[Cluster] = None
@@ -368,148 +366,6 @@ CLOSED = FinishedError, "the comem.Cluster is closed; make a new one"
 def _call_quietly(name: str, first: List[Any], arguments: Any, named: Any) -> None:
     """A worker's part in a call whose result the caller alone wants."""
     getattr(_arrays, name)(*first, *arguments, **named)
-
-
-def _packed(items: List[Any]) -> Tuple[bytes, Optional[ArgumentError]]:
-    try:
-        return _wire.dumps(items), None
-    except ArgumentError as error:
-        return b"", error
-
-
-class Tasks:
-    """Hands out what there is to do to nodes that are free."""
-
-    def __init__(self, team: Team, function: Callable[[Any], Any]) -> None:
-        self._team = team
-        self._function = function
-        self._lock = threading.Lock()
-        self._changed: queue.SimpleQueue[None] = queue.SimpleQueue()
-        #: Tasks of each node that are not answered yet.
-        self._under_way: Dict[int, List[int]] = {worker.node: [] for worker in team.workers}
-        self._waiting: List[Tuple[Any, Callable[[bool, Any], None]]] = []
-
-    def submit(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
-        """Calls the function for some items, on some node, and then ``then`` with its results or with its exception, in some thread."""
-        with self._lock:
-            self._waiting.append((items, then))
-        self._hand_out()
-
-    def take(self) -> Optional[Tuple[List[Any], Callable[[bool, Any], None]]]:
-        """Something to do for the calling thread."""
-        with self._lock:
-            return self._waiting.pop(0) if self._waiting else None
-
-    def do(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
-        """Does it in the calling thread."""
-        results = []
-        try:
-            for item in items:
-                self._team.check()
-                results.append(self._function(item))
-        except Exception as error:  # noqa: BLE001 - the function's own
-            then(False, error)
-        else:
-            then(True, results)
-
-    def _hand_out(self) -> None:
-        """Gives every free node something; and one thing more to those that are at work, lest they wait for us."""
-        for depth in (0, 1):
-            for node, under_way in self._under_way.items():
-                while len(under_way) <= depth and self._send(node, depth):
-                    pass
-
-    def _send(self, node: int, depth: int) -> bool:
-        with self._lock:
-            under_way = self._under_way[node]
-            if not self._waiting or len(under_way) > depth:
-                return False
-            items, then = self._waiting[0]
-            blob, refused = _packed(items)
-            if depth and len(blob) > AHEAD_BYTES:
-                return False
-            self._waiting.pop(0)
-            if refused is None:
-                task = self._team.expect(lambda *answer: self._answered(task, then, *answer))
-                under_way.append(task)
-        if refused is not None:
-            then(False, refused)
-        else:
-            self._team.tell(node, "task", task, blob)
-        return True
-
-    def _answered(self, task: int, then: Callable[[bool, Any], None], node: int, good: bool, data: bytes) -> None:
-        self._team.forget(task)
-        with self._lock:
-            for tasks in self._under_way.values():
-                if task in tasks:
-                    tasks.remove(task)
-        if self._team.lost is not None:
-            then(False, self._team.lost)
-            while (work := self.take()) is not None:
-                work[1](False, self._team.lost)
-        else:
-            try:
-                then(good, _wire.loads(data) if good else _wire.raised(data))
-            except Exception as error:  # noqa: BLE001 - a result that cannot be made again here
-                then(False, error)
-            self._hand_out()
-        self._changed.put(None)
-
-    def map(self, chunks: List[List[Any]], bar: Any) -> List[Any]:
-        """The function's results for all chunks, in order; the calling thread does its part."""
-        parts: List[Any] = [None] * len(chunks)
-        failed: Dict[int, BaseException] = {}
-        left = len(chunks)
-
-        def then(index: int, good: bool, result: Any) -> None:
-            nonlocal left
-            with counting:
-                left -= 1
-                if good:
-                    parts[index] = result
-                else:
-                    failed[index] = result
-            if not good:
-                with self._lock:
-                    left -= len(self._waiting)
-                    self._waiting.clear()
-            self._changed.put(None)
-
-        counting = threading.Lock()
-        self._waiting += [(chunk, functools.partial(then, index)) for index, chunk in enumerate(chunks)]
-        self._hand_out()
-        while left > 0:
-            work = self.take()
-            if work is not None:
-                self.do(*work)
-            else:
-                self._changed.get()
-            bar(sum(len(chunk) for chunk, part in zip(chunks, parts) if part is not None))
-        self._team.check()
-        if failed:
-            raise failed[min(failed)]
-        bar(sum(map(len, chunks)))
-        return parts
-
-    def settle(self, error: Optional[BaseException]) -> None:
-        """Waits until nobody is at work any more."""
-        with self._lock:
-            self._waiting.clear()
-        if error is not None:
-            # What lies with them already is not begun any more.
-            self._team.tell_all("stop")
-        if isinstance(error, KeyboardInterrupt):
-            self._team.interrupt()
-        while any(self._under_way.values()):
-            self._changed.get()
-        self._team.check()
-
-    def close(self) -> None:
-        """No more answers are awaited."""
-        for tasks in self._under_way.values():
-            for task in list(tasks):
-                self._team.forget(task)
 
 
 @contextlib.contextmanager
