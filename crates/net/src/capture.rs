@@ -118,6 +118,14 @@ impl Datagrams for Captured {
     fn kick(&self) -> bool {
         self.inner.kick()
     }
+
+    fn glance(&self) -> bool {
+        self.inner.glance()
+    }
+
+    fn watch(&self, watching: bool) -> bool {
+        self.inner.watch(watching)
+    }
 }
 
 /// An IP packet that carries a UDP datagram.

@@ -109,6 +109,14 @@ impl Datagrams for Faulty {
     fn kick(&self) -> bool {
         self.inner.kick()
     }
+
+    fn glance(&self) -> bool {
+        self.inner.glance()
+    }
+
+    fn watch(&self, watching: bool) -> bool {
+        self.inner.watch(watching)
+    }
 }
 
 fn send_run(inner: &dyn Datagrams, run: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {

@@ -126,6 +126,32 @@ pub trait Datagrams: Send + Sync {
     fn kick(&self) -> bool {
         false
     }
+
+    /// Whether something may be there to receive; no system call. It also tells senders that somebody looks here now and then, so
+    /// that those who can wait a moment before they rouse a sleeper do ([`Datagrams::send_patiently`]). `false` for ever where
+    /// the backbone cannot tell.
+    fn glance(&self) -> bool {
+        false
+    }
+
+    /// Says that a thread looks at [`Datagrams::glance`] again and again from now on, or no longer: meanwhile senders need not rouse
+    /// whoever sleeps in [`Datagrams::recv`]. The thread must look once more after it has said that it stops. `false`: this
+    /// backbone always rouses.
+    fn watch(&self, _watching: bool) -> bool {
+        false
+    }
+
+    /// As [`Datagrams::send_to`], for a caller that goes on to wait in [`Datagrams::recv`] here, or calls [`Datagrams::settle`] soon: where a
+    /// thread of the receiver's looks now and then, a sleeper there is roused only if it has not looked by then.
+    ///
+    /// # Errors
+    /// As [`Datagrams::send_to`].
+    fn send_patiently(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        self.send_to(bytes, segment, to)
+    }
+
+    /// Rouses whom patient sends have left asleep, unless they have looked meanwhile. `patient`: gives those who look more time.
+    fn settle(&self, _patient: bool) {}
 }
 
 impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
@@ -146,6 +172,18 @@ impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
     }
     fn kick(&self) -> bool {
         (**self).kick()
+    }
+    fn glance(&self) -> bool {
+        (**self).glance()
+    }
+    fn watch(&self, watching: bool) -> bool {
+        (**self).watch(watching)
+    }
+    fn send_patiently(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        (**self).send_patiently(bytes, segment, to)
+    }
+    fn settle(&self, patient: bool) {
+        (**self).settle(patient);
     }
 }
 

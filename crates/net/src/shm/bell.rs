@@ -23,6 +23,10 @@ const MASK: usize = 0;
 /// On the mask's cache line: whoever needs it has just used that.
 const COUNTER: usize = 8;
 const ASLEEP: u64 = 1 << LANES_MAX;
+/// How many threads look again and again: while there are any, nobody need be roused.
+const WATCHERS: usize = 256;
+/// Counts the looks of threads that do so now and then.
+const GLANCES: usize = 320;
 
 /// A bell, on either side.
 #[derive(Debug)]
@@ -38,10 +42,46 @@ impl Bell {
     /// Tells that a lane has something.
     #[inline]
     pub(super) fn ring(&self, lane: usize) {
-        let before = self.memory.word(MASK).fetch_or(1 << lane, SeqCst);
-        if before & ASLEEP != 0 {
+        if self.ring_softly(lane) {
             self.rouse();
         }
+    }
+
+    /// As [`Bell::ring`], but leaves it to the caller to [`Bell::rouse`]: `true` when somebody sleeps and nobody watches.
+    #[inline]
+    pub(super) fn ring_softly(&self, lane: usize) -> bool {
+        let before = self.memory.word(MASK).fetch_or(1 << lane, SeqCst);
+        // A watcher that stops takes its name off first and looks once more then.
+        before & ASLEEP != 0 && self.memory.half_word(WATCHERS).load(SeqCst) == 0
+    }
+
+    /// Whether what a lane was rung for still lies there, and somebody sleeps.
+    pub(super) fn is_unheard(&self, lane: usize) -> bool {
+        let mask = self.memory.word(MASK).load(SeqCst);
+        mask & (1 << lane) != 0 && mask & ASLEEP != 0
+    }
+
+    /// A thread looks again and again from now on, or no longer.
+    pub(super) fn watch(&self, watching: bool) {
+        let watchers = self.memory.half_word(WATCHERS);
+        if watching {
+            watchers.fetch_add(1, SeqCst)
+        } else {
+            watchers.fetch_sub(1, SeqCst)
+        };
+    }
+
+    /// Counts a look. Looks at one moment may count as one.
+    #[inline]
+    pub(super) fn glance(&self) {
+        let glances = self.memory.half_word(GLANCES);
+        glances.store(glances.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// How often somebody has looked.
+    #[inline]
+    pub(super) fn glances(&self) -> u32 {
+        self.memory.half_word(GLANCES).load(Relaxed)
     }
 
     /// Ends all sleeps that have begun, and those that are about to.

@@ -174,6 +174,21 @@ impl Inbox {
         received
     }
 
+    /// Whether something may be there; counts as a look.
+    #[inline]
+    pub(super) fn glance(&self) -> bool {
+        self.bell.glance();
+        self.lanes_have_rung() || self.udp_ready.load(Relaxed)
+    }
+
+    /// A thread looks again and again from now on, or no longer.
+    pub(super) fn watch(&self, watching: bool) {
+        self.bell.watch(watching);
+        if !watching {
+            std::sync::atomic::fence(SeqCst);
+        }
+    }
+
     #[inline]
     fn has_something(&self) -> bool {
         self.lanes_have_rung() || self.udp_ready.load(Relaxed) || self.kicked.load(Relaxed)

@@ -24,22 +24,31 @@ use peers::{Peer, Sent};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A good size for datagrams in shared memory: large messages stay whole.
 pub const DATAGRAM_BYTES: usize = 60 << 10;
+
+/// How long a receiver that looks now and then is left to itself: several looks of a program that takes one lock after the other, and much less
+/// than it takes to wake a thread.
+const PATIENCE: Duration = Duration::from_micros(3);
 
 /// An endpoint in shared memory.
 #[derive(Debug)]
 pub struct ShmEndpoint {
     host: Arc<ShmHost>,
     inbox: Arc<Inbox>,
+    /// Whom patient sends have left asleep, and how often they had looked by then.
+    unheard: Mutex<Vec<(SocketAddr, u32)>>,
+    /// Whether there are any.
+    owes: AtomicBool,
 }
 
 impl ShmEndpoint {
     fn new(host: Arc<ShmHost>, inbox: Arc<Inbox>) -> ShmEndpoint {
-        ShmEndpoint { host, inbox }
+        ShmEndpoint { host, inbox, unheard: Mutex::default(), owes: AtomicBool::new(false) }
     }
 
     /// As [`reach_groups`](crate::Endpoint::reach_groups) of a UDP endpoint: groups are reached by UDP.
@@ -50,6 +59,26 @@ impl ShmEndpoint {
         self.inbox.udp.reach_groups(interface)
     }
 
+    fn unheard(&self) -> MutexGuard<'_, Vec<(SocketAddr, u32)>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn settle_each(&self, patient: bool) {
+        let mut unheard = self.unheard();
+        unheard.retain_mut(|(to, before)| {
+            let Some(peer) = self.peer(*to) else { return false };
+            let Some(glances) = peer.unheard() else { return false };
+            // Somebody has looked since and will look again.
+            if patient && std::mem::replace(before, glances) != glances {
+                return true;
+            }
+            peer.rouse();
+            false
+        });
+        self.owes.store(!unheard.is_empty(), Relaxed);
+    }
+
     /// The peer of an address that may have lanes: of this host's own address.
     #[inline]
     fn peer(&self, to: SocketAddr) -> Option<&Peer> {
@@ -58,8 +87,13 @@ impl ShmEndpoint {
 
     #[inline]
     fn send_batch(&self, peer: &Peer, batch: &[u8], segment: usize) -> io::Result<()> {
-        match peer.send(batch, segment, self.inbox.address.port()) {
-            Sent::Yes => return Ok(()),
+        self.sent(peer, batch, segment, peer.send(batch, segment, self.inbox.address.port()))
+    }
+
+    #[inline]
+    fn sent(&self, peer: &Peer, batch: &[u8], segment: usize, sent: Sent) -> io::Result<()> {
+        match sent {
+            Sent::Yes | Sent::Unheard(_) => return Ok(()),
             Sent::NoRoom => return Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
             Sent::NoLane => {}
             Sent::Ask => self.host.ask(peer),
@@ -102,10 +136,19 @@ impl Datagrams for ShmEndpoint {
         let start = Instant::now();
         if let Wait::Spin(span) = wait {
             let span = Duration::from_nanos(span.0);
+            let mut patience = PATIENCE;
+            while self.owes.load(Relaxed) && patience < timeout.map_or(span, |t| t.min(span)) {
+                if let Some(received) = self.inbox.spin(buffer, start, patience)? {
+                    return Ok(received);
+                }
+                self.settle(true);
+                patience += PATIENCE;
+            }
             if let Some(received) = self.inbox.spin(buffer, start, timeout.map_or(span, |t| t.min(span)))? {
                 return Ok(received);
             }
         }
+        self.settle(false);
         self.inbox.block(buffer, timeout.and_then(|t| start.checked_add(t)))
     }
 
@@ -123,6 +166,36 @@ impl Datagrams for ShmEndpoint {
     fn kick(&self) -> bool {
         self.inbox.kick();
         true
+    }
+
+    #[inline]
+    fn glance(&self) -> bool {
+        self.inbox.glance()
+    }
+
+    fn watch(&self, watching: bool) -> bool {
+        self.inbox.watch(watching);
+        true
+    }
+
+    #[inline]
+    fn send_patiently(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let Some(peer) = self.peer(to).filter(|_| bytes.len() <= segment && bytes.len() <= BATCH_BYTES_MAX) else {
+            return self.send_to(bytes, segment, to);
+        };
+        let sent = peer.send_softly(bytes, segment, self.inbox.address.port());
+        if let Sent::Unheard(glances) = sent {
+            self.unheard().push((to, glances));
+            self.owes.store(true, Relaxed);
+        }
+        self.sent(peer, bytes, segment, sent)
+    }
+
+    #[inline]
+    fn settle(&self, patient: bool) {
+        if self.owes.load(Relaxed) {
+            self.settle_each(patient);
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Lane {
 pub(super) enum Sent {
     /// It lies in the lane.
     Yes,
+    /// It lies in the lane of one who sleeps and has looked so often before.
+    Unheard(u32),
     /// The lane is full.
     NoRoom,
     /// There is no lane yet.
@@ -75,10 +77,37 @@ impl Peer {
     /// Sends a record, if there is a lane.
     #[inline]
     pub(super) fn send(&self, bytes: &[u8], segment: usize, port: u16) -> Sent {
+        let sent = self.send_softly(bytes, segment, port);
+        if matches!(sent, Sent::Unheard(_)) {
+            self.rouse();
+            return Sent::Yes;
+        }
+        sent
+    }
+
+    /// As [`Peer::send`], but rouses nobody: [`Sent::Unheard`] says that the caller must see to it.
+    #[inline]
+    pub(super) fn send_softly(&self, bytes: &[u8], segment: usize, port: u16) -> Sent {
         let mut state = self.lock();
         match &mut state.way {
             Way::Lane(lane) => lane.send(bytes, segment, port),
             _ => state.ask(),
+        }
+    }
+
+    /// Rouses whoever sleeps there.
+    #[cold]
+    pub(super) fn rouse(&self) {
+        if let Way::Lane(lane) = &self.lock().way {
+            lane.bell.rouse();
+        }
+    }
+
+    /// Whether what was sent last lies there unheard while somebody sleeps, and how often somebody has looked.
+    pub(super) fn unheard(&self) -> Option<u32> {
+        match &self.lock().way {
+            Way::Lane(lane) if lane.bell.is_unheard(lane.index) => Some(lane.bell.glances()),
+            _ => None,
         }
     }
 
@@ -124,8 +153,8 @@ impl Lane {
         if !self.producer.push(bytes, segment, port) && !self.push_later(bytes, segment, port) {
             return Sent::NoRoom;
         }
-        self.bell.ring(self.index);
-        Sent::Yes
+        let glances = self.bell.glances();
+        if self.bell.ring_softly(self.index) { Sent::Unheard(glances) } else { Sent::Yes }
     }
 
     /// Tries for a short time. The bell makes the receiver look, and set right a position that somebody damaged.

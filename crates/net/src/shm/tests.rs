@@ -370,3 +370,62 @@ fn a_foreign_guest_at_the_door_does_no_harm() {
     a.send_to(b"still here", 64, b.local_addr()).unwrap();
     assert_eq!(collect(&b, 1, Wait::Block), [b"still here"]);
 }
+
+/// An endpoint in whose `recv` a thread sleeps, and that thread, which gives what it received.
+fn asleep(endpoint: ShmEndpoint) -> (Arc<ShmEndpoint>, std::thread::JoinHandle<Vec<Vec<u8>>>) {
+    let endpoint = Arc::new(endpoint);
+    let theirs = endpoint.clone();
+    let sleeper = std::thread::spawn(move || collect(&theirs, 1, Wait::Block));
+    while !endpoint.inbox.somebody_sleeps() {
+        std::thread::yield_now();
+    }
+    (endpoint, sleeper)
+}
+
+#[test]
+fn while_somebody_watches_nobody_is_roused() {
+    let (a, b) = pair();
+    let (b, sleeper) = asleep(b);
+    assert!(b.watch(true) && !b.glance());
+    assert_eq!(calls::calls_during(|| a.send_to(b"watched", 64, b.local_addr()).unwrap()), 0);
+    assert!(b.glance());
+    let mut buffer = buffer();
+    assert!(matches!(b.try_recv(&mut buffer).unwrap(), Received::Datagrams { len: 7, .. }));
+    b.watch(false);
+    assert_eq!(calls::calls_during(|| a.send_to(b"slept", 64, b.local_addr()).unwrap()), 1);
+    assert_eq!(sleeper.join().unwrap(), [b"slept".to_vec()]);
+}
+
+#[test]
+fn a_patient_sender_rouses_only_who_does_not_look() {
+    let (a, b) = pair();
+    let (b, sleeper) = asleep(b);
+    let mut buffer = buffer();
+    let send = || a.send_patiently(b"patient", 64, b.local_addr()).unwrap();
+    assert_eq!(calls::calls_during(send), 0);
+    assert!(b.glance());
+    assert_eq!(calls::calls_during(|| a.settle(true)), 0, "it has looked since");
+    assert!(matches!(b.try_recv(&mut buffer).unwrap(), Received::Datagrams { len: 7, .. }));
+    assert_eq!(calls::calls_during(|| a.settle(false)), 0, "it has taken it");
+    assert_eq!(calls::calls_during(send), 0);
+    assert_eq!(calls::calls_during(|| a.settle(true)), 1, "it has not looked");
+    assert_eq!(sleeper.join().unwrap(), [b"patient".to_vec()]);
+}
+
+#[test]
+fn a_patient_sender_that_waits_for_the_answer_rouses_a_sleeper_by_itself() {
+    for wait in [Wait::Block, SPIN] {
+        let (a, b) = pair();
+        let (b, sleeper) = asleep(b);
+        a.send_patiently(b"question", 64, b.local_addr()).unwrap();
+        let answer = std::thread::spawn({
+            let (b, to) = (b.clone(), a.local_addr());
+            move || {
+                assert_eq!(sleeper.join().unwrap(), [b"question".to_vec()]);
+                b.send_to(b"answer", 64, to).unwrap();
+            }
+        });
+        assert_eq!(collect(&a, 1, wait), [b"answer".to_vec()]);
+        answer.join().unwrap();
+    }
+}
