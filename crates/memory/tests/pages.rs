@@ -149,6 +149,23 @@ fn collecting_reports_exactly_what_was_written_and_reports_it_once() {
 }
 
 #[test]
+fn peeking_names_what_a_collection_would_and_leaves_it_there() {
+    for s in noting(1_200) {
+        s.arena.map_read(0..1_100).unwrap();
+        [3, 600, 1_099].into_iter().for_each(|page| s.store(page, 1));
+        let peek = || {
+            let mut seen = Vec::new();
+            s.arena.peek(0..1_200, &mut seen).unwrap();
+            seen
+        };
+        assert_eq!(peek(), [3..4, 600..601, 1_099..1_100]);
+        assert_eq!(s.collect(600..700), [600..601], "it was still noted");
+        assert_eq!(peek(), [3..4, 1_099..1_100]);
+        assert_eq!(s.faults(), (0, 0));
+    }
+}
+
+#[test]
 fn a_page_that_is_loaded_or_written_by_the_service_view_is_clean() {
     for s in noting(4) {
         s.arena.map_read(0..4).unwrap();

@@ -283,16 +283,29 @@ impl Arena {
     /// # Errors
     /// `InvalidInput` for pages outside; else what the system refused.
     pub fn collect(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+        self.scan(pages, sys::Notes::Taken, written)
+    }
+
+    /// As [`Arena::collect`], but changes nothing: what was written stays noted, and no other processor is interrupted. Pages that were mapped by
+    /// [`Arena::map_write`] and not collected since are among the written ones.
+    ///
+    /// # Errors
+    /// As for [`Arena::collect`].
+    pub fn peek(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+        self.scan(pages, sys::Notes::Kept, written)
+    }
+
+    fn scan(&self, pages: Range<PageNo>, notes: sys::Notes, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
         self.bytes_of(&pages)?;
         let (Some(mapped), Mechanism::Userfault { pagemap: Some(pagemap), .. }) = (&self.mapped, &self.mechanism)
         else {
             return Ok(());
         };
         let mut found = [Region::default(); 64];
-        for part in mapped.spans(pages).flat_map(|span| self.parts(span)) {
+        for part in mapped.hulls(pages).flat_map(|span| self.parts(span)) {
             let (mut at, end) = (part.address(), part.address() + part.bytes());
             while at < end {
-                let (count, walked) = sys::scan_written(pagemap.as_fd(), at, end, &mut found)?;
+                let (count, walked) = sys::scan_written(pagemap.as_fd(), at..end, notes, &mut found)?;
                 for region in found.get(..count).unwrap_or_default() {
                     let (start, end) = (part.page_at(region.start as usize), part.page_at(region.end as usize));
                     mapped.runs(start..end).for_each(|run| append(written, run));

@@ -4,6 +4,7 @@
 //! lacks them. Sizes are asserted because they are part of the request numbers.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The features asked of a userfaultfd, with the names under which people find them.
@@ -283,20 +284,29 @@ pub fn pagemap() -> io::Result<OwnedFd> {
     open(c"/proc/self/pagemap", libc::O_RDONLY)
 }
 
-/// Finds written pages from `start` on and makes them clean, in one walk of the page table. Fills `found` from its beginning;
+/// What becomes of the notes of writes that a scan has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notes {
+    /// The pages are clean and protected.
+    Taken,
+    /// They stay.
+    Kept,
+}
+
+/// Finds written pages in a range of addresses, in one walk of the page table. Fills `found` from its beginning;
 /// returns how many regions there are and the address where the walk ended, for want of room perhaps.
 pub fn scan_written(
     pagemap: BorrowedFd<'_>,
-    start: usize,
-    end: usize,
+    range: Range<usize>,
+    notes: Notes,
     found: &mut [Region],
 ) -> io::Result<(usize, usize)> {
     loop {
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
-            flags: SCAN_WP_MATCHING | SCAN_CHECK_WPASYNC,
-            start: start as u64,
-            end: end as u64,
+            flags: SCAN_CHECK_WPASYNC | if notes == Notes::Taken { SCAN_WP_MATCHING } else { 0 },
+            start: range.start as u64,
+            end: range.end as u64,
             vec: found.as_mut_ptr() as u64,
             vec_len: found.len() as u64,
             category_mask: PAGE_IS_WRITTEN,

@@ -70,12 +70,25 @@ impl PageSet {
         })
     }
 
-    /// As [`PageSet::runs`], but runs close to each other become one.
+    /// The range in stretches that can be scanned each in one go: all of it when it is no longer than a page table, so that every note in it is taken
+    /// sooner or later, else without long gaps.
+    pub fn hulls(&self, pages: Range<PageNo>) -> impl Iterator<Item = Range<PageNo>> + '_ {
+        let short = pages.end - pages.start <= GAP_PAGES;
+        let whole = (short && !pages.is_empty()).then(|| pages.clone());
+        whole.into_iter().chain(self.spans(if short { pages.end..pages.end } else { pages }))
+    }
+
+    /// As [`PageSet::runs`], but runs close to each other become one. It takes as long as there are words in the range, however
+    /// many runs are in them.
     pub fn spans(&self, pages: Range<PageNo>) -> impl Iterator<Item = Range<PageNo>> + '_ {
-        let mut runs = self.runs(pages).peekable();
+        let filled = words(pages)
+            .map(|(index, mask)| (index, self.word(index).load(Ordering::Relaxed) & mask))
+            .filter(|(_, bits)| *bits != 0)
+            .map(|(index, bits)| index * 64 + bits.trailing_zeros()..(index + 1) * 64 - bits.leading_zeros());
+        let mut filled = filled.peekable();
         std::iter::from_fn(move || {
-            let mut span = runs.next()?;
-            while let Some(next) = runs.next_if(|next| next.start - span.end < GAP_PAGES) {
+            let mut span = filled.next()?;
+            while let Some(next) = filled.next_if(|next| next.start - span.end < GAP_PAGES) {
                 span.end = next.end;
             }
             Some(span)
@@ -112,6 +125,15 @@ mod tests {
         assert_eq!(set.runs(4..62).collect::<Vec<_>>(), [4..5, 60..62]);
         assert_eq!(set.runs(5..60).next(), None);
         assert_eq!(set.runs(70..70).next(), None);
+    }
+
+    #[test]
+    fn a_short_range_is_one_hull_and_a_long_one_leaves_long_gaps_out() {
+        let set = set(&[100..101, 5_000..5_001]);
+        assert_eq!(set.hulls(0..512).collect::<Vec<_>>(), [0..512]);
+        assert_eq!(set.hulls(512..1_024).collect::<Vec<_>>(), [512..1_024], "where nothing is known, too");
+        assert_eq!(set.hulls(0..10_000).collect::<Vec<_>>(), [100..101, 5_000..5_001]);
+        assert_eq!(set.hulls(7..7).next(), None);
     }
 
     #[test]

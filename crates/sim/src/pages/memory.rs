@@ -129,6 +129,18 @@ impl Memory {
         }
     }
 
+    /// Reads the kernel's notes of writes and changes nothing; `None` where there are none.
+    pub fn peek(&mut self) -> Option<Vec<Range<PageNo>>> {
+        let mut seen = Vec::new();
+        for page in 0..self.pages.len() {
+            self.moment();
+            if self.pages[page].written {
+                push_range(&mut seen, page as u32..page as u32 + 1);
+            }
+        }
+        self.notes.then_some(seen)
+    }
+
     /// Makes the stores that have passed the page table of these pages.
     fn settle(&mut self, pages: &Range<PageNo>) {
         for t in 0..self.accesses.len() {

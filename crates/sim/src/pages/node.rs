@@ -201,9 +201,11 @@ impl Pages {
             return;
         }
         let (mut diffs, mut notices) = (Gather::default(), Vec::new());
+        let seen = self.memory.peek();
+        self.others_act();
         for at in 0..self.chunks.len() {
             if self.chunks[at].may_be_dirty() {
-                self.with(at, |c, cx| c.close(cx, &mut diffs, &mut notices));
+                self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices));
                 self.number(&mut diffs);
                 self.others_act();
             }

@@ -32,6 +32,8 @@ mod home;
 
 /// Most units that a home maps at the first touch of one of them.
 const HOME_RUN: usize = 64;
+/// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
+const LOOKS: u32 = 128;
 /// Twins of pages that come in longer runs are not looked at soon.
 const FEW_PAGES: u32 = 8;
 
@@ -149,6 +151,10 @@ pub struct Chunk {
     read_only: bool,
     written: Vec<Range<PageNo>>,
     bytes: Vec<u8>,
+    /// How often the notes of writes were read since all were taken.
+    looks: u32,
+    /// Whether a unit may be `WRITTEN` or `NOTED`, where writes are noted.
+    pending: bool,
 }
 
 impl Chunk {
@@ -172,6 +178,8 @@ impl Chunk {
             read_only: false,
             written: Vec::new(),
             bytes: Vec::new(),
+            looks: 0,
+            pending: false,
         }
     }
 
@@ -508,6 +516,7 @@ impl Chunk {
         let mut written = std::mem::take(&mut self.written);
         written.clear();
         cx.memory.collect(self.pages(units), &mut written);
+        self.pending |= !written.is_empty();
         for pages in &written {
             let units = self.units_in(pages);
             self.units[units].iter_mut().filter(|u| Self::is_tracked(u)).for_each(|u| u.set(WRITTEN, true));
@@ -530,6 +539,7 @@ impl Chunk {
             cx.tally.diff_bytes += changed as u64;
             flush.diff(self.units[unit].home, pages.start, &bytes);
             if Rule::FlushedPagesStayNoted.on() {
+                self.pending = true;
                 self.units[unit].set(NOTED, true);
             }
         }
@@ -537,13 +547,22 @@ impl Chunk {
     }
 
     /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to `notices`.
+    ///
+    /// Where the kernel's notes were read at the beginning of the close, `seen` has the pages that they name, in order, and perhaps more:
+    /// what was written before that and counts is among them. `None`: look everywhere.
     pub fn close(
         &mut self,
         cx: &mut Context<'_>,
         flush: &mut dyn Flush,
+        seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
-        self.look_for_writes(cx);
+        let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
+        if nothing_seen && !self.pending && self.looks < LOOKS {
+            self.looks += 1;
+            return;
+        }
+        self.look_for_writes(cx, seen);
         for unit in 0..self.units.len() {
             let this = self.units[unit];
             // Mostly few were written of many that are here.
@@ -580,6 +599,7 @@ impl Chunk {
                 notices.push((self.pages(unit..unit + 1), self.units[unit].home, held));
             }
         }
+        self.pending = false;
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
@@ -597,20 +617,61 @@ impl Chunk {
     }
 
     /// Looks where something can have been written: copies, and home pages that others hold.
-    fn look_for_writes(&mut self, cx: &mut Context<'_>) {
+    fn look_for_writes(&mut self, cx: &mut Context<'_>, seen: Option<&[Range<PageNo>]>) {
         if !cx.memory.notes_writes() {
             return;
         }
         // What is not mapped has nothing to be collected, so one look goes over it.
         let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching);
+        let mut look: Option<Range<usize>> = None;
         let mut at = 0;
-        while let Some(first) = (at..self.units.len()).find(|i| Self::is_tracked(&self.units[*i])) {
-            let within =
-                (first..self.units.len()).take_while(|i| Self::is_tracked(&self.units[*i]) || absent(&self.units[*i]));
-            let last = within.filter(|i| Self::is_tracked(&self.units[*i])).last().unwrap_or(first);
-            self.collect(cx, first..last + 1);
-            at = last + 1;
+        while let Some(unit) = self.next_to_look_at(at, seen) {
+            at = unit + 1;
+            let joined = look
+                .as_ref()
+                .is_some_and(|look| self.units[look.end..unit].iter().all(|u| Self::is_tracked(u) || absent(u)));
+            match look.as_mut().filter(|_| joined) {
+                Some(look) => look.end = unit + 1,
+                None => {
+                    if let Some(before) = look.replace(unit..unit + 1) {
+                        self.collect(cx, before);
+                    }
+                }
+            }
         }
+        if let Some(last) = look {
+            self.collect(cx, last);
+        }
+        if seen.is_some() {
+            self.sweep(cx);
+        }
+    }
+
+    /// The first unit from `at` on whose notes count, among those that `seen` (in order) names if it is given.
+    fn next_to_look_at(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> Option<usize> {
+        let tracked = |units: Range<usize>| units.into_iter().find(|i| Self::is_tracked(&self.units[*i]));
+        let Some(seen) = seen else { return tracked(at..self.units.len()) };
+        Self::part(seen, &self.pages(at..self.units.len())).iter().find_map(|run| {
+            let units = self.units_in(run);
+            tracked(units.start.max(at)..units.end)
+        })
+    }
+
+    /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of pages that are not mapped. They
+    /// are there at every look, until they are taken, which costs the page's next writer as much as [`LOOKS`] looks cost those who
+    /// close intervals. So they are taken after as many looks.
+    fn sweep(&mut self, cx: &mut Context<'_>) {
+        self.looks += 1;
+        if self.looks >= LOOKS {
+            self.looks = 0;
+            self.collect(cx, 0..self.units.len());
+        }
+    }
+
+    /// The runs among `seen` (in order) that touch `pages`.
+    fn part<'a>(seen: &'a [Range<PageNo>], pages: &Range<PageNo>) -> &'a [Range<PageNo>] {
+        let here = &seen[seen.partition_point(|run| run.end <= pages.start)..];
+        &here[..here.partition_point(|run| run.start < pages.end)]
     }
 
     /// Whether the kernel's notes about the unit count: a copy, or a home page that others hold.
@@ -690,6 +751,7 @@ impl Chunk {
                 this.credit = 0;
                 // What was told of it said that the copy is held.
                 if this.has(WROTE) && Rule::MigrationNeedsValidCopy.on() {
+                    self.pending = true;
                     this.set(NOTED, true);
                 }
             }

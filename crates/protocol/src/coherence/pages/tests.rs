@@ -147,7 +147,14 @@ impl Bench {
     /// Ends the interval; gives the notices.
     fn close(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
         let mut notices = Vec::new();
-        self.step(|chunk, cx, flushed| chunk.close(cx, flushed, &mut notices));
+        self.step(|chunk, cx, flushed| chunk.close(cx, flushed, None, &mut notices));
+        notices
+    }
+
+    /// As [`Bench::close`], after a look at the kernel's notes that named these pages.
+    fn close_having_seen(&mut self, seen: &[Range<PageNo>]) -> Vec<(Range<PageNo>, NodeId, bool)> {
+        let mut notices = Vec::new();
+        self.step(|chunk, cx, flushed| chunk.close(cx, flushed, Some(seen), &mut notices));
         notices
     }
 

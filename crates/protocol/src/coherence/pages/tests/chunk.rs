@@ -45,6 +45,41 @@ fn where_writes_are_noted_the_copy_has_a_twin_from_the_beginning_and_keeps_it() 
 }
 
 #[test]
+fn a_close_takes_only_the_notes_that_a_look_has_named() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..4);
+    assert_eq!(bench.close_having_seen(&[7..9]), []);
+    assert!(bench.memory.calls.is_empty(), "nothing here: {:?}", bench.memory.calls);
+    bench.memory.written = vec![1];
+    assert_eq!(bench.close_having_seen(&[1..2, 7..9]), [(1..2, OTHER, true)]);
+    assert_eq!(bench.memory.calls, ["collect 1..2", "diff 1..2"]);
+    bench.memory.written = vec![0, 3];
+    assert_eq!(bench.close_having_seen(&[0..1, 3..4]), [(0..1, OTHER, true), (3..4, OTHER, true)]);
+    assert_eq!(bench.memory.calls[0], "collect 0..4", "one call for what lies close");
+}
+
+#[test]
+fn what_was_flushed_early_is_told_although_no_look_names_it() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..2);
+    bench.memory.written = vec![0];
+    bench.invalidate(0..1);
+    assert_eq!(bench.close_having_seen(&[]), [(0..1, OTHER, false)]);
+    assert_eq!(bench.close_having_seen(&[]), []);
+}
+
+#[test]
+fn notes_that_say_nothing_are_taken_after_many_looks_at_them() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    let taken = (0..1_000).filter(|_| {
+        bench.close_having_seen(&[]);
+        bench.memory.calls == ["collect 0..4"]
+    });
+    assert_eq!(taken.count(), 1_000 / 129);
+}
+
+#[test]
 fn a_home_page_is_protected_before_its_first_copy_and_not_again() {
     for notes in [true, false] {
         let mut bench = Bench::new(ME, notes);
