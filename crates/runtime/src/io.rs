@@ -358,8 +358,14 @@ impl Node {
     }
 
     fn put_on_way(&self, slot: Slot, bytes: &[u8], transmit: &Transmit, node: NodeId) {
-        if let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) {
-            self.put_on_wire(slot, bytes, transmit.segment, address);
+        let Some(address) = self.wire.address(Channel { node, slot: transmit.slot }) else { return };
+        // Threads look after their node's service socket, if at all, and after no other.
+        if transmit.slot != Slot::SERVICE || !self.seats[slot.index()].patient.load(Ordering::Relaxed) {
+            return self.put_on_wire(slot, bytes, transmit.segment, address);
+        }
+        self.counters(slot).bytes_sent.add(bytes.len() as u64);
+        if let Err(error) = self.wire.endpoint(slot).send_patiently(bytes, transmit.segment, address) {
+            self.on_send_error(address, &error);
         }
     }
 

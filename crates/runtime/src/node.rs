@@ -88,6 +88,8 @@ pub(crate) struct Seat {
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
     pub(crate) gathered: Mutex<Gathered>,
     pub(crate) spins: SpinBudget,
+    /// Whoever is sent something by this thread just now gets a moment to look before it is roused.
+    pub(crate) patient: AtomicBool,
     /// Set while an application thread sits here.
     pub(crate) taken: AtomicBool,
 }

@@ -19,6 +19,8 @@ use std::time::Duration;
 /// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on another core (some 50
 /// us on virtual machines), or a node that has fallen asleep would be asleep again before whoever woke it can ask for more.
 pub(crate) const SPIN: Span = Span::from_us(100);
+/// How long a node whose threads look after its service socket now and then is left to itself.
+const PATIENCE: Span = Span::from_us(3);
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(50);
 /// Without any progress for so long, a node says where its threads wait.
@@ -236,11 +238,90 @@ impl Node {
                     return Ok(());
                 }
             } else if waiter.enter_socket() {
-                let came = self.receive(slot, slot, Some(timeout), self.wait_of(slot, true));
+                let wait = self.wait_of(slot, true);
+                let came = match wait {
+                    Wait::Spin(_) => self.serve_meanwhile(slot, timeout),
+                    Wait::Block => 0,
+                };
+                let came =
+                    if came > 0 || !waiter.in_socket() { came } else { self.receive(slot, slot, Some(timeout), wait) };
                 if waiter.leave_socket() || came > 0 || asked {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is
+    /// this thread's already. Gives how many receives brought this thread something, as soon as one has; none when the spin is over, or where
+    /// the backbone would wake the service thread anyway.
+    fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> usize {
+        let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
+        if !service.watch(true) {
+            return 0;
+        }
+        let start = self.now();
+        let end = start + Span(SPIN.0.min(timeout.as_nanos() as u64));
+        let waiter = &self.seats[slot.index()].waiter;
+        let mut settled = start;
+        let mut came = loop {
+            if mine.glance() {
+                let came = self.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
+                if came > 0 {
+                    break came;
+                }
+            }
+            // What this thread waits for may come of it; it is not roused by itself.
+            if service.glance() {
+                let came = self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
+                if came > 0 {
+                    break came;
+                }
+            }
+            if !waiter.in_socket() {
+                break 0;
+            }
+            std::hint::spin_loop();
+            let now = self.now();
+            if now >= end {
+                break 0;
+            }
+            if (now - settled).0 >= PATIENCE.0 {
+                settled = now;
+                mine.settle(true);
+            }
+        };
+        service.watch(false);
+        while service.glance() {
+            match self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) {
+                0 => break,
+                more => came += more,
+            }
+        }
+        mine.settle(false);
+        self.seats[slot.index()].spins.book(came > 0);
+        came
+    }
+
+    /// From here on, who is sent something gets a moment to look by itself, until [`Node::settle`].
+    pub(crate) fn be_patient(&self, slot: Slot) {
+        self.seats[slot.index()].patient.store(true, Ordering::Relaxed);
+    }
+
+    /// Rouses whoever has not looked, before this thread goes on to compute.
+    pub(crate) fn settle(&self, slot: Slot) {
+        self.seats[slot.index()].patient.store(false, Ordering::Relaxed);
+        if self.nodes() > 1 {
+            self.wire.endpoint(slot).settle(false);
+        }
+    }
+
+    /// Does what lies there for the service thread, if it can be seen without a system call: for the beginning of calls that threads make
+    /// often.
+    #[inline]
+    pub(crate) fn serve_at_call(&self, slot: Slot) {
+        if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {
+            self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
         }
     }
 

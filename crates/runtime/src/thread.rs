@@ -113,7 +113,9 @@ impl Thread {
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
         let start = self.node.now();
         self.state.borrow_mut().waited_ns = 0;
+        self.node.be_patient(self.slot);
         let result = operation();
+        self.node.settle(self.slot);
         let span = (self.node.now() - start).0;
         let waited = self.state.borrow().waited_ns;
         self.counters().protocol_ns.add(span.saturating_sub(waited));

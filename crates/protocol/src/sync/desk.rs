@@ -275,6 +275,10 @@ impl Desk {
         let thing = news.thing(name);
         let manager = thing.manager(cx.nodes);
         if manager == cx.me {
+            if thing.kind == Kind::Condition && !self.things.contains_key(&thing) {
+                // Nobody waits, so nobody is told anything; who comes later acquires the lock.
+                return;
+            }
             let mut payload = Vec::new();
             cx.payload.on_release(thing.scope(), cx.me, &[], &mut payload);
             // Refused only when a peer has released in this thread's place; that was reported then.

@@ -156,6 +156,7 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already.
     pub fn try_lock_blocking(&self, lock: LockId) -> Result<()> {
+        self.node.serve_at_call(self.slot);
         self.node.tell_gathered(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
         // A lock last held here: no message, and no clock either.
@@ -204,6 +205,7 @@ impl Thread {
     /// # Errors
     /// When this thread does not hold the lock.
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
+        self.node.serve_at_call(self.slot);
         self.node.tell_gathered(self.slot, self.slot);
         if self.node.lock_room(lock).put_down(lock, self.slot) {
             return Ok(());
