@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "comem_worker_process.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif

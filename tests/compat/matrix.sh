@@ -57,6 +57,29 @@ everywhere() {
     [ "$wrong" = 0 ] && passed "$name${*:+ $*} on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
 }
 
+# with_two_workers NAME ARGUMENT…: the same with -t 2, where a worker is a process: twice as many of them, on each number of nodes,
+# under each engine. `@` in an argument is the number of processes.
+with_two_workers() {
+    local name=$1 choice nodes engine backbone wrong=0
+    shift
+    run -n 3 -t 2 --dry-run "$work/$name"
+    if ! grep -q '(this host, 6 nodes)' <<<"$printed"; then
+        failed "$name with -n 3 -t 2 is not six processes"
+        show
+        wrong=1
+    fi
+    for choice in "1 hlrc shm" "2 scope udp" "3 msi shm" "4 hlrc udp" "4 scope shm"; do
+        read -r nodes engine backbone <<<"$choice"
+        run -n "$nodes" -t 2 --engine "$engine" --backbone "$backbone" "$work/$name" "${@//@/$((2 * nodes))}"
+        if [ "$ended" != 0 ] || ! grep -q '^ok$' <<<"$printed"; then
+            failed "$name with -n $nodes -t 2 --engine $engine --backbone $backbone (status $ended)"
+            show
+            wrong=1
+        fi
+    done
+    [ "$wrong" = 0 ] && passed "$name on 1 to 4 nodes with two workers each, which are processes"
+}
+
 # refuses WHAT SENTENCE OPTION… PROGRAM ARGUMENT…: the run fails, and says why.
 refuses() {
     local what=$1 sentence=$2

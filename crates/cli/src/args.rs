@@ -186,7 +186,7 @@ pub enum Launch {
 }
 
 /// `comem run`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// Nodes (processes) in all [default: one, or what --hosts says]
     #[arg(short = 'n', long, env = "COMEM_NODES", value_name = "N", value_parser = nodes)]
@@ -239,6 +239,9 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+    /// Processes for each node that is asked for: -t where workers are processes (see `workers`).
+    #[arg(skip = 1_usize)]
+    pub processes: usize,
 }
 
 /// `comem exec`.

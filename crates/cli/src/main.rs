@@ -49,6 +49,7 @@ mod stats;
 mod sys;
 mod table;
 mod trial;
+mod workers;
 
 use args::{AskArgs, Cli, Command, DaemonArgs, DaemonCommand, ServeArgs};
 use comem::control;

@@ -44,6 +44,8 @@ pub struct Plan {
     pub cwd: PathBuf,
     /// The program.
     pub program: Program,
+    /// How many nodes there are for each that was asked for, because the program's workers are processes.
+    pub processes: usize,
 }
 
 /// A host by name with its number of nodes.
@@ -57,17 +59,25 @@ pub fn placements(args: &RunArgs, found: &[String]) -> Outcome<Vec<Placement>> {
         (None, Launch::Daemon) => {
             (found.iter().map(|name| hosts::Host { name: name.clone(), slots: None }).collect(), Reach::Daemon)
         }
-        (None, Launch::Ssh) => return Ok(vec![(sys::host::name(), Reach::Here, args.nodes.unwrap_or(1))]),
+        (None, Launch::Ssh) => {
+            let nodes = args.nodes.unwrap_or(1) * args.processes;
+            check_total(nodes)?;
+            return Ok(vec![(sys::host::name(), Reach::Here, nodes)]);
+        }
     };
-    let counts = hosts::distribute(&list, args.nodes)?;
-    let total: usize = counts.iter().sum();
-    if total > comem_protocol::ids::NODES_MAX {
-        let what = format!("--hosts asks for {total} nodes, and a job has at most {}", comem_protocol::ids::NODES_MAX);
-        return Err(Failure::usage(what, "lower the numbers behind the hosts' names"));
-    }
+    let counts: Vec<usize> = hosts::distribute(&list, args.nodes)?.iter().map(|n| n * args.processes).collect();
+    check_total(counts.iter().sum())?;
     let reach_of = |name: &str| if reach == Reach::Shell && hosts::is_here(name) { Reach::Here } else { reach };
     let placed = list.into_iter().zip(counts).filter(|(_, count)| *count > 0);
     Ok(placed.map(|(host, count)| (host.name.clone(), reach_of(&host.name), count)).collect())
+}
+
+fn check_total(total: usize) -> Outcome<()> {
+    if total <= comem_protocol::ids::NODES_MAX {
+        return Ok(());
+    }
+    let what = format!("the job would have {total} nodes, and a job has at most {}", comem_protocol::ids::NODES_MAX);
+    Err(Failure::usage(what, "lower -n or -t, or the numbers behind the hosts' names"))
 }
 
 impl Plan {
@@ -94,7 +104,7 @@ impl Plan {
         };
         let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();
         let debugged = debug::debugger(args, &reaches)?;
-        let mut plan = Plan { hosts: Vec::new(), job, cwd, program };
+        let mut plan = Plan { hosts: Vec::new(), job, cwd, program, processes: args.processes };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
         let named = named_variables(&args.variables)?;
         let mut first = 0;
@@ -166,6 +176,9 @@ impl Plan {
         text += &format!("\ndirectory  {}", self.cwd.display());
         let auth = if self.job.auth { "datagrams authenticated" } else { "datagrams not authenticated" };
         text += &format!("\njob        program number {}, {auth}\n", self.job.prog_id);
+        if self.processes > 1 {
+            text += &format!("workers    processes, {} for each node that was asked for\n", self.processes);
+        }
         for host in &self.hosts {
             let how = match host.reach {
                 Reach::Here => "this host",

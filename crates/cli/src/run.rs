@@ -17,6 +17,7 @@ use crate::stats::{self, Began, JobReport};
 use crate::sys;
 use crate::sys::process::{self, FdLimit};
 use crate::sys::signals::{self, Signals};
+use crate::workers;
 use std::path::Path;
 use std::time::Instant;
 
@@ -25,6 +26,7 @@ const SIGNALS: [i32; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQ
 
 /// Runs the command; its exit code.
 pub fn main(args: &RunArgs) -> Outcome<i32> {
+    let args = &workers::spread(args);
     if args.dry_run {
         return dry_run(args);
     }

@@ -5,10 +5,12 @@ cd "$(dirname "$0")/../../.."
 . tests/compat/matrix.sh
 here=tests/compat/jia
 
-build jia-calls $here/calls.c $here/other.c && everywhere jia-calls
+build jia-calls $here/calls.c $here/other.c && everywhere jia-calls && with_two_workers jia-calls
 build jia-anl $here/anl.c && everywhere jia-anl
 if build jia-wrong $here/wrong.c; then
-    refuses "a JIAJIA program with two threads in a process" "has one thread in each process" -n 2 -t 2 "$work/jia-wrong"
+    # The launcher knows the program itself; behind a shell, it is the library that sees threads.
+    refuses "a JIAJIA program with two threads in a process" "has one thread in each process" \
+        -n 2 -t 2 sh -c "$work/jia-wrong"
     refuses "a call before jia_init" "before comem_start" -n 1 "$work/jia-wrong" early
     refuses "a block of no bytes" "a block of 0 bytes" -n 2 "$work/jia-wrong" block
     refuses "an allocation at a host that is not there" "there is no host 2" -n 2 "$work/jia-wrong" host

@@ -5,13 +5,14 @@ cd "$(dirname "$0")/../../.."
 . tests/compat/matrix.sh
 here=tests/compat/quarks
 
-build quarks-calls $here/calls.c && everywhere quarks-calls @
+build quarks-calls $here/calls.c && everywhere quarks-calls @ && with_two_workers quarks-calls @
 # Fewer nodes work than there are: barriers of some nodes, while the others wait for a fork that never comes.
 NODES=4 everywhere quarks-calls 3
 NODES=4 everywhere quarks-calls 2
 if build quarks-wrong $here/wrong.c; then
+    # The launcher knows the program itself; behind a shell, it is the library that sees threads.
     refuses "a Quarks program with two threads in a process" "has one thread in each process" \
-        -n 2 -t 2 "$work/quarks-wrong"
+        -n 2 -t 2 sh -c "$work/quarks-wrong"
     refuses "more forks than nodes" "start it with -n 3 or more" -n 2 "$work/quarks-wrong" many
     refuses "a fork by another node than the master" "only the master, node 1, forks" -n 3 "$work/quarks-wrong" slave
     refuses "a fork of what is no function" "no function of the program" -n 2 "$work/quarks-wrong" data
