@@ -85,7 +85,7 @@ $p
 cost zones" ;;
     ocean-contiguous) arguments="-p$p -n$(choose 66 514) -o" ;;
     ocean-non-contiguous) arguments="-p$p -n$(choose 66 258) -o" ;;
-    radiosity) arguments="-p $p -batch -room -ae 5000 -en 0.05 -bf $(choose 0.1 0.02)" ;;
+    radiosity) arguments="-p $p -batch -room -ae 5000 -en 0.05 -bf 0.1" ;;
     raytrace) arguments="-p$p -m64 inputs/$(choose teapot balls4).env" ;;
     volrend) arguments="$p inputs/head-scaleddown$(choose 4 2) $(choose 2 4)" ;;
     water-*) arguments="" input="1.5e-16 $(choose 512 2197) $(choose 3 2) 6
