@@ -82,6 +82,11 @@ extern void comem_barrier_of(uint64_t name, unsigned threads);
 /* LOCK and UNLOCK, named by any number; they exist without being created. */
 extern void comem_parmacs_lock(uint64_t name);
 extern void comem_parmacs_unlock(uint64_t name);
+/* LAZY_LOCK and RC_UNLOCK: Brazos's lazy acquire and release-consistent release. They differ from the plain ones under the engine
+ * `scope` alone. Who acquires a lock after an RC_UNLOCK of it, by either call, sees what the releaser had written before, whatever lock
+ * that was written under; who acquires it by LAZY_LOCK sees the same after either kind of release. */
+extern void comem_parmacs_lock_lazy(uint64_t name);
+extern void comem_parmacs_unlock_rc(uint64_t name);
 /* A pause counts. SETPAUSE adds one; WAITPAUSE waits until there is one, and leaves it, so that one SETPAUSE lets all pass who
  * wait; CLEARPAUSE takes one away, if there is one. WAITPAUSE and then CLEARPAUSE by the only one who waits is a semaphore's
  * wait; comem_pause_take() (PAUSE, EVENT) is that in one step, for any number of threads. */

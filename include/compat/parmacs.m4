@@ -73,14 +73,14 @@ define(`NU_FREE', `ifelse($#, 0, ``NU_FREE'', `G_FREE($@)')')
 # ---- locks ---------------------------------------------------------------------------------------------------------
 #
 # ALOCKDEC declares an array of locks, of which AGETL(array, i) is one. LAZY_LOCK and RC_UNLOCK are Brazos's two extra
-# primitives: an acquire and a release that order all writes, not only those made under this lock, under any engine.
+# primitives: an acquire and a release that order all writes, not only those made under this lock, under scope consistency too.
 
 define(`LOCKDEC', `ifelse($#, 0, ``LOCKDEC'', `comem_word_($1);')')
 define(`LOCKINIT', `ifelse($#, 0, ``LOCKINIT'', `{ ; }')')
 define(`LOCK', `ifelse($#, 0, ``LOCK'', `{ comem_parmacs_lock(comem_name_($1)); }')')
 define(`UNLOCK', `ifelse($#, 0, ``UNLOCK'', `{ comem_parmacs_unlock(comem_name_($1)); }')')
-define(`LAZY_LOCK', `ifelse($#, 0, ``LAZY_LOCK'', `{ comem_parmacs_lock(comem_name_($1)); }')')
-define(`RC_UNLOCK', `ifelse($#, 0, ``RC_UNLOCK'', `{ comem_parmacs_unlock(comem_name_($1)); }')')
+define(`LAZY_LOCK', `ifelse($#, 0, ``LAZY_LOCK'', `{ comem_parmacs_lock_lazy(comem_name_($1)); }')')
+define(`RC_UNLOCK', `ifelse($#, 0, ``RC_UNLOCK'', `{ comem_parmacs_unlock_rc(comem_name_($1)); }')')
 
 define(`NLOCKDEC', `ifelse($#, 0, ``NLOCKDEC'', `LOCKDEC($1)')')
 define(`NLOCKINIT', `ifelse($#, 0, ``NLOCKINIT'', `{ ; }')')

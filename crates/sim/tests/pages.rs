@@ -49,6 +49,16 @@ fn publication_through_a_second_lock_holds_under_hlrc_and_fails_under_scope() {
 }
 
 #[test]
+fn publication_through_a_wide_lock_holds_under_both() {
+    for engine in ENGINES {
+        for kind in Kind::WIDE {
+            pass(&Scenario { kind: Some(kind), ..Scenario::new(engine) }, 0..200);
+            pass(&Scenario { kind: Some(kind), faults: lossy(), ..Scenario::new(engine) }, 0..200);
+        }
+    }
+}
+
+#[test]
 fn runs_fetch_and_diff_and_migrate_and_evict_and_void_fetches() {
     let mut sums = [0; 5];
     for seed in 0..200 {

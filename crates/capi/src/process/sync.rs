@@ -24,6 +24,18 @@ pub extern "C" fn comem_parmacs_unlock(name: u64) {
     done(|| Ok(thread()?.try_unlock(LockId(name))?));
 }
 
+/// LAZY_LOCK.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_lock_lazy(name: u64) {
+    done(|| Ok(thread()?.try_lock_lazily(LockId(name))?));
+}
+
+/// RC_UNLOCK.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_parmacs_unlock_rc(name: u64) {
+    done(|| Ok(thread()?.try_unlock_widely(LockId(name))?));
+}
+
 /// SETPAUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_set(name: u64) {

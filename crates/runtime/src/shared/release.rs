@@ -11,7 +11,7 @@ use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, migrate, push_range, serve};
-use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::sync::{Payload, Scope};
 use comem_protocol::wire::message::Message;
@@ -174,6 +174,13 @@ impl Node {
             let before = shared.cached_pages.fetch_add(tally.held as u64, Ordering::Relaxed);
             // Each of these pages may have a twin again.
             shared.twins.keep(before.wrapping_add(tally.held as u64) as usize * PAGE_BYTES);
+        }
+    }
+
+    /// Makes a lock wide for the rest of the epoch: what its releases tell orders all writes.
+    pub(crate) fn widen(&self, lock: LockId) {
+        if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
+            shared.ledger.lock().widen(lock);
         }
     }
 

@@ -224,6 +224,27 @@ impl Thread {
         })
     }
 
+    /// Acquires a lock, and under the engine `scope` with it what the thread that released it had seen and written until then, whatever
+    /// lock it was written under: Brazos's lazy acquire. Under other engines every acquire is of that kind.
+    ///
+    /// # Errors
+    /// When this thread holds the lock already.
+    pub fn try_lock_lazily(&self, lock: LockId) -> Result<()> {
+        self.node.widen(lock);
+        self.try_lock_blocking(lock)
+    }
+
+    /// Releases a lock; under the engine `scope` whoever acquires it until the next barrier of all sees what this thread has written
+    /// until now, whatever lock it was written under: Brazos's release-consistent release. Under other engines every release is of
+    /// that kind.
+    ///
+    /// # Errors
+    /// When this thread does not hold the lock.
+    pub fn try_unlock_widely(&self, lock: LockId) -> Result<()> {
+        self.node.widen(lock);
+        self.try_unlock(lock)
+    }
+
     /// Runs `f` while holding a lock.
     pub fn locked<R>(&self, lock: LockId, f: impl FnOnce() -> R) -> R {
         self.lock(lock);

@@ -22,6 +22,8 @@ pub enum Op {
     Lock(LockId),
     /// Release it.
     Unlock(LockId),
+    /// Make it wide: the next release of it tells of everything, and the next acquire asks for that.
+    Widen(LockId),
     /// Pass the barrier of all threads.
     Barrier,
     /// Raise a flag.
@@ -54,10 +56,14 @@ pub enum Kind {
     LockWrc,
     /// Words handed on by flags from thread to thread, each of which adds one.
     Chain,
+    /// As the second lock's, but its release is release-consistent.
+    WideRelease,
+    /// As the second lock's, but its acquires are lazy ones.
+    WideAcquire,
 }
 
 impl Kind {
-    /// Every family.
+    /// The families among which seeds choose.
     pub const ALL: [Kind; 8] = [
         Kind::Mixed,
         Kind::Migratory,
@@ -68,6 +74,8 @@ impl Kind {
         Kind::LockWrc,
         Kind::Chain,
     ];
+    /// Those that must be asked for: the locks of few programs are wide.
+    pub const WIDE: [Kind; 2] = [Kind::WideRelease, Kind::WideAcquire];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -80,16 +88,18 @@ impl Kind {
             Kind::SecondLock => "second-lock",
             Kind::LockWrc => "lock-wrc",
             Kind::Chain => "chain",
+            Kind::WideRelease => "wide-release",
+            Kind::WideAcquire => "wide-acquire",
         }
     }
 
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|k| k.name() == name)
+        Kind::ALL.into_iter().chain(Kind::WIDE).find(|k| k.name() == name)
     }
 
-    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag of the writer's own, or by critical
-    /// sections of one and the same lock.
+    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag of the writer's own, by critical
+    /// sections of one and the same lock, or by a wide lock.
     pub fn is_scoped(self) -> bool {
         !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain)
     }
@@ -166,8 +176,7 @@ impl<'a> Maker<'a> {
             Kind::Migratory => self.migratory(),
             Kind::Sor => self.sor(),
             Kind::Producer => self.producer(phase),
-            Kind::SameLock => self.publish(true),
-            Kind::SecondLock => self.publish(false),
+            Kind::SameLock | Kind::SecondLock | Kind::WideRelease | Kind::WideAcquire => self.publish(kind),
             Kind::LockWrc => self.lock_wrc(),
             Kind::Chain => self.chain(phase),
         }
@@ -316,7 +325,9 @@ impl<'a> Maker<'a> {
         words
     }
 
-    fn publish(&mut self, under_lock: bool) {
+    fn publish(&mut self, kind: Kind) {
+        let under_lock = kind == Kind::SameLock;
+        let widen = |when: Kind, lock: LockId| (kind == when).then_some(Op::Widen(lock));
         let words = self.signs(3);
         let (first, second, ready) = (words[0], words[1], words[2]);
         let (lock, other) = (LockId(3), LockId(4));
@@ -332,7 +343,9 @@ impl<'a> Maker<'a> {
             program.extend(data);
             program.extend([Op::Unlock(other), Op::Think(100_000), Op::Lock(lock)]);
         }
-        program.extend([Op::Write(ready, ready_value), Op::Unlock(lock)]);
+        program.push(Op::Write(ready, ready_value));
+        program.extend(widen(Kind::WideRelease, lock));
+        program.push(Op::Unlock(lock));
         for who in 1..self.places.len() {
             for _ in 0..3 {
                 self.think(who);
@@ -342,6 +355,7 @@ impl<'a> Maker<'a> {
                 if hears {
                     program.extend([Op::Lock(other), Op::Unlock(other)]);
                 }
+                program.extend(widen(Kind::WideAcquire, lock));
                 program.extend([Op::Lock(lock), Op::Read(ready)]);
                 if under_lock {
                     program.extend([Op::SkipIfZero(2), Op::Read(first), Op::Read(second), Op::Unlock(lock)]);

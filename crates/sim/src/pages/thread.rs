@@ -124,6 +124,10 @@ impl Node {
                 assert_eq!(released, Ok(()), "the program holds what it releases");
                 self.ends(t)
             }
+            Op::Widen(lock) => {
+                self.pages.ledger.widen(lock);
+                self.ends(t)
+            }
             Op::Barrier => self.pass_barrier(now, t, judge, out),
             Op::Set(flag, value) => {
                 judge.sets(self.number(t), flag, value);

@@ -6,11 +6,16 @@
 //! | release of a lock | tell of the history what the acquirer lacks | own entries since the token came join the lock's history; tell of that what the acquirer lacks |
 //! | acquire | apply what is new | the same, of the lock's history |
 //! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
+//!
+//! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node has written and
+//! has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a lazy acquire, the two
+//! primitives that Brazos adds to scope consistency (Speight and Bennett, USENIX Windows NT 1997, section 3.3), and on a node that
+//! acquires it when it was wide before.
 
 use super::PageEngine;
 use super::history::{self, Blob, History, Vector};
 use super::wire::{Entry, Group, Need, put_vector, take_vector};
-use crate::ids::NodeId;
+use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use crate::sync::Scope;
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -25,6 +30,17 @@ struct Scoped {
     mark: u32,
 }
 
+/// What a blob is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// A lock, flag or the like; under `hlrc` everything.
+    Of(Scope),
+    /// Everything, under `scope`: the lock is wide.
+    OfEverything,
+    /// An epoch that is over.
+    AtBarrier,
+}
+
 /// The ledger of one node.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -35,9 +51,11 @@ pub struct Ledger {
     interval: u32,
     /// The own interval with which the epoch began.
     first: u32,
-    /// Under `hlrc` everything; under `scope` this node's own entries.
+    /// Under `hlrc` everything; under `scope` this node's own entries, and what came with wide locks.
     history: History,
     scopes: BTreeMap<Scope, Scoped>,
+    /// Under `scope`: the wide locks.
+    wide: BTreeSet<Scope>,
     /// Under `scope`: entries applied in this epoch, through whichever scope they came.
     applied: BTreeSet<(NodeId, u32)>,
     serials: BTreeMap<NodeId, u32>,
@@ -56,6 +74,7 @@ impl Ledger {
             first: 0,
             history: History::default(),
             scopes: BTreeMap::new(),
+            wide: BTreeSet::new(),
             applied: BTreeSet::new(),
             serials: BTreeMap::new(),
             arrived: false,
@@ -101,6 +120,14 @@ impl Ledger {
         self.history.insert(Arc::new(entry));
     }
 
+    /// Makes a lock wide: before a release-consistent release, so that it tells of everything, or before a lazy acquire, so that it
+    /// asks for that. Under `hlrc` every lock is.
+    pub fn widen(&mut self, lock: LockId) {
+        if self.engine == PageEngine::Scope {
+            self.wide.insert(Scope::Lock(lock));
+        }
+    }
+
     /// What this node has seen in a scope; goes with its requests.
     pub fn knowledge(&self, scope: Scope, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
@@ -110,6 +137,9 @@ impl Ledger {
             _ => self.history.seen(),
         };
         put_vector(out, seen);
+        if self.wide.contains(&scope) {
+            put_vector(out, self.history.seen());
+        }
     }
 
     /// Reads what [`Ledger::knowledge`] wrote: the epoch and what had been seen; nothing where the bytes make no sense.
@@ -117,6 +147,12 @@ impl Ledger {
         let mut r = Reader::new(bytes);
         let parsed = r.u32().and_then(|epoch| Ok((epoch, take_vector(&mut r)?)));
         parsed.unwrap_or_default()
+    }
+
+    /// What had been seen of everything, when the request was for a wide lock.
+    fn parse_wide_knowledge(bytes: &[u8]) -> Option<Vector> {
+        let mut r = Reader::new(bytes);
+        r.u32().and_then(|_| take_vector(&mut r)).and_then(|_| take_vector(&mut r)).ok()
     }
 
     /// A release of `scope`, after the interval was closed: appends what an acquirer with this knowledge lacks.
@@ -130,6 +166,11 @@ impl Ledger {
             }
             scoped.mark = self.interval;
             scoped.history.tell(self.epoch, &known, out);
+            let asked = Self::parse_wide_knowledge(knowledge);
+            if asked.is_some() || self.wide.contains(&scope) {
+                let known = asked.filter(|_| epoch == self.epoch).unwrap_or_default();
+                self.history.tell(self.epoch, &known, out);
+            }
         } else {
             self.history.tell(self.epoch, &known, out);
         }
@@ -142,26 +183,34 @@ impl Ledger {
     /// When no node would have said it.
     pub fn learn(&mut self, scope: Scope, payload: &[u8], needs: &mut Needs) -> Result<Vec<Arc<Entry>>, WireError> {
         let mut fresh = Vec::new();
-        for blob in history::blobs(payload) {
+        let of_a_lock = self.engine == PageEngine::Scope && matches!(scope, Scope::Lock(_));
+        for (index, blob) in history::blobs(payload).enumerate() {
             let blob = history::open(blob?)?;
-            if blob.epoch == self.epoch {
-                self.take_in(Some(scope), blob, needs, &mut fresh);
+            if blob.epoch != self.epoch {
+                continue;
             }
+            let told = if of_a_lock && index > 0 { Told::OfEverything } else { Told::Of(scope) };
+            if told == Told::OfEverything {
+                self.wide.insert(scope);
+            }
+            self.take_in(told, blob, needs, &mut fresh);
         }
-        if self.engine == PageEngine::Scope && matches!(scope, Scope::Lock(_)) {
+        if of_a_lock {
             let interval = self.interval;
             self.scopes.entry(scope).or_default().mark = interval;
         }
         Ok(fresh)
     }
 
-    fn take_in(&mut self, scope: Option<Scope>, blob: Blob, needs: &mut Needs, fresh: &mut Vec<Arc<Entry>>) {
+    fn take_in(&mut self, told: Told, blob: Blob, needs: &mut Needs, fresh: &mut Vec<Arc<Entry>>) {
         for entry in blob.entries {
             let entry = Arc::new(entry);
-            let new = match (self.engine, scope) {
-                (PageEngine::Scope, scope) => {
-                    if let Some(scope) = scope {
-                        self.scopes.entry(scope).or_default().history.insert(entry.clone());
+            let new = match self.engine {
+                PageEngine::Scope => {
+                    match told {
+                        Told::Of(scope) => drop(self.scopes.entry(scope).or_default().history.insert(entry.clone())),
+                        Told::OfEverything => drop(self.history.insert(entry.clone())),
+                        Told::AtBarrier => {}
                     }
                     let first_time = self.applied.insert((entry.writer, entry.interval));
                     first_time || entry.from != entry.interval
@@ -201,7 +250,7 @@ impl Ledger {
             }
             let entries: Vec<Arc<Entry>> = blob.entries.iter().map(|e| Arc::new(e.clone())).collect();
             let mut fresh = Vec::new();
-            self.take_in(None, blob, needs, &mut fresh);
+            self.take_in(Told::AtBarrier, blob, needs, &mut fresh);
             let is_fresh = |e: &Entry| fresh.iter().any(|f| (f.writer, f.interval) == (e.writer, e.interval));
             all.extend(entries.into_iter().map(|e| (e.clone(), is_fresh(&e))));
         }
@@ -210,6 +259,7 @@ impl Ledger {
         self.first = self.interval;
         self.history = History::default();
         self.scopes.clear();
+        self.wide.clear();
         self.applied.clear();
         Ok(all)
     }

@@ -82,6 +82,54 @@ fn under_scope_a_lock_tells_of_what_was_written_since_its_token_came() {
     assert_eq!(moves(&mut a, &mut b, LOCK), vec![1..2]);
 }
 
+fn wide(lock: Scope) -> LockId {
+    let Scope::Lock(lock) = lock else { unreachable!("locks alone are wide") };
+    lock
+}
+
+#[test]
+fn under_scope_a_release_consistent_release_tells_of_everything_and_so_do_those_behind_it() {
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|n| ledger(n, PageEngine::Scope));
+    a.close(wrote(0..1, 3, 1));
+    moves(&mut b, &mut a, LOCK);
+    a.close(wrote(1..2, 3, 2));
+    a.widen(wide(LOCK));
+    assert_eq!(moves(&mut a, &mut b, LOCK), vec![1..2, 0..1], "what was written before the token came, too");
+    assert_eq!(moves(&mut b, &mut a, LOCK), []);
+    b.close(wrote(5..6, 3, 1));
+    moves(&mut c, &mut b, LOCK_2);
+    assert_eq!(
+        moves(&mut b, &mut c, LOCK),
+        vec![1..2, 5..6, 0..1],
+        "the lock stays wide, and hands on what it brought"
+    );
+    assert_eq!(moves(&mut c, &mut b, LOCK), [], "nothing is told twice");
+}
+
+#[test]
+fn under_scope_a_lazy_acquire_hears_of_everything_from_a_plain_release() {
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|n| ledger(n, PageEngine::Scope));
+    a.close(wrote(0..1, 3, 1));
+    moves(&mut b, &mut a, LOCK);
+    b.widen(wide(LOCK));
+    assert_eq!(moves(&mut a, &mut b, LOCK), vec![0..1]);
+    moves(&mut c, &mut a, LOCK_2);
+    assert_eq!(moves(&mut a, &mut c, LOCK_2), [], "another lock stays what it was");
+}
+
+#[test]
+fn a_barrier_ends_what_is_wide() {
+    let mut ledgers = [ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope)];
+    ledgers[0].close(wrote(0..1, 3, 1));
+    ledgers[0].widen(wide(LOCK));
+    assert_eq!(barrier(&mut ledgers), [vec![], vec![0..1]]);
+    let [a, b] = &mut ledgers;
+    a.close(wrote(7..8, 3, 2));
+    moves(b, a, LOCK);
+    assert_eq!(moves(a, b, LOCK), [], "a plain lock again");
+    assert_eq!(barrier(&mut ledgers), [vec![], vec![7..8]]);
+}
+
 #[test]
 fn at_a_barrier_all_hear_of_all_but_what_they_know_and_then_all_is_forgotten() {
     for engine in [PageEngine::Hlrc, PageEngine::Scope] {
