@@ -32,13 +32,15 @@ extern "C" {
 /* Joins the job. To be called before main(), by a constructor that MAIN_ENV puts into the program:
  *
  *     __attribute__((constructor)) static void comem_before_main_(int argc, char **argv, char **envp) {
- *         comem_process_start_(argc, argv, envp, __comem_globals_start, __comem_globals_end);
+ *         comem_process_start_(argc, argv, envp, __comem_globals_start, __comem_globals_end, comem_before_main_);
  *     }
  *
- * (COMEM_PROCESS_CONSTRUCTOR_ below is just that.) On node 0 it returns. On every other node it never does: the process
- * waits for work, does it, and exits when node 0's main() has ended. The process executes itself once more if address
- * randomisation is on, so that every node has every library at the same address. */
-extern void comem_process_start_(int argc, char **argv, char **envp, void *globals, void *globals_end);
+ * (COMEM_PROCESS_CONSTRUCTOR_ below is just that.) On node 0 it returns. On every other node it never does: the process calls the
+ * program's remaining constructors (C++ has some), waits for work, does it, and exits when node 0's main() has ended. The
+ * process executes itself once more if address randomisation is on, so that every node has every library at the same
+ * address. */
+extern void comem_process_start_(int argc, char **argv, char **envp, void *globals, void *globals_end,
+                                 void (*constructor)(int argc, char **argv, char **envp));
 
 /* CREATE(f): starts f on the next free slot. The worker sees everything that the caller has written so far: shared
  * memory, and globals. Only main's thread creates workers. */
@@ -136,7 +138,8 @@ extern char __comem_globals_end[] __attribute__((weak));
 /* What MAIN_ENV puts into the program. */
 #define COMEM_PROCESS_CONSTRUCTOR_                                                                                   \
     __attribute__((constructor)) static void comem_before_main_(int argc, char **argv, char **envp) {                \
-        comem_process_start_(argc, argv, envp, (void *)__comem_globals_start, (void *)__comem_globals_end);          \
+        comem_process_start_(argc, argv, envp, (void *)__comem_globals_start, (void *)__comem_globals_end,           \
+                             comem_before_main_);                                                                    \
     }
 
 #ifdef __cplusplus

@@ -175,7 +175,12 @@ impl Comem {
     /// # Errors
     /// When more threads come than the node was started with.
     pub fn current(&self) -> Result<Rc<Thread>> {
-        if let Some(thread) = CURRENT.with(|c| c.borrow().as_ref().map(|s| s.thread.clone())) {
+        let seated = CURRENT.try_with(|c| c.borrow().as_ref().map(|s| s.thread.clone()));
+        let taken_down = |_| {
+            let what = "Comem was called by a thread that is being taken down, from a destructor or an atexit function; call it before";
+            Error::Misuse(what.to_string())
+        };
+        if let Some(thread) = seated.map_err(taken_down)? {
             return Ok(thread);
         }
         for index in 1..=self.places() {

@@ -103,6 +103,26 @@ workers() {
     done
 }
 
+# C++: constructors and destructors, virtual functions, templates, a vector with its elements in shared memory.
+objects() {
+    local program=objects engine nodes fine=1 what="global objects of C++ under --globals share"
+    if ! command -v "${COMEM_CXX:-c++}" >/dev/null; then
+        echo "SKIP: globals: $what: there is no C++ compiler"
+        return
+    fi
+    if ! "$bin/comem-cxx" -std=c++17 -Wall -Wextra -Werror -O2 tests/compat/globals/objects.cpp -o "$out/objects"; then
+        verdict FAILED "$what: the program cannot be built"
+        return
+    fi
+    for engine in hlrc scope msi; do
+        for nodes in 1 2 3 4; do
+            job "$what" "" -n "$nodes" -t $((1 + nodes % 2)) --globals share --engine "$engine" || fine=0
+        done
+        job "$what" "" -n 2 -t 2 --globals share --engine "$engine" --backbone shm || fine=0
+    done
+    [ "$fine" = 1 ] && verdict ok "$what, on 1 to 4 nodes, under every engine"
+}
+
 # fails WHAT STATUS SENTENCE PROGRAM: passes when the job ends with this status and says this.
 fails() {
     local what=$1 expected=$2 sentence=$3 printed ended=0
@@ -141,5 +161,6 @@ wants fork && everywhere fork "children see the variables and cannot change them
 wants untouched && untouched
 wants named && named
 wants workers && workers
+wants objects && objects
 wants refused && refused
 exit "$status"

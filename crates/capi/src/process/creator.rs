@@ -52,6 +52,7 @@ fn check_caller(macro_name: &str) -> Outcome<()> {
 /// CREATE: starts `function` on the next free slot.
 pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
     check_caller("CREATE")?;
+    exit::watch_before_destructors();
     let mut creator = locked(&process.creator);
     let Some(slot) = (1..process.slots()).find(|slot| !creator.slots[*slot].busy) else {
         return Err(no_slot(process, creator.outstanding));

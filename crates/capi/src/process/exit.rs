@@ -31,6 +31,17 @@ unsafe extern "C" {
 pub fn watch() {
     // SAFETY: tells a number.
     PID.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    be_told();
+}
+
+/// What was registered last is called first. When main creates workers, the constructors of global objects have run: so the job ends before
+/// their destructors run, and these find all variables as they were written last.
+pub fn watch_before_destructors() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(be_told);
+}
+
+fn be_told() {
     // SAFETY: the function takes what it is called with, and stays.
     unsafe { on_exit(at_exit, std::ptr::null_mut()) };
 }

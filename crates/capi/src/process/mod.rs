@@ -7,6 +7,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`constructors`] | the program's other constructors, on the nodes that are kept from `main` |
 //! | [`control`] | the shared memory in which orders stand |
 //! | [`creator`] | node 0's side: CREATE and WAIT_FOR_END |
 //! | [`worker`] | the other side: waiting, working, ending |
@@ -16,6 +17,7 @@
 //! | [`exit`] | what happens when some thread of some node calls `exit` |
 //! | [`sync`] | barriers, locks, pauses, counters and memory, as the macros want them |
 
+mod constructors;
 mod control;
 mod creator;
 mod exit;
@@ -95,8 +97,12 @@ impl Process {
 }
 
 /// Joins the job, and on every node but the first works for it and exits.
-fn start(globals: globals::Variables) -> Outcome<()> {
+fn start(globals: globals::Variables, other_constructors: impl FnOnce()) -> Outcome<()> {
     let job = job::start_for_workers()?;
+    if job.node() != 0 {
+        // Before variables are shared: what is made here is this node's own, and gives way to node 0's.
+        other_constructors();
+    }
     let slots = if job.nodes() == 1 { job.places() } else { job.threads() };
     globals.share_if_wanted(job)?;
     let process = Process {
@@ -120,20 +126,28 @@ fn start(globals: globals::Variables) -> Outcome<()> {
 /// Joins the job before `main`; returns on node 0 alone.
 ///
 /// # Safety
-/// `argv` is what the constructor got; `globals` and `globals_end` are null or enclose whole pages of the program's own variables.
+/// `argc`, `argv` and `envp` are what the calling constructor got; `globals` and `globals_end` are null or enclose whole pages of the program's
+/// own variables; `constructor` is the caller or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_process_start_(
-    _argc: c_int,
+    argc: c_int,
     argv: *mut *mut c_char,
-    _envp: *mut *mut c_char,
+    envp: *mut *mut c_char,
     globals: *mut c_void,
     globals_end: *mut c_void,
+    constructor: Option<constructors::Constructor>,
 ) {
     // SAFETY: by this function's contract.
     unsafe { libraries::fix_addresses(argv) };
     // SAFETY: by this function's contract.
     let variables = unsafe { globals::Variables::new(globals.addr()..globals_end.addr()) };
-    done(|| start(variables));
+    let others = || {
+        if let Some(own) = constructor {
+            // SAFETY: by this function's contract.
+            unsafe { constructors::call_those_behind(own, constructors::Arguments { argc, argv, envp }) };
+        }
+    };
+    done(|| start(variables, others));
 }
 
 /// CREATE(f).

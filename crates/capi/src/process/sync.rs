@@ -2,7 +2,7 @@
 
 use super::process;
 use crate::failure::{Code, Failure, Outcome, done, reported};
-use crate::job::{job, thread};
+use crate::job::{has_finished, job, thread};
 use comem_rt::{ConditionId, LockId, MeetingId, NodeId, SemaphoreId};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
@@ -149,10 +149,10 @@ pub extern "C" fn comem_nu_malloc(bytes: usize, node: c_int) -> *mut c_void {
     piece(bytes, Some(NodeId(node.rem_euclid(nodes as c_int) as u16)))
 }
 
-/// G_FREE.
+/// G_FREE. Destructors of global objects come after the job's end: then there is nothing to give back.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_g_free(pointer: *mut c_void) {
-    done(|| if pointer.is_null() { Ok(()) } else { Ok(job()?.free(pointer.cast())?) });
+    done(|| if pointer.is_null() || has_finished() { Ok(()) } else { Ok(job()?.free(pointer.cast())?) });
 }
 
 /// CLOCK: microseconds.
