@@ -103,7 +103,10 @@ verdict() {
     case $1 in
     cholesky | fft | lu-* | radix) grep -q PASSED "$3" || echo "no PASSED in its own test" ;;
     raytrace | volrend) if [ -s "$2.image" ]; then cmp "$2.image" "$3.image" 2>&1; else echo "the threaded build made no image"; fi ;;
-    radiosity) compare 0.15 <(grep -E 'patches:|elements:|to converge' "$2") <(grep -E 'patches:|elements:|to converge' "$3") ;;
+    radiosity) # with threads too, one run in a hundred converges after 4 rounds and not after 3
+        compare 0.15 <(grep -E 'patches:|elements:' "$2") <(grep -E 'patches:|elements:' "$3")
+        compare 0.34 <(grep 'to converge' "$2") <(grep 'to converge' "$3")
+        ;;
     *) compare 1e-4 <(results "$2") <(results "$3") ;;
     esac
 }
