@@ -17,6 +17,20 @@ def assign(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return distances.argmin(axis=1)
 
 
+def cluster(points: np.ndarray, labels: np.ndarray, centres: np.ndarray, steps: int) -> np.ndarray:
+    """Labels each point with its nearest centre and moves the centres to the middles of their points, some times; gives the centres."""
+    mine = comem.split(len(points))
+    for _ in range(steps):
+        labels[mine] = assign(points[mine], centres)
+        sums = np.zeros((len(centres), 3))
+        for j in range(len(centres)):
+            chosen = points[mine][labels[mine] == j]
+            sums[j, :2], sums[j, 2] = chosen.sum(axis=0), len(chosen)
+        sums = comem.allreduce(sums)
+        centres = sums[:, :2] / sums[:, 2:]
+    return centres
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=200_000)
@@ -32,18 +46,9 @@ def main() -> None:
     made = middles[random.integers(k, size=n)] + random.standard_normal((n, 2)) if comem.rank == 0 else None
     points = comem.freeze(comem.array(made, home="block", name="points"))
     labels = comem.zeros(n, dtype=np.int8, home="block", name="labels")
-    mine = comem.split(n)
-
     start = time.perf_counter()
     centres = np.array(middles) + [[1, 1], [-2, 1], [1, -2], [-1, -1], [0.5, -0.5]]
-    for _ in range(options.steps):
-        labels[mine] = assign(points[mine], centres)
-        sums = np.zeros((k, 3))
-        for j in range(k):
-            chosen = points[mine][labels[mine] == j]
-            sums[j, :2], sums[j, 2] = chosen.sum(axis=0), len(chosen)
-        sums = comem.allreduce(sums)
-        centres = sums[:, :2] / sums[:, 2:]
+    centres = cluster(points, labels, centres, options.steps)
     seconds = time.perf_counter() - start
     comem.barrier()
 
@@ -54,8 +59,12 @@ def main() -> None:
         if options.picture:
             import matplotlib.pyplot as plt
 
-            plt.scatter(*points[::10].T, c=labels[::10], s=1)
-            plt.savefig(options.picture)
+            some = slice(None, None, max(1, n // 5000))
+            figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+            axes.scatter(*points[some].T, c=labels[some], s=1, cmap="Set2")
+            axes.plot(*centres.T, "k+", ms=12, mew=2)
+            axes.set_title(f"{n} points, and the centres that were found")
+            figure.savefig(options.picture, dpi=80)
     comem.barrier()
 
 

@@ -1,6 +1,6 @@
 """PageRank of a random web: the links are a sparse matrix (CSR) in shared memory, frozen; the ranks are shared and written.
 
-    comem run -n 4 python pagerank.py [--pages 100000]
+    comem run -n 4 python pagerank.py [--pages 100000] [--picture pagerank.png]
 """
 
 import argparse
@@ -27,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--picture", help="file to draw the ranks into")
     parser.add_argument("--small", action="store_true", help="a small size, for tests")
     options = parser.parse_args()
     n = 3000 if options.small else options.pages
@@ -55,6 +56,13 @@ def main() -> None:
         assert change < 1e-3, "the ranks still change"
         first = np.argsort(-ranks)[:3].tolist()
         print(f"pagerank: {n} pages, {len(sources)} links, {comem.size} nodes: first {first}, {seconds:.3f} s")
+        if options.picture:
+            import matplotlib.pyplot as plt
+
+            figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+            axes.loglog(np.diff(starts) + 1, ranks * n, ".", ms=2)
+            axes.set(xlabel="links to the page, and one", ylabel="rank x pages", title=f"the ranks of {n} pages")
+            figure.savefig(options.picture, dpi=80)
     comem.barrier()
 
 
