@@ -1,6 +1,6 @@
 # Comem. Two commands do all the set-up on a fresh Debian or Ubuntu machine that has Rust and a C compiler:
 #
-#   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo)
+#   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo); and NumPy programs on shared arrays
 #   make test    runs every test
 #
 # Others: build, python (the Python package), lint, bench, soak (long simulations), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
@@ -43,6 +43,7 @@ build: workloads
 
 demo: build
 	@$(RELEASE)/comem-demo $(DEMO)
+	@examples/python/demo.sh out/demo
 
 out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
 	@mkdir -p out/bench
