@@ -14,8 +14,10 @@ pub const STATS_SCHEMA: u32 = 1;
 const VARIABLES: usize = 32;
 
 impl crate::Comem {
-    /// This node's counters up to now, as a JSON object: what `comem run --stats` writes at the end.
+    /// This node's counters up to now, as a JSON object: what `comem run --stats` writes at the end. Of what threads have computed it counts that of the
+    /// caller and of those that have ended.
     pub fn stats(&self) -> String {
+        crate::book_current_life();
         stats(&self.node, None).to_string()
     }
 }

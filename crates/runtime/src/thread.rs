@@ -181,8 +181,11 @@ impl Thread {
         crate::end_current_life();
     }
 
-    pub(crate) fn end_life(&self, since: Time) {
-        self.counters().lifetime_ns.add((self.node.now() - since).0);
+    /// Books the thread's life since then; gives the time up to which it is booked.
+    pub(crate) fn end_life(&self, since: Time) -> Time {
+        let now = self.node.now();
+        self.counters().lifetime_ns.add((now - since).0);
+        now
     }
 }
 

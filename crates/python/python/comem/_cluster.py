@@ -91,6 +91,7 @@ class Cluster:
         self._closed = False
         _open = self
         _job.outside(OUTSIDE)
+        _job.idle(True)
 
     @property
     def size(self) -> int:
@@ -256,6 +257,7 @@ class Cluster:
         if not self._busy.acquire(blocking=False):
             raise MisuseError("this comem.Cluster is at work for another thread, or for a function that it runs; one after the other")
         _job.outside(None)
+        _job.idle(False)
         try:
             yield self._team
         except (NodeLost, Stopped) as error:
@@ -263,6 +265,7 @@ class Cluster:
             self._team.check()
             raise error
         finally:
+            _job.idle(True)
             self._busy.release()
             _job.outside(CLOSED if self._closed else OUTSIDE)
 
@@ -280,7 +283,7 @@ class Cluster:
                 _core.leave()
             except MismatchError as mismatch:
                 self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster in a new interpreter"))
-                raise error or mismatch
+                raise error or mismatch  # noqa: B904 - what caused it stays
         if interrupts and error is None:
             raise KeyboardInterrupt
 

@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import sys
+import time
 from typing import Any, Dict, Optional, Tuple, Type
 
 from . import _core
@@ -87,9 +88,27 @@ def stats() -> Dict[str, Any]:
     Returns
     -------
     dict
-        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in nanoseconds, and more.
+        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in microseconds, and more. Of what threads have
+        computed it counts that of the caller and of those that have ended.
     """
-    return json.loads(_core.stats())
+    counted: Dict[str, Any] = json.loads(_core.stats())
+    time_us = counted["time_us"]
+    time_us["compute"] = max(0, time_us["compute"] - _idle_ns // 1000)
+    return counted
+
+
+#: How long this node had nothing to do, between two calls of a cluster's; and since when it has, if it has not.
+_idle_ns = 0
+_idle_since: Optional[int] = None
+
+
+def idle(begins: bool) -> None:
+    """From now on this node has nothing to do, or something again: what it does not do is no computing."""
+    global _idle_ns, _idle_since
+    now = time.monotonic_ns()
+    if _idle_since is not None:
+        _idle_ns += now - _idle_since
+    _idle_since = now if begins else None
 
 
 def _watch_for_failure() -> None:

@@ -70,9 +70,16 @@ class Worker:
         orders["environment"]["COMEM_ZERO"] = more[1]
         _join(orders)
         self._channel.send("joined", os.getpid(), sys.version_info[:2])
-        while (order := self._orders.get())[0] != "end":
+        while (order := self._next())[0] != "end":
             getattr(self, "_" + order[0])(*order[1:])
         _core.finish()
+
+    def _next(self) -> Tuple[Any, ...]:
+        """The next order, once there is one."""
+        _job.idle(True)
+        order = self._orders.get()
+        _job.idle(False)
+        return order
 
     def _on_interrupt(self, number: int, frame: Optional[FrameType]) -> None:
         if self._at_work:
@@ -100,7 +107,7 @@ class Worker:
         _core.barrier()
         self._stopped = False
         function: Any = None
-        while (order := self._orders.get())[0] != "leave":
+        while (order := self._next())[0] != "leave":
             task, items = order[1:]
 
             def work(items: bytes = items) -> List[Any]:

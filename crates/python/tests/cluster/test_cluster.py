@@ -363,6 +363,20 @@ def test_joblib_runs_tasks_on_the_nodes(c):
     assert (a == 2 * np.arange(600.0).reshape(100, 6)).all()
 
 
+def test_statistics_tell_what_was_computed_and_not_what_was_idle(c):
+    def computed():
+        return [node["time_us"]["compute"] for node in c.stats()]
+
+    before = computed()
+    time.sleep(0.5)
+    idle = [after - one for after, one in zip(computed(), before)]
+    before = computed()
+    c.run(lambda: sum(range(10_000_000)))
+    busy = [after - one for after, one in zip(computed(), before)]
+    # Microseconds; of half a second that was slept through, nobody computed the larger part.
+    assert max(idle) < 250_000 and min(busy) > 10_000, (idle, busy)
+
+
 def test_a_picture_of_what_happened(c, tmp_path):
     pytest.importorskip("matplotlib", reason="SKIP: Python clusters: matplotlib is not installed")
     a = c.zeros(100_000, name="numbers")
