@@ -100,7 +100,7 @@ def _new(what: str, shape: Any, dtype: Any, order: str, home: Home, engine: Opti
     label = name or f"{what}({'x'.join(map(str, shape))}, {dtype})"
     region = _core.allocate(max(nbytes, 1), next_number(), homes[0], homes[1], engine, label)
     _held[region.number] = region
-    return np.ndarray(shape, dtype, buffer=np.asarray(region), order=order)  # type: ignore[call-overload]
+    return np.ndarray(shape, dtype, buffer=np.asarray(region), order=order)  # type: ignore[call-overload, arg-type]
 
 
 def _free_dropped(most: int) -> None:
@@ -236,7 +236,8 @@ def open_npy(
     about = broadcast(about)
     if isinstance(about, str):
         raise ArgumentError(about)
-    a = _new("open_npy", *about, home, engine, name)
+    shape, dtype, order = about
+    a = _new("open_npy", shape, dtype, order, home, engine, name)
     have = [bool(n) for (n,) in gather_numbers([int(here == about)])]
     for node, (low, high) in enumerate(parts(_outer(a).shape[0] if a.ndim else 1)):
         if source is not None and rank() == (node if have[node] else 0):
@@ -343,12 +344,11 @@ def freeze(a: np.ndarray) -> np.ndarray:
     _core.barrier()
     _core.read_only(region.address)
     _core.barrier()
-    while isinstance(a, np.ndarray):
-        a.flags.writeable = False
-        outermost, a = a, a.base
-        if isinstance(a, np.ndarray) and isinstance(a.base, _core.Region):
-            break
-    return outermost
+    at: Any = a
+    while isinstance(at, np.ndarray) and not isinstance(at.base, _core.Region):
+        at.flags.writeable = False
+        at = at.base
+    return a
 
 
 def prefetch(view: np.ndarray, write: bool = False) -> np.ndarray:

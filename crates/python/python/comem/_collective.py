@@ -90,7 +90,7 @@ _KINDS = {"i": np.int64, "u": np.int64, "b": np.int64, "f": np.float64, "c": np.
 
 
 def _reduce_small(values: np.ndarray, op: str) -> np.ndarray:
-    wide = values.astype(_KINDS[values.dtype.kind]).ravel()
+    wide: np.ndarray = values.astype(_KINDS[values.dtype.kind]).ravel()
     if wide.dtype == np.complex128:
         wide = wide.view(np.float64)
     if wide.dtype == np.int64:

@@ -1,5 +1,6 @@
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, final
 
+@final
 class Region:
     @property
     def __array_interface__(self) -> Dict[str, Any]: ...

@@ -137,6 +137,8 @@ def test_a_frozen_array_can_be_read_and_not_written():
     assert frozen is a and a.sum() == 10_000
     with pytest.raises(ValueError, match="read-only"):
         a[0] = 1
+    view = comem.full(5000, 3.0)[10:20]
+    assert comem.freeze(view) is view and not view.flags.writeable and not view.base.flags.writeable
 
 
 def test_fetch_add_loses_nothing():
