@@ -1,5 +1,7 @@
 """System calls on shared arrays whose pages are not here: they work, or say that they do not; nothing gets lost in between."""
 
+import importlib.util
+
 import pytest
 from jobs import lines, run
 
@@ -58,6 +60,37 @@ FILLS = {
     while done < a.nbytes: done += right.recv_into(view[done:])
     thread.join(); check('recv_into', a)""",
 }
+
+ARROW_READS = {
+    "arrow_ipc": """
+    import pyarrow as pa
+    batch = pa.record_batch([pa.array(a)], names=["x"])
+    assert batch.column(0).buffers()[1].address == a.ctypes.data
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, batch.schema) as out: out.write(batch)
+    check('arrow_ipc', pa.ipc.open_file(pa.memory_map(path)).read_all()["x"].to_numpy())""",
+    "arrow_buffer": """
+    import pyarrow as pa
+    with pa.OSFile(path, "wb") as file: file.write(pa.py_buffer(a))
+    check('arrow_buffer', np.fromfile(path))""",
+    "arrow_compute": """
+    import pyarrow as pa, pyarrow.compute
+    assert pa.compute.sum(pa.chunked_array([a, a[::2]])).as_py() == a.sum() + a[::2].sum()
+    check('arrow_compute', pa.compute.add(pa.array(a), 0.0).to_numpy())""",
+}
+ARROW_FILLS = {
+    "arrow_readinto": """
+    import pyarrow as pa
+    expected.tofile(path)
+    assert pa.OSFile(path).readinto(a) == a.nbytes
+    check('arrow_readinto', a)""",
+}
+if importlib.util.find_spec("pyarrow"):
+    READS.update(ARROW_READS)
+    FILLS.update(ARROW_FILLS)
+
+
+def test_arrow_is_there_to_be_tested():
+    pytest.importorskip("pyarrow", reason="SKIP: Python: Arrow with shared arrays: pyarrow is not installed")
 
 
 def program(body):
