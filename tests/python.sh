@@ -39,6 +39,21 @@ report() {
 pytest=("$python" -m pytest -x -q -p no:cacheprovider)
 run=("$python" -m comem run)
 
+# What only tests need; where it cannot be had, its tests say so.
+for tool in scikit-learn pyarrow ruff mypy; do
+    "$python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$tool" >/dev/null 2>&1 ||
+        echo "SKIP: Python: $tool cannot be had from a package index"
+done
+# has MODULE: whether the interpreter has it.
+has() { "$python" -c "import $1" 2>/dev/null; }
+if has ruff; then
+    report "Python: ruff" "$python" -m ruff check --quiet --config crates/python/pyproject.toml crates/python examples/python bench/python
+fi
+if has mypy; then
+    report "Python: types" "$python" -m mypy --config-file crates/python/pyproject.toml crates/python/python/comem
+    report "Python: the stubs are those of the extension module" "$python" -m mypy.stubtest comem._core --allowlist <(echo 'comem._core.__all__')
+fi
+
 for nodes in 1 2 4; do
     report "Python: shared arrays on $nodes nodes" "${run[@]}" -n "$nodes" "${pytest[@]}" crates/python/tests/together
 done
