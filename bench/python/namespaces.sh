@@ -52,7 +52,7 @@ job() {
     local nodes=$1 rate=$2 list
     shift 2
     list=$(IFS=,; echo "${hosts[*]:0:$nodes}")
-    on alder env "COMEM_RSH=$work/enter" OMP_NUM_THREADS=1 \
+    env "COMEM_RSH=$work/enter" OMP_NUM_THREADS=1 \
         "$python" -m comem run --no-prefix -n "$nodes" --hosts "$list" --remote-comem "$(dirname "$python")/comem" \
         --faults "delay=25us,rate=${rate}gbit" "$python" "$root/bench/python/namespaces.py" "$@" --repeat "$repeat" \
         2>"$work/err" || { tail -n 15 "$work/err" >&2; echo "FAILED: $*" >&2; return 1; }
