@@ -75,6 +75,7 @@ stage "workloads" tests/workloads.sh
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
 stage "interfaces of other systems" tests/compat.sh
 stage "the Python package" tests/python.sh
+stage "the Python package on the oldest CPython here" tests/python-versions.sh quick
 stage "hosts in network namespaces" tests/hosts.sh
 stage "hosts that find each other" tests/discover.sh
 stage "fuzzing of what comes from the network" fuzzing
