@@ -1,7 +1,8 @@
 //! How long an answer from one node takes, and how long to wait before a packet counts as lost.
 //!
 //! The estimate is RFC 6298's (smoothed round trip plus four mean deviations) in nanoseconds. Samples come only from packets
-//! that were sent once (Karn's rule), so an answer is never taken for that to another transmission. A reply that is late
+//! that were sent once (Karn's rule), so an answer is never taken for that to another transmission; a reply in fragments answers with the
+//! first of them. A reply that is late
 //! because its request waits for a lock makes no bad sample either: such a request was repeated before.
 //!
 //! Limits: a round trip takes 7 to 50 us on the hosts measured, but a receiver that shares its core with a
@@ -17,6 +18,9 @@ const MINIMUM_AGES_AFTER: Span = Span::from_ms(5_000);
 /// Packets that overtake each other arrive this close together at least.
 const REORDERING_MIN: Span = Span::from_us(100);
 
+/// The wait is doubled for later requests so often at most.
+const PATIENCE_MAX: u8 = 6;
+
 /// The estimate for one node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rtt {
@@ -24,11 +28,16 @@ pub struct Rtt {
     deviation: Span,
     minimum: [Option<Span>; 2],
     minimum_since: Time,
+    /// How often the wait is doubled until there is a sample again.
+    patience: u8,
+    /// It grows no more before.
+    patient_from: Time,
 }
 
 impl Rtt {
     /// Takes in a measured round trip.
     pub fn sample(&mut self, now: Time, rtt: Span) {
+        self.patience = 0;
         self.smoothed = Some(match self.smoothed {
             None => {
                 self.deviation = Span(rtt.0 / 2);
@@ -62,15 +71,28 @@ impl Rtt {
         self.smoothed.map_or(REORDERING_MIN, |s| REORDERING_MIN.max(Span(s.0 / 2)))
     }
 
+    /// A part of a large reply came when all of it was there, so it was asked for again without need. What follows waits twice as
+    /// long from the beginning, until an answer to something that was sent once shows how long answers take (RFC 6298, section 5.7): where a
+    /// queue makes them slow, nothing would ever be sent only once otherwise, and the estimate would never learn of the queue. Loss alone
+    /// leaves no such trace.
+    pub fn on_late_answer(&mut self, now: Time, config: &LinkConfig) {
+        // Many parts come late because of one repetition.
+        if now >= self.patient_from {
+            self.patience = (self.patience + 1).min(PATIENCE_MAX);
+            self.patient_from = now + self.timeout(config);
+        }
+    }
+
     /// How long to wait for the answer to a packet's first transmission.
     pub fn timeout(&self, config: &LinkConfig) -> Span {
-        let estimate = self.smoothed.map_or(config.rto_initial, |s| Span(s.0 + 4 * self.deviation.0));
-        Span(estimate.0.clamp(config.rto_min.0, config.rto_max.0))
+        self.timeout_after(config, 0)
     }
 
     /// How long to wait after `repeats` repetitions: twice as long each time.
     pub fn timeout_after(&self, config: &LinkConfig, repeats: u8) -> Span {
-        doubled(self.timeout(config), repeats, config.rto_max)
+        let estimate = self.smoothed.map_or(config.rto_initial, |s| Span(s.0 + 4 * self.deviation.0));
+        let timeout = Span(estimate.0.clamp(config.rto_min.0, config.rto_max.0));
+        doubled(timeout, repeats.max(self.patience), config.rto_max)
     }
 }
 

@@ -162,7 +162,12 @@ impl Sender {
         }
         let (cut, index, bytes) = Cut::parse(packet.header.frag, &mut r)?;
         self.heard(now, from);
-        let Some(ordinal) = self.request(seq) else { return Ok(Reply::Late) };
+        let Some(ordinal) = self.request(seq) else {
+            if cut.count > 1 {
+                peer::of(&mut self.peers, from).rtt.on_late_answer(now, &self.config);
+            }
+            return Ok(Reply::Late);
+        };
         let body = if cut.count == 1 {
             Cow::Borrowed(bytes)
         } else {
@@ -171,7 +176,7 @@ impl Sender {
                 None => return Ok(Reply::Partial),
             }
         };
-        self.accept(now, Some(from), ordinal);
+        self.accept(now, from, ordinal);
         self.complete(ordinal);
         self.retire();
         Ok(Reply::Complete { seq, ty: packet.header.ty, nack: packet.header.flags.nack, body })
@@ -212,7 +217,7 @@ impl Sender {
             return Ok(message.reply.take().map(|(_, assembly)| assembly.into_bytes()));
         }
         let more_to_come = assembly.lacks_beyond(index);
-        self.accept(now, None, ordinal);
+        self.accept(now, from, ordinal);
         let rtt = &peer::of(&mut self.peers, from).rtt;
         // Fragments come in order: when none can follow, those that are missing are lost or late by a little.
         let at = now + if more_to_come { rtt.timeout(&self.config) } else { rtt.reordering() };
@@ -223,7 +228,7 @@ impl Sender {
 
     /// Every packet of the request has evidently arrived. Its round trip is measured when the node asked is the one
     /// that answers at once.
-    fn accept(&mut self, now: Time, replier: Option<NodeId>, ordinal: u64) {
+    fn accept(&mut self, now: Time, replier: NodeId, ordinal: u64) {
         let oldest = self.oldest();
         let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
         let Target::Node(node, _) = message.target else { return };
@@ -234,7 +239,7 @@ impl Sender {
             if sent.state == State::InFlight {
                 peer.in_flight -= 1;
                 arrived += 1;
-                if message.cut.count == 1 && sent.times == 1 && replier == Some(node) {
+                if message.cut.count == 1 && sent.times == 1 && replier == node {
                     peer.rtt.sample(now, now - sent.at);
                 }
             }
