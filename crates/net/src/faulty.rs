@@ -3,21 +3,26 @@
 //! What is to happen is decided by `comem_protocol::faults`; here it is done. All endpoints of a node share one
 //! [`Faults`]: its decisions, its line (`rate`), and, only when the specification holds datagrams back (`delay`,
 //! `reorder`, `rate`), one background thread that sends them when they are due. Everything else is done by the sender
-//! at once. A batch is decided about datagram by datagram; what stays unharmed still leaves in batches.
+//! at once. A batch is decided about datagram by datagram; what stays unharmed still leaves in batches, and what is only late
+//! does so too, within [`COALESCING`], as a network card that announces several datagrams at a time would hand it over.
 
 use crate::clock::Clock;
 use crate::{Datagrams, Listener, Received, Wait, datagrams, sys};
 use comem_protocol::faults::{Decision, FaultPlan, FaultSpec};
-use comem_protocol::time::Time;
+use comem_protocol::time::{Span, Time};
 use std::collections::BinaryHeap;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The most bytes held back at a time; what comes on top is lost, as in a network.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// Datagrams to one node that are only late, and by nearly the same time, leave together when the last of them is due.
+pub const COALESCING: Span = Span::from_us(20);
 
 /// One node's bad network.
 pub struct Faults {
@@ -63,12 +68,51 @@ impl Faulty {
             let bytes = delivery.apply(datagram);
             match &self.faults.holder {
                 Some(holder) if delivery.delay.0 > 0 => {
-                    holder.hold(now + delivery.delay, bytes, to, Arc::clone(&self.inner));
+                    let segment = bytes.len();
+                    holder.hold(now + delivery.delay, bytes, segment, to, Arc::clone(&self.inner));
                 }
                 _ => self.inner.send_to(&bytes, bytes.len(), to)?,
             }
         }
         Ok(())
+    }
+
+    /// Sends a run of datagrams that all fare alike.
+    fn send_run(&self, run: &Run, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let bytes = &bytes[run.range.clone()];
+        match (&self.faults.holder, run.due) {
+            _ if bytes.is_empty() => Ok(()),
+            (Some(holder), Some((_, due))) => {
+                holder.hold(due, bytes.to_vec(), segment, to, Arc::clone(&self.inner));
+                Ok(())
+            }
+            _ => self.inner.send_to(bytes, segment, to),
+        }
+    }
+}
+
+/// Neighbours in a batch that leave together.
+struct Run {
+    range: Range<usize>,
+    /// When the first and the last of them would leave alone; `None`: at once.
+    due: Option<(Time, Time)>,
+}
+
+impl Run {
+    /// Takes the next datagram in, if it leaves with the others.
+    fn takes(&mut self, due: Option<Time>, end: usize) -> bool {
+        let fits = match (self.due, due) {
+            _ if self.range.is_empty() => true,
+            (None, None) => true,
+            (Some((first, last)), Some(due)) => due >= last && due - first <= COALESCING,
+            _ => false,
+        };
+        if fits {
+            let first = self.due.filter(|_| !self.range.is_empty()).map(|(first, _)| first);
+            self.due = due.map(|due| (first.unwrap_or(due), due));
+            self.range.end = end;
+        }
+        fits
     }
 }
 
@@ -79,19 +123,26 @@ impl Datagrams for Faulty {
 
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let now = self.faults.clock.now();
-        let mut unharmed_from = 0;
+        let mut run = Run { range: 0..0, due: None };
         let mut position = 0;
         for datagram in datagrams(bytes, segment) {
             let decision = self.faults.decide(now, datagram.len());
             let end = position + datagram.len();
-            if !decision.is_harmless(datagram) {
-                send_run(&*self.inner, &bytes[unharmed_from..position], segment, to)?;
-                self.deliver(now, datagram, &decision, to)?;
-                unharmed_from = end;
+            let whole = decision.delay_if_whole(datagram);
+            let due = whole.filter(|delay| delay.0 > 0).map(|delay| now + delay);
+            if whole.is_none() || !run.takes(due, end) {
+                self.send_run(&run, bytes, segment, to)?;
+                run = Run { range: position..position, due: None };
+                if whole.is_none() {
+                    self.deliver(now, datagram, &decision, to)?;
+                    run.range = end..end;
+                } else {
+                    run.takes(due, end);
+                }
             }
             position = end;
         }
-        send_run(&*self.inner, &bytes[unharmed_from..], segment, to)
+        self.send_run(&run, bytes, segment, to)
     }
 
     fn recv(&self, buffer: &mut [u8], timeout: Option<Duration>, wait: Wait) -> io::Result<Received> {
@@ -119,10 +170,6 @@ impl Datagrams for Faulty {
     }
 }
 
-fn send_run(inner: &dyn Datagrams, run: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
-    if run.is_empty() { Ok(()) } else { inner.send_to(run, segment, to) }
-}
-
 /// Keeps datagrams until they are due; a thread of its own sends them.
 struct Holder {
     shared: Arc<Shared>,
@@ -147,6 +194,8 @@ struct Held {
     /// Those due at the same time leave in the order in which they came.
     number: u64,
     bytes: Vec<u8>,
+    /// Bytes of each datagram but the last.
+    segment: usize,
     to: SocketAddr,
     through: Arc<dyn Datagrams>,
 }
@@ -178,14 +227,14 @@ impl Holder {
         Ok(Holder { shared, thread: Some(thread) })
     }
 
-    fn hold(&self, due: Time, bytes: Vec<u8>, to: SocketAddr, through: Arc<dyn Datagrams>) {
+    fn hold(&self, due: Time, bytes: Vec<u8>, segment: usize, to: SocketAddr, through: Arc<dyn Datagrams>) {
         let mut queue = lock(&self.shared.queue);
         if queue.bytes + bytes.len() > HELD_BYTES_MAX {
             return;
         }
         queue.bytes += bytes.len();
         queue.taken += 1;
-        let held = Held { due, number: queue.taken, bytes, to, through };
+        let held = Held { due, number: queue.taken, bytes, segment, to, through };
         let is_next = queue.held.peek().is_none_or(|next| held > *next);
         queue.held.push(held);
         drop(queue);
@@ -226,7 +275,7 @@ impl Shared {
                     queue.bytes -= held.bytes.len();
                     drop(queue);
                     // A failed send is one more lost datagram.
-                    drop(held.through.send_to(&held.bytes, held.bytes.len(), held.to));
+                    drop(held.through.send_to(&held.bytes, held.segment, held.to));
                     drop(held);
                     queue = lock(&self.queue);
                 }

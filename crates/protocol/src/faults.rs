@@ -326,6 +326,13 @@ impl Decision {
     pub fn is_harmless(&self, datagram: &[u8]) -> bool {
         matches!(self.deliveries(), [only] if only.is_harmless(datagram))
     }
+    /// How much later `datagram` arrives, when it arrives once and as it is.
+    pub fn delay_if_whole(&self, datagram: &[u8]) -> Option<Span> {
+        match self.deliveries() {
+            [only] if only.bytes == datagram.len() && only.flip_count == 0 => Some(only.delay),
+            _ => None,
+        }
+    }
 }
 
 /// One sender's network: decides about its datagrams in turn.

@@ -133,6 +133,20 @@ fn a_batch_that_is_delayed_leaves_in_its_order() {
 }
 
 #[test]
+fn what_is_only_late_leaves_in_batches_and_a_slow_line_spaces_it() {
+    let bytes = numbered(32, 100);
+    let (recorder, faulty_network, _) = faulty("delay=1ms");
+    faulty_network.send_to(&bytes, 100, to()).unwrap();
+    recorder.wait_for(32);
+    assert_eq!(recorder.calls(), 1);
+    // A datagram takes this line 80 us.
+    let (recorder, faulty_network, _) = faulty("rate=10mbit");
+    faulty_network.send_to(&bytes, 100, to()).unwrap();
+    recorder.wait_for(32);
+    assert_eq!(recorder.calls(), 32);
+}
+
+#[test]
 fn reordered_datagrams_are_overtaken() {
     let (recorder, faulty, _) = faulty("reorder=50%,seed=4");
     faulty.send_to(&numbered(100, 1), 1, to()).unwrap();
