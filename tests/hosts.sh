@@ -240,6 +240,28 @@ ssh_runs_sea() {
     is "by ssh: a host without comem" $? 7
 }
 
+# A Python interpreter on one host starts workers on two others.
+python_cluster_by_ssh() {
+    local python=$root/out/python/venv/bin/python
+    if ! "$python" -c 'import comem' 2>/dev/null; then
+        # Python may be missing in CI too: make test says so where it would build the package.
+        CI='' skip "a Python cluster by ssh" "there is no package comem in out/python/venv; make python"
+        return
+    fi
+    remember_processes
+    on alder env "COMEM_RSH=ssh -F $work/ssh_config" timeout --kill-after=3 30 "$python" -c '
+import socket
+import comem
+import numpy as np
+with comem.Cluster(hosts=["birch", "cedar:2"]) as c:
+    a = c.zeros(300_000)
+    a[:] = 2
+    print(*c.run(socket.gethostname), *map(int, c.run(np.sum, a)))
+' >"$work/out" 2>"$work/err"
+    is "a Python cluster by ssh" "$(cat "$work/out")" "alder birch cedar cedar 600000 600000 600000 600000"
+    check_nothing_left "a Python cluster by ssh"
+}
+
 # ---- the test ---------------------------------------------------------------------------------------------------------
 
 expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
@@ -258,5 +280,6 @@ elif ! on alder setpriv --clear-groups true 2>/dev/null; then
 else
     start_ssh_servers
     ssh_runs_sea
+    python_cluster_by_ssh
 fi
 finish hosts

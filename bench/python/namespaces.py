@@ -3,8 +3,8 @@
     comem run -n 4 python namespaces.py sum [--mebibytes 256] [--repeat 5]
     comem run -n 2 python namespaces.py heat|kmeans SIZE… [--repeat 5]
 
-`sum`: node 0 fills a fresh array and all nodes add it up (`one`), or each node fills its rows (`each`); the first pass over it, and what goes
-out of the busiest node. `heat` and `kmeans`: seconds of the examples' own steps, by the size of the problem.
+`sum`: node 0 fills a fresh array and all nodes add it up (`one`), or each node fills its rows and goes on from there (`each`); what goes out of the busiest node
+in the meantime, the seconds, and how many processors that kept busy. `heat` and `kmeans`: seconds of the examples' own steps, by the size of the problem.
 """
 
 import argparse
@@ -53,7 +53,9 @@ def add_up(options: argparse.Namespace) -> None:
                 comem.block(a)[...] = 1
             elif comem.rank == 0:
                 a[:] = 1
-            seconds, busy, total = measured(a.sum)
+            # Everybody begins with what is here: whoever reads the rows of one node first, waits for that node's line.
+            mine = comem.split(count).start
+            seconds, busy, total = measured(a.sum if filled == "one" else lambda a=a, mine=mine: a[mine:].sum() + a[:mine].sum())
             assert total == count
             taken.append((seconds, busy))
         # The busiest line carries the whole array to each other node, or a node's part of it.

@@ -3,7 +3,7 @@
 # (`--faults delay=25us,rate=…`): the time to the sum of a fresh array of 256 MiB on four hosts as a share of the line rate, and the smallest heat and
 # k-means problem that two hosts solve faster than one. Prints tables in Markdown.
 #
-#     bench/python/namespaces.sh [--quick]     with the Python package in out/python/venv (make python), or COMEM_PYTHON
+#     bench/python/namespaces.sh [--quick] [sum] [heat] [kmeans]     with the Python package in out/python/venv (make python), or COMEM_PYTHON
 #
 # About four minutes. Where namespaces cannot be made it says SKIP.
 set -uo pipefail
@@ -22,10 +22,12 @@ hosts=(alder birch cedar elm)
 rates=(1 10 25)
 heat_sizes=(32 64 128 256 512 1024)
 kmeans_sizes=(500 1000 2000 4000 8000 16000 32000)
-repeat=7 mebibytes=256
+repeat=3 mebibytes=256
 if [ "${1:-}" = --quick ]; then
     rates=(10) heat_sizes=(64 512) kmeans_sizes=(2000 16000) repeat=3 mebibytes=16
+    shift
 fi
+[ $# -gt 0 ] || set -- sum heat kmeans
 
 set_up_hosts() {
     local host number=0
@@ -87,13 +89,22 @@ gains() {
 }
 
 set_up_hosts
-echo "Sum of a fresh array of $mebibytes MiB on four hosts, delay 25 us, medians of $repeat:"
-echo
-sums
-echo
-echo "The smallest problem that gains from two hosts (heat: rows of a square plate, 50 steps; k-means: points, 20 steps), medians of $repeat:"
-echo
-echo "| example | line | smallest that gains | size: ms on one host / on two = gain |"
-echo "|---|---:|---:|---|"
-gains heat "${heat_sizes[@]}"
-gains kmeans "${kmeans_sizes[@]}"
+heading=
+for part in "$@"; do
+    if [ "$part" = sum ]; then
+        echo "Sum of a fresh array of $mebibytes MiB on four hosts, delay 25 us, medians of $repeat:"
+        echo
+        sums
+        echo
+        continue
+    fi
+    if [ -z "$heading" ]; then
+        echo "The smallest problem that gains from two hosts (heat: rows of a square plate, 50 steps; k-means: points, 20 steps), medians of $repeat:"
+        echo
+        echo "| example | line | smallest that gains | size: ms on one host / on two = gain |"
+        echo "|---|---:|---:|---|"
+        heading=printed
+    fi
+    sizes=${part}_sizes[@]
+    gains "$part" "${!sizes}"
+done
