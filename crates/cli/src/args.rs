@@ -13,6 +13,7 @@ use crate::control::Job;
 use crate::failure::{Failure, Outcome};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use comem::bind::Bind;
 use comem_net::network::Backbone;
 use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
@@ -134,6 +135,9 @@ pub struct NodeArgs {
     /// How threads wait: auto, spin or block
     #[arg(long, env = "COMEM_WAIT", value_name = "HOW", default_value = "auto")]
     pub wait: Wait,
+    /// Keep application threads on their node's share of the host's cores, where all fit: cores, or off
+    #[arg(long, env = "COMEM_BIND", value_name = "off|cores", default_value = "off", hide_default_value = true)]
+    pub bind: Bind,
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
     pub prog_id: Option<u16>,
@@ -301,7 +305,7 @@ pub struct ServeArgs {
     #[arg(long, env = "COMEM_DAEMON_PORT", value_name = "P", default_value_t = crate::daemon::wire::PORT)]
     pub port: u16,
     /// The address to listen on [default: all]
-    #[arg(long, env = "COMEM_BIND", value_name = "ADDR")]
+    #[arg(long, env = "COMEM_DAEMON_BIND", value_name = "ADDR")]
     pub bind: Option<std::net::IpAddr>,
     /// The interface whose address to listen on
     #[arg(long, env = "COMEM_IFACE", value_name = "NAME|CIDR", conflicts_with = "bind")]
@@ -451,6 +455,7 @@ impl NodeArgs {
             "seed": self.faults.map(|f| f.seed),
             "auth": job.auth,
             "wait": self.wait.name(),
+            "bind": self.bind.name(),
             "prog_id": job.prog_id,
         });
         settings.as_object().cloned().unwrap_or_default()

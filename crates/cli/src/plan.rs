@@ -9,6 +9,7 @@ use crate::preload::WRAP;
 use crate::program::Program;
 use crate::spec::{HostSpec, NodeSpec, StdinFrom};
 use crate::sys;
+use comem::bind::{self, Bind};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,26 @@ pub struct HostPlan {
     pub reach: Reach,
     /// What to start.
     pub spec: HostSpec,
+}
+
+impl HostPlan {
+    /// Which node gets which cores, where that is asked for and this host's cores are the ones; else nothing.
+    fn cores_in_words(&self) -> String {
+        let asked = self.spec.env.iter().any(|(name, value)| name == var::BIND && value == Bind::Cores.name());
+        if !asked || self.reach != Reach::Here {
+            return String::new();
+        }
+        let (cores, nodes, threads) = (bind::allowed_cores(), self.spec.nodes.len(), self.spec.threads);
+        let share = |place| bind::share_of(&cores, place, nodes, threads).map(bind::in_words);
+        let shares: Option<Vec<String>> = (0..nodes).map(share).collect();
+        let words = match shares {
+            Some(shares) => {
+                self.spec.nodes.iter().zip(shares).map(|(n, s)| format!("node {} on {s}", n.node)).collect()
+            }
+            None => vec![format!("none of their own: {nodes} nodes of {threads} threads, {} cores", cores.len())],
+        };
+        format!("cores      {}\n", words.join("; "))
+    }
 }
 
 /// The whole job.
@@ -135,10 +156,12 @@ impl Plan {
         }
         let mut env = node_variables(&node_args, &self.job, self.job.hosts.len(), nodes.len());
         env.extend(named.iter().cloned());
+        let first = nodes.start;
         let node_spec = |node: usize| NodeSpec {
             node: node as u16,
             env: vec![
                 (var::NODE.into(), node.to_string().into()),
+                (var::HOST_PLACE.into(), (node - first).to_string().into()),
                 (var::SLOW.into(), format!("{}x", slow[node]).into()),
             ],
             debugger: None,
@@ -186,6 +209,7 @@ impl Plan {
                 Reach::Daemon => "by its daemon",
             };
             text += &format!("host       {} ({how}, {} nodes)\n", host.spec.host, host.spec.nodes.len());
+            text += &host.cores_in_words();
             let show = |(name, value): &(OsString, OsString)| {
                 format!(" {}={}", name.to_string_lossy(), value.to_string_lossy())
             };
@@ -231,6 +255,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::AUTH, switch(job.auth)),
         (var::NODE_TIMEOUT, args.node_timeout.clone()),
         (var::WAIT, args.wait.name().to_string()),
+        (var::BIND, args.bind.name().to_string()),
         (WRAP, switch(args.wrap())),
         (crate::args::page_var::CHECK_POINTERS, switch(args.check_pointers)),
         (var::VERBOSE, switch(args.verbose)),

@@ -396,6 +396,28 @@ fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
 }
 
 #[test]
+fn cores_of_their_own_are_shown_and_reach_the_nodes() {
+    let scratch = Scratch::new();
+    let too_many = (std::thread::available_parallelism().map_or(1, usize::from) * 2 + 1).to_string();
+    let one = scratch.run(&["--dry-run", "--bind", "cores", "true"]);
+    assert!(out(&one).contains("\ncores      node 0 on ") && out(&one).contains("COMEM_BIND=cores"), "{}", out(&one));
+    let many = scratch.run(&["--dry-run", "-n", &too_many, "--bind", "cores", "true"]);
+    assert!(
+        out(&many).contains(&format!("\ncores      none of their own: {too_many} nodes of 1 threads")),
+        "{}",
+        out(&many)
+    );
+    assert!(!out(&scratch.run(&["--dry-run", "true"])).contains("\ncores"));
+    let show = "echo $COMEM_BIND $COMEM_HOST_PLACE";
+    let mut command = scratch.comem();
+    let output = finish(command.env("COMEM_BIND", "cores").args(["run", "-n", "2", "--no-prefix", "sh", "-c", show]));
+    assert_eq!(sorted(&out(&output)), ["cores 0", "cores 1"]);
+    let wrong = scratch.run(&["--bind", "core", "true"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
+    assert!(err(&wrong).contains("expected off or cores"), "{}", err(&wrong));
+}
+
+#[test]
 fn choices_about_pages_reach_the_nodes() {
     let scratch = Scratch::new();
     let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \

@@ -1,5 +1,6 @@
 //! What a node was told to do: environment variables, one for each flag of `comem run`.
 
+use crate::bind::Bind;
 use comem_memory::pages::Detector;
 use comem_net::Backbone;
 use comem_protocol::coherence::Engine;
@@ -99,6 +100,10 @@ pub struct Config {
     pub stats: Option<String>,
     /// How many nodes share this host.
     pub host_nodes: usize,
+    /// Which of them this node is, where that is known.
+    pub host_place: Option<usize>,
+    /// Whether the application threads get cores of their own.
+    pub bind: Bind,
     /// Whether to look for other nodes on the network.
     pub discover: bool,
     /// The address of node zero, given by hand.
@@ -239,6 +244,8 @@ impl Config {
         let engine = parse("COMEM_ENGINE", env, engines)?.unwrap_or_default();
         let threads = parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1);
         let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
+        let host_nodes = parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes);
+        let host_place = parse("COMEM_HOST_PLACE", env, number(0..=host_nodes - 1, "a node's place on its host"))?;
         let timeout = |text: &str| if text == "off" { Ok(None) } else { duration(text).map(Some) };
         Ok(Config {
             node: node.map(|n| NodeId(n as u16)),
@@ -282,7 +289,9 @@ impl Config {
             .unwrap_or_default(),
             verbose: parse("COMEM_VERBOSE", env, switch)?.unwrap_or(false),
             stats: env("COMEM_STATS").filter(|v| !v.is_empty()),
-            host_nodes: parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes),
+            host_nodes,
+            host_place: host_place.or_else(|| node.filter(|_| host_nodes == nodes)),
+            bind: parse("COMEM_BIND", env, str::parse)?.unwrap_or_default(),
             discover: parse("COMEM_DISCOVER", env, switch)?.unwrap_or(false),
             join: env("COMEM_JOIN").filter(|v| !v.is_empty()),
             program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
@@ -321,6 +330,8 @@ mod tests {
             ("COMEM_CACHE", "120%", "percentage"),
             ("COMEM_UNIT_PAGES", "3", "power of two"),
             ("COMEM_GLOBALS", "both", "copy or share"),
+            ("COMEM_BIND", "core", "off or cores"),
+            ("COMEM_HOST_PLACE", "1", "from 0 to 0"),
             ("COMEM_PORTS", "9-3", "port numbers"),
             ("COMEM_SLOW", "0.5x", "from 1x"),
             ("COMEM_NODE_TIMEOUT", "-3s", "positive"),

@@ -72,6 +72,10 @@ pub mod var {
     pub const PROG_ID: &str = "COMEM_PROG_ID";
     /// How many of the job's nodes share this host.
     pub const HOST_NODES: &str = "COMEM_HOST_NODES";
+    /// Which of these nodes this one is, from zero.
+    pub const HOST_PLACE: &str = "COMEM_HOST_PLACE";
+    /// `cores`: application threads stay on their node's share of the host's cores; `off`.
+    pub const BIND: &str = "COMEM_BIND";
     /// The file whose contents must be the same everywhere: the program, or the script that it runs.
     pub const PROGRAM: &str = "COMEM_PROGRAM";
     /// The descriptor to the launcher.

@@ -24,10 +24,12 @@
 //! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`thread`] | a thread's view: accesses, locks, barriers, reductions, flags, messages |
 //! | [`raw`] | the same without types, for other languages |
+//! | [`bind`] | cores of a node's own |
 //! | [`host`] | a language's runtime that does not end with its job |
 //! | [`control`] | how launchers talk to nodes |
 
 pub mod array;
+pub mod bind;
 mod boot;
 mod config;
 pub mod control;
@@ -175,6 +177,7 @@ impl Comem {
         if let Err(error) = comem_memory::pages::fault::prepare_thread() {
             eprintln!("comem: cannot prepare a thread for page faults: {error}");
         }
+        self.node.stay_on_its_cores();
         let seated = Seated::new(&self.node, slot);
         let thread = seated.thread.clone();
         CURRENT.with(|current| *current.borrow_mut() = Some(seated));

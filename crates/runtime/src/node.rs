@@ -1,5 +1,6 @@
 //! One node: its rooms (where the state machines live, behind locks) and its seats (one for each thread).
 
+use crate::bind::{self, Bind};
 use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::Counters;
@@ -94,9 +95,30 @@ pub(crate) struct Seat {
     pub(crate) taken: AtomicBool,
 }
 
+/// The cores that this node's threads are to stay on.
+fn own_cores(config: &Config) -> Option<Vec<usize>> {
+    let place = config.host_place.filter(|_| config.bind == Bind::Cores)?;
+    let allowed = bind::allowed_cores();
+    let own = bind::share_of(&allowed, place, config.host_nodes, config.threads);
+    if config.verbose {
+        match own {
+            Some(own) => eprintln!("comem: application threads stay on cores {}", bind::in_words(own)),
+            None => eprintln!(
+                "comem: no cores of their own for threads: {} nodes with {} each, {} cores",
+                config.host_nodes,
+                config.threads,
+                allowed.len()
+            ),
+        }
+    }
+    own.map(<[usize]>::to_vec)
+}
+
 /// A node of the job.
 pub struct Node {
     pub(crate) config: Config,
+    /// The cores that application threads stay on, where they have some of their own.
+    cores: Option<Vec<usize>>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) wire: Wire,
     me: NodeId,
@@ -164,9 +186,20 @@ impl Node {
             over: OnceLock::new(),
             watch: Watch::new(me, nodes, &config, clock.now(), startup),
             launcher,
+            cores: own_cores(&config),
             config,
             clock,
             wire,
+        }
+    }
+
+    /// Keeps the calling thread on the node's own cores, if it has some.
+    pub(crate) fn stay_on_its_cores(&self) {
+        // A host that forbids it has a reason; the thread runs all the same.
+        if let Some(error) = self.cores.as_ref().and_then(|cores| bind::stay_on(cores).err())
+            && self.config.verbose
+        {
+            eprintln!("comem: {}: a thread cannot stay on its cores: {error}", self.name_of(self.me));
         }
     }
 

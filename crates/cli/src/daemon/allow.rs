@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 30] = [
+const HARMLESS: [&str; 32] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -48,10 +48,12 @@ const HARMLESS: [&str; 30] = [
     var::NODE_TIMEOUT,
     var::SLOW,
     var::WAIT,
+    var::BIND,
     WRAP,
     var::VERBOSE,
     var::PROG_ID,
     var::HOST_NODES,
+    var::HOST_PLACE,
     "OMP_NUM_THREADS",
     "LANG",
     "TZ",

@@ -1,5 +1,6 @@
 //! Jobs of real processes: this test binary is launcher and node in one.
 
+mod cores;
 mod desks;
 mod launcher;
 mod roles;

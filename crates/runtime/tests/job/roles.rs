@@ -1,6 +1,6 @@
 //! What the nodes of the test jobs do.
 
-use crate::desks;
+use crate::{cores, desks};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
 
 pub fn play(role: &str) {
@@ -41,6 +41,7 @@ pub fn play(role: &str) {
         "posts" => posts(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
+        "cores" => cores::play(&comem),
         "desks" => desks::play(&comem),
         "asked" => desks::ask_where_it_waits(&comem),
         _ => {}

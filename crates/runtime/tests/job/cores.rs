@@ -1,0 +1,78 @@
+//! Which cores the threads of a job may run on.
+
+use crate::launcher::{Outcome, start};
+use comem::Comem;
+use comem::bind::{allowed_cores, in_words};
+use std::collections::BTreeSet;
+
+/// Each thread says where it may run, and so does the service thread.
+pub fn play(comem: &Comem) {
+    comem.run(|t| {
+        // What a thread starts may run where it may.
+        let inherited = std::thread::scope(|s| s.spawn(allowed_cores).join());
+        assert_eq!(inherited.expect("a thread ends"), allowed_cores());
+        println!("cores app {}:{}", t.local_id(), in_words(&allowed_cores()));
+        t.barrier();
+    });
+    for task in std::fs::read_dir("/proc/self/task").expect("this process has threads") {
+        let read = |name: &str| std::fs::read_to_string(task.as_ref().expect("a thread").path().join(name));
+        let service = read("comm").is_ok_and(|name| name.trim() == "comem-service");
+        if let Some(line) = read("status").ok().filter(|_| service).as_deref().and_then(allowed_line) {
+            println!("cores service {line}");
+        }
+    }
+}
+
+fn allowed_line(status: &str) -> Option<String> {
+    status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).map(|l| l.trim().to_string())
+}
+
+/// Where each node's application threads may run; all of a node's must say the same.
+fn said(outcome: &Outcome, threads: usize) -> Vec<String> {
+    assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
+    let of_node = |text: &String| {
+        let all: Vec<&str> =
+            text.lines().filter_map(|l| Some(l.split_once("cores app ")?.1.split_once(':')?.1)).collect();
+        assert_eq!(all.len(), threads, "{text}");
+        assert!(all.windows(2).all(|w| w[0] == w[1]), "{text}");
+        all[0].to_string()
+    };
+    outcome.outputs.iter().map(of_node).collect()
+}
+
+fn cores_of(words: &str) -> BTreeSet<usize> {
+    let run = |word: &str| {
+        let (low, high) = word.split_once('-').unwrap_or((word, word));
+        low.parse::<usize>().expect("a core")..=high.parse::<usize>().expect("a core")
+    };
+    words.split(',').flat_map(run).collect()
+}
+
+fn job(nodes: usize, threads: usize, bind: &str) -> Outcome {
+    let threads = threads.to_string();
+    start("cores", nodes, &[("COMEM_THREADS", &threads), ("COMEM_BIND", bind)], &[]).finish()
+}
+
+#[test]
+fn nodes_that_fit_the_host_have_cores_of_their_own() {
+    let all = allowed_cores();
+    for (nodes, threads) in [(1, 1), (2, 1), (1, 2)].into_iter().filter(|(n, t)| n * t <= all.len()) {
+        let outcome = job(nodes, threads, "cores");
+        let shares: Vec<BTreeSet<usize>> = said(&outcome, threads).iter().map(|words| cores_of(words)).collect();
+        assert!(shares.iter().all(|share| share.len() >= threads), "{shares:?}");
+        assert_eq!(shares.iter().map(BTreeSet::len).sum::<usize>(), all.len(), "they share no core: {shares:?}");
+        assert_eq!(shares.into_iter().flatten().collect::<Vec<_>>(), all, "no core is left out");
+        let everywhere = format!("cores service {}\n", in_words(&all));
+        assert!(outcome.outputs.iter().all(|o| nodes == 1 || o.contains(&everywhere)), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn nodes_that_do_not_fit_or_are_not_to_stay_run_everywhere() {
+    let all = allowed_cores();
+    let everywhere = in_words(&all);
+    for (nodes, threads, bind) in [(all.len() + 1, 1, "cores"), (2, all.len(), "cores"), (2, 1, "off")] {
+        let said = said(&job(nodes, threads, bind), threads);
+        assert!(said.iter().all(|words| *words == everywhere), "{nodes} nodes of {threads}, {bind}: {said:?}");
+    }
+}
