@@ -25,6 +25,12 @@ pub enum Rule {
     LateDataIsDropped,
     /// A unit in use by a range access moves only after the access has ended.
     PinnedUnitsStay,
+    /// A unit that leaves for its home is not used here, nor asked for again, before the home has it.
+    LeavingUnitsAreNotUsed,
+    /// A unit that leaves for its home serves what the home asks until the home has it.
+    LeavingUnitsStillServe,
+    /// The home takes a unit back only from a node that holds it.
+    OnlyHoldersGiveBack,
     /// No packet is processed twice.
     AtMostOnce,
     /// A message is complete only when all its fragments are in.
@@ -92,7 +98,7 @@ impl Rule {
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.
-    pub const ALL: [Rule; 16] = [
+    pub const ALL: [Rule; 19] = [
         Rule::RevokeWaitsForStores,
         Rule::RevokeBeforeCopy,
         Rule::InvalidationVoidsFetch,
@@ -102,6 +108,9 @@ impl Rule {
         Rule::HomeIsFirstComeFirstServed,
         Rule::LateDataIsDropped,
         Rule::PinnedUnitsStay,
+        Rule::LeavingUnitsAreNotUsed,
+        Rule::LeavingUnitsStillServe,
+        Rule::OnlyHoldersGiveBack,
         Rule::AtMostOnce,
         Rule::FragmentsAllIn,
         Rule::RepliesAreStored,

@@ -32,6 +32,8 @@ pub enum Access {
     Read,
     /// Store a value that nothing else stores.
     Write,
+    /// Give the copy back to the home, if there is one and nobody uses it.
+    GiveBack,
 }
 
 /// What the threads do: a program for each thread of each node. The unit's home is node 0.
@@ -70,6 +72,9 @@ impl UnitMemory for Memory {
     }
     fn install(&mut self, bytes: &[u8]) {
         self.value = bytes[0];
+    }
+    fn discard(&mut self) {
+        self.value = 0;
     }
     fn read(&self, offset: usize, len: usize, out: &mut Vec<u8>) -> bool {
         let inside = offset == 0 && len == 1;
@@ -208,7 +213,7 @@ impl State {
         if self.nodes.iter().any(|n| n.memory.permission >= Permission::Read && n.memory.value != self.latest) {
             return Some("a valid copy has an old value");
         }
-        let travels = |e: &Envelope| e.ty == types::DATA || e.ty == types::INVALIDATE_DONE;
+        let travels = |e: &Envelope| [types::DATA, types::INVALIDATE_DONE, types::GIVE_BACK].contains(&e.ty);
         let kept_at_home = !self.nodes[HOME.index()].unit.is_quiet();
         if may(Permission::Read) == 0 && !self.wire.iter().any(travels) && !kept_at_home {
             return Some("nobody has the unit and it is not on its way");
@@ -262,6 +267,12 @@ impl State {
         if thread.phase == Phase::Storing {
             return self.store(n, t);
         }
+        if access == Access::GiveBack {
+            let mut out = Outbox::new();
+            self.on_unit(n, slot, &mut out, |unit, cx| unit.give_back(cx));
+            self.finish(n, t);
+            return self.effects(n, Some(slot), &out);
+        }
         let (fast, value) = (thread.phase == Phase::Ready, unique_value(n, t, thread.done));
         let permission = self.nodes[n].memory.permission;
         match access {
@@ -284,7 +295,7 @@ impl State {
         } else {
             match access {
                 Access::Read => self.load(n, t),
-                Access::Write => {
+                Access::Write | Access::GiveBack => {
                     self.nodes[n].memory.value = value;
                     self.nodes[n].memory.stored.push(value);
                     self.note_stores(n);

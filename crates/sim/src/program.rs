@@ -78,6 +78,8 @@ pub enum Op {
     ReadRange(usize, usize),
     /// Store to `count` elements from the first on, as a plain slice; element `i` gets the value plus `i`.
     WriteRange(usize, usize, u64),
+    /// Give the unit of this element back to its home, if it is here and nobody uses it.
+    GiveBack(usize),
     /// Acquire a lock.
     Lock(LockId),
     /// Release it.

@@ -39,11 +39,13 @@ pub enum Kind {
     Buffer,
     /// Readers and writers.
     Readers,
+    /// As `Hot`, over two units, by nodes that have no room for what they fetch.
+    Evictions,
 }
 
 impl Kind {
     /// Every family but the litmus programs.
-    pub const STRESS: [Kind; 9] = [
+    pub const STRESS: [Kind; 10] = [
         Kind::Mixed,
         Kind::Hot,
         Kind::Counters,
@@ -53,6 +55,7 @@ impl Kind {
         Kind::Semaphores,
         Kind::Buffer,
         Kind::Readers,
+        Kind::Evictions,
     ];
 
     /// Every family.
@@ -74,6 +77,7 @@ impl Kind {
             Kind::Semaphores => "semaphores",
             Kind::Buffer => "buffer",
             Kind::Readers => "readers",
+            Kind::Evictions => "evictions",
         }
     }
 
@@ -200,6 +204,7 @@ impl<'a> Maker<'a> {
         let width = [4, 8, 24][rng.below(3) as usize];
         let (units, unit_elements) = match kind {
             Kind::Hot => (1, rng.between(3, 6) as usize),
+            Kind::Evictions => (2, rng.between(2, 4) as usize),
             Kind::Ranges => (rng.between(3, 5) as usize, rng.between(1, 4) as usize),
             // Now and then a unit that does not fit one datagram.
             _ if rng.below(4) == 0 => (2, 96),
@@ -224,7 +229,7 @@ impl<'a> Maker<'a> {
         let (phases, ops) = match self.kind {
             Kind::Barriers => (12, 1),
             Kind::Mixed => (3, 12),
-            Kind::Hot | Kind::Counters => (2, 15),
+            Kind::Hot | Kind::Counters | Kind::Evictions => (2, 15),
             _ => (2, 10),
         };
         for phase in 0..phases {
@@ -276,6 +281,12 @@ impl<'a> Maker<'a> {
                 0..4 => vec![Op::Read(element)],
                 4..8 => self.write(element),
                 _ => self.range(elements),
+            },
+            Kind::Evictions => match self.below(12) {
+                0..4 => vec![Op::Read(element)],
+                4..7 => self.write(element),
+                7 => self.range(elements),
+                _ => vec![Op::GiveBack(element)],
             },
             _ => match self.below(16) {
                 0..5 => vec![Op::Read(element)],

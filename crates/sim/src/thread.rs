@@ -125,6 +125,13 @@ impl Node {
         match op {
             Op::Read(element) => self.read(t, element, out),
             Op::Write(element, value) => self.write(t, element, value, out),
+            Op::GiveBack(element) => {
+                let (unit, slot) = (self.shape.unit_of(element), Some(Self::slot(t)));
+                if self.engine == Engine::Msi {
+                    self.on_unit(unit, slot, out, |state, cx| state.give_back(cx));
+                }
+                self.ends(t)
+            }
             Op::WriteNext(element) => {
                 let next = self.threads[t].register + 1;
                 self.write(t, element, next, out)

@@ -2,7 +2,7 @@
 //!
 //! The number of states is asserted: when it changes, the protocol has changed, and somebody should have meant it.
 
-use comem_sim::model::Access::{Read, Write};
+use comem_sim::model::Access::{GiveBack, Read, Write};
 use comem_sim::model::{Access, Action, Programs, State};
 use stateright::{Checker, Model, Property};
 
@@ -64,10 +64,27 @@ fn two_nodes_with_two_threads_each() {
 
 #[test]
 fn three_nodes() {
-    check(vec![vec![vec![Read, Write]], vec![vec![Read, Write]], vec![vec![Write, Read]]], 8679, 9277);
+    check(vec![vec![vec![Read, Write]], vec![vec![Read, Write]], vec![vec![Write, Read]]], 8869, 9480);
 }
 
 #[test]
 fn three_nodes_two_of_them_with_two_threads() {
-    check(vec![vec![vec![Write]], vec![vec![Read], vec![Read, Write]], vec![vec![Write], vec![Read]]], 109367, 118993);
+    check(vec![vec![vec![Write]], vec![vec![Read], vec![Read, Write]], vec![vec![Write], vec![Read]]], 112823, 122612);
+}
+
+#[test]
+fn two_nodes_one_of_which_gives_its_copy_back() {
+    let back = vec![Write, GiveBack, Read, GiveBack];
+    check(vec![vec![vec![Read, Write]], vec![back]], 396, 400);
+}
+
+#[test]
+fn a_node_with_two_threads_of_which_one_gives_the_copy_back() {
+    let back = vec![vec![Read, Write], vec![GiveBack, Read]];
+    check(vec![vec![vec![Write, Read]], back], 2167, 2200);
+}
+
+#[test]
+fn three_nodes_two_of_which_give_their_copies_back() {
+    check(vec![vec![vec![Read]], vec![vec![Write, GiveBack, Read]], vec![vec![Read, GiveBack, Write]]], 14397, 14474);
 }

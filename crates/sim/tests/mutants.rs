@@ -14,6 +14,9 @@ fn scenario(rule: Rule) -> Scenario {
     let lossy = Some("drop=20%,dup=10%,reorder=10%".parse().unwrap());
     match rule {
         Rule::PinnedUnitsStay => Scenario { kind: Some(Kind::Ranges), ..msi },
+        Rule::LeavingUnitsAreNotUsed | Rule::LeavingUnitsStillServe | Rule::OnlyHoldersGiveBack => {
+            Scenario { kind: Some(Kind::Evictions), ..msi }
+        }
         Rule::LateDataIsDropped => Scenario { kind: Some(Kind::Hot), faults: lossy, ..msi },
         Rule::AtMostOnce => Scenario { kind: Some(Kind::Messages), faults: lossy, ..msi },
         Rule::FragmentsAllIn | Rule::RepliesAreStored => Scenario { kind: Some(Kind::Mixed), faults: lossy, ..msi },

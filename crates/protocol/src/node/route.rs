@@ -92,7 +92,9 @@ pub fn dispatch(
         | Message::Data { .. }
         | Message::Grant { .. }
         | Message::ForwardDone { .. }
-        | Message::InvalidateDone { .. } => msi(rooms, origin, message, out),
+        | Message::InvalidateDone { .. }
+        | Message::GiveBack { .. }
+        | Message::GiveBackDone { .. } => msi(rooms, origin, message, out),
         Message::OwnerRead { .. } | Message::OwnerWrite { .. } => owned(rooms, origin, message, out),
         Message::OwnerValue { bytes, .. } => {
             rooms.answer(bytes);
@@ -127,13 +129,15 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
     let ticket = || origin.ticket.ok_or(NO_TICKET);
     let node = origin.from.node;
     let (unit, ask) = match message {
-        Message::Get { unit, .. } | Message::Forward { unit, .. } | Message::Invalidate { unit, .. } => {
-            (unit, Some(ticket()?))
-        }
+        Message::Get { unit, .. }
+        | Message::Forward { unit, .. }
+        | Message::Invalidate { unit, .. }
+        | Message::GiveBack { unit, .. } => (unit, Some(ticket()?)),
         Message::Data { unit, .. }
         | Message::Grant { unit }
         | Message::ForwardDone { unit }
-        | Message::InvalidateDone { unit, .. } => (unit, None),
+        | Message::InvalidateDone { unit, .. }
+        | Message::GiveBackDone { unit } => (unit, None),
         _ => return Err(NO_UNIT),
     };
     let step = |u: &mut Unit, cx: &mut coherence::Context<'_>| match (message, ask) {
@@ -144,6 +148,11 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
         }
         (Message::Invalidate { send_data, .. }, Some(ticket)) => {
             u.on_invalidate(cx, ticket, send_data);
+            Ok(())
+        }
+        (Message::GiveBack { bytes, .. }, Some(ticket)) => u.on_give_back(cx, ticket, bytes),
+        (Message::GiveBackDone { .. }, _) => {
+            u.on_give_back_done(cx);
             Ok(())
         }
         (Message::Data { grant, bytes, .. }, _) => u.on_data(cx, grant, bytes),

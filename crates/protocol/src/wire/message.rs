@@ -111,6 +111,8 @@ types! {
     FORWARD = 17;
     /// The home takes a shared copy away.
     INVALIDATE = 18;
+    /// A node gives its copy back.
+    GIVE_BACK = 19;
     /// A unit's bytes, with the state they grant.
     DATA = 20;
     /// State M for a node that has the bytes already.
@@ -129,6 +131,8 @@ types! {
     OWNER_DONE = 27;
     /// Unreliable news of a write (engine `broadcast`).
     UPDATE = 28;
+    /// The home has what was given back.
+    GIVE_BACK_DONE = 29;
     /// A node wants a lock.
     LOCK_REQUEST = 32;
     /// The manager passes a request on to the last in the queue.
@@ -184,6 +188,8 @@ pub enum Message<'a> {
     Grant { unit: UnitId },
     ForwardDone { unit: UnitId },
     InvalidateDone { unit: UnitId, checksum: u64, bytes: &'a [u8] },
+    GiveBack { unit: UnitId, bytes: &'a [u8] },
+    GiveBackDone { unit: UnitId },
     OwnerRead { unit: UnitId, offset: u32, len: u32 },
     OwnerValue { unit: UnitId, offset: u32, bytes: &'a [u8] },
     OwnerWrite { unit: UnitId, offset: u32, bytes: &'a [u8] },
@@ -299,6 +305,8 @@ impl<'a> Message<'a> {
             Message::Grant { .. } => types::GRANT,
             Message::ForwardDone { .. } => types::FORWARD_DONE,
             Message::InvalidateDone { .. } => types::INVALIDATE_DONE,
+            Message::GiveBack { .. } => types::GIVE_BACK,
+            Message::GiveBackDone { .. } => types::GIVE_BACK_DONE,
             Message::OwnerRead { .. } => types::OWNER_READ,
             Message::OwnerValue { .. } => types::OWNER_VALUE,
             Message::OwnerWrite { .. } => types::OWNER_WRITE,
@@ -350,8 +358,13 @@ impl<'a> Message<'a> {
                 put_want(out, grant);
                 out.put_bytes(bytes);
             }
-            Message::Grant { unit } | Message::ForwardDone { unit } | Message::OwnerDone { unit } => {
-                put_unit(out, unit)
+            Message::Grant { unit }
+            | Message::ForwardDone { unit }
+            | Message::GiveBackDone { unit }
+            | Message::OwnerDone { unit } => put_unit(out, unit),
+            Message::GiveBack { unit, bytes } => {
+                put_unit(out, unit);
+                out.put_bytes(bytes);
             }
             Message::InvalidateDone { unit, checksum, bytes } => {
                 put_unit(out, unit);
@@ -468,6 +481,8 @@ impl<'a> Message<'a> {
             types::INVALIDATE_DONE => {
                 Message::InvalidateDone { unit: take_unit(&mut r)?, checksum: r.u64()?, bytes: r.rest() }
             }
+            types::GIVE_BACK => Message::GiveBack { unit: take_unit(&mut r)?, bytes: r.rest() },
+            types::GIVE_BACK_DONE => Message::GiveBackDone { unit: take_unit(&mut r)? },
             types::OWNER_READ => Message::OwnerRead { unit: take_unit(&mut r)?, offset: r.u32()?, len: r.u32()? },
             types::OWNER_VALUE => Message::OwnerValue { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
             types::OWNER_WRITE => Message::OwnerWrite { unit: take_unit(&mut r)?, offset: r.u32()?, bytes: r.rest() },
@@ -539,6 +554,8 @@ mod tests {
             Message::Grant { unit },
             Message::ForwardDone { unit },
             Message::InvalidateDone { unit, checksum: 5, bytes: b"" },
+            Message::GiveBack { unit, bytes: b"back" },
+            Message::GiveBackDone { unit },
             Message::OwnerRead { unit, offset: 8, len: 4 },
             Message::OwnerValue { unit, offset: 8, bytes: b"wxyz" },
             Message::OwnerWrite { unit, offset: 4, bytes: b"w" },

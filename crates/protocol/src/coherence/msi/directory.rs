@@ -52,12 +52,21 @@ struct Transaction {
     stage: Stage,
 }
 
+/// What stands in the home's queue.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Asked {
+    /// Somebody wants the unit.
+    Get(Requester, Want),
+    /// A node gives its copy back, perhaps with the bytes.
+    Back(Ticket, Vec<u8>),
+}
+
 /// The directory of one unit, at its home.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Directory {
     holders: Holders,
     busy: Option<Transaction>,
-    queue: VecDeque<(Requester, Want)>,
+    queue: VecDeque<Asked>,
 }
 
 impl Directory {
@@ -88,13 +97,25 @@ impl Unit {
         if cx.me != cx.home {
             return Err(Misbehaved("asked a node that is not the unit's home"));
         }
-        self.enqueue(cx, Requester::There(ticket), want);
+        self.enqueue(cx, Asked::Get(Requester::There(ticket), want));
+        Ok(())
+    }
+
+    /// A node elsewhere gives its copy back.
+    ///
+    /// # Errors
+    /// When this node is not the unit's home, or the bytes are not a unit's.
+    pub fn on_give_back(&mut self, cx: &mut Context<'_>, ticket: Ticket, bytes: &[u8]) -> Result<(), Misbehaved> {
+        if cx.me != cx.home || !(bytes.is_empty() || bytes.len() == cx.memory.len()) {
+            return Err(Misbehaved("gave a unit back to a node that is not its home, or in part"));
+        }
+        self.enqueue(cx, Asked::Back(ticket, bytes.to_vec()));
         Ok(())
     }
 
     /// The home's own thread asks.
     pub(super) fn request_here(&mut self, cx: &mut Context<'_>, slot: Slot, want: Want) {
-        self.enqueue(cx, Requester::Here(slot), want);
+        self.enqueue(cx, Asked::Get(Requester::Here(slot), want));
     }
 
     /// A holder has sent the unit on.
@@ -165,8 +186,8 @@ impl Unit {
         if differ { Err(Misbehaved("held another value of a unit than another sharer did")) } else { Ok(()) }
     }
 
-    fn enqueue(&mut self, cx: &mut Context<'_>, requester: Requester, want: Want) {
-        self.directory_mut(cx.me).queue.push_back((requester, want));
+    fn enqueue(&mut self, cx: &mut Context<'_>, asked: Asked) {
+        self.directory_mut(cx.me).queue.push_back(asked);
         self.pump(cx);
     }
 
@@ -177,7 +198,14 @@ impl Unit {
             if directory.busy.is_some() && Rule::HomeIsFirstComeFirstServed.on() {
                 return;
             }
-            let Some((requester, want)) = directory.queue.pop_front() else { return };
+            let (requester, want) = match directory.queue.pop_front() {
+                None => return,
+                Some(Asked::Get(requester, want)) => (requester, want),
+                Some(Asked::Back(ticket, bytes)) => {
+                    self.take_back(cx, ticket, &bytes);
+                    continue;
+                }
+            };
             let holders = directory.holders.clone();
             let node = requester.node(me);
             match (&holders, want) {
@@ -186,12 +214,39 @@ impl Unit {
                 (Holders::Shared { keeper, .. }, Want::Shared) if *keeper != node => {
                     self.forward(cx, requester, want, *keeper, false);
                 }
+                // The home asked before a copy came back to it.
+                (Holders::Shared { .. }, Want::Shared) if node == me => self.granted_here(cx, Want::Shared, None),
                 (Holders::Shared { .. }, Want::Shared) => self.grant(cx, requester, None),
                 (Holders::Shared { sharers, keeper }, Want::Modified) => {
                     self.invalidate(cx, requester, sharers, *keeper);
                 }
             }
         }
+    }
+
+    /// Takes a copy back from a node that holds one; what was taken away from it meanwhile is not the latest any more.
+    fn take_back(&mut self, cx: &mut Context<'_>, ticket: Ticket, bytes: &[u8]) {
+        let (from, me) = (ticket.channel.node, cx.me);
+        let directory = self.directory_mut(me);
+        let here = match &mut directory.holders {
+            Holders::Modified(owner) if *owner == from || !Rule::OnlyHoldersGiveBack.on() => Some(Want::Modified),
+            Holders::Shared { sharers, keeper } if sharers.contains(from) && !(*keeper == from && bytes.is_empty()) => {
+                sharers.remove(from);
+                (*keeper == from).then_some(Want::Shared)
+            }
+            _ => None,
+        };
+        if let Some(held) = here.filter(|_| !bytes.is_empty()) {
+            match (&mut directory.holders, held) {
+                (Holders::Shared { sharers, keeper }, Want::Shared) => {
+                    sharers.insert(me);
+                    *keeper = me;
+                }
+                (holders, _) => *holders = Holders::Modified(me),
+            }
+            self.back_here(cx, held, bytes);
+        }
+        cx.out.send(Target::Reply(ticket), &Message::GiveBackDone { unit: cx.unit });
     }
 
     /// Whose channel the home's own messages for this requester leave from.

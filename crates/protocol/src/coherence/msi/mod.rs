@@ -38,12 +38,15 @@
 //! thread that asked has made its access, so that two nodes cannot steal it from each other for ever; a
 //! *pinned* unit stays until the range access ends.
 //!
+//! A node that has no room gives copies back ([`Unit::give_back`]): `GiveBack`, with the bytes of a copy in M or of the keeper's, is answered by
+//! `GiveBackDone`, and the copy serves what the home asks until then.
+//!
 //! [`unit`] is the side of the cache, [`directory`] the side of the home.
 
 pub mod directory;
 mod unit;
 
-pub use unit::{Begin, Unit};
+pub use unit::{Back, Begin, Unit};
 
 #[cfg(test)]
 mod tests;

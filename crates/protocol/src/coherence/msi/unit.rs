@@ -8,6 +8,10 @@ use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket, Want};
 use std::collections::VecDeque;
 
+mod back;
+
+pub use back::Back;
+
 /// The state of this node's copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Copy {
@@ -58,6 +62,8 @@ struct Activity {
     reserved: Option<Slot>,
     /// The thread that may use, once, the data of its voided fetch.
     once: Option<Slot>,
+    /// The copy is on its way to the home.
+    leaving: bool,
     deferred: VecDeque<(Asker, Operation)>,
     waiters: Vec<Slot>,
 }
@@ -66,6 +72,10 @@ struct Activity {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Unit {
     pub(super) copy: Copy,
+    /// The home may ask for this copy's bytes, although others have some too.
+    keeper: bool,
+    /// Bytes lie in memory here, and the home is elsewhere.
+    stored: bool,
     pins: u16,
     activity: Option<Box<Activity>>,
     pub(super) directory: Option<Box<Directory>>,
@@ -75,7 +85,7 @@ impl Unit {
     /// A unit that nobody has touched: its home holds it in M, all zero.
     pub fn new(is_home: bool) -> Unit {
         let copy = if is_home { Copy::Modified } else { Copy::Invalid };
-        Unit { copy, pins: 0, activity: None, directory: None }
+        Unit { copy, keeper: false, stored: false, pins: 0, activity: None, directory: None }
     }
 
     /// The permission that goes with a fresh unit.
@@ -91,7 +101,7 @@ impl Unit {
         }
         let activity = self.active();
         let busy = activity.fetch.is_some() || activity.reserved.is_some() || activity.once.is_some();
-        if busy || !activity.deferred.is_empty() {
+        if busy || activity.leaving || !activity.deferred.is_empty() {
             if !activity.waiters.contains(&slot) {
                 activity.waiters.push(slot);
             }
@@ -153,14 +163,12 @@ impl Unit {
         if bytes.len() != cx.memory.len() {
             return Err(Misbehaved("a unit's data of the wrong size"));
         }
-        let Some(fetch) = self.take_fetch() else {
-            if Rule::LateDataIsDropped.on() {
-                return Ok(());
-            }
+        let fetch = self.take_fetch();
+        if fetch.is_some() || !Rule::LateDataIsDropped.on() {
             cx.memory.install(bytes);
-            return Ok(());
-        };
-        cx.memory.install(bytes);
+            self.stored = cx.me != cx.home;
+        }
+        let Some(fetch) = fetch else { return Ok(()) };
         if fetch.void && grant == Want::Shared && Rule::InvalidationVoidsFetch.on() {
             self.active().once = Some(fetch.by);
             self.wake_fetchers(cx, fetch.by);
@@ -212,6 +220,9 @@ impl Unit {
 
     fn usable(&self, slot: Slot, want: Want, pin: bool) -> bool {
         let Some(activity) = self.activity.as_deref() else { return self.holds(want) };
+        if activity.leaving && Rule::LeavingUnitsAreNotUsed.on() {
+            return false;
+        }
         // A queue of others goes before a fresh pin, or pins that overlap would keep the unit here for ever.
         let mine = activity.reserved == Some(slot);
         if pin && !mine && !activity.deferred.is_empty() {
@@ -270,14 +281,18 @@ impl Unit {
 
     fn carry_out(&mut self, cx: &mut Context<'_>, asker: Asker, operation: Operation) {
         match operation {
-            Operation::Give { want, to, .. } => self.give(cx, asker, want, to),
+            Operation::Give { want, as_owner, to } => {
+                self.give(cx, asker, want, to);
+                self.keeper = want == Want::Shared && (as_owner || self.keeper);
+            }
             Operation::Drop { send_data } => self.drop_copy(cx, asker, send_data),
         }
     }
 
     fn give(&mut self, cx: &mut Context<'_>, asker: Asker, want: Want, to: Option<Ticket>) {
         let left = if want == Want::Shared { Permission::Read } else { Permission::None };
-        let lowered = self.copy == Copy::Modified || want == Want::Modified;
+        // A copy that leaves allows nothing any more.
+        let lowered = !self.is_leaving() && (self.copy == Copy::Modified || want == Want::Modified);
         if lowered && Rule::RevokeBeforeCopy.on() {
             cx.memory.revoke(left);
         }
@@ -305,7 +320,7 @@ impl Unit {
         let held = self.copy != Copy::Invalid;
         if held {
             cx.memory.revoke(Permission::None);
-            self.copy = Copy::Invalid;
+            (self.copy, self.keeper) = (Copy::Invalid, false);
         } else if let Some(fetch) = self.active().fetch.as_mut() {
             fetch.void |= fetch.want == Want::Shared;
         }
@@ -336,7 +351,7 @@ impl Unit {
             Want::Shared => (Copy::Shared, Permission::Read),
             Want::Modified => (Copy::Modified, Permission::Write),
         };
-        self.copy = copy;
+        (self.copy, self.keeper) = (copy, false);
         cx.memory.permit(permission);
         self.active().reserved = Some(by);
         self.wake_fetchers(cx, by);
@@ -349,6 +364,17 @@ impl Unit {
             cx.memory.install(bytes);
         }
         self.granted(cx, want, fetch.by);
+    }
+
+    /// A copy has come back to the home here, which has none itself.
+    pub(super) fn back_here(&mut self, cx: &mut Context<'_>, held: Want, bytes: &[u8]) {
+        cx.memory.install(bytes);
+        let (copy, permission) = match held {
+            Want::Shared => (Copy::Shared, Permission::Read),
+            Want::Modified => (Copy::Modified, Permission::Write),
+        };
+        self.copy = copy;
+        cx.memory.permit(permission);
     }
 
     fn wake_fetchers(&mut self, cx: &mut Context<'_>, by: Slot) {

@@ -1,0 +1,78 @@
+//! A copy goes back to its home, because this node has no room to keep it.
+//!
+//! The copy *leaves*: its threads may use it no more, but until the home has it, it still serves what the home asked for before, for the home
+//! may have forwarded a request to this node, or taken the copy away, while the copy was on its way. The home takes what comes back in its
+//! turn, behind the requests that came before, and only from a node that still holds the unit; either way it says so. Only then is the
+//! memory given up, and only then may this node ask for the unit again.
+//!
+//! The bytes travel with a copy in M, and with the keeper's, which the home would ask for; of any other copy the home has no need.
+
+use super::{Copy, Unit};
+use crate::coherence::{Context, Permission};
+use crate::outbox::{Origin, Target};
+use crate::rules::Rule;
+use crate::wire::message::Message;
+
+/// What becomes of a copy that is to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Back {
+    /// It stays: it is in use, asked for, on its way, or the home's own.
+    Stays,
+    /// Its memory is given up; there was no copy in it any more.
+    Gone,
+    /// It leaves when the home has answered.
+    Leaves,
+}
+
+impl Unit {
+    /// Gives this node's copy back to the unit's home, if nobody here uses it or waits for it.
+    pub fn give_back(&mut self, cx: &mut Context<'_>) -> Back {
+        if cx.me == cx.home || self.pins > 0 || self.activity.is_some() || cx.memory.is_lent() {
+            return Back::Stays;
+        }
+        if self.copy == Copy::Invalid {
+            self.forget(cx);
+            return Back::Gone;
+        }
+        cx.memory.revoke(Permission::None);
+        let with_bytes = self.copy == Copy::Modified || self.keeper;
+        let target = Target::Request { node: cx.home, origin: Origin::Caller };
+        let memory = &*cx.memory;
+        cx.out.send_with(target, &Message::GiveBack { unit: cx.unit, bytes: &[] }, |body| {
+            if with_bytes {
+                memory.copy_out(body);
+            }
+        });
+        self.active().leaving = true;
+        if !Rule::LeavingUnitsStillServe.on() {
+            self.forget(cx);
+        }
+        Back::Leaves
+    }
+
+    /// The home has the copy, or had taken it away before.
+    pub fn on_give_back_done(&mut self, cx: &mut Context<'_>) {
+        let Some(activity) = self.activity.as_deref_mut().filter(|a| a.leaving) else { return };
+        activity.leaving = false;
+        self.forget(cx);
+        self.wake_waiters(cx);
+        self.settle(cx);
+    }
+
+    /// Whether bytes of the unit lie in this node's memory although another node is its home.
+    pub fn is_stored(&self) -> bool {
+        self.stored
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.activity.as_ref().is_some_and(|a| a.leaving)
+    }
+
+    fn forget(&mut self, cx: &mut Context<'_>) {
+        self.copy = Copy::Invalid;
+        self.keeper = false;
+        if std::mem::take(&mut self.stored) {
+            cx.memory.discard();
+        }
+    }
+}
