@@ -21,7 +21,7 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --seeds A..B       run these seeds (default 0..1000)
   --seed S           run this seed alone
   --engine NAME      owner, broadcast or msi (default: each of them)
-  --program NAME     mixed, hot, counters, ranges, barriers, messages, semaphores, buffer, readers,
+  --program NAME     mixed, hot, counters, ranges, barriers, messages, semaphores, buffer, readers, evictions,
                      SB, MP, LB, IRIW, WRC, 2+2W, CoRR, CoRR2 (default: the seed chooses)
   --nodes N          nodes (default: the seed chooses; litmus programs bring their own number)
   --threads T        threads in each node (default: the seed chooses)

@@ -31,7 +31,7 @@ pub(crate) enum Phase {
     Lower,
     /// Is in the runtime with an access that was not permitted; tries, or tries again.
     Slow,
-    /// Has asked a unit's owner.
+    /// Has asked a unit's owner, or given a unit back.
     Asked,
     /// Pins the range's units; this many are pinned.
     Pin(u32),
@@ -127,10 +127,11 @@ impl Node {
             Op::Write(element, value) => self.write(t, element, value, out),
             Op::GiveBack(element) => {
                 let (unit, slot) = (self.shape.unit_of(element), Some(Self::slot(t)));
-                if self.engine == Engine::Msi {
+                let asked = self.threads[t].phase == Phase::Asked;
+                if self.engine == Engine::Msi && !asked {
                     self.on_unit(unit, slot, out, |state, cx| state.give_back(cx));
                 }
-                self.ends(t)
+                if self.units[unit as usize].leaving() == slot { self.sleeps_in(t, Phase::Asked) } else { self.ends(t) }
             }
             Op::WriteNext(element) => {
                 let next = self.threads[t].register + 1;

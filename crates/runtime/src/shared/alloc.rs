@@ -421,6 +421,7 @@ impl Node {
         let range: Range<PageNo> = known.region.range();
         if known.region.engine == PageEngine::Msi {
             let from = shared.guarded_from();
+            shared.forget_units(known);
             super::memory::change(&views.guarded, || views.guarded.discard(range.start - from..range.end - from));
             return;
         }

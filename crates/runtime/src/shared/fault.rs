@@ -377,15 +377,14 @@ impl Thread {
     /// Gives copies up until `pages` more fit the cache's bound: clean ones are dropped, written ones flushed first.
     fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
         let (node, slot) = (self.home(), self.slot());
-        let full = |more: u64| shared.cached_pages.load(Ordering::Relaxed) + more > shared.cache_pages_max;
-        if !full(pages) {
+        if !shared.is_full(pages) {
             return Ok(());
         }
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
         let chunks = shared.active.lock().clone();
         for first in chunks {
-            if !full(pages) {
+            if !shared.is_full(pages) {
                 break;
             }
             node.evict_chunk(shared, &mut ledger, first, slot, &mut side);
@@ -398,7 +397,7 @@ impl Thread {
         }
         drop(ledger);
         node.flush(slot, &mut side);
-        Ok(())
+        self.give_units_back(shared, pages)
     }
 
     /// Brings memory here, for reading or for writing too.

@@ -38,6 +38,7 @@ use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -90,6 +91,9 @@ pub(crate) struct Shared {
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
     pub(crate) cached_pages: AtomicU64,
     pub(crate) cache_pages_max: u64,
+    /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
+    /// came; without those that are on their way home.
+    pub(crate) units: Mutex<VecDeque<PageNo>>,
     /// Pages under `msi` that faulting threads hold until they have retried.
     pub(crate) holds: single::Holds,
 }
@@ -129,6 +133,7 @@ impl Shared {
             invalidated: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),
+            units: Mutex::default(),
             holds: single::Holds::new(config.seats + 1),
         })
     }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
-use comem_protocol::coherence::msi::{Begin, Unit};
+use comem_protocol::coherence::msi::{Back, Begin, Unit};
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
 use comem_protocol::ids::{ObjectId, Slot, UnitId};
@@ -25,6 +25,9 @@ pub(crate) const SINGLE_UNIT_MAX: u32 = 64;
 /// A granted unit stays at most so long while others want it, if the faulting thread does not say before that it has
 /// retried its access.
 pub(crate) const HOLD: Span = Span::from_us(60);
+
+/// Most pages that are given back at once beyond those that a fault needs.
+const AT_ONCE: u64 = 64;
 
 /// A unit that is held, by its first page, and since when.
 type Hold = Option<(PageNo, Time)>;
@@ -94,6 +97,10 @@ impl UnitMemory for Frame<'_> {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(), len) };
     }
 
+    fn discard(&mut self) {
+        memory::change(self.arena, || self.arena.discard(self.pages.clone()));
+    }
+
     fn read(&self, _offset: usize, _len: usize, _out: &mut Vec<u8>) -> bool {
         false // pages are read through the application's view
     }
@@ -130,7 +137,9 @@ impl Node {
             memory: &mut frame,
             out,
         };
+        let before = state.is_stored();
         let result = step(&mut state, &mut cx);
+        shared.count_unit(&known, pages.start, before, state.is_stored());
         if state.is_wanted() {
             shared.holds.wanted.store(true, Ordering::Release);
         }
@@ -173,7 +182,75 @@ impl Node {
     }
 }
 
+impl Shared {
+    /// Books that the memory of a unit of another home is in use here now, or no longer.
+    fn count_unit(&self, known: &Known, first: PageNo, before: bool, now: bool) {
+        let pages = u64::from(known.region.unit_pages);
+        match (before, now) {
+            (false, true) => {
+                self.cached_pages.fetch_add(pages, Ordering::Relaxed);
+                self.units.lock().push_back(first);
+            }
+            (true, false) => {
+                self.cached_pages.fetch_sub(pages, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// The memory of a freed region's units is gone.
+    pub(super) fn forget_units(&self, known: &Known) {
+        let count = known.region.pages / known.region.unit_pages;
+        for unit in (0..count).filter_map(|index| known.unit_if_used(index)) {
+            if unit.lock().abandon() {
+                self.cached_pages.fetch_sub(u64::from(known.region.unit_pages), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether so many more pages would not fit the cache's bound.
+    pub(super) fn is_full(&self, pages: u64) -> bool {
+        self.cached_pages.load(Ordering::Relaxed) + pages > self.cache_pages_max
+    }
+}
+
 impl Thread {
+    /// Gives units back to their homes until `pages` more fit the cache's bound: those that came first go first, and those that are in
+    /// use stay. Several go at once, for their homes' answers must be waited for.
+    pub(super) fn give_units_back(&self, shared: &Shared, pages: u64) -> Result<()> {
+        if !shared.is_full(pages) {
+            return Ok(());
+        }
+        let wanted = pages + (shared.cache_pages_max / 8).min(AT_ONCE);
+        let (mut leaving, mut looks) = (0, shared.units.lock().len());
+        let mut waits_for = None;
+        while looks > 0 && shared.is_full(wanted.saturating_sub(leaving)) {
+            looks -= 1;
+            let Some(first) = shared.units.lock().pop_front() else { break };
+            let Some(known) = shared.table.find(first).filter(|known| !known.is_freed()) else { continue };
+            let back = self
+                .stepping(|out| self.home().single_step(first, Some(self.slot()), out, |unit, cx| unit.give_back(cx)));
+            match back {
+                Some(Back::Stays) => shared.units.lock().push_back(first),
+                Some(Back::Leaves) => {
+                    self.counters().evictions.add(1);
+                    leaving += u64::from(known.region.unit_pages);
+                    waits_for = Some(first);
+                }
+                Some(Back::Gone) | None => {}
+            }
+        }
+        // All answers must be in before this thread asks for anything else (`Unit::leaving`).
+        while let Some(first) = waits_for.filter(|_| self.expects_answers()) {
+            self.wait(Waiting::Page(first))?;
+        }
+        Ok(())
+    }
+
+    fn expects_answers(&self) -> bool {
+        self.home().wire.sender(self.slot()).lock().outstanding() > 0
+    }
+
     /// A fault on a page under `msi`.
     pub(super) fn single_fault(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
         let want = if access == Access::Write { Want::Modified } else { Want::Shared };
@@ -181,6 +258,9 @@ impl Thread {
         let first = known.pages_of_unit(index).start;
         let slot = self.slot();
         self.let_go_of(shared, Some(first));
+        if known.home_of_unit(index) != shared.me {
+            self.give_units_back(shared, u64::from(known.region.unit_pages))?;
+        }
         let mut asked = false;
         loop {
             let hit = self.stepping(|out| {

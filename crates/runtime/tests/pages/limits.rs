@@ -162,6 +162,19 @@ fn nothing_written_is_lost_when_a_written_copy_is_given_up() {
 }
 
 #[test]
+fn copies_under_msi_stay_within_the_caches_bound_and_modified_ones_come_home() {
+    for (detector, backbone) in DETECTORS.into_iter().zip(["udp", "shm", "udp"]) {
+        let settings = [("COMEM_ENGINE", "msi"), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
+        let with = |cache, threads| [&settings[..], &[("COMEM_CACHE", cache), ("COMEM_THREADS", threads)]].concat();
+        let outcome = job("small-cache", 2, &with("1M", "1"));
+        let expected = (SHARED_PAGES - 2 * 256) as u64;
+        assert!(counted(&outcome, "evictions") >= expected, "{detector} {backbone}: {:?}", outcome.stats);
+        let outcome = job("written-cache", 2, &with("1M", "2"));
+        assert!(counted(&outcome, "evictions") > 1200, "{detector} {backbone}: {:?}", outcome.stats);
+    }
+}
+
+#[test]
 fn what_is_not_touched_costs_nothing() {
     for engine in ["hlrc", "msi"] {
         job("vast", 2, &[("COMEM_ENGINE", engine)]);

@@ -62,8 +62,8 @@ struct Activity {
     reserved: Option<Slot>,
     /// The thread that may use, once, the data of its voided fetch.
     once: Option<Slot>,
-    /// The copy is on its way to the home.
-    leaving: bool,
+    /// The copy is on its way to the home; this thread gave it back.
+    leaving: Option<Slot>,
     deferred: VecDeque<(Asker, Operation)>,
     waiters: Vec<Slot>,
 }
@@ -101,7 +101,7 @@ impl Unit {
         }
         let activity = self.active();
         let busy = activity.fetch.is_some() || activity.reserved.is_some() || activity.once.is_some();
-        if busy || activity.leaving || !activity.deferred.is_empty() {
+        if busy || activity.leaving.is_some() || !activity.deferred.is_empty() {
             if !activity.waiters.contains(&slot) {
                 activity.waiters.push(slot);
             }
@@ -220,7 +220,7 @@ impl Unit {
 
     fn usable(&self, slot: Slot, want: Want, pin: bool) -> bool {
         let Some(activity) = self.activity.as_deref() else { return self.holds(want) };
-        if activity.leaving && Rule::LeavingUnitsAreNotUsed.on() {
+        if activity.leaving.is_some() && Rule::LeavingUnitsAreNotUsed.on() {
             return false;
         }
         // A queue of others goes before a fresh pin, or pins that overlap would keep the unit here for ever.
@@ -292,7 +292,7 @@ impl Unit {
     fn give(&mut self, cx: &mut Context<'_>, asker: Asker, want: Want, to: Option<Ticket>) {
         let left = if want == Want::Shared { Permission::Read } else { Permission::None };
         // A copy that leaves allows nothing any more.
-        let lowered = !self.is_leaving() && (self.copy == Copy::Modified || want == Want::Modified);
+        let lowered = self.leaving().is_none() && (self.copy == Copy::Modified || want == Want::Modified);
         if lowered && Rule::RevokeBeforeCopy.on() {
             cx.memory.revoke(left);
         }

@@ -9,6 +9,7 @@
 
 use super::{Copy, Unit};
 use crate::coherence::{Context, Permission};
+use crate::ids::Slot;
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
 use crate::wire::message::Message;
@@ -43,7 +44,7 @@ impl Unit {
                 memory.copy_out(body);
             }
         });
-        self.active().leaving = true;
+        self.active().leaving = Some(cx.caller.unwrap_or(Slot::SERVICE));
         if !Rule::LeavingUnitsStillServe.on() {
             self.forget(cx);
         }
@@ -52,8 +53,8 @@ impl Unit {
 
     /// The home has the copy, or had taken it away before.
     pub fn on_give_back_done(&mut self, cx: &mut Context<'_>) {
-        let Some(activity) = self.activity.as_deref_mut().filter(|a| a.leaving) else { return };
-        activity.leaving = false;
+        let Some(activity) = self.activity.as_deref_mut().filter(|a| a.leaving.is_some()) else { return };
+        activity.leaving = None;
         self.forget(cx);
         self.wake_waiters(cx);
         self.settle(cx);
@@ -64,8 +65,15 @@ impl Unit {
         self.stored
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
-        self.activity.as_ref().is_some_and(|a| a.leaving)
+    /// The unit's memory was given up without asking; whether any was in use.
+    pub fn abandon(&mut self) -> bool {
+        std::mem::take(&mut self.stored)
+    }
+
+    /// The thread that gave the copy back, while it is on its way home. That thread waits for the answer before it asks for anything else: the
+    /// answer may have to wait for other threads, and these for what that thread's own next access sends from the same channel.
+    pub fn leaving(&self) -> Option<Slot> {
+        self.activity.as_ref().and_then(|a| a.leaving)
     }
 
     fn forget(&mut self, cx: &mut Context<'_>) {
