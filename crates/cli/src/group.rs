@@ -35,6 +35,8 @@ pub struct Group {
     guardian: Guardian,
     _lock: ProgLock,
     closed: bool,
+    /// Processes killed for want of memory before the nodes were started.
+    memory_kills: u64,
 }
 
 struct Process {
@@ -83,7 +85,8 @@ impl Group {
                 "run from a directory that all hosts have, such as one of a shared file system",
             ));
         }
-        let mut group = Group { nodes: Vec::new(), guardian, _lock: lock, closed: false };
+        let mut group =
+            Group { nodes: Vec::new(), guardian, _lock: lock, closed: false, memory_kills: sys::host::memory_kills() };
         for node in &spec.nodes {
             let process = start_node(spec, node, limit, group.guardian.descriptor())?;
             events.push(Event::Started { node: process.node, pid: process.pid });
@@ -115,6 +118,7 @@ impl Group {
 
     /// Takes in what the wait has shown. What a node said comes before how it ended.
     pub fn take_ready(&mut self, polls: &PollSet, events: &mut Vec<Event>) {
+        let memory_kills = self.memory_kills;
         for process in &mut self.nodes {
             for stream in [Stream::Out, Stream::Err] {
                 let pipe = &process.outputs[stream as usize];
@@ -133,7 +137,7 @@ impl Group {
                 process.read_control(events);
             }
             if may_have_ended {
-                process.look_for_end(events);
+                process.look_for_end(memory_kills, events);
             }
         }
     }
@@ -178,7 +182,7 @@ impl Group {
             process::kill_group(process.pid, libc::SIGKILL);
         }
         for process in &mut self.nodes {
-            process.wait_for_end(events);
+            process.wait_for_end(self.memory_kills, events);
             process::reap(process.pid);
             self.guardian.release(process.pid);
         }
@@ -266,8 +270,11 @@ impl Process {
         }
     }
 
-    fn look_for_end(&mut self, events: &mut Vec<Event>) {
-        if let Some(ended) = process::peek_end(&self.pidfd) {
+    fn look_for_end(&mut self, memory_kills: u64, events: &mut Vec<Event>) {
+        if let Some(mut ended) = process::peek_end(&self.pidfd) {
+            if ended == Ended::Signal(libc::SIGKILL) && sys::host::memory_kills() > memory_kills {
+                ended = Ended::OutOfMemory;
+            }
             // The outputs up to here come before the end.
             for stream in [Stream::Out, Stream::Err] {
                 self.read_output(stream, events);
@@ -282,7 +289,7 @@ impl Process {
     }
 
     /// After SIGKILL: waits until the process is gone.
-    fn wait_for_end(&mut self, events: &mut Vec<Event>) {
+    fn wait_for_end(&mut self, memory_kills: u64, events: &mut Vec<Event>) {
         while self.ended.is_none() {
             let mut polls = PollSet::default();
             polls.readable(&self.pidfd);
@@ -290,7 +297,7 @@ impl Process {
                 return;
             }
             self.read_control(events);
-            self.look_for_end(events);
+            self.look_for_end(memory_kills, events);
         }
     }
 }

@@ -500,3 +500,42 @@ fn help_is_no_failure() {
     assert_eq!(output.status.code(), Some(0));
     assert!(out(&output).contains("--engine") && out(&output).contains("COMEM_ENGINE"));
 }
+
+/// A control group whose processes may use little memory; `None` where none can be made.
+struct Tight(std::path::PathBuf);
+
+impl Tight {
+    fn new(bytes: u64) -> Option<Tight> {
+        let name = format!("comem-test-{}", std::process::id());
+        let kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        kinds.into_iter().find_map(|(root, limit)| {
+            let group = Tight(std::path::Path::new(root).join(&name));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Tight {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_for_want_of_memory_is_said_to_be() {
+    let scratch = Scratch::new();
+    let Some(group) = Tight::new(40 << 20) else {
+        println!("SKIP: want of memory: no control group can be made here");
+        return;
+    };
+    let hungry = "exec tail -c 200M < <(head -c 300M /dev/zero)";
+    let inside = format!("echo $$ > {}/cgroup.procs && exec \"$0\" run bash -c '{hungry}'", group.0.display());
+    let mut command = std::process::Command::new("bash");
+    let output = finish(command.current_dir(&scratch.0).args(["-c", &inside]).arg(bin()));
+    assert_eq!(output.status.code(), Some(137));
+    let text = err(&output);
+    let said = "): was killed by signal 9 (SIGKILL), probably because memory ran out (lower --cache";
+    assert!(text.starts_with("comem: node 0 (host ") && text.contains(said) && text.lines().count() == 1, "{text}");
+}

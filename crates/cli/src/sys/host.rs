@@ -37,6 +37,13 @@ pub fn memory_kib(label: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
+/// How many processes the system has killed because memory had run out, of all or of a group, since it started.
+pub fn memory_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
 /// The host's name.
 pub fn name() -> String {
     read_line("/proc/sys/kernel/hostname")

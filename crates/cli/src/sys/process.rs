@@ -15,6 +15,8 @@ pub enum Ended {
     Status(i32),
     /// By this signal.
     Signal(i32),
+    /// By SIGKILL, while the system killed processes because memory had run out.
+    OutOfMemory,
 }
 
 impl Ended {
@@ -23,6 +25,7 @@ impl Ended {
         match self {
             Ended::Status(status) => status,
             Ended::Signal(signal) => exit::SIGNAL + signal,
+            Ended::OutOfMemory => exit::SIGNAL + libc::SIGKILL,
         }
     }
     /// Whether this is success.
@@ -36,6 +39,11 @@ impl fmt::Display for Ended {
         match self {
             Ended::Status(status) => write!(f, "ended with status {status}"),
             Ended::Signal(signal) => write!(f, "was killed by {}", signals::name(*signal)),
+            Ended::OutOfMemory => write!(
+                f,
+                "was killed by {}, probably because memory ran out (lower --cache, share less, use more hosts, or allow the job more memory)",
+                signals::name(libc::SIGKILL)
+            ),
         }
     }
 }

@@ -118,7 +118,7 @@ impl Arena {
         let (window, detached) = (OnceLock::new(), AtomicBool::new(false));
         let arena = Arena { window, app, service, file, mechanism, mapped, detector, tracking, detached };
         arena.watch(&arena.app)?;
-        fault::remember(arena.base()..arena.base() + bytes)?;
+        fault::remember(arena.base()..arena.base() + bytes, arena.service.start())?;
         Ok(arena)
     }
 

@@ -138,6 +138,28 @@ fn say(text: &str) {
     }
 }
 
+/// The runtime's last words before the process ends because the system has no memory for a page; null before [`on_no_memory`].
+static NO_MEMORY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Has `tell` told the address, in the application's view, of a page for which the system has no memory: the memory that the process, its
+/// group or the host may use is exhausted, or what may be promised (`vm.overcommit_memory`). The process ends after it.
+pub fn on_no_memory(tell: fn(usize)) {
+    NO_MEMORY.store(tell as *mut (), Ordering::Release);
+}
+
+/// A page could not get memory: says so, and ends the process.
+fn end_without_memory(address: usize) -> ! {
+    let tell = NO_MEMORY.load(Ordering::Acquire);
+    if tell.is_null() {
+        say("the system has no memory for a shared page");
+    } else {
+        // SAFETY: the only pointer ever stored besides null is such a function, in `on_no_memory`.
+        let tell = unsafe { std::mem::transmute::<*mut (), fn(usize)>(tell) };
+        stack::with_room(&mut || tell(address));
+    }
+    std::process::abort();
+}
+
 extern "C" fn leave_to_parent() {
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
     super::window::keep_in_child();
@@ -153,14 +175,16 @@ thread_local! {
 
 const ARENAS_MAX: usize = 256;
 
-/// Where arenas are, for the decisions that are taken without the runtime.
-static ARENAS: [(AtomicUsize, AtomicUsize); ARENAS_MAX] =
-    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; ARENAS_MAX];
+/// Where arenas are, for the decisions that are taken without the runtime: the application's view, and where the same memory begins in
+/// the service view.
+static ARENAS: [(AtomicUsize, AtomicUsize, AtomicUsize); ARENAS_MAX] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)) }; ARENAS_MAX];
 
-/// Notes an arena's application view.
-pub(super) fn remember(view: Range<usize>) -> io::Result<()> {
-    for (start, end) in &ARENAS {
+/// Notes an arena's application view, and where its memory begins in the service view.
+pub(super) fn remember(view: Range<usize>, service: usize) -> io::Result<()> {
+    for (start, end, twin) in &ARENAS {
         if start.compare_exchange(0, view.start, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            twin.store(service, Ordering::Release);
             end.store(view.end, Ordering::Release);
             return Ok(());
         }
@@ -170,17 +194,25 @@ pub(super) fn remember(view: Range<usize>) -> io::Result<()> {
 
 /// Forgets the arena that begins at `base`.
 pub(super) fn forget(base: usize) {
-    if let Some((start, end)) = ARENAS.iter().find(|(start, _)| start.load(Ordering::Acquire) == base) {
+    if let Some((start, end, _)) = ARENAS.iter().find(|(start, _, _)| start.load(Ordering::Acquire) == base) {
         end.store(0, Ordering::Release);
         start.store(0, Ordering::Release);
     }
 }
 
 fn in_an_arena(address: usize) -> bool {
-    let holds = |(start, end): &(AtomicUsize, AtomicUsize)| {
-        address >= start.load(Ordering::Acquire) && address < end.load(Ordering::Acquire)
-    };
-    ARENAS.iter().any(holds)
+    ARENAS
+        .iter()
+        .any(|(start, end, _)| address >= start.load(Ordering::Acquire) && address < end.load(Ordering::Acquire))
+}
+
+/// Where the application sees what lies at this address of a service view.
+fn seen_from_service(address: usize) -> Option<usize> {
+    ARENAS.iter().find_map(|(start, end, service)| {
+        let (end, start) = (end.load(Ordering::Acquire), start.load(Ordering::Acquire));
+        let offset = address.checked_sub(service.load(Ordering::Acquire))?;
+        (offset < end.saturating_sub(start)).then_some(start + offset)
+    })
 }
 
 /// What the signal's record says, before anybody is asked.
@@ -235,6 +267,10 @@ extern "C" fn on_signal<const ENTRY: usize>(signal: i32, info: *mut libc::siginf
 
 /// Asks the runtime. True if the access is to be tried again.
 fn answer(fault: &Fault) -> bool {
+    // The service view is always readable and writable: what fails there is the memory behind it.
+    if let Some(seen) = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS) {
+        end_without_memory(seen);
+    }
     let Some(handler) = handler() else {
         if in_an_arena(fault.address) {
             say("a process made by fork touched shared memory, which it does not have; \

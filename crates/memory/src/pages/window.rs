@@ -107,7 +107,7 @@ impl Arena {
         // SAFETY: by this function's contract the program loses nothing that it needs.
         let view = unsafe { View::over(start, bytes, self.unmapped_protection(), Some((self.file(), offset)), true)? };
         self.watch(&view)?;
-        fault::remember(start..start + bytes)?;
+        fault::remember(start..start + bytes, self.service().addr() + offset)?;
         remember_for_children(start..start + bytes, self.file().as_raw_fd(), offset);
         let window = Window { view, pages, closed: AtomicBool::new(false) };
         self.window.set(window).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))

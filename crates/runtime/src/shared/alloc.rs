@@ -422,10 +422,11 @@ impl Node {
         if known.region.engine == PageEngine::Msi {
             let from = shared.guarded_from();
             shared.forget_units(known);
-            super::memory::change(&views.guarded, || views.guarded.discard(range.start - from..range.end - from));
+            let pages = range.start - from..range.end - from;
+            super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
             return;
         }
         self.each_chunk(shared, &range, slot, out, super::fault::drop_copies);
-        super::memory::change(&views.tracked, || views.tracked.discard(range.clone()));
+        super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
     }
 }

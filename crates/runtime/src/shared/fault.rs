@@ -115,6 +115,7 @@ pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
         return Err(Error::Misuse("this process has a shared heap already".to_string()));
     }
     fault::introduce(format!("comem: {}", node.name_of(node.me())));
+    fault::on_no_memory(tell_no_memory);
     fault::install(on_fault).map_err(Error::system("cannot install the handler of page faults"))
 }
 
@@ -122,6 +123,19 @@ pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
 pub(crate) fn heap_of_this_process() -> Option<Range<usize>> {
     let shared = NODE.get()?.shared().filter(|shared| shared.views.is_some())?;
     Some(shared.base..shared.base + shared.bytes)
+}
+
+/// The node's last words: the system has no memory for the page at this address.
+pub(super) fn tell_no_memory(address: usize) {
+    let Some((node, shared)) = NODE.get().and_then(|node| Some((node, node.shared()?))) else { return };
+    let known = shared.page_of(address).and_then(|page| shared.table.find(page));
+    let what = known.map_or_else(|| "the shared heap".to_string(), |known| known.name());
+    let (cached, who) =
+        ((shared.cached_pages.load(Ordering::Relaxed) * PAGE_BYTES as u64) >> 20, node.name_of(shared.me));
+    eprintln!(
+        "comem: {who}: the system has no memory for a page of {what}, at {address:#x}; copies of other nodes' pages take {cached} MiB here: \
+         lower --cache, share less, use more hosts, or allow the process more (free -m, the cgroup's limit, vm.overcommit_memory)"
+    );
 }
 
 /// The runtime's part of the signal handler.

@@ -208,7 +208,7 @@ impl Node {
     pub(crate) fn give_globals_back(&self, shared: &Shared) {
         let Some(globals) = shared.globals.get() else { return };
         if let Some((arena, _)) = arena_of(shared, globals.pages.start) {
-            memory::change(arena, || arena.close_window());
+            memory::change(arena, &(0..0), |_| arena.close_window());
         }
     }
 }

@@ -18,14 +18,14 @@ pub(crate) struct Frames<'a> {
     pub(crate) shape: Shape,
 }
 
-/// Carries out a change of mappings. When the process has too many of them, all pages of the arena are unmapped, which merges its
+/// Carries out a change of these pages' mappings. When the process has too many of them, all pages of the arena are unmapped, which merges its
 /// mappings into one; they come back as they are touched.
-pub(crate) fn change(arena: &Arena, step: impl Fn() -> io::Result<()>) {
+pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<PageNo>) -> io::Result<()>) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if arena.is_detached() {
         return;
     }
-    let mut result = step();
+    let mut result = step(pages.clone());
     if result.as_ref().is_err_and(TooManyRanges::is) {
         if !TOLD.swap(true, Ordering::Relaxed) {
             let limit = comem_memory::pages::map_count_limit();
@@ -34,14 +34,19 @@ pub(crate) fn change(arena: &Arena, step: impl Fn() -> io::Result<()>) {
                  have; going on, slower: raise vm.max_map_count, or use units of more pages (--unit-pages)"
             );
         }
-        result = arena.unmap(0..arena.pages()).and_then(|()| step());
+        result = arena.unmap(0..arena.pages()).and_then(|()| step(pages.clone()));
     }
     if let Err(error) = result {
         if arena.is_detached() {
             return;
         }
         // Without the change, memory would not be coherent: nothing can go on.
-        eprintln!("comem: cannot change the permissions of shared pages: {error}; the node ends");
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::OutOfMemory => {
+                super::fault::tell_no_memory(arena.base() + pages.start as usize * PAGE_BYTES);
+            }
+            _ => eprintln!("comem: cannot change the permissions of shared pages: {error}; the node ends"),
+        }
         std::process::abort();
     }
 }
@@ -68,19 +73,19 @@ impl PageMemory for Frames<'_> {
     }
 
     fn map_read(&mut self, pages: Range<PageNo>) {
-        change(self.arena, || self.arena.map_read(pages.clone()));
+        change(self.arena, &pages, |p| self.arena.map_read(p));
     }
 
     fn map_write(&mut self, pages: Range<PageNo>) {
-        change(self.arena, || self.arena.map_write(pages.clone()));
+        change(self.arena, &pages, |p| self.arena.map_write(p));
     }
 
     fn protect(&mut self, pages: Range<PageNo>) {
-        change(self.arena, || self.arena.protect(pages.clone()));
+        change(self.arena, &pages, |p| self.arena.protect(p));
     }
 
     fn unmap(&mut self, pages: Range<PageNo>) {
-        change(self.arena, || self.arena.unmap(pages.clone()));
+        change(self.arena, &pages, |p| self.arena.unmap(p));
     }
 
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
@@ -150,6 +155,6 @@ impl PageMemory for Frames<'_> {
     }
 
     fn discard(&mut self, pages: Range<PageNo>) {
-        change(self.arena, || self.arena.discard(pages.clone()));
+        change(self.arena, &pages, |p| self.arena.discard(p));
     }
 }

@@ -64,19 +64,17 @@ impl UnitMemory for Frame<'_> {
     }
 
     fn permit(&mut self, permission: Permission) {
-        let pages = || self.pages.clone();
         match permission {
-            Permission::Write => memory::change(self.arena, || self.arena.map_write(pages())),
-            Permission::Read => memory::change(self.arena, || self.arena.map_read(pages())),
+            Permission::Write => memory::change(self.arena, &self.pages, |p| self.arena.map_write(p)),
+            Permission::Read => memory::change(self.arena, &self.pages, |p| self.arena.map_read(p)),
             Permission::None => {}
         }
     }
 
     fn revoke(&mut self, permission: Permission) {
-        let pages = || self.pages.clone();
         match permission {
-            Permission::Read => memory::change(self.arena, || self.arena.protect(pages())),
-            Permission::None => memory::change(self.arena, || self.arena.unmap(pages())),
+            Permission::Read => memory::change(self.arena, &self.pages, |p| self.arena.protect(p)),
+            Permission::None => memory::change(self.arena, &self.pages, |p| self.arena.unmap(p)),
             Permission::Write => {}
         }
     }
@@ -98,7 +96,7 @@ impl UnitMemory for Frame<'_> {
     }
 
     fn discard(&mut self) {
-        memory::change(self.arena, || self.arena.discard(self.pages.clone()));
+        memory::change(self.arena, &self.pages, |p| self.arena.discard(p));
     }
 
     fn read(&self, _offset: usize, _len: usize, _out: &mut Vec<u8>) -> bool {

@@ -52,6 +52,13 @@ fn forbid_userfaultfd() -> Vec<libc::sock_filter> {
     call.into_iter().chain(forbid_ioctl(USERFAULTFD_NEW)).collect()
 }
 
+/// From now on the system has no memory for new pages of files when the calling thread asks for some in advance.
+pub fn refuse_memory() {
+    const FULL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSPC as u32;
+    let call = [load(0), skip_unless(libc::SYS_fallocate as u32, 3), load(24), skip_unless(0, 1), answer(FULL)];
+    install(&call.into_iter().chain([answer(libc::SECCOMP_RET_ALLOW)]).collect::<Vec<_>>());
+}
+
 fn install(filter: &[libc::sock_filter]) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program is well-formed and outlives the calls, which copy it.

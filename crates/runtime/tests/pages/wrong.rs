@@ -32,6 +32,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "calls" => calls(comem),
         "one-thread-too-many" => one_thread_too_many(comem),
         "handler-before" | "handler-after" => handler(comem, role),
+        "full-home" | "full-copy" => full(comem, role),
         "little-address-space" => plain_use(comem),
         "no-heap" | "small-files" => no_heap(comem),
         _ => return false,
@@ -397,4 +398,45 @@ fn a_heap_that_fits_the_limit_of_address_space_works_and_a_larger_one_is_refused
 #[test]
 fn where_memory_files_must_be_small_there_is_no_heap_and_the_rest_works() {
     all_well("small files", &start("small-files", 2, &[], &[]).finish());
+}
+
+/// Node 1's memory is full: no page gets any more, be it a home page (where the kernel is asked for one) or a copy (which is written to).
+fn full(comem: &Comem, role: &str) {
+    let (home, first) = if role == "full-home" { (1, 0) } else { (0, 1024) };
+    let options =
+        RegionOptions { homes: Homes::On(NodeId(home)), label: "temperatures".to_string(), ..RegionOptions::default() };
+    let slice = pages_of(comem, 2048, &options);
+    node_1(comem, |_, _| {
+        if role == "full-home" {
+            crate::seccomp::refuse_memory();
+        } else {
+            cut_memory_files();
+        }
+        slice.set(first * WORDS, 1);
+    });
+}
+
+/// Makes the file behind this process's pages so short that those behind its beginning cannot have memory.
+fn cut_memory_files() {
+    for entry in std::fs::read_dir("/proc/self/fd").expect("this process has descriptors").flatten() {
+        let name = std::fs::read_link(entry.path()).unwrap_or_default();
+        if name.to_string_lossy().contains("memfd:comem-tracked") {
+            let file = std::fs::File::options().write(true).open(entry.path()).expect("the file is this process's own");
+            file.set_len(1 << 20).expect("it can be cut");
+        }
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_a_sentence_with_the_regions_name() {
+    for (role, detector) in [("full-home", "uffd-async"), ("full-copy", "uffd-async"), ("full-copy", "mprotect")] {
+        let outcome = start(role, 2, &[("COMEM_DETECTOR", detector)], &[]).finish();
+        let said: Vec<&str> = outcome.errors[1].lines().filter(|l| l.starts_with("comem: ")).collect();
+        let good = said.len() == 1
+            && said[0].starts_with("comem: node 1 (host ")
+            && said[0].contains("the system has no memory for a page of temperatures, at 0x")
+            && said[0].contains("lower --cache");
+        assert!(good && outcome.statuses[1].is_none(), "{role} {detector}: {outcome:#?}");
+        assert_eq!(outcome.statuses[0], Some(4), "node 0 ends with node 1: {outcome:#?}");
+    }
 }
