@@ -59,6 +59,8 @@ pub enum Rule {
     HomeWritesMakeNotices,
     /// A page flushed before its interval ends is still named in the interval's notices.
     FlushedPagesStayNoted,
+    /// A chunk is passed over at a close only if nothing was flushed there since the last one, however little the kernel has noted.
+    PassedOverHasNothingToTell,
     /// A fetch names the diffs that the home must have applied, its own node's among them.
     FetchNamesItsNeeds,
     /// The home answers a fetch when it has applied the diffs that the fetch names.
@@ -79,7 +81,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 15] = [
+    pub const PAGES: [Rule; 16] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -87,6 +89,7 @@ impl Rule {
         Rule::LatePagesAreDropped,
         Rule::HomeWritesMakeNotices,
         Rule::FlushedPagesStayNoted,
+        Rule::PassedOverHasNothingToTell,
         Rule::FetchNamesItsNeeds,
         Rule::FetchWaitsForDiffs,
         Rule::HomeAwaitsDiffs,

@@ -107,6 +107,7 @@ fn words(pages: Range<PageNo>) -> impl Iterator<Item = (u32, u64)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 mod tests {
     use super::*;
 

@@ -558,7 +558,7 @@ impl Chunk {
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
         let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
-        if nothing_seen && !self.pending && self.looks < LOOKS {
+        if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
             self.looks += 1;
             return;
         }
