@@ -34,6 +34,8 @@ mod home;
 const HOME_RUN: usize = 64;
 /// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
 const LOOKS: u32 = 128;
+/// Runs of so many pages keep their memory when their home goes elsewhere: the next fetch comes sooner than memory can be had again.
+const KEPT_PAGES: u32 = 16;
 /// Twins of pages that come in longer runs are not looked at soon.
 const FEW_PAGES: u32 = 8;
 
@@ -705,6 +707,7 @@ impl Chunk {
 
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
     pub fn migrate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, writer: NodeId) {
+        let mut gone: Vec<Range<PageNo>> = Vec::new();
         for unit in self.units_in(pages) {
             let at = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
@@ -723,17 +726,32 @@ impl Chunk {
                 }
             } else if was_home || this.state == State::Valid {
                 // A copy that was fetched after the writer's notice had come is up to date, but its new home does not know of it.
-                if this.has(HELD) {
-                    cx.tally.held -= i64::from(self.shape.unit_pages);
-                }
                 this.state = State::Invalid;
-                this.flags = 0;
-                cx.memory.unmap(at.clone());
+                this.flags &= HELD;
                 cx.memory.drop_twin(at.clone());
-                cx.memory.discard(at);
+                push_range(&mut gone, at);
             } else if this.state == State::Fetching {
                 this.set(VOID, true);
             }
+        }
+        gone.into_iter().for_each(|run| self.leave_memory(cx, run));
+    }
+
+    /// Pages of which this node has nothing any more. Their memory is given back in long runs; a few pages keep theirs for the next fetch, as copies
+    /// that end do.
+    fn leave_memory(&mut self, cx: &mut Context<'_>, run: Range<PageNo>) {
+        cx.memory.unmap(run.clone());
+        let keep = run.end - run.start <= KEPT_PAGES;
+        for unit in self.units_in(&run) {
+            let this = &mut self.units[unit];
+            if this.has(HELD) != keep {
+                let pages = i64::from(self.shape.unit_pages);
+                cx.tally.held += if keep { pages } else { -pages };
+                this.set(HELD, keep);
+            }
+        }
+        if !keep {
+            cx.memory.discard(run);
         }
     }
 

@@ -208,10 +208,22 @@ fn the_writer_of_a_migrated_page_keeps_it_and_all_others_let_go() {
         chunk.migrate(cx, &(0..1), ME);
         chunk.migrate(cx, &(1..2), NodeId(0));
     });
-    assert_eq!(bench.memory.calls, ["drop_twin 0..1", "unmap 1..2", "drop_twin 1..2", "discard 1..2"]);
+    assert_eq!(bench.memory.calls, ["drop_twin 0..1", "drop_twin 1..2", "unmap 1..2"]);
     assert!(bench.chunk.is_home(0) && !bench.chunk.is_here(1));
     assert_eq!(bench.chunk.home_of(1), NodeId(0));
     assert!(bench.out.is_empty(), "nothing is sent");
+}
+
+#[test]
+fn a_home_that_goes_elsewhere_leaves_the_memory_of_a_few_pages_and_gives_that_of_many_back() {
+    for (pages, kept) in [(16, 16), (17, 0)] {
+        let mut bench = Bench::with_shape(ME, true, |shape| shape.pages = 32);
+        (0..pages).for_each(|page| assert_eq!(bench.fault(page, Access::Write), Fault::Mapped));
+        bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..pages), OTHER));
+        let discards = bench.memory.calls.iter().filter(|c| c.starts_with("discard"));
+        assert_eq!(discards.count(), usize::from(kept == 0), "in one call: {:?}", bench.memory.calls);
+        assert_eq!((bench.chunk.cached_pages(), bench.tally.held), (kept, i64::from(kept)));
+    }
 }
 
 #[test]
