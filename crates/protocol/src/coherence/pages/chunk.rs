@@ -157,6 +157,10 @@ pub struct Chunk {
     looks: u32,
     /// Whether a unit may be `WRITTEN` or `NOTED`, where writes are noted.
     pending: bool,
+    /// The last close found nothing to do and changed nothing: the next one may find something.
+    passed_over: bool,
+    /// Whether a unit may be `WROTE`.
+    told: bool,
 }
 
 impl Chunk {
@@ -182,6 +186,8 @@ impl Chunk {
             bytes: Vec::new(),
             looks: 0,
             pending: false,
+            passed_over: false,
+            told: false,
         }
     }
 
@@ -259,7 +265,7 @@ impl Chunk {
 
     /// Whether an interval's close may find something here.
     pub fn may_be_dirty(&self) -> bool {
-        self.units.iter().any(|u| u.state == State::Valid || u.has(SHARED | NOTED))
+        self.passed_over || self.units.iter().any(|u| u.state == State::Valid || u.has(SHARED | NOTED))
     }
 
     // ---- accesses
@@ -562,8 +568,10 @@ impl Chunk {
         let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
         if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
             self.looks += 1;
+            self.passed_over = true;
             return;
         }
+        self.passed_over = false;
         self.look_for_writes(cx, seen);
         for unit in 0..self.units.len() {
             let this = self.units[unit];
@@ -596,6 +604,7 @@ impl Chunk {
                 let this = &mut self.units[unit];
                 this.set(NOTED, false);
                 this.set(WROTE, true);
+                self.told = true;
                 let held = matches!(this.state, State::Valid);
                 cx.tally.notices += u64::from(self.shape.unit_pages);
                 notices.push((self.pages(unit..unit + 1), self.units[unit].home, held));
@@ -612,6 +621,7 @@ impl Chunk {
         let this = &mut self.units[unit];
         this.set(WRITTEN, false);
         this.set(WROTE, true);
+        self.told = true;
         if Rule::HomeWritesMakeNotices.on() {
             this.set(NOTED, true);
             cx.tally.home_notices += u64::from(self.shape.unit_pages);
@@ -683,6 +693,9 @@ impl Chunk {
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
     pub fn open(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::take(&mut self.told) {
+            return;
+        }
         let mut writable: Vec<Range<PageNo>> = Vec::new();
         for unit in 0..self.units.len() {
             let pages = self.pages(unit..unit + 1);
