@@ -96,6 +96,10 @@ counters! {
     migrations,
     /// Copies given up to make room.
     evictions,
+    /// Parts of long closes of intervals.
+    slices,
+    /// Requests for pages that came between two such parts.
+    between_slices,
     /// Nanoseconds waiting for data.
     fetch_ns,
     /// Nanoseconds waiting for locks and flags.
@@ -111,7 +115,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 16] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -126,6 +130,8 @@ const PAGES: [&str; 14] = [
     "page_invalidations",
     "migrations",
     "evictions",
+    "slices",
+    "between_slices",
 ];
 
 /// The sums over a node's threads, in the form of the stats file.

@@ -623,6 +623,22 @@ impl Node {
         body: &[u8],
     ) -> std::result::Result<(), BoxedError> {
         let message = Message::parse(ty, body)?;
+        if slot == Slot::SERVICE && self.puts_aside(asker, origin, &message, body) {
+            return Ok(());
+        }
+        self.carry_out(slot, asker, origin, ty, body)
+    }
+
+    /// As [`Node::act`], now.
+    pub(crate) fn carry_out(
+        &self,
+        slot: Slot,
+        asker: Slot,
+        origin: route::Origin,
+        ty: MsgType,
+        body: &[u8],
+    ) -> std::result::Result<(), BoxedError> {
+        let message = Message::parse(ty, body)?;
         self.count(slot, &message);
         let mut out = Self::take_outbox();
         let mut house = House { node: self, answers: asker, roused: None, user: None };

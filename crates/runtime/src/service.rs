@@ -81,7 +81,8 @@ impl Service {
             if let Some(look) = self.node.release_holds() {
                 until = until.min(look);
             }
-            let timeout = Duration::from_nanos((until - now).0.max(1_000));
+            let closing = self.node.close_slice();
+            let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
             self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait());
         }
     }

@@ -102,6 +102,11 @@ impl Locks {
         Acquire::Wait
     }
 
+    /// Whether the lock's token rests here, free and with nobody waiting: whoever asks for it gets it at once.
+    pub fn rests(&self, id: LockId) -> bool {
+        self.locks.get(&id).is_some_and(|l| l.token && l.holder.is_none() && l.waiting.is_empty())
+    }
+
     /// Takes a lock whose token rests here, free and with nobody waiting: nobody need be told, so nothing else happens.
     pub fn retake(&mut self, id: LockId, slot: Slot) -> bool {
         let free = |l: &&mut Lock| l.token && l.holder.is_none() && l.waiting.is_empty();

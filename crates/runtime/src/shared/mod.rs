@@ -11,6 +11,7 @@
 //! | [`serve`] | what other nodes ask |
 //! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
+//! | [`slices`] | a long close, with requests served in between |
 //! | [`single`] | pages under `msi`: one writer |
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
@@ -24,6 +25,7 @@ pub(crate) mod pieces;
 pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod single;
+pub(crate) mod slices;
 pub(crate) mod space;
 pub(crate) mod table;
 
@@ -94,6 +96,8 @@ pub(crate) struct Shared {
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
     /// came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
+    /// An interval's close in slices.
+    pub(crate) slices: Mutex<slices::Slices>,
     /// Pages under `msi` that faulting threads hold until they have retried.
     pub(crate) holds: single::Holds,
 }
@@ -134,6 +138,7 @@ impl Shared {
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),
             units: Mutex::default(),
+            slices: Mutex::default(),
             holds: single::Holds::new(config.seats + 1),
         })
     }

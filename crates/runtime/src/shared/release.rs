@@ -190,15 +190,29 @@ impl Node {
             return;
         }
         let mut active = std::mem::take(&mut *shared.active.lock());
-        if active.is_empty() {
+        active.sort_unstable();
+        self.close_chunks(shared, ledger, &active, true, slot, side);
+    }
+
+    /// Ends an interval of what was written to these chunks, in their order, which the caller may have taken from the list of active ones
+    /// (`unlisted`).
+    pub(super) fn close_chunks(
+        &self,
+        shared: &Shared,
+        ledger: &mut Ledger,
+        chunks: &[PageNo],
+        unlisted: bool,
+        slot: Slot,
+        side: &mut Outbox,
+    ) {
+        if chunks.is_empty() {
             return;
         }
-        active.sort_unstable();
-        let seen = shared.writes_seen(&active);
+        let seen = shared.writes_seen(chunks);
         let mut gather = Gather::new(shared, ledger);
         let mut notices = Vec::new();
-        for first in active {
-            self.chunk_step(slot, first, side, true, |chunk, cx| {
+        for first in chunks {
+            self.chunk_step(slot, *first, side, unlisted, |chunk, cx| {
                 chunk.close(cx, &mut gather, seen.as_deref(), &mut notices);
             });
         }

@@ -21,6 +21,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "barriers" => comem.run(|t| (0..steps()).for_each(|_| t.barrier())),
         "rendezvous" => comem.run(|t| (0..steps()).for_each(|_| t.try_rendezvous().expect("all meet"))),
+        "long-close" => a_long_close(comem),
         "locks-again" => locks_again(comem),
         "writes-to-valid-pages" => writes_to_valid_pages(comem),
         "diffs-for-one-home" => diffs_for_one_home(comem),
@@ -120,6 +121,61 @@ fn private_pages(comem: &Comem) {
     give_back(comem, slice);
 }
 
+/// Pages of 24 chunks, and as many more that are read one by one.
+const MANY: usize = 24 * 512;
+
+/// Node 0 writes much under a lock and lets it go. A thread of node 1 reads other pages of node 0's, one by one, while another takes the lock
+/// and finds what was written.
+fn a_long_close(comem: &Comem) {
+    static READ: AtomicUsize = AtomicUsize::new(0);
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+    let options = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
+    let (written, other) = (pages_of(comem, MANY, &options(1)), pages_of(comem, MANY, &options(0)));
+    comem.run(|t| {
+        if t.id() == 0 {
+            t.lock(LockId(0));
+            (0..MANY).for_each(|page| written.set(page * WORDS, page as u64 + 1));
+            t.unlock(LockId(0));
+        }
+        // Barriers are releases too: the threads of node 1 wait for word by a message instead.
+        match (t.node().index(), t.local_id()) {
+            (0, 0) => {
+                t.post(comem.threads_per_node(), b"written").expect("a message can be sent");
+                // Nothing closes while a node is at a barrier.
+                t.receive();
+            }
+            (1, 0) => {
+                t.receive();
+                READ.store(1, Ordering::Release);
+                while READ.load(Ordering::Acquire) < 4 {
+                    std::thread::yield_now();
+                }
+                t.lock(LockId(0));
+                TAKEN.store(1, Ordering::Release);
+                t.post(0, b"taken").expect("a message can be sent");
+                (0..MANY).step_by(37).for_each(|page| assert_eq!(written.get(page * WORDS), page as u64 + 1));
+                t.unlock(LockId(0));
+            }
+            (1, 1) => {
+                while READ.load(Ordering::Acquire) < 1 {
+                    std::thread::yield_now();
+                }
+                for page in 0..MANY {
+                    assert_eq!(other.get(page * WORDS), 0);
+                    READ.fetch_add(1, Ordering::AcqRel);
+                    if TAKEN.load(Ordering::Acquire) == 1 {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+        t.barrier();
+    });
+    give_back(comem, other);
+    give_back(comem, written);
+}
+
 fn messages(outcome: &Outcome) -> u64 {
     outcome.stats.values().map(|s| s["messages_sent"].as_u64().unwrap_or(0)).sum()
 }
@@ -200,5 +256,16 @@ fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
         for name in ["signals", "write_notices", "diffs_sent", "twins_made"] {
             costs("private-pages", 2, &settings, |o| counted(o, name), 0);
         }
+    }
+}
+
+#[test]
+fn who_asks_for_a_page_during_a_long_close_need_not_wait_for_its_end() {
+    for engine in ["hlrc", "scope"] {
+        let settings = [("COMEM_ENGINE", engine), ("COMEM_THREADS", "2"), ("COMEM_PREFETCH", "off")];
+        let outcome = job("long-close", 2, &settings);
+        let of_node_0 = |name: &str| outcome.stats[&0]["pages"][name].as_u64().unwrap_or(0);
+        assert!(of_node_0("slices") >= 24, "{engine}: {:?}", outcome.stats[&0]);
+        assert!(of_node_0("between_slices") > 0, "{engine}: {:?}", outcome.stats[&0]);
     }
 }

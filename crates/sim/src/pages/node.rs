@@ -197,13 +197,23 @@ impl Pages {
 
     /// Ends the interval of this node: diffs leave, notices are noted.
     pub(super) fn close(&mut self) {
+        self.close_chunks(0..self.chunks.len());
+    }
+
+    /// Ends an interval of what was written to some chunks: a slice of a long close.
+    fn close_slice(&mut self) {
+        let at = self.rng.below(self.chunks.len() as u64) as usize;
+        self.close_chunks(at..at + 1);
+    }
+
+    fn close_chunks(&mut self, chunks: Range<usize>) {
         if !self.ledger.may_close() {
             return;
         }
         let (mut diffs, mut notices) = (Gather::default(), Vec::new());
         let seen = self.memory.peek();
         self.others_act();
-        for at in 0..self.chunks.len() {
+        for at in chunks {
             if self.chunks[at].may_be_dirty() {
                 self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices));
                 self.number(&mut diffs);
@@ -411,6 +421,9 @@ impl Node {
         let message = Message::parse(ty, body).map_err(|e| format!("{me} got bytes it cannot read: {e}"))?;
         self.answers = answers;
         self.pages.caller = origin.caller;
+        if matches!(message, Message::LockRequest { .. } | Message::LockForward { .. }) {
+            self.pages.close_slice();
+        }
         dispatch(self, now, origin, message, out).map_err(|e| format!("{me} says that {} {e}", origin.from))
     }
 

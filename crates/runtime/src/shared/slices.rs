@@ -1,0 +1,89 @@
+//! A long close, in slices.
+//!
+//! When another node asks for a lock that rests here, the service thread closes the interval, which may mean thousands of diffs. Others
+//! would wait meanwhile: for pages, for other locks. So such a request waits in a queue while the service thread closes one chunk at a time
+//! and looks into its socket in between; each slice is an interval of its own. When all chunks that were active have had their turn the request
+//! goes its usual way, and the close that belongs to it finds what was written since.
+//!
+//! A release by an application thread closes by itself, in that thread.
+
+use crate::node::Node;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::ids::Slot;
+use comem_protocol::node::route::Origin;
+use comem_protocol::outbox::Outbox;
+use comem_protocol::wire::header::MsgType;
+use comem_protocol::wire::message::Message;
+
+/// From so many active chunks (of 2 MiB) on, a close goes in slices.
+const CHUNKS_MIN: usize = 4;
+
+/// A request for a lock, until the interval is closed.
+#[derive(Debug)]
+struct Waiting {
+    origin: Origin,
+    answers: Slot,
+    ty: MsgType,
+    body: Vec<u8>,
+}
+
+/// A close under way.
+#[derive(Debug, Default)]
+pub(crate) struct Slices {
+    left: Vec<PageNo>,
+    waiting: Vec<Waiting>,
+}
+
+impl Node {
+    /// Whether a message to the service thread is put aside until the interval is closed; counts requests for pages between slices.
+    pub(crate) fn puts_aside(&self, answers: Slot, origin: Origin, message: &Message<'_>, body: &[u8]) -> bool {
+        let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
+        let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else {
+            if matches!(message, Message::Fetch { .. }) && !shared.slices.lock().waiting.is_empty() {
+                self.counters(Slot::SERVICE).between_slices.add(1);
+            }
+            return false;
+        };
+        let mut slices = shared.slices.lock();
+        let under_way = !slices.waiting.is_empty();
+        let long = under_way || shared.active.lock().len() >= CHUNKS_MIN;
+        if !long || !self.lock_room(*lock).rests(*lock) {
+            return false;
+        }
+        if !under_way {
+            slices.left.clone_from(&shared.active.lock());
+        }
+        slices.waiting.push(Waiting { origin, answers, ty: message.ty(), body: body.to_vec() });
+        true
+    }
+
+    /// For the service thread: the next slice of a close under way, or what waited for its end. Whether there is more to do.
+    pub(crate) fn close_slice(&self) -> bool {
+        let Some(shared) = self.shared() else { return false };
+        let (first, waited) = {
+            let mut slices = shared.slices.lock();
+            match slices.left.pop() {
+                Some(first) => (first, Vec::new()),
+                None if slices.waiting.is_empty() => return false,
+                None => (0, std::mem::take(&mut slices.waiting)),
+            }
+        };
+        if waited.is_empty() {
+            let mut side = Outbox::new();
+            let mut ledger = shared.ledger.lock();
+            if ledger.may_close() {
+                self.close_chunks(shared, &mut ledger, &[first], false, Slot::SERVICE, &mut side);
+                self.counters(Slot::SERVICE).slices.add(1);
+            }
+            drop(ledger);
+            self.flush(Slot::SERVICE, &mut side);
+            return true;
+        }
+        for Waiting { origin, answers, ty, body } in waited {
+            if let Err(error) = self.carry_out(Slot::SERVICE, answers, origin, ty, &body) {
+                self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
+            }
+        }
+        false
+    }
+}
