@@ -132,5 +132,6 @@ wrong fork 0 'made by fork touched shared memory' -n 2
 wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers
 wrong pointers 0 'global at 0x[0-9a-f]+ \(record\+8\) points into the private heap' -n 2 --check-pointers
 wrong pointers 0 "global at 0x[0-9a-f]+ \(argument\) points into main's stack or arguments" -n 2 --check-pointers
+wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap' -n 2 --globals share --check-pointers
 
 exit $status

@@ -97,7 +97,14 @@ impl Variables {
         node_is_idle: bool,
         all_idle: bool,
     ) -> Outcome<(u64, usize, usize)> {
-        if self.range.is_empty() || self.mode == Mode::Share {
+        if self.range.is_empty() {
+            return Ok((0, 0, 0));
+        }
+        if self.mode == Mode::Share {
+            if pointers::wanted() {
+                // Those that are here are those that main has used last.
+                pointers::check(&self.range, &self.touched_or_why()?);
+            }
             return Ok((0, 0, 0));
         }
         let mut store = locked(&self.store);
@@ -108,9 +115,7 @@ impl Variables {
             let old = std::mem::take(&mut store.old);
             store.free.extend(old);
         }
-        let pages = self.touched().map_err(|e| {
-            Failure::new(Code::System, format!("cannot see which of the program's variables were touched: {e}"))
-        })?;
+        let pages = self.touched_or_why()?;
         if pointers::wanted() {
             pointers::check(&self.range, &pages);
         }
@@ -153,6 +158,12 @@ impl Variables {
         unsafe { std::ptr::copy_nonoverlapping(from, place as *mut u8, PAGE) };
         store.places.insert(page, place);
         Ok(place)
+    }
+
+    fn touched_or_why(&self) -> Outcome<Vec<usize>> {
+        self.touched().map_err(|e| {
+            Failure::new(Code::System, format!("cannot see which of the program's variables were touched: {e}"))
+        })
     }
 
     /// The pages that the program has touched, by their number in the range.
