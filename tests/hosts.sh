@@ -262,6 +262,31 @@ with comem.Cluster(hosts=["birch", "cedar:2"]) as c:
     check_nothing_left "a Python cluster by ssh"
 }
 
+# Workers of PARMACS on other hosts, with copies of main's variables and with shared ones; and a program whose workers are processes, two on
+# each host.
+ssh_runs_workers() {
+    local rsh="ssh -F $work/ssh_config" globals
+    if ! "$bin/comem-cc" -O1 "$root/tests/compat/globals/workers.c" -o "$work/programs/workers" 2>"$work/err" ||
+        ! "$bin/comem-cc" -O1 "$root/tests/compat/jia/anl.c" -o "$work/programs/jia" 2>>"$work/err"; then
+        verdict 1 "programs of other interfaces are built" "$work/err"
+        return
+    fi
+    remember_processes
+    for globals in copy share; do
+        from_first run --launch ssh --remote-comem "$comem" --hosts alder,birch,cedar,elm -n 4 --no-prefix \
+            --globals $globals "${faults[@]}" -- "$work/programs/workers" $globals
+        is "PARMACS workers by ssh, --globals $globals: ends well" $? 0
+        is "PARMACS workers by ssh, --globals $globals: the answer" "$(cat "$work/out")" ok
+    done
+    from_first run --launch ssh --remote-comem "$comem" --hosts alder,birch -t 2 --no-prefix --stats "$work/stats" -- \
+        "$work/programs/jia"
+    is "a JIAJIA program by ssh with -t 2: ends well" $? 0
+    is "a JIAJIA program by ssh with -t 2: the answer" "$(grep -c '^ok$' "$work/out")" 1
+    is "a JIAJIA program by ssh with -t 2: two processes on each of two hosts" \
+        "$(grep -o '"hostname": "[a-z]*"' "$work/stats" | sort -u | wc -l) $(grep -c '"node": [0-9]' "$work/stats")" "2 4"
+    check_nothing_left "workers by ssh"
+}
+
 # ---- the test ---------------------------------------------------------------------------------------------------------
 
 expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
@@ -281,5 +306,6 @@ else
     start_ssh_servers
     ssh_runs_sea
     python_cluster_by_ssh
+    ssh_runs_workers
 fi
 finish hosts
