@@ -5,7 +5,8 @@
 #
 # `quick` takes the oldest CPython that is here, with the oldest NumPy that the package promises, and runs the suite on two nodes as one job: that is what
 # `make test` does. Without arguments, CPython 3.9 to 3.13 as far as they are here, each with NumPy 1.26 and with the newest that can be had, run
-# everything in crates/python/tests; `3.12/2.*` names one combination. Needs COMEM_PYTHON or out/python/venv to build the wheel.
+# everything in crates/python/tests; `3.12/2.*` names one combination, and `3.12/2.*/quick` runs as much
+# of it as `quick`. Needs COMEM_PYTHON or out/python/venv to build the wheel.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH
@@ -82,7 +83,10 @@ if [ "${1:-}" = quick ]; then
         interpreter "$version" >/dev/null && { suite "$version" "${numpys[0]}" quick; break; }
     done
 elif [ $# -gt 0 ]; then
-    for combination in "$@"; do suite "${combination%%/*}" "${combination#*/}"; done
+    for combination in "$@"; do
+        IFS=/ read -r version numpy depth <<<"$combination"
+        suite "$version" "$numpy" "$depth"
+    done
 else
     for version in "${versions[@]}"; do
         for numpy in "${numpys[@]}"; do suite "$version" "$numpy"; done

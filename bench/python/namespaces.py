@@ -3,8 +3,9 @@
     comem run -n 4 python namespaces.py sum [--mebibytes 256] [--repeat 5]
     comem run -n 2 python namespaces.py heat|kmeans SIZE… [--repeat 5]
 
-`sum`: node 0 fills a fresh array and all nodes add it up (`one`), or each node fills its rows and goes on from there (`each`); what goes out of the busiest node
-in the meantime, the seconds, and how many processors that kept busy. `heat` and `kmeans`: seconds of the examples' own steps, by the size of the problem.
+`sum`: node 0 fills a fresh array and all nodes add it up (`one`), or each node fills its rows and goes on from there
+(`each`); the bytes out of the busiest node in the meantime, the seconds, and how many processors that kept busy.
+`heat` and `kmeans`: seconds of the examples' own steps, by the size of the problem.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 # (`--faults delay=25us,rate=…`): the time to the sum of a fresh array of 256 MiB on four hosts as a share of the line rate, and the smallest heat and
 # k-means problem that two hosts solve faster than one. Prints tables in Markdown.
 #
-#     bench/python/namespaces.sh [--quick] [sum] [heat] [kmeans]     with the Python package in out/python/venv (make python), or COMEM_PYTHON
+#     bench/python/namespaces.sh [--quick] [--line GBIT] [sum] [heat] [kmeans]     with the package in out/python/venv (make python), or COMEM_PYTHON
 #
 # About four minutes. Where namespaces cannot be made it says SKIP.
 set -uo pipefail
@@ -21,11 +21,15 @@ enter_namespaces pybench 900 env "COMEM_PYTHON=$python" "$root/bench/python/name
 hosts=(alder birch cedar elm)
 rates=(1 10 25)
 heat_sizes=(32 64 128 256 512 1024)
-kmeans_sizes=(500 1000 2000 4000 8000 16000 32000)
+kmeans_sizes=(1000 2000 4000 8000 16000 32000 64000 128000)
 repeat=3 mebibytes=256
 if [ "${1:-}" = --quick ]; then
     rates=(10) heat_sizes=(64 512) kmeans_sizes=(2000 16000) repeat=3 mebibytes=16
     shift
+fi
+if [ "${1:-}" = --line ]; then
+    rates=("${2:?--line needs a number of Gbit/s}")
+    shift 2
 fi
 [ $# -gt 0 ] || set -- sum heat kmeans
 
