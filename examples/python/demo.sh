@@ -20,11 +20,13 @@ pictures=yes
 
 echo
 echo "NumPy arrays that all nodes share (examples/python):"
+declare -A size=([heat]="--size 240 --steps 3000" [life]="--size 128 --steps 300")
 for program in heat life; do
     for nodes in 1 2 4; do
         options=()
         [ "$nodes$pictures" = 4yes ] && options=(--picture "$to/$program.png")
-        "$python" -m comem run --no-prefix --backbone shm -n "$nodes" "$python" "examples/python/$program.py" "${options[@]}"
+        # shellcheck disable=SC2086 # several words
+        "$python" -m comem run --no-prefix --backbone shm -n "$nodes" "$python" "examples/python/$program.py" ${size[$program]} "${options[@]}"
     done
 done
 if [ "$pictures" = yes ]; then
