@@ -43,7 +43,7 @@ environment() {
     [ -x "$venv/bin/python" ] || "$path" -m venv "$venv" || return 1
     pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
     if ! "${pip[@]}" --only-binary :all: "numpy==$2" pytest cloudpickle joblib >"$out/pip.log" 2>&1; then
-        echo "SKIP: Python $1 with NumPy $2: $(grep -m 1 '^ERROR' "$out/pip.log")"
+        echo "SKIP: Python $1 with NumPy $2: $(grep '^ERROR' "$out/pip.log" | tail -n 1)"
         return 1
     fi
     "${pip[@]}" --force-reinstall --no-deps "$out"/wheels/comem-*.whl || { echo "FAILED: Python $1: the wheel cannot be installed"; failed=1; return 1; }
