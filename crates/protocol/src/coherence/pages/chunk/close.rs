@@ -1,0 +1,171 @@
+//! The end of an interval, and of an epoch: finds what was written in a chunk, flushes it and says what it was.
+
+use super::{Chunk, Flush, HOT, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE};
+use crate::coherence::pages::{Context, PageNo, push_range};
+use crate::ids::NodeId;
+use crate::rules::Rule;
+use std::ops::Range;
+
+/// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
+const LOOKS: u32 = 128;
+
+impl Chunk {
+    /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to `notices`.
+    ///
+    /// Where the kernel's notes were read at the beginning of the close, `seen` has the pages that they name, in order, and perhaps more:
+    /// what was written before that and counts is among them. `None`: look everywhere.
+    pub fn close(
+        &mut self,
+        cx: &mut Context<'_>,
+        flush: &mut dyn Flush,
+        seen: Option<&[Range<PageNo>]>,
+        notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
+    ) {
+        let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
+        if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
+            self.looks += 1;
+            self.passed_over = true;
+            return;
+        }
+        self.passed_over = false;
+        self.look_for_writes(cx, seen);
+        for unit in 0..self.units.len() {
+            let this = self.units[unit];
+            // Mostly few were written of many that are here.
+            if !this.has(WRITTEN | NOTED | PRESUMED) {
+                continue;
+            }
+            match this.state {
+                State::Valid if this.has(WRITTEN) => {
+                    if Rule::ProtectBeforeDiff.on() && !cx.memory.notes_writes() {
+                        cx.memory.protect(self.pages(unit..unit + 1));
+                    }
+                    self.flush_unit(cx, unit, flush);
+                    if !cx.memory.notes_writes() {
+                        cx.memory.drop_twin(self.pages(unit..unit + 1));
+                        if !Rule::ProtectBeforeDiff.on() {
+                            cx.memory.protect(self.pages(unit..unit + 1));
+                        }
+                    }
+                    if !Rule::FlushedPagesStayNoted.on() {
+                        self.units[unit].set(NOTED, true);
+                    }
+                }
+                State::Home if this.has(SHARED) && (this.has(WRITTEN) || this.has(PRESUMED)) => {
+                    self.close_home(cx, unit);
+                }
+                _ => {}
+            }
+            if self.units[unit].has(NOTED) {
+                let this = &mut self.units[unit];
+                this.set(NOTED, false);
+                this.set(WROTE, true);
+                self.told = true;
+                let held = matches!(this.state, State::Valid);
+                cx.tally.notices += u64::from(self.shape.unit_pages);
+                notices.push((self.pages(unit..unit + 1), self.units[unit].home, held));
+            }
+        }
+        self.pending = false;
+    }
+
+    fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
+        let presumed = self.units[unit].has(PRESUMED);
+        if !cx.memory.notes_writes() && !presumed {
+            cx.memory.protect(self.pages(unit..unit + 1));
+        }
+        let this = &mut self.units[unit];
+        this.set(WRITTEN, false);
+        this.set(WROTE, true);
+        self.told = true;
+        if Rule::HomeWritesMakeNotices.on() {
+            this.set(NOTED, true);
+            cx.tally.home_notices += u64::from(self.shape.unit_pages);
+        }
+    }
+
+    /// Looks where something can have been written: copies, and home pages that others hold.
+    fn look_for_writes(&mut self, cx: &mut Context<'_>, seen: Option<&[Range<PageNo>]>) {
+        if !cx.memory.notes_writes() {
+            return;
+        }
+        // What is not mapped has nothing to be collected, so one look goes over it.
+        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching);
+        let mut look: Option<Range<usize>> = None;
+        let mut at = 0;
+        while let Some(unit) = self.next_to_look_at(at, seen) {
+            at = unit + 1;
+            let joined = look
+                .as_ref()
+                .is_some_and(|look| self.units[look.end..unit].iter().all(|u| Self::is_tracked(u) || absent(u)));
+            match look.as_mut().filter(|_| joined) {
+                Some(look) => look.end = unit + 1,
+                None => {
+                    if let Some(before) = look.replace(unit..unit + 1) {
+                        self.collect(cx, before);
+                    }
+                }
+            }
+        }
+        if let Some(last) = look {
+            self.collect(cx, last);
+        }
+        if seen.is_some() {
+            self.sweep(cx);
+        }
+    }
+
+    /// The first unit from `at` on whose notes count, among those that `seen` (in order) names if it is given.
+    fn next_to_look_at(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> Option<usize> {
+        let tracked = |units: Range<usize>| units.into_iter().find(|i| Self::is_tracked(&self.units[*i]));
+        let Some(seen) = seen else { return tracked(at..self.units.len()) };
+        Self::part(seen, &self.pages(at..self.units.len())).iter().find_map(|run| {
+            let units = self.units_in(run);
+            tracked(units.start.max(at)..units.end)
+        })
+    }
+
+    /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of pages that are not mapped. They
+    /// are there at every look, until they are taken, which costs the page's next writer as much as [`LOOKS`] looks cost those who
+    /// close intervals. So they are taken after as many looks.
+    fn sweep(&mut self, cx: &mut Context<'_>) {
+        self.looks += 1;
+        if self.looks >= LOOKS {
+            self.looks = 0;
+            self.collect(cx, 0..self.units.len());
+        }
+    }
+
+    /// The runs among `seen` (in order) that touch `pages`.
+    fn part<'a>(seen: &'a [Range<PageNo>], pages: &Range<PageNo>) -> &'a [Range<PageNo>] {
+        let here = &seen[seen.partition_point(|run| run.end <= pages.start)..];
+        &here[..here.partition_point(|run| run.start < pages.end)]
+    }
+
+    /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
+    pub fn open(&mut self, cx: &mut Context<'_>) {
+        if !std::mem::take(&mut self.told) {
+            return;
+        }
+        let mut writable: Vec<Range<PageNo>> = Vec::new();
+        for unit in 0..self.units.len() {
+            let pages = self.pages(unit..unit + 1);
+            let this = &mut self.units[unit];
+            if !this.has(WROTE) {
+                continue;
+            }
+            this.set(WROTE | PRESUMED, false);
+            if this.state != State::Home {
+                continue;
+            }
+            this.set(HOT, true);
+            if self.shape.write_detection {
+                this.set(SHARED, false);
+                if !cx.memory.notes_writes() && this.has(MAPPED) {
+                    push_range(&mut writable, pages);
+                }
+            }
+        }
+        writable.into_iter().for_each(|run| cx.memory.map_write(run));
+    }
+}
