@@ -92,7 +92,7 @@ impl Flush for Gather<'_> {
 impl Shared {
     /// Reads the kernel's notes of writes in the chunks that begin at these pages (in order): mostly few of many chunks were written, and to see
     /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none.
-    fn writes_seen(&self, active: &[PageNo]) -> Option<Vec<Range<PageNo>>> {
+    pub(super) fn writes_seen(&self, active: &[PageNo]) -> Option<Vec<Range<PageNo>>> {
         let arena = self.views.as_ref().map(|views| &views.tracked).filter(|arena| arena.notes_writes())?;
         let mut seen = Vec::new();
         let ends = active.iter().map(|first| Some(*first..self.table.find(*first)?.chunk_end(*first)));
@@ -218,6 +218,7 @@ impl Node {
         }
         self.send_diffs(gather, side);
         ledger.close(groups(shared, ledger, notices));
+        shared.last_close.store(self.now().0, Ordering::Relaxed);
     }
 
     /// Sends gathered diffs, in the order that the homes will apply them.

