@@ -20,7 +20,8 @@
 //!
 //! Nautilus's write detection (its section 5) is the difference between the two rows of `Home`: a page that nobody else holds stays writable and
 //! costs nothing. Where a write to a protected page raises a signal, a home page that its home wrote in the last epoch is presumed to be
-//! written again (`HOT`): it stays writable when it is copied out and counts as written, until a remote write comes.
+//! written again (`HOT`): it stays writable when it is copied out and counts as written, until a remote write comes. An epoch
+//! with a second close has locks in it, each of whose releases would tell of the page again: there the presumption ends.
 
 use super::Access;
 use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, push_range};
@@ -63,6 +64,8 @@ const WROTE: u16 = 32;
 const HOT: u16 = 64;
 /// At the home: copied out without protection; counts as written.
 const PRESUMED: u16 = 128;
+/// At the home: counted as written in this epoch for no other reason than that it was presumed.
+const GUESSED: u16 = 512;
 /// Not the home, and the unit's memory is in use here, valid or not.
 const HELD: u16 = 256;
 

@@ -1,6 +1,6 @@
 //! The end of an interval, and of an epoch: finds what was written in a chunk, flushes it and says what it was.
 
-use super::{Chunk, Flush, HOT, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE};
+use super::{Chunk, Flush, GUESSED, HOT, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -70,13 +70,18 @@ impl Chunk {
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
-        let presumed = self.units[unit].has(PRESUMED);
+        let this = self.units[unit];
+        let (presumed, again) = (this.has(PRESUMED) && !this.has(GUESSED), this.has(PRESUMED) && this.has(GUESSED));
         if !cx.memory.notes_writes() && !presumed {
             cx.memory.protect(self.pages(unit..unit + 1));
         }
         let this = &mut self.units[unit];
         this.set(WRITTEN, false);
         this.set(WROTE, true);
+        if again {
+            this.set(PRESUMED | HOT, false);
+        }
+        this.set(GUESSED, presumed);
         self.told = true;
         if Rule::HomeWritesMakeNotices.on() {
             this.set(NOTED, true);
@@ -151,6 +156,7 @@ impl Chunk {
         for unit in 0..self.units.len() {
             let pages = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
+            this.set(GUESSED, false);
             if !this.has(WROTE) {
                 continue;
             }

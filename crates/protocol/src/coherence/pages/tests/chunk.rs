@@ -133,6 +133,24 @@ fn a_page_that_its_home_wrote_last_epoch_is_presumed_written_until_a_remote_writ
 }
 
 #[test]
+fn a_presumption_ends_with_the_second_release_of_an_epoch() {
+    let mut bench = Bench::new(ME, false);
+    bench.fault(0, Access::Write);
+    bench.copy_out(0..1);
+    bench.fault(0, Access::Write);
+    bench.close();
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.copy_out(0..1);
+    assert_eq!(bench.close(), [(0..1, ME, false)]);
+    assert!(bench.memory.calls.is_empty(), "it stays writable: {:?}", bench.memory.calls);
+    assert_eq!(bench.close(), [(0..1, ME, false)], "for it may have been written since");
+    assert_eq!(bench.memory.calls, ["protect 0..1"]);
+    assert_eq!(bench.close(), [], "now its writes are noticed");
+    bench.fault(0, Access::Write);
+    assert_eq!(bench.close(), [(0..1, ME, false)]);
+}
+
+#[test]
 fn a_notice_voids_what_a_fetch_will_bring() {
     let mut bench = Bench::new(OTHER, true);
     bench.fault(0, Access::Read);
