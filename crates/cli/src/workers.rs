@@ -53,6 +53,7 @@ fn has_note(file: &[u8]) -> Option<bool> {
         let (start, bytes) = (number(header + 8, 8)?, number(header + 32, 8)?);
         let align = number(header + 48, 8)?.max(4);
         let end = start.checked_add(bytes)?;
+        file.get(start..end)?;
         let mut at = start;
         while at.checked_add(12)? <= end {
             let (name, description, kind) = (number(at, 4)?, number(at + 4, 4)?, number(at + 8, 4)?);
