@@ -240,12 +240,13 @@ impl Node {
                 }
             } else if waiter.enter_socket() {
                 let wait = self.wait_of(slot, true);
-                let came = match wait {
-                    Wait::Spin(_) => self.serve_meanwhile(slot, timeout),
-                    Wait::Block => 0,
+                let served = if wait == Wait::Block { None } else { self.serve_meanwhile(slot, timeout) };
+                let came = match served {
+                    Some(came) if came > 0 || !waiter.in_socket() => came,
+                    // It has spun enough.
+                    Some(_) => self.receive(slot, slot, Some(timeout), Wait::Block),
+                    None => self.receive(slot, slot, Some(timeout), wait),
                 };
-                let came =
-                    if came > 0 || !waiter.in_socket() { came } else { self.receive(slot, slot, Some(timeout), wait) };
                 if waiter.leave_socket() || came > 0 || asked {
                     return Ok(());
                 }
@@ -254,12 +255,12 @@ impl Node {
     }
 
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is
-    /// this thread's already. Gives how many receives brought this thread something, as soon as one has; none when the spin is over, or where
+    /// this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin is over; `None` where
     /// the backbone would wake the service thread anyway.
-    fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> usize {
+    fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> Option<usize> {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         if !service.watch(true) {
-            return 0;
+            return None;
         }
         let start = self.now();
         let end = start + Span(SPIN.0.min(timeout.as_nanos() as u64));
@@ -301,7 +302,7 @@ impl Node {
         }
         mine.settle(false);
         self.seats[slot.index()].spins.book(came > 0);
-        came
+        Some(came)
     }
 
     /// From here on, who is sent something gets a moment to look by itself, until [`Node::settle`].
