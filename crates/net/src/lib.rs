@@ -141,8 +141,8 @@ pub trait Datagrams: Send + Sync {
         false
     }
 
-    /// As [`Datagrams::send_to`], for a caller that goes on to wait in [`Datagrams::recv`] here, or calls [`Datagrams::settle`] soon: where a
-    /// thread of the receiver's looks now and then, a sleeper there is roused only if it has not looked by then.
+    /// As [`Datagrams::send_to`], for a caller that calls [`Datagrams::settle`] soon, or waits in [`Datagrams::recv`] here, which does so: where a
+    /// thread of the receiver's looks now and then, a sleeper there is roused only if what was sent still lies there then.
     ///
     /// # Errors
     /// As [`Datagrams::send_to`].

@@ -185,6 +185,7 @@ impl Inbox {
     pub(super) fn watch(&self, watching: bool) {
         self.bell.watch(watching);
         if !watching {
+            // The last look, which is relaxed like all others, must not come before this.
             std::sync::atomic::fence(SeqCst);
         }
     }

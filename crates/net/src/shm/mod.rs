@@ -31,10 +31,6 @@ use std::time::{Duration, Instant};
 /// A good size for datagrams in shared memory: large messages stay whole.
 pub const DATAGRAM_BYTES: usize = 60 << 10;
 
-/// How long a receiver that looks now and then is left to itself: several looks of a program that takes one lock after the other, and much less
-/// than it takes to wake a thread.
-const PATIENCE: Duration = Duration::from_micros(3);
-
 /// An endpoint in shared memory.
 #[derive(Debug)]
 pub struct ShmEndpoint {
@@ -133,22 +129,15 @@ impl Datagrams for ShmEndpoint {
         if timeout == Some(Duration::ZERO) {
             return Ok(Received::Timeout);
         }
+        // Whoever waits here does not look whether others have looked.
+        self.settle(false);
         let start = Instant::now();
         if let Wait::Spin(span) = wait {
             let span = Duration::from_nanos(span.0);
-            let mut patience = PATIENCE;
-            while self.owes.load(Relaxed) && patience < timeout.map_or(span, |t| t.min(span)) {
-                if let Some(received) = self.inbox.spin(buffer, start, patience)? {
-                    return Ok(received);
-                }
-                self.settle(true);
-                patience += PATIENCE;
-            }
             if let Some(received) = self.inbox.spin(buffer, start, timeout.map_or(span, |t| t.min(span)))? {
                 return Ok(received);
             }
         }
-        self.settle(false);
         self.inbox.block(buffer, timeout.and_then(|t| start.checked_add(t)))
     }
 

@@ -113,14 +113,20 @@ fn without_write_detection_a_home_always_looks() {
     assert_eq!(bench.close(), [(0..1, ME, false)]);
 }
 
-#[test]
-fn a_page_that_its_home_wrote_last_epoch_is_presumed_written_until_a_remote_write_comes() {
+/// A home page that others held and its home wrote, as a new epoch begins, where writes raise faults.
+fn written_last_epoch() -> Bench {
     let mut bench = Bench::new(ME, false);
     bench.fault(0, Access::Write);
     bench.copy_out(0..1);
     bench.fault(0, Access::Write);
     bench.close();
     bench.step(|chunk, cx, _| chunk.open(cx));
+    bench
+}
+
+#[test]
+fn a_page_that_its_home_wrote_last_epoch_is_presumed_written_until_a_remote_write_comes() {
+    let mut bench = written_last_epoch();
     assert_eq!(bench.memory.calls, ["map_write 0..1"]);
     bench.copy_out(0..1);
     assert_eq!(bench.memory.calls, ["copy_out 0..1"], "no protection");
@@ -134,12 +140,7 @@ fn a_page_that_its_home_wrote_last_epoch_is_presumed_written_until_a_remote_writ
 
 #[test]
 fn a_presumption_ends_with_the_second_release_of_an_epoch() {
-    let mut bench = Bench::new(ME, false);
-    bench.fault(0, Access::Write);
-    bench.copy_out(0..1);
-    bench.fault(0, Access::Write);
-    bench.close();
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    let mut bench = written_last_epoch();
     bench.copy_out(0..1);
     assert_eq!(bench.close(), [(0..1, ME, false)]);
     assert!(bench.memory.calls.is_empty(), "it stays writable: {:?}", bench.memory.calls);
