@@ -61,6 +61,8 @@ pub enum Rule {
     FlushedPagesStayNoted,
     /// A chunk is passed over at a close only if nothing was flushed there since the last one, however little the kernel has noted.
     PassedOverHasNothingToTell,
+    /// Writes to a home's pages are disregarded only while nobody else holds copies.
+    SharedPagesAreRegarded,
     /// A fetch names the diffs that the home must have applied, its own node's among them.
     FetchNamesItsNeeds,
     /// The home answers a fetch when it has applied the diffs that the fetch names.
@@ -81,7 +83,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 16] = [
+    pub const PAGES: [Rule; 17] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -90,6 +92,7 @@ impl Rule {
         Rule::HomeWritesMakeNotices,
         Rule::FlushedPagesStayNoted,
         Rule::PassedOverHasNothingToTell,
+        Rule::SharedPagesAreRegarded,
         Rule::FetchNamesItsNeeds,
         Rule::FetchWaitsForDiffs,
         Rule::HomeAwaitsDiffs,

@@ -73,6 +73,8 @@ pub struct Arena {
     mechanism: Mechanism,
     /// Pages that were mapped since they were last discarded; only where the kernel notes writes.
     mapped: Option<PageSet>,
+    /// Of these, the pages where writes concern somebody ([`Arena::disregard`]).
+    regarded: Option<PageSet>,
     detector: Detector,
     tracking: Tracking,
     /// The application's view is plain memory; see [`Arena::detach`].
@@ -114,9 +116,10 @@ impl Arena {
             }
         };
         let service = View::new(None, bytes, sys::BOTH, Some(file.as_fd()))?;
-        let mapped = notes.then(|| PageSet::new(pages)).transpose()?;
+        let set = || notes.then(|| PageSet::new(pages)).transpose();
+        let (mapped, regarded) = (set()?, set()?);
         let (window, detached) = (OnceLock::new(), AtomicBool::new(false));
-        let arena = Arena { window, app, service, file, mechanism, mapped, detector, tracking, detached };
+        let arena = Arena { window, app, service, file, mechanism, mapped, regarded, detector, tracking, detached };
         arena.watch(&arena.app)?;
         fault::remember(arena.base()..arena.base() + bytes, arena.service.start())?;
         Ok(arena)
@@ -209,8 +212,8 @@ impl Arena {
     fn map(&self, pages: Range<PageNo>, writable: bool) -> io::Result<()> {
         self.bytes_of(&pages)?;
         let protection = if writable { sys::BOTH } else { libc::PROT_READ };
-        if let Some(mapped) = &self.mapped {
-            mapped.insert(pages.clone());
+        for set in self.mapped.iter().chain(&self.regarded) {
+            set.insert(pages.clone());
         }
         self.parts(pages).try_for_each(|part| match &self.mechanism {
             Mechanism::Mprotect => mprotect(&part, protection),
@@ -254,6 +257,9 @@ impl Arena {
     /// As for [`Arena::map_read`].
     pub fn protect(&self, pages: Range<PageNo>) -> io::Result<()> {
         self.bytes_of(&pages)?;
+        if let Some(regarded) = &self.regarded {
+            regarded.insert(pages.clone());
+        }
         self.parts(pages).try_for_each(|part| match &self.mechanism {
             Mechanism::Mprotect => mprotect(&part, libc::PROT_READ),
             Mechanism::Userfault { uffd, .. } => sys::write_protect(uffd.as_fd(), part.address(), part.bytes(), true),
@@ -283,32 +289,46 @@ impl Arena {
     /// # Errors
     /// `InvalidInput` for pages outside; else what the system refused.
     pub fn collect(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
-        self.scan(pages, sys::Notes::Taken, written)
+        let Some(mapped) = &self.mapped else { return Ok(()) };
+        self.scan(pages, sys::Notes::Taken, mapped, PageSet::hulls, written)
     }
 
     /// As [`Arena::collect`], but changes nothing: what was written stays noted, and no other processor is interrupted. Pages that were mapped by
-    /// [`Arena::map_write`] and not collected since are among the written ones.
+    /// [`Arena::map_write`] and not collected since are among the written ones; disregarded ones are not.
     ///
     /// # Errors
     /// As for [`Arena::collect`].
     pub fn peek(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
-        self.scan(pages, sys::Notes::Kept, written)
+        let Some(regarded) = &self.regarded else { return Ok(()) };
+        self.scan(pages, sys::Notes::Kept, regarded, PageSet::spans, written)
     }
 
-    fn scan(&self, pages: Range<PageNo>, notes: sys::Notes, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+    /// What is written to these pages concerns nobody until they are mapped or protected again: [`Arena::peek`] passes them over.
+    pub fn disregard(&self, pages: Range<PageNo>) {
+        if let Some(regarded) = self.regarded.as_ref().filter(|_| self.bytes_of(&pages).is_ok()) {
+            regarded.remove(pages);
+        }
+    }
+
+    /// Walks stretches of the range in which there are pages of the set, and appends those of the set that were written.
+    fn scan<'a, S: Iterator<Item = Range<PageNo>> + 'a>(
+        &'a self,
+        pages: Range<PageNo>,
+        notes: sys::Notes,
+        set: &'a PageSet,
+        stretches: impl FnOnce(&'a PageSet, Range<PageNo>) -> S,
+        written: &mut Vec<Range<PageNo>>,
+    ) -> io::Result<()> {
         self.bytes_of(&pages)?;
-        let (Some(mapped), Mechanism::Userfault { pagemap: Some(pagemap), .. }) = (&self.mapped, &self.mechanism)
-        else {
-            return Ok(());
-        };
+        let Mechanism::Userfault { pagemap: Some(pagemap), .. } = &self.mechanism else { return Ok(()) };
         let mut found = [Region::default(); 64];
-        for part in mapped.hulls(pages).flat_map(|span| self.parts(span)) {
+        for part in stretches(set, pages).flat_map(|span| self.parts(span)) {
             let (mut at, end) = (part.address(), part.address() + part.bytes());
             while at < end {
                 let (count, walked) = sys::scan_written(pagemap.as_fd(), at..end, notes, &mut found)?;
                 for region in found.get(..count).unwrap_or_default() {
                     let (start, end) = (part.page_at(region.start as usize), part.page_at(region.end as usize));
-                    mapped.runs(start..end).for_each(|run| append(written, run));
+                    set.runs(start..end).for_each(|run| append(written, run));
                 }
                 if walked <= at {
                     return Err(io::Error::other("PAGEMAP_SCAN: the walk does not advance"));
@@ -343,8 +363,8 @@ impl Arena {
         }
         self.unmap(pages.clone())?;
         sys::punch(self.file.as_fd(), offset, len)?;
-        if let Some(mapped) = &self.mapped {
-            mapped.remove(pages);
+        for set in self.mapped.iter().chain(&self.regarded) {
+            set.remove(pages.clone());
         }
         Ok(())
     }

@@ -101,6 +101,10 @@ impl PageMemory for Frames<'_> {
         }
     }
 
+    fn disregard(&mut self, pages: Range<PageNo>) {
+        self.arena.disregard(pages);
+    }
+
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let (len, at) = (Self::bytes(&unit), self.unit(&unit));
         if self.twins.is_empty() {

@@ -30,6 +30,8 @@ struct Page {
     permit: Permit,
     /// Where writes are noted: written since it was last clean.
     written: bool,
+    /// Whoever looks where something was written looks here.
+    regarded: bool,
     words: [u64; PAGE_WORDS],
     twin: Option<[u64; PAGE_WORDS]>,
 }
@@ -76,7 +78,7 @@ impl Memory {
     /// Untouched memory. With `notes` the kernel notes first writes, else they fault; with `reclaims` it now and then takes a page
     /// table entry away.
     pub fn new(pages: u32, threads: usize, (notes, reclaims): (bool, bool), seed: u64) -> Memory {
-        let page = Page { permit: Permit::None, written: false, words: [0; PAGE_WORDS], twin: None };
+        let page = Page { permit: Permit::None, written: false, regarded: false, words: [0; PAGE_WORDS], twin: None };
         let (pages, accesses) = (vec![page; pages as usize], vec![None; threads]);
         Memory { notes, reclaims, pages, accesses, rng: Rng::new(seed) }
     }
@@ -134,7 +136,7 @@ impl Memory {
         let mut seen = Vec::new();
         for page in 0..self.pages.len() {
             self.moment();
-            if self.pages[page].written {
+            if self.pages[page].written && self.pages[page].regarded {
                 push_range(&mut seen, page as u32..page as u32 + 1);
             }
         }
@@ -169,13 +171,13 @@ impl PageMemory for Memory {
 
     fn map_read(&mut self, pages: Range<PageNo>) {
         self.permit(pages.clone(), Permit::Read);
-        self.each(pages).iter_mut().for_each(|p| p.written = false);
+        self.each(pages).iter_mut().for_each(|p| (p.written, p.regarded) = (false, true));
     }
 
     fn map_write(&mut self, pages: Range<PageNo>) {
         self.permit(pages.clone(), Permit::Write);
         let notes = self.notes;
-        self.each(pages).iter_mut().for_each(|p| p.written = notes);
+        self.each(pages).iter_mut().for_each(|p| (p.written, p.regarded) = (notes, true));
     }
 
     fn protect(&mut self, pages: Range<PageNo>) {
@@ -183,8 +185,13 @@ impl PageMemory for Memory {
         self.settle(&pages);
         for page in self.each(pages) {
             page.permit = page.permit.min(Permit::Read);
-            page.written = false;
+            (page.written, page.regarded) = (false, true);
         }
+    }
+
+    fn disregard(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| p.regarded = false);
     }
 
     fn unmap(&mut self, pages: Range<PageNo>) {

@@ -313,7 +313,7 @@ impl Chunk {
             return Fault::Mapped;
         }
         if this.has(MAPPED) {
-            cx.memory.map_write(self.pages(unit..unit + 1));
+            Self::map_plain(cx, self.pages(unit..unit + 1));
             return Fault::Mapped;
         }
         // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit each.
@@ -321,9 +321,15 @@ impl Chunk {
         let before = self.units[..unit].iter().rev().take(HOME_RUN).take_while(|u| u.has(MAPPED)).count();
         let end = (unit + (before * 3).clamp(1, HOME_RUN)).min(self.units.len());
         let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
-        cx.memory.map_write(self.pages(run.clone()));
+        Self::map_plain(cx, self.pages(run.clone()));
         self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
         Fault::Mapped
+    }
+
+    /// Maps home pages of which nobody holds a copy.
+    fn map_plain(cx: &mut Context<'_>, pages: Range<PageNo>) {
+        cx.memory.map_write(pages.clone());
+        cx.memory.disregard(pages);
     }
 
     fn valid_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
@@ -516,6 +522,7 @@ impl Chunk {
             self.units[unit].state = State::Invalid;
             cx.tally.invalidations += 1;
         }
+        cx.memory.disregard(pages);
     }
 
     /// Finds what was written in `units` and marks it; what is mapped is protected and clean afterwards.
@@ -564,6 +571,7 @@ impl Chunk {
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
     pub fn migrate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, writer: NodeId) {
         let mut gone: Vec<Range<PageNo>> = Vec::new();
+        let mut mine: Vec<Range<PageNo>> = Vec::new();
         for unit in self.units_in(pages) {
             let at = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
@@ -577,8 +585,8 @@ impl Chunk {
                 this.flags = MAPPED | HOT | if self.shape.write_detection { 0 } else { SHARED };
                 cx.memory.drop_twin(at.clone());
                 cx.tally.migrations += 1;
-                if !cx.memory.notes_writes() && self.shape.write_detection {
-                    cx.memory.map_write(at);
+                if self.shape.write_detection {
+                    push_range(&mut mine, at);
                 }
             } else if was_home || this.state == State::Valid {
                 // A copy that was fetched after the writer's notice had come is up to date, but its new home does not know of it.
@@ -590,13 +598,23 @@ impl Chunk {
                 this.set(VOID, true);
             }
         }
+        mine.into_iter().for_each(|run| Self::let_write(cx, run));
         gone.into_iter().for_each(|run| self.leave_memory(cx, run));
+    }
+
+    /// Nobody holds copies of these mapped home pages any more: they may be written without anybody being told.
+    fn let_write(cx: &mut Context<'_>, pages: Range<PageNo>) {
+        if !cx.memory.notes_writes() {
+            cx.memory.map_write(pages.clone());
+        }
+        cx.memory.disregard(pages);
     }
 
     /// Pages of which this node has nothing any more. Their memory is given back in long runs; a few pages keep theirs for the next fetch, as copies
     /// that end do.
     fn leave_memory(&mut self, cx: &mut Context<'_>, run: Range<PageNo>) {
         cx.memory.unmap(run.clone());
+        cx.memory.disregard(run.clone());
         let keep = run.end - run.start <= KEPT_PAGES;
         for unit in self.units_in(&run) {
             let this = &mut self.units[unit];

@@ -122,6 +122,9 @@ pub trait PageMemory {
     /// Where writes are noted: appends the pages that were written since they were last clean, and makes them clean,
     /// protected if they are mapped.
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);
+    /// What is written to these pages concerns nobody until they are mapped or protected again: who looks where
+    /// something was written may leave them out.
+    fn disregard(&mut self, _pages: Range<PageNo>) {}
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Drops the unit's twin, if there is one.

@@ -167,11 +167,11 @@ impl Chunk {
             this.set(HOT, true);
             if self.shape.write_detection {
                 this.set(SHARED, false);
-                if !cx.memory.notes_writes() && this.has(MAPPED) {
+                if this.has(MAPPED) {
                     push_range(&mut writable, pages);
                 }
             }
         }
-        writable.into_iter().for_each(|run| cx.memory.map_write(run));
+        writable.into_iter().for_each(|run| Self::let_write(cx, run));
     }
 }

@@ -74,7 +74,12 @@ impl Chunk {
         if cx.memory.notes_writes() {
             self.close_gaps(&mut unprotected);
         }
-        unprotected.into_iter().for_each(|run| cx.memory.protect(self.pages(run)));
+        for run in unprotected {
+            cx.memory.protect(self.pages(run.clone()));
+            if !Rule::SharedPagesAreRegarded.on() {
+                cx.memory.disregard(self.pages(run));
+            }
+        }
         if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
             units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));
         }
