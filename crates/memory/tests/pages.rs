@@ -166,6 +166,25 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
 }
 
 #[test]
+fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again() {
+    for s in noting(8) {
+        let peek = || {
+            let mut seen = Vec::new();
+            s.arena.peek(0..8, &mut seen).unwrap();
+            seen
+        };
+        s.arena.map_write(0..8).unwrap();
+        s.arena.disregard(2..6);
+        assert_eq!(peek(), [0..2, 6..8]);
+        s.arena.map_read(2..3).unwrap();
+        s.arena.protect(4..5).unwrap();
+        (2..5).for_each(|page| s.store(page, 1));
+        assert_eq!(peek(), [0..3, 4..5, 6..8]);
+        assert_eq!(s.collect(0..8), [0..8], "the notes are there all the same");
+    }
+}
+
+#[test]
 fn a_page_that_is_loaded_or_written_by_the_service_view_is_clean() {
     for s in noting(4) {
         s.arena.map_read(0..4).unwrap();

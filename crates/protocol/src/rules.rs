@@ -63,6 +63,8 @@ pub enum Rule {
     PassedOverHasNothingToTell,
     /// Writes to a home's pages are disregarded only while nobody else holds copies.
     SharedPagesAreRegarded,
+    /// A release that is told later ends the interval, unless one has ended since.
+    ToldReleasesAreInIntervals,
     /// A fetch names the diffs that the home must have applied, its own node's among them.
     FetchNamesItsNeeds,
     /// The home answers a fetch when it has applied the diffs that the fetch names.
@@ -83,7 +85,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 17] = [
+    pub const PAGES: [Rule; 18] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -93,6 +95,7 @@ impl Rule {
         Rule::FlushedPagesStayNoted,
         Rule::PassedOverHasNothingToTell,
         Rule::SharedPagesAreRegarded,
+        Rule::ToldReleasesAreInIntervals,
         Rule::FetchNamesItsNeeds,
         Rule::FetchWaitsForDiffs,
         Rule::HomeAwaitsDiffs,

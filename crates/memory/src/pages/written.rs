@@ -144,8 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn spans_join_what_lies_close_and_skip_long_gaps() {
-        let set = set(&[0..1, 512..513, 1_025..1_026]);
-        assert_eq!(set.spans(0..10_000).collect::<Vec<_>>(), [0..513, 1_025..1_026]);
+    fn stretches_join_what_lies_close_and_skip_long_gaps() {
+        let set = set(&[0..1, 60..61, 512..513, 1_025..1_026]);
+        assert_eq!(set.hulls(0..10_000).collect::<Vec<_>>(), [0..513, 1_025..1_026]);
+        assert_eq!(set.spans(0..10_000).collect::<Vec<_>>(), [0..61, 512..513, 1_025..1_026]);
     }
 }

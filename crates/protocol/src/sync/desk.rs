@@ -14,7 +14,7 @@ use super::condition::Condition;
 use super::meeting::Meeting;
 use super::rwlock::{Hold, RwLock};
 use super::semaphore::{Semaphore, SemaphoreId};
-use super::{Context, Scope};
+use super::{Context, Mark, Scope};
 use crate::coherence::Misbehaved;
 use crate::ids::{Channel, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
@@ -280,7 +280,7 @@ impl Desk {
                 return;
             }
             let mut payload = Vec::new();
-            cx.payload.on_release(thing.scope(), cx.me, &[], &mut payload);
+            cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
             // Refused only when a peer has released in this thread's place; that was reported then.
             let _ = self.take_in(cx, news, name, &payload, true);
             return;
@@ -288,7 +288,7 @@ impl Desk {
         let payload = &mut *cx.payload;
         let target = Target::Post { node: manager, origin: Origin::Caller };
         cx.out.send_with(target, &Message::Tell { news, name, payload: &[] }, |body| {
-            payload.on_release(thing.scope(), manager, &[], body);
+            payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
         });
     }
 

@@ -4,7 +4,7 @@
 //! is a request that is answered when the value is reached. Two raisers' payloads are united by being kept
 //! both, one behind the other.
 
-use super::{Context, Scope};
+use super::{Context, Mark, Scope};
 use crate::ids::{FlagId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::wire::message::{Message, Ticket};
@@ -55,7 +55,7 @@ impl Flags {
         let manager = manager_of(id.0, cx.nodes);
         if manager == cx.me {
             let mut payload = Vec::new();
-            cx.payload.on_release(Scope::Flag(id), cx.me, &[], &mut payload);
+            cx.payload.on_release(Scope::Flag(id), cx.me, &[], Mark::NOW, &mut payload);
             let seen = !self.flags.entry(id).or_default().unseen;
             self.on_set(cx, id, value, &payload);
             // What this node said itself is no news to it.
@@ -65,7 +65,7 @@ impl Flags {
         let payload = &mut *cx.payload;
         let set = Message::FlagSet { flag: id, value, payload: &[] };
         let target = Target::Post { node: manager, origin: Origin::Caller };
-        cx.out.send_with(target, &set, |body| payload.on_release(Scope::Flag(id), manager, &[], body));
+        cx.out.send_with(target, &set, |body| payload.on_release(Scope::Flag(id), manager, &[], Mark::NOW, body));
     }
 
     /// Begins to wait until the flag has reached `value`; gives its value when it has. Otherwise wait until woken or

@@ -14,7 +14,7 @@
 //! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
 //! then it goes to the other node.
 
-use super::{Context, Scope};
+use super::{Context, Mark, Scope};
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
@@ -50,6 +50,8 @@ struct Lock {
     /// The next node in the queue, once the manager has told us, and what it has seen.
     successor: Option<(Ticket, Vec<u8>)>,
     streak: u32,
+    /// When it was last released here.
+    released: Mark,
     /// At the manager: the node that asked last.
     tail: Option<NodeId>,
 }
@@ -102,9 +104,10 @@ impl Locks {
         Acquire::Wait
     }
 
-    /// Whether the lock's token rests here, free and with nobody waiting: whoever asks for it gets it at once.
-    pub fn rests(&self, id: LockId) -> bool {
-        self.locks.get(&id).is_some_and(|l| l.token && l.holder.is_none() && l.waiting.is_empty())
+    /// When the lock was last released, if its token rests here, free and with nobody waiting: whoever asks for it gets it at once.
+    pub fn rests(&self, id: LockId) -> Option<Mark> {
+        let rests = |l: &&Lock| l.token && l.holder.is_none() && l.waiting.is_empty();
+        self.locks.get(&id).filter(rests).map(|l| l.released)
     }
 
     /// Takes a lock whose token rests here, free and with nobody waiting: nobody need be told, so nothing else happens.
@@ -114,11 +117,11 @@ impl Locks {
         lock.map(|l| l.holder = Some(slot)).is_some()
     }
 
-    /// Lets go of a lock that `slot` holds and nobody waits for; `false`, and nothing done, when it is not so.
-    pub fn put_down(&mut self, id: LockId, slot: Slot) -> bool {
+    /// Lets go of a lock that `slot` holds and nobody waits for; `false`, and nothing done, when it is not so. `now` is only asked then.
+    pub fn put_down(&mut self, id: LockId, slot: Slot, now: impl FnOnce() -> Mark) -> bool {
         let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none();
         let lock = self.locks.get_mut(&id).filter(alone);
-        lock.map(|l| l.holder = None).is_some()
+        lock.map(|l| (l.holder, l.released) = (None, now())).is_some()
     }
 
     /// Takes the lock only if that needs no waiting.
@@ -136,11 +139,12 @@ impl Locks {
     /// # Errors
     /// [`NotHeld`] when `slot` does not hold it.
     pub fn release(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> Result<(), NotHeld> {
+        let now = cx.payload.mark();
         let lock = self.lock(cx, id);
         if lock.holder != Some(slot) {
             return Err(NotHeld);
         }
-        lock.holder = None;
+        (lock.holder, lock.released) = (None, now);
         let to_neighbour = !lock.waiting.is_empty() && (lock.successor.is_none() || lock.streak < LOCAL_STREAK);
         if to_neighbour {
             lock.streak = if lock.successor.is_some() { lock.streak + 1 } else { 0 };
@@ -228,11 +232,12 @@ impl Locks {
     fn pass(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         let lock = self.lock(cx, id);
         lock.token = false;
+        let released = lock.released;
         let threads_wait = !lock.waiting.is_empty();
         let payload = &mut *cx.payload;
         let grant = Message::LockGrant { lock: id, payload: &[] };
         cx.out.send_with(Target::Reply(ticket), &grant, |body| {
-            payload.on_release(Scope::Lock(id), ticket.channel.node, knowledge, body);
+            payload.on_release(Scope::Lock(id), ticket.channel.node, knowledge, released, body);
         });
         if threads_wait {
             self.ask(cx, id, Origin::Service);
@@ -247,7 +252,7 @@ mod tests {
     use super::*;
     use crate::ids::{Channel, Seq};
     use crate::outbox::Outbox;
-    use crate::sync::NoPayload;
+    use crate::sync::{NoPayload, Payload};
 
     struct Node {
         me: NodeId,
@@ -294,12 +299,39 @@ mod tests {
         assert!(!node.locks.retake(lock, slot), "never named here");
         node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
         assert!(!node.locks.retake(lock, slot), "held");
-        assert!(!node.locks.put_down(lock, Slot::thread(1)), "held by another");
-        assert!(node.locks.put_down(lock, slot) && node.locks.retake(lock, slot));
+        assert!(!node.locks.put_down(lock, Slot::thread(1), Mark::default), "held by another");
+        assert!(node.locks.put_down(lock, slot, Mark::default) && node.locks.retake(lock, slot));
         node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5), &[]));
-        assert!(!node.locks.put_down(lock, slot), "another node waits");
+        assert!(!node.locks.put_down(lock, slot, Mark::default), "another node waits");
         node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
         assert!(!node.locks.retake(lock, slot), "the token has gone");
+    }
+
+    #[test]
+    fn a_lock_that_leaves_later_says_when_it_was_released() {
+        /// Tells the moment of the release.
+        struct Clock(u64);
+        impl Payload for Clock {
+            fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
+            fn mark(&mut self) -> Mark {
+                Mark(self.0)
+            }
+            fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], released: Mark, out: &mut Vec<u8>) {
+                out.push(released.0 as u8);
+            }
+            fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
+            fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
+            fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
+        }
+        let (mut locks, mut out, lock, slot) = (Locks::new(), Outbox::new(), lock_of_node_zero(), Slot::thread(0));
+        let mut payload = Clock(3);
+        let mut cx = Context { me: NodeId(0), nodes: 2, caller: Some(slot), payload: &mut payload, out: &mut out };
+        locks.acquire(&mut cx, lock, slot);
+        assert!(locks.put_down(lock, slot, || Mark(5)));
+        assert_eq!(locks.rests(lock), Some(Mark(5)));
+        locks.on_request(&mut cx, lock, ticket(1, 5), &[]);
+        assert_eq!(out.body(&out.sends()[0]).last(), Some(&5));
+        assert!(Mark(5).needs_close(Mark(5)) && !Mark(5).needs_close(Mark(6)) && Mark::NOW.needs_close(Mark(6)));
     }
 
     #[test]

@@ -12,8 +12,8 @@
 //! somebody learnt at one, they say again at the next. So any threads may come each time; and, unlike the barrier of all
 //! threads, a meeting ends no epoch: it clears no notices, collects no intervals and moves no homes.
 
-use super::Context;
 use super::desk::{Desk, Given, Place, Waiter};
+use super::{Context, Mark};
 use crate::coherence::Misbehaved;
 use crate::ids::{Channel, Slot};
 use crate::outbox::{Origin, Target};
@@ -59,7 +59,7 @@ impl Desk {
         self.question(slot, wish, name);
         if manager == cx.me {
             let mut payload = Vec::new();
-            cx.payload.on_release(thing.scope(), cx.me, &[], &mut payload);
+            cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
             let waiter = Waiter { wish, channel: Channel { node: cx.me, slot }, place: Place::Here };
             let come_in = self.come(cx, waiter, name, threads, &payload);
             debug_assert!(come_in.is_ok(), "nothing that a thread of this node says is refused");
@@ -70,7 +70,7 @@ impl Desk {
         cx.out.send_with(target, &Message::Meet { name, threads, payload: &[], knowledge: &[] }, |body| {
             // The empty payload's length ends the body so far.
             let length_at = body.len() - 4;
-            payload.on_release(thing.scope(), manager, &[], body);
+            payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
             let length = (body.len() - length_at - 4) as u32;
             body[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
             payload.knowledge(thing.scope(), body);

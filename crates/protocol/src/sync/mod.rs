@@ -17,6 +17,7 @@ pub mod semaphore;
 
 use crate::ids::{FlagId, LockId, NodeId, Slot};
 use crate::outbox::Outbox;
+use crate::rules::Rule;
 
 /// What a release is of: acquires of the same thing hear of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,6 +30,20 @@ pub enum Scope {
     Other(u64),
 }
 
+/// A moment in the life of a node, counted by the intervals that have begun to end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Mark(pub u64);
+
+impl Mark {
+    /// Now, whenever that is.
+    pub const NOW: Mark = Mark(u64::MAX);
+
+    /// Whether a release at this moment can only be told after an interval has ended, if it is `now`: none has begun to end since.
+    pub fn needs_close(self, now: Mark) -> bool {
+        self >= now && Rule::ToldReleasesAreInIntervals.on()
+    }
+}
+
 /// What a release has to tell to the acquirer.
 ///
 /// A lock's token goes from the releaser to a known acquirer, who said with its request what it has seen. Other releases
@@ -36,8 +51,11 @@ pub enum Scope {
 pub trait Payload {
     /// Appends what this node has seen; goes with its request, so that the answer can leave that out.
     fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>);
-    /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing).
-    fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], out: &mut Vec<u8>);
+    /// The moment at which a thread of this node releases something.
+    fn mark(&mut self) -> Mark;
+    /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing). The thread released at
+    /// `released`; if an interval has ended since, that has what it wrote.
+    fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>);
     /// Takes in what a release elsewhere said.
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]);
     /// At a manager: unites what a release said with what is `stored` there for the next acquires.
@@ -52,7 +70,10 @@ pub struct NoPayload;
 
 impl Payload for NoPayload {
     fn knowledge(&mut self, _scope: Scope, _out: &mut Vec<u8>) {}
-    fn on_release(&mut self, _scope: Scope, _to: NodeId, _knowledge: &[u8], _out: &mut Vec<u8>) {}
+    fn mark(&mut self) -> Mark {
+        Mark::NOW
+    }
+    fn on_release(&mut self, _scope: Scope, _to: NodeId, _knowledge: &[u8], _released: Mark, _out: &mut Vec<u8>) {}
     fn on_acquire(&mut self, _scope: Scope, _bytes: &[u8]) {}
     fn deposit(&mut self, _scope: Scope, _bytes: &[u8], _stored: &mut Vec<u8>) {}
     fn withdraw(&mut self, _scope: Scope, _stored: &[u8], _knowledge: &[u8], _out: &mut Vec<u8>) {}

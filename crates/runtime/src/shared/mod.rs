@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) diff_waiters: Mutex<Vec<Slot>>,
     /// Chunks in which an interval's close may find something, by their first pages.
     pub(crate) active: Mutex<Vec<PageNo>>,
+    /// How many intervals have begun to end, those that end in slices apart.
+    pub(crate) closes: AtomicU64,
     /// When an interval was last closed.
     pub(crate) last_close: AtomicU64,
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
@@ -136,6 +138,7 @@ impl Shared {
             awaiting: AtomicBool::new(false),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
+            closes: AtomicU64::new(0),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
             cached_pages: AtomicU64::new(0),

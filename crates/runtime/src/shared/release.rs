@@ -13,7 +13,7 @@ use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Grou
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, migrate, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
-use comem_protocol::sync::{Payload, Scope};
+use comem_protocol::sync::{Mark, Payload, Scope};
 use comem_protocol::wire::message::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,9 +34,16 @@ impl Payload for PagePayload<'_> {
         self.shared.ledger.lock().knowledge(scope, out);
     }
 
-    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], out: &mut Vec<u8>) {
+    fn mark(&mut self) -> Mark {
+        self.shared.mark()
+    }
+
+    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
         let mut ledger = self.shared.ledger.lock();
-        self.node.close_interval(self.shared, &mut ledger, self.slot, &mut self.side);
+        // Who has the ledger knows that no interval is ending: those that have begun to are over.
+        if released.needs_close(self.shared.mark()) {
+            self.node.close_interval(self.shared, &mut ledger, self.slot, &mut self.side);
+        }
         ledger.tell(scope, knowledge, out);
     }
 
@@ -90,6 +97,12 @@ impl Flush for Gather<'_> {
 }
 
 impl Shared {
+    /// How many intervals have begun to end. What this thread wrote before it asked is in the interval that ends next.
+    pub(crate) fn mark(&self) -> Mark {
+        // An operation that also writes: the thread's stores have left it before.
+        Mark(self.closes.fetch_add(0, Ordering::SeqCst))
+    }
+
     /// Reads the kernel's notes of writes in the chunks that begin at these pages (in order): mostly few of many chunks were written, and to see
     /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none.
     pub(super) fn writes_seen(&self, active: &[PageNo]) -> Option<Vec<Range<PageNo>>> {
@@ -177,6 +190,11 @@ impl Node {
         }
     }
 
+    /// The moment at which a thread lets go of something.
+    pub(crate) fn mark(&self) -> Mark {
+        self.shared().map_or(Mark::NOW, Shared::mark)
+    }
+
     /// Makes a lock wide for the rest of the epoch: what its releases tell orders all writes.
     pub(crate) fn widen(&self, lock: LockId) {
         if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
@@ -189,6 +207,7 @@ impl Node {
         if !ledger.may_close() {
             return;
         }
+        shared.closes.fetch_add(1, Ordering::SeqCst);
         let mut active = std::mem::take(&mut *shared.active.lock());
         active.sort_unstable();
         self.close_chunks(shared, ledger, &active, true, slot, side);

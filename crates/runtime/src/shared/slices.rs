@@ -53,7 +53,8 @@ impl Node {
         };
         let mut slices = shared.slices.lock();
         let under_way = !slices.waiting.is_empty();
-        if !self.lock_room(*lock).rests(*lock) || !(under_way || self.close_would_be_long(shared)) {
+        let closes = self.lock_room(*lock).rests(*lock).is_some_and(|released| released.needs_close(shared.mark()));
+        if !closes || !(under_way || self.close_would_be_long(shared)) {
             return false;
         }
         if !under_way {

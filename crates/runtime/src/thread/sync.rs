@@ -207,7 +207,7 @@ impl Thread {
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
         self.node.serve_at_call(self.slot);
         self.node.tell_gathered(self.slot, self.slot);
-        if self.node.lock_room(lock).put_down(lock, self.slot) {
+        if self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) {
             return Ok(());
         }
         self.operation(|| {

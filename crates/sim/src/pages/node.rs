@@ -21,7 +21,7 @@ use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::desk::Thing;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::{self, Payload, Scope};
+use comem_protocol::sync::{self, Mark, Payload, Scope};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
@@ -51,6 +51,8 @@ pub struct Pages {
     pub(super) chunks: Vec<Chunk>,
     pub(super) memory: Memory,
     pub(super) ledger: Ledger,
+    /// How many intervals have begun to end.
+    closes: u64,
     pub(super) needs: Needs,
     pub(super) desk: Desk,
     pub(super) tally: Tally,
@@ -74,6 +76,7 @@ impl Pages {
             chunks: layout.chunks(me),
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed),
             ledger: Ledger::new(me, layout.engine),
+            closes: 0,
             needs: Needs::default(),
             desk: Desk::new(),
             tally: Tally::default(),
@@ -197,6 +200,7 @@ impl Pages {
 
     /// Ends the interval of this node: diffs leave, notices are noted.
     pub(super) fn close(&mut self) {
+        self.closes += u64::from(self.ledger.may_close());
         self.close_chunks(0..self.chunks.len());
     }
 
@@ -349,8 +353,14 @@ impl Payload for Pages {
         self.ledger.knowledge(scope, out);
     }
 
-    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], out: &mut Vec<u8>) {
-        self.close();
+    fn mark(&mut self) -> Mark {
+        Mark(self.closes)
+    }
+
+    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
+        if released.needs_close(self.mark()) {
+            self.close();
+        }
         self.ledger.tell(scope, knowledge, out);
     }
 

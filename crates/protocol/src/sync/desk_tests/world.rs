@@ -15,7 +15,7 @@ use crate::sync::lock::{Acquire, Locks};
 use crate::sync::meeting::MeetingId;
 use crate::sync::rwlock::RwLockId;
 use crate::sync::semaphore::SemaphoreId;
-use crate::sync::{self, Payload};
+use crate::sync::{self, Mark, Payload};
 use crate::time::Time;
 use crate::wire::header::MsgType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,10 @@ impl Payload for Known {
     fn knowledge(&mut self, _: Scope, out: &mut Vec<u8>) {
         put(self.0.iter().copied(), out);
     }
-    fn on_release(&mut self, _: Scope, _: NodeId, knowledge: &[u8], out: &mut Vec<u8>) {
+    fn mark(&mut self) -> Mark {
+        Mark::NOW
+    }
+    fn on_release(&mut self, _: Scope, _: NodeId, knowledge: &[u8], _: Mark, out: &mut Vec<u8>) {
         put(self.0.difference(&numbers(knowledge)).copied(), out);
     }
     fn on_acquire(&mut self, _: Scope, bytes: &[u8]) {
