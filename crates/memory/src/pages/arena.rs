@@ -289,6 +289,7 @@ impl Arena {
     /// # Errors
     /// `InvalidInput` for pages outside; else what the system refused.
     pub fn collect(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+        self.bytes_of(&pages)?;
         let Some(mapped) = &self.mapped else { return Ok(()) };
         self.scan(pages, sys::Notes::Taken, mapped, PageSet::hulls, written)
     }
@@ -299,6 +300,7 @@ impl Arena {
     /// # Errors
     /// As for [`Arena::collect`].
     pub fn peek(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+        self.bytes_of(&pages)?;
         let Some(regarded) = &self.regarded else { return Ok(()) };
         self.scan(pages, sys::Notes::Kept, regarded, PageSet::spans, written)
     }
@@ -319,7 +321,6 @@ impl Arena {
         stretches: impl FnOnce(&'a PageSet, Range<PageNo>) -> S,
         written: &mut Vec<Range<PageNo>>,
     ) -> io::Result<()> {
-        self.bytes_of(&pages)?;
         let Mechanism::Userfault { pagemap: Some(pagemap), .. } = &self.mechanism else { return Ok(()) };
         let mut found = [Region::default(); 64];
         for part in stretches(set, pages).flat_map(|span| self.parts(span)) {
