@@ -259,6 +259,11 @@ impl Node {
         }
     }
 
+    /// Rouses the service thread, to look at the clock.
+    pub(crate) fn rouse_service(&self) {
+        self.wire.kick(Slot::SERVICE);
+    }
+
     fn send_guarded(&self, now: Time, from: Slot, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
         let dest = Dest::Node(node, Slot::SERVICE);
         match self.wire.sender(from).lock().send(now, dest, class, ty, body) {
@@ -623,6 +628,9 @@ impl Node {
         body: &[u8],
     ) -> std::result::Result<(), BoxedError> {
         let message = Message::parse(ty, body)?;
+        if self.lets_stay(&message, origin, body) {
+            return Ok(());
+        }
         if slot == Slot::SERVICE && self.puts_aside(asker, origin, &message, body) {
             return Ok(());
         }

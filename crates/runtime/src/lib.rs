@@ -45,6 +45,7 @@ pub mod raw;
 mod report;
 mod service;
 mod shared;
+mod stays;
 mod symbols;
 pub mod thread;
 mod waiter;

@@ -12,6 +12,7 @@ use crate::service::SpinBudget;
 use crate::shared::Shared;
 use crate::shared::release::PagePayload;
 use crate::shared::single;
+use crate::stays::Stays;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
 use comem_memory::{StoreFlag, StoreGuard};
@@ -72,6 +73,14 @@ pub enum Waiting {
 }
 
 impl Waiting {
+    /// Whether the thread waits for what other threads do, and not for data.
+    pub(crate) fn is_for_others(self) -> bool {
+        matches!(
+            self,
+            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Barrier(..) | Waiting::Messages
+        )
+    }
+
     /// Whether the thread is between two pieces of work, or waits for one to end: that may take as long as it likes.
     pub(crate) fn is_for_work(self) -> bool {
         matches!(self, Waiting::Answer(Wish::SemWait, name) if SemaphoreId(name).is_reserved())
@@ -127,6 +136,7 @@ pub struct Node {
     store_flags: Vec<&'static StoreFlag>,
     objects: RwLock<Vec<Arc<Object>>>,
     locks: Vec<Mutex<Locks>>,
+    pub(crate) stays: Stays,
     flags: Vec<Mutex<Flags>>,
     desks: Vec<Mutex<Desk>>,
     barrier: Mutex<Barrier>,
@@ -174,6 +184,7 @@ impl Node {
             store_flags,
             objects: RwLock::default(),
             locks: (0..LOCK_ROOMS).map(|_| Mutex::default()).collect(),
+            stays: Stays::default(),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
             barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.payload_bytes() / 2)),

@@ -71,6 +71,7 @@ struct Service {
 impl Service {
     fn run(&mut self) {
         while !self.node.is_ending() {
+            self.node.end_stays(Slot::SERVICE);
             let next = self.node.run_timers(Slot::SERVICE);
             let now = self.node.now();
             if (now - self.last_tick).0 >= TICK.0 {
@@ -81,6 +82,7 @@ impl Service {
             if let Some(look) = self.node.release_holds() {
                 until = until.min(look);
             }
+            until = self.node.next_stay(until);
             let closing = self.node.close_slice();
             let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
             self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait());
@@ -199,7 +201,10 @@ impl Node {
             let since = status.filter(|(w, _)| *w == why).map_or_else(|| self.now(), |(_, since)| since);
             *status = Some((why, since));
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        if why.is_for_others() && before as usize + 1 >= self.threads() {
+            self.end_all_stays(slot);
+        }
         let result = self.goes_on().and_then(|()| self.sleep(slot, why)).and_then(|()| self.goes_on());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         *seat.status.lock() = None;
@@ -325,6 +330,7 @@ impl Node {
         if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {
             self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
         }
+        self.end_stays(slot);
     }
 
     /// Sleeps for a moment or until this thread's socket has something: for what no event announces.

@@ -104,6 +104,11 @@ impl Locks {
         Acquire::Wait
     }
 
+    /// Whether the lock's token is here, and nobody is to have it next.
+    pub fn is_here(&self, id: LockId) -> bool {
+        self.locks.get(&id).is_some_and(|l| l.token && l.successor.is_none())
+    }
+
     /// When the lock was last released, if its token rests here, free and with nobody waiting: whoever asks for it gets it at once.
     pub fn rests(&self, id: LockId) -> Option<Mark> {
         let rests = |l: &&Lock| l.token && l.holder.is_none() && l.waiting.is_empty();

@@ -181,11 +181,15 @@ impl Thread {
             }
             if asked {
                 self.counters().lock_remote.add(1);
+                self.node.stays.asked(lock, self.node.now());
             }
             self.slow_down();
             self.let_pins_go();
             while !self.node.lock_room(lock).holds(lock, slot) {
                 self.wait(Waiting::Lock(lock))?;
+            }
+            if asked {
+                self.node.stays.came(lock, self.node.now());
             }
             self.after_acquire()?;
             self.take_pins_back()

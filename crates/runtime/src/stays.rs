@@ -1,0 +1,195 @@
+//! Locks that two nodes take in turn, again and again: their tokens stay a while.
+//!
+//! A token that leaves at the first request changes nodes at every release where threads of two nodes want the lock all the time, and
+//! each change costs the ending of an interval, a trip and a few page fetches, some hundred times what the critical section takes. So
+//! a request that comes soon after the token did waits up to [`STAY`], if this node itself has lately asked for the token
+//! soon after it had gone; meanwhile the node's threads take the lock as if nobody wanted it. The protocol knows nothing of it: to it, the
+//! message was that long on its way.
+
+use crate::node::Node;
+use comem_protocol::ids::{LockId, Slot};
+use comem_protocol::node::route::Origin;
+use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::header::MsgType;
+use comem_protocol::wire::message::Message;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a token stays.
+const STAY: Span = Span::from_us(80);
+/// A node that asks so soon after the token has gone wants it all the time.
+const SOON: Span = Span::from_us(30);
+/// So often in a row a node must have asked soon.
+const OFTEN: u8 = 2;
+/// So long after a message was put aside, the service thread looks at the clock now and then.
+const LATELY: Span = Span::from_ms(2);
+/// Locks that are followed at a time.
+const FOLLOWED: usize = 16;
+/// No time at all.
+const NEVER: u64 = u64::MAX;
+
+/// A message that waits until it is carried out.
+#[derive(Debug)]
+struct PutAside {
+    origin: Origin,
+    ty: MsgType,
+    body: Vec<u8>,
+}
+
+/// What is known of a lock's comings and goings.
+#[derive(Clone, Copy, Debug)]
+struct Followed {
+    lock: LockId,
+    came: Time,
+    left: Time,
+    /// How often in a row this node has asked soon after the token had gone.
+    soon: u8,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    locks: [Option<Followed>; FOLLOWED],
+    waiting: Vec<(Time, PutAside)>,
+}
+
+impl Table {
+    fn at(&mut self, lock: LockId) -> &mut Option<Followed> {
+        &mut self.locks[(lock.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % FOLLOWED]
+    }
+
+    fn followed(&mut self, lock: LockId) -> Option<&mut Followed> {
+        self.at(lock).as_mut().filter(|f| f.lock == lock)
+    }
+
+    /// Until when the token stays although somebody asks for it now.
+    fn stays(&mut self, lock: LockId, now: Time) -> Option<Time> {
+        let followed = self.followed(lock)?;
+        let stays = followed.soon >= OFTEN && (now - followed.came).0 < SOON.0;
+        stays.then(|| followed.came + STAY)
+    }
+}
+
+/// The locks of a node whose tokens may stay.
+#[derive(Debug)]
+pub(crate) struct Stays {
+    table: Mutex<Table>,
+    /// When the first message that waits is due, in nanoseconds; [`NEVER`]: none waits.
+    due: AtomicU64,
+    /// Until when the service thread sleeps at most.
+    sleeps: AtomicU64,
+    /// When a message was last put aside.
+    last: AtomicU64,
+}
+
+impl Default for Stays {
+    fn default() -> Stays {
+        Stays {
+            table: Mutex::default(),
+            due: AtomicU64::new(NEVER),
+            sleeps: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Stays {
+    /// A thread of this node asks for a token.
+    pub(crate) fn asked(&self, lock: LockId, now: Time) {
+        if let Some(followed) = self.table.lock().followed(lock) {
+            followed.soon = if (now - followed.left).0 < SOON.0 { (followed.soon + 1).min(OFTEN) } else { 0 };
+        }
+    }
+
+    /// A token has come.
+    pub(crate) fn came(&self, lock: LockId, now: Time) {
+        if let Some(followed) = self.table.lock().followed(lock) {
+            followed.came = now;
+        }
+    }
+
+    /// A token is asked for, and leaves now or at the next release.
+    fn leaves(&self, lock: LockId, now: Time) {
+        let mut table = self.table.lock();
+        let place = table.at(lock);
+        let before = place.filter(|f| f.lock == lock);
+        *place = Some(Followed { left: now, ..before.unwrap_or(Followed { lock, came: Time(0), left: now, soon: 0 }) });
+    }
+
+    fn put_aside(&self, until: Time, message: PutAside) {
+        let mut table = self.table.lock();
+        table.waiting.push((until, message));
+        self.due.fetch_min(until.0, Ordering::AcqRel);
+    }
+
+    /// What is due, or (`all`) all that waits.
+    fn take(&self, now: Time, all: bool) -> Vec<PutAside> {
+        let mut table = self.table.lock();
+        let due = table.waiting.extract_if(.., |(until, _)| all || *until <= now).map(|(_, message)| message).collect();
+        let next = table.waiting.iter().map(|(until, _)| until.0).min();
+        self.due.store(next.unwrap_or(NEVER), Ordering::Release);
+        due
+    }
+}
+
+impl Node {
+    /// Whether a request for a lock waits a while, because the token has only just come.
+    pub(crate) fn lets_stay(&self, message: &Message<'_>, origin: Origin, body: &[u8]) -> bool {
+        let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else { return false };
+        let now = self.now();
+        let stays = self.stays.table.lock().stays(*lock, now);
+        let Some(until) = stays.filter(|_| self.lock_room(*lock).is_here(*lock)) else {
+            self.stays.leaves(*lock, now);
+            return false;
+        };
+        self.stays.put_aside(until, PutAside { origin, ty: message.ty(), body: body.to_vec() });
+        self.stays.last.store(now.0, Ordering::Relaxed);
+        // Nobody but the service thread may look at the clock in time.
+        if self.stays.sleeps.load(Ordering::Acquire) > (until + STAY).0 {
+            self.rouse_service();
+        }
+        true
+    }
+
+    /// Carries out the requests that have waited long enough.
+    #[inline]
+    pub(crate) fn end_stays(&self, slot: Slot) {
+        if self.stays.due.load(Ordering::Relaxed) != NEVER {
+            self.end_due_stays(slot, false);
+        }
+    }
+
+    /// As [`Node::end_stays`], for a thread that will not take a lock soon: all of them.
+    pub(crate) fn end_all_stays(&self, slot: Slot) {
+        if self.stays.due.load(Ordering::Relaxed) != NEVER {
+            self.end_due_stays(slot, true);
+        }
+    }
+
+    fn end_due_stays(&self, slot: Slot, all: bool) {
+        let now = self.now();
+        if !all && self.stays.due.load(Ordering::Acquire) > now.0 {
+            return;
+        }
+        for PutAside { origin, ty, body } in self.stays.take(now, all) {
+            let origin = Origin { caller: (slot != Slot::SERVICE).then_some(slot), ..origin };
+            if let Ok(Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = Message::parse(ty, &body)
+            {
+                self.stays.leaves(lock, now);
+            }
+            if let Err(error) = self.carry_out(slot, slot, origin, ty, &body) {
+                self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
+            }
+        }
+    }
+
+    /// For the service thread before it sleeps: when it must look at the clock next.
+    pub(crate) fn next_stay(&self, until: Time) -> Time {
+        let now = self.now();
+        let lately = (now - Time(self.stays.last.load(Ordering::Relaxed))).0 < LATELY.0;
+        let due = Time(self.stays.due.load(Ordering::Acquire));
+        // Where one message was put aside, more will be: to look now and then costs less than to be woken each time.
+        let until = until.min(if lately { due.min(now + STAY) } else { due });
+        self.stays.sleeps.store(until.0, Ordering::Release);
+        until
+    }
+}
