@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long a token stays.
-const STAY: Span = Span::from_us(80);
-/// A node that asks so soon after the token has gone wants it all the time.
-const SOON: Span = Span::from_us(30);
+const STAY: Span = Span::from_us(250);
+/// A node that asks so soon after the token has gone wants it all the time: sooner than it takes to hand it over.
+const SOON: Span = Span::from_us(50);
 /// So often in a row a node must have asked soon.
 const OFTEN: u8 = 2;
 /// So long after a message was put aside, the service thread looks at the clock now and then.
@@ -191,5 +191,64 @@ impl Node {
         let until = until.min(if lately { due.min(now + STAY) } else { due });
         self.stays.sleeps.store(until.0, Ordering::Release);
         until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: LockId = LockId(7);
+
+    fn at(us: u64) -> Time {
+        Time(1_000_000 + us * 1_000)
+    }
+
+    /// A node that asks `after` the token has left, and gets it 20 us later, each time.
+    fn after_turns(turns: u64, after: u64) -> (Stays, u64) {
+        let stays = Stays::default();
+        let mut now = 0;
+        for _ in 0..turns {
+            stays.leaves(LOCK, at(now));
+            now += after;
+            stays.asked(LOCK, at(now));
+            now += 20;
+            stays.came(LOCK, at(now));
+        }
+        (stays, now)
+    }
+
+    #[test]
+    fn a_token_stays_where_both_nodes_want_it_all_the_time() {
+        let (stays, came) = after_turns(2, 5);
+        assert_eq!(stays.table.lock().stays(LOCK, at(came + 10)), Some(at(came) + STAY));
+    }
+
+    #[test]
+    fn a_token_leaves_at_once_where_either_node_wants_it_now_and_then() {
+        let (stays, came) = after_turns(1, 5);
+        assert_eq!(stays.table.lock().stays(LOCK, at(came + 10)), None, "it was asked for again but once");
+        let (stays, came) = after_turns(5, 60);
+        assert_eq!(stays.table.lock().stays(LOCK, at(came + 10)), None, "this node can do without it");
+        let (stays, came) = after_turns(5, 5);
+        assert_eq!(stays.table.lock().stays(LOCK, at(came + 60)), None, "the other can");
+        assert_eq!(stays.table.lock().stays(LockId(8), at(came + 10)), None, "another lock");
+    }
+
+    #[test]
+    fn what_waits_is_due_in_its_turn_and_all_of_it_when_the_node_waits() {
+        let stays = Stays::default();
+        let from = comem_protocol::ids::Channel::service(comem_protocol::ids::NodeId(1));
+        let message =
+            |ty| PutAside { origin: Origin { from, ticket: None, caller: None }, ty: MsgType(ty), body: Vec::new() };
+        let types = |taken: Vec<PutAside>| taken.into_iter().map(|m| m.ty.0).collect::<Vec<_>>();
+        stays.put_aside(at(30), message(3));
+        stays.put_aside(at(20), message(2));
+        assert_eq!(stays.due.load(Ordering::Relaxed), at(20).0);
+        assert!(types(stays.take(at(10), false)).is_empty());
+        assert_eq!(types(stays.take(at(25), false)), [2]);
+        assert_eq!(stays.due.load(Ordering::Relaxed), at(30).0);
+        assert_eq!(types(stays.take(at(25), true)), [3]);
+        assert_eq!(stays.due.load(Ordering::Relaxed), NEVER);
     }
 }
