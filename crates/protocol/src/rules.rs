@@ -81,11 +81,19 @@ pub enum Rule {
     MigrationNeedsValidCopy,
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
     NothingClosesAfterArrival,
+    /// What was written is noted in the book of its region's engine.
+    NoticesKeepTheirBook,
+    /// A release tells of what both books have.
+    BothBooksAreTold,
+    /// What was seen of one book says nothing of the other.
+    KnowledgeIsOfOneBook,
+    /// At a manager, what is said of one book never stands for what was said of the other.
+    BooksAreUnitedApart,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 18] = [
+    pub const PAGES: [Rule; 22] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -104,6 +112,10 @@ impl Rule {
         Rule::SpuriousFaultCountsAsWritten,
         Rule::MigrationNeedsValidCopy,
         Rule::NothingClosesAfterArrival,
+        Rule::NoticesKeepTheirBook,
+        Rule::BothBooksAreTold,
+        Rule::KnowledgeIsOfOneBook,
+        Rule::BooksAreUnitedApart,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

@@ -7,7 +7,7 @@ use super::Shared;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
-use comem_protocol::coherence::pages::history;
+use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, migrate, push_range, serve};
@@ -61,8 +61,7 @@ impl Payload for PagePayload<'_> {
     }
 
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
-        let (epoch, known) = Ledger::parse_knowledge(knowledge);
-        history::hand_out(stored, epoch, &known, out);
+        history::hand_out(stored, &Knowledge::parse(knowledge), out);
     }
 }
 
@@ -229,14 +228,16 @@ impl Node {
         }
         let seen = shared.writes_seen(chunks);
         let mut gather = Gather::new(shared, ledger);
-        let mut notices = Vec::new();
+        let mut notices = [Vec::new(), Vec::new()];
         for first in chunks {
             self.chunk_step(slot, *first, side, unlisted, |chunk, cx| {
-                chunk.close(cx, &mut gather, seen.as_deref(), &mut notices);
+                let book = gather.ledger.which(chunk.shape().engine) as usize;
+                chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
             });
         }
         self.send_diffs(gather, side);
-        ledger.close(groups(shared, ledger, notices));
+        let groups = notices.map(|notices| groups(shared, ledger, notices));
+        ledger.close(groups);
         shared.last_close.store(self.now().0, Ordering::Relaxed);
     }
 

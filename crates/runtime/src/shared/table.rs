@@ -98,6 +98,7 @@ impl Known {
                 unit_pages: self.region.unit_pages,
                 first_touch: self.region.homes == Homes::FirstTouch,
                 write_detection: self.write_detection,
+                engine: self.region.engine,
             };
             let mut chunk = Chunk::new(self.me, shape, |page| self.region.home_of(page, self.nodes));
             if self.read_only.load(std::sync::atomic::Ordering::Acquire) {

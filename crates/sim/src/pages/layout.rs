@@ -60,6 +60,7 @@ impl Layout {
                     unit_pages: region.unit_pages,
                     first_touch: region.homes == Homes::FirstTouch,
                     write_detection: *write_detection,
+                    engine: region.engine,
                 };
                 chunks.push(Chunk::new(me, shape, |page| region.home_of(page, self.nodes)));
             }

@@ -7,7 +7,7 @@ use super::thread::Thread;
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::chunk::{Chunk, Fault, Flush};
 use comem_protocol::coherence::pages::desk::Desk;
-use comem_protocol::coherence::pages::history::{self, push_held};
+use comem_protocol::coherence::pages::history::{self, Knowledge, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
@@ -214,24 +214,31 @@ impl Pages {
         if !self.ledger.may_close() {
             return;
         }
-        let (mut diffs, mut notices) = (Gather::default(), Vec::new());
+        let (mut diffs, mut notices) = (Gather::default(), [Vec::new(), Vec::new()]);
         let seen = self.memory.peek();
         self.others_act();
         for at in chunks {
             if self.chunks[at].may_be_dirty() {
-                self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices));
+                let book = self.ledger.which(self.chunks[at].shape().engine) as usize;
+                self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices[book]));
                 self.number(&mut diffs);
                 self.others_act();
             }
         }
         self.send_diffs(diffs);
+        let groups = notices.map(|notices| self.groups(notices));
+        self.ledger.close(groups);
+    }
+
+    /// Notices by home.
+    fn groups(&self, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Vec<Group> {
         let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
         for (pages, home, held) in notices {
             let serial = if home == self.me { 0 } else { self.ledger.last_serial(home) };
             let group = groups.entry(home).or_insert(Group { home, serial, runs: Vec::new() });
             push_held(&mut group.runs, pages, held);
         }
-        self.ledger.close(groups.into_values().collect());
+        groups.into_values().collect()
     }
 
     /// Ends this node's copies of the entries' pages.
@@ -376,8 +383,7 @@ impl Payload for Pages {
     }
 
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
-        let (epoch, known) = Ledger::parse_knowledge(knowledge);
-        history::hand_out(stored, epoch, &known, out);
+        history::hand_out(stored, &Knowledge::parse(knowledge), out);
     }
 }
 

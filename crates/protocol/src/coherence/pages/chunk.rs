@@ -24,7 +24,7 @@
 //! with a second close has locks in it, each of whose releases would tell of the page again: there the presumption ends.
 
 use super::Access;
-use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, push_range};
+use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -102,6 +102,8 @@ pub struct Shape {
     pub first_touch: bool,
     /// Whether homes notice their own writes only while others hold copies (write detection on); off: always.
     pub write_detection: bool,
+    /// Whether acquires bring all that happened before (`hlrc`) or what was written in the same scope (`scope`).
+    pub engine: PageEngine,
 }
 
 /// What a thread will probably touch next.

@@ -3,11 +3,12 @@
 //!
 //! A history is told to another node as a *blob*: epoch u32, the vector of intervals that it covers, then the entries that the other
 //! has not seen (count u32). Several releases may be handed out at once: then blobs stand one behind the other, each with its
-//! length (u32) in front.
+//! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
 use super::push_range;
-use super::wire::{Entry, Group, put_vector, take_vector};
+use super::wire::{Entry, Group, put_vector, take_vector, take_vector_of};
 use crate::ids::NodeId;
+use crate::rules::Rule;
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,6 +20,83 @@ pub const ENTRIES_MAX: usize = 64;
 
 /// A vector timestamp without the entries that are as at the last barrier.
 pub type Vector = BTreeMap<NodeId, u32>;
+
+/// Which of a ledger's books something is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// The book of the job's engine.
+    Main,
+    /// That of the engine that only some regions have.
+    Other,
+}
+
+/// What a node has seen of one book.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Of a scope.
+    pub of_scope: Vector,
+    /// Of everything, where the scope is a wide lock.
+    pub everything: Option<Vector>,
+}
+
+/// What an acquirer has seen: epoch u32, the main book's vector, and one of everything where the lock is wide; behind them the same of the
+/// other book, if anything was seen of it, with a mark on the first of its vectors.
+#[derive(Clone, Debug, Default)]
+pub struct Knowledge {
+    epoch: u32,
+    books: [Seen; 2],
+}
+
+impl Knowledge {
+    /// Appends one book's part.
+    pub(super) fn emit(which: Which, of_scope: &Vector, everything: Option<&Vector>, out: &mut Vec<u8>) {
+        put_vector(out, of_scope, which);
+        if let Some(everything) = everything {
+            put_vector(out, everything, Which::Main);
+        }
+    }
+
+    /// Reads what an acquirer said; nothing where the bytes make no sense.
+    pub fn parse(bytes: &[u8]) -> Knowledge {
+        Self::try_parse(bytes).unwrap_or_default()
+    }
+
+    fn try_parse(bytes: &[u8]) -> Result<Knowledge, WireError> {
+        let mut r = Reader::new(bytes);
+        let mut knowledge = Knowledge { epoch: r.u32()?, ..Knowledge::default() };
+        knowledge.books[0].of_scope = take_vector(&mut r)?;
+        let mut book = 0;
+        while r.finish().is_err() {
+            match take_vector_of(&mut r)? {
+                (Which::Other, seen) if book == 0 => {
+                    book = 1;
+                    knowledge.books[book].of_scope = seen;
+                }
+                (Which::Main, seen) => knowledge.books[book].everything = Some(seen),
+                _ => return Err(WireError::BadValue("knowledge")),
+            }
+        }
+        Ok(knowledge)
+    }
+
+    /// The same for somebody in `epoch`: what was seen in another one does not count.
+    pub(super) fn in_epoch(mut self, epoch: u32) -> Knowledge {
+        if self.epoch != epoch {
+            for seen in &mut self.books {
+                seen.of_scope.clear();
+                seen.everything.iter_mut().for_each(Vector::clear);
+            }
+            self.epoch = epoch;
+        }
+        self
+    }
+
+    /// What was seen of a book.
+    pub(super) fn of(&self, which: Which) -> &Seen {
+        let which = if Rule::KnowledgeIsOfOneBook.on() { which } else { Which::Main };
+        &self.books[which as usize]
+    }
+}
 
 /// Intervals and their write notices since the last barrier.
 #[derive(Clone, Debug, Default)]
@@ -68,16 +146,21 @@ impl History {
         self.entries.range((writer, after.saturating_add(1))..=(writer, u32::MAX)).map(|(_, e)| e)
     }
 
+    /// Whether somebody who has seen `known` lacks anything.
+    pub fn has_news(&self, known: &Vector) -> bool {
+        self.seen.iter().any(|(writer, seen)| known.get(writer).is_none_or(|known| seen > known))
+    }
+
     /// Appends a blob of what somebody who has seen `known` lacks.
-    pub fn tell(&self, epoch: u32, known: &Vector, out: &mut Vec<u8>) {
+    pub fn tell(&self, which: Which, epoch: u32, known: &Vector, out: &mut Vec<u8>) {
         let at = out.len();
         out.put_u32(0);
         out.put_u32(epoch);
-        put_vector(out, &self.seen);
+        put_vector(out, &self.seen, Which::Main);
         let fresh = |e: &&Arc<Entry>| known.get(&e.writer).is_none_or(|seen| e.interval > *seen);
         out.put_u32(self.entries.values().filter(fresh).count() as u32);
         self.entries.values().filter(fresh).for_each(|e| e.emit(out));
-        let len = (out.len() - at - 4) as u32;
+        let len = (out.len() - at - 4) as u32 | mark(which);
         out[at..at + 4].copy_from_slice(&len.to_be_bytes());
     }
 }
@@ -125,15 +208,25 @@ pub struct Blob {
     pub entries: Vec<Entry>,
 }
 
-/// The blobs in a payload, still closed.
-pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<&[u8], WireError>> {
+/// In front of a blob of the other book, beside its length.
+const OTHER: u32 = 1 << 31;
+
+fn mark(which: Which) -> u32 {
+    if which == Which::Other { OTHER } else { 0 }
+}
+
+/// The blobs in a payload, still closed, and the books that they are of.
+pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(Which, &[u8]), WireError>> {
     let mut left = payload;
     std::iter::from_fn(move || {
         if left.is_empty() {
             return None;
         }
         let mut r = Reader::new(left);
-        let blob = r.u32().and_then(|len| r.take(len as usize));
+        let blob = r.u32().and_then(|len| {
+            let which = if len & OTHER == 0 { Which::Main } else { Which::Other };
+            Ok((which, r.take((len & !OTHER) as usize)?))
+        });
         left = if blob.is_ok() { r.rest() } else { &[] };
         Some(blob)
     })
@@ -157,39 +250,43 @@ fn head(blob: &[u8]) -> Result<(u32, Vector), WireError> {
     Ok((r.u32()?, take_vector(&mut r)?))
 }
 
-/// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs that cover each
+/// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs of one book that cover each
 /// other the larger stays; older epochs are known to all.
 pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
-    let mut kept: Vec<(u32, Vector, Vec<u8>)> = Vec::new();
-    for blob in blobs(stored).chain(blobs(payload)).flatten() {
+    let mut kept: Vec<(Which, u32, Vector, Vec<u8>)> = Vec::new();
+    for (which, blob) in blobs(stored).chain(blobs(payload)).flatten() {
         let Ok((epoch, seen)) = head(blob) else { continue };
+        let same = |w: &Which| *w == which || !Rule::BooksAreUnitedApart.on();
         let covers = |a: &Vector, b: &Vector| b.iter().all(|(n, i)| a.get(n).is_some_and(|j| j >= i));
-        if kept.iter().any(|(e, s, _)| *e > epoch || (*e == epoch && covers(s, &seen))) {
+        if kept.iter().any(|(w, e, s, _)| *e > epoch || (*e == epoch && same(w) && covers(s, &seen))) {
             continue;
         }
-        kept.retain(|(e, s, _)| *e == epoch && !covers(&seen, s));
-        kept.push((epoch, seen, blob.to_vec()));
+        kept.retain(|(w, e, s, _)| *e == epoch && !(same(w) && covers(&seen, s)));
+        kept.push((which, epoch, seen, blob.to_vec()));
     }
     stored.clear();
-    for (_, _, blob) in kept {
-        stored.put_u32(blob.len() as u32);
+    for (which, _, _, blob) in kept {
+        stored.put_u32(blob.len() as u32 | mark(which));
         stored.put_bytes(&blob);
     }
 }
 
-/// At a manager: appends what is stored and somebody who has seen `known` in `epoch` lacks.
-pub fn hand_out(stored: &[u8], epoch: u32, known: &Vector, out: &mut Vec<u8>) {
-    for blob in blobs(stored).flatten() {
+/// At a manager: appends what is stored and somebody with this knowledge lacks.
+pub fn hand_out(stored: &[u8], knowledge: &Knowledge, out: &mut Vec<u8>) {
+    let none = Vector::new();
+    for (which, blob) in blobs(stored).flatten() {
         let Ok(blob) = open(blob) else { continue };
-        if blob.epoch < epoch {
+        if blob.epoch < knowledge.epoch {
             continue;
         }
-        let known = if blob.epoch == epoch { known } else { &Vector::new() };
+        let known = if blob.epoch == knowledge.epoch { &knowledge.of(which).of_scope } else { &none };
         let history = History {
             seen: blob.seen,
             entries: blob.entries.into_iter().map(|e| ((e.writer, e.interval), Arc::new(e))).collect(),
         };
-        history.tell(blob.epoch, known, out);
+        if which == Which::Main || history.has_news(known) {
+            history.tell(which, blob.epoch, known, out);
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | part | keeps | guarded by |
 //! |---|---|---|
 //! | [`chunk`] | the states of 512 pages and the only functions that change state, page table and twin together | a lock for each chunk |
-//! | [`ledger`] | intervals, timestamps, notices, serial numbers of what was sent to homes | one lock, held while an interval closes and while notices are applied |
+//! | [`ledger`] | intervals, serial numbers of what was sent to homes, and a [`book`] for each engine in use: timestamps, notices | one lock, held while an interval closes and while notices are applied |
 //! | [`desk`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
 //! | [`wire`] | the bytes of all that | |
 //!
@@ -26,6 +26,7 @@
 //! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
 //! migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
+pub mod book;
 pub mod chunk;
 pub mod desk;
 pub mod history;

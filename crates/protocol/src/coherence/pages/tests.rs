@@ -2,13 +2,14 @@
 
 #![allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 
+mod books;
 mod chunk;
 mod desk;
 mod ledger;
 mod wire;
 
 use super::chunk::{Ahead, Chunk, Fault, Flush, Shape};
-use super::{Access, Context, PAGE_BYTES, PageMemory, PageNo, Tally, push_range};
+use super::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, push_range};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
@@ -107,7 +108,8 @@ impl Bench {
     }
 
     fn with_shape(home: NodeId, notes: bool, change: impl FnOnce(&mut Shape)) -> Bench {
-        let mut shape = Shape { first: 0, pages: 4, unit_pages: 1, first_touch: false, write_detection: true };
+        let engine = PageEngine::Hlrc;
+        let mut shape = Shape { first: 0, pages: 4, unit_pages: 1, first_touch: false, write_detection: true, engine };
         change(&mut shape);
         Bench {
             chunk: Chunk::new(ME, shape, |_| home),

@@ -7,9 +7,11 @@
 //! | diffs (post) | epoch u32, serial u32, then parts: first page u32, length u32, the encoded diff |
 //! | notices (in payloads) | see [`Entry`] |
 
+use super::history::Which;
 use super::{CHUNK_PAGES, PAGE_BYTES, PageNo};
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Most runs in one fetch.
@@ -289,20 +291,36 @@ impl Entry {
     }
 }
 
-/// A sparse vector of numbers by node: count u16 of (node u16, number u32).
-pub fn put_vector(out: &mut Vec<u8>, vector: &std::collections::BTreeMap<NodeId, u32>) {
-    out.put_u16(vector.len() as u16);
+/// In the count of a vector of the other book.
+const OTHER: u16 = 0x8000;
+
+/// A sparse vector of numbers by node: count u16, its top bit set for the other book, of (node u16, number u32).
+pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: Which) {
+    out.put_u16(vector.len() as u16 | if which == Which::Other { OTHER } else { 0 });
     for (node, number) in vector {
         put_node(out, *node);
         out.put_u32(*number);
     }
 }
 
-/// Reads what [`put_vector`] wrote.
+/// Reads what [`put_vector`] wrote, of the main book.
 ///
 /// # Errors
 /// When no node would have sent it.
-pub fn take_vector(r: &mut Reader<'_>) -> Result<std::collections::BTreeMap<NodeId, u32>, WireError> {
-    let count = r.u16()?;
-    (0..count).map(|_| Ok((take_node(r)?, r.u32()?))).collect()
+pub fn take_vector(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireError> {
+    match take_vector_of(r)? {
+        (Which::Main, vector) => Ok(vector),
+        _ => Err(WireError::BadValue("vector")),
+    }
+}
+
+/// Reads what [`put_vector`] wrote, of either book.
+///
+/// # Errors
+/// When no node would have sent it.
+pub fn take_vector_of(r: &mut Reader<'_>) -> Result<(Which, BTreeMap<NodeId, u32>), WireError> {
+    let word = r.u16()?;
+    let which = if word & OTHER == 0 { Which::Main } else { Which::Other };
+    let vector = (0..word & !OTHER).map(|_| Ok((take_node(r)?, r.u32()?))).collect::<Result<_, _>>()?;
+    Ok((which, vector))
 }

@@ -1,25 +1,26 @@
 use crate::coherence::pages::PageEngine;
-use crate::coherence::pages::history::{self, ENTRIES_MAX, History, Vector};
+use crate::coherence::pages::history::{self, ENTRIES_MAX, History, Knowledge, Vector, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
-use crate::coherence::pages::wire::{Entry, Group, Need};
+use crate::coherence::pages::wire::{Entry, Group, Need, put_vector};
 use crate::ids::{LockId, NodeId};
 use crate::sync::Scope;
 use std::ops::Range;
 use std::sync::Arc;
 
-const LOCK: Scope = Scope::Lock(LockId(1));
-const LOCK_2: Scope = Scope::Lock(LockId(2));
+pub(super) const LOCK: Scope = Scope::Lock(LockId(1));
+pub(super) const LOCK_2: Scope = Scope::Lock(LockId(2));
 
-fn ledger(node: u16, engine: PageEngine) -> Ledger {
+pub(super) fn ledger(node: u16, engine: PageEngine) -> Ledger {
     Ledger::new(NodeId(node), engine)
 }
 
-fn wrote(pages: Range<u32>, home: u16, serial: u32) -> Vec<Group> {
-    vec![Group { home: NodeId(home), serial, runs: vec![(pages, true)] }]
+/// An interval in which pages of the main book's engine were written.
+fn wrote(pages: Range<u32>, home: u16, serial: u32) -> [Vec<Group>; 2] {
+    [vec![Group { home: NodeId(home), serial, runs: vec![(pages, true)] }], Vec::new()]
 }
 
 /// A lock moves from one node to another; gives the pages that the acquirer must invalidate.
-fn moves(from: &mut Ledger, to: &mut Ledger, scope: Scope) -> Vec<Range<u32>> {
+pub(super) fn moves(from: &mut Ledger, to: &mut Ledger, scope: Scope) -> Vec<Range<u32>> {
     let (mut known, mut payload, mut needs) = (Vec::new(), Vec::new(), Needs::default());
     to.knowledge(scope, &mut known);
     from.tell(scope, &known, &mut payload);
@@ -28,7 +29,7 @@ fn moves(from: &mut Ledger, to: &mut Ledger, scope: Scope) -> Vec<Range<u32>> {
 }
 
 /// All pass a barrier; gives what each must invalidate.
-fn barrier(ledgers: &mut [Ledger]) -> Vec<Vec<Range<u32>>> {
+pub(super) fn barrier(ledgers: &mut [Ledger]) -> Vec<Vec<Range<u32>>> {
     let mut notices = Vec::new();
     ledgers.iter_mut().for_each(|l| l.arrive(&mut notices));
     let open = |l: &mut Ledger| {
@@ -42,7 +43,7 @@ fn barrier(ledgers: &mut [Ledger]) -> Vec<Vec<Range<u32>>> {
 fn a_release_after_no_writes_names_nothing_and_ends_no_interval() {
     let (mut a, mut b) = (ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc));
     for _ in 0..3 {
-        a.close(Vec::new());
+        a.close([Vec::new(), Vec::new()]);
         assert_eq!(moves(&mut a, &mut b, LOCK), []);
     }
     assert_eq!(a.entries(), 0);
@@ -82,7 +83,7 @@ fn under_scope_a_lock_tells_of_what_was_written_since_its_token_came() {
     assert_eq!(moves(&mut a, &mut b, LOCK), vec![1..2]);
 }
 
-fn wide(lock: Scope) -> LockId {
+pub(super) fn wide(lock: Scope) -> LockId {
     let Scope::Lock(lock) = lock else { unreachable!("locks alone are wide") };
     lock
 }
@@ -201,20 +202,28 @@ fn needs_only_rise_and_are_confirmed_as_far_as_they_were_met() {
     assert_eq!(needs.at(NodeId(9)), []);
 }
 
-fn blob(entries: &[(u16, u32)]) -> Vec<u8> {
+pub(super) fn blob(which: Which, entries: &[(u16, u32)]) -> Vec<u8> {
     let mut history = History::default();
     for (writer, interval) in entries {
-        let groups = wrote(*interval..*interval + 1, 9, 1);
+        let [groups, _] = wrote(*interval..*interval + 1, 9, 1);
         history.insert(Arc::new(Entry { writer: NodeId(*writer), from: *interval, interval: *interval, groups }));
     }
     let mut out = Vec::new();
-    history.tell(0, &Vector::new(), &mut out);
+    history.tell(which, 0, &Vector::new(), &mut out);
     out
+}
+
+/// What an acquirer in the first epoch says that has seen this of the main book.
+fn seen(vector: &Vector) -> Knowledge {
+    let mut bytes = vec![0; 4];
+    put_vector(&mut bytes, vector, Which::Main);
+    Knowledge::parse(&bytes)
 }
 
 #[test]
 fn of_two_deposits_of_which_one_covers_the_other_one_is_kept_and_else_both() {
-    let (small, large, aside) = (blob(&[(0, 1)]), blob(&[(0, 1), (0, 2)]), blob(&[(1, 1)]));
+    let main = |entries| blob(Which::Main, entries);
+    let (small, large, aside) = (main(&[(0, 1)]), main(&[(0, 1), (0, 2)]), main(&[(1, 1)]));
     let mut stored = Vec::new();
     history::unite(&small, &mut stored);
     history::unite(&large, &mut stored);
@@ -223,8 +232,8 @@ fn of_two_deposits_of_which_one_covers_the_other_one_is_kept_and_else_both() {
     history::unite(&aside, &mut stored);
     assert_eq!(history::blobs(&stored).count(), 2);
     let mut handed = Vec::new();
-    history::hand_out(&stored, 0, &Vector::from([(NodeId(0), 1)]), &mut handed);
-    let opened: Vec<_> = history::blobs(&handed).map(|b| history::open(b.unwrap()).unwrap()).collect();
+    history::hand_out(&stored, &seen(&Vector::from([(NodeId(0), 1)])), &mut handed);
+    let opened: Vec<_> = history::blobs(&handed).map(|b| history::open(b.unwrap().1).unwrap()).collect();
     let intervals: Vec<_> = opened.iter().flat_map(|b| &b.entries).map(|e| (e.writer.0, e.interval)).collect();
     assert_eq!(intervals, [(0, 2), (1, 1)], "without what the acquirer has seen");
 }

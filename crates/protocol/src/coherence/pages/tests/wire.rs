@@ -1,7 +1,7 @@
-use crate::coherence::pages::history;
+use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
-    DiffsHead, Entry, Fetch, Group, Need, Pages, parts, put_part, put_vector, take_vector,
+    DiffsHead, Entry, Fetch, Group, Need, Pages, parts, put_part, put_vector, take_vector, take_vector_of,
 };
 use crate::coherence::pages::{PAGE_BYTES, UNIT_PAGES_MAX};
 use crate::faults::Rng;
@@ -54,8 +54,10 @@ fn everything_survives_the_wire() {
         assert_eq!(Entry::parse(&mut Reader::new(&body)), Ok(entry));
         let vector = (0..rng.below(6)).map(|_| (node(&mut rng), rng.next_u64() as u32)).collect();
         body.clear();
-        put_vector(&mut body, &vector);
-        assert_eq!(take_vector(&mut Reader::new(&body)), Ok(vector));
+        let which = if rng.below(2) == 0 { Which::Main } else { Which::Other };
+        put_vector(&mut body, &vector, which);
+        assert_eq!(take_vector(&mut Reader::new(&body)).is_ok(), which == Which::Main);
+        assert_eq!(take_vector_of(&mut Reader::new(&body)), Ok((which, vector)));
         let pages = Pages {
             direct: false,
             runs: vec![3..5],
@@ -106,7 +108,9 @@ fn parse_all(body: &[u8]) {
     }
     history::blobs(body).for_each(drop);
     history::unite(body, &mut body.to_vec());
-    history::hand_out(body, 0, &history::Vector::new(), &mut Vec::new());
+    for knowledge in [Knowledge::default(), Knowledge::parse(body)] {
+        history::hand_out(body, &knowledge, &mut Vec::new());
+    }
 }
 
 #[test]

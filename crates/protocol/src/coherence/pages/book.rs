@@ -1,0 +1,191 @@
+//! A book: what a node knows of the intervals written under one engine, and what it tells of them.
+//!
+//! The [`ledger`](super::ledger) has a book for each engine that a job's regions use, `hlrc` or `scope`, and all that the two share.
+//!
+//! | event | `hlrc` | `scope` |
+//! |---|---|---|
+//! | an interval closes | its entry joins the one history | its entry waits for the scopes that are released next |
+//! | release of a lock | tell of the history what the acquirer lacks | own entries since the token came join the lock's history; tell of that what the acquirer lacks |
+//! | acquire | apply what is new | the same, of the lock's history |
+//! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
+
+use super::PageEngine;
+use super::history::{Blob, History, Knowledge, Seen, Vector, Which};
+use super::ledger::Needs;
+use super::wire::Entry;
+use crate::ids::NodeId;
+use crate::rules::Rule;
+use crate::sync::Scope;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The history of one lock, flag or the like under `scope`.
+#[derive(Clone, Debug, Default)]
+struct Scoped {
+    history: History,
+    /// The last own interval that joined the history, or that was closed when the scope's token came.
+    mark: u32,
+}
+
+/// What a blob is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// A lock, flag or the like; under `hlrc` everything.
+    Of(Scope),
+    /// Everything, under `scope`: the lock is wide.
+    OfEverything,
+    /// An epoch that is over.
+    AtBarrier,
+}
+
+/// Where a node stands: what its books have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) me: NodeId,
+    pub(super) epoch: u32,
+    /// The last closed interval of this node.
+    pub(super) interval: u32,
+    /// The own interval with which the epoch began.
+    pub(super) first: u32,
+}
+
+/// The book of one engine.
+#[derive(Clone, Debug)]
+pub(super) struct Book {
+    which: Which,
+    engine: PageEngine,
+    /// Under `hlrc` everything; under `scope` this node's own entries, and what came with wide locks.
+    history: History,
+    scopes: BTreeMap<Scope, Scoped>,
+    /// Under `scope`: entries applied in this epoch, through whichever scope they came.
+    applied: BTreeSet<(NodeId, u32)>,
+}
+
+impl Book {
+    /// The empty book of `engine` (`hlrc` or `scope`).
+    pub(super) fn new(which: Which, engine: PageEngine) -> Book {
+        let (history, scopes, applied) = (History::default(), BTreeMap::new(), BTreeSet::new());
+        Book { which, engine, history, scopes, applied }
+    }
+
+    pub(super) fn engine(&self) -> PageEngine {
+        self.engine
+    }
+
+    /// How many entries are kept.
+    pub(super) fn len(&self) -> usize {
+        self.history.len() + self.scopes.values().map(|s| s.history.len()).sum::<usize>()
+    }
+
+    /// Whether a lock may be wide.
+    fn is_scoped(&self) -> bool {
+        self.engine == PageEngine::Scope
+    }
+
+    /// An own interval has ended in which pages of this book's engine were written.
+    pub(super) fn close(&mut self, entry: Entry) {
+        self.history.insert(Arc::new(entry));
+    }
+
+    /// What this node has seen in a scope, which may be wide, for `out`.
+    pub(super) fn knowledge(&self, scope: Scope, wide: bool, out: &mut Vec<u8>) {
+        let none = Vector::new();
+        let seen = if self.is_scoped() {
+            self.scopes.get(&scope).map_or(&none, |s| s.history.seen())
+        } else {
+            self.history.seen()
+        };
+        let everything = (wide && self.is_scoped()).then_some(self.history.seen());
+        if self.which == Which::Main || everything.is_some() || !seen.is_empty() {
+            Knowledge::emit(self.which, seen, everything, out);
+        }
+    }
+
+    /// A release of `scope`, which may be wide: appends what an acquirer that has seen this lacks.
+    pub(super) fn tell(&mut self, at: Standing, scope: Scope, wide: bool, seen: &Seen, out: &mut Vec<u8>) {
+        let (which, epoch) = (self.which, at.epoch);
+        if which == Which::Other && !Rule::BothBooksAreTold.on() {
+            return;
+        }
+        if !self.is_scoped() {
+            return tell(which, &self.history, epoch, &seen.of_scope, false, out);
+        }
+        let scoped = self.scopes.entry(scope).or_default();
+        for entry in self.history.after(at.me, scoped.mark.max(at.first)) {
+            scoped.history.insert(entry.clone());
+        }
+        scoped.mark = at.interval;
+        let wide = wide || seen.everything.is_some();
+        // A blob of everything is known by the one before it.
+        tell(which, &scoped.history, epoch, &seen.of_scope, wide, out);
+        if wide {
+            let none = Vector::new();
+            self.history.tell(which, epoch, seen.everything.as_ref().unwrap_or(&none), out);
+        }
+    }
+
+    /// What blob number `index` of this book in a payload is about.
+    pub(super) fn told(&self, scope: Scope, index: usize) -> Told {
+        let of_a_lock = matches!(scope, Scope::Lock(_));
+        if self.is_scoped() && of_a_lock && index > 0 { Told::OfEverything } else { Told::Of(scope) }
+    }
+
+    /// A lock's token has come: what is written from now on is written under it.
+    pub(super) fn mark(&mut self, scope: Scope, interval: u32) {
+        if self.is_scoped() && matches!(scope, Scope::Lock(_)) {
+            self.scopes.entry(scope).or_default().mark = interval;
+        }
+    }
+
+    /// Takes a blob in: appends the entries whose pages must be invalidated here to `fresh`, and their needs to `needs`.
+    pub(super) fn take_in(
+        &mut self,
+        me: NodeId,
+        told: Told,
+        blob: Blob,
+        needs: &mut Needs,
+        fresh: &mut Vec<Arc<Entry>>,
+    ) {
+        for entry in blob.entries {
+            let entry = Arc::new(entry);
+            let new = if self.is_scoped() {
+                match told {
+                    Told::Of(scope) => drop(self.scopes.entry(scope).or_default().history.insert(entry.clone())),
+                    Told::OfEverything => drop(self.history.insert(entry.clone())),
+                    Told::AtBarrier => {}
+                }
+                let first_time = self.applied.insert((entry.writer, entry.interval));
+                first_time || entry.from != entry.interval
+            } else {
+                self.history.insert(entry.clone())
+            };
+            if new && entry.writer != me {
+                needs.add(&entry);
+                fresh.push(entry);
+            }
+        }
+    }
+
+    /// At a barrier: appends the own entries of this epoch.
+    pub(super) fn arrive(&self, at: Standing, out: &mut Vec<u8>) {
+        let mut own = History::default();
+        for entry in self.history.after(at.me, at.first) {
+            own.insert(entry.clone());
+        }
+        if !own.is_empty() {
+            own.tell(self.which, at.epoch, &Vector::new(), out);
+        }
+    }
+
+    /// A new epoch begins: everybody knows everything.
+    pub(super) fn forget(&mut self) {
+        *self = Book::new(self.which, self.engine);
+    }
+}
+
+/// Appends a blob; of the other book only if it says something new, or `always`.
+fn tell(which: Which, history: &History, epoch: u32, known: &Vector, always: bool, out: &mut Vec<u8>) {
+    if which == Which::Main || always || history.has_news(known) {
+        history.tell(which, epoch, known, out);
+    }
+}
