@@ -28,8 +28,9 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --loss PERCENT     short for --faults drop=PERCENT%,dup=10%,reorder=10%
   --faults SPEC      the network's faults, as for comem run (default: drop=20%,dup=10%,reorder=10%)
   --messages         whole messages over a network that only reorders, without the link
-  --pages            the engines for pages: --engine hlrc or scope (default: both), --program mixed, migratory, sor,
-                     producer, same-lock, second-lock, lock-wrc or chain; the seed chooses the nodes
+  --pages            the engines for pages: --engine hlrc, scope or mixed (regions under both in one job; default: each
+                     of the three), --program mixed, migratory, sor, producer, same-lock, second-lock, lock-wrc, chain,
+                     wide-release or wide-acquire; the seed chooses the nodes
   --memory KIND      of pages: noted (the kernel notes first writes) or faults (first writes fault); default: each
   --start N          start N nodes over the network, pass 100 barriers, stop; for each seed
   --jobs N           threads of this process (default: one for each core)
@@ -44,16 +45,32 @@ Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be 
 enum Job {
     /// An engine for explicit objects.
     Objects(Engine),
-    /// An engine for pages, and whether the memory notes first writes.
-    Pages(PageEngine, bool),
+    /// Engines for pages, and whether the memory notes first writes.
+    Pages(Engines, bool),
+}
+
+/// Which engines the regions of a job have.
+#[derive(Clone, Copy)]
+enum Engines {
+    One(PageEngine),
+    Mixed,
+}
+
+impl Engines {
+    fn name(self) -> &'static str {
+        match self {
+            Engines::One(engine) => engine.name(),
+            Engines::Mixed => "mixed",
+        }
+    }
 }
 
 impl std::fmt::Display for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Job::Objects(engine) => f.pad(engine.name()),
-            Job::Pages(engine, true) => write!(f, "{engine}, writes noted"),
-            Job::Pages(engine, false) => write!(f, "{engine}, writes fault"),
+            Job::Pages(engines, true) => write!(f, "{}, writes noted", engines.name()),
+            Job::Pages(engines, false) => write!(f, "{}, writes fault", engines.name()),
         }
     }
 }
@@ -162,10 +179,11 @@ fn object_jobs(engine: Option<String>) -> Result<Vec<Job>, String> {
 }
 
 fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>, String> {
-    let engines = match engine.map(|name| parse("engine", &name)).transpose()? {
-        Some(PageEngine::Msi) => return Err("pages under msi are not simulated; choose hlrc or scope".to_string()),
-        Some(engine) => vec![engine],
-        None => vec![PageEngine::Hlrc, PageEngine::Scope],
+    let engines = match engine.as_deref() {
+        Some("mixed") => vec![Engines::Mixed],
+        Some("msi") => return Err("pages under msi are not simulated; choose hlrc, scope or mixed".to_string()),
+        Some(name) => vec![Engines::One(parse("engine", name)?)],
+        None => vec![Engines::One(PageEngine::Hlrc), Engines::One(PageEngine::Scope), Engines::Mixed],
     };
     let notes = match memory.as_deref() {
         Some("noted") => vec![true],
@@ -199,7 +217,7 @@ fn run(options: &Options, job: Job, seed: u64) -> Run {
     }
     let engine = match job {
         Job::Objects(engine) => engine,
-        Job::Pages(engine, notes_writes) => return run_pages(options, engine, notes_writes, seed),
+        Job::Pages(engines, notes_writes) => return run_pages(options, engines, notes_writes, seed),
     };
     let scenario = Scenario {
         kind: options.kind,
@@ -213,10 +231,16 @@ fn run(options: &Options, job: Job, seed: u64) -> Run {
     Run::new(kind.name().to_string(), violations, outcome)
 }
 
-fn run_pages(options: &Options, engine: PageEngine, notes_writes: bool, seed: u64) -> Run {
+fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64) -> Run {
+    let (engine, mixed) = match engines {
+        Engines::One(engine) => (engine, false),
+        Engines::Mixed if seed.is_multiple_of(2) => (PageEngine::Hlrc, true),
+        Engines::Mixed => (PageEngine::Scope, true),
+    };
     let scenario = pages::scenario::Scenario {
         kind: options.page_kind,
         engine,
+        mixed,
         notes_writes: Some(notes_writes),
         faults: options.faults,
         trace: options.trace,
@@ -250,8 +274,9 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
                 violations.iter().for_each(|v| eprintln!("  {v}"));
                 let again = match job {
                     Job::Objects(engine) => format!("--engine {engine}"),
-                    Job::Pages(engine, notes) => {
-                        format!("--pages --engine {engine} --memory {}", if notes { "noted" } else { "faults" })
+                    Job::Pages(engines, notes) => {
+                        let memory = if notes { "noted" } else { "faults" };
+                        format!("--pages --engine {} --memory {memory}", engines.name())
                     }
                 };
                 eprintln!("  see it again with the same options, {again} --seed {seed:#x} --trace");

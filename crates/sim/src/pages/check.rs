@@ -3,6 +3,10 @@
 //!
 //! A judge follows the program's synchronisation with vector clocks while it runs, says which value a read must return, and
 //! whether the program races after all.
+//!
+//! Words under `scope` promise less, where a program asks for more than that: a read must return the last write if a barrier, a flag of the writer's
+//! own, a lock that the writer held as it wrote, or their being on one node orders the two; else it may return any earlier value. Where two writes are
+//! not ordered so, either may last until a barrier has passed.
 
 use comem_protocol::ids::{FlagId, LockId};
 use std::collections::BTreeMap;
@@ -16,15 +20,40 @@ struct Word {
     written: u32,
     /// The clock of each thread at its last read.
     reads: Clock,
+    /// Under `scope`: what else it was, and how it was written last.
+    scoped: Option<Box<Scoped>>,
+}
+
+/// What is kept of a word under `scope`.
+#[derive(Clone, Debug, Default)]
+struct Scoped {
+    /// Earlier values.
+    older: Vec<u64>,
+    /// The locks that the last writer held.
+    held: Vec<LockId>,
+    /// The last write was not ordered behind the one before it: either may last.
+    torn: bool,
+}
+
+/// What a thread has been told under `scope`: of each thread, up to which of its moments.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    held: Vec<LockId>,
+    by_locks: BTreeMap<LockId, Clock>,
+    by_flags: Clock,
+    by_barriers: Clock,
 }
 
 /// Judges the accesses of one run.
 #[derive(Clone, Debug)]
 pub struct Judge {
     threads: Vec<Clock>,
+    told: Vec<Told>,
+    threads_per_node: usize,
     words: Vec<Word>,
     locks: BTreeMap<LockId, Clock>,
-    flags: BTreeMap<(FlagId, u64), Clock>,
+    /// With who raised them.
+    flags: BTreeMap<(FlagId, u64), (usize, Clock)>,
     barriers: BTreeMap<u32, Clock>,
     /// What was wrong.
     pub violations: Vec<String>,
@@ -40,9 +69,12 @@ impl Judge {
     /// A judge of so many threads and words, all zero.
     pub fn new(threads: usize, words: usize) -> Judge {
         let start = |t: usize| (0..threads).map(|u| u32::from(u == t)).collect();
-        let word = Word { value: 0, writer: 0, written: 0, reads: vec![0; threads] };
+        let word = Word { value: 0, writer: 0, written: 0, reads: vec![0; threads], scoped: None };
+        let told = Told { by_flags: vec![0; threads], by_barriers: vec![0; threads], ..Told::default() };
         Judge {
             threads: (0..threads).map(start).collect(),
+            told: vec![told; threads],
+            threads_per_node: 1,
             words: vec![word; words],
             locks: BTreeMap::new(),
             flags: BTreeMap::new(),
@@ -52,9 +84,37 @@ impl Judge {
         }
     }
 
+    /// Words for which `is_scoped` holds promise only what `scope` does; a node has so many threads.
+    pub fn with_scope(mut self, threads_per_node: usize, is_scoped: impl Fn(usize) -> bool) -> Judge {
+        self.threads_per_node = threads_per_node;
+        for (at, word) in self.words.iter_mut().enumerate() {
+            word.scoped = is_scoped(at).then(Box::default);
+        }
+        self
+    }
+
     /// The value that was written last.
     pub fn last(&self, word: usize) -> u64 {
         self.words[word].value
+    }
+
+    /// Whether a word may hold this value when all is over.
+    pub fn may_end_as(&self, word: usize, value: u64) -> bool {
+        let this = &self.words[word];
+        value == this.value || this.scoped.as_ref().is_some_and(|s| s.torn && s.older.contains(&value))
+    }
+
+    /// Whether the rules of `scope` order the last write of a word before what thread `t` does now, given that it was before.
+    fn is_told(&self, t: usize, word: usize) -> bool {
+        let (this, told) = (&self.words[word], &self.told[t]);
+        let Some(scoped) = &this.scoped else { return true };
+        let seen = |clock: &Clock| clock[this.writer] >= this.written;
+        let by_lock = |lock| told.by_locks.get(lock).is_some_and(seen);
+        this.written == 0
+            || this.writer / self.threads_per_node == t / self.threads_per_node
+            || seen(&told.by_barriers)
+            || seen(&told.by_flags)
+            || scoped.held.iter().any(by_lock)
     }
 
     fn race(&mut self, t: usize, word: usize, what: &str) {
@@ -63,8 +123,15 @@ impl Judge {
 
     /// Thread `t` stored.
     pub fn wrote(&mut self, t: usize, word: usize, value: u64) {
+        let told = self.is_told(t, word);
         let (clock, this) = (&self.threads[t], &mut self.words[word]);
         let ordered = this.written <= clock[this.writer] && this.reads.iter().zip(clock).all(|(r, c)| r <= c);
+        if let Some(scoped) = &mut this.scoped {
+            let behind_a_barrier = self.told[t].by_barriers[this.writer] >= this.written;
+            scoped.torn = !told || (scoped.torn && !behind_a_barrier);
+            scoped.older.push(this.value);
+            scoped.held.clone_from(&self.told[t].held);
+        }
         (this.value, this.writer, this.written) = (value, t, clock[t]);
         if !ordered {
             self.race(t, word, "writes");
@@ -73,6 +140,7 @@ impl Judge {
 
     /// Thread `t` loaded.
     pub fn read(&mut self, t: usize, word: usize, value: u64) {
+        let told = self.is_told(t, word);
         let (clock, this) = (&self.threads[t], &mut self.words[word]);
         this.reads[t] = clock[t];
         if this.written > clock[this.writer] {
@@ -80,6 +148,9 @@ impl Judge {
         }
         if value != this.value {
             self.stale += 1;
+            if this.scoped.as_ref().is_some_and(|s| (s.torn || !told) && s.older.contains(&value)) {
+                return;
+            }
             let (wanted, writer) = (this.value, this.writer);
             self.violations
                 .push(format!("thread {t} read {value} from word {word}; thread {writer} wrote {wanted} last"));
@@ -88,27 +159,34 @@ impl Judge {
 
     /// Thread `t` is about to release a lock.
     pub fn releases(&mut self, t: usize, lock: LockId) {
+        self.told[t].held.retain(|held| *held != lock);
         self.locks.insert(lock, self.threads[t].clone());
         self.threads[t][t] += 1;
     }
 
     /// Thread `t` has acquired a lock.
     pub fn acquired(&mut self, t: usize, lock: LockId) {
+        self.told[t].held.push(lock);
         if let Some(clock) = self.locks.get(&lock) {
             join(&mut self.threads[t], clock);
+            self.told[t].by_locks.insert(lock, clock.clone());
         }
     }
 
     /// Thread `t` is about to raise a flag.
     pub fn sets(&mut self, t: usize, flag: FlagId, value: u64) {
-        self.flags.insert((flag, value), self.threads[t].clone());
+        self.flags.insert((flag, value), (t, self.threads[t].clone()));
         self.threads[t][t] += 1;
     }
 
     /// Thread `t` has seen a flag raised.
     pub fn awaited(&mut self, t: usize, flag: FlagId, value: u64) {
         match self.flags.get(&(flag, value)) {
-            Some(clock) => join(&mut self.threads[t], clock),
+            Some((raiser, clock)) => {
+                join(&mut self.threads[t], clock);
+                let told = &mut self.told[t].by_flags[*raiser];
+                *told = (*told).max(clock[*raiser]);
+            }
             None => {
                 self.violations.push(format!("thread {t} saw flag {flag:?} at {value}, which nobody raised so far"))
             }
@@ -126,6 +204,7 @@ impl Judge {
     pub fn passed(&mut self, t: usize, barrier: u32) {
         if let Some(clock) = self.barriers.get(&barrier) {
             join(&mut self.threads[t], clock);
+            self.told[t].by_barriers.clone_from(clock);
         }
     }
 }
@@ -147,5 +226,47 @@ mod tests {
         assert_eq!(judge.stale, 1);
         judge.wrote(0, 0, 6);
         assert!(judge.violations[1].contains("races"), "{:?}", judge.violations);
+    }
+
+    #[test]
+    fn under_scope_a_read_is_judged_by_the_lock_under_which_the_word_was_written() {
+        let (of, second) = (LockId(0), LockId(1));
+        // Word 0 is under `scope`, word 1 is not.
+        let mut judge = Judge::new(2, 2).with_scope(1, |word| word == 0);
+        judge.acquired(0, of);
+        (0..2).for_each(|word| judge.wrote(0, word, 5));
+        judge.releases(0, of);
+        judge.acquired(0, second);
+        judge.releases(0, second);
+        judge.acquired(1, second);
+        judge.read(1, 0, 0);
+        judge.read(1, 0, 5);
+        assert!(judge.violations.is_empty(), "the second lock promises nothing: {:?}", judge.violations);
+        judge.read(1, 1, 0);
+        assert!(judge.violations[0].contains("word 1"), "under hlrc it does: {:?}", judge.violations);
+        judge.releases(1, second);
+        judge.acquired(1, of);
+        judge.read(1, 0, 0);
+        assert!(judge.violations[1].contains("word 0"), "the lock itself does: {:?}", judge.violations);
+        judge.read(1, 0, 3);
+        assert!(judge.violations[2].contains("read 3"), "and what was never written is always wrong");
+    }
+
+    #[test]
+    fn under_scope_of_two_writes_without_a_lock_in_common_either_may_last() {
+        let second = LockId(1);
+        let mut judge = Judge::new(2, 1).with_scope(1, |_| true);
+        judge.wrote(0, 0, 5);
+        judge.acquired(0, second);
+        judge.releases(0, second);
+        judge.acquired(1, second);
+        judge.wrote(1, 0, 6);
+        assert!(judge.may_end_as(0, 5) && judge.may_end_as(0, 6) && !judge.may_end_as(0, 7));
+        (0..2).for_each(|t| judge.arrives(t, 0));
+        (0..2).for_each(|t| judge.passed(t, 0));
+        judge.read(1, 0, 5);
+        judge.wrote(1, 0, 7);
+        assert!(!judge.may_end_as(0, 5) && judge.may_end_as(0, 7), "settled by a write behind a barrier");
+        assert!(judge.violations.is_empty(), "{:?}", judge.violations);
     }
 }

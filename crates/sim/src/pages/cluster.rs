@@ -8,6 +8,7 @@ use super::program::Programs;
 use super::thread::{Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use comem_protocol::auth::Sealer;
+use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
@@ -110,6 +111,8 @@ pub struct Config {
     pub datagram_bytes: usize,
     /// Whether to keep a line for everything that happens.
     pub trace: bool,
+    /// Whether the programs ask for more than `scope` promises: then regions under it are judged by its rules.
+    pub beyond_scope: bool,
 }
 
 /// Runs programs to their end.
@@ -136,7 +139,9 @@ impl Cluster {
         let words = layout.pages() as usize * super::memory::PAGE_WORDS;
         let mut cluster = Cluster {
             nodes: machines.collect(),
-            judge: Judge::new(nodes * layout.threads, words),
+            judge: Judge::new(nodes * layout.threads, words).with_scope(layout.threads, |word| {
+                config.beyond_scope && layout.engine_of((word / super::memory::PAGE_WORDS) as u32) == PageEngine::Scope
+            }),
             carriers: carriers.collect(),
             plans: (0..nodes as u64).map(|n| FaultPlan::new(&spec, n)).collect(),
             rng: Rng::new(config.seed),
@@ -460,7 +465,7 @@ fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
             for word in 0..super::memory::PAGE_WORDS {
                 let (is, last) =
                     (node.pages.memory.word(page, word), judge.last(page as usize * super::memory::PAGE_WORDS + word));
-                if is != last {
+                if !judge.may_end_as(page as usize * super::memory::PAGE_WORDS + word, is) {
                     let what = format!("holds {is} in word {word} of page {page} at the end; {last} was written last");
                     return Some(format!("{} {what}", node.pages.me));
                 }

@@ -12,7 +12,7 @@ pub struct Layout {
     pub nodes: usize,
     /// Threads of each.
     pub threads: usize,
-    /// `hlrc` or `scope`.
+    /// The job's engine, `hlrc` or `scope`; regions may have the other.
     pub engine: PageEngine,
     /// The regions, one behind the other from page 0, and whether homes notice their own writes only while others hold copies.
     pub regions: Vec<(Region, bool)>,
@@ -40,6 +40,11 @@ impl Layout {
 
     fn region_of(&self, page: PageNo) -> Option<&Region> {
         self.regions.iter().map(|(r, _)| r).find(|r| r.range().contains(&page))
+    }
+
+    /// The engine of the region with a page.
+    pub(super) fn engine_of(&self, page: PageNo) -> PageEngine {
+        self.region_of(page).map_or(self.engine, |r| r.engine)
     }
 
     /// The pages of the unit that begins at a page, where homes migrate.

@@ -70,12 +70,14 @@ pub struct Pages {
 
 impl Pages {
     fn new(me: NodeId, layout: &Arc<Layout>, seed: u64) -> Pages {
+        let mut ledger = Ledger::new(me, layout.engine);
+        layout.regions.iter().for_each(|(region, _)| ledger.hear_of(region.engine));
         Pages {
             me,
             layout: layout.clone(),
             chunks: layout.chunks(me),
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed),
-            ledger: Ledger::new(me, layout.engine),
+            ledger,
             closes: 0,
             needs: Needs::default(),
             desk: Desk::new(),

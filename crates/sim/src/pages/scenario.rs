@@ -16,8 +16,10 @@ use std::sync::Arc;
 pub struct Scenario {
     /// The family; `None` lets the seed choose.
     pub kind: Option<Kind>,
-    /// `hlrc` or `scope`.
+    /// The job's engine, `hlrc` or `scope`.
     pub engine: PageEngine,
+    /// Whether each region has either of the two, by seed.
+    pub mixed: bool,
     /// Whether the kernel notes writes (else they fault); `None` lets the seed choose.
     pub notes_writes: Option<bool>,
     /// `Some`: over the production link with these faults; `None`: over whole messages.
@@ -40,14 +42,27 @@ pub struct Verdict {
 impl Scenario {
     /// Anything, under this engine, over whole messages.
     pub fn new(engine: PageEngine) -> Scenario {
-        Scenario { kind: None, engine, notes_writes: None, faults: None, trace: false }
+        Scenario { kind: None, engine, mixed: false, notes_writes: None, faults: None, trace: false }
+    }
+
+    /// The same, with regions under both engines.
+    pub fn mixed(engine: PageEngine) -> Scenario {
+        Scenario { mixed: true, ..Scenario::new(engine) }
+    }
+
+    /// The families among which seeds choose. Where engines are mixed, programs may ask of a region what only `hlrc` promises: the judge knows
+    /// which regions promise less.
+    fn kinds(&self) -> Vec<Kind> {
+        if self.mixed {
+            return Kind::ALL.into_iter().chain(Kind::WIDE).collect();
+        }
+        Kind::ALL.into_iter().filter(|k| self.engine == PageEngine::Hlrc || k.is_scoped()).collect()
     }
 
     /// Runs a seed. A panic counts as a failure.
     pub fn run(&self, seed: u64) -> Verdict {
         let mut rng = Rng::new(seed ^ 0x9a6e_5000);
-        let kinds: Vec<Kind> =
-            Kind::ALL.into_iter().filter(|k| self.engine == PageEngine::Hlrc || k.is_scoped()).collect();
+        let kinds = self.kinds();
         let kind = self.kind.unwrap_or(kinds[rng.below(kinds.len() as u64) as usize]);
         let run = || self.run_kind(kind, seed, &mut rng);
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
@@ -62,7 +77,8 @@ impl Scenario {
         let layout = Arc::new(self.layout(rng));
         let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
-        let config = Config { seed, faults: self.faults, datagram_bytes, trace: self.trace };
+        let beyond_scope = self.mixed && !kind.is_scoped();
+        let config = Config { seed, faults: self.faults, datagram_bytes, trace: self.trace, beyond_scope };
         let mut outcome = cluster::run(&layout, programs, &config);
         if self.trace {
             outcome.trace.insert(0, format!("{layout:?}"));
@@ -109,7 +125,12 @@ impl Scenario {
             _ => Homes::Automatic,
         };
         let pages = unit_pages * rng.between(1, 4) as u32;
-        let (bytes, engine, label) = (u64::from(pages) * 4096, self.engine, String::new());
+        let engine = match self.mixed {
+            true if rng.below(2) == 0 => PageEngine::Hlrc,
+            true => PageEngine::Scope,
+            false => self.engine,
+        };
+        let (bytes, label) = (u64::from(pages) * 4096, String::new());
         Region { first, pages, bytes, unit_pages, engine, homes, owner: None, label }
     }
 }
