@@ -176,13 +176,6 @@ impl Thread {
             Some(engine) if !self.home().config.force_engine => engine,
             _ => self.home().config.page_engine,
         };
-        let several = |engine| engine != PageEngine::Msi;
-        if several(engine) && engine != self.home().config.page_engine && several(self.home().config.page_engine) {
-            return wrong(format!(
-                "a region under {engine} in a job under {}: start the job with --engine {engine}",
-                self.home().config.page_engine
-            ));
-        }
         if let Homes::On(node) | Homes::StartingOn(node) = options.homes
             && node.index() >= self.home().nodes()
         {
@@ -218,7 +211,7 @@ impl Thread {
         let region = self.region(shared, bytes, kind, options, Some(shared.me))?;
         self.announce(shared, &region)?;
         let first = region.first;
-        shared.table.add(region);
+        shared.add(region);
         Ok(shared.address_of(first))
     }
 
@@ -227,7 +220,7 @@ impl Thread {
         let kind = self.checked(bytes, options)?;
         let region = self.region(shared, bytes, kind, options, None)?;
         let first = region.first;
-        shared.table.add(region);
+        shared.add(region);
         Ok(shared.address_of(first))
     }
 
@@ -322,7 +315,7 @@ impl Thread {
             let region = self.region(shared, pages * PAGE_BYTES, (engine, unit), &options, Some(shared.me))?;
             self.announce(shared, &region)?;
             let address = shared.address_of(region.first);
-            shared.table.add(region);
+            shared.add(region);
             shared.allocator.lock().room.insert(kind, (address, address + pages * PAGE_BYTES));
         }
     }

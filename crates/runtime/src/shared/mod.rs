@@ -37,7 +37,8 @@ use comem_memory::pages::{Arena, Detector, PeerView, Tracking};
 use comem_memory::twins::Twins;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
+use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) nodes: usize,
     pub(crate) base: usize,
     pub(crate) bytes: usize,
+    /// The job's engine for pages.
+    page_engine: PageEngine,
     /// None in a job of one node.
     pub(crate) views: Option<Views>,
     /// The memory of a job of one node.
@@ -123,6 +126,7 @@ impl Shared {
             nodes,
             base,
             bytes,
+            page_engine: config.page_engine,
             views,
             _plain: plain,
             globals: OnceLock::new(),
@@ -175,6 +179,15 @@ impl Shared {
                 *label = site.to_string();
             }
         }
+    }
+
+    /// Takes in news of a region, if it is news.
+    pub(crate) fn add(&self, region: Region) {
+        // Before anybody can write there, the ledger has the book for it.
+        if region.engine != self.page_engine && region.engine != PageEngine::Msi {
+            self.ledger.lock().hear_of(region.engine);
+        }
+        self.table.add(region);
     }
 
     /// The first page of the guarded half.

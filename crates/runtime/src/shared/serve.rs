@@ -235,7 +235,7 @@ impl Node {
             }
             return Ok(());
         }
-        shared.table.add(region);
+        shared.add(region);
         Ok(())
     }
 

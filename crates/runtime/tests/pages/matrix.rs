@@ -15,7 +15,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 24] = [
+const SCENARIOS: [Scenario; 26] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -26,6 +26,8 @@ const SCENARIOS: [Scenario; 24] = [
     ("flags", order::flags),
     ("semaphores", order::semaphores),
     ("publication through a second lock", order::a_second_lock),
+    ("both engines in one program", order::both_engines_in_one_program),
+    ("chains beside scope", order::chains_beside_scope),
     ("false sharing", sharing::neighbours_in_a_page),
     ("migratory data", sharing::a_counter_that_travels),
     ("producer and consumer", sharing::producers_and_consumers),

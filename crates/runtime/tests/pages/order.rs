@@ -1,9 +1,11 @@
 //! A read sees what was written before, whatever orders the two. A flag, a semaphore or another lock than the one under
 //! which it was written orders nothing under `scope`, so these are left out there.
+//!
+//! Where a region names its engine, the job's does not matter.
 
 use crate::matrix::orders_everything;
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{RegionOptions, SharedSlice};
+use comem::heap::{PageEngine, RegionOptions, SharedSlice};
 use comem::{Comem, ConditionId, FlagId, LockId, Operator, RwLockId, SemaphoreId, Thread};
 
 const ROUNDS: usize = 12;
@@ -160,4 +162,67 @@ pub fn a_second_lock(comem: &Comem) {
         }
     });
     give_back(comem, slice);
+}
+
+/// A record in a region of this engine, whatever the job's is.
+fn record_under(comem: &Comem, engine: PageEngine) -> SharedSlice<u64> {
+    pages_of(comem, PARTS + 1, &RegionOptions { engine: Some(engine), ..RegionOptions::default() })
+}
+
+/// What is written under a lock says in a region under `scope` that a region under `hlrc` was filled without one, and the other way round:
+/// the reader who sees the sign sees what it stands for, except that a region under `scope` must have been written under the same lock.
+pub fn both_engines_in_one_program(comem: &Comem) {
+    let (free, scoped) = (record_under(comem, PageEngine::Hlrc), record_under(comem, PageEngine::Scope));
+    let lock = LockId(7);
+    comem.run(|t| {
+        for round in 1..=ROUNDS as u64 {
+            if round as usize % t.count() == t.id() {
+                write_record(&free, round);
+                t.locked(lock, || write_record(&scoped, round));
+            }
+            // Many small critical sections of other locks, so that notices of both come through various tokens.
+            let counter = PARTS * WORDS + t.id() % 3;
+            for slice in [&free, &scoped] {
+                t.locked(LockId(8 + t.id() as u64 % 3), || slice.set(counter, slice.get(counter) + 1));
+            }
+            while t.locked(lock, || read_record(&scoped)) < round {
+                std::thread::yield_now();
+            }
+            assert_eq!(read_record(&free), round, "a lock brings all that happened before, for a region under hlrc");
+            t.barrier();
+        }
+        for slice in [&free, &scoped] {
+            let sum: u64 = (0..3).map(|n| slice.get(PARTS * WORDS + n)).sum();
+            assert_eq!(sum as usize, ROUNDS * t.count(), "increments were lost");
+        }
+    });
+    give_back(comem, free);
+    give_back(comem, scoped);
+}
+
+/// Flags, semaphores and chains of locks order a region under `hlrc` in a job under any engine, while one under `scope` is in use beside it.
+pub fn chains_beside_scope(comem: &Comem) {
+    let (record, beside) = (record_under(comem, PageEngine::Hlrc), record_under(comem, PageEngine::Scope));
+    let of = |id: usize| SemaphoreId(200 + id as u64);
+    comem.run(|t| {
+        let next = (t.id() + 1) % t.count();
+        for round in 0..ROUNDS {
+            if round > 0 || t.id() > 0 {
+                t.sem_wait(of(t.id()));
+            }
+            let turn = (round * t.count() + t.id()) as u64;
+            assert_eq!(read_record(&record), turn);
+            write_record(&record, turn + 1);
+            beside.set(t.id(), turn);
+            t.sem_post(of(next));
+        }
+        if t.id() == 0 {
+            t.sem_wait(of(0));
+        }
+        t.barrier();
+        let last = |id: usize| ((ROUNDS - 1) * t.count() + id) as u64;
+        (0..t.count()).for_each(|id| assert_eq!(beside.get(id), last(id), "a barrier brings everything"));
+    });
+    give_back(comem, record);
+    give_back(comem, beside);
 }
