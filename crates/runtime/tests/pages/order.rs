@@ -200,28 +200,34 @@ pub fn both_engines_in_one_program(comem: &Comem) {
     give_back(comem, scoped);
 }
 
-/// Flags, semaphores and chains of locks order a region under `hlrc` in a job under any engine, while one under `scope` is in use beside it.
+/// A chain of semaphores orders what everybody in it wrote, for a region under `hlrc` in a job under any engine, with one under `scope`
+/// in use beside it.
 pub fn chains_beside_scope(comem: &Comem) {
     let (record, beside) = (record_under(comem, PageEngine::Hlrc), record_under(comem, PageEngine::Scope));
     let of = |id: usize| SemaphoreId(200 + id as u64);
+    // Each thread has a word in a page, beside others' words.
+    let word = |id: usize| id % PARTS * WORDS + id;
     comem.run(|t| {
-        let next = (t.id() + 1) % t.count();
+        let turn = |round: usize, id: usize| (round * t.count() + id + 1) as u64;
         for round in 0..ROUNDS {
             if round > 0 || t.id() > 0 {
                 t.sem_wait(of(t.id()));
             }
-            let turn = (round * t.count() + t.id()) as u64;
-            assert_eq!(read_record(&record), turn);
-            write_record(&record, turn + 1);
-            beside.set(t.id(), turn);
-            t.sem_post(of(next));
+            for id in 0..t.count() {
+                let rounds = if id < t.id() { round + 1 } else { round };
+                let last = rounds.checked_sub(1).map_or(0, |round| turn(round, id));
+                assert_eq!(record.get(word(id)), last, "round {round}: thread {} reads what thread {id} wrote", t.id());
+            }
+            record.set(word(t.id()), turn(round, t.id()));
+            beside.set(word(t.id()), turn(round, t.id()));
+            t.sem_post(of((t.id() + 1) % t.count()));
         }
         if t.id() == 0 {
             t.sem_wait(of(0));
         }
         t.barrier();
-        let last = |id: usize| ((ROUNDS - 1) * t.count() + id) as u64;
-        (0..t.count()).for_each(|id| assert_eq!(beside.get(id), last(id), "a barrier brings everything"));
+        let last = |id: usize| turn(ROUNDS - 1, id);
+        (0..t.count()).for_each(|id| assert_eq!(beside.get(word(id)), last(id), "a barrier brings everything"));
     });
     give_back(comem, record);
     give_back(comem, beside);
