@@ -254,7 +254,8 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
  *
  * Under the engine `hlrc` (the default) and `scope` a thread sees what others wrote once it has synchronised with them:
  * what happened before a release is seen after the acquire (of any kind under hlrc, of the same lock or at a barrier
- * under scope). Programs that race, or use atomics, need `msi`. The memory is zero at first. */
+ * under scope). Programs that race, or use atomics, need `msi`. One program may have regions under each of the three.
+ * The memory is zero at first. */
 typedef struct comem_region_options {
     const char *engine;  /* "hlrc", "scope", "msi"; NULL: the job's */
     const char *label;   /* name of the region in reports and errors */

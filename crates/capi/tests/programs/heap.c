@@ -94,8 +94,8 @@ static void add_and_count(void *unused) {
 static void every_placement(void *unused) {
     (void)unused;
     int places[] = {COMEM_PLACE_BLOCK, COMEM_PLACE_CYCLIC, COMEM_PLACE_ON, COMEM_PLACE_FIRST_TOUCH, COMEM_PLACE_AUTOMATIC};
-    const char *engines[] = {NULL, "msi"};
-    for (unsigned n = 0; n < 10; n++) {
+    const char *engines[] = {NULL, "msi", "hlrc", "scope"};
+    for (unsigned n = 0; n < 20; n++) {
         comem_region_options options = {engines[n / 5], "block", places[n % 5], 0, 8192, 2};
         char *block = comem_alloc_with(70000, &options);
         CHECK(block && (uintptr_t)block % 8192 == 0 && comem_is_shared(block) == HAS_HEAP);
@@ -105,6 +105,41 @@ static void every_placement(void *unused) {
         CHECK(comem_free(block) == 0);
     }
     comem_barrier();
+}
+
+/* One region under each engine for several writers, whatever the job's is: what is written without a lock before a
+ * critical section is seen after a later one, in the region under hlrc; in the other, what was written in it. */
+static long *unlocked, *locked;
+
+static void publish(void *unused) {
+    (void)unused;
+    for (long round = 1; round <= 8; round++) {
+        if (round % comem_threads() == comem_thread()) {
+            for (int i = 0; i < LENGTH; i += 100) unlocked[i] = round;
+            comem_lock(LOCK);
+            for (int i = 0; i < LENGTH; i += 100) locked[i] = round;
+            comem_unlock(LOCK);
+        }
+        for (long seen = 0; seen < round;) {
+            comem_lock(LOCK);
+            seen = locked[0];
+            for (int i = 0; i < LENGTH; i += 100) CHECK(locked[i] == seen);
+            comem_unlock(LOCK);
+        }
+        for (int i = 0; i < LENGTH; i += 100) CHECK(unlocked[i] == round);
+        comem_barrier();
+    }
+}
+
+static void two_engines(void) {
+    comem_region_options options = {0};
+    options.engine = "hlrc";
+    unlocked = comem_alloc_all(LENGTH * sizeof *unlocked, &options);
+    options.engine = "scope";
+    locked = comem_alloc_all(LENGTH * sizeof *locked, &options);
+    CHECK(unlocked && locked);
+    comem_parallel(publish, NULL);
+    CHECK(comem_free(unlocked) == 0 && comem_free(locked) == 0);
 }
 
 int main(int argc, char **argv) {
@@ -120,6 +155,7 @@ int main(int argc, char **argv) {
     comem_parallel(write_and_read, NULL);
     comem_parallel(add_and_count, NULL);
     comem_parallel(every_placement, NULL);
+    two_engines();
     CHECK(comem_touch(all, sizeof *all, 0) == 0 && comem_touch(all->table, sizeof all->table, 1) == 0);
     CHECK(comem_free(NULL) == 0);
     int *constant = comem_alloc_all(40000, NULL);

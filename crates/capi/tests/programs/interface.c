@@ -212,6 +212,7 @@ static int reported(int code) {
 static void check_errors(void) {
     comem_array_i32 none, few = comem_new_i32(10, NULL);
     comem_options options = {0};
+    comem_region_options region = {0};
     comem_array array;
     uint64_t low;
     memset(&none, 0, sizeof none);
@@ -241,6 +242,9 @@ static void check_errors(void) {
     options.engine = "telepathy";
     CHECK(comem_create(&array, 4, 10, &options) == COMEM_E_ARRAY);
     CHECK(strstr(comem_last_error(), "owner, broadcast and msi") != NULL);
+    region.engine = "telepathy";
+    CHECK(comem_alloc_with(10, &region) == NULL && reported(COMEM_E_ARGUMENT));
+    CHECK(strstr(comem_last_error(), "hlrc, scope and msi") != NULL);
     options.engine = NULL;
     options.placement = 9;
     CHECK(comem_create(&array, 4, 10, &options) == COMEM_E_ARGUMENT);

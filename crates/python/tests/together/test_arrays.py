@@ -34,12 +34,29 @@ def test_every_home_and_order_holds_the_same_numbers(home, order):
     assert a.sum() == sum((high - low) * (node + 1) for node, (low, high) in parts) * length
 
 
-@pytest.mark.parametrize("engine", ["hlrc", "msi"])
+@pytest.mark.parametrize("engine", ["hlrc", "scope", "msi"])
 def test_every_engine_serves_arrays(engine):
     a = comem.zeros(10_000, engine=engine)
     a[comem.split(len(a))] = 2
     comem.barrier()
     assert a.sum() == 20_000
+
+
+def test_arrays_of_two_engines_keep_what_each_promises():
+    data, sign = comem.zeros(4_000, engine="hlrc"), comem.zeros(2_000, engine="scope")
+    lock = comem.Lock()
+    for turn in range(1, 2 * comem.size + 1):
+        if turn % comem.size == comem.rank:
+            data[:] = turn
+            with lock:
+                sign[:] = turn
+        seen = 0
+        while seen < turn:
+            with lock:
+                seen = sign[0]
+                assert (sign == seen).all()
+        assert (data == turn).all()
+        comem.barrier()
 
 
 def test_full_fills_and_array_takes_node_0s():
