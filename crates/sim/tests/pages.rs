@@ -12,13 +12,17 @@ fn lossy() -> Option<FaultSpec> {
     "drop=20%,dup=10%,reorder=10%".parse().ok()
 }
 
-fn pass(scenario: &Scenario, seeds: std::ops::Range<u64>) {
+/// No seed fails; gives how many reads were stale and rightly so.
+fn pass(scenario: &Scenario, seeds: std::ops::Range<u64>) -> u64 {
+    let mut stale = 0;
     for seed in seeds {
         let verdict = scenario.run(seed);
         let (kind, engine) = (verdict.kind.name(), scenario.engine);
         let engine = if scenario.mixed { format!("both engines in a job under {engine}") } else { engine.to_string() };
         assert!(verdict.violations.is_empty(), "{kind} under {engine}, seed {seed}: {:#?}", verdict.violations);
+        stale += verdict.outcome.stale;
     }
+    stale
 }
 
 #[test]
@@ -41,9 +45,9 @@ fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_a
 fn regions_under_both_engines_in_one_job_keep_what_each_promises() {
     for engine in ENGINES {
         for notes_writes in [true, false] {
-            pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::mixed(engine) }, 0..500);
+            pass(&Scenario { notes_writes: Some(notes_writes), ..Scenario::mixed(engine) }, 0..400);
         }
-        pass(&Scenario { faults: lossy(), ..Scenario::mixed(engine) }, 0..250);
+        pass(&Scenario { faults: lossy(), ..Scenario::mixed(engine) }, 0..200);
     }
 }
 
@@ -53,9 +57,8 @@ fn in_one_job_publication_through_a_second_lock_holds_for_hlrc_regions_and_fails
     for engine in ENGINES {
         for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Chain] {
             let both = Scenario { kind: Some(kind), ..Scenario::mixed(engine) };
-            pass(&both, 0..400);
-            let stale = (0..400).any(|seed| both.run(seed).outcome.stale > 0);
-            assert!(stale || kind == Kind::Chain, "{}: no seed shows what scope consistency allows", kind.name());
+            let stale = pass(&both, 0..300);
+            assert!(stale > 0 || kind == Kind::Chain, "{}: no seed shows what scope consistency allows", kind.name());
         }
         for kind in Kind::WIDE {
             pass(&Scenario { kind: Some(kind), ..Scenario::mixed(engine) }, 0..200);
