@@ -182,3 +182,15 @@ pub fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
         })
     })
 }
+
+/// The pages of an encoded diff, in order, each by its number in the unit and with one bit for each 64-byte line in which something changed.
+/// It ends where the bytes are not a diff.
+pub fn lines(encoded: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+    let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
+    std::iter::from_fn(move || {
+        let mut masks = NO_MASKS;
+        let page = reader.as_mut()?.next(&mut masks).ok()??;
+        let changed = masks.iter().enumerate().map(|(line, mask)| u64::from(*mask != 0) << line);
+        Some((page.number, changed.fold(0, |all, one| all | one)))
+    })
+}

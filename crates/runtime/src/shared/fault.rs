@@ -13,7 +13,7 @@ use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush};
-use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch, RUNS_MAX};
+use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
 use comem_protocol::coherence::pages::{Access, CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -316,7 +316,7 @@ impl Thread {
         }
     }
 
-    fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
+    pub(super) fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
         let needs = shared.needs.lock().at(home);
         let direct = self.home().peer_memory(shared, home).is_some();
         let fetch = Fetch { epoch: shared.epoch.load(Ordering::Acquire), claim, direct, needs, runs };
@@ -326,7 +326,7 @@ impl Thread {
         fetch
     }
 
-    fn is_fetching(&self, page: PageNo) -> bool {
+    pub(super) fn is_fetching(&self, page: PageNo) -> bool {
         let mut none = Outbox::new();
         self.home().page_step(self.slot(), page, &mut none, |chunk, _| chunk.is_fetching(page)) == Some(true)
     }
@@ -339,51 +339,6 @@ impl Thread {
                 break;
             }
             self.home().attend_idle_sockets(self.slot());
-        }
-        Ok(())
-    }
-
-    /// Fetches again what an acquire ended and was in use: one request for each home, no faults.
-    pub(crate) fn fetch_invalidated(&self, shared: &Shared) -> Result<()> {
-        let ended = {
-            let mut list = shared.invalidated.lock();
-            if list.is_empty() {
-                return Ok(());
-            }
-            std::mem::take(&mut *list)
-        };
-        if !self.home().config.prefetch {
-            return Ok(());
-        }
-        let (node, slot) = (self.home(), self.slot());
-        let mut homes = Vec::new();
-        let mut none = Outbox::new();
-        for run in &ended {
-            node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| chunk.homes_ahead(part, &mut homes));
-        }
-        let mut sent = Vec::new();
-        for home in homes {
-            let mut wanted = Vec::new();
-            for run in &ended {
-                node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| {
-                    if wanted.len() + 1 < RUNS_MAX {
-                        chunk.fetch_ahead(part, home, FETCH_PAGES_MAX, &mut wanted);
-                    }
-                });
-            }
-            if !wanted.is_empty() {
-                let pages: u32 = wanted.iter().map(|r| r.end - r.start).sum();
-                self.counters().pages_prefetched.add(u64::from(pages));
-                sent.push((home, self.send_fetch(shared, home, wanted, false)));
-            }
-        }
-        for (home, fetch) in sent {
-            for run in &fetch.runs {
-                while self.is_fetching(run.start) {
-                    self.wait(Waiting::Page(run.start))?;
-                }
-            }
-            shared.needs.lock().confirm(home, &fetch.needs);
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ pub(crate) mod globals;
 pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod pieces;
+mod refetch;
 pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod single;
@@ -37,6 +38,7 @@ use comem_memory::pages::{Arena, Detector, PeerView, Tracking};
 use comem_memory::twins::Twins;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
@@ -80,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) needs: Mutex<Needs>,
     pub(crate) desk: Mutex<Desk>,
+    /// Where homes go at barriers.
+    pub(crate) migration: Mutex<Migration>,
     /// The epoch, to read without the ledger's lock.
     pub(crate) epoch: AtomicU32,
     /// Threads of this node that have arrived at the coherent barrier under way.
@@ -136,6 +140,7 @@ impl Shared {
             ledger: Mutex::new(Ledger::new(me, config.page_engine)),
             needs: Mutex::default(),
             desk: Mutex::new(Desk::new()),
+            migration: Mutex::new(Migration::default()),
             epoch: AtomicU32::new(0),
             arrived: AtomicUsize::new(0),
             gate: Mutex::new(0),

@@ -10,7 +10,7 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
-use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, migrate, push_range, serve};
+use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::sync::{Mark, Payload, Scope};
@@ -342,7 +342,7 @@ impl Node {
             Ok(entries) => {
                 let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
                 self.end_copies(shared, &mut ledger, &fresh, slot, &mut side);
-                self.migrate(shared, &entries, slot, &mut side);
+                self.migrate(shared, ledger.epoch(), &entries, slot, &mut side);
             }
             Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
         }
@@ -359,11 +359,11 @@ impl Node {
         self.flush(slot, &mut side);
     }
 
-    fn migrate(&self, shared: &Shared, entries: &[(Arc<Entry>, bool)], slot: Slot, side: &mut Outbox) {
+    fn migrate(&self, shared: &Shared, epoch: u32, entries: &[(Arc<Entry>, bool)], slot: Slot, side: &mut Outbox) {
         if !self.config.migration {
             return;
         }
-        let moves = migrate::decide(entries, |page| {
+        let moves = shared.migration.lock().decide(epoch, entries, |page| {
             let known = shared.table.find(page)?;
             known.migrates().then_some(known.region.unit_pages)
         });
@@ -431,10 +431,11 @@ impl Thread {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
         // A library may have installed a handler of its own meanwhile.
         comem_memory::pages::fault::ensure_installed();
+        let refetch = self.begin_refetch(shared);
         if shared.awaiting.load(Ordering::Acquire) {
             self.await_diffs(shared)?;
         }
-        self.fetch_invalidated(shared)
+        self.end_refetch(shared, refetch)
     }
 
     fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {

@@ -79,6 +79,9 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
+    /// After so many epochs of false sharing a unit is not watched any more.
+    const ENOUGH: u64 = 16;
+
     fn note(&mut self, epoch: u32, writer: NodeId, lines: u64) {
         if self.epoch != epoch {
             self.settle();
@@ -116,12 +119,11 @@ impl Shared {
         let Some(known) = self.table.find(page) else { return };
         let epoch = self.epoch.load(Ordering::Relaxed);
         let mut sharing = known.costs.false_sharing.lock();
-        for range in diff::ranges(encoded) {
-            let (first, last) = (range.start / 64, range.end.saturating_sub(1) / 64);
-            for line in first..=last {
-                let of = page + (line / 64) as u32;
-                sharing.entry(of).or_default().note(epoch, writer, 1 << (line % 64));
-            }
+        if sharing.get(&page).is_some_and(|writers| writers.times >= Writers::ENOUGH) {
+            return;
+        }
+        for (number, lines) in diff::lines(encoded) {
+            sharing.entry(page + number as u32).or_default().note(epoch, writer, lines);
         }
     }
 }

@@ -9,9 +9,10 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Fault, Flush};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::history::{self, Knowledge, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
+use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
-use comem_protocol::coherence::pages::{self, Access, PageNo, Tally, migrate};
+use comem_protocol::coherence::pages::{self, Access, PageNo, Tally};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
@@ -55,6 +56,7 @@ pub struct Pages {
     closes: u64,
     pub(super) needs: Needs,
     pub(super) desk: Desk,
+    migration: Migration,
     pub(super) tally: Tally,
     /// What a thread's fault came to while another thread was in the ledger, and what the home must have applied.
     pub(super) faults: Vec<Option<(Fault, Vec<Need>)>>,
@@ -81,6 +83,7 @@ impl Pages {
             closes: 0,
             needs: Needs::default(),
             desk: Desk::new(),
+            migration: Migration::default(),
             tally: Tally::default(),
             faults: vec![None; layout.threads],
             caller: None,
@@ -307,7 +310,7 @@ impl Pages {
 
     /// Then homes migrate; gives the pages whose copies ended here.
     pub(super) fn migrate(&mut self, entries: &[(Arc<Entry>, bool)]) -> Vec<Range<PageNo>> {
-        let moves = migrate::decide(entries, |page| self.layout.migrating_unit(page));
+        let moves = self.migration.decide(self.ledger.epoch(), entries, |page| self.layout.migrating_unit(page));
         for (run, writer) in &moves {
             self.each_chunk(run, |c, cx| c.migrate(cx, run, *writer));
         }
@@ -328,11 +331,18 @@ impl Pages {
         }
         let mut asked = Vec::new();
         for home in homes {
-            let mut runs = Vec::new();
+            let (mut requests, mut runs) = (Vec::new(), Vec::new());
             for run in ended {
-                self.each_chunk(run, |c, _| c.fetch_ahead(run, home, 6, &mut runs));
+                self.each_chunk(run, |c, _| {
+                    let mut left = run.clone();
+                    while let Some(next) = c.fetch_ahead(&left, home, 6, &mut runs) {
+                        requests.push(std::mem::take(&mut runs));
+                        left.start = next;
+                    }
+                });
             }
-            if !runs.is_empty() {
+            requests.push(runs);
+            for runs in requests.into_iter().filter(|runs| !runs.is_empty()) {
                 let needs = self.needs.at(home);
                 self.ask(home, false, (needs.clone(), runs), out);
                 asked.push((home, needs));

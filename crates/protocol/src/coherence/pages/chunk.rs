@@ -24,6 +24,7 @@
 //! with a second close has locks in it, each of whose releases would tell of the page again: there the presumption ends.
 
 use super::Access;
+use super::wire::RUNS_MAX;
 use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
@@ -389,18 +390,30 @@ impl Chunk {
     }
 
     /// Begins to fetch ahead, for the home given: units in `pages` that are invalid, and that were used while they were here. Appends
-    /// them to `runs`, at most `most` pages in all.
-    pub fn fetch_ahead(&mut self, pages: &Range<PageNo>, home: NodeId, most: u32, runs: &mut Vec<Range<PageNo>>) {
+    /// them to `runs`, as many as one request may ask for and at most `most` pages in all; gives where it stopped if that was not the end.
+    pub fn fetch_ahead(
+        &mut self,
+        pages: &Range<PageNo>,
+        home: NodeId,
+        most: u32,
+        runs: &mut Vec<Range<PageNo>>,
+    ) -> Option<PageNo> {
+        let mut fetched: u32 = runs.iter().map(|r| r.end - r.start).sum();
         for unit in self.units_in(pages) {
-            let fetched: u32 = runs.iter().map(|r| r.end - r.start).sum();
+            let at = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
-            let fit = this.state == State::Invalid && this.home == home && this.credit > 0;
-            if fit && fetched + self.shape.unit_pages <= most {
-                this.credit -= 1;
-                this.state = State::Fetching;
-                push_range(runs, self.pages(unit..unit + 1));
+            if this.state != State::Invalid || this.home != home || this.credit == 0 {
+                continue;
             }
+            if fetched > 0 && (fetched + self.shape.unit_pages > most || runs.len() >= RUNS_MAX) {
+                return Some(at.start);
+            }
+            this.credit -= 1;
+            this.state = State::Fetching;
+            fetched += self.shape.unit_pages;
+            push_range(runs, at);
         }
+        None
     }
 
     /// The homes from which units in `pages` would be fetched ahead.
@@ -557,6 +570,9 @@ impl Chunk {
             cx.tally.diffs_made += 1;
             cx.tally.diff_bytes += changed as u64;
             flush.diff(self.units[unit].home, pages.start, &bytes);
+            // Whoever writes a copy uses it.
+            let this = &mut self.units[unit];
+            this.credit = this.credit.max(this.trust);
             if Rule::FlushedPagesStayNoted.on() {
                 self.pending = true;
                 self.units[unit].set(NOTED, true);

@@ -1,0 +1,93 @@
+//! After an acquire, the copies that it ended and that were in use are fetched again, without faults: a few requests to each home.
+
+use super::Shared;
+use crate::error::Result;
+use crate::node::Waiting;
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
+use comem_protocol::ids::NodeId;
+use comem_protocol::outbox::Outbox;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Most pages of a request whose answer brings no bytes: its home protects the next ones while the asker copies these.
+const DIRECT_PAGES: u32 = 128;
+/// Most requests under way whose answers bring bytes.
+const UNDER_WAY: usize = 2;
+
+/// Pages of one home, in state `Fetching`, that were not asked for yet.
+struct Wanted {
+    home: NodeId,
+    runs: Vec<Range<PageNo>>,
+}
+
+/// What is being fetched again. It must be finished: others may wait for these pages by now.
+#[derive(Default)]
+pub(crate) struct Refetch {
+    wanted: VecDeque<Wanted>,
+    asked: VecDeque<(NodeId, Fetch)>,
+}
+
+impl Thread {
+    /// Begins to fetch again what an acquire ended and was in use.
+    pub(crate) fn begin_refetch(&self, shared: &Shared) -> Refetch {
+        let ended = std::mem::take(&mut *shared.invalidated.lock());
+        let mut refetch = Refetch::default();
+        if ended.is_empty() || !self.home().config.prefetch {
+            return refetch;
+        }
+        let (node, slot) = (self.home(), self.slot());
+        let (mut homes, mut none) = (Vec::new(), Outbox::new());
+        for run in &ended {
+            node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| chunk.homes_ahead(part, &mut homes));
+        }
+        for home in homes {
+            let direct = node.peer_memory(shared, home).is_some();
+            let most = if direct { DIRECT_PAGES } else { FETCH_PAGES_MAX };
+            let mut runs = Vec::new();
+            for run in &ended {
+                node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| {
+                    let mut left = part.clone();
+                    while let Some(next) = chunk.fetch_ahead(&left, home, most, &mut runs) {
+                        refetch.wanted.push_back(Wanted { home, runs: std::mem::take(&mut runs) });
+                        left.start = next;
+                    }
+                });
+            }
+            if !runs.is_empty() {
+                refetch.wanted.push_back(Wanted { home, runs });
+            }
+        }
+        self.ask_on(shared, &mut refetch);
+        refetch
+    }
+
+    /// Sends what may be under way.
+    fn ask_on(&self, shared: &Shared, refetch: &mut Refetch) {
+        while let Some(next) = refetch.wanted.front() {
+            let with_bytes = refetch.asked.iter().filter(|(_, fetch)| !fetch.direct).count();
+            if with_bytes >= UNDER_WAY && self.home().peer_memory(shared, next.home).is_none() {
+                return;
+            }
+            let Some(Wanted { home, runs }) = refetch.wanted.pop_front() else { return };
+            let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
+            self.counters().pages_prefetched.add(u64::from(pages));
+            refetch.asked.push_back((home, self.send_fetch(shared, home, runs, false)));
+        }
+    }
+
+    /// Waits until all of it has come.
+    pub(crate) fn end_refetch(&self, shared: &Shared, mut refetch: Refetch) -> Result<()> {
+        while let Some((home, fetch)) = refetch.asked.pop_front() {
+            for run in &fetch.runs {
+                while self.is_fetching(run.start) {
+                    self.wait(Waiting::Page(run.start))?;
+                }
+            }
+            shared.needs.lock().confirm(home, &fetch.needs);
+            self.ask_on(shared, &mut refetch);
+        }
+        Ok(())
+    }
+}
