@@ -10,7 +10,9 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
-use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageEngine, PageNo, Tally, push_range, serve};
+use comem_protocol::coherence::pages::{
+    CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, Tally, push_range, serve,
+};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::sync::{Mark, Payload, Scope};
@@ -110,7 +112,7 @@ impl Shared {
         let ends = active.iter().map(|first| Some(*first..self.table.find(*first)?.chunk_end(*first)));
         let mut chunks = ends.flatten().peekable();
         while let Some(mut walk) = chunks.next() {
-            while let Some(next) = chunks.next_if(|next| next.start == walk.end) {
+            while let Some(next) = chunks.next_if(|next| next.start - walk.end <= CHUNK_PAGES) {
                 walk.end = next.end;
             }
             // Without an answer, everything is looked at.
