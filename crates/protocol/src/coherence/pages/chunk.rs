@@ -67,6 +67,9 @@ const HOT: u16 = 64;
 const PRESUMED: u16 = 128;
 /// At the home: counted as written in this epoch for no other reason than that it was presumed.
 const GUESSED: u16 = 512;
+/// A copy that was written in several intervals of this epoch, where the kernel notes writes: its note is not taken, and it is compared
+/// with its twin at each close.
+const LOOSE: u16 = 2048;
 /// Not the home, and the unit's memory is in use here, valid or not.
 const HELD: u16 = 256;
 

@@ -59,6 +59,22 @@ fn a_close_takes_only_the_notes_that_a_look_has_named() {
 }
 
 #[test]
+fn a_copy_that_is_written_in_every_interval_keeps_its_note_and_is_only_compared() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    let told = [(0..1, OTHER, true)];
+    for close in 0..4 {
+        // From the third close on the note is there whether or not anybody has written again.
+        bench.memory.written = vec![0];
+        assert_eq!(bench.close_having_seen(&[0..1]), told);
+        assert_eq!(bench.memory.calls, if close < 2 { vec!["collect 0..1", "diff 0..1"] } else { vec!["diff 0..1"] });
+    }
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.close_having_seen(&[0..1]);
+    assert_eq!(bench.memory.calls, ["collect 0..1", "diff 0..1"], "a new epoch: it may be written no more");
+}
+
+#[test]
 fn what_was_flushed_early_is_told_although_no_look_names_it() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(0..2);
