@@ -68,17 +68,13 @@ impl Book {
         Book { which, engine, history, scopes, applied }
     }
 
-    pub(super) fn engine(&self) -> PageEngine {
-        self.engine
-    }
-
     /// How many entries are kept.
     pub(super) fn len(&self) -> usize {
         self.history.len() + self.scopes.values().map(|s| s.history.len()).sum::<usize>()
     }
 
-    /// Whether a lock may be wide.
-    fn is_scoped(&self) -> bool {
+    /// Whether it is that of `scope`.
+    pub(super) fn is_scoped(&self) -> bool {
         self.engine == PageEngine::Scope
     }
 
@@ -95,7 +91,7 @@ impl Book {
         } else {
             self.history.seen()
         };
-        let everything = (wide && self.is_scoped()).then_some(self.history.seen());
+        let everything = (wide && self.is_scoped()).then(|| self.history.seen());
         if self.which == Which::Main || everything.is_some() || !seen.is_empty() {
             Knowledge::emit(self.which, seen, everything, out);
         }

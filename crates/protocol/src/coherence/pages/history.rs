@@ -44,8 +44,11 @@ pub struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
     epoch: u32,
-    books: [Seen; 2],
+    main: Seen,
+    other: Option<Box<Seen>>,
 }
+
+static NOTHING: Seen = Seen { of_scope: Vector::new(), everything: None };
 
 impl Knowledge {
     /// Appends one book's part.
@@ -63,38 +66,37 @@ impl Knowledge {
 
     fn try_parse(bytes: &[u8]) -> Result<Knowledge, WireError> {
         let mut r = Reader::new(bytes);
-        let mut knowledge = Knowledge { epoch: r.u32()?, ..Knowledge::default() };
-        knowledge.books[0].of_scope = take_vector(&mut r)?;
-        let mut book = 0;
+        let (epoch, of_scope) = (r.u32()?, take_vector(&mut r)?);
+        let mut knowledge = Knowledge { epoch, main: Seen { of_scope, everything: None }, other: None };
         while r.finish().is_err() {
-            match take_vector_of(&mut r)? {
-                (Which::Other, seen) if book == 0 => {
-                    book = 1;
-                    knowledge.books[book].of_scope = seen;
-                }
-                (Which::Main, seen) => knowledge.books[book].everything = Some(seen),
+            let (which, of_scope) = take_vector_of(&mut r)?;
+            match (which, &mut knowledge.other) {
+                (Which::Other, other @ None) => *other = Some(Box::new(Seen { of_scope, everything: None })),
+                (Which::Main, Some(other)) => other.everything = Some(of_scope),
+                (Which::Main, None) => knowledge.main.everything = Some(of_scope),
                 _ => return Err(WireError::BadValue("knowledge")),
             }
         }
         Ok(knowledge)
     }
 
-    /// The same for somebody in `epoch`: what was seen in another one does not count.
-    pub(super) fn in_epoch(mut self, epoch: u32) -> Knowledge {
+    /// Leaves what counts for somebody in `epoch`: nothing that was seen in another one.
+    pub(super) fn come_to(&mut self, epoch: u32) {
         if self.epoch != epoch {
-            for seen in &mut self.books {
+            self.epoch = epoch;
+            for seen in [Some(&mut self.main), self.other.as_deref_mut()].into_iter().flatten() {
                 seen.of_scope.clear();
                 seen.everything.iter_mut().for_each(Vector::clear);
             }
-            self.epoch = epoch;
         }
-        self
     }
 
     /// What was seen of a book.
     pub(super) fn of(&self, which: Which) -> &Seen {
-        let which = if Rule::KnowledgeIsOfOneBook.on() { which } else { Which::Main };
-        &self.books[which as usize]
+        match which {
+            Which::Other if Rule::KnowledgeIsOfOneBook.on() => self.other.as_deref().unwrap_or(&NOTHING),
+            _ => &self.main,
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl Ledger {
 
     /// The book of an engine (`hlrc` or `scope`).
     pub fn which(&self, engine: PageEngine) -> Which {
-        if engine == self.main.engine() { Which::Main } else { Which::Other }
+        if (engine == PageEngine::Scope) == self.main.is_scoped() { Which::Main } else { Which::Other }
     }
 
     /// There is a region under `engine`, so this node needs its book.
@@ -86,13 +86,12 @@ impl Ledger {
     }
 
     fn book(&mut self, which: Which) -> &mut Book {
-        let other = match self.main.engine() {
-            PageEngine::Scope => PageEngine::Hlrc,
-            _ => PageEngine::Scope,
-        };
         match which {
             Which::Main => &mut self.main,
-            Which::Other => self.other.get_or_insert_with(|| Box::new(Book::new(which, other))),
+            Which::Other => {
+                let engine = if self.main.is_scoped() { PageEngine::Hlrc } else { PageEngine::Scope };
+                self.other.get_or_insert_with(|| Box::new(Book::new(which, engine)))
+            }
         }
     }
 
@@ -143,7 +142,8 @@ impl Ledger {
 
     /// A release of `scope`, after the interval was closed: appends what an acquirer with this knowledge lacks.
     pub fn tell(&mut self, scope: Scope, knowledge: &[u8], out: &mut Vec<u8>) {
-        let knowledge = Knowledge::parse(knowledge).in_epoch(self.at.epoch);
+        let mut knowledge = Knowledge::parse(knowledge);
+        knowledge.come_to(self.at.epoch);
         let (at, wide) = (self.at, self.wide.contains(&scope));
         self.main.tell(at, scope, wide, knowledge.of(Which::Main), out);
         if let Some(other) = &mut self.other {
@@ -167,15 +167,18 @@ impl Ledger {
             if blob.epoch != self.at.epoch {
                 continue;
             }
-            let told = self.book(which).told(scope, index);
+            let me = self.at.me;
+            let book = self.book(which);
+            let told = book.told(scope, index);
+            book.take_in(me, told, blob, needs, &mut fresh);
             if told == Told::OfEverything {
                 self.wide.insert(scope);
             }
-            let me = self.at.me;
-            self.book(which).take_in(me, told, blob, needs, &mut fresh);
         }
-        let interval = self.at.interval;
-        self.books().for_each(|book| book.mark(scope, interval));
+        self.main.mark(scope, self.at.interval);
+        if let Some(other) = &mut self.other {
+            other.mark(scope, self.at.interval);
+        }
         Ok(fresh)
     }
 

@@ -308,8 +308,8 @@ pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: Whic
 /// # Errors
 /// When no node would have sent it.
 pub fn take_vector(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireError> {
-    match take_vector_of(r)? {
-        (Which::Main, vector) => Ok(vector),
+    match r.u16()? {
+        count if count & OTHER == 0 => take_numbers(r, count),
         _ => Err(WireError::BadValue("vector")),
     }
 }
@@ -321,6 +321,9 @@ pub fn take_vector(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireErro
 pub fn take_vector_of(r: &mut Reader<'_>) -> Result<(Which, BTreeMap<NodeId, u32>), WireError> {
     let word = r.u16()?;
     let which = if word & OTHER == 0 { Which::Main } else { Which::Other };
-    let vector = (0..word & !OTHER).map(|_| Ok((take_node(r)?, r.u32()?))).collect::<Result<_, _>>()?;
-    Ok((which, vector))
+    Ok((which, take_numbers(r, word & !OTHER)?))
+}
+
+fn take_numbers(r: &mut Reader<'_>, count: u16) -> Result<BTreeMap<NodeId, u32>, WireError> {
+    (0..count).map(|_| Ok((take_node(r)?, r.u32()?))).collect()
 }
