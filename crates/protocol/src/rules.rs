@@ -89,11 +89,13 @@ pub enum Rule {
     KnowledgeIsOfOneBook,
     /// At a manager, what is said of one book never stands for what was said of the other.
     BooksAreUnitedApart,
+    /// A barrier that leaves ended copies mapped lets no thread of the node go on before they are up to date.
+    KeptCopiesAreRenewedFirst,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 22] = [
+    pub const PAGES: [Rule; 23] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -116,6 +118,7 @@ impl Rule {
         Rule::BothBooksAreTold,
         Rule::KnowledgeIsOfOneBook,
         Rule::BooksAreUnitedApart,
+        Rule::KeptCopiesAreRenewedFirst,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

@@ -102,6 +102,20 @@ impl Kernel {
             }
         }
     }
+    /// Stores the marked bytes of `page` to the page at `target`, and nothing else.
+    ///
+    /// # Safety
+    /// A page is writable at `target`; the kernel works on this processor.
+    pub unsafe fn merge(self, target: *mut u8, page: &[u8; PAGE_BYTES], masks: &Masks) {
+        // SAFETY: the caller's promises.
+        unsafe {
+            match self {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                Kernel::Avx512 => x86::merge_avx512(target, page, masks),
+                _ => portable::merge(target, page, masks),
+            }
+        }
+    }
 }
 
 /// One bit for each byte of a word that is not zero, the lowest byte's first.
@@ -172,6 +186,19 @@ mod portable {
             bytes = rest;
             // SAFETY: within the page; marked bytes alone are stored.
             unsafe { scatter_word(target.add(word * 8), mask, these) };
+        }
+    }
+
+    /// # Safety
+    /// A page is writable at `target`.
+    pub unsafe fn merge(target: *mut u8, page: &[u8; PAGE_BYTES], masks: &Masks) {
+        let words = page.as_chunks::<8>().0.iter().zip(masks.iter().flat_map(|mask| mask.to_le_bytes()));
+        for (number, (word, mask)) in words.enumerate().filter(|(_, (_, mask))| *mask != 0) {
+            let mut marked = [0; 8];
+            let count =
+                (0..8).filter(|place| mask >> place & 1 != 0).zip(&mut marked).map(|(at, to)| *to = word[at]).count();
+            // SAFETY: within the page; marked bytes alone are stored.
+            unsafe { scatter_word(target.add(number * 8), mask, &marked[..count]) };
         }
     }
 
@@ -288,6 +315,23 @@ mod x86 {
                 let spread = _mm512_maskz_expand_epi8(*mask, packed);
                 asm!("vmovdqu8 [{to}] {{{mask}}}, {spread}", to = in(reg) target.add(chunk * 64), mask = in(kreg) *mask,
                     spread = in(zmm_reg) spread, options(nostack, preserves_flags));
+            }
+        }
+    }
+
+    /// # Safety
+    /// A page is writable at `target`; the processor has AVX-512 with BW.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub unsafe fn merge_avx512(target: *mut u8, page: &[u8; PAGE_BYTES], masks: &Masks) {
+        for (chunk, (bytes, mask)) in page.as_chunks::<64>().0.iter().zip(masks).enumerate() {
+            if *mask == 0 {
+                continue;
+            }
+            // SAFETY: loads 64 bytes of the page. The masked store writes the marked bytes alone: the others are neither read nor written.
+            unsafe {
+                let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
+                asm!("vmovdqu8 [{to}] {{{mask}}}, {bytes}", to = in(reg) target.add(chunk * 64), mask = in(kreg) *mask,
+                    bytes = in(zmm_reg) bytes, options(nostack, preserves_flags));
             }
         }
     }

@@ -164,6 +164,35 @@ unsafe fn apply_by(kernel: Kernel, target: *mut u8, len: usize, encoded: &[u8]) 
     Ok(())
 }
 
+/// Brings a unit up to date: what in `bytes` differs from `twin` is stored at `target` and in the twin, and nothing else.
+///
+/// # Panics
+/// When `bytes` and the twin differ in length, or are not whole pages.
+///
+/// # Safety
+/// `target .. target + twin.len()` is writable. Others may use these bytes meanwhile; they see each changed byte old or
+/// new.
+pub unsafe fn renew(target: *mut u8, twin: &mut [u8], bytes: &[u8]) {
+    // SAFETY: the caller's promise, and `best` works here.
+    unsafe { renew_by(Kernel::best(), target, twin, bytes) }
+}
+
+/// # Safety
+/// As for [`renew`]; the kernel works on this processor.
+unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8]) {
+    assert!(twin.len() == bytes.len() && twin.len().is_multiple_of(PAGE_BYTES));
+    let mut masks = NO_MASKS;
+    let pages = twin.as_chunks_mut::<PAGE_BYTES>().0.iter_mut().zip(bytes.as_chunks::<PAGE_BYTES>().0);
+    for (number, (twin, bytes)) in pages.enumerate() {
+        // SAFETY: a page is readable there; the caller's promise for the target.
+        unsafe {
+            if kernel.compare(bytes.as_ptr(), twin, &mut masks) > 0 {
+                kernel.merge(target.add(number * PAGE_BYTES), twin, &masks);
+            }
+        }
+    }
+}
+
 /// The changed byte ranges of an encoded diff, in order. Ranges of different pages are not joined. It ends where the
 /// bytes are not a diff.
 pub fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {

@@ -49,6 +49,21 @@ fn all_agree(now: &[u8], twin: &[u8]) -> Vec<u8> {
     encoded.unwrap_or_default()
 }
 
+#[test]
+fn renewing_stores_what_differs_from_the_twin_and_nothing_else() {
+    let twin: Vec<u8> = (0..2 * PAGE_BYTES).map(|at| (at % 251) as u8).collect();
+    let places = (0..300).chain([4095, 4096, 5000]).chain((6000..7000).step_by(3));
+    let bytes = changed(&twin, places.clone());
+    let others: Vec<usize> = (300..4000).step_by(7).collect();
+    for kernel in Kernel::all() {
+        let (mut target, mut new_twin) = (changed(&twin, others.iter().copied()), twin.clone());
+        // SAFETY: target, twin and bytes are equally long, and the kernel is one of `Kernel::all`.
+        unsafe { renew_by(kernel, target.as_mut_ptr(), &mut new_twin, &bytes) };
+        assert!(new_twin == bytes, "{kernel:?}");
+        assert!(target == changed(&bytes, others.iter().copied()), "{kernel:?}: what others wrote has stayed");
+    }
+}
+
 fn changed(twin: &[u8], places: impl IntoIterator<Item = usize>) -> Vec<u8> {
     let mut now = twin.to_vec();
     places.into_iter().for_each(|at| now[at] = !now[at]);

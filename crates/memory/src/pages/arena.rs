@@ -312,6 +312,13 @@ impl Arena {
         }
     }
 
+    /// Undoes [`Arena::disregard`].
+    pub fn regard(&self, pages: Range<PageNo>) {
+        if let Some(regarded) = self.regarded.as_ref().filter(|_| self.bytes_of(&pages).is_ok()) {
+            regarded.insert(pages);
+        }
+    }
+
     /// Walks stretches of the range in which there are pages of the set, and appends those of the set that were written.
     fn scan<'a, S: Iterator<Item = Range<PageNo>> + 'a>(
         &'a self,

@@ -105,6 +105,10 @@ impl PageMemory for Frames<'_> {
         self.arena.disregard(pages);
     }
 
+    fn regard(&mut self, pages: Range<PageNo>) {
+        self.arena.regard(pages);
+    }
+
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let (len, at) = (Self::bytes(&unit), self.unit(&unit));
         if self.twins.is_empty() {
@@ -156,6 +160,15 @@ impl PageMemory for Frames<'_> {
         let len = Self::bytes(&pages).min(bytes.len());
         // SAFETY: the pages lie within the service view, and no thread can see them meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(pages.start), len) };
+    }
+
+    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
+        let (at, target) = (self.unit(&unit), self.pointer(unit.start));
+        match self.twins.get_mut(at) {
+            // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
+            Some(Some(twin)) => unsafe { diff::renew(target, twin, bytes) },
+            _ => unreachable!("a copy that stayed mapped has kept its twin"),
+        }
     }
 
     fn discard(&mut self, pages: Range<PageNo>) {

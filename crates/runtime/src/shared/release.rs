@@ -53,7 +53,9 @@ impl Payload for PagePayload<'_> {
         let mut ledger = self.shared.ledger.lock();
         let learnt = ledger.learn(scope, bytes, &mut self.shared.needs.lock());
         match learnt {
-            Ok(entries) => self.node.end_copies(self.shared, &mut ledger, &entries, self.slot, &mut self.side),
+            Ok(entries) => {
+                self.node.end_copies(self.shared, &mut ledger, &entries, false, self.slot, &mut self.side);
+            }
             Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
         }
     }
@@ -258,12 +260,14 @@ impl Node {
         }
     }
 
-    /// Ends this node's copies of the pages that entries name. The caller holds the ledger.
+    /// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they were fetched
+    /// again. The caller holds the ledger.
     pub(crate) fn end_copies(
         &self,
         shared: &Shared,
         ledger: &mut Ledger,
         entries: &[Arc<Entry>],
+        in_place: bool,
         slot: Slot,
         side: &mut Outbox,
     ) {
@@ -272,7 +276,11 @@ impl Node {
         for (run, _) in entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
             self.each_chunk(shared, run, slot, side, |chunk, cx, part| {
                 let before = cx.tally.invalidations;
-                chunk.invalidate(cx, part, &mut gather);
+                if in_place {
+                    chunk.invalidate_in_place(cx, part, &mut gather);
+                } else {
+                    chunk.invalidate(cx, part, &mut gather);
+                }
                 if cx.tally.invalidations > before {
                     push_range(&mut ended, part.clone());
                 }
@@ -343,7 +351,7 @@ impl Node {
         match opened {
             Ok(entries) => {
                 let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
-                self.end_copies(shared, &mut ledger, &fresh, slot, &mut side);
+                self.end_copies(shared, &mut ledger, &fresh, self.config.prefetch, slot, &mut side);
                 self.migrate(shared, ledger.epoch(), &entries, slot, &mut side);
             }
             Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
@@ -422,7 +430,10 @@ impl Thread {
         if first {
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
             self.home().open_epoch(shared, &notices, self.slot());
+            // What stayed mapped must be up to date before anybody goes on.
+            self.after_acquire()?;
             *opened += 1;
+            return Ok(());
         }
         drop(opened);
         self.after_acquire()

@@ -194,6 +194,11 @@ impl PageMemory for Memory {
         self.each(pages).iter_mut().for_each(|p| p.regarded = false);
     }
 
+    fn regard(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| p.regarded = true);
+    }
+
     fn unmap(&mut self, pages: Range<PageNo>) {
         self.permit(pages, Permit::None);
     }
@@ -269,6 +274,21 @@ impl PageMemory for Memory {
         for (page, bytes) in self.each(pages).iter_mut().zip(bytes.chunks(PAGE_BYTES)) {
             for (word, bytes) in page.words.iter_mut().zip(bytes.chunks_exact(8)) {
                 *word = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+            }
+        }
+    }
+
+    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
+        for (page, bytes) in unit.zip(bytes.chunks(PAGE_BYTES)) {
+            for (word, bytes) in (0..PAGE_WORDS).zip(bytes.chunks_exact(8)) {
+                self.moment();
+                let new = bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+                let this = &mut self.pages[page as usize];
+                let twin = this.twin.as_mut().unwrap_or_else(|| panic!("page {page} has no twin to compare it with"));
+                if new != twin[word] {
+                    twin[word] = new;
+                    this.words[word] = new;
+                }
             }
         }
     }

@@ -247,10 +247,13 @@ impl Pages {
     }
 
     /// Ends this node's copies of the entries' pages.
-    pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Arc<Entry>>) {
+    pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Arc<Entry>>, in_place: bool) {
         let mut diffs = Gather::default();
         for (run, _) in entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
-            self.each_chunk(run, |c, cx| c.invalidate(cx, run, &mut diffs));
+            self.each_chunk(run, |c, cx| match in_place {
+                true => c.invalidate_in_place(cx, run, &mut diffs),
+                false => c.invalidate(cx, run, &mut diffs),
+            });
             self.number(&mut diffs);
             self.others_act();
         }
@@ -304,7 +307,8 @@ impl Pages {
                 return Vec::new();
             }
         };
-        self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e));
+        let in_place = self.layout.fetches_ahead;
+        self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e), in_place);
         entries
     }
 
@@ -385,7 +389,7 @@ impl Payload for Pages {
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
         match self.ledger.learn(scope, bytes, &mut self.needs) {
-            Ok(entries) => self.invalidate(entries.iter()),
+            Ok(entries) => self.invalidate(entries.iter(), false),
             Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),
         }
     }
@@ -412,6 +416,8 @@ pub struct Node {
     pub(super) at_barrier: usize,
     /// Whether a thread is opening the barrier for its node, and holds the ledger meanwhile.
     pub(super) opening: bool,
+    /// Whether copies that stayed mapped are out of date, so that no thread may leave the barrier.
+    pub(super) renewing: bool,
     /// Whose request the reply under way answers.
     answers: Slot,
 }
@@ -429,6 +435,7 @@ impl Node {
             threads,
             at_barrier: 0,
             opening: false,
+            renewing: false,
             answers: Slot::SERVICE,
         }
     }

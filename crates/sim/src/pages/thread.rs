@@ -296,6 +296,9 @@ impl Node {
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
             Phase::Ahead => {
                 self.confirm(t);
+                if self.renewing {
+                    self.lets_others_go(t, out);
+                }
                 self.goes_to(t, Phase::Home)
             }
             Phase::Home if self.is_home_fresh() => {
@@ -305,10 +308,10 @@ impl Node {
             }
             Phase::Home => Turn::Sleeps,
             Phase::Barrier(epoch) if self.barrier.is_open(epoch) == Ok(true) => {
-                if self.pages.ledger.epoch() > epoch && !self.opening {
+                if self.pages.ledger.epoch() > epoch && !self.opening && !self.renewing {
                     return self.goes_to(t, Phase::Home);
                 }
-                if self.opening {
+                if self.opening || self.renewing {
                     return Turn::Sleeps;
                 }
                 self.opening = true;
@@ -336,6 +339,12 @@ impl Node {
         }
     }
 
+    /// The node's other threads may leave the barrier.
+    fn lets_others_go(&mut self, t: usize, out: &mut Outbox) {
+        self.renewing = false;
+        (0..self.threads.len()).filter(|other| *other != t).for_each(|other| out.wake(Slot::thread(other)));
+    }
+
     /// The homes have migrated: what came from nodes that were here before can be done, and the other threads go on.
     fn finish_opening(&mut self, t: usize, epoch: u32, ended: &[Range<PageNo>], out: &mut Outbox) -> Turn {
         let me = self.pages.me;
@@ -344,8 +353,10 @@ impl Node {
             self.pages.failure = Some(why.to_string());
         }
         self.pages.applied = true;
-        self.opening = false;
-        (0..self.threads.len()).filter(|other| *other != t).for_each(|other| out.wake(Slot::thread(other)));
+        (self.opening, self.renewing) = (false, true);
+        if !Rule::KeptCopiesAreRenewedFirst.on() {
+            self.lets_others_go(t, out);
+        }
         if self.pages.layout.fetches_ahead {
             let asked = self.pages.fetch_ahead(ended, out);
             self.threads[t].outstanding = asked.len();

@@ -32,6 +32,7 @@ use std::ops::Range;
 
 mod close;
 mod home;
+mod kept;
 
 /// Most units that a home maps at the first touch of one of them.
 const HOME_RUN: usize = 64;
@@ -72,6 +73,8 @@ const GUESSED: u16 = 512;
 const LOOSE: u16 = 2048;
 /// Not the home, and the unit's memory is in use here, valid or not.
 const HELD: u16 = 256;
+/// Not valid, but still mapped, and with its twin: see `kept`.
+const KEPT: u16 = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Unit {
@@ -273,7 +276,7 @@ impl Chunk {
 
     /// Whether an interval's close may find something here.
     pub fn may_be_dirty(&self) -> bool {
-        self.passed_over || self.units.iter().any(|u| u.state == State::Valid || u.has(SHARED | NOTED))
+        self.passed_over || self.units.iter().any(|u| u.state == State::Valid || u.has(SHARED | NOTED | KEPT))
     }
 
     // ---- accesses
@@ -441,11 +444,16 @@ impl Chunk {
             }
             let void = self.units[unit].has(VOID) && Rule::NoticeVoidsFetch.on();
             self.units[unit].set(VOID, false);
+            let at = self.pages(unit..unit + 1);
             if void {
                 self.units[unit].state = State::Invalid;
                 cx.tally.void_fetches += 1;
+            } else if self.units[unit].has(KEPT) {
+                cx.memory.renew(at, &bytes[i * unit_bytes..(i + 1) * unit_bytes]);
+                cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
+                self.units[unit].state = State::Valid;
+                self.units[unit].set(KEPT, false);
             } else {
-                let at = self.pages(unit..unit + 1);
                 cx.memory.install(at.clone(), &bytes[i * unit_bytes..(i + 1) * unit_bytes]);
                 if twins {
                     cx.memory.make_twin(at.clone(), many);
@@ -467,8 +475,9 @@ impl Chunk {
     /// The answer to a fetch says that the home of these pages is another node; when it is this one, they are its own.
     pub fn on_moved(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, home: NodeId) {
         for unit in self.units_in(&pages) {
-            let this = &mut self.units[unit];
-            if this.state == State::Fetching {
+            if self.units[unit].state == State::Fetching {
+                self.unkeep(cx, unit);
+                let this = &mut self.units[unit];
                 this.home = home;
                 this.set(VOID, false);
                 this.state = if home == cx.me { State::Home } else { State::Invalid };
@@ -481,8 +490,9 @@ impl Chunk {
     /// The answer to a fetch says that these pages were freed.
     pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         for unit in self.units_in(pages) {
-            let this = &mut self.units[unit];
-            if this.state == State::Fetching {
+            if self.units[unit].state == State::Fetching {
+                self.unkeep(cx, unit);
+                let this = &mut self.units[unit];
                 this.set(VOID, false);
                 (this.state, this.credit) = (State::Invalid, 0);
             }
@@ -502,17 +512,10 @@ impl Chunk {
     /// Another node wrote these pages: this node's copies of them end. What was written here is flushed first, and stays to be told.
     pub fn invalidate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) {
         let units = self.units_in(pages);
-        self.end_copies(cx, units, flush);
-    }
-
-    fn end_copies(&mut self, cx: &mut Context<'_>, units: Range<usize>, flush: &mut dyn Flush) {
         let mut at = units.start;
         while at < units.end {
-            let this = &mut self.units[at];
-            if this.state == State::Fetching {
-                this.set(VOID, true);
-            }
-            if this.state != State::Valid {
+            self.void_fetch(cx, at, flush);
+            if self.units[at].state != State::Valid {
                 at += 1;
                 continue;
             }
@@ -551,10 +554,12 @@ impl Chunk {
         let mut written = std::mem::take(&mut self.written);
         written.clear();
         cx.memory.collect(self.pages(units), &mut written);
-        self.pending |= !written.is_empty();
         for pages in &written {
             let units = self.units_in(pages);
-            self.units[units].iter_mut().filter(|u| Self::is_tracked(u)).for_each(|u| u.set(WRITTEN, true));
+            for tracked in self.units[units].iter_mut().filter(|u| Self::is_tracked(u)) {
+                tracked.set(WRITTEN, true);
+                self.pending = true;
+            }
         }
         self.written = written;
     }
@@ -573,9 +578,10 @@ impl Chunk {
             cx.tally.diffs_made += 1;
             cx.tally.diff_bytes += changed as u64;
             flush.diff(self.units[unit].home, pages.start, &bytes);
-            // Whoever writes a copy uses it.
+            // Whoever writes a copy uses it, and after the second time will probably do so again.
             let this = &mut self.units[unit];
             this.credit = this.credit.max(this.trust);
+            this.trust = this.trust.max(1);
             if Rule::FlushedPagesStayNoted.on() {
                 self.pending = true;
                 self.units[unit].set(NOTED, true);
@@ -586,7 +592,9 @@ impl Chunk {
 
     /// Whether the kernel's notes about the unit count: a copy, or a home page that others hold.
     fn is_tracked(unit: &Unit) -> bool {
-        unit.state == State::Valid || (unit.state == State::Home && unit.has(SHARED) && unit.has(MAPPED))
+        unit.state == State::Valid
+            || unit.has(KEPT)
+            || (unit.state == State::Home && unit.has(SHARED) && unit.has(MAPPED))
     }
 
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
@@ -595,6 +603,9 @@ impl Chunk {
         let mut mine: Vec<Range<PageNo>> = Vec::new();
         for unit in self.units_in(pages) {
             let at = self.pages(unit..unit + 1);
+            if self.units[unit].has(KEPT) {
+                self.unkeep(cx, unit);
+            }
             let this = &mut self.units[unit];
             let was_home = this.state == State::Home;
             this.home = writer;
@@ -669,6 +680,7 @@ impl Chunk {
                 }
             }
             if self.units[unit].has(HELD) && self.units[unit].state == State::Invalid {
+                self.unkeep(cx, unit);
                 cx.memory.discard(self.pages(unit..unit + 1));
                 self.units[unit].set(HELD, false);
                 cx.tally.held -= i64::from(self.shape.unit_pages);

@@ -126,6 +126,8 @@ pub trait PageMemory {
     /// What is written to these pages concerns nobody until they are mapped or protected again: who looks where
     /// something was written may leave them out.
     fn disregard(&mut self, _pages: Range<PageNo>) {}
+    /// What is written to these pages concerns somebody again.
+    fn regard(&mut self, _pages: Range<PageNo>) {}
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Drops the unit's twin, if there is one.
@@ -143,6 +145,9 @@ pub trait PageMemory {
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]);
+    /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit and to the twin, and nothing
+    /// else.
+    fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
     /// Gives the pages' memory back: they are unmapped and nobody needs their bytes here any more.
     fn discard(&mut self, pages: Range<PageNo>);
 }

@@ -77,6 +77,9 @@ impl PageMemory for Recorder {
     fn install(&mut self, pages: Range<PageNo>, _: &[u8]) {
         self.note("install", pages);
     }
+    fn renew(&mut self, unit: Range<PageNo>, _bytes: &[u8]) {
+        self.note("renew", unit);
+    }
     fn discard(&mut self, pages: Range<PageNo>) {
         self.note("discard", pages);
     }

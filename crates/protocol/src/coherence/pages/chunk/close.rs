@@ -1,6 +1,6 @@
 //! The end of an interval, and of an epoch: finds what was written in a chunk, flushes it and says what it was.
 
-use super::{Chunk, Flush, GUESSED, HOT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE};
+use super::{Chunk, Flush, GUESSED, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -29,6 +29,7 @@ impl Chunk {
         }
         self.passed_over = false;
         self.look_for_writes(cx, seen);
+        let mut left = false;
         for unit in 0..self.units.len() {
             let this = self.units[unit];
             // Mostly few were written of many that are here.
@@ -58,7 +59,7 @@ impl Chunk {
                 State::Home if this.has(SHARED) && (this.has(WRITTEN) || this.has(PRESUMED)) => {
                     self.close_home(cx, unit);
                 }
-                _ => {}
+                _ => left |= this.has(KEPT) && this.has(WRITTEN),
             }
             if self.units[unit].has(NOTED) {
                 let this = &mut self.units[unit];
@@ -70,7 +71,7 @@ impl Chunk {
                 notices.push((self.pages(unit..unit + 1), self.units[unit].home, held));
             }
         }
-        self.pending = false;
+        self.pending = left;
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {

@@ -54,6 +54,7 @@ impl Chunk {
         {
             cx.memory.look_ahead(run.clone());
         }
+        let noted = cx.memory.notes_writes();
         let mut unprotected: Vec<Range<usize>> = Vec::new();
         for unit in units.iter().flat_map(Range::clone) {
             self.units[unit].set(WROTE, false);
@@ -61,45 +62,49 @@ impl Chunk {
             if this.has(SHARED) {
                 continue;
             }
-            let presume = !cx.memory.notes_writes() && this.has(HOT) && this.has(MAPPED);
+            let presume = !noted && this.has(HOT) && this.has(MAPPED);
             if this.has(MAPPED) && !presume {
                 match unprotected.last_mut() {
                     Some(last) if last.end == unit => last.end += 1,
                     _ => unprotected.push(unit..unit + 1),
                 }
             }
-            self.units[unit].set(SHARED, true);
             self.units[unit].set(PRESUMED, presume);
         }
-        if cx.memory.notes_writes() {
-            self.close_gaps(&mut unprotected);
+        if noted {
+            self.protect_with_gaps(cx, unprotected);
+        } else {
+            unprotected.into_iter().for_each(|run| cx.memory.protect(self.pages(run)));
         }
-        for run in unprotected {
-            cx.memory.protect(self.pages(run.clone()));
-            if !Rule::SharedPagesAreRegarded.on() {
-                cx.memory.disregard(self.pages(run));
-            }
+        if !Rule::SharedPagesAreRegarded.on() {
+            units.iter().for_each(|run| cx.memory.disregard(self.pages(run.clone())));
         }
+        units.iter().flat_map(Range::clone).for_each(|unit| self.units[unit].set(SHARED, true));
         if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
             units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));
         }
     }
 
-    /// Joins runs with little between them, which counts as shared from now on: that costs its next writer a note in the kernel, while a call
-    /// of its own for each run interrupts every processor that runs this program. What is shared already is left alone: protecting it
-    /// again would forget what was written there since.
-    fn close_gaps(&mut self, runs: &mut Vec<Range<usize>>) {
+    /// Protects units that are not shared yet. Runs with little between them are taken together, since each call interrupts every processor that runs
+    /// this program; what lies between costs its next writer a note in the kernel. What of it was shared before, or is a copy, may have
+    /// been written: so the notes are taken along, and kept here.
+    fn protect_with_gaps(&mut self, cx: &mut Context<'_>, mut runs: Vec<Range<usize>>) {
         runs.sort_by_key(|run| run.start);
         runs.dedup_by(|next, run| {
-            let gap = run.end..next.start;
-            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED);
-            let joins = gap.len() <= GAP_UNITS && self.units[gap.clone()].iter().all(plain);
-            if joins {
-                self.units[gap].iter_mut().for_each(|u| u.set(SHARED, true));
-                run.end = next.end;
-            }
+            let joins = next.start - run.end <= GAP_UNITS;
+            run.end = if joins { next.end } else { run.end };
             joins
         });
+        for run in runs {
+            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED);
+            let alone = self.units[run.clone()].iter().all(plain);
+            if alone {
+                cx.memory.protect(self.pages(run));
+            } else {
+                cx.memory.regard(self.pages(run.clone()));
+                self.collect(cx, run);
+            }
+        }
     }
 
     /// A diff of the unit that begins at `page`; ignored unless this node is its home.

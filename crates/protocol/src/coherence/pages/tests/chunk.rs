@@ -303,6 +303,88 @@ fn what_is_used_is_fetched_ahead_and_what_is_not_soon_is_no_longer() {
     assert!(rounds < 70, "credit that nothing renews is used up");
 }
 
+/// Four copies of another node's pages, of which the first was in use again and again.
+fn first_in_use() -> Bench {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..4);
+    bench.invalidate(0..1);
+    bench.fetch(0..1);
+    bench
+}
+
+#[test]
+fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
+    let mut bench = first_in_use();
+    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &(0..2), flushed));
+    assert_eq!(
+        bench.memory.calls,
+        ["unmap 1..2", "collect 1..2", "drop_twin 1..2"],
+        "of page 1 nobody knows a second use"
+    );
+    assert!(!bench.chunk.is_here(0));
+    let mut runs = Vec::new();
+    bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..2), OTHER, 60, &mut runs));
+    assert_eq!(runs, [0..1]);
+    bench.arrive(0..1);
+    assert_eq!(bench.memory.calls, ["renew 0..1"]);
+    assert!(bench.chunk.is_here(0));
+}
+
+#[test]
+fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
+    let mut bench = first_in_use();
+    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &(0..1), flushed));
+    bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..1), OTHER, 60, &mut Vec::new()));
+    bench.memory.written = vec![0];
+    bench.invalidate(0..1);
+    assert_eq!(bench.memory.calls, ["unmap 0..1", "collect 0..1", "diff 0..1", "drop_twin 0..1"]);
+    bench.arrive(0..1);
+    assert!(bench.memory.calls.is_empty() && !bench.chunk.is_here(0), "what comes is void");
+}
+
+#[test]
+fn a_kept_copy_whose_home_goes_elsewhere_is_unmapped() {
+    let mut bench = first_in_use();
+    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &(0..1), flushed));
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), NodeId(3)));
+    assert_eq!(bench.memory.calls, ["unmap 0..1", "drop_twin 0..1"]);
+}
+
+#[test]
+fn what_one_request_cannot_ask_for_is_left_for_the_next() {
+    let mut bench = Bench::new(OTHER, true);
+    for _ in 0..2 {
+        bench.invalidate(0..4);
+        bench.fetch(0..4);
+    }
+    bench.invalidate(0..4);
+    let mut runs = Vec::new();
+    assert_eq!(bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 3, &mut runs)), Some(3));
+    assert_eq!(runs, [0..3]);
+    assert_eq!(bench.step(|chunk, _, _| chunk.fetch_ahead(&(3..4), OTHER, 3, &mut Vec::new())), None);
+}
+
+#[test]
+fn a_copy_that_is_written_again_is_in_use() {
+    let mut bench = Bench::new(OTHER, true);
+    let ahead = Ahead { units: 4, stride: 1, known: 1 };
+    bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
+    bench.arrive(0..4);
+    let mut again = || {
+        bench.memory.written = vec![2];
+        bench.close();
+        bench.invalidate(0..4);
+        let mut runs = Vec::new();
+        bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 60, &mut runs));
+        if runs.is_empty() {
+            bench.fault(2, Access::Write);
+        }
+        bench.arrive(2..3);
+        runs
+    };
+    assert_eq!([again(), again()], [vec![], vec![2..3]]);
+}
+
 #[test]
 fn a_fault_brings_along_what_was_in_use_behind_it() {
     let mut bench = Bench::new(OTHER, true);
