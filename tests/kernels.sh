@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the programs on shared pages in their tiny sizes, in three builds: for one thread, with plain threads, and with
-# Comem on one to eight nodes under `hlrc`, `scope` and `msi`, with every detector and two threads a node. Each checks
+# Comem on one to eight nodes under `hlrc`, `scope` and `msi`, and over udp with every detector and two threads a node. Each checks
 # its own result, and all must end with the same checksum. The third build is left out unless COMEM_KERNELS_DSM=1.
 # Reports in TAP.
 set -uo pipefail
@@ -64,8 +64,8 @@ for name in "${kernels[@]}"; do
                 "$bin/comem" run --no-prefix -n "$nodes" --engine "$engine" -- "$programs/$name" --preset tiny
         done
         for detector in "${detectors[@]}"; do
-            run "$name under $engine with $detector, two nodes with two threads" "$expected" \
-                "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --detector "$detector" -- \
+            run "$name under $engine with $detector over udp, two nodes with two threads" "$expected" \
+                "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --detector "$detector" --backbone udp -- \
                 "$programs/$name" --preset tiny
         done
     done
@@ -88,8 +88,8 @@ if with_comem; then
                 "$programs/sync-test" "${sync[@]}" "${publish[@]}"
         done
         for detector in "${detectors[@]}"; do
-            run "sync-test under $engine with $detector, two nodes with two threads" any \
-                "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --detector "$detector" -- \
+            run "sync-test under $engine with $detector over udp, two nodes with two threads" any \
+                "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --detector "$detector" --backbone udp -- \
                 "$programs/sync-test" "${sync[@]}" "${publish[@]}"
         done
     done

@@ -33,9 +33,10 @@ job() {
     fi
 }
 
-# everywhere NAME ARGUMENTS…: one workload on all numbers of nodes, under both sequentially consistent engines.
+# everywhere NAME ARGUMENTS…: one workload on all numbers of nodes, under both sequentially consistent engines, over one of the
+# backbones in turn.
 everywhere() {
-    local name=$1 expected nodes engine
+    local name=$1 expected nodes engine backbone=shm
     shift
     if ! expected=$(checksum "$("$programs/$name-seq" "$@")") || [ -z "$expected" ]; then
         verdict FAILED "$name-seq $*: no checksum"
@@ -43,7 +44,9 @@ everywhere() {
     fi
     for engine in msi owner; do
         for nodes in 1 2 3 4 8; do
-            job "$name under $engine, nodes: $nodes" "$expected" -n "$nodes" --engine "$engine" -- "$programs/$name" "$@"
+            job "$name under $engine over $backbone, nodes: $nodes" "$expected" -n "$nodes" --engine "$engine" --backbone "$backbone" -- \
+                "$programs/$name" "$@"
+            if [ "$backbone" = shm ]; then backbone=udp; else backbone=shm; fi
         done
     done
     job "$name under broadcast, nodes: 1" "$expected" -n 1 --engine broadcast -- "$programs/$name" "$@"
@@ -64,11 +67,14 @@ job "sea with work split by measured weight, one node slower" "$expected" -n 3 -
 job "sea through heavy faults" "$expected" -n 4 --faults "drop=20%,dup=5%,reorder=10%,seed=3" -- "$programs/sea" "${sea[@]}"
 
 flood="drop=5%,dup=5%,reorder=5%,seed=7"
-job "message-test, nodes: 4" any -n 4 -- "$programs/message-test" --count 20000
+job "message-test over udp, nodes: 4" any -n 4 --backbone udp -- "$programs/message-test" --count 20000
+job "message-test over shm, nodes: 4" any -n 4 --backbone shm -- "$programs/message-test" --count 20000
 job "message-test through faults, nodes: 4" any -n 4 --faults "$flood" -- "$programs/message-test" --count 20000
 for nodes in 2 4 9; do
-    job "barrier-test, nodes: $nodes" any -n "$nodes" -- "$programs/barrier-test" --barriers 200
-    job "lock-test, nodes: $nodes" any -n "$nodes" -- "$programs/lock-test" --increments 100
+    for backbone in udp shm; do
+        job "barrier-test over $backbone, nodes: $nodes" any -n "$nodes" --backbone "$backbone" -- "$programs/barrier-test" --barriers 200
+        job "lock-test over $backbone, nodes: $nodes" any -n "$nodes" --backbone "$backbone" -- "$programs/lock-test" --increments 100
+    done
 done
 job "barrier-test through faults" any -n 4 --faults "$flood" -- "$programs/barrier-test" --barriers 200
 job "lock-test through faults" any -n 4 --faults "$flood" -- "$programs/lock-test" --increments 100

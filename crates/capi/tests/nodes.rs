@@ -33,12 +33,15 @@ fn every_number_of_nodes_gives_the_sequential_answer() {
     for nodes in ["1", "2", "3", "4", "8"] {
         workloads_agree(&["-n", nodes, "--engine", "msi"]);
     }
+    for nodes in ["2", "4"] {
+        workloads_agree(&["-n", nodes, "--engine", "msi", "--backbone", "udp"]);
+    }
 }
 
 #[test]
 fn so_does_the_engine_owner() {
     for nodes in ["2", "3"] {
-        workloads_agree(&["-n", nodes, "--engine", "owner"]);
+        workloads_agree(&["-n", nodes, "--engine", "owner", "--backbone", "udp"]);
     }
 }
 

@@ -42,7 +42,7 @@ pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str
         command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", role);
         command.env("RUST_BACKTRACE", "0");
         command.env(var::NODE, node.to_string()).env(var::NODES, count.to_string());
-        command.env(var::HOST_NODES, count.to_string()).envs(env.iter().copied());
+        command.env(var::HOST_NODES, count.to_string()).env(var::BACKBONE, crate::BACKBONE).envs(env.iter().copied());
         for (_, name, value) in own.iter().filter(|(n, _, _)| *n == node) {
             command.env(name, value);
         }

@@ -8,6 +8,12 @@ mod roles;
 use launcher::{Outcome, start};
 use std::time::Duration;
 
+/// What moves datagrams where a test does not say: most look at the protocol over a network.
+const BACKBONE: &str = "udp";
+
+/// One after the other, for tests that hold over both.
+const BACKBONES: [(&str, &str); 2] = [("COMEM_BACKBONE", "udp"), ("COMEM_BACKBONE", "shm")];
+
 /// Plays the part of a node; without a role there is nothing to play.
 #[test]
 fn node() {
@@ -26,10 +32,13 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
 
 #[test]
 fn nothing_is_lost_between_nodes_and_threads() {
-    for (nodes, threads) in [(1, "3"), (2, "1"), (3, "2"), (9, "1")] {
-        let outcome = start("stress", nodes, &[("COMEM_THREADS", threads)], &[]).finish();
-        all_well(&outcome);
-        assert_eq!(outcome.stats.len(), nodes);
+    for backbone in BACKBONES {
+        for (nodes, threads) in [(1, "3"), (2, "1"), (3, "2"), (9, "1")] {
+            let outcome = start("stress", nodes, &[("COMEM_THREADS", threads), backbone], &[]).finish();
+            all_well(&outcome);
+            assert_eq!(outcome.stats.len(), nodes);
+            assert!(outcome.stats.values().all(|stats| stats["backbone"] == backbone.1), "{:?}", outcome.stats);
+        }
     }
 }
 
@@ -44,7 +53,9 @@ fn nothing_is_lost_on_a_bad_network() {
 #[test]
 fn every_engine_gives_the_same_answer_to_a_race_free_program() {
     for engine in ["owner", "msi"] {
-        all_well(&start("jacobi", 3, &[("COMEM_ENGINE", engine)], &[]).finish());
+        for backbone in BACKBONES {
+            all_well(&start("jacobi", 3, &[("COMEM_ENGINE", engine), backbone], &[]).finish());
+        }
     }
 }
 
@@ -58,8 +69,10 @@ fn taking_a_lock_again_costs_no_message() {
 
 #[test]
 fn a_killed_node_ends_the_others_within_two_seconds_with_one_sentence_that_names_it() {
-    for (victim, nodes) in [(2, 4), (0, 3)] {
-        let mut cluster = start("wait-for-ever", nodes, &[], &[]);
+    for (victim, nodes, backbone) in
+        [(2, 4, BACKBONES[0]), (0, 3, BACKBONES[0]), (2, 4, BACKBONES[1]), (0, 3, BACKBONES[1])]
+    {
+        let mut cluster = start("wait-for-ever", nodes, &[backbone], &[]);
         cluster.wait_until_started();
         let pid = cluster.nodes[victim].id();
         cluster.nodes[victim].kill().expect("a node can be killed");
@@ -80,7 +93,11 @@ fn a_killed_node_ends_the_others_within_two_seconds_with_one_sentence_that_names
 
 #[test]
 fn a_silent_node_is_warned_about_and_then_given_up() {
-    let cluster = start("wait-for-ever", 3, &[("COMEM_NODE_TIMEOUT", "3s")], &[]);
+    std::thread::scope(|scope| BACKBONES.map(|backbone| scope.spawn(move || silence_is_noticed(backbone))).map(drop));
+}
+
+fn silence_is_noticed(backbone: (&str, &str)) {
+    let cluster = start("wait-for-ever", 3, &[("COMEM_NODE_TIMEOUT", "3s"), backbone], &[]);
     cluster.wait_until_started();
     let victim = cluster.nodes[1].id() as libc::pid_t;
     // SAFETY: stops a child of this test.
@@ -192,10 +209,30 @@ fn a_node_that_is_asked_says_for_which_semaphore_condition_or_lock_its_threads_w
 
 #[test]
 fn ranges_that_cross_do_not_wait_for_each_other_for_ever() {
-    all_well(&start("crossing", 3, &[("COMEM_THREADS", "2")], &[]).finish());
+    for backbone in BACKBONES {
+        all_well(&start("crossing", 3, &[("COMEM_THREADS", "2"), backbone], &[]).finish());
+    }
 }
 
 #[test]
 fn sequential_consistency_holds_between_real_processes() {
-    all_well(&start("litmus", 2, &[("COMEM_THREADS", "2")], &[]).finish());
+    for backbone in BACKBONES {
+        all_well(&start("litmus", 2, &[("COMEM_THREADS", "2"), backbone], &[]).finish());
+    }
+}
+
+#[test]
+fn nodes_that_nobody_told_take_the_backbone_that_fits_and_one_job_has_one() {
+    let taken = |settings: &[_]| {
+        let outcome = start("relock", 2, settings, &[]).finish();
+        all_well(&outcome);
+        outcome.stats.values().map(|stats| stats["backbone"].as_str().unwrap_or("").to_string()).collect::<Vec<_>>()
+    };
+    let auto = ("COMEM_BACKBONE", "auto");
+    assert_eq!(taken(&[auto]), ["shm", "shm"]);
+    assert_eq!(taken(&[auto, ("COMEM_PORTS", "20000-31999")]), ["udp", "udp"]);
+    let outcome = start("relock", 2, &[("COMEM_BACKBONE", "shm")], &[(1, "COMEM_BACKBONE", "udp")]).finish();
+    let said = format!("{:?}{:?}", outcome.errors, outcome.failures);
+    assert!(said.contains("backbone=udp") && said.contains("backbone=shm"), "{outcome:#?}");
+    assert!(outcome.statuses.iter().all(|status| *status != Some(0)), "{outcome:#?}");
 }

@@ -200,7 +200,10 @@ fn costs(role: &str, nodes: usize, settings: &[(&str, &str)], count: impl Fn(&Ou
 #[test]
 fn a_barrier_costs_one_message_each_way_a_node() {
     for nodes in [2, 3, 4] {
-        costs("barriers", nodes, &[("COMEM_THREADS", "2")], messages, 2 * (nodes as u64 - 1));
+        for backbone in ["udp", "shm"] {
+            let settings = [("COMEM_THREADS", "2"), ("COMEM_BACKBONE", backbone)];
+            costs("barriers", nodes, &settings, messages, 2 * (nodes as u64 - 1));
+        }
     }
     costs("rendezvous", 3, &[], messages, 4);
 }
@@ -229,10 +232,10 @@ fn a_write_to_a_valid_page_raises_no_signal_where_the_kernel_notes_writes() {
 
 #[test]
 fn all_diffs_for_one_home_travel_in_one_message() {
-    for nodes in [2, 4] {
+    for (nodes, backbone) in [(2, "udp"), (4, "shm")] {
         let writers = nodes as u64 - 1;
         for detector in DETECTORS {
-            let settings = [("COMEM_DETECTOR", detector)];
+            let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
             costs("diffs-for-one-home", nodes, &settings, messages, 2 * writers + writers);
             costs("diffs-for-one-home", nodes, &settings, |o| counted(o, "diffs_sent"), 20 * writers);
         }

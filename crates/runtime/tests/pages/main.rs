@@ -26,6 +26,9 @@ mod sharing;
 mod stress;
 mod wrong;
 
+/// What moves datagrams where a test does not say: what users get.
+const BACKBONE: &str = "auto";
+
 /// A node that takes longer hangs: it is ended, and so the job fails and says what it was doing.
 const NODE_SECONDS: u32 = 50;
 

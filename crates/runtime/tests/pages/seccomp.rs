@@ -1,10 +1,10 @@
 //! Systems that forbid what the fast detectors need, as containers do: a filter refuses the call, and the job goes on with a
-//! slower detector and says so once.
+//! slower detector and says so once. Or they forbid to open other processes' memory: then pages travel.
 
 use crate::launcher::{Outcome, start};
-use crate::matrix::all_well;
+use crate::matrix::{all_well, counted};
 
-/// What a node may not do: `userfaultfd` or `pagemap-scan`.
+/// What a node may not do: `userfaultfd`, `pagemap-scan`, or `foreign-files` (opening other processes' memory files).
 const FORBID: &str = "COMEM_TEST_FORBID";
 
 /// The request of `ioctl` that finds written pages (linux/fs.h, `PAGEMAP_SCAN`).
@@ -17,8 +17,20 @@ pub fn prepare() {
     match std::env::var(FORBID).as_deref() {
         Ok("userfaultfd") => install(&forbid_userfaultfd()),
         Ok("pagemap-scan") => install(&forbid_ioctl(PAGEMAP_SCAN)),
+        Ok("foreign-files") => close_own_files(),
         _ => {}
     }
+}
+
+/// Makes this process one whose files in /proc only root may open, and no longer root.
+fn close_own_files() {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: the calls take numbers only.
+    let done = unsafe {
+        (libc::geteuid() != 0 || libc::setresuid(NOBODY, NOBODY, NOBODY) == 0)
+            && libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+    };
+    assert!(done, "rights can be given up: {}", std::io::Error::last_os_error());
 }
 
 /// Loads a word of the call's description: 0 is its number, 24 the lower half of its second argument.
@@ -119,4 +131,19 @@ fn a_detector_that_was_ordered_and_does_not_work_is_an_error() {
     let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
     assert!(text.contains("the detector uffd does not work on this host"), "{outcome:#?}");
     assert!(outcome.statuses.contains(&Some(3)), "{outcome:#?}");
+}
+
+#[test]
+fn where_a_nodes_memory_may_not_be_opened_its_pages_travel_through_shared_memory() {
+    let job = |more: &[_]| {
+        let settings = [("COMEM_BACKBONE", "shm"), ("COMEM_DETECTOR", "mprotect"), ("COMEM_TEST_ONLY", "locks")];
+        let outcome = start("suite", 2, &[&settings[..], more].concat(), &[]).finish();
+        all_well("suite", &outcome);
+        let bytes: u64 = outcome.stats.values().map(|s| s["bytes_sent"].as_u64().unwrap_or(0)).sum();
+        (bytes, 4096 * counted(&outcome, "pages_fetched"))
+    };
+    let (bytes, fetched) = job(&[]);
+    assert!(bytes < fetched, "pages are read in place: {bytes} bytes were sent, {fetched} fetched");
+    let (bytes, fetched) = job(&[(FORBID, "foreign-files")]);
+    assert!(bytes >= fetched && fetched > 0, "pages travel: {bytes} bytes were sent, {fetched} fetched");
 }

@@ -22,6 +22,10 @@ pub struct Bench {
     own: String,
 }
 
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| word.to_string()).collect()
+}
+
 impl Bench {
     /// Finds the programs.
     ///
@@ -54,7 +58,7 @@ impl Bench {
     }
 
     fn node_job(&self, what: &str, wait: &str, flags: &[&str]) -> Job {
-        let mut all = vec!["--wait".to_string(), wait.to_string()];
+        let mut all = words(&["--backbone", "udp", "--wait", wait]);
         all.extend(flags.iter().map(|f| f.to_string()));
         Job { nodes: 2, engine: None, flags: all, program: self.own_words(&["node", what]) }
     }
@@ -121,7 +125,7 @@ impl Bench {
     fn sea(&self, nodes: usize, engine: &str, size: Sea) -> Result<Job, String> {
         let mut program = vec![self.programs.workload("sea")?];
         program.extend(size.arguments(None));
-        Ok(Job { nodes, engine: Some(engine.to_string()), program, ..Job::default() })
+        Ok(Job { nodes, engine: Some(engine.to_string()), flags: words(&["--backbone", "udp"]), program })
     }
 
     pub fn oversubscribe(&self) -> Result<bool, String> {

@@ -217,7 +217,7 @@ impl Bench {
         for _ in 0..pairs {
             last.clear();
             for prefetch in ["on", "off"] {
-                let flags = vec!["--wait", wait, "--prefetch", prefetch, "--auth", "off"];
+                let flags = vec!["--backbone", "udp", "--wait", wait, "--prefetch", prefetch, "--auth", "off"];
                 let mut task = effort.words(10, 100);
                 task.extend(["--pages".to_string(), pages.to_string()]);
                 last.push(self.measure(&Case { what: "refetch", flags, task })?);
@@ -252,7 +252,7 @@ impl Bench {
         let run = |blocks: usize| {
             let mut task = Effort { blocks: Some(blocks), ..effort }.words(blocks, 300);
             task.extend(["--pages".to_string(), "100".to_string()]);
-            self.measure(&Case { what: "relock", flags: vec!["--auth", "off"], task })
+            self.measure(&Case { what: "relock", flags: vec!["--backbone", "udp", "--auth", "off"], task })
         };
         let (got, few) = (run(blocks)?, run(blocks.div_ceil(4))?);
         let pair = |first: &str, second: &str| -> Result<Comparison, String> {
