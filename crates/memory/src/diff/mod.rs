@@ -33,6 +33,7 @@ use crate::pages::PAGE_BYTES;
 use encoding::Reader;
 use kernel::{Kernel, NO_MASKS, Page};
 use std::fmt;
+#[cfg(test)]
 use std::ops::Range;
 
 /// The largest unit, in bytes.
