@@ -8,13 +8,13 @@ pub use pages::{PageArgs, var as page_var};
 pub use tools::{BenchArgs, BenchSubject, CompareArgs, NautilusArgs, NetArgs, ReportArgs};
 pub use values::ports;
 
-use crate::choice::{EngineChoice, backbone};
+use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::Job;
 use crate::failure::{Failure, Outcome};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
-use comem_net::network::Backbone;
+use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -111,9 +111,9 @@ pub struct NodeArgs {
     /// Let --engine win over the engine that a region names
     #[arg(long, env = "COMEM_FORCE_ENGINE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub force_engine: bool,
-    /// How bytes move: udp, or shm (all nodes on one host)
-    #[arg(long, env = "COMEM_BACKBONE", value_name = "B", default_value_t, value_parser = backbone)]
-    pub backbone: Backbone,
+    /// How bytes move: udp, shm (all nodes on one host), or auto: shm where it can be had, else udp
+    #[arg(long, env = "COMEM_BACKBONE", value_name = "B", default_value = "auto", value_parser = backbone_or_auto)]
+    pub backbone: BackboneChoice,
     /// How pages are shared.
     #[command(flatten)]
     pub pages: PageArgs,
@@ -422,10 +422,35 @@ impl NodeArgs {
     /// An engine and a detector that are no pair, or shared memory between hosts.
     pub fn check(&self, one_host: bool) -> Outcome<()> {
         self.engine.check_with(&self.pages.detector)?;
-        if self.backbone == Backbone::Shm && !one_host {
+        if self.backbone == BackboneChoice::Named(Backbone::Shm) && !one_host {
             return Err(Failure::usage("--backbone shm works between the processes of one host alone", "use udp"));
         }
         Ok(())
+    }
+
+    /// What the backbone of a job of so many nodes depends on, `descriptors` being the limit for each.
+    pub fn circumstances(&self, one_host: bool, nodes: usize, descriptors: usize) -> Circumstances {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let network = [
+            ("--faults", self.faults.is_some()),
+            ("--iface", self.iface.as_ref().is_some_and(|name| !name.is_empty())),
+            ("--ports", self.ports.as_ref().is_some_and(|range| !range.is_empty())),
+            ("--auth on", self.auth == Some(true)),
+            ("COMEM_MTU", set("COMEM_MTU")),
+            ("COMEM_CAPTURE", set("COMEM_CAPTURE")),
+        ];
+        let network = network.into_iter().find(|(_, asked)| *asked).map(|(option, _)| option);
+        Circumstances { one_host, nodes, endpoints: self.threads + 1, descriptors, network }
+    }
+
+    /// Takes the backbone that fits where none was named, and warns where shared memory would fit and cannot be had; gives it in words.
+    pub fn settle_backbone(&mut self, one_host: bool, nodes: usize, warn: bool) -> String {
+        let resolved = self.backbone.resolve(&self.circumstances(one_host, nodes, backbone::descriptors_max()));
+        if let Some(warning) = resolved.warning().filter(|_| warn) {
+            eprintln!("{warning}");
+        }
+        self.backbone = BackboneChoice::Named(resolved.backbone);
+        resolved.to_string()
     }
 
     /// Whether the wrapper library is preloaded.

@@ -11,7 +11,7 @@
 
 use crate::failure::{Failure, Outcome};
 use comem_memory::pages::Detector;
-use comem_net::network::Backbone;
+use comem_net::backbone::{Backbone, BackboneChoice};
 use comem_protocol::coherence::Engine;
 
 /// Engines of pages, in the order in which they are compared.
@@ -100,6 +100,17 @@ pub fn detector(name: &str) -> Result<String, String> {
 pub fn backbone(name: &str) -> Result<Backbone, String> {
     let names = || Backbone::ALL.map(Backbone::name).join(" and ");
     name.parse().map_err(|_| format!("unknown backbone {name:?}; this version has {}", names()))
+}
+
+/// Reads a backbone's name, or `auto`.
+///
+/// # Errors
+/// The name is neither.
+pub fn backbone_or_auto(name: &str) -> Result<BackboneChoice, String> {
+    match name {
+        "" | "auto" => Ok(BackboneChoice::Auto),
+        _ => backbone(name).map(BackboneChoice::Named),
+    }
 }
 
 #[cfg(test)]

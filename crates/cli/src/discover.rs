@@ -17,8 +17,11 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let program = Program::find(&args.command, &cwd, false)?;
     let auth = args.node.auth.unwrap_or(args.key_file.is_some());
     let job = Job { key: String::new(), job: 0, prog_id: args.node.prog_id.unwrap_or(0), auth, hosts: Vec::new() };
+    let mut node = args.node.clone();
+    node.check(false)?;
+    node.settle_backbone(false, nodes, true);
     let mut command = std::process::Command::new(&program.path);
-    command.args(&program.args).envs(node_variables(&args.node, &job, nodes, 1));
+    command.args(&program.args).envs(node_variables(&node, &job, nodes, 1));
     command.env("COMEM_DISCOVER", "on").env(var::PROGRAM, &program.hashed);
     command.env_remove(var::CONTROL_FD).env_remove(var::NODE);
     if let Some(key) = &args.key_file {

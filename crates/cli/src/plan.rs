@@ -10,6 +10,7 @@ use crate::program::Program;
 use crate::spec::{HostSpec, NodeSpec, StdinFrom};
 use crate::sys;
 use comem::bind::{self, Bind};
+use comem_net::backbone::BackboneChoice;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,10 @@ pub struct Plan {
     pub program: Program,
     /// How many nodes there are for each that was asked for, because the program's workers are processes.
     pub processes: usize,
+    /// What moves the job's datagrams; not settled here where all nodes are on one other host.
+    pub backbone: BackboneChoice,
+    /// The same in words, with the reason.
+    backbone_words: String,
 }
 
 /// A host by name with its number of nodes.
@@ -125,7 +130,9 @@ impl Plan {
         };
         let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();
         let debugged = debug::debugger(args, &reaches)?;
-        let mut plan = Plan { hosts: Vec::new(), job, cwd, program, processes: args.processes };
+        let (backbone, backbone_words) = settle_backbone(args, placements);
+        let (hosts, processes) = (Vec::new(), args.processes);
+        let mut plan = Plan { hosts, job, cwd, program, processes, backbone, backbone_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
         let named = named_variables(&args.variables)?;
         let mut first = 0;
@@ -150,6 +157,7 @@ impl Plan {
         named: &[(OsString, OsString)],
     ) -> HostSpec {
         let mut node_args = args.node.clone();
+        node_args.backbone = self.backbone;
         if args.gdb.is_some() {
             // Who stands at a breakpoint is silent.
             node_args.node_timeout = "off".to_string();
@@ -199,6 +207,7 @@ impl Plan {
         text += &format!("\ndirectory  {}", self.cwd.display());
         let auth = if self.job.auth { "datagrams authenticated" } else { "datagrams not authenticated" };
         text += &format!("\njob        program number {}, {auth}\n", self.job.prog_id);
+        text += &format!("backbone   {}\n", self.backbone_words);
         if self.processes > 1 {
             text += &format!("workers    processes, {} for each node that was asked for\n", self.processes);
         }
@@ -223,6 +232,21 @@ impl Plan {
             }
         }
         text
+    }
+}
+
+/// The backbone, and that in words. Nodes that are all on one other host find out there whether they can share memory.
+fn settle_backbone(args: &RunArgs, placements: &[Placement]) -> (BackboneChoice, String) {
+    let mut node = args.node.clone();
+    let nodes = placements.iter().map(|(_, _, count)| count).sum();
+    match placements {
+        [(host, reach, _)] if *reach != Reach::Here && node.backbone == BackboneChoice::Auto => {
+            (node.backbone, format!("auto (found out on host {host})"))
+        }
+        _ => {
+            let words = node.settle_backbone(placements.len() == 1, nodes, !args.dry_run);
+            (node.backbone, words)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `comem run`: from the command line to the exit code.
 
-use crate::args::{Launch, RunArgs};
+use crate::args::{Launch, NodeArgs, RunArgs};
 use crate::daemon::client::Caller;
 use crate::daemon::key;
 use crate::debug;
@@ -18,6 +18,7 @@ use crate::sys;
 use crate::sys::process::{self, FdLimit};
 use crate::sys::signals::{self, Signals};
 use crate::workers;
+use comem_net::backbone::BackboneChoice;
 use std::path::Path;
 use std::time::Instant;
 
@@ -31,7 +32,6 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         return dry_run(args);
     }
     let guardian = Guardian::start().map_err(|e| Failure::system("cannot fork the guardian", e))?;
-    let limit = process::raise_fd_limit();
     let signals = Signals::block(&SIGNALS).map_err(|e| Failure::system("cannot block signals", e))?;
     signals::ignore(libc::SIGTTIN);
     let began = Began::now();
@@ -43,6 +43,8 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let caller = caller(args, &signals)?;
     let placements = plan::placements(args, &found_hosts(args, caller.as_ref())?)?;
     let plan = Plan::new(args, &placements, job_number, prog_id)?;
+    // What nodes may have open, which the plan looks at, is not what this process may.
+    let limit = process::raise_fd_limit();
     let mut output = Output::new(!args.no_prefix);
     if args.node.verbose {
         plan.describe().lines().for_each(|line| output.say(&format!("comem: {line}")));
@@ -172,11 +174,15 @@ fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>)
     };
     let mut report = JobReport {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        settings: args.node.settings(&plan.job),
+        settings: NodeArgs { backbone: plan.backbone, ..args.node.clone() }.settings(&plan.job),
         ..JobReport::default()
     };
     match result {
         Ok(result) => {
+            if plan.backbone == BackboneChoice::Auto {
+                let found = result.nodes.iter().find_map(|node| node.stats.as_ref()?.get("backbone").cloned());
+                report.settings.extend(found.map(|backbone| ("backbone".to_string(), backbone)));
+            }
             report.status = result.code;
             report.failure = result.failure;
             report.hosts = result.hosts;

@@ -72,11 +72,17 @@ pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
     let mut command = Command::new(own);
     clear_variables(&mut command);
     command.args(["run", "-n", &setup.nodes.to_string(), "-t", &setup.threads.to_string(), "--stats"]);
-    command.arg(&stats.0).args(&setup.flags).arg("--").args(program);
+    command.arg(&stats.0).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start a job: {e}"))?;
     check(&output)?;
     let run = Run::load(&stats.0).map_err(|failure| failure.what)?;
     Ok(Trial { output: of_node_zero(&String::from_utf8_lossy(&output.stdout)), run })
+}
+
+/// Unless the flags name a backbone: udp, so that messages and bytes are what a network would carry. Under shm, pages are read in
+/// place.
+fn backbone(flags: &[String]) -> Option<&'static str> {
+    (!flags.iter().any(|flag| flag.starts_with("--backbone"))).then_some("--backbone=udp")
 }
 
 /// Runs a program by itself, without any job around it.

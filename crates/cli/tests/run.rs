@@ -4,7 +4,7 @@ mod common;
 
 use common::{Held, Scratch, bin, err, finish, json, out, signal, sorted, wait};
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[test]
 fn lines_carry_their_nodes_number_and_keep_their_stream() {
@@ -275,6 +275,7 @@ fn statistics_are_gathered_added_and_written_also_after_a_failure() {
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let file = json(&scratch.path("stats.json"));
     assert_eq!(file["totals"], serde_json::json!({"barriers": 6, "time_us": {"lock": 30}, "wall_s": 0.2}));
+    // Faults ask for a network.
     for (field, value) in [("engine", "owner"), ("page_engine", "hlrc"), ("backbone", "udp"), ("version", "0.1.0")] {
         assert_eq!(file[field], value);
     }
@@ -286,6 +287,7 @@ fn statistics_are_gathered_added_and_written_also_after_a_failure() {
     let output = scratch.run(&["-n", "3", "--stats", &stats, "bash", "-c", &failing]);
     assert_eq!(output.status.code(), Some(9));
     let file = json(&scratch.path("stats.json"));
+    assert_eq!(file["backbone"], "shm");
     assert_eq!((&file["status"], &file["totals"]["barriers"]), (&9.into(), &6.into()));
     assert!(file["failure"].as_str().unwrap().contains("ended with status 9"), "{file}");
     assert_eq!(file["nodes"][2]["status"], 9);
@@ -441,10 +443,60 @@ fn choices_about_pages_reach_the_nodes() {
     let mut command = scratch.comem();
     command.env("COMEM_CACHE", "1G").env("COMEM_HEAP", "3G").env("COMEM_ENGINE", "");
     let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
-    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= g= b=udp\n", "{}", err(&mixed));
+    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= g= b=shm\n", "{}", err(&mixed));
     let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
     assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_GLOBALS=share"), "{}", out(&dry));
     assert!(out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));
+}
+
+/// What a job that was told this takes, in the words of a dry run, and what it says on standard error.
+fn backbone_taken(shell: &str, variables: &[(&str, &str)]) -> (String, String) {
+    let scratch = Scratch::new();
+    let mut command = Command::new("sh");
+    let own = scratch.comem();
+    for (name, value) in own.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.envs(variables.iter().copied());
+    let output = finish(command.args(["-c", shell, "sh"]).arg(own.get_program()).current_dir(&scratch.0));
+    let line = |text: &str| text.lines().find_map(|l| l.strip_prefix("backbone ").map(str::trim).map(str::to_string));
+    (line(&out(&output)).unwrap_or_else(|| out(&output)), err(&output))
+}
+
+#[test]
+fn the_nodes_of_one_host_share_memory_unless_a_network_is_asked_for() {
+    let taken = |flags: &str, variables: &[_]| {
+        backbone_taken(&format!("\"$1\" run -n 3 {flags} --dry-run -- /bin/true"), variables).0
+    };
+    assert_eq!(taken("", &[]), "shm (all nodes are on this host)");
+    assert_eq!(taken("--hosts localhost:3", &[]), "shm (all nodes are on this host)");
+    assert_eq!(taken("--backbone auto", &[("COMEM_BACKBONE", "udp")]), "shm (all nodes are on this host)");
+    assert_eq!(taken("", &[("COMEM_BACKBONE", "udp")]), "udp (as it was named)");
+    assert_eq!(taken("--backbone shm --faults drop=1%", &[]), "shm (as it was named)");
+    for flags in ["--faults drop=1%", "--iface lo", "--ports 9000-9100", "--auth on"] {
+        assert!(taken(flags, &[]).starts_with("udp (--"), "{flags}: {}", taken(flags, &[]));
+    }
+    for (name, value) in [("COMEM_CAPTURE", "job.pcap"), ("COMEM_MTU", "1500")] {
+        assert_eq!(taken("", &[(name, value)]), format!("udp ({name} asks for a network)"));
+    }
+    assert_eq!(taken("--hosts localhost:2,b:1", &[]), "udp (nodes may be on several hosts)");
+    assert_eq!(taken("--hosts b:3", &[]), "auto (found out on host b)");
+}
+
+#[test]
+fn where_memory_cannot_be_shared_the_job_runs_over_udp_and_says_why() {
+    let show = "run -n 2 --no-prefix -- sh -c 'echo backbone $COMEM_BACKBONE'";
+    for (limit, why) in [("ulimit -f 100", "ulimit -f"), ("ulimit -Sn 120", "descriptors")] {
+        let (backbone, said) = backbone_taken(&format!("{limit}; \"$1\" {show}"), &[]);
+        assert_eq!(backbone, "udp", "{limit}: {said}");
+        let expected = said.lines().count() == 1 && said.contains("shared memory cannot be had") && said.contains(why);
+        assert!(expected, "{limit}: {said}");
+    }
+    let (backbone, said) = backbone_taken(&format!("\"$1\" {show}"), &[]);
+    assert_eq!((backbone.as_str(), said.as_str()), ("shm", ""));
 }
 
 /// A script in place of gdbserver shows what it is given, and runs the program.

@@ -7,6 +7,7 @@
 //!
 //! | module | does |
 //! |---|---|
+//! | [`backbone`] | UDP or shared memory: what was named, or what fits |
 //! | [`endpoint`] | one UDP socket: send, receive, wait |
 //! | [`shm`] | the same between processes of one host, through shared memory |
 //! | [`select`] | which interface, address, port and datagram size |
@@ -18,6 +19,7 @@
 //! Cost: a small datagram is one system call to send and one to receive; nothing on that path allocates or takes a
 //! lock. Set-up may do anything.
 
+pub mod backbone;
 pub mod capture;
 pub mod clock;
 pub mod endpoint;
@@ -28,12 +30,13 @@ pub mod select;
 pub mod shm;
 mod sys;
 
+pub use backbone::{Backbone, BackboneChoice};
 pub use capture::{Capture, Captured};
 pub use clock::Clock;
 pub use endpoint::Endpoint;
 pub use faulty::{Faults, Faulty};
 pub use multicast::{Group, Listener};
-pub use network::{Backbone, Network};
+pub use network::Network;
 pub use select::{Interface, PortChoice};
 pub use shm::{ShmEndpoint, ShmHost};
 

@@ -1,5 +1,6 @@
 //! A job's network on this node: the chosen interface and ports, and endpoints made for it, wrapped as the job was told.
 
+pub use crate::backbone::Backbone;
 use crate::capture::{Capture, Captured};
 use crate::faulty::{Faults, Faulty};
 use crate::select::{self, Interface, PortChoice, Reach, SelectError};
@@ -10,52 +11,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How bytes move between nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Backbone {
-    /// UDP datagrams, on any network.
-    #[default]
-    Udp,
-    /// Shared memory, between the processes of one host.
-    Shm,
-}
-
-impl Backbone {
-    /// All there are.
-    pub const ALL: [Backbone; 2] = [Backbone::Udp, Backbone::Shm];
-
-    /// The name by which it is chosen.
-    pub fn name(self) -> &'static str {
-        match self {
-            Backbone::Udp => "udp",
-            Backbone::Shm => "shm",
-        }
-    }
-}
-
-impl fmt::Display for Backbone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// There is no backbone of this name.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("there is no backbone {0}; choose udp, or shm when all nodes run on one host")]
-pub struct UnknownBackbone(pub String);
-
-impl FromStr for Backbone {
-    type Err = UnknownBackbone;
-
-    fn from_str(text: &str) -> Result<Backbone, UnknownBackbone> {
-        let named = Backbone::ALL.into_iter().find(|backbone| backbone.name() == text);
-        named.ok_or_else(|| UnknownBackbone(text.to_string()))
-    }
-}
 
 /// What a job was told about its network.
 #[derive(Clone, Debug)]
@@ -245,15 +202,6 @@ impl fmt::Display for Network {
 mod tests {
     use super::*;
     use crate::{RECEIVE_BUFFER_BYTES, Received, Wait};
-
-    #[test]
-    fn backbones_are_chosen_by_name() {
-        for backbone in Backbone::ALL {
-            assert_eq!(backbone.to_string().parse(), Ok(backbone));
-        }
-        let error = "carrier-pigeon".parse::<Backbone>().unwrap_err().to_string();
-        assert!(error.contains("carrier-pigeon") && error.contains("udp") && error.contains("shm"), "{error}");
-    }
 
     #[test]
     fn shared_memory_stays_on_this_host() {

@@ -19,6 +19,14 @@ pub(crate) union SockAddr {
     v6: libc::sockaddr_in6,
 }
 
+/// The soft limit of a resource of this process (`ulimit -S`).
+pub(crate) fn soft_limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the record, which is ours.
+    let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+    if known { limit.rlim_cur } else { u64::MAX }
+}
+
 impl SockAddr {
     fn zeroed() -> SockAddr {
         // SAFETY: every variant consists of integers, for which zero is a value.

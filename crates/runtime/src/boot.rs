@@ -14,7 +14,9 @@ use crate::thread::Thread;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Reach};
-use comem_net::{Backbone, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams};
+use comem_net::{
+    Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams,
+};
 use comem_protocol::auth::{JobKey, Sealer};
 use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
@@ -80,7 +82,7 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
 }
 
 /// A job of one node.
-fn alone(config: Config, clock: Arc<Clock>) -> Arc<Node> {
+fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
     let started = clock.now();
     let wire = Wire::new(
         Parts {
@@ -96,6 +98,7 @@ fn alone(config: Config, clock: Arc<Clock>) -> Arc<Node> {
         },
         config.seats,
     );
+    config.backbone = BackboneChoice::Auto;
     let node = Node::new(config, clock, wire, None, None);
     match Shared::new(&node.config, NodeId(0), 1, None) {
         Ok(shared) => node.set_shared(shared),
@@ -151,7 +154,7 @@ struct Boot {
 }
 
 impl Boot {
-    fn new(config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>) -> Result<Boot> {
+    fn new(mut config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>) -> Result<Boot> {
         let job = match launcher {
             Some((reader, _)) => Some(first_line(reader)?),
             None => control::exec_job().map_err(Error::system("cannot read the job from comem exec"))?,
@@ -168,8 +171,13 @@ impl Boot {
             return Err(Error::Start("authentication needs a job key; start with comem run or comem exec".to_string()));
         }
         let sealer = Sealer::new(key.filter(|_| auth));
-        let several_hosts = config.host_nodes < config.nodes || config.discover;
-        let reach = if several_hosts { Reach::Network } else { Reach::ThisHost };
+        let resolved = config.backbone.resolve(&config.circumstances());
+        // All nodes come to the same; one says so.
+        if let Some(warning) = resolved.warning().filter(|_| config.node.unwrap_or_default() == NodeId(0)) {
+            eprintln!("{warning}");
+        }
+        config.backbone = BackboneChoice::Named(resolved.backbone);
+        let reach = if config.several_hosts() { Reach::Network } else { Reach::ThisHost };
         let options = NetworkOptions {
             iface: config.iface.clone(),
             ports: config.ports.map_or(PortChoice::Any, |(low, high)| PortChoice::Range(low, high)),
@@ -178,7 +186,8 @@ impl Boot {
             fault_stream: u64::from(config.node.unwrap_or_default().0),
             capture: config.capture.as_deref().map(|p| Capture::path_for(p.as_ref(), &tag(&config))),
         };
-        let network = Network::open_over(config.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
+        let network =
+            Network::open_over(resolved.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
         let interface = network.interface().clone();
         let usual = if interface.loopback { LOOPBACK_DATAGRAM } else { NETWORK_DATAGRAM };
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
@@ -189,7 +198,7 @@ impl Boot {
         let multicast = wanted && network.backbone() == Backbone::Udp;
         if config.verbose {
             eprintln!(
-                "comem: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
+                "comem: backbone {resolved}: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
                 endpoints[0].local_addr().port(),
                 if auth { "on" } else { "off" },
             );
@@ -228,10 +237,11 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.sockets() as u16,
             options: format!(
-                "engine={}/{} force={} datagram={} heap={} unit={} wd={} migrate={} globals={:?}",
+                "engine={}/{} force={} backbone={} datagram={} heap={} unit={} wd={} migrate={} globals={:?}",
                 self.config.engine,
                 self.config.page_engine,
                 self.config.force_engine,
+                self.config.backbone,
                 self.link.datagram_bytes,
                 self.config.heap,
                 self.config.unit_pages,

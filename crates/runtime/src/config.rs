@@ -2,7 +2,8 @@
 
 use crate::bind::Bind;
 use comem_memory::pages::Detector;
-use comem_net::Backbone;
+use comem_net::BackboneChoice;
+use comem_net::backbone::Circumstances;
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
@@ -62,8 +63,8 @@ pub struct Config {
     pub page_engine: PageEngine,
     /// How accesses to shared pages are noticed; `None` takes the best that works here.
     pub detector: Option<Detector>,
-    /// What moves datagrams.
-    pub backbone: Backbone,
+    /// What moves datagrams; where nothing is named, what start-up takes stands here afterwards.
+    pub backbone: BackboneChoice,
     /// Address space of the shared heap, in bytes.
     pub heap: usize,
     /// Most bytes of copies of other nodes' pages; `None` takes half of what is free, divided by the nodes on this host.
@@ -230,6 +231,30 @@ impl Config {
         if self.nodes == 1 { self.threads } else { self.seats }
     }
 
+    /// What the choice of a backbone depends on, as far as a node knows it.
+    pub(crate) fn circumstances(&self) -> Circumstances {
+        let network = [
+            ("COMEM_FAULTS", self.faults.is_some()),
+            ("COMEM_IFACE", self.iface.is_some()),
+            ("COMEM_PORTS", self.ports.is_some()),
+            ("COMEM_MTU", self.mtu.is_some()),
+            ("COMEM_CAPTURE", self.capture.is_some()),
+            ("COMEM_AUTH", self.auth == Some(true)),
+        ];
+        Circumstances {
+            one_host: !self.several_hosts(),
+            nodes: self.nodes,
+            endpoints: self.sockets() + 1,
+            descriptors: comem_net::backbone::descriptors_max(),
+            network: network.into_iter().find(|(_, asked)| *asked).map(|(name, _)| name),
+        }
+    }
+
+    /// Whether nodes may be on other hosts.
+    pub(crate) fn several_hosts(&self) -> bool {
+        self.host_nodes < self.nodes || self.discover
+    }
+
     /// Reads the process's environment.
     ///
     /// # Errors
@@ -255,7 +280,7 @@ impl Config {
             engine: engine.0,
             page_engine: engine.1,
             detector: parse("COMEM_DETECTOR", env, |t| t.parse::<Detector>().map_err(|e| e.to_string()))?,
-            backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<Backbone>().map_err(|e| e.to_string()))?
+            backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<BackboneChoice>().map_err(|e| e.to_string()))?
                 .unwrap_or_default(),
             heap: heap & !((1 << 22) - 1),
             cache: parse("COMEM_CACHE", env, cache_limit)?,
@@ -330,6 +355,7 @@ mod tests {
             ("COMEM_CACHE", "120%", "percentage"),
             ("COMEM_UNIT_PAGES", "3", "power of two"),
             ("COMEM_GLOBALS", "both", "copy or share"),
+            ("COMEM_BACKBONE", "pigeon", "auto, udp, or shm"),
             ("COMEM_BIND", "core", "off or cores"),
             ("COMEM_HOST_PLACE", "1", "from 0 to 0"),
             ("COMEM_PORTS", "9-3", "port numbers"),
@@ -339,6 +365,30 @@ mod tests {
             let error = read(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn questions_about_a_network_are_seen() {
+        let asks = |pairs: &[(&str, &str)]| read(pairs).unwrap().circumstances().network;
+        assert_eq!(asks(&[("COMEM_FAULTS", ""), ("COMEM_AUTH", "off"), ("COMEM_PORTS", "")]), None);
+        for (name, value) in [
+            ("COMEM_FAULTS", "delay=25us"),
+            ("COMEM_IFACE", "lo"),
+            ("COMEM_PORTS", "9000-9100"),
+            ("COMEM_MTU", "1500"),
+            ("COMEM_CAPTURE", "job.pcap"),
+            ("COMEM_AUTH", "on"),
+        ] {
+            assert_eq!(asks(&[(name, value)]), Some(name));
+        }
+    }
+
+    #[test]
+    fn nodes_elsewhere_are_seen() {
+        let here = |pairs: &[(&str, &str)]| read(pairs).unwrap().circumstances().one_host;
+        assert!(here(&[("COMEM_NODES", "3")]) && here(&[("COMEM_NODES", "3"), ("COMEM_HOST_NODES", "3")]));
+        assert!(!here(&[("COMEM_NODES", "3"), ("COMEM_HOST_NODES", "2")]));
+        assert!(!here(&[("COMEM_NODES", "3"), ("COMEM_DISCOVER", "on")]));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub mod var {
     pub const ENGINE: &str = "COMEM_ENGINE";
     /// `on`: the job's engine wins over a region's own.
     pub const FORCE_ENGINE: &str = "COMEM_FORCE_ENGINE";
-    /// `udp`.
+    /// `auto`, `udp` or `shm`. A launcher that sees all nodes resolves `auto` for them.
     pub const BACKBONE: &str = "COMEM_BACKBONE";
     /// `explicit`.
     pub const DETECTOR: &str = "COMEM_DETECTOR";

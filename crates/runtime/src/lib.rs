@@ -276,9 +276,9 @@ impl Comem {
         self.node.config.engine
     }
 
-    /// The backbone that moves this job's datagrams.
+    /// The backbone that moves this job's datagrams: `udp` or `shm`; `none` in a job of one node that nobody launched.
     pub fn backbone(&self) -> &'static str {
-        self.node.config.backbone.name()
+        self.node.backbone()
     }
 
     /// Runs `f` in every application thread of this node, the calling (main) thread included, and returns when all

@@ -16,6 +16,7 @@ use crate::stays::Stays;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
 use comem_memory::{StoreFlag, StoreGuard};
+use comem_net::Backbone;
 use comem_net::clock::Clock;
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::PageNo;
@@ -293,6 +294,11 @@ impl Node {
             },
             _ => text,
         }
+    }
+
+    /// The name of what moves this job's datagrams; `none` where there are none to move.
+    pub(crate) fn backbone(&self) -> &'static str {
+        self.config.backbone.named().map_or("none", Backbone::name)
     }
 
     /// A node's name in messages: number, host and process.

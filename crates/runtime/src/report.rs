@@ -34,7 +34,7 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["pid"] = json!(pid);
     value["threads"] = json!(node.threads());
     value["engine"] = json!(node.config.engine.name());
-    value["backbone"] = json!(node.config.backbone.name());
+    value["backbone"] = json!(node.backbone());
     value["page_engine"] = json!(node.config.page_engine.name());
     value["detector"] = json!(detector(node));
     let signals = comem_memory::pages::fault::counts();
@@ -114,7 +114,7 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
         "command": std::env::args().collect::<Vec<_>>(),
         "kernel": kernel(),
         "engine": node.config.engine.name(),
-        "backbone": node.config.backbone.name(),
+        "backbone": node.backbone(),
         "detector": detector(node),
         "page_engine": node.config.page_engine.name(),
         "nodes": [stats],

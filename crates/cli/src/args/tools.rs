@@ -32,7 +32,8 @@ _us or _ns. Where the reference prints checksum=VALUE (or a NAME that ends in ch
 
 Verdicts: ok; differs (ended well, printed something else); failed (ended with a status other than 0). Only runs that
 are ok have a time: what the program says in time_s=, else the job's wall time, the median of --repeat runs. Messages,
-bytes, faults and page requests are those of all nodes in that run. The status is 0 when every run is ok, otherwise 1.";
+bytes, faults and page requests are those of all nodes in that run. The status is 0 when every run is ok, otherwise 1.
+Jobs use the backbone udp, so that bytes are those that a network carries; --flag=--backbone=shm chooses the other.";
 
 /// `comem compare`.
 #[derive(Args, Debug)]

@@ -21,6 +21,9 @@ pub struct HostReport {
     pub mtu: usize,
     /// Whether a UDP port of the wished range can be had; the reason when not.
     pub ports: Result<(), String>,
+    /// Whether processes here can talk through shared memory; the reason when not.
+    #[serde(default = "not_asked")]
+    pub shared_memory: Result<(), String>,
     /// The largest receive buffer that a socket may ask for.
     pub receive_buffer_bytes: u64,
     /// Fast invalidation: other cores' stores are flushed by a system call.
@@ -65,6 +68,11 @@ pub struct LayoutReport {
     page_bytes: u32,
 }
 
+/// What a host of another version does not say.
+fn not_asked() -> Result<(), String> {
+    Err("it does not say".to_string())
+}
+
 impl LayoutReport {
     fn here() -> LayoutReport {
         // SAFETY: asking for a number touches no memory.
@@ -100,6 +108,7 @@ impl HostReport {
             interface: interface.to_string(),
             mtu: interface.mtu,
             ports: select::bind(interface.address, ports).map(drop).map_err(|e| e.to_string()),
+            shared_memory: comem_net::shm::probe().map_err(|e| e.to_string()),
             receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
@@ -148,6 +157,13 @@ impl HostReport {
             ("memory", format!("{} MiB, {} MiB free", self.info.memory_mib, self.memory_free_mib)),
             ("network", self.interface.clone()),
             ("UDP ports", self.ports.as_ref().map_or_else(Clone::clone, |()| "can be had".to_string())),
+            (
+                "shared memory",
+                match &self.shared_memory {
+                    Ok(()) => "works between processes: jobs on this host alone take the backbone shm".to_string(),
+                    Err(why) => format!("does not work between processes: jobs take the backbone udp: {why}"),
+                },
+            ),
             ("receive buffer", format!("up to {} KiB", self.receive_buffer_bytes >> 10)),
             (
                 "membarrier",

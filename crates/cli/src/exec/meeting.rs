@@ -9,6 +9,7 @@ use super::place::Place;
 use crate::control::{key_from_hex, key_to_hex};
 use crate::failure::{Failure, Outcome};
 use crate::sys;
+use comem_net::backbone::Backbone;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -33,6 +34,8 @@ pub struct Meeting {
     pub zero: SocketAddr,
     /// The job's key.
     pub key: [u8; 32],
+    /// What moves its datagrams, where node zero has settled that for all.
+    pub backbone: Option<Backbone>,
 }
 
 /// The file where a job meets.
@@ -46,6 +49,8 @@ pub struct Point {
 struct Content {
     zero: SocketAddr,
     key: String,
+    #[serde(default)]
+    backbone: Option<String>,
     pid: u32,
     /// When the process was started, in the kernel's ticks: tells it from a later one of the same number.
     born: u64,
@@ -85,6 +90,7 @@ impl Point {
         let content = Content {
             zero: meeting.zero,
             key: key_to_hex(&meeting.key),
+            backbone: meeting.backbone.map(|backbone| backbone.to_string()),
             pid,
             born: born(pid).unwrap_or(0),
             meeting: u64::from_ne_bytes(sys::random()),
@@ -128,8 +134,9 @@ impl Point {
             return None;
         }
         let key = key_from_hex(&content.key)?;
+        let backbone = content.backbone.and_then(|name| name.parse().ok());
         self.mark(content.meeting);
-        Some(Meeting { zero: content.zero, key })
+        Some(Meeting { zero: content.zero, key, backbone })
     }
 
     /// Where this process's number notes its last meeting.
@@ -216,7 +223,7 @@ mod tests {
     }
 
     fn meeting() -> Meeting {
-        Meeting { zero: "127.0.0.1:20005".parse().unwrap(), key: [5; 32] }
+        Meeting { zero: "127.0.0.1:20005".parse().unwrap(), key: [5; 32], backbone: Some(Backbone::Shm) }
     }
 
     /// Leaves a file as another process would have.
@@ -224,6 +231,7 @@ mod tests {
         let content = Content {
             zero: meeting().zero,
             key: key_to_hex(&meeting().key),
+            backbone: None,
             pid: std::process::id(),
             born,
             meeting: u64::from_ne_bytes(sys::random()),

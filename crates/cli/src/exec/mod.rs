@@ -9,6 +9,8 @@
 //! | Slurm, several hosts | the first host of the step's list, and a port that follows from job and step |
 //! | anything else | node zero leaves it in a file of a directory that all hosts share (`--rendezvous`, `~/.comem`) |
 //!
+//! Processes on one host take the backbone that node zero left with its address: what it settled on where none was named.
+//!
 //! Then the process becomes the program, with the same variables that `comem run` gives and `COMEM_ZERO`. The job's key
 //! travels in an inherited memory file. On one host it is a random one out of the meeting file; on several it follows
 //! from the user's key file and the job's name.
@@ -16,7 +18,7 @@
 pub mod meeting;
 pub mod place;
 
-use crate::args::{ExecArgs, slow_factors};
+use crate::args::{ExecArgs, NodeArgs, slow_factors};
 use crate::control::{Job, ToNode, encode, foreign, key_to_hex, var};
 use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
@@ -26,6 +28,7 @@ use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
 use crate::rundir::{self, ProgLock};
 use crate::sys;
+use comem_net::backbone::{Backbone, BackboneChoice};
 use comem_net::select::{self, Reach};
 use meeting::{Meeting, Point};
 use place::Place;
@@ -48,7 +51,17 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     args.node.check(place.one_host)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
-    let meeting = meet(args, &place)?;
+    let mut node = args.node.clone();
+    let mut settle = || {
+        node.settle_backbone(place.one_host, place.size, place.rank == 0 && !args.dry_run);
+        node.backbone.named()
+    };
+    let mut meeting = meet(args, &place, &mut settle)?;
+    let backbone = match (args.node.backbone, meeting.backbone.take()) {
+        (BackboneChoice::Auto, Some(settled)) => Some(settled),
+        _ => settle(),
+    };
+    node.backbone = backbone.map_or(node.backbone, BackboneChoice::Named);
     let prog_id = args.node.prog_id.unwrap_or((place.number("program number") as u16).max(1));
     let job = Job {
         key: key_to_hex(&meeting.key),
@@ -57,7 +70,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         auth: args.node.auth.unwrap_or(!place.one_host),
         hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
     };
-    let variables = variables(args, &place, &job, &program, meeting.zero)?;
+    let variables = variables(args, &node, &place, &job, &program, meeting.zero)?;
     if args.dry_run {
         println!("program    {}", program.path.to_string_lossy());
         variables.iter().for_each(|(n, v)| println!("{}={}", n.to_string_lossy(), v.to_string_lossy()));
@@ -65,7 +78,11 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     }
     if args.node.verbose {
         let (rank, size) = (place.rank, place.size);
-        eprintln!("comem: {} made this process node {rank} of {size}; node zero is at {}", found.name, meeting.zero);
+        let (zero, backbone) = (meeting.zero, node.backbone);
+        eprintln!(
+            "comem: {} made this process node {rank} of {size}; node zero is at {zero}, the backbone is {backbone}",
+            found.name
+        );
     }
     ProgLock::take(prog_id, job.job)?.hand_to_program()?;
     become_program(&program, variables, &job)
@@ -73,13 +90,14 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
 
 fn variables(
     args: &ExecArgs,
+    node: &NodeArgs,
     place: &Place,
     job: &Job,
     program: &Program,
     zero: SocketAddr,
 ) -> Outcome<Vec<(OsString, OsString)>> {
     let slow = slow_factors(&args.slow, place.size)?[place.rank];
-    let mut variables = node_variables(&args.node, job, place.size, place.on_this_host);
+    let mut variables = node_variables(node, job, place.size, place.on_this_host);
     variables.push((var::NODE.into(), place.rank.to_string().into()));
     variables.push((var::SLOW.into(), format!("{slow}x").into()));
     variables.push((var::PROGRAM.into(), program.hashed.clone()));
@@ -106,12 +124,12 @@ fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: 
     Err(Failure::start(what, "check that it is a program for this machine"))
 }
 
-/// Node zero's address, and the job's key.
-fn meet(args: &ExecArgs, place: &Place) -> Outcome<Meeting> {
+/// Node zero's address, the job's key, and what node zero `settle`s for all on one host.
+fn meet(args: &ExecArgs, place: &Place, settle: &mut dyn FnMut() -> Option<Backbone>) -> Outcome<Meeting> {
     let key = job_key(args, place)?;
     if let Some(zero) = &args.zero {
         let zero = resolve(zero, args)?;
-        return Ok(Meeting { zero, key: key.unwrap_or_else(|| place.public_key()) });
+        return Ok(Meeting { zero, key: key.unwrap_or_else(|| place.public_key()), backbone: None });
     }
     let zero_here = place.rank == 0;
     if place.one_host {
@@ -124,18 +142,18 @@ fn meet(args: &ExecArgs, place: &Place) -> Outcome<Meeting> {
             None => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
         let zero = free_port(address, ports(args), place)?;
-        return point.announce(&Meeting { zero, key: key.unwrap_or_else(sys::random) });
+        return point.announce(&Meeting { zero, key: key.unwrap_or_else(sys::random), backbone: settle() });
     }
     let key = key.unwrap_or_else(|| place.public_key());
     if let Some(first) = place.hosts.first() {
-        return slurm_zero(args, place, first).map(|zero| Meeting { zero, key });
+        return slurm_zero(args, place, first).map(|zero| Meeting { zero, key, backbone: None });
     }
     let point = Point::of_job(args.rendezvous.as_deref(), place)?;
     if zero_here {
         let zero = free_port(own_address(args)?, ports(args), place)?;
         // The key stays out of a file that other hosts may keep.
-        point.announce(&Meeting { zero, key: [0; 32] })?;
-        return Ok(Meeting { zero, key });
+        point.announce(&Meeting { zero, key: [0; 32], backbone: None })?;
+        return Ok(Meeting { zero, key, backbone: None });
     }
     point.wait().map(|found| Meeting { key, ..found })
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The bytes of a bell's memory file.
 pub(super) const BELL_BYTES: usize = 4096;
 /// How many lanes a bell has bits for.
-pub(super) const LANES_MAX: usize = 63;
+pub(crate) const LANES_MAX: usize = 63;
 
 const MASK: usize = 0;
 /// On the mask's cache line: whoever needs it has just used that.

@@ -14,9 +14,12 @@ mod host;
 mod inbox;
 mod lane;
 mod peers;
+mod probe;
 mod sys;
 
+pub(crate) use bell::LANES_MAX;
 pub use host::ShmHost;
+pub use probe::probe;
 
 use crate::{BATCH_BYTES_MAX, Datagrams, Interface, Listener, Received, Wait};
 use inbox::Inbox;

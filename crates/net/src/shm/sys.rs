@@ -16,6 +16,13 @@ fn check(result: libc::ssize_t) -> io::Result<usize> {
 
 /// A memory file of fixed size, which nobody can shorten later: whoever maps it can touch all of it.
 pub(super) fn memory_file(name: &CStr, len: usize) -> io::Result<OwnedFd> {
+    if crate::sys::soft_limit(libc::RLIMIT_FSIZE) < len as u64 {
+        // The kernel would end the process by a signal (SIGXFSZ).
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("files of {len} bytes are forbidden (ulimit -f)"),
+        ));
+    }
     let usual = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let create = |flags| {
         // SAFETY: the name ends in a zero byte and outlives the call.

@@ -165,7 +165,7 @@ impl Node {
     /// The memory of another node on this host, under the backbone `shm`: read without its help once it has said that
     /// the pages may be read.
     pub(crate) fn peer_memory<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a PeerView> {
-        if self.config.backbone != Backbone::Shm {
+        if self.config.backbone.named() != Some(Backbone::Shm) {
             return None;
         }
         let views = shared.views.as_ref()?;
