@@ -196,7 +196,8 @@ unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8
 
 /// The changed byte ranges of an encoded diff, in order. Ranges of different pages are not joined. It ends where the
 /// bytes are not a diff.
-pub fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
+#[cfg(test)]
+fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
     let pages = std::iter::from_fn(move || {
         let mut masks = NO_MASKS;
