@@ -41,6 +41,9 @@ const KEPT_PAGES: u32 = 16;
 /// Twins of pages that come in longer runs are not looked at soon.
 const FEW_PAGES: u32 = 8;
 
+/// So many units before a written one are looked at, at most, to see whether those behind will be written too.
+const SEEN_MAX: usize = 3;
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum State {
     Invalid,
@@ -299,7 +302,8 @@ impl Chunk {
                 let used = &mut self.units[unit];
                 used.credit = used.trust;
                 used.trust = (used.trust * 2).clamp(1, 64);
-                self.begin_fetch(unit, ahead)
+                let units = if access == Access::Write { self.as_before(unit, ahead) } else { ahead.units };
+                self.begin_fetch(unit, Ahead { units, ..ahead })
             }
         }
     }
@@ -381,6 +385,16 @@ impl Chunk {
             at = next.checked_add_signed(ahead.stride);
         }
         Fault::Fetch { home, runs, claim: self.shape.first_touch }
+    }
+
+    /// How many units to fetch for a write, the faulting one included: where a thread writes to more places in turn than its memory of
+    /// streams holds (a sort by digits), as many again as are in use before it.
+    fn as_before(&self, unit: usize, ahead: Ahead) -> usize {
+        if ahead.units > 1 || ahead.known == 1 || self.shape.first_touch {
+            return ahead.units;
+        }
+        let here = |u: &&Unit| matches!(u.state, State::Valid | State::Fetching);
+        1 + self.units[..unit].iter().rev().take(SEEN_MAX).take_while(here).count()
     }
 
     /// Begins to fetch what a thread will probably touch next, before it does; `None` when it is here or on its way.

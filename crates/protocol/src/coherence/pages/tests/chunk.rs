@@ -399,6 +399,25 @@ fn a_fault_brings_along_what_was_in_use_behind_it() {
 }
 
 #[test]
+fn a_write_brings_along_as_many_pages_behind_it_as_are_in_use_before_it() {
+    let fetched = |before: Range<PageNo>, access, known| {
+        let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
+        let page = before.end;
+        bench.fetch(before);
+        let ahead = Ahead { units: 1, stride: 1, known };
+        match bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, access, ahead)) {
+            Fault::Fetch { runs, .. } => runs,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(fetched(0..1, Access::Write, 30), [1..3]);
+    assert_eq!(fetched(0..2, Access::Write, 30), [2..5]);
+    assert_eq!(fetched(0..6, Access::Write, 30), [6..10], "but four at most");
+    assert_eq!(fetched(0..2, Access::Read, 30), [2..3], "reads in a row are seen by themselves");
+    assert_eq!(fetched(0..2, Access::Write, 1), [2..3], "nothing is fetched ahead where that is switched off");
+}
+
+#[test]
 fn a_diff_from_the_middle_of_a_unit_is_refused() {
     let mut bench = Bench::with_shape(ME, true, |shape| shape.unit_pages = 2);
     assert!(bench.step(|chunk, cx, _| chunk.on_diff(cx, 1, &[])).is_err());
