@@ -79,6 +79,16 @@ pub enum Rule {
     SpuriousFaultCountsAsWritten,
     /// A page migrates only to a node that holds it.
     MigrationNeedsValidCopy,
+    /// A page that another node has taken counts as shared from then on.
+    TakenPagesAreShared,
+    /// Who takes a page marks it first and copies it then.
+    MarkBeforeTaking,
+    /// Who takes a page looks first whether its home has applied the diffs that it needs.
+    TakersLookForTheirNeeds,
+    /// A page that is offered is not protected again: that would forget what was written since somebody took it.
+    OfferedPagesKeepTheirNotes,
+    /// A home that goes elsewhere takes its offers back.
+    MovedPagesAreWithdrawn,
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
     NothingClosesAfterArrival,
     /// What was written is noted in the book of its region's engine.
@@ -95,7 +105,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 23] = [
+    pub const PAGES: [Rule; 28] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -113,6 +123,11 @@ impl Rule {
         Rule::LaterEpochsWait,
         Rule::SpuriousFaultCountsAsWritten,
         Rule::MigrationNeedsValidCopy,
+        Rule::TakenPagesAreShared,
+        Rule::MarkBeforeTaking,
+        Rule::TakersLookForTheirNeeds,
+        Rule::OfferedPagesKeepTheirNotes,
+        Rule::MovedPagesAreWithdrawn,
         Rule::NothingClosesAfterArrival,
         Rule::NoticesKeepTheirBook,
         Rule::BothBooksAreTold,

@@ -78,6 +78,8 @@ counters! {
     pages_fetched,
     /// Pages asked for without a fault.
     pages_prefetched,
+    /// Pages copied out of their home's memory without asking.
+    pages_taken,
     /// Twins made.
     twins_made,
     /// Diffs made and sent, one for each unit.
@@ -115,12 +117,13 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 17] = [
     "read_faults",
     "write_faults",
     "page_requests",
     "pages_fetched",
     "pages_prefetched",
+    "pages_taken",
     "twins_made",
     "diffs_sent",
     "diff_bytes",

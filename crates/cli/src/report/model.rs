@@ -30,13 +30,14 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 13] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 15] = [
+pub const PAGE_COUNTERS: [(&str, &str); 16] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
     ("page_requests", "requests"),
     ("pages_fetched", "fetched"),
     ("pages_prefetched", "prefetched"),
+    ("pages_taken", "taken"),
     ("twins_made", "twins"),
     ("diffs_sent", "diffs sent"),
     ("diff_bytes", "diff bytes"),
@@ -87,7 +88,7 @@ pub struct Node {
     /// In the order of [`MESSAGE_COUNTERS`].
     pub messages: [u64; 13],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
-    pub pages: Option<[u64; 15]>,
+    pub pages: Option<[u64; 16]>,
     /// Whether it reported at all.
     pub reported: bool,
 }

@@ -312,7 +312,7 @@ impl Arena {
         }
     }
 
-    /// Undoes [`Arena::disregard`].
+    /// Ends [`Arena::disregard`]: what was written to these mapped pages and not collected is seen again, however long ago that was.
     pub fn regard(&self, pages: Range<PageNo>) {
         if let Some(regarded) = self.regarded.as_ref().filter(|_| self.bytes_of(&pages).is_ok()) {
             regarded.insert(pages);

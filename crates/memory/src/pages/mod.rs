@@ -17,6 +17,7 @@
 mod arena;
 mod chain;
 pub mod fault;
+mod offers;
 mod peer;
 mod probe;
 mod stack;
@@ -25,6 +26,7 @@ mod window;
 mod written;
 
 pub use arena::{Arena, TooManyRanges, map_count_limit};
+pub use offers::Offers;
 pub use peer::PeerView;
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! The tracked arena of another process of this user on this host, to read pages out of it without asking for their bytes.
 
 use super::sys::View;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,26 +12,31 @@ pub struct PeerView {
     view: View,
 }
 
+/// Finds a memory file of process `pid` by the beginning of its name and its size.
+pub(super) fn memory_file_of(pid: u32, name: &str, bytes: usize, write: bool) -> io::Result<File> {
+    let folder = format!("/proc/{pid}/fd");
+    for entry in std::fs::read_dir(Path::new(&folder))? {
+        let path = entry?.path();
+        let named = std::fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().starts_with(name));
+        if !named {
+            continue;
+        }
+        let file = File::options().read(true).write(write).open(&path)?;
+        if file.metadata()?.len() == bytes as u64 {
+            return Ok(file);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "the process has no memory file of this size"))
+}
+
 impl PeerView {
     /// Finds the memory file of process `pid` and maps its `bytes` bytes.
     ///
     /// # Errors
     /// When there is none, or the system does not let this process see it (another user, another container).
     pub fn open(pid: u32, bytes: usize) -> io::Result<PeerView> {
-        let folder = format!("/proc/{pid}/fd");
-        for entry in std::fs::read_dir(Path::new(&folder))? {
-            let path = entry?.path();
-            let named =
-                std::fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:comem-tracked"));
-            if !named {
-                continue;
-            }
-            let file = std::fs::File::open(&path)?;
-            if file.metadata()?.len() == bytes as u64 {
-                return View::new(None, bytes, libc::PROT_READ, Some(file.as_fd())).map(|view| PeerView { view });
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::NotFound, "the process has no memory file of this size"))
+        let file = memory_file_of(pid, "/memfd:comem-tracked", bytes, false)?;
+        View::new(None, bytes, libc::PROT_READ, Some(file.as_fd())).map(|view| PeerView { view })
     }
 
     /// Where it begins. The other process writes to it while this one reads: what a copy brings of words that are being written is any

@@ -255,10 +255,18 @@ impl Thread {
             }
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
+                let runs = self.take(shared, home, runs);
+                if runs.is_empty() {
+                    return Ok(());
+                }
                 let start = self.home().now();
+                let is_asked_for = runs[0].start == first;
                 let fetch = self.send_fetch(shared, home, runs, claim);
                 self.run_ahead(shared, known, page, ahead);
                 self.prepare_for(shared, known, home, &fetch.runs);
+                if !is_asked_for {
+                    return Ok(());
+                }
                 self.wait_for_fetch(first)?;
                 shared.needs.lock().confirm(home, &fetch.needs);
                 known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
@@ -297,7 +305,7 @@ impl Thread {
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
         let few = pages as usize * PAGE_BYTES <= unit_bytes && unit_bytes <= NEAR_BYTES;
         if let Some(peer) = self.home().peer_memory(shared, home).filter(|_| few) {
-            peer.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
+            peer.memory.look_ahead(runs[0].start as usize * PAGE_BYTES..runs[0].end as usize * PAGE_BYTES);
         }
         let (mut fresh, mut none) = (Vec::new(), Outbox::new());
         for run in runs {
@@ -407,6 +415,7 @@ pub(crate) fn drop_copies(
     pages: &Range<PageNo>,
 ) {
     chunk.evict(cx, pages, &mut NoFlush);
+    chunk.withdraw_all(cx);
 }
 
 #[cfg(test)]

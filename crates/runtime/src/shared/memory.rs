@@ -1,7 +1,7 @@
 //! What the protocol's steps on pages do to real memory.
 
 use comem_memory::diff;
-use comem_memory::pages::{Arena, TooManyRanges};
+use comem_memory::pages::{Arena, Offers, TooManyRanges};
 use comem_memory::twins::{Twin, Twins};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Shape;
@@ -16,6 +16,8 @@ pub(crate) struct Frames<'a> {
     pub(crate) pool: &'a Twins,
     pub(crate) twins: &'a mut Vec<Option<Twin>>,
     pub(crate) shape: Shape,
+    /// Where other nodes can copy pages by themselves.
+    pub(crate) offers: Option<&'a Offers>,
 }
 
 /// Carries out a change of these pages' mappings. When the process has too many of them, all pages of the arena are unmapped, which merges its
@@ -107,6 +109,22 @@ impl PageMemory for Frames<'_> {
 
     fn regard(&mut self, pages: Range<PageNo>) {
         self.arena.regard(pages);
+    }
+
+    fn can_offer(&self) -> bool {
+        self.offers.is_some()
+    }
+
+    fn offer(&mut self, pages: Range<PageNo>) {
+        self.offers.inspect(|offers| offers.offer(pages));
+    }
+
+    fn withdraw(&mut self, pages: Range<PageNo>) {
+        self.offers.inspect(|offers| offers.withdraw(pages));
+    }
+
+    fn was_taken(&mut self, unit: PageNo) -> bool {
+        self.offers.is_some_and(|offers| offers.was_taken(unit))
     }
 
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {

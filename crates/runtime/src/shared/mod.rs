@@ -11,6 +11,7 @@
 //! | [`serve`] | what other nodes ask |
 //! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
+//! | [`take`] | pages copied out of their home's memory without asking |
 //! | [`slices`] | a long close, with requests served in between |
 //! | [`single`] | pages under `msi`: one writer |
 //!
@@ -29,13 +30,15 @@ pub(crate) mod single;
 pub(crate) mod slices;
 pub(crate) mod space;
 pub(crate) mod table;
+pub(crate) mod take;
 
 use crate::config::{CacheLimit, Config};
 use crate::error::{Error, Result};
 use alloc::Allocator;
 use comem_memory::mapping::Mapping;
-use comem_memory::pages::{Arena, Detector, PeerView, Tracking};
+use comem_memory::pages::{Arena, Detector, Offers, PeerView, Tracking};
 use comem_memory::twins::Twins;
+use comem_net::Backbone;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
@@ -57,8 +60,17 @@ pub(crate) struct Views {
     /// Pages whose writes need permission first.
     pub(crate) guarded: Arena,
     pub(crate) detector: Detector,
+    /// What other nodes may copy by themselves, where they can and the kernel notes this node's writes.
+    pub(crate) offers: Option<Offers>,
     /// Other nodes' memory, where this node can read it; looked for at the first fetch.
-    pub(crate) peers: Vec<OnceLock<Option<PeerView>>>,
+    pub(crate) peers: Vec<OnceLock<Option<Peer>>>,
+}
+
+/// Another node's memory, and what of it may be copied without asking.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) memory: PeerView,
+    pub(crate) offers: Option<Offers>,
 }
 
 /// The heap of a node.
@@ -211,7 +223,10 @@ impl Views {
         let tracked = arena(base, Tracking::Tracked)?;
         let guarded = arena(base + bytes / 2, Tracking::Guarded)?;
         let peers = (0..nodes).map(|_| OnceLock::new()).collect();
-        Ok(Views { tracked, guarded, detector, peers })
+        // Without a table every page is asked for, as over a network.
+        let one_sided = config.backbone.named() == Some(Backbone::Shm) && tracked.notes_writes();
+        let offers = one_sided.then(|| Offers::new(tracked.pages()).ok()).flatten();
+        Ok(Views { tracked, guarded, detector, offers, peers })
     }
 }
 

@@ -63,7 +63,7 @@ impl Thread {
         refetch
     }
 
-    /// Sends what may be under way.
+    /// Takes what homes offer, and asks for the rest as far as it may be under way.
     fn ask_on(&self, shared: &Shared, refetch: &mut Refetch) {
         while let Some(next) = refetch.wanted.front() {
             let with_bytes = refetch.asked.iter().filter(|(_, fetch)| !fetch.direct).count();
@@ -73,7 +73,10 @@ impl Thread {
             let Some(Wanted { home, runs }) = refetch.wanted.pop_front() else { return };
             let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
             self.counters().pages_prefetched.add(u64::from(pages));
-            refetch.asked.push_back((home, self.send_fetch(shared, home, runs, false)));
+            let runs = self.take(shared, home, runs);
+            if !runs.is_empty() {
+                refetch.asked.push_back((home, self.send_fetch(shared, home, runs, false)));
+            }
         }
     }
 

@@ -230,6 +230,7 @@ impl Node {
         if chunks.is_empty() {
             return;
         }
+        self.heed_takers(shared, chunks, slot, side);
         let seen = shared.writes_seen(chunks);
         let mut gather = Gather::new(shared, ledger);
         let mut notices = [Vec::new(), Vec::new()];
@@ -243,6 +244,18 @@ impl Node {
         let groups = notices.map(|notices| groups(shared, ledger, notices));
         ledger.close(groups);
         shared.last_close.store(self.now().0, Ordering::Relaxed);
+    }
+
+    /// What other nodes have taken out of these chunks since the last look is shared from now on: before the kernel's notes are read, or they would
+    /// be read where they say nothing yet.
+    fn heed_takers(&self, shared: &Shared, chunks: &[PageNo], slot: Slot, side: &mut Outbox) {
+        let Some(offers) = shared.views.as_ref().and_then(|views| views.offers.as_ref()) else { return };
+        for first in chunks {
+            let end = shared.table.find(*first).map_or(*first, |known| known.chunk_end(*first));
+            if offers.any_taken(*first..end) {
+                self.chunk_step(slot, *first, side, false, |chunk, cx| chunk.heed_takers(cx));
+            }
+        }
     }
 
     /// Sends gathered diffs, in the order that the homes will apply them.

@@ -1,10 +1,10 @@
 //! What other nodes ask about pages, and what they tell.
 
-use super::Shared;
 use super::table::Known;
+use super::{Peer, Shared};
 use crate::node::Node;
 use comem_memory::diff;
-use comem_memory::pages::PeerView;
+use comem_memory::pages::{Offers, PeerView};
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Chunk;
@@ -42,7 +42,7 @@ impl PageRooms for PageHouse<'_> {
     }
 
     fn memory_of(&mut self, home: NodeId, pages: &Range<PageNo>) -> Option<&'static [u8]> {
-        let peer = self.node.peer_memory(self.shared, home)?;
+        let peer = &self.node.peer_memory(self.shared, home)?.memory;
         let (start, len) = (pages.start as usize * PAGE_BYTES, pages.len() * PAGE_BYTES);
         if start + len > peer.bytes() {
             return None;
@@ -60,6 +60,11 @@ impl PageRooms for PageHouse<'_> {
         if let Some(known) = self.shared.table.find(pages.start) {
             known.gone.store(true, Ordering::Release);
         }
+    }
+
+    fn diffs_are_in(&mut self, writer: NodeId, serial: u32) {
+        let offers = self.shared.views.as_ref().and_then(|views| views.offers.as_ref());
+        offers.inspect(|offers| offers.diffs_are_in(writer.0, serial));
     }
 
     fn diff_applied(&mut self, writer: NodeId, page: PageNo, diff: &[u8]) {
@@ -164,18 +169,19 @@ impl Node {
 
     /// The memory of another node on this host, under the backbone `shm`: read without its help once it has said that
     /// the pages may be read.
-    pub(crate) fn peer_memory<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a PeerView> {
+    pub(crate) fn peer_memory<'a>(&self, shared: &'a Shared, home: NodeId) -> Option<&'a Peer> {
         if self.config.backbone.named() != Some(Backbone::Shm) {
             return None;
         }
         let views = shared.views.as_ref()?;
         let look = || {
             let (_, pid) = self.wire.member(home)?;
-            let peer = PeerView::open(pid, shared.bytes / 2).ok()?;
+            let memory = PeerView::open(pid, shared.bytes / 2).ok()?;
             let mut words = [0; 16];
             // SAFETY: the first bytes of a mapping of many pages; plain bytes that were written before any node could fetch.
-            unsafe { std::ptr::copy_nonoverlapping(peer.start(), words.as_mut_ptr(), words.len()) };
-            (words == inscription(home, pid, self.service_port(home))).then_some(peer)
+            unsafe { std::ptr::copy_nonoverlapping(memory.start(), words.as_mut_ptr(), words.len()) };
+            let offers = views.offers.as_ref().and_then(|_| Offers::of(pid, views.tracked.pages()).ok());
+            (words == inscription(home, pid, self.service_port(home))).then_some(Peer { memory, offers })
         };
         views.peers.get(home.index())?.get_or_init(look).as_ref()
     }

@@ -219,7 +219,8 @@ impl Table {
         let mut cell = known.cell(page).lock();
         let Cell { chunk, twins: kept, listed } = &mut *cell;
         let shape = chunk.shape();
-        let mut frames = Frames { arena: &views.tracked, pool: twins, twins: kept, shape };
+        let mut frames =
+            Frames { arena: &views.tracked, pool: twins, twins: kept, shape, offers: views.offers.as_ref() };
         Some(step(&known, chunk, &mut frames, listed))
     }
 }

@@ -5,20 +5,23 @@ use super::check::Judge;
 use super::layout::Layout;
 use super::node::Node;
 use super::program::Programs;
-use super::thread::{Thread, Turn};
+use super::thread::{Phase, Take, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
+use comem_protocol::coherence::pages::{PageMemory, PageNo, push_range, serve};
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
+use comem_protocol::rules::Rule;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::{Message, types};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How often a service thread looks after the sockets of threads that compute.
@@ -43,6 +46,8 @@ pub struct Outcome {
     pub datagrams: (u64, u64),
     /// Pages fetched, diffs made, migrations, evictions and void fetches, over all nodes.
     pub tally: [u64; 5],
+    /// Units copied out of their home's memory without asking.
+    pub taken: u64,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
 }
@@ -235,7 +240,10 @@ impl Cluster {
     fn step(&mut self, node: NodeId, t: usize) {
         let mut out = std::mem::take(&mut self.out);
         let before = if self.traces { self.nodes[node.index()].threads[t].place() } else { String::new() };
-        let turn = self.nodes[node.index()].step_thread(self.now, t, &mut self.judge, &mut out);
+        let turn = match self.nodes[node.index()].threads[t].phase.clone() {
+            Phase::Take(take) => self.take(node, t, take, &mut out),
+            _ => self.nodes[node.index()].step_thread(self.now, t, &mut self.judge, &mut out),
+        };
         if self.traces {
             let access = *self.nodes[node.index()].pages.memory.access(t);
             self.trace(|| format!("{node}.{t} {turn:?}: {before}; {access:?}"));
@@ -253,6 +261,58 @@ impl Cluster {
             }
         };
         self.after(pause, Event::Step(node, t));
+    }
+
+    /// Thread `t` copies pages out of another node's memory: looks, marks a unit, copies it, each in a step of its own.
+    fn take(&mut self, node: NodeId, t: usize, mut take: Take, out: &mut Outbox) -> Turn {
+        let home = take.home.index();
+        if !take.met {
+            take.met = self.nodes[home].pages.desk.meets(&take.needs) || !Rule::TakersLookForTheirNeeds.on();
+            // Some nodes cannot see the home's memory.
+            if !take.met || self.rng.below(3) == 0 {
+                take.left = std::mem::take(&mut take.units).into_iter().rev().collect();
+            }
+        } else if let Some(unit) = take.marked.take() {
+            if Rule::MarkBeforeTaking.on() {
+                self.copy(node, t, &take, &unit, out);
+            } else {
+                self.nodes[home].pages.memory.take(unit.start);
+            }
+        } else if let Some(unit) = take.units.pop() {
+            let memory = &mut self.nodes[home].pages.memory;
+            if !Rule::MarkBeforeTaking.on() && memory.is_offered(unit.start) {
+                self.copy(node, t, &take, &unit, out);
+                take.marked = Some(unit);
+            } else if Rule::MarkBeforeTaking.on() && memory.take(unit.start) {
+                take.marked = Some(unit);
+            } else {
+                push_range(&mut take.left, unit);
+            }
+        }
+        let this = &mut self.nodes[node.index()];
+        this.threads[t].phase = match take {
+            Take { units, marked, .. } if !units.is_empty() || marked.is_some() => {
+                Phase::Take(Take { units, marked, ..take })
+            }
+            Take { left, home, needs, claim, .. } if !left.is_empty() => Phase::Ask { home, needs, runs: left, claim },
+            Take { home, needs, .. } => {
+                this.pages.needs.confirm(home, &needs);
+                this.pages.retry(t);
+                Phase::Access
+            }
+        };
+        Turn::Within
+    }
+
+    fn copy(&mut self, node: NodeId, t: usize, take: &Take, unit: &Range<PageNo>, out: &mut Outbox) {
+        let mut bytes = Vec::new();
+        self.nodes[take.home.index()].pages.memory.copy_out(unit.clone(), &mut bytes);
+        let pages = &mut self.nodes[node.index()].pages;
+        pages.caller = Some(Slot::thread(t));
+        if serve::take_in(pages, unit, &bytes, out).is_none() {
+            pages.failure = Some(format!("{node} took what is no unit: {unit:?}"));
+        }
+        self.outcome.taken += 1;
     }
 
     /// Usually short, now and then (a preemption, a cache miss) up to `long`.

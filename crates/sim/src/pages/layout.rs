@@ -26,6 +26,8 @@ pub struct Layout {
     pub ahead: Ahead,
     /// Whether a node fetches ahead after a barrier.
     pub fetches_ahead: bool,
+    /// Whether homes offer pages, and others take them without asking.
+    pub takes: bool,
     /// Most bytes of diffs in a message.
     pub diffs_bytes: usize,
     /// Whether arrivals with more than a few notices are posted; else all are repeated until the barrier opens.

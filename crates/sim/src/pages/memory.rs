@@ -34,6 +34,10 @@ struct Page {
     regarded: bool,
     words: [u64; PAGE_WORDS],
     twin: Option<[u64; PAGE_WORDS]>,
+    /// Other nodes may copy it without asking.
+    offered: bool,
+    /// One has begun to.
+    taken: bool,
 }
 
 /// How far an access has come.
@@ -69,6 +73,8 @@ pub struct Access {
 pub struct Memory {
     notes: bool,
     reclaims: bool,
+    /// Other nodes can copy pages by themselves.
+    offers: bool,
     pages: Vec<Page>,
     accesses: Vec<Option<Access>>,
     rng: Rng,
@@ -78,9 +84,34 @@ impl Memory {
     /// Untouched memory. With `notes` the kernel notes first writes, else they fault; with `reclaims` it now and then takes a page
     /// table entry away.
     pub fn new(pages: u32, threads: usize, (notes, reclaims): (bool, bool), seed: u64) -> Memory {
-        let page = Page { permit: Permit::None, written: false, regarded: false, words: [0; PAGE_WORDS], twin: None };
+        let page = Page {
+            permit: Permit::None,
+            written: false,
+            regarded: false,
+            words: [0; PAGE_WORDS],
+            twin: None,
+            offered: false,
+            taken: false,
+        };
         let (pages, accesses) = (vec![page; pages as usize], vec![None; threads]);
-        Memory { notes, reclaims, pages, accesses, rng: Rng::new(seed) }
+        Memory { notes, reclaims, offers: false, pages, accesses, rng: Rng::new(seed) }
+    }
+
+    /// As this memory, from which other nodes can copy pages by themselves.
+    pub fn with_offers(self, offers: bool) -> Memory {
+        Memory { offers, ..self }
+    }
+
+    /// Another node is about to copy the unit that begins at this page: marks it, and says whether that is allowed.
+    pub fn take(&mut self, unit: PageNo) -> bool {
+        let page = &mut self.pages[unit as usize];
+        page.taken |= page.offered;
+        page.offered
+    }
+
+    /// Whether other nodes may copy the unit that begins at this page.
+    pub fn is_offered(&self, unit: PageNo) -> bool {
+        self.pages[unit as usize].offered
     }
 
     /// The access of thread `t` that is under way.
@@ -165,6 +196,25 @@ impl Memory {
 }
 
 impl PageMemory for Memory {
+    fn can_offer(&self) -> bool {
+        self.offers
+    }
+
+    fn offer(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| (p.offered, p.taken) = (true, false));
+    }
+
+    fn withdraw(&mut self, pages: Range<PageNo>) {
+        self.moment();
+        self.each(pages).iter_mut().for_each(|p| (p.offered, p.taken) = (false, false));
+    }
+
+    fn was_taken(&mut self, unit: PageNo) -> bool {
+        self.moment();
+        std::mem::take(&mut self.pages[unit as usize].taken)
+    }
+
     fn notes_writes(&self) -> bool {
         self.notes
     }

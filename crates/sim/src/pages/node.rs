@@ -78,7 +78,7 @@ impl Pages {
             me,
             layout: layout.clone(),
             chunks: layout.chunks(me),
-            memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed),
+            memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed).with_offers(layout.takes),
             ledger,
             closes: 0,
             needs: Needs::default(),
@@ -104,6 +104,15 @@ impl Pages {
         let Pages { me, caller, memory, side, tally, chunks, .. } = self;
         let mut cx = pages::Context { me: *me, caller: *caller, memory, out: side, tally };
         step(&mut chunks[at], &mut cx)
+    }
+
+    /// The units of these runs.
+    pub(super) fn units_of(&self, runs: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
+        let mut units = Vec::new();
+        for page in runs.iter().flat_map(Clone::clone) {
+            units.extend(self.chunk_of(page).map(|at| self.chunks[at].unit_of(page)).filter(|unit| unit.start == page));
+        }
+        units
     }
 
     /// Whether thread `t` can use the page of its access as soon as it looks.
@@ -220,6 +229,9 @@ impl Pages {
             return;
         }
         let (mut diffs, mut notices) = (Gather::default(), [Vec::new(), Vec::new()]);
+        for at in chunks.clone() {
+            self.with(at, |c, cx| c.heed_takers(cx));
+        }
         let seen = self.memory.peek();
         self.others_act();
         for at in chunks {

@@ -74,7 +74,9 @@ impl Scenario {
     }
 
     fn run_kind(&self, kind: Kind, seed: u64, rng: &mut Rng) -> Outcome {
-        let layout = Arc::new(self.layout(rng));
+        let mut layout = self.layout(rng);
+        layout.takes = layout.memory.0 && seed % 2 == 1;
+        let layout = Arc::new(layout);
         let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
         let beyond_scope = self.mixed && !kind.is_scoped();
@@ -110,6 +112,7 @@ impl Scenario {
                 known: rng.between(1, 5) as usize,
             },
             fetches_ahead: rng.below(2) == 0,
+            takes: false,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
         }

@@ -26,6 +26,8 @@ pub(super) enum Phase {
     Access,
     /// Its fault has begun a fetch; asks the home.
     Ask { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>>, claim: bool },
+    /// Its fault has begun a fetch; takes from the home what that offers.
+    Take(Take),
     /// Waits for pages that it asked for itself.
     Asked,
     /// Waits for pages that another thread asked for.
@@ -46,6 +48,22 @@ pub(super) enum Phase {
     Ahead,
     /// Has acquired; waits for the diffs of home pages that were announced.
     Home,
+}
+
+/// Pages on their way out of their home's memory without its help.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Take {
+    pub(super) home: NodeId,
+    pub(super) needs: Vec<Need>,
+    pub(super) claim: bool,
+    /// Units that were not looked at yet, the next one last.
+    pub(super) units: Vec<Range<PageNo>>,
+    /// The unit that is copied next.
+    pub(super) marked: Option<Range<PageNo>>,
+    /// What must be asked for.
+    pub(super) left: Vec<Range<PageNo>>,
+    /// Whether the home is known to have what is needed.
+    pub(super) met: bool,
 }
 
 /// What became of a step.
@@ -218,7 +236,12 @@ impl Node {
         };
         match fault {
             Some((Fault::Fetch { home, runs, claim }, needs)) => {
-                self.goes_to(t, Phase::Ask { home, needs, runs, claim })
+                if !self.pages.layout.takes {
+                    return self.goes_to(t, Phase::Ask { home, needs, runs, claim });
+                }
+                let units = self.pages.units_of(&runs).into_iter().rev().collect();
+                let (marked, left, met) = (None, Vec::new(), false);
+                self.goes_to(t, Phase::Take(Take { home, needs, claim, units, marked, left, met }))
             }
             Some((Fault::Wait, _)) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
             Some((Fault::ReadOnly, _)) => panic!("no memory here is read-only"),

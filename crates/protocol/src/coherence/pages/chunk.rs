@@ -74,6 +74,8 @@ const GUESSED: u16 = 512;
 /// A copy that was written in several intervals of this epoch, where the kernel notes writes: its note is not taken, and it is compared
 /// with its twin at each close.
 const LOOSE: u16 = 2048;
+/// At the home, where the kernel notes writes: other nodes may copy the unit without asking, and mark it when they do.
+const OFFERED: u16 = 4096;
 /// Not the home, and the unit's memory is in use here, valid or not.
 const HELD: u16 = 256;
 /// Not valid, but still mapped, and with its twin: see `kept`.
@@ -175,6 +177,8 @@ pub struct Chunk {
     passed_over: bool,
     /// Whether a unit may be `WROTE`.
     told: bool,
+    /// How many units are `OFFERED`.
+    offered: usize,
 }
 
 impl Chunk {
@@ -202,6 +206,7 @@ impl Chunk {
             pending: false,
             passed_over: false,
             told: false,
+            offered: 0,
         }
     }
 
@@ -279,7 +284,8 @@ impl Chunk {
 
     /// Whether an interval's close may find something here.
     pub fn may_be_dirty(&self) -> bool {
-        self.passed_over || self.units.iter().any(|u| u.state == State::Valid || u.has(SHARED | NOTED | KEPT))
+        let may = SHARED | NOTED | KEPT | OFFERED;
+        self.passed_over || self.units.iter().any(|u| u.state == State::Valid || u.has(may))
     }
 
     // ---- accesses
@@ -570,6 +576,8 @@ impl Chunk {
         cx.memory.collect(self.pages(units), &mut written);
         for pages in &written {
             let units = self.units_in(pages);
+            // Notes of pages that concern nobody are taken too. Who took such a page before that may have missed what they tell of.
+            self.heed(cx, units.clone());
             for tracked in self.units[units].iter_mut().filter(|u| Self::is_tracked(u)) {
                 tracked.set(WRITTEN, true);
                 self.pending = true;
@@ -622,6 +630,13 @@ impl Chunk {
             }
             let this = &mut self.units[unit];
             let was_home = this.state == State::Home;
+            if this.has(OFFERED) {
+                this.set(OFFERED, false);
+                self.offered -= 1;
+                if Rule::MovedPagesAreWithdrawn.on() {
+                    cx.memory.withdraw(at.clone());
+                }
+            }
             this.home = writer;
             if writer == cx.me {
                 this.state = State::Home;

@@ -21,6 +21,12 @@
 //! which serial at the page's home holds its bytes; a fetch says which serials must have been applied before the answer, and the
 //! home answers when they have. So nobody waits for acknowledgements of diffs.
 //!
+//! # Offers
+//!
+//! Where nodes can read each other's memory (shared memory, RDMA), a home *offers* units: who wants one marks it as *taken* and copies it, and
+//! nobody at the home is asked or interrupted. That is what a `get` is for DSZOOM (its section 3). The home looks at the marks before it
+//! looks for its own writes; decision 0014 says why that is soon enough.
+//!
 //! # Epochs
 //!
 //! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
@@ -126,8 +132,21 @@ pub trait PageMemory {
     /// What is written to these pages concerns nobody until they are mapped or protected again: who looks where
     /// something was written may leave them out.
     fn disregard(&mut self, _pages: Range<PageNo>) {}
-    /// What is written to these pages concerns somebody again.
+    /// Mapped pages concern somebody again: what was written to them and not collected is found, however long ago that was.
     fn regard(&mut self, _pages: Range<PageNo>) {}
+    /// Whether other nodes can copy pages out of this memory by themselves, once they are offered.
+    fn can_offer(&self) -> bool {
+        false
+    }
+    /// From now on other nodes may copy these pages without asking; where one does, [`PageMemory::was_taken`] says so.
+    fn offer(&mut self, _pages: Range<PageNo>) {}
+    /// Who wants these pages must ask again.
+    fn withdraw(&mut self, _pages: Range<PageNo>) {}
+    /// Whether another node has begun to copy the unit that begins at this page since the last such question. Where the answer is no, whoever
+    /// begins later finds every store that was made before.
+    fn was_taken(&mut self, _unit: PageNo) -> bool {
+        false
+    }
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Drops the unit's twin, if there is one.

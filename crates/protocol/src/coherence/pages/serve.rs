@@ -32,6 +32,8 @@ pub trait PageRooms {
     }
     /// Another node says that memory which this node wanted was freed.
     fn hear_of_freed(&mut self, _pages: &Range<PageNo>) {}
+    /// The diffs of `writer` up to this serial are in; for nodes that look by themselves.
+    fn diffs_are_in(&mut self, _writer: NodeId, _serial: u32) {}
     /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
     fn diff_applied(&mut self, _writer: NodeId, _page: PageNo, _diff: &[u8]) {}
 }
@@ -129,22 +131,7 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
         if pages.direct {
             bytes = rooms.memory_of(from, run).ok_or(UNASKED)?;
         }
-        let mut left = run.clone();
-        while !left.is_empty() {
-            let done = rooms.chunk(left.start, out, |chunk, cx| {
-                let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                let whole = chunk.unit_of(part.start).start == part.start
-                    && (part.end - part.start).is_multiple_of(chunk.shape().unit_pages);
-                let len = (part.end - part.start) as usize * PAGE_BYTES;
-                if whole {
-                    chunk.on_pages(cx, part.clone(), &bytes[..len]);
-                }
-                (part.end, len, whole)
-            });
-            let Some((end, len, true)) = done else { return Err(UNASKED) };
-            left.start = end;
-            bytes = &bytes[len..];
-        }
+        bytes = take_in(rooms, run, bytes, out).ok_or(UNASKED)?;
     }
     for (run, home) in pages.moved {
         rooms.chunk(run.start, out, |chunk, cx| chunk.on_moved(cx, run.clone(), home));
@@ -162,6 +149,32 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
         }
     }
     Ok(())
+}
+
+/// The bytes of a run of pages are here, from wherever. Gives the bytes behind them, unless the run is no run of whole units.
+pub fn take_in<'a>(
+    rooms: &mut impl PageRooms,
+    run: &Range<PageNo>,
+    mut bytes: &'a [u8],
+    out: &mut Outbox,
+) -> Option<&'a [u8]> {
+    let mut left = run.clone();
+    while !left.is_empty() {
+        let done = rooms.chunk(left.start, out, |chunk, cx| {
+            let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
+            let whole = chunk.unit_of(part.start).start == part.start
+                && (part.end - part.start).is_multiple_of(chunk.shape().unit_pages);
+            let len = (part.end - part.start) as usize * PAGE_BYTES;
+            if whole {
+                chunk.on_pages(cx, part.clone(), &bytes[..len]);
+            }
+            (part.end, len, whole)
+        });
+        let (end, len, true) = done? else { return None };
+        left.start = end;
+        bytes = &bytes[len..];
+    }
+    Some(bytes)
 }
 
 /// Diffs for pages whose home is here.
@@ -201,6 +214,7 @@ fn apply(
         }
     }
     rooms.page_desk(|desk| desk.applied(from, serial));
+    rooms.diffs_are_in(from, serial);
     Ok(())
 }
 

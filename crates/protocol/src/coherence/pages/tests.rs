@@ -25,6 +25,9 @@ struct Recorder {
     calls: Vec<String>,
     /// Pages that a scan will report.
     written: Vec<PageNo>,
+    /// Other nodes can copy pages by themselves, and are copying these.
+    offers: bool,
+    taken: Vec<PageNo>,
 }
 
 impl Recorder {
@@ -54,6 +57,21 @@ impl PageMemory for Recorder {
             push_range(written, page..page + 1);
         }
         self.note("collect", pages);
+    }
+    fn regard(&mut self, pages: Range<PageNo>) {
+        self.note("regard", pages);
+    }
+    fn can_offer(&self) -> bool {
+        self.offers
+    }
+    fn offer(&mut self, pages: Range<PageNo>) {
+        self.note("offer", pages);
+    }
+    fn withdraw(&mut self, pages: Range<PageNo>) {
+        self.note("withdraw", pages);
+    }
+    fn was_taken(&mut self, unit: PageNo) -> bool {
+        self.taken.extract_if(.., |page| *page == unit).count() > 0
     }
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.note("make_twin", unit);
@@ -161,6 +179,12 @@ impl Bench {
         let mut notices = Vec::new();
         self.step(|chunk, cx, flushed| chunk.close(cx, flushed, Some(seen), &mut notices));
         notices
+    }
+
+    /// Heeds takers, then ends the interval.
+    fn close_and_heed(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
+        self.step(|chunk, cx, _| chunk.heed_takers(cx));
+        self.close()
     }
 
     fn invalidate(&mut self, pages: Range<PageNo>) {

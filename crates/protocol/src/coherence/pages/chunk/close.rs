@@ -163,6 +163,8 @@ impl Chunk {
         if !std::mem::take(&mut self.told) {
             return;
         }
+        // Copies taken since the last close are as good as those that were asked for since.
+        self.heed_takers(cx);
         let mut writable: Vec<Range<PageNo>> = Vec::new();
         for unit in 0..self.units.len() {
             let pages = self.pages(unit..unit + 1);

@@ -1,6 +1,6 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{Chunk, FEW_PAGES, HOT, MAPPED, PRESUMED, SHARED, State, Unit, WROTE};
+use super::{Chunk, FEW_PAGES, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PageNo};
 use crate::ids::NodeId;
@@ -9,6 +9,8 @@ use std::ops::Range;
 
 /// Most units between two runs that are protected in one go.
 const GAP_UNITS: usize = 8;
+/// So many units are offered along with each that was asked for, or offered before.
+const OFFER_GROWTH: usize = 4;
 
 impl Chunk {
     /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages with other
@@ -62,6 +64,12 @@ impl Chunk {
             if this.has(SHARED) {
                 continue;
             }
+            if this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on() {
+                // Somebody may have taken a copy meanwhile: what was written since must not be forgotten.
+                self.units[unit].set(SHARED, true);
+                cx.memory.regard(self.pages(unit..unit + 1));
+                continue;
+            }
             let presume = !noted && this.has(HOT) && this.has(MAPPED);
             if this.has(MAPPED) && !presume {
                 match unprotected.last_mut() {
@@ -70,6 +78,11 @@ impl Chunk {
                 }
             }
             self.units[unit].set(PRESUMED, presume);
+        }
+        let offers = if cx.memory.can_offer() { self.units_to_offer(&units) } else { Vec::new() };
+        let asked = |unit: &usize| units.iter().any(|run| run.contains(unit));
+        for unit in offers.iter().filter(|i| self.units[**i].has(MAPPED) && !self.units[**i].has(SHARED) && !asked(i)) {
+            unprotected.push(*unit..unit + 1);
         }
         if noted {
             self.protect_with_gaps(cx, unprotected);
@@ -80,6 +93,7 @@ impl Chunk {
             units.iter().for_each(|run| cx.memory.disregard(self.pages(run.clone())));
         }
         units.iter().flat_map(Range::clone).for_each(|unit| self.units[unit].set(SHARED, true));
+        self.offer(cx, &offers);
         if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
             units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));
         }
@@ -96,7 +110,7 @@ impl Chunk {
             joins
         });
         for run in runs {
-            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED);
+            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED | OFFERED);
             let alone = self.units[run.clone()].iter().all(plain);
             if alone {
                 cx.memory.protect(self.pages(run));
@@ -104,6 +118,66 @@ impl Chunk {
                 cx.memory.regard(self.pages(run.clone()));
                 self.collect(cx, run);
             }
+        }
+    }
+
+    /// Which units are offered when these were asked for: they themselves, and what follows in proportion to what was offered here before. Whoever
+    /// asks often is soon spared the trouble; what is offered in vain costs its next writer a note in the kernel.
+    fn units_to_offer(&self, asked: &[Range<usize>]) -> Vec<usize> {
+        let new = |i: &usize| self.units[*i].state == State::Home && !self.units[*i].has(OFFERED);
+        let mut offers: Vec<usize> = asked.iter().flat_map(Range::clone).filter(new).collect();
+        let most = OFFER_GROWTH * (offers.len() + self.offered);
+        let end = asked.last().map_or(0, |run| run.end);
+        let (behind, before) = (end..self.units.len(), 0..asked.first().map_or(0, |run| run.start));
+        let asked_for = |i: &usize| asked.iter().any(|run| run.contains(i));
+        let plain = |i: &usize| new(i) && !self.units[*i].has(SHARED) && !asked_for(i);
+        offers.extend(behind.chain(before).filter(plain).take(most));
+        offers
+    }
+
+    /// From now on other nodes may take these units, which are protected where they are mapped.
+    fn offer(&mut self, cx: &mut Context<'_>, units: &[usize]) {
+        for unit in units {
+            let pages = self.pages(*unit..unit + 1);
+            if self.units[*unit].has(OFFERED) {
+                continue;
+            }
+            self.offered += 1;
+            if !self.units[*unit].has(SHARED) {
+                cx.memory.disregard(pages.clone());
+            }
+            self.units[*unit].set(OFFERED, true);
+            cx.memory.offer(pages);
+        }
+    }
+
+    /// Units that other nodes have taken since this was last called are shared. To be called before a look at what was written here.
+    pub fn heed_takers(&mut self, cx: &mut Context<'_>) {
+        self.heed(cx, 0..self.units.len());
+    }
+
+    pub(super) fn heed(&mut self, cx: &mut Context<'_>, units: Range<usize>) {
+        if self.offered == 0 || !Rule::TakenPagesAreShared.on() {
+            return;
+        }
+        for unit in units {
+            let pages = self.pages(unit..unit + 1);
+            if self.units[unit].has(OFFERED) && cx.memory.was_taken(pages.start) {
+                let this = &mut self.units[unit];
+                this.set(WROTE, false);
+                if !this.has(SHARED) {
+                    this.set(SHARED, true);
+                    cx.memory.regard(pages);
+                }
+            }
+        }
+    }
+
+    /// The memory is freed: nobody may take what is in it.
+    pub fn withdraw_all(&mut self, cx: &mut Context<'_>) {
+        if std::mem::take(&mut self.offered) > 0 {
+            self.units.iter_mut().for_each(|unit| unit.set(OFFERED, false));
+            cx.memory.withdraw(self.pages(0..self.units.len()));
         }
     }
 

@@ -432,3 +432,90 @@ fn read_only_memory_is_kept_without_twins_and_a_write_to_it_is_reported() {
     assert_eq!(bench.memory.calls, ["install 0..1", "map_read 0..1"]);
     assert_eq!(bench.fault(0, Access::Write), Fault::ReadOnly);
 }
+
+/// A home that wrote its pages and offers them, of which nobody holds a copy.
+fn offering() -> Bench {
+    let mut bench = Bench::new(ME, true);
+    bench.memory.offers = true;
+    (0..4).for_each(|page| assert_eq!(bench.fault(page, Access::Write), Fault::Mapped));
+    bench.copy_out(0..1);
+    bench
+}
+
+#[test]
+fn who_asks_for_a_page_is_offered_it_and_what_follows() {
+    let bench = offering();
+    let offers = ["protect 0..4", "offer 0..1", "offer 1..2", "offer 2..3", "offer 3..4", "copy_out 0..1"];
+    assert_eq!(bench.memory.calls, offers, "protected in one call");
+    let mut wide = Bench::with_shape(ME, true, |shape| shape.pages = 64);
+    wide.memory.offers = true;
+    let offered = |bench: &Bench| bench.memory.calls.iter().filter(|c| c.starts_with("offer")).count();
+    let counts = [0, 10, 30].map(|page| {
+        wide.copy_out(page..page + 1);
+        offered(&wide)
+    });
+    assert_eq!(counts, [5, 25, 34], "more and more of them, as far as there are some");
+}
+
+#[test]
+fn a_home_tells_of_writes_to_what_was_taken_and_of_no_others() {
+    let mut bench = offering();
+    bench.memory.written = vec![1, 2];
+    assert_eq!(bench.close_and_heed(), [], "pages 1 and 2 are offered, and nobody took them");
+    bench.memory.taken = vec![1];
+    bench.memory.written = vec![1, 2];
+    assert_eq!(bench.close_and_heed(), [(1..2, ME, false)]);
+    assert_eq!(bench.close_and_heed(), [], "once");
+}
+
+#[test]
+fn what_is_taken_after_it_was_told_of_stays_shared_in_the_next_epoch() {
+    for again in [true, false] {
+        let mut bench = offering();
+        bench.memory.taken = vec![1];
+        bench.memory.written = vec![1];
+        assert_eq!(bench.close_and_heed(), [(1..2, ME, false)]);
+        bench.memory.taken.extend(again.then_some(1));
+        bench.step(|chunk, cx, _| chunk.open(cx));
+        bench.memory.written = vec![1];
+        assert_eq!(bench.close_and_heed().len(), usize::from(again));
+    }
+}
+
+#[test]
+fn an_offered_page_that_is_asked_for_is_not_protected_again() {
+    let mut bench = offering();
+    bench.copy_out(2..3);
+    assert_eq!(bench.memory.calls, ["regard 2..3", "copy_out 2..3"]);
+    bench.memory.written = vec![2];
+    assert_eq!(bench.close_and_heed(), [(2..3, ME, false)]);
+}
+
+#[test]
+fn notes_of_a_page_that_concerns_nobody_are_not_lost_when_somebody_takes_it_meanwhile() {
+    let mut bench = offering();
+    for look in 0..1_000 {
+        bench.step(|chunk, cx, _| chunk.heed_takers(cx));
+        // Somebody takes page 3 after that, and then it is written.
+        (bench.memory.taken, bench.memory.written) = (vec![3], vec![3]);
+        let told = bench.close_having_seen(&[0..1]);
+        if !told.is_empty() {
+            assert_eq!(told, [(3..4, ME, false)]);
+            return;
+        }
+        // The notes stay, and the next look finds that the page was taken; here it shall not.
+        (bench.memory.taken, bench.memory.written) = (Vec::new(), Vec::new());
+        assert!(look < 500, "the notes are taken at some look");
+    }
+}
+
+#[test]
+fn a_home_that_goes_elsewhere_or_is_freed_takes_its_offers_back() {
+    let mut bench = offering();
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), OTHER));
+    assert!(bench.memory.calls.contains(&"withdraw 1..2".to_string()), "{:?}", bench.memory.calls);
+    bench.step(|chunk, cx, _| chunk.withdraw_all(cx));
+    assert_eq!(bench.memory.calls, ["withdraw 0..4"]);
+    bench.step(|chunk, cx, _| chunk.withdraw_all(cx));
+    assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
+}

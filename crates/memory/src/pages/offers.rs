@@ -1,0 +1,142 @@
+//! Which pages other processes on this host may copy out of this one's memory without asking, and which diffs have been applied to it: a table in a
+//! memory file of its own, which they map and write to.
+//!
+//! A page has a byte with two bits. *Offered*: its home sets and clears it. *Taken*: whoever is about to copy the page sets it, with an instruction
+//! that also reads *offered*; the home clears it when it asks. All these are steps in one order, so a copy is either known to the
+//! home or was not allowed. Between the home's stores to a page and its question stands a fence, and so does one between
+//! the mark and the copy: a copy of which the home does not know yet has everything that was stored before it asked.
+
+use super::peer::memory_file_of;
+use super::sys::{self, View};
+use super::{PAGE_BYTES, PageNo};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+
+/// Writers whose diffs are counted: one for each node that a job may have.
+const WRITERS: usize = 1 << 16;
+const WRITERS_BYTES: usize = WRITERS * size_of::<AtomicU32>();
+const FILE_PREFIX: &str = "/memfd:comem-offers";
+const OFFERED: u8 = 1;
+const TAKEN: u8 = 2;
+
+/// A table of offers: this process's own, or a view of another's.
+#[derive(Debug)]
+pub struct Offers {
+    view: View,
+    pages: PageNo,
+    /// Keeps the file's name where others look for it; `None` in a view of another process's table.
+    _file: Option<OwnedFd>,
+}
+
+impl Offers {
+    fn bytes(pages: PageNo) -> usize {
+        (WRITERS_BYTES + pages as usize).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// A table for an arena of so many pages, in which nothing is offered. It costs nothing until it is touched.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn new(pages: PageNo) -> io::Result<Offers> {
+        let file = sys::memory_file(c"comem-offers", Offers::bytes(pages))?;
+        let view = View::new(None, Offers::bytes(pages), sys::BOTH, Some(file.as_fd()))?;
+        Ok(Offers { view, pages, _file: Some(file) })
+    }
+
+    /// The table of process `pid`, whose arena has so many pages.
+    ///
+    /// # Errors
+    /// When there is none, or the system does not let this process write to it (another user, another container).
+    pub fn of(pid: u32, pages: PageNo) -> io::Result<Offers> {
+        let file = memory_file_of(pid, FILE_PREFIX, Offers::bytes(pages), true)?;
+        let view = View::new(None, Offers::bytes(pages), sys::BOTH, Some(file.as_fd()))?;
+        Ok(Offers { view, pages, _file: None })
+    }
+
+    fn byte(&self, page: PageNo) -> Option<&AtomicU8> {
+        let at = (page < self.pages).then_some(self.view.start() + WRITERS_BYTES + page as usize)?;
+        // SAFETY: within the view, which lives as long as this table; any byte will do, and all who share it use atomic instructions.
+        Some(unsafe { &*std::ptr::with_exposed_provenance::<AtomicU8>(at) })
+    }
+
+    /// At the home: from now on others may copy these pages.
+    pub fn offer(&self, pages: Range<PageNo>) {
+        pages.filter_map(|page| self.byte(page)).for_each(|byte| byte.store(OFFERED, Ordering::SeqCst));
+    }
+
+    /// At the home: nobody may any more. Who has begun goes on.
+    pub fn withdraw(&self, pages: Range<PageNo>) {
+        pages.filter_map(|page| self.byte(page)).for_each(|byte| byte.store(0, Ordering::SeqCst));
+    }
+
+    /// At the home: whether anybody took the page since this was last asked.
+    pub fn was_taken(&self, page: PageNo) -> bool {
+        fence(Ordering::SeqCst);
+        let Some(byte) = self.byte(page).filter(|byte| byte.load(Ordering::SeqCst) & TAKEN != 0) else { return false };
+        byte.fetch_and(!TAKEN, Ordering::SeqCst) & TAKEN != 0
+    }
+
+    /// At the home: whether anybody took one of these pages since that was last asked of it; the marks stay.
+    pub fn any_taken(&self, mut pages: Range<PageNo>) -> bool {
+        fence(Ordering::SeqCst);
+        pages.any(|page| self.byte(page).is_some_and(|byte| byte.load(Ordering::Relaxed) & TAKEN != 0))
+    }
+
+    /// At another node: whether the page may be copied now; the home will know of it.
+    pub fn take(&self, page: PageNo) -> bool {
+        let Some(byte) = self.byte(page).filter(|byte| byte.load(Ordering::Relaxed) & OFFERED != 0) else {
+            return false;
+        };
+        let offered = byte.fetch_or(TAKEN, Ordering::SeqCst) & OFFERED != 0;
+        fence(Ordering::SeqCst);
+        offered
+    }
+
+    fn writer(&self, writer: u16) -> &AtomicU32 {
+        let at = self.view.start() + usize::from(writer) * size_of::<AtomicU32>();
+        // SAFETY: within the view, which lives as long as this table, and aligned; all who share it use atomic instructions.
+        unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(at) }
+    }
+
+    /// At the home: the diffs of node `writer` up to this serial are in the memory.
+    pub fn diffs_are_in(&self, writer: u16, serial: u32) {
+        self.writer(writer).fetch_max(serial, Ordering::SeqCst);
+    }
+
+    /// The serial up to which the diffs of node `writer` are in the memory.
+    pub fn diffs_in(&self, writer: u16) -> u32 {
+        self.writer(writer).load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Offers, Offers) {
+        let home = Offers::new(1000).expect("a table");
+        let other = Offers::of(std::process::id(), 1000);
+        (home, other.expect("a process sees its own files"))
+    }
+
+    #[test]
+    fn what_is_offered_can_be_taken_and_the_home_hears_of_it_once() {
+        // One test: the table of a process is found by name and size.
+        let (home, other) = pair();
+        assert!(!other.take(7) && !home.was_taken(7), "nothing is offered");
+        home.offer(7..9);
+        assert!(!home.was_taken(7));
+        assert!(other.take(7) && other.take(7) && !other.take(9));
+        assert!(home.any_taken(0..1000) && !home.any_taken(8..1000));
+        assert!(home.was_taken(7) && !home.was_taken(7) && !home.was_taken(8));
+        assert!(other.take(7), "it is offered still");
+        home.withdraw(7..9);
+        assert!(!other.take(7) && !home.was_taken(7), "a mark that came too late, or was none, is gone");
+        home.diffs_are_in(3, 5);
+        home.diffs_are_in(3, 4);
+        assert_eq!((other.diffs_in(3), other.diffs_in(65_535)), (5, 0));
+        assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
+    }
+}

@@ -1,0 +1,58 @@
+//! Pages copied out of their home's memory by the node that wants them, without asking: a get, where nodes share a host.
+//!
+//! A fetch that is asked for is a round trip, and where the home's threads compute, two wake-ups as well. Under `shm` the home's memory is mapped
+//! here anyway; what remains is to know that the home has what is needed, and that it knows of the copy. Both stand in the home's table
+//! ([`Offers`](comem_memory::pages::Offers); decision 0014). What is not offered, or not up to date, is asked for.
+
+use super::{Peer, Shared};
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::{PageNo, push_range};
+use comem_protocol::ids::NodeId;
+use comem_protocol::rules::Rule;
+use std::ops::Range;
+
+impl Peer {
+    fn has_applied(&self, needs: &[Need]) -> bool {
+        let Some(offers) = &self.offers else { return false };
+        let is_in = |need: &Need| offers.diffs_in(need.writer.0) >= need.serial;
+        needs.iter().all(is_in) || !Rule::TakersLookForTheirNeeds.on()
+    }
+}
+
+impl Thread {
+    /// Takes what of these pages their home offers; gives what must be asked for. The pages are whole units in state `Fetching`: a notice that
+    /// comes meanwhile voids what is taken, as it voids an answer.
+    pub(super) fn take(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+        let Some(peer) = self.home().peer_memory(shared, home) else { return runs };
+        let needs = shared.needs.lock().at(home);
+        let Some(offers) = peer.offers.as_ref().filter(|_| peer.has_applied(&needs)) else { return runs };
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        for mut run in runs {
+            while let Some(known) = shared.table.find(run.start).filter(|_| !run.is_empty()) {
+                let (units, unit_pages) = (run.start..run.end.min(known.region.range().end), known.region.unit_pages);
+                run.start = units.end;
+                for first in units.step_by(unit_pages as usize) {
+                    let list = if offers.take(first) { &mut taken } else { &mut left };
+                    push_range(list, first..first + unit_pages);
+                }
+            }
+            push_range(&mut left, run);
+        }
+        for run in taken {
+            let here = self.stepping(|out| {
+                let mut house = self.home().page_house(shared, self.slot());
+                let bytes = house.memory_of(home, &run);
+                bytes.is_some_and(|bytes| serve::take_in(&mut house, &run, bytes, out).is_some())
+            });
+            if here {
+                self.counters().pages_taken.add(u64::from(run.end - run.start));
+            } else {
+                left.push(run);
+            }
+        }
+        shared.needs.lock().confirm(home, &needs);
+        left
+    }
+}
