@@ -44,7 +44,7 @@ def test_every_engine_serves_arrays(engine):
 
 def test_arrays_of_two_engines_keep_what_each_promises():
     data, sign = comem.zeros(4_000, engine="hlrc"), comem.zeros(2_000, engine="scope")
-    lock = comem.Lock()
+    lock = comem.Lock("sign")
     for turn in range(1, 2 * comem.size + 1):
         if turn % comem.size == comem.rank:
             data[:] = turn
