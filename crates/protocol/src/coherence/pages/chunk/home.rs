@@ -127,8 +127,9 @@ impl Chunk {
         let new = |i: &usize| self.units[*i].state == State::Home && !self.units[*i].has(OFFERED);
         let mut offers: Vec<usize> = asked.iter().flat_map(Range::clone).filter(new).collect();
         let most = OFFER_GROWTH * (offers.len() + self.offered);
-        let end = asked.last().map_or(0, |run| run.end);
-        let (behind, before) = (end..self.units.len(), 0..asked.first().map_or(0, |run| run.start));
+        // They need not stand in order.
+        let end = asked.iter().map(|run| run.end).max().unwrap_or_default();
+        let (behind, before) = (end..self.units.len(), 0..end);
         let asked_for = |i: &usize| asked.iter().any(|run| run.contains(i));
         let plain = |i: &usize| new(i) && !self.units[*i].has(SHARED) && !asked_for(i);
         offers.extend(behind.chain(before).filter(plain).take(most));

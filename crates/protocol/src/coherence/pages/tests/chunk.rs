@@ -458,6 +458,20 @@ fn who_asks_for_a_page_is_offered_it_and_what_follows() {
 }
 
 #[test]
+fn pages_that_are_asked_for_in_falling_order_are_offered_once_each() {
+    let mut bench = Bench::with_shape(ME, true, |shape| shape.pages = 32);
+    bench.memory.offers = true;
+    (0..32).for_each(|page| assert_eq!(bench.fault(page, Access::Write), Fault::Mapped));
+    bench.step(|chunk, cx, _| chunk.share(cx, &[20..21, 12..13, 4..5], Some(&mut Vec::new())));
+    let calls = &bench.memory.calls;
+    let mut offered: Vec<&String> = calls.iter().filter(|c| c.starts_with("offer")).collect();
+    assert_eq!(offered.len(), 3 + 12, "{calls:?}");
+    offered.sort_unstable();
+    offered.dedup();
+    assert_eq!(offered.len(), 3 + 12, "{calls:?}");
+}
+
+#[test]
 fn a_home_tells_of_writes_to_what_was_taken_and_of_no_others() {
     let mut bench = offering();
     bench.memory.written = vec![1, 2];
