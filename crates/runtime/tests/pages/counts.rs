@@ -27,6 +27,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "diffs-for-one-home" => diffs_for_one_home(comem),
         "threads-that-fault-together" => threads_that_fault_together(comem),
         "private-pages" => private_pages(comem),
+        "read-in-turn" => read_in_turn(comem),
         _ => return false,
     }
     true
@@ -119,6 +120,32 @@ fn private_pages(comem: &Comem) {
         }
     });
     give_back(comem, slice);
+}
+
+/// Node 0 writes its pages, and node 1 reads them all, one by one; then node 0 reads a page of node 1's.
+fn read_in_turn(comem: &Comem) {
+    const PAGES: usize = 64;
+    let slice = homed_at_zero(comem, PAGES);
+    let other = pages_of(comem, 1, &RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() });
+    comem.run(|t| {
+        for step in 1..=steps() {
+            if t.node().index() == 0 {
+                (0..PAGES).for_each(|page| slice.set(page * WORDS + step, (step * PAGES + page) as u64));
+            }
+            t.barrier();
+            if t.node().index() == 1 {
+                // Not in order, or pages would come in runs.
+                for page in (0..PAGES).map(|i| i * 37 % PAGES) {
+                    assert_eq!(slice.get(page * WORDS + step), (step * PAGES + page) as u64, "step {step}");
+                }
+                other.set(step, step as u64);
+            }
+            t.barrier();
+            assert_eq!(other.get(step), step as u64);
+        }
+    });
+    give_back(comem, slice);
+    give_back(comem, other);
 }
 
 /// Pages of 24 chunks, and as many more that are read one by one.
@@ -250,6 +277,24 @@ fn threads_of_a_node_that_fault_on_one_page_fetch_it_once() {
         assert_eq!(counted(&outcome, "page_requests"), 64, "{detector}");
         assert_eq!(counted(&outcome, "pages_fetched"), 64, "{detector}");
     }
+}
+
+#[test]
+fn under_shm_a_page_that_was_asked_for_once_is_taken_without_asking_from_then_on() {
+    for engine in ["hlrc", "scope"] {
+        let settings = [
+            ("COMEM_ENGINE", engine),
+            ("COMEM_BACKBONE", "shm"),
+            ("COMEM_DETECTOR", "uffd-async"),
+            ("COMEM_PREFETCH", "off"),
+        ];
+        let taken = |o: &Outcome| counted(o, "pages_taken");
+        costs("read-in-turn", 2, &settings, taken, 64 + 1);
+        costs("read-in-turn", 2, &settings, |o| counted(o, "page_requests"), 0);
+        costs("read-in-turn", 2, &settings, |o| counted(o, "pages_fetched"), 64 + 1);
+    }
+    let outcome = job("read-in-turn", 2, &[("COMEM_BACKBONE", "udp"), (STEPS, "3")]);
+    assert_eq!(counted(&outcome, "pages_taken"), 0, "there is no table of offers");
 }
 
 #[test]
