@@ -55,7 +55,13 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         // A blocked thread of high priority gets its core soon, also beside computing threads.
         // SAFETY: the call changes the calling thread's priority and touches no memory.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
-        Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, node }.run();
+        let name = node.name_of(node.me());
+        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, node };
+        // Without this thread every other node would wait for this one for ever.
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
+            eprintln!("comem: {name}: the thread that answers other nodes has failed, as told above; the node ends; please report this");
+            std::process::abort();
+        }
     });
     spawned.map(drop).map_err(Error::system("cannot start the service thread"))
 }

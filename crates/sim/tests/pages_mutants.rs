@@ -6,7 +6,7 @@ use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::rules::{Rule, without};
 use comem_sim::pages::scenario::Scenario;
 
-const SEEDS_MAX: u64 = 4_000;
+const SEEDS_MAX: u64 = 8_000;
 
 /// Each engine alone, and both in one job.
 fn scenarios() -> [Scenario; 4] {

@@ -47,6 +47,7 @@ impl Thread {
                 bytes.is_some_and(|bytes| serve::take_in(&mut house, &run, bytes, out).is_some())
             });
             if here {
+                self.home().note_progress();
                 self.counters().pages_taken.add(u64::from(run.end - run.start));
             } else {
                 left.push(run);

@@ -110,7 +110,8 @@ impl Chunk {
             joins
         });
         for run in runs {
-            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(SHARED | OFFERED);
+            let noted = if Rule::OfferedPagesKeepTheirNotes.on() { SHARED | OFFERED } else { SHARED };
+            let plain = |u: &Unit| u.state == State::Home && u.has(MAPPED) && !u.has(noted);
             let alone = self.units[run.clone()].iter().all(plain);
             if alone {
                 cx.memory.protect(self.pages(run));
