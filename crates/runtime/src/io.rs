@@ -65,6 +65,14 @@ pub(crate) struct Wire {
     kicker: Option<UdpSocket>,
 }
 
+/// A message to this node that waits until it is carried out.
+#[derive(Debug)]
+pub(crate) struct PutAside {
+    pub(crate) origin: route::Origin,
+    pub(crate) ty: MsgType,
+    pub(crate) body: Vec<u8>,
+}
+
 /// The datagram that rouses: too short to be anything else.
 const KICK: [u8; 1] = [0];
 
@@ -631,7 +639,7 @@ impl Node {
         if self.lets_stay(&message, origin, body) {
             return Ok(());
         }
-        if slot == Slot::SERVICE && self.puts_aside(asker, origin, &message, body) {
+        if slot == Slot::SERVICE && self.puts_aside(origin, &message, body) {
             return Ok(());
         }
         self.carry_out(slot, asker, origin, ty, body)
@@ -667,6 +675,15 @@ impl Node {
             self.bug(&format!("{} {misbehaved}", self.name_of(origin.from.node)));
         }
         Ok(())
+    }
+
+    /// Carries out a message that was put aside. Who executes it need not be who received it.
+    pub(crate) fn carry_out_late(&self, slot: Slot, message: PutAside) {
+        let PutAside { origin, ty, body } = message;
+        let origin = route::Origin { caller: Self::caller(slot), ..origin };
+        if let Err(error) = self.carry_out(slot, slot, origin, ty, &body) {
+            self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
+        }
     }
 
     fn count(&self, slot: Slot, message: &Message<'_>) {

@@ -6,11 +6,11 @@
 //! soon after it had gone; meanwhile the node's threads take the lock as if nobody wanted it. The protocol knows nothing of it: to it, the
 //! message was that long on its way.
 
+use crate::io::PutAside;
 use crate::node::Node;
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,14 +27,6 @@ const LATELY: Span = Span::from_ms(2);
 const FOLLOWED: usize = 16;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
-
-/// A message that waits until it is carried out.
-#[derive(Debug)]
-struct PutAside {
-    origin: Origin,
-    ty: MsgType,
-    body: Vec<u8>,
-}
 
 /// What is known of a lock's comings and goings.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +58,13 @@ impl Table {
         let followed = self.followed(lock)?;
         let stays = followed.soon >= OFTEN && (now - followed.came).0 < SOON.0;
         stays.then(|| followed.came + STAY)
+    }
+
+    /// A token is asked for, and leaves now or at the next release.
+    fn leaves(&mut self, lock: LockId, now: Time) {
+        let place = self.at(lock);
+        let before = place.filter(|f| f.lock == lock);
+        *place = Some(Followed { left: now, ..before.unwrap_or(Followed { lock, came: Time(0), left: now, soon: 0 }) });
     }
 }
 
@@ -107,14 +106,6 @@ impl Stays {
         }
     }
 
-    /// A token is asked for, and leaves now or at the next release.
-    fn leaves(&self, lock: LockId, now: Time) {
-        let mut table = self.table.lock();
-        let place = table.at(lock);
-        let before = place.filter(|f| f.lock == lock);
-        *place = Some(Followed { left: now, ..before.unwrap_or(Followed { lock, came: Time(0), left: now, soon: 0 }) });
-    }
-
     fn put_aside(&self, until: Time, message: PutAside) {
         let mut table = self.table.lock();
         table.waiting.push((until, message));
@@ -136,11 +127,16 @@ impl Node {
     pub(crate) fn lets_stay(&self, message: &Message<'_>, origin: Origin, body: &[u8]) -> bool {
         let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else { return false };
         let now = self.now();
-        let stays = self.stays.table.lock().stays(*lock, now);
-        let Some(until) = stays.filter(|_| self.lock_room(*lock).is_here(*lock)) else {
-            self.stays.leaves(*lock, now);
-            return false;
+        let here = self.lock_room(*lock).is_here(*lock);
+        let stays = {
+            let mut table = self.stays.table.lock();
+            let stays = table.stays(*lock, now).filter(|_| here);
+            if stays.is_none() {
+                table.leaves(*lock, now);
+            }
+            stays
         };
+        let Some(until) = stays else { return false };
         self.stays.put_aside(until, PutAside { origin, ty: message.ty(), body: body.to_vec() });
         self.stays.last.store(now.0, Ordering::Relaxed);
         // Nobody but the service thread may look at the clock in time.
@@ -170,15 +166,13 @@ impl Node {
         if !all && self.stays.due.load(Ordering::Acquire) > now.0 {
             return;
         }
-        for PutAside { origin, ty, body } in self.stays.take(now, all) {
-            let origin = Origin { caller: (slot != Slot::SERVICE).then_some(slot), ..origin };
-            if let Ok(Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = Message::parse(ty, &body)
+        for message in self.stays.take(now, all) {
+            if let Ok(Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) =
+                Message::parse(message.ty, &message.body)
             {
-                self.stays.leaves(lock, now);
+                self.stays.table.lock().leaves(lock, now);
             }
-            if let Err(error) = self.carry_out(slot, slot, origin, ty, &body) {
-                self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
-            }
+            self.carry_out_late(slot, message);
         }
     }
 
@@ -197,6 +191,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comem_protocol::wire::header::MsgType;
 
     const LOCK: LockId = LockId(7);
 
@@ -209,7 +204,7 @@ mod tests {
         let stays = Stays::default();
         let mut now = 0;
         for _ in 0..turns {
-            stays.leaves(LOCK, at(now));
+            stays.table.lock().leaves(LOCK, at(now));
             now += after;
             stays.asked(LOCK, at(now));
             now += 20;

@@ -201,7 +201,7 @@ impl Shared {
     /// Takes in news of a region, if it is news.
     pub(crate) fn add(&self, region: Region) {
         // Before anybody can write there, the ledger has the book for it.
-        if region.engine != self.page_engine && region.engine != PageEngine::Msi {
+        if region.engine != self.page_engine {
             self.ledger.lock().hear_of(region.engine);
         }
         self.table.add(region);

@@ -8,13 +8,13 @@
 //! A release by an application thread closes by itself, in that thread.
 
 use super::Shared;
+use crate::io::PutAside;
 use crate::node::Node;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::Slot;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
 use std::sync::atomic::Ordering;
 
@@ -25,25 +25,17 @@ const PAGES_MIN: u32 = 256;
 /// So soon after a close, little can have been written, and to look how much would cost locks that change nodes often more than it saves.
 const SOON: Span = Span::from_ms(1);
 
-/// A request for a lock, until the interval is closed.
-#[derive(Debug)]
-struct Waiting {
-    origin: Origin,
-    answers: Slot,
-    ty: MsgType,
-    body: Vec<u8>,
-}
-
 /// A close under way.
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
     left: Vec<PageNo>,
-    waiting: Vec<Waiting>,
+    /// Requests for locks, until the interval is closed.
+    waiting: Vec<PutAside>,
 }
 
 impl Node {
     /// Whether a message to the service thread is put aside until the interval is closed; counts requests for pages between slices.
-    pub(crate) fn puts_aside(&self, answers: Slot, origin: Origin, message: &Message<'_>, body: &[u8]) -> bool {
+    pub(crate) fn puts_aside(&self, origin: Origin, message: &Message<'_>, body: &[u8]) -> bool {
         let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
         let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else {
             if matches!(message, Message::Fetch { .. }) && !shared.slices.lock().waiting.is_empty() {
@@ -60,7 +52,7 @@ impl Node {
         if !under_way {
             slices.left.clone_from(&shared.active.lock());
         }
-        slices.waiting.push(Waiting { origin, answers, ty: message.ty(), body: body.to_vec() });
+        slices.waiting.push(PutAside { origin, ty: message.ty(), body: body.to_vec() });
         true
     }
 
@@ -99,11 +91,7 @@ impl Node {
             self.flush(Slot::SERVICE, &mut side);
             return true;
         }
-        for Waiting { origin, answers, ty, body } in waited {
-            if let Err(error) = self.carry_out(Slot::SERVICE, answers, origin, ty, &body) {
-                self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
-            }
-        }
+        waited.into_iter().for_each(|message| self.carry_out_late(Slot::SERVICE, message));
         false
     }
 }
