@@ -93,9 +93,10 @@ else
     failed=1
 fi
 
-# Reading another node's memory costs as many fetches from NumPy as from C.
+# Reading another node's memory costs as many fetches from NumPy as from C. Over udp, where the counts are exact: pages that
+# are taken out of a neighbour's memory (shm) come in runs that depend on how far it has got with offering them.
 counts() {
-    "${run[@]}" -n 2 --stats "out/python/stats.json" "$@" >/dev/null &&
+    "${run[@]}" -n 2 --backbone udp --stats "out/python/stats.json" "$@" >/dev/null &&
         "$python" -c 'import json
 nodes = json.load(open("out/python/stats.json"))["nodes"]
 pages = next(n for n in nodes if n["node"] == 0)["pages"]
