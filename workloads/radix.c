@@ -105,14 +105,16 @@ static void work(void *unused) {
     (void)unused;
     int64_t low, high, *places = kernel_private((size_t)radix * sizeof *places);
     keys_of(comem_thread(), &low, &high);
-    for (int64_t i = low; i < high; i++) {
-        keys[0][i] = first_key(i);
-        keys[1][i] = 0;
+    for (int warm = 0; warm < 2; warm++) { /* the first sort to warm up */
+        for (int64_t i = low; i < high; i++) {
+            keys[0][i] = first_key(i);
+            keys[1][i] = 0;
+        }
+        comem_barrier();
+        double start = now();
+        sort(places);
+        if (comem_thread() == 0) kernel_seconds = now() - start;
     }
-    comem_barrier();
-    double start = now();
-    sort(places);
-    if (comem_thread() == 0) kernel_seconds = now() - start;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
