@@ -97,16 +97,20 @@ impl Streams {
         (stream.last, stream.used) = (page, self.faults);
         // A distance that was seen once is no stride yet; but what lies behind the page may have been in use with it.
         let stride = if stream.units == 1 { 1 } else { (stream.stride / unit) as isize };
-        Ahead { units: stream.units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { 1 } }
+        Ahead { units: stream.units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most } }
     }
 
     /// What follows a run that was just fetched, once runs are so long that it pays to have the next one under way: how far on it
     /// begins, in units, and how long it is.
-    fn after(ahead: Ahead, unit_pages: u32) -> Option<(isize, Ahead)> {
+    fn after(ahead: Ahead, unit_pages: u32, fetched: Option<&[Range<PageNo>]>) -> Option<(isize, Ahead)> {
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         let long = ahead.units >= Self::GROWTH[2].min(most) && ahead.units > 1;
         let units = Self::GROWTH.into_iter().find(|n| *n > ahead.units).unwrap_or(Self::GROWTH[3]).min(most);
-        long.then_some((ahead.stride * ahead.units as isize, Ahead { units, ..ahead }))
+        // With what lies between them, fewer fit one request.
+        let reached =
+            fetched.filter(|_| ahead.stride > 1).and_then(|runs| Some(runs.last()?.end - 1 - runs.first()?.start));
+        let steps = reached.map(|pages| (pages / unit_pages) as usize / ahead.stride.unsigned_abs() + 1);
+        long.then_some((ahead.stride * steps.unwrap_or(ahead.units) as isize, Ahead { units, ..ahead }))
     }
 }
 
@@ -250,7 +254,7 @@ impl Thread {
                 Err(Error::Misuse(format!("{} is read-only", known.name())))
             }
             Some(Fault::Wait) => {
-                self.run_ahead(shared, known, page, ahead);
+                self.run_ahead(shared, known, page, ahead, None);
                 self.wait_for_fetch(page)
             }
             Some(Fault::Fetch { home, runs, claim }) => {
@@ -262,7 +266,7 @@ impl Thread {
                 let start = self.home().now();
                 let is_asked_for = runs[0].start == first;
                 let fetch = self.send_fetch(shared, home, runs, claim);
-                self.run_ahead(shared, known, page, ahead);
+                self.run_ahead(shared, known, page, ahead, is_asked_for.then_some(&fetch.runs));
                 self.prepare_for(shared, known, home, &fetch.runs);
                 if !is_asked_for {
                     return Ok(());
@@ -277,9 +281,9 @@ impl Thread {
 
     /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread takes the first in,
     /// and the answer waits in this thread's socket until the thread gets there. So at most two runs are under way.
-    fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead) {
+    fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead, fetched: Option<&[Range<PageNo>]>) {
         let unit = known.region.unit_pages;
-        let Some((far, ahead)) = Streams::after(ahead, unit) else { return };
+        let Some((far, ahead)) = Streams::after(ahead, unit, fetched) else { return };
         let first = page - (page - known.region.first) % unit;
         let mut next = i64::from(first) + far as i64 * i64::from(unit);
         if ahead.stride == 1 {

@@ -125,7 +125,8 @@ pub struct Ahead {
     pub units: usize,
     /// From each to the next, in units; not 0.
     pub stride: isize,
-    /// Up to how many units are fetched when those behind were in use before they became invalid.
+    /// Up to how many units are fetched when those behind were in use before they became invalid. With a stride: in all, with those
+    /// behind each of them that were here before.
     pub known: usize,
 }
 
@@ -374,20 +375,43 @@ impl Chunk {
     }
 
     fn begin_fetch(&mut self, unit: usize, ahead: Ahead) -> Fault {
+        if ahead.stride != 1 {
+            return self.begin_strided_fetch(unit, ahead);
+        }
         let home = self.units[unit].home;
-        let mut runs = Vec::new();
-        let mut at = Some(unit);
+        let mut end = unit;
         for count in 0..ahead.units.max(ahead.known).max(1) {
             // Whether or not the thread seems to go that way, it did last time.
             let guessed = count < ahead.units.max(1);
             let wanted = |u: &Unit| u.state == State::Invalid && u.home == home && (guessed || u.credit > 0);
-            let Some(next) = at.filter(|i| self.units.get(*i).is_some_and(wanted)) else { break };
-            let this = &mut self.units[next];
+            if !self.units.get(end).is_some_and(wanted) {
+                break;
+            }
+            let this = &mut self.units[end];
             this.state = State::Fetching;
             if !guessed {
                 this.credit -= 1;
             }
-            push_range(&mut runs, self.pages(next..next + 1));
+            end += 1;
+        }
+        Fault::Fetch { home, runs: vec![self.pages(unit..end)], claim: self.shape.first_touch }
+    }
+
+    /// Units with a stride, and what lies between them as far as it was here before: a thread that goes through a matrix by columns comes
+    /// back for the next ones.
+    fn begin_strided_fetch(&mut self, unit: usize, ahead: Ahead) -> Fault {
+        let home = self.units[unit].home;
+        let most = ahead.units.max(ahead.known).max(1);
+        let (mut runs, mut fetched, mut at) = (Vec::new(), 0, Some(unit));
+        for _ in 0..ahead.units.max(1) {
+            let wanted = |u: &Unit| u.state == State::Invalid && u.home == home;
+            let Some(next) = at.filter(|i| fetched < most && self.units.get(*i).is_some_and(wanted)) else { break };
+            let between = (next + 1..self.units.len()).take(ahead.stride.unsigned_abs() - 1);
+            let here_before = |i: &usize| wanted(&self.units[*i]) && self.units[*i].has(HELD);
+            let end = next + 1 + between.take(most - fetched - 1).take_while(here_before).count();
+            self.units[next..end].iter_mut().for_each(|u| u.state = State::Fetching);
+            fetched += end - next;
+            push_range(&mut runs, self.pages(next..end));
             at = next.checked_add_signed(ahead.stride);
         }
         Fault::Fetch { home, runs, claim: self.shape.first_touch }

@@ -399,6 +399,26 @@ fn a_fault_brings_along_what_was_in_use_behind_it() {
 }
 
 #[test]
+fn a_strided_fetch_brings_along_what_was_here_between_its_pages() {
+    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
+    for page in [0, 1, 3, 4, 5, 8, 9, 12] {
+        bench.fetch(page..page + 1);
+    }
+    bench.invalidate(0..16);
+    let ahead = |known| Ahead { units: 4, stride: 4, known };
+    let mut fetched = |known| {
+        let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead(known)));
+        bench.arrive(0..16);
+        bench.invalidate(0..16);
+        fault
+    };
+    let runs = |runs: &[Range<PageNo>]| Fault::Fetch { home: OTHER, runs: runs.to_vec(), claim: false };
+    assert_eq!(fetched(60), runs(&[0..2, 4..6, 8..10, 12..13]), "page 3 lies behind one that was never here");
+    assert_eq!(fetched(5), runs(&[0..2, 4..6, 8..9]), "but five at most");
+    assert_eq!(fetched(1), runs(&[0..2, 4..6]), "but as many as steps");
+}
+
+#[test]
 fn a_write_brings_along_as_many_pages_behind_it_as_are_in_use_before_it() {
     let fetched = |before: Range<PageNo>, access, known| {
         let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
