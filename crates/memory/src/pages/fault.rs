@@ -180,12 +180,20 @@ const ARENAS_MAX: usize = 256;
 static ARENAS: [(AtomicUsize, AtomicUsize, AtomicUsize); ARENAS_MAX] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)) }; ARENAS_MAX];
 
+/// How many of these were ever in use: a fault looks at no others.
+static ARENAS_USED: AtomicUsize = AtomicUsize::new(0);
+
+fn arenas() -> &'static [(AtomicUsize, AtomicUsize, AtomicUsize)] {
+    &ARENAS[..ARENAS_USED.load(Ordering::Acquire)]
+}
+
 /// Notes an arena's application view, and where its memory begins in the service view.
 pub(super) fn remember(view: Range<usize>, service: usize) -> io::Result<()> {
-    for (start, end, twin) in &ARENAS {
+    for (index, (start, end, twin)) in ARENAS.iter().enumerate() {
         if start.compare_exchange(0, view.start, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             twin.store(service, Ordering::Release);
             end.store(view.end, Ordering::Release);
+            ARENAS_USED.fetch_max(index + 1, Ordering::AcqRel);
             return Ok(());
         }
     }
@@ -194,21 +202,21 @@ pub(super) fn remember(view: Range<usize>, service: usize) -> io::Result<()> {
 
 /// Forgets the arena that begins at `base`.
 pub(super) fn forget(base: usize) {
-    if let Some((start, end, _)) = ARENAS.iter().find(|(start, _, _)| start.load(Ordering::Acquire) == base) {
+    if let Some((start, end, _)) = arenas().iter().find(|(start, _, _)| start.load(Ordering::Acquire) == base) {
         end.store(0, Ordering::Release);
         start.store(0, Ordering::Release);
     }
 }
 
 fn in_an_arena(address: usize) -> bool {
-    ARENAS
+    arenas()
         .iter()
         .any(|(start, end, _)| address >= start.load(Ordering::Acquire) && address < end.load(Ordering::Acquire))
 }
 
 /// Where the application sees what lies at this address of a service view.
 fn seen_from_service(address: usize) -> Option<usize> {
-    ARENAS.iter().find_map(|(start, end, service)| {
+    arenas().iter().find_map(|(start, end, service)| {
         let (end, start) = (end.load(Ordering::Acquire), start.load(Ordering::Acquire));
         let offset = address.checked_sub(service.load(Ordering::Acquire))?;
         (offset < end.saturating_sub(start)).then_some(start + offset)
