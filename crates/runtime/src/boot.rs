@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Datagrams on the loopback need not be small; beyond this they gain nothing.
-const LOOPBACK_DATAGRAM: usize = 32 << 10;
+/// Datagrams on the loopback need not be small: 240 KiB of pages go in four.
+const LOOPBACK_DATAGRAM: usize = 65_507;
 /// Datagrams on a network whose other links are not known.
 const NETWORK_DATAGRAM: usize = 1472;
 /// How long a node that is done still answers those who missed its arrival at the closing barrier.

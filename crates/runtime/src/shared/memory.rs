@@ -1,8 +1,8 @@
 //! What the protocol's steps on pages do to real memory.
 
-use comem_memory::diff;
 use comem_memory::pages::{Arena, Offers, TooManyRanges};
 use comem_memory::twins::{Twin, Twins};
+use comem_memory::{copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Shape;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo};
@@ -169,7 +169,7 @@ impl PageMemory for Frames<'_> {
         // SAFETY: there is room for `len` bytes behind the vector's end, and the pages lie within the service view. Threads of this
         // node may store to the pages meanwhile: whatever mixture of old and new bytes comes, they note it after the protection.
         unsafe {
-            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(out.len()), len);
+            copy::pages(from, out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);
         }
     }
@@ -177,7 +177,7 @@ impl PageMemory for Frames<'_> {
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]) {
         let len = Self::bytes(&pages).min(bytes.len());
         // SAFETY: the pages lie within the service view, and no thread can see them meanwhile.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(pages.start), len) };
+        unsafe { copy::pages(bytes.as_ptr(), self.pointer(pages.start), len) };
     }
 
     fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {
