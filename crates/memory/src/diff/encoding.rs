@@ -9,11 +9,16 @@ const ALL: u8 = 0;
 const RUNS: u8 = 1;
 const WORDS: u8 = 2;
 const BYTES: u8 = 3;
+const PATTERN: u8 = 4;
 
 /// Runs up to this length take two bytes, longer ones four.
 const SHORT_RUN: usize = 15;
 /// A list of more runs is never the shortest form: a page's bitmap takes fewer bytes than 256 run heads.
 const RUNS_MAX: usize = 255;
+/// What the form of patterns takes at least.
+const PATTERN_LEAST: usize = 16;
+/// Where another form takes no more, that of patterns is not tried: to find what is usual takes as long as to compare the page.
+const PATTERN_TRIED: usize = 48;
 
 /// The first changed byte at or behind `at`, or the first unchanged one (`flip` all ones); the page's end if there is none.
 fn find(masks: &Masks, at: usize, flip: u64) -> usize {
@@ -76,7 +81,12 @@ pub fn write_head(masks: &Masks, changed: usize, out: &mut Vec<u8>) {
     let count = count_runs(masks);
     // A list of runs has one byte more, the count; where both forms are as long it is taken.
     let short = count <= RUNS_MAX && 2 * count < bitmap;
-    if short && runs(masks).map(|run| run_bytes(&run)).sum::<usize>() < bitmap {
+    let in_runs = short.then(|| runs(masks).map(|run| run_bytes(&run)).sum()).filter(|bytes| *bytes < bitmap);
+    let shortest = in_runs.map_or(bitmap, |bytes: usize| bytes + 1);
+    if shortest > PATTERN_TRIED && write_pattern(masks, shortest, out) {
+        return;
+    }
+    if in_runs.is_some() {
         write_runs(masks, count, out);
     } else if partial == 0 {
         out.push(WORDS);
@@ -128,6 +138,54 @@ fn write_partial(masks: &Masks, out: &mut Vec<u8>) {
             not_all => out.extend(bits_of(not_all).map(|word| (mask >> (word * 8)) as u8)),
         }
     }
+}
+
+/// What most of the changed lines have in common: the bits that more than half of them have.
+fn usual_line(masks: &Masks) -> u64 {
+    // The bits of 64 counters, the lowest ones first.
+    let mut counters = [0_u64; 7];
+    let mut lines = 0_usize;
+    for mask in masks.iter().filter(|mask| **mask != 0) {
+        lines += 1;
+        let mut carry = *mask;
+        for counter in &mut counters {
+            (*counter, carry) = (*counter ^ carry, *counter & carry);
+        }
+    }
+    let (mut more, mut same) = (0, u64::MAX);
+    for (place, counter) in counters.iter().enumerate().rev() {
+        let half = if (lines / 2) >> place & 1 != 0 { u64::MAX } else { 0 };
+        more |= same & counter & !half;
+        same &= !(counter ^ half);
+    }
+    more
+}
+
+/// Appends form and head if they take less than `most` bytes; says whether they did.
+fn write_pattern(masks: &Masks, most: usize, out: &mut Vec<u8>) -> bool {
+    let usual = usual_line(masks);
+    let changed = || masks.iter().filter(|mask| **mask != 0);
+    let words = |mask: &u64| spread(mask ^ usual);
+    let cost = |mask: &u64| match words(mask) {
+        0 => 0,
+        words => 1 + words.count_ones() as usize,
+    };
+    if PATTERN_LEAST + changed().count().div_ceil(8) + changed().map(cost).sum::<usize>() >= most {
+        return false;
+    }
+    let one_bit_each = |bits: &mut dyn Iterator<Item = bool>| {
+        bits.enumerate().fold(0_u64, |all, (place, bit)| all | u64::from(bit) << place)
+    };
+    out.push(PATTERN);
+    out.extend(one_bit_each(&mut masks.iter().map(|mask| *mask != 0)).to_le_bytes());
+    out.extend(usual.to_le_bytes());
+    let others = one_bit_each(&mut changed().map(|mask| *mask != usual));
+    out.extend_from_slice(&others.to_le_bytes()[..changed().count().div_ceil(8)]);
+    for mask in changed().filter(|mask| **mask != usual) {
+        out.push(words(mask));
+        out.extend(bits_of(words(mask)).map(|word| (mask >> (word * 8)) as u8));
+    }
+    true
 }
 
 /// The numbers of the bits that are set, ascending.
@@ -199,6 +257,7 @@ impl<'a> Reader<'a> {
             RUNS => self.runs(masks)?,
             WORDS => self.words(masks)?,
             BYTES => self.partial(masks)?,
+            PATTERN => self.pattern(masks)?,
             _ => return Err(BadDiff::Form),
         };
         self.left -= 1;
@@ -233,6 +292,48 @@ impl<'a> Reader<'a> {
             0 | PAGE_BYTES => Err(BadDiff::Bits),
             changed => Ok(changed),
         }
+    }
+
+    fn number_of_lines(&mut self, bytes: usize) -> Result<u64, BadDiff> {
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(self.take(bytes)?);
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn pattern(&mut self, masks: &mut Masks) -> Result<usize, BadDiff> {
+        let (lines, usual) = (self.number_of_lines(8)?, self.number_of_lines(8)?);
+        let count = lines.count_ones();
+        let mut others = self.number_of_lines(count.div_ceil(8) as usize)?;
+        if count == 0 || (count < 64 && others >> count != 0) {
+            return Err(BadDiff::Bits);
+        }
+        let mut changed = 0;
+        for (line, mask) in masks.iter_mut().enumerate() {
+            *mask = 0;
+            if lines >> line & 1 == 0 {
+                continue;
+            }
+            *mask = if others & 1 != 0 { self.other_line(usual)? } else { usual };
+            others >>= 1;
+            if *mask == 0 {
+                return Err(BadDiff::Bits);
+            }
+            changed += mask.count_ones() as usize;
+        }
+        if changed == PAGE_BYTES { Err(BadDiff::Bits) } else { Ok(changed) }
+    }
+
+    /// A line that is not as usual.
+    fn other_line(&mut self, usual: u64) -> Result<u64, BadDiff> {
+        let words = self.byte()?;
+        let (mut line, mut differs) = (usual, words != 0);
+        for word in bits_of(words) {
+            let mask = self.byte()?;
+            let place = word * 8;
+            differs &= mask != (usual >> place) as u8;
+            line = line & !(0xFF << place) | u64::from(mask) << place;
+        }
+        if differs { Ok(line) } else { Err(BadDiff::Bits) }
     }
 
     fn partial(&mut self, masks: &mut Masks) -> Result<usize, BadDiff> {

@@ -78,8 +78,20 @@ fn sizes_are_what_was_asked_for() {
     assert_eq!(size(&mut (8..9)), 7, "one byte");
     assert_eq!(size(&mut (800..808)), 14, "one word");
     assert_eq!(size(&mut (0..PAGE_BYTES)), PAGE_BYTES + 3);
-    assert_eq!(size(&mut (0..PAGE_BYTES).filter(|at| at / 8 % 2 == 0)), 2048 + 64 + 3, "every other word");
-    assert_eq!(size(&mut (0..PAGE_BYTES).filter(|at| at % 8 != 7)), 3584 + 64 + 64 + 512 + 3, "but one byte of each");
+    let every_other = |at: &usize| (at / 8).is_multiple_of(2);
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(every_other)), 2048 + 24 + 3, "every other word");
+    let scattered = |at: &usize| at / 8 * 7919 % 512 < 128;
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(scattered)), 1024 + 64 + 3, "words without a pattern");
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(|at| at % 8 != 7)), 3584 + 24 + 3, "but one byte of each");
+    assert_eq!(size(&mut (0..PAGE_BYTES).step_by(4)), 1024 + 24 + 3, "counters of 4 bytes");
+    assert_eq!(size(&mut (1024..2048).step_by(4)), 256 + 8 + 8 + 2 + 3, "counters in a quarter of the page");
+    let some_carry = |at: &usize| at.is_multiple_of(4) || at % 128 == 1;
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(some_carry)), 1024 + 32 + 24 + 2 * 32 + 3, "some of which carry");
+    let is_picked = |word: usize| word.wrapping_mul(2_654_435_761) >> 9 & 3 == 0;
+    let words = (0..PAGE_BYTES / 8).filter(|word| is_picked(*word)).count();
+    let ragged = |at: &usize| is_picked(at / 8) && at % 8 < 6 && at.is_multiple_of(2);
+    let size_of_ragged = 3 * words + 64 + words.div_ceil(8) + words + 3;
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(ragged)), size_of_ragged, "parts of words without a pattern");
     assert_eq!(size(&mut (100..2100)), 2000 + 8, "one long run");
 }
 
@@ -114,7 +126,7 @@ fn memory_that_is_not_aligned_is_compared_and_stored_all_the_same() {
 
 /// Units with changes of every density: single bytes, runs, words, whole pages.
 fn units() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
-    let edit = (0..4_usize, any::<u32>(), 1..200_usize, any::<u8>());
+    let edit = (0..5_usize, any::<u32>(), 1..200_usize, any::<u8>());
     (1..4_usize, proptest::collection::vec(edit, 0..80), any::<u8>()).prop_map(|(pages, edits, fill)| {
         let len = pages * PAGE_BYTES;
         let twin: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(31) ^ fill).collect();
@@ -125,6 +137,7 @@ fn units() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
                 0 => now[start] = byte,
                 1 => now[start..(start + run).min(len)].fill(byte),
                 2 => now[start & !7..(start & !7) + 8].fill(byte),
+                3 => now[start & !3..].iter_mut().step_by(4).take(run * 8).for_each(|low| *low = byte),
                 _ => (start..len).step_by(run + 1).take(300).for_each(|at| now[at] = byte),
             }
         }
@@ -180,7 +193,7 @@ fn what_could_have_been_written_differently_is_refused() {
     assert_eq!(check(&runs(&[run(4095, 2)]), PAGE_BYTES), Err(BadDiff::Runs), "over the end");
     assert_eq!(check(&runs(&[run(5, 0), [15, 0]]), PAGE_BYTES), Err(BadDiff::Runs), "a short run as a long one");
     assert_eq!(check(&runs(&[]), PAGE_BYTES), Err(BadDiff::Runs), "no run");
-    assert_eq!(check(&[0, 0, 4, 0], PAGE_BYTES), Err(BadDiff::Form));
+    assert_eq!(check(&[0, 0, 5, 0], PAGE_BYTES), Err(BadDiff::Form));
     assert_eq!(check(&[0, 1, 1, 1, 0, 16, 9], PAGE_BYTES), Err(BadDiff::Page), "outside the unit");
     assert_eq!(check(&[1, 0, 1, 1, 0, 16, 9, 0, 1, 1, 0, 16, 9], PAGE_BYTES), Err(BadDiff::Page), "twice the same");
     assert_eq!(check(&[[0, 0, 2].as_slice(), &[0; 64]].concat(), PAGE_BYTES), Err(BadDiff::Bits), "no bit");
@@ -190,6 +203,26 @@ fn what_could_have_been_written_differently_is_refused() {
     assert_eq!(check(&words(&[1, 0xFF]), PAGE_BYTES), Err(BadDiff::Bits), "a partial word that is whole");
     assert_eq!(check(&words(&[3, 0x7F, 0x7F]), PAGE_BYTES), Err(BadDiff::Bits), "a bit for no word");
     assert_eq!(check(&[], PAGE_BYTES), Err(BadDiff::Truncated));
+}
+
+#[test]
+fn patterns_that_could_have_been_written_differently_are_refused() {
+    let pattern = |lines: u64, usual: u64, rest: &[u8]| {
+        check(
+            &[&[0, 0, 4], &lines.to_le_bytes()[..], &usual.to_le_bytes(), rest, &[9; PAGE_BYTES]].concat(),
+            PAGE_BYTES,
+        )
+    };
+    let low = 0x1111_1111_1111_1111;
+    assert_eq!(pattern(u64::MAX, low, &[0; 8]), Ok(3 + 24 + 1024));
+    assert_eq!(pattern(0b11, low, &[0b10, 0b101, 3, 0]), Ok(3 + 16 + 4 + 16 + 12 + 2));
+    assert_eq!(pattern(0, low, &[]), Err(BadDiff::Bits), "no line");
+    assert_eq!(pattern(0b11, low, &[0b100, 1, 3]), Err(BadDiff::Bits), "a bit for no line");
+    assert_eq!(pattern(0b11, low, &[0b10, 0]), Err(BadDiff::Bits), "a line as usual that is said not to be");
+    assert_eq!(pattern(0b11, low, &[0b10, 1, 0x11]), Err(BadDiff::Bits), "a word as usual that is said not to be");
+    assert_eq!(pattern(0b11, 0, &[0b10, 1, 3]), Err(BadDiff::Bits), "a line in which nothing changed");
+    assert_eq!(pattern(0b1, 0xFF, &[0b1, 1, 0]), Err(BadDiff::Bits), "another in which nothing changed");
+    assert_eq!(pattern(u64::MAX, u64::MAX, &[0; 8]), Err(BadDiff::Bits), "the whole page");
 }
 
 /// A neighbour counts in the bytes beside those that a diff changes; a store of more than the changed bytes would set
