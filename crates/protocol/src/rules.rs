@@ -89,6 +89,8 @@ pub enum Rule {
     OfferedPagesKeepTheirNotes,
     /// A home that goes elsewhere takes its offers back.
     MovedPagesAreWithdrawn,
+    /// Who stores its diffs into their home's memory by itself does so only when all that it sent there before is in.
+    PutsKeepTheirOrder,
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
     NothingClosesAfterArrival,
     /// What was written is noted in the book of its region's engine.
@@ -105,7 +107,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 28] = [
+    pub const PAGES: [Rule; 29] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -128,6 +130,7 @@ impl Rule {
         Rule::TakersLookForTheirNeeds,
         Rule::OfferedPagesKeepTheirNotes,
         Rule::MovedPagesAreWithdrawn,
+        Rule::PutsKeepTheirOrder,
         Rule::NothingClosesAfterArrival,
         Rule::NoticesKeepTheirBook,
         Rule::BothBooksAreTold,

@@ -60,6 +60,7 @@ fn detector(node: &Node) -> &'static str {
 fn regions(node: &Node) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let Some(shared) = node.shared() else { return json!([]) };
+    shared.note_putters();
     let mut all = shared.table.all();
     let symbols = std::cell::LazyCell::new(Symbols::of_this_program);
     all.sort_by_key(|k| {

@@ -5,6 +5,9 @@
 //! that also reads *offered*; the home clears it when it asks. All these are steps in one order, so a copy is either known to the
 //! home or was not allowed. Between the home's stores to a page and its question stands a fence, and so does one between
 //! the mark and the copy: a copy of which the home does not know yet has everything that was stored before it asked.
+//!
+//! Who stores its diffs into the memory by itself says here that they are in, and which lines they changed: the newest of these notes are kept for
+//! the home's report of who wrote what.
 
 use super::peer::memory_file_of;
 use super::sys::{self, View};
@@ -12,14 +15,28 @@ use super::{PAGE_BYTES, PageNo};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Writers whose diffs are counted: one for each node that a job may have.
 const WRITERS: usize = 1 << 16;
 const WRITERS_BYTES: usize = WRITERS * size_of::<AtomicU32>();
+/// Notes of writers that are kept.
+const NOTES: u64 = 1 << 14;
+/// The count of notes, and the notes.
+const NOTES_BYTES: usize = (8 + NOTES as usize * size_of::<Note>()).next_multiple_of(PAGE_BYTES);
 const FILE_PREFIX: &str = "/memfd:comem-offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
+
+/// Who wrote which lines of a page.
+#[repr(C)]
+struct Note {
+    /// Its number from 1, and in the lowest 16 bits the writer; stored last.
+    stamp: AtomicU64,
+    /// The epoch, and in the low half the page.
+    place: AtomicU64,
+    lines: AtomicU64,
+}
 
 /// A table of offers: this process's own, or a view of another's.
 #[derive(Debug)]
@@ -32,7 +49,7 @@ pub struct Offers {
 
 impl Offers {
     fn bytes(pages: PageNo) -> usize {
-        (WRITERS_BYTES + pages as usize).next_multiple_of(PAGE_BYTES)
+        (WRITERS_BYTES + NOTES_BYTES + pages as usize).next_multiple_of(PAGE_BYTES)
     }
 
     /// A table for an arena of so many pages, in which nothing is offered. It costs nothing until it is touched.
@@ -56,7 +73,7 @@ impl Offers {
     }
 
     fn byte(&self, page: PageNo) -> Option<&AtomicU8> {
-        let at = (page < self.pages).then_some(self.view.start() + WRITERS_BYTES + page as usize)?;
+        let at = (page < self.pages).then_some(self.view.start() + WRITERS_BYTES + NOTES_BYTES + page as usize)?;
         // SAFETY: within the view, which lives as long as this table; any byte will do, and all who share it use atomic instructions.
         Some(unsafe { &*std::ptr::with_exposed_provenance::<AtomicU8>(at) })
     }
@@ -100,7 +117,43 @@ impl Offers {
         unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(at) }
     }
 
-    /// At the home: the diffs of node `writer` up to this serial are in the memory.
+    fn note_count(&self) -> &AtomicU64 {
+        // SAFETY: as in `writer`.
+        unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(self.view.start() + WRITERS_BYTES) }
+    }
+
+    fn note(&self, number: u64) -> &Note {
+        let at = self.view.start() + WRITERS_BYTES + 8 + (number % NOTES) as usize * size_of::<Note>();
+        // SAFETY: as in `writer`.
+        unsafe { &*std::ptr::with_exposed_provenance::<Note>(at) }
+    }
+
+    /// At another node: it has stored to these lines (one bit each) of a page, in an epoch.
+    pub fn note_writer(&self, writer: u16, epoch: u32, page: PageNo, lines: u64) {
+        let number = self.note_count().fetch_add(1, Ordering::Relaxed);
+        let note = self.note(number);
+        note.stamp.store(0, Ordering::SeqCst);
+        note.place.store(u64::from(epoch) << 32 | u64::from(page), Ordering::SeqCst);
+        note.lines.store(lines, Ordering::SeqCst);
+        note.stamp.store((number + 1) << 16 | u64::from(writer), Ordering::SeqCst);
+    }
+
+    /// At the home: gives `f` the notes (writer, epoch, page, lines) from number `from` on that are still there and complete; gives the number of
+    /// the next one.
+    pub fn writers(&self, from: u64, mut f: impl FnMut(u16, u32, PageNo, u64)) -> u64 {
+        let end = self.note_count().load(Ordering::Relaxed);
+        for number in from.max(end.saturating_sub(NOTES))..end {
+            let note = self.note(number);
+            let read = |word: &AtomicU64| word.load(Ordering::SeqCst);
+            let (stamp, place, lines) = (read(&note.stamp), read(&note.place), read(&note.lines));
+            if stamp >> 16 == number + 1 && read(&note.stamp) == stamp {
+                f(stamp as u16, (place >> 32) as u32, place as PageNo, lines);
+            }
+        }
+        end
+    }
+
+    /// At the home, or at `writer` itself when it has stored them: the diffs of node `writer` up to this serial are in the memory.
     pub fn diffs_are_in(&self, writer: u16, serial: u32) {
         self.writer(writer).fetch_max(serial, Ordering::SeqCst);
     }
@@ -137,6 +190,15 @@ mod tests {
         home.diffs_are_in(3, 5);
         home.diffs_are_in(3, 4);
         assert_eq!((other.diffs_in(3), other.diffs_in(65_535)), (5, 0));
+        other.note_writer(3, 9, 70, 0b101);
+        other.note_writer(65_535, u32::MAX, PageNo::MAX, u64::MAX);
+        let mut notes = Vec::new();
+        assert_eq!(home.writers(0, |writer, epoch, page, lines| notes.push((writer, epoch, page, lines))), 2);
+        assert_eq!(notes, [(3, 9, 70, 0b101), (65_535, u32::MAX, PageNo::MAX, u64::MAX)]);
+        (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, 1));
+        let mut kept = Vec::new();
+        assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 2);
+        assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
     }
 }

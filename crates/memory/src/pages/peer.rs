@@ -1,15 +1,18 @@
-//! The tracked arena of another process of this user on this host, to read pages out of it without asking for their bytes.
+//! The tracked arena of another process of this user on this host: to read pages out of it without asking for their bytes, and to store diffs into it
+//! without sending them.
 
-use super::sys::View;
+use super::sys::{self, View};
+use crate::diff;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Another process's memory file, mapped to read.
+/// Another process's memory file, mapped to read, and to write where the system lets us.
 #[derive(Debug)]
 pub struct PeerView {
     view: View,
+    writable: bool,
 }
 
 /// Finds a memory file of process `pid` by the beginning of its name and its size.
@@ -35,8 +38,27 @@ impl PeerView {
     /// # Errors
     /// When there is none, or the system does not let this process see it (another user, another container).
     pub fn open(pid: u32, bytes: usize) -> io::Result<PeerView> {
-        let file = memory_file_of(pid, "/memfd:comem-tracked", bytes, false)?;
-        View::new(None, bytes, libc::PROT_READ, Some(file.as_fd())).map(|view| PeerView { view })
+        let open = |write, protection| {
+            let file = memory_file_of(pid, "/memfd:comem-tracked", bytes, write)?;
+            View::new(None, bytes, protection, Some(file.as_fd())).map(|view| PeerView { view, writable: write })
+        };
+        open(true, sys::BOTH).or_else(|_| open(false, libc::PROT_READ))
+    }
+
+    /// Whether diffs can be stored into it.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Stores the bytes that a diff changed of the unit of `len` bytes at `at`, and no others; `false` where the unit or the diff reaches beyond what
+    /// there is.
+    pub fn apply(&self, at: usize, len: usize, diff: &[u8]) -> bool {
+        if !self.writable || at.checked_add(len).is_none_or(|end| end > self.bytes()) {
+            return false;
+        }
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(self.view.start() + at);
+        // SAFETY: within the view, which is writable and stays mapped; the other process's threads see each changed byte old or new.
+        unsafe { diff::apply(target, len, diff) }.is_ok()
     }
 
     /// Where it begins. The other process writes to it while this one reads: what a copy brings of words that are being written is any

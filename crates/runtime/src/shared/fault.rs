@@ -330,7 +330,7 @@ impl Thread {
     }
 
     pub(super) fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
-        let needs = shared.needs.lock().at(home);
+        let needs = self.needs_at(shared, home);
         let direct = self.home().peer_memory(shared, home).is_some();
         let fetch = Fetch { epoch: shared.epoch.load(Ordering::Acquire), claim, direct, needs, runs };
         self.counters().page_requests.add(1);

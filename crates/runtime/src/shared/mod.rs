@@ -12,6 +12,7 @@
 //! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
 //! | [`take`] | pages copied out of their home's memory without asking |
+//! | [`put`] | diffs stored into their home's memory without sending them |
 //! | [`slices`] | a long close, with requests served in between |
 //! | [`single`] | pages under `msi`: one writer |
 //!
@@ -23,6 +24,7 @@ pub(crate) mod globals;
 pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod pieces;
+mod put;
 mod refetch;
 pub(crate) mod release;
 pub(crate) mod serve;
@@ -110,6 +112,8 @@ pub(crate) struct Shared {
     pub(crate) active: Mutex<Vec<PageNo>>,
     /// How many intervals have begun to end, those that end in slices apart.
     pub(crate) closes: AtomicU64,
+    /// How many notes of who put diffs here were taken.
+    pub(crate) putters_noted: Mutex<u64>,
     /// When an interval was last closed.
     pub(crate) last_close: AtomicU64,
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
@@ -160,6 +164,7 @@ impl Shared {
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
             closes: AtomicU64::new(0),
+            putters_noted: Mutex::default(),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
             cached_pages: AtomicU64::new(0),

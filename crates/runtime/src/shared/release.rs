@@ -240,7 +240,7 @@ impl Node {
                 chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
             });
         }
-        self.send_diffs(gather, side);
+        self.send_diffs(gather, slot, side);
         let groups = notices.map(|notices| groups(shared, ledger, notices));
         ledger.close(groups);
         shared.last_close.store(self.now().0, Ordering::Relaxed);
@@ -258,11 +258,14 @@ impl Node {
         }
     }
 
-    /// Sends gathered diffs, in the order that the homes will apply them.
-    fn send_diffs(&self, gather: Gather<'_>, side: &mut Outbox) {
+    /// Puts or sends gathered diffs, in the order that the homes will apply them.
+    fn send_diffs(&self, gather: Gather<'_>, slot: Slot, side: &mut Outbox) {
         let epoch = gather.ledger.epoch();
         for (home, messages) in gather.by_home {
             for (serial, parts) in messages {
+                if self.put(gather.shared, gather.ledger, (home, serial), &parts, slot) {
+                    continue;
+                }
                 // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
                 let target = Target::Post { node: home, origin: Origin::Service };
                 side.send_with(target, &Message::Diffs { body: &[] }, |body| {
@@ -299,7 +302,7 @@ impl Node {
                 }
             });
         }
-        self.send_diffs(gather, side);
+        self.send_diffs(gather, slot, side);
         if !ended.is_empty() {
             shared.invalidated.lock().append(&mut ended);
         }
@@ -353,7 +356,7 @@ impl Node {
             let pages = first..first + chunk.shape().pages;
             chunk.evict(cx, &pages, &mut gather);
         });
-        self.send_diffs(gather, side);
+        self.send_diffs(gather, slot, side);
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
@@ -361,6 +364,7 @@ impl Node {
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
         let opened = ledger.open(notices, &mut shared.needs.lock());
+        shared.note_putters();
         match opened {
             Ok(entries) => {
                 let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
@@ -467,7 +471,7 @@ impl Thread {
     fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {
         loop {
             let needs = shared.needs.lock().at(shared.me);
-            if shared.desk.lock().meets(&needs) {
+            if shared.meets(&needs) {
                 let mut all = shared.needs.lock();
                 all.confirm(shared.me, &needs);
                 if all.at(shared.me).is_empty() {
@@ -483,7 +487,7 @@ impl Thread {
                 }
             }
             // They may have come between the look and the registration.
-            if !shared.desk.lock().meets(&needs) {
+            if !shared.meets(&needs) {
                 self.wait(crate::node::Waiting::Diffs)?;
             }
         }

@@ -63,8 +63,11 @@ impl PageRooms for PageHouse<'_> {
     }
 
     fn diffs_are_in(&mut self, writer: NodeId, serial: u32) {
-        let offers = self.shared.views.as_ref().and_then(|views| views.offers.as_ref());
-        offers.inspect(|offers| offers.diffs_are_in(writer.0, serial));
+        self.shared.offers().inspect(|offers| offers.diffs_are_in(writer.0, serial));
+    }
+
+    fn diffs_put(&mut self, writer: NodeId) -> u32 {
+        self.shared.diffs_put(writer)
     }
 
     fn diff_applied(&mut self, writer: NodeId, page: PageNo, diff: &[u8]) {
@@ -121,15 +124,44 @@ impl Writers {
 impl Shared {
     /// Takes note of who wrote which lines of a page whose home is here, to find false sharing.
     fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
-        let Some(known) = self.table.find(page) else { return };
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut sharing = known.costs.false_sharing.lock();
-        if sharing.get(&page).is_some_and(|writers| writers.times >= Writers::ENOUGH) {
-            return;
-        }
         for (number, lines) in diff::lines(encoded) {
-            sharing.entry(page + number as u32).or_default().note(epoch, writer, lines);
+            self.note_lines(writer, epoch, page + number as u32, lines);
         }
+    }
+
+    fn note_lines(&self, writer: NodeId, epoch: u32, page: PageNo, lines: u64) {
+        let Some(known) = self.table.find(page) else { return };
+        let mut sharing = known.costs.false_sharing.lock();
+        let writers = sharing.entry(page).or_default();
+        if writers.times < Writers::ENOUGH {
+            writers.note(epoch, writer, lines);
+        }
+    }
+
+    /// Takes note of who put diffs into this node's memory.
+    pub(crate) fn note_putters(&self) {
+        let Some(offers) = self.offers() else { return };
+        let mut noted = self.putters_noted.lock();
+        *noted = offers.writers(*noted, |writer, epoch, page, lines| {
+            self.note_lines(NodeId(writer), epoch, page, lines);
+        });
+    }
+
+    fn offers(&self) -> Option<&Offers> {
+        self.views.as_ref()?.offers.as_ref()
+    }
+
+    /// The serial up to which the diffs of another node are in this node's memory, where that node can put them there itself.
+    fn diffs_put(&self, writer: NodeId) -> u32 {
+        self.offers().map_or(0, |offers| offers.diffs_in(writer.0))
+    }
+
+    /// Whether all these diffs have been applied here.
+    pub(crate) fn meets(&self, needs: &[Need]) -> bool {
+        let mut desk = self.desk.lock();
+        needs.iter().for_each(|need| desk.applied(need.writer, self.diffs_put(need.writer)));
+        desk.meets(needs)
     }
 }
 

@@ -26,7 +26,7 @@ impl Thread {
     /// comes meanwhile voids what is taken, as it voids an answer.
     pub(super) fn take(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
         let Some(peer) = self.home().peer_memory(shared, home) else { return runs };
-        let needs = shared.needs.lock().at(home);
+        let needs = self.needs_at(shared, home);
         let Some(offers) = peer.offers.as_ref().filter(|_| peer.has_applied(&needs)) else { return runs };
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         for mut run in runs {

@@ -48,6 +48,8 @@ pub struct Outcome {
     pub tally: [u64; 5],
     /// Units copied out of their home's memory without asking.
     pub taken: u64,
+    /// Messages of diffs that were stored into their home's memory instead.
+    pub put: u64,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
 }
@@ -406,6 +408,7 @@ impl Cluster {
     /// Sends what a step asked for, diffs first, and wakes whom it woke.
     fn effects(&mut self, node: NodeId, slot: Slot, out: &mut Outbox) {
         let mut side = std::mem::take(&mut self.nodes[node.index()].pages.side);
+        self.put_or_send(node, &mut side);
         for out in [&mut side, out] {
             let mut parcels = Parcels::new();
             self.carriers[node.index()].flush(self.now, slot, out, &mut parcels);
@@ -421,6 +424,19 @@ impl Cluster {
             (0..threads).for_each(|t| self.rouse(node, Slot::thread(t)));
         }
         self.set_timers(node);
+    }
+
+    /// Diffs leave: into their home's memory, or where the home is elsewhere or does not have those before them yet, as messages.
+    fn put_or_send(&mut self, node: NodeId, side: &mut Outbox) {
+        let takes = self.nodes[node.index()].pages.layout.takes;
+        for diffs in std::mem::take(&mut self.nodes[node.index()].pages.diffs) {
+            let home = &mut self.nodes[diffs.home.index()].pages;
+            if takes && self.rng.below(4) > 0 && home.put(node, diffs.head, &diffs.parts) {
+                self.outcome.put += 1;
+            } else {
+                diffs.send(side);
+            }
+        }
     }
 
     fn rouse(&mut self, node: NodeId, slot: Slot) {

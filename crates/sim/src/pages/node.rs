@@ -12,12 +12,13 @@ use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
-use comem_protocol::coherence::pages::{self, Access, PageNo, Tally};
+use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
 use comem_protocol::node::route::{Origin, Rooms, dispatch};
 use comem_protocol::outbox::{self, Outbox, Target};
+use comem_protocol::rules::Rule;
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::desk::Thing;
 use comem_protocol::sync::flag::Flags;
@@ -44,6 +45,24 @@ impl Flush for Gather {
     }
 }
 
+/// A message of diffs that has not left.
+#[derive(Debug)]
+pub(super) struct Diffs {
+    pub(super) home: NodeId,
+    pub(super) origin: outbox::Origin,
+    pub(super) head: DiffsHead,
+    pub(super) parts: Vec<u8>,
+}
+
+impl Diffs {
+    pub(super) fn send(&self, out: &mut Outbox) {
+        let mut body = Vec::new();
+        self.head.emit(&mut body);
+        body.extend_from_slice(&self.parts);
+        out.send(Target::Post { node: self.home, origin: self.origin }, &Message::Diffs { body: &body });
+    }
+}
+
 /// A node's pages.
 #[derive(Debug)]
 pub struct Pages {
@@ -63,6 +82,8 @@ pub struct Pages {
     /// The application thread whose step it is.
     pub(super) caller: Option<Slot>,
     /// What leaves before the step's other messages: diffs.
+    pub(super) diffs: Vec<Diffs>,
+    /// What steps of chunks say.
     pub(super) side: Outbox,
     /// Diffs were applied in this step: who waits for some looks again.
     pub(super) applied: bool,
@@ -87,6 +108,7 @@ impl Pages {
             tally: Tally::default(),
             faults: vec![None; layout.threads],
             caller: None,
+            diffs: Vec::new(),
             side: Outbox::new(),
             applied: false,
             failure: None,
@@ -113,6 +135,23 @@ impl Pages {
             units.extend(self.chunk_of(page).map(|at| self.chunks[at].unit_of(page)).filter(|unit| unit.start == page));
         }
         units
+    }
+
+    /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send them.
+    pub(super) fn put(&mut self, writer: NodeId, head: DiffsHead, diffs: &[u8]) -> bool {
+        let before = Need { writer, serial: head.serial - 1 };
+        let in_order = before.serial == 0 || self.desk.meets(&[before]);
+        if !in_order && Rule::PutsKeepTheirOrder.on() {
+            return false;
+        }
+        for (page, diff) in wire::parts(diffs) {
+            let unit = self.chunk_of(page).map(|at| self.chunks[at].unit_of(page));
+            if unit.is_none_or(|unit| unit.start != page || self.memory.apply(unit, diff).is_err()) {
+                self.failure = Some(format!("{writer} put what is no diff of page {page}"));
+            }
+        }
+        self.desk.applied(writer, head.serial);
+        true
     }
 
     /// Whether thread `t` can use the page of its access as soon as it looks.
@@ -202,13 +241,14 @@ impl Pages {
         self.number(&mut diffs);
         let epoch = self.ledger.epoch();
         for (home, messages) in diffs.messages {
-            let target = Target::Post { node: home, origin: self.origin() };
-            for (serial, parts) in messages {
-                let mut body = Vec::new();
-                DiffsHead { epoch, serial }.emit(&mut body);
-                body.extend_from_slice(&parts);
-                self.side.send(target, &Message::Diffs { body: &body });
-            }
+            let origin = self.origin();
+            let head = |serial| DiffsHead { epoch, serial };
+            self.diffs.extend(messages.into_iter().map(|(serial, parts)| Diffs {
+                home,
+                origin,
+                head: head(serial),
+                parts,
+            }));
         }
     }
 

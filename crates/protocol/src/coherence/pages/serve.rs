@@ -34,6 +34,10 @@ pub trait PageRooms {
     fn hear_of_freed(&mut self, _pages: &Range<PageNo>) {}
     /// The diffs of `writer` up to this serial are in; for nodes that look by themselves.
     fn diffs_are_in(&mut self, _writer: NodeId, _serial: u32) {}
+    /// The serial up to which `writer` has stored its diffs into this node's memory by itself, where nodes can.
+    fn diffs_put(&mut self, _writer: NodeId) -> u32 {
+        0
+    }
     /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
     fn diff_applied(&mut self, _writer: NodeId, _page: PageNo, _diff: &[u8]) {}
 }
@@ -50,6 +54,9 @@ pub fn on_fetch(
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let fetch = Fetch::parse(body).map_err(|_| Misbehaved("sent a fetch that makes no sense"))?;
+    for need in &fetch.needs {
+        hear_of_puts(rooms, need.writer);
+    }
     if let Some(fetch) = rooms.page_desk(|desk| desk.take_fetch(ticket, fetch)) {
         answer(rooms, me, ticket, fetch, out)?;
     }
@@ -189,11 +196,20 @@ pub fn on_diffs(
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
+    hear_of_puts(rooms, from);
     if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
         apply(rooms, from, head.serial, rest, out)?;
         rerun(rooms, me, out)?;
     }
     Ok(())
+}
+
+/// What a node has put is told of afterwards, so whoever tells the desk of it later tells it soon enough.
+fn hear_of_puts(rooms: &mut impl PageRooms, writer: NodeId) {
+    let put = rooms.diffs_put(writer);
+    if put > 0 {
+        rooms.page_desk(|desk| desk.applied(writer, put));
+    }
 }
 
 fn apply(

@@ -1,0 +1,69 @@
+//! Diffs stored into their home's memory by the node that made them: a put, where nodes share a host.
+//!
+//! A message of diffs wakes its home's service thread, which stores them, and whose receipt wakes the sender's; and who fetches the pages next waits
+//! for all that. Under `shm` the home's memory is mapped here anyway, so the releaser stores the bytes itself and says in the home's table
+//! ([`Offers`](comem_memory::pages::Offers)) that they are in, before anybody is told of them (decision 0018). The diffs of a node still arrive in
+//! their order: what comes behind a message that is on its way is a message too.
+
+use super::Shared;
+use crate::node::Node;
+use crate::thread::Thread;
+use comem_memory::diff;
+use comem_protocol::coherence::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::wire::{Need, parts};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::rules::Rule;
+
+impl Node {
+    /// Stores a message's diffs into the memory of their home; `false`, and nothing done, where they must be sent. The caller holds the ledger, so that
+    /// no thread of this node is between a diff and its serial.
+    pub(super) fn put(
+        &self,
+        shared: &Shared,
+        ledger: &Ledger,
+        (home, serial): (NodeId, u32),
+        diffs: &[u8],
+        slot: Slot,
+    ) -> bool {
+        let Some(peer) = self.peer_memory(shared, home) else { return false };
+        let Some(offers) = peer.offers.as_ref().filter(|_| peer.memory.is_writable()) else { return false };
+        let in_order = offers.diffs_in(shared.me.0) + 1 == serial || !Rule::PutsKeepTheirOrder.on();
+        if !in_order || !ledger.may_close() {
+            return false;
+        }
+        let unit_bytes = |page| shared.table.find(page).map(|known| known.region.unit_pages as usize * PAGE_BYTES);
+        if !parts(diffs).all(|(page, _)| unit_bytes(page).is_some()) {
+            return false;
+        }
+        let epoch = ledger.epoch();
+        let mut applied = 0;
+        for (page, encoded) in parts(diffs) {
+            let Some(len) = unit_bytes(page) else { continue };
+            if !peer.memory.apply(page as usize * PAGE_BYTES, len, encoded) {
+                return false;
+            }
+            applied += 1;
+            for (number, lines) in diff::lines(encoded) {
+                offers.note_writer(shared.me.0, epoch, page + number as u32, lines);
+            }
+        }
+        offers.diffs_are_in(shared.me.0, serial);
+        self.counters(slot).diffs_applied.add(applied);
+        true
+    }
+}
+
+impl Thread {
+    /// What a fetch from `home` must ask for. Diffs of this node that another of its threads is about to put are in when this returns: nobody at
+    /// the home would look for what waits for them.
+    pub(super) fn needs_at(&self, shared: &Shared, home: NodeId) -> Vec<Need> {
+        let needs = shared.needs.lock().at(home);
+        let Some(mine) = needs.iter().find(|need| need.writer == shared.me) else { return needs };
+        let offers = self.home().peer_memory(shared, home).and_then(|peer| peer.offers.as_ref());
+        if offers.is_some_and(|offers| offers.diffs_in(shared.me.0) < mine.serial) {
+            drop(shared.ledger.lock());
+        }
+        needs
+    }
+}
