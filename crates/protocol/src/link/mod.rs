@@ -19,7 +19,7 @@
 //! |---|---|
 //! | request | `delta` u16, \[fragment u32\], body; `delta` is this packet's number less the oldest one that the channel still keeps: older stored replies can go |
 //! | post | \[fragment u32\], body |
-//! | free | body (always one datagram) |
+//! | free | \[fragment u32\], body; to a group always one datagram |
 //! | reply (flag `ACK`) | request's number u64, \[fragment u32\], body |
 //! | [`MsgType::ACK`](crate::wire::header::MsgType::ACK), flag `ACK` | first number u64, then a bitmap in words of 64 |
 //! | [`MsgType::RESEND`](crate::wire::header::MsgType::RESEND) | request's number u64, then a bitmap of the reply's fragments that are there |
@@ -132,12 +132,12 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// The longest message of any class but free, in bytes, when every datagram ends with a tag of `tag_len`.
+    /// The longest message in bytes, when every datagram ends with a tag of `tag_len`; a free one to a group has less room.
     pub fn max_message_bytes(&self, tag_len: usize) -> usize {
         (FRAGMENTS_MAX * self.room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
     }
 
-    /// The longest free message, in bytes.
+    /// The longest free message to a group, in bytes: what one datagram takes.
     pub fn max_free_bytes(&self, tag_len: usize) -> usize {
         self.room(tag_len, 0)
     }

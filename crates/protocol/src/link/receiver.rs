@@ -18,6 +18,7 @@
 //! ```text
 //! receive windows          3 x 528
 //! + messages half in       ASSEMBLY_BYTES_MAX, never more than ASSEMBLIES_MAX of them
+//! + free messages half in  FREE_ASSEMBLIES_MAX x FREE_BYTES_MAX
 //! + requests remembered    requests_max x (64 + a stored reply)
 //! + spare buffers          SPARES_BYTES_MAX
 //! ```
@@ -39,6 +40,11 @@ use std::collections::VecDeque;
 pub const ASSEMBLIES_MAX: usize = 16;
 /// Bytes that they may have together; room for the longest message at least.
 pub const ASSEMBLY_BYTES_MAX: usize = 2 * (TOTAL_MAX + 1);
+/// Free messages of one channel that may be half in at a time. Nobody sends what is missing again: when one more begins to come, the oldest
+/// is given up.
+const FREE_ASSEMBLIES_MAX: usize = 2;
+/// Bytes of a free message in several datagrams.
+const FREE_BYTES_MAX: usize = 512 << 10;
 
 /// From this repetition on a forwarded request is noted like a pending one. The first few are more likely to mean that the
 /// reply was lost on its way, and a noted request would ask for it late; many mean a wait, for a lock perhaps, in which
@@ -106,6 +112,7 @@ pub struct PeerChannel {
     /// The numbers (first and last) between which acknowledgements are owed.
     owed: Option<(u64, u64)>,
     assemblies: Vec<(u64, Assembly)>,
+    free_assemblies: Vec<(u64, Assembly)>,
     /// In order of their counters.
     requests: VecDeque<Request>,
     spares: Spares,
@@ -155,6 +162,7 @@ impl PeerChannel {
             free: ReceiveWindow::new(),
             owed: None,
             assemblies: Vec::new(),
+            free_assemblies: Vec::new(),
             requests: VecDeque::new(),
             spares: Spares::default(),
         }
@@ -182,16 +190,51 @@ impl PeerChannel {
     }
 
     fn on_free<'p>(&mut self, packet: &Packet<'p>) -> Result<Arrival<'p>, WireError> {
-        let seq = packet.header.seq;
-        if packet.header.frag != 0 || packet.header.flags.ack_requested {
+        let (seq, class, ty) = (packet.header.seq, Class::Free, packet.header.ty);
+        let (cut, index, bytes) = Cut::parse(packet.header.frag, &mut Reader::new(packet.payload))?;
+        let first = seq.counter().checked_sub(index as u64).filter(|_| cut.count == 1 || cut.total <= FREE_BYTES_MAX);
+        let Some(first) = first.filter(|_| !packet.header.flags.ack_requested) else {
             return Err(WireError::BadValue("fragment"));
-        }
+        };
         match self.free.place(seq.counter()) {
             Place::Stale => return Ok(Arrival::Stale),
-            Place::Seen if Rule::AtMostOnce.on() => return Ok(Arrival::Duplicate(Repeat::Post)),
-            Place::Seen | Place::New => self.free.insert(seq.counter()),
+            Place::Seen if Rule::AtMostOnce.on() || cut.count > 1 => return Ok(Arrival::Duplicate(Repeat::Post)),
+            Place::Seen | Place::New => {}
         }
-        Ok(Arrival::Message { seq, class: Class::Free, ty: packet.header.ty, body: Cow::Borrowed(packet.payload) })
+        if cut.count == 1 {
+            self.free.insert(seq.counter());
+            return Ok(Arrival::Message { seq, class, ty, body: Cow::Borrowed(bytes) });
+        }
+        let whole = self.assemble_free(first, cut, (index, bytes))?;
+        self.free.insert(seq.counter());
+        Ok(whole.map_or(Arrival::Incomplete, |body| {
+            let seq = Seq::free(self.channel, first);
+            Arrival::Message { seq, class, ty, body: Cow::Owned(body) }
+        }))
+    }
+
+    /// Takes in a fragment of a free message; returns the message when it is complete.
+    fn assemble_free(
+        &mut self,
+        first: u64,
+        cut: Cut,
+        (index, bytes): (usize, &[u8]),
+    ) -> Result<Option<Vec<u8>>, WireError> {
+        let at = match self.free_assemblies.iter().position(|(of, _)| *of == first) {
+            Some(at) if self.free_assemblies[at].1.cut() != cut => return Err(WireError::BadValue("fragment")),
+            Some(at) => at,
+            None => {
+                if self.free_assemblies.len() == FREE_ASSEMBLIES_MAX {
+                    let given_up = self.free_assemblies.remove(0).1.into_bytes();
+                    self.spares.give(given_up);
+                }
+                self.free_assemblies.push((first, Assembly::new(cut, &mut self.spares)));
+                self.free_assemblies.len() - 1
+            }
+        };
+        self.free_assemblies[at].1.insert(index, bytes);
+        let complete = self.free_assemblies[at].1.is_complete();
+        Ok(complete.then(|| self.free_assemblies.remove(at).1.into_bytes()))
     }
 
     fn on_new<'p>(&mut self, packet: Guarded<'p>, ty: MsgType) -> Result<Arrival<'p>, WireError> {
@@ -345,7 +388,7 @@ impl PeerChannel {
 
     /// Bytes of messages half in and of stored replies.
     pub fn kept_bytes(&self) -> usize {
-        let half_in: usize = self.assemblies.iter().map(|(_, a)| a.cut().total).sum();
+        let half_in: usize = self.assemblies.iter().chain(&self.free_assemblies).map(|(_, a)| a.cut().total).sum();
         let requests = self.requests.iter().map(|r| match &r.state {
             RequestState::Replied { datagrams, .. } => size_of::<Request>() + datagrams.len(),
             RequestState::Pending | RequestState::Forwarded(_) => size_of::<Request>(),

@@ -253,6 +253,30 @@ fn free_messages_arrive_at_most_once_and_are_never_repeated() {
 }
 
 #[test]
+fn free_messages_longer_than_a_datagram_arrive_whole_or_not_at_all() {
+    let mut net = net(2, 31, 30);
+    for i in 0..300u32 {
+        let length = [100, 1500, 9000, 60_000][i as usize % 4];
+        net.send(0, 1, 1, Class::Free, POST, &vec![i as u8; length]);
+        net.send(0, 0, 1, Class::Request, ECHO, b"\x01");
+        net.run(MINUTE, |net| net.outstanding() == 0);
+    }
+    let arrived: Vec<_> = net.nodes[1].arrived.iter().filter(|(_, seq, _)| seq.is_free()).collect();
+    let long = arrived.iter().filter(|(_, _, body)| body.len() > 1472).count();
+    assert!(long > 20, "{long} of {} long ones arrived", arrived.len());
+    assert!(arrived.iter().all(|(_, _, body)| {
+        let length = [100, 1500, 9000, 60_000][usize::from(body[0]) % 4];
+        body.len() == length && body.iter().all(|byte| *byte == body[0])
+    }));
+    assert_eq!(net.nodes[1].arrived_again, 0);
+    assert_eq!(net.nodes[0].senders[1].counters().retransmissions, 0);
+    assert!(net.kept_bytes() <= 2 * 60_000 + (1 << 20), "what never becomes whole is given up: {}", net.kept_bytes());
+    let group = [NodeId(1)];
+    let refused = net.nodes[0].senders[1].send(net.now, Dest::Group(&group), Class::Free, POST, &[0; 1500]);
+    assert!(matches!(refused, Err(SendError::TooLarge { .. })));
+}
+
+#[test]
 fn what_is_under_way_to_a_dead_node_is_given_up_and_named() {
     let mut net = net(3, 31, 100);
     net.dead = Some(NodeId(1));
@@ -333,12 +357,9 @@ fn a_datagram_fits_the_size_asked_for_and_not_a_byte_is_wasted() {
             sender.send(Time(0), dest, class, POST, &vec![0; 600 - 16 - tag - prefix]).unwrap();
             let transmit = sender.poll_transmit(Time(0), &mut out).unwrap();
             assert_eq!((out.len(), transmit.segment, transmit.slot), (600, 600, Slot::thread(3)));
-            let longer = sender.send(Time(0), dest, class, POST, &vec![0; 600 - 16 - tag - prefix + 1]);
-            assert_eq!(longer.is_err(), class == Class::Free);
-            if longer.is_ok() {
-                sender.poll_transmit(Time(0), &mut out).unwrap();
-                assert!(out.len() > 600);
-            }
+            sender.send(Time(0), dest, class, POST, &vec![0; 600 - 16 - tag - prefix + 1]).unwrap();
+            sender.poll_transmit(Time(0), &mut out).unwrap();
+            assert!(out.len() > 600);
         }
     }
 }

@@ -169,6 +169,9 @@ struct FreeMessage {
     seq: Seq,
     to: FreeTarget,
     ty: MsgType,
+    /// The header's `frag` field.
+    frag: u8,
+    /// What follows the header.
     body: Vec<u8>,
 }
 
@@ -319,22 +322,30 @@ impl Sender {
     }
 
     fn send_free(&mut self, to: Dest<'_>, ty: MsgType, body: &[u8]) -> Result<Seq, SendError> {
-        let max = self.config.max_free_bytes(self.sealer.tag_len());
-        if body.len() > max {
-            return Err(SendError::TooLarge { len: body.len(), max });
-        }
-        if self.free.len() as u64 >= self.config.window {
+        let tag_len = self.sealer.tag_len();
+        let whole = self.config.max_free_bytes(tag_len);
+        let max = if matches!(to, Dest::Node(..)) { self.config.max_message_bytes(tag_len) } else { whole };
+        let cut = Cut::new(body.len(), whole, whole - FRAGMENT_BYTES)
+            .filter(|_| body.len() <= max)
+            .ok_or(SendError::TooLarge { len: body.len(), max })?;
+        if (self.free.len() + cut.count) as u64 > self.config.window {
             return Err(SendError::WindowFull);
         }
-        let to = match to {
-            Dest::Node(node, slot) => FreeTarget::Node(node, slot),
-            Dest::Group(nodes) => FreeTarget::Group(nodes.to_vec()),
-        };
-        let copy = self.spares.copy(body);
-        let seq = self.next_free();
-        self.free.push_back(FreeMessage { seq, to, ty, body: copy });
+        let first = self.free_counter;
+        for index in 0..cut.count {
+            let to = match to {
+                Dest::Node(node, slot) => FreeTarget::Node(node, slot),
+                Dest::Group(nodes) => FreeTarget::Group(nodes.to_vec()),
+            };
+            let mut payload = self.spares.take(FRAGMENT_BYTES + cut.range(index).len());
+            payload.clear();
+            cut.emit(&mut payload);
+            payload.extend_from_slice(&body[cut.range(index)]);
+            let seq = self.next_free();
+            self.free.push_back(FreeMessage { seq, to, ty, frag: cut.frag_field(index), body: payload });
+        }
         self.counters.messages += 1;
-        Ok(seq)
+        Ok(Seq::free(self.me, first))
     }
 
     fn next_free(&mut self) -> Seq {

@@ -118,7 +118,8 @@ impl Sender {
             let Some(free) = self.free.pop_front() else { break };
             let at = out.len();
             let flags = Flags::default();
-            HeaderRepr { prog: self.prog, ty: free.ty, flags, len: 0, retrans: 0, frag: 0, seq: free.seq }.emit(out);
+            let (frag, seq) = (free.frag, free.seq);
+            HeaderRepr { prog: self.prog, ty: free.ty, flags, len: 0, retrans: 0, frag, seq }.emit(out);
             out.put_bytes(&free.body);
             close(at, &self.sealer, out);
             self.counters.datagrams += 1;
