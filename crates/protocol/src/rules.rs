@@ -103,11 +103,19 @@ pub enum Rule {
     BooksAreUnitedApart,
     /// A barrier that leaves ended copies mapped lets no thread of the node go on before they are up to date.
     KeptCopiesAreRenewedFirst,
+    /// A page that its home sent unasked counts only if the home had applied what others wrote to it before the barrier.
+    PushedPagesMeetNeeds,
+    /// Pages that were sent unasked count for the barrier before which they were sent, and for no later one.
+    PushesAreForOneBarrier,
+    /// A notice ends what is kept of a page that was sent unasked, as it ends a copy.
+    NoticesEndPushedPages,
+    /// A home counts pages that it sent unasked among those that others hold.
+    PushedPagesAreShared,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 29] = [
+    pub const PAGES: [Rule; 33] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -137,6 +145,10 @@ impl Rule {
         Rule::KnowledgeIsOfOneBook,
         Rule::BooksAreUnitedApart,
         Rule::KeptCopiesAreRenewedFirst,
+        Rule::PushedPagesMeetNeeds,
+        Rule::PushesAreForOneBarrier,
+        Rule::NoticesEndPushedPages,
+        Rule::PushedPagesAreShared,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

@@ -99,6 +99,18 @@ fn runs_fetch_and_diff_and_migrate_and_evict_and_void_fetches() {
 }
 
 #[test]
+fn pages_are_sent_unasked_and_most_of_them_are_used() {
+    let (mut sent, mut used) = (0, 0);
+    for faults in [None, lossy()] {
+        for seed in 0..200 {
+            let pushed = Scenario { faults, ..Scenario::new(PageEngine::Hlrc) }.run(seed).outcome.pushed;
+            (sent, used) = (sent + pushed.0, used + pushed.1);
+        }
+    }
+    assert!(sent > 500 && used > 200, "{sent} sent, {used} used");
+}
+
+#[test]
 fn one_seed_is_one_run() {
     for engine in ENGINES {
         let scenario = Scenario { faults: lossy(), trace: true, ..Scenario::new(engine) };

@@ -117,7 +117,9 @@ pub fn dispatch(
         | Message::Region { .. }
         | Message::RegionHeard
         | Message::Free { .. }
-        | Message::Freed { .. } => rooms.page(origin, message, out),
+        | Message::Freed { .. }
+        | Message::Push { .. }
+        | Message::PushUnused { .. } => rooms.page(origin, message, out),
         _ => synchronise(rooms, now, origin, message, out),
     }
 }

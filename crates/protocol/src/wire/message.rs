@@ -175,6 +175,10 @@ types! {
     FREE = 70;
     /// Whether it was.
     FREED = 71;
+    /// Unreliable: pages that their home sends unasked, as a barrier comes.
+    PUSH = 72;
+    /// Unreliable: pages that were sent so and not used.
+    PUSH_UNUSED = 73;
 }
 
 /// A message of coherence or synchronisation.
@@ -216,6 +220,8 @@ pub enum Message<'a> {
     RegionHeard,
     Free { page: u32, offset: u32, serial: u32 },
     Freed { fine: bool },
+    Push { body: &'a [u8] },
+    PushUnused { body: &'a [u8] },
 }
 
 fn put_unit(out: &mut Vec<u8>, unit: UnitId) {
@@ -333,6 +339,8 @@ impl<'a> Message<'a> {
             Message::RegionHeard => types::REGION_HEARD,
             Message::Free { .. } => types::FREE,
             Message::Freed { .. } => types::FREED,
+            Message::Push { .. } => types::PUSH,
+            Message::PushUnused { .. } => types::PUSH_UNUSED,
         }
     }
 
@@ -447,9 +455,12 @@ impl<'a> Message<'a> {
                 out.put_bytes(payload);
                 out.put_bytes(knowledge);
             }
-            Message::Fetch { body } | Message::Pages { body } | Message::Diffs { body } | Message::Region { body } => {
-                out.put_bytes(body)
-            }
+            Message::Fetch { body }
+            | Message::Pages { body }
+            | Message::Diffs { body }
+            | Message::Region { body }
+            | Message::Push { body }
+            | Message::PushUnused { body } => out.put_bytes(body),
             Message::RegionHeard => {}
             Message::Free { page, offset, serial } => {
                 out.put_u32(page);
@@ -523,6 +534,8 @@ impl<'a> Message<'a> {
             types::REGION_HEARD => Message::RegionHeard,
             types::FREE => Message::Free { page: r.u32()?, offset: r.u32()?, serial: r.u32()? },
             types::FREED => Message::Freed { fine: take_bool(&mut r)? },
+            types::PUSH => Message::Push { body: r.rest() },
+            types::PUSH_UNUSED => Message::PushUnused { body: r.rest() },
             types::MEET => {
                 let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
                 Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
@@ -578,6 +591,8 @@ mod tests {
             Message::RegionHeard,
             Message::Free { page: 9, offset: 64, serial: 2 },
             Message::Freed { fine: true },
+            Message::Push { body: b"p" },
+            Message::PushUnused { body: b"u" },
             Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },
             Message::Tell { news: News::WriteUnlock, name: 5, payload: b"" },

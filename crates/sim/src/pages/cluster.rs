@@ -50,6 +50,8 @@ pub struct Outcome {
     pub taken: u64,
     /// Messages of diffs that were stored into their home's memory instead.
     pub put: u64,
+    /// Pages sent unasked, and how many of them were used.
+    pub pushed: (u64, u64),
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
 }
@@ -208,6 +210,8 @@ impl Cluster {
         }
         let counts = self.carriers.iter().map(Carrier::counts);
         self.outcome.datagrams = counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let pushed = self.nodes.iter().map(|n| n.pages.pushed);
+        self.outcome.pushed = pushed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
             let new = [tally.pages_fetched, tally.diffs_made, tally.migrations, tally.evictions, tally.void_fetches];
             self.outcome.tally.iter_mut().zip(new).for_each(|(sum, new)| *sum += new);
@@ -368,7 +372,8 @@ impl Cluster {
     }
 
     fn message(&mut self, node: NodeId, slot: Slot, message: Incoming) {
-        let of_pages = [types::FETCH, types::PAGES, types::DIFFS].contains(&message.ty);
+        let of_pages =
+            [types::FETCH, types::PAGES, types::DIFFS, types::PUSH, types::PUSH_UNUSED].contains(&message.ty);
         if self.nodes[node.index()].opening && !of_pages {
             return self.after(Span(10_000), Event::Again(node, slot, message));
         }
@@ -451,7 +456,11 @@ impl Cluster {
     /// Puts parcels on the network.
     fn dispatch(&mut self, from: NodeId, parcels: Parcels) {
         for (to, parcel) in parcels {
-            let travel = self.chance_delay(5_000, 60_000, 500_000);
+            let mut travel = self.chance_delay(5_000, 60_000, 500_000);
+            if matches!(&parcel, Parcel::Free(message) if message.ty == types::PUSH) && self.rng.below(3) == 0 {
+                // Past the barrier that it goes to, and perhaps the next.
+                travel = Span(self.rng.between(60_000, 3_000_000));
+            }
             match parcel {
                 Parcel::Message(_) => self.after(travel, Event::Arrive(to, parcel)),
                 Parcel::Free(_) => {

@@ -28,6 +28,8 @@ pub struct Layout {
     pub fetches_ahead: bool,
     /// Whether homes offer pages, and others take them without asking.
     pub takes: bool,
+    /// After how many questions in a row homes send pages unasked, if they do.
+    pub pushes: Option<u8>,
     /// Most bytes of diffs in a message.
     pub diffs_bytes: usize,
     /// Whether arrivals with more than a few notices are posted; else all are repeated until the barrier opens.
@@ -69,7 +71,9 @@ impl Layout {
                     write_detection: *write_detection,
                     engine: region.engine,
                 };
-                chunks.push(Chunk::new(me, shape, |page| region.home_of(page, self.nodes)));
+                let mut chunk = Chunk::new(me, shape, |page| region.home_of(page, self.nodes));
+                chunk.set_push_after(self.pushes.unwrap_or(u8::MAX));
+                chunks.push(chunk);
             }
         }
         chunks

@@ -10,6 +10,7 @@ use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::history::{self, Knowledge, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
+use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
@@ -75,6 +76,9 @@ pub struct Pages {
     closes: u64,
     pub(super) needs: Needs,
     pub(super) desk: Desk,
+    pub(super) stash: Stash,
+    /// Pages sent unasked, and pages that came so and were used.
+    pub(super) pushed: (u64, u64),
     migration: Migration,
     pub(super) tally: Tally,
     /// What a thread's fault came to while another thread was in the ledger, and what the home must have applied.
@@ -104,6 +108,8 @@ impl Pages {
             closes: 0,
             needs: Needs::default(),
             desk: Desk::new(),
+            stash: Stash::default(),
+            pushed: (0, 0),
             migration: Migration::default(),
             tally: Tally::default(),
             faults: vec![None; layout.threads],
@@ -225,6 +231,7 @@ impl Pages {
     /// Puts what a chunk flushed into messages. Whoever finds the copies ended finds the need for these messages too.
     fn number(&mut self, diffs: &mut Gather) {
         for (home, page, diff) in diffs.fresh.drain(..) {
+            self.stash.void(&(page..page + 1));
             let messages = diffs.messages.entry(home).or_default();
             if messages.last().is_none_or(|(_, m)| m.len() + diff.len() > self.layout.diffs_bytes) {
                 let serial = self.ledger.next_serial(home);
@@ -336,6 +343,22 @@ impl Pages {
         self.send_diffs(diffs);
     }
 
+    /// Sends what was written to those that would ask for it, as this node arrives at a barrier.
+    pub(super) fn push(&mut self) {
+        let firsts: Vec<PageNo> = self.chunks.iter().map(|c| c.shape().first).collect();
+        if self.layout.pushes.is_some() {
+            let (epoch, mut out) = (self.ledger.epoch(), std::mem::take(&mut self.side));
+            self.pushed.0 += serve::push(self, epoch, &firsts, 6, &mut out);
+            self.side = out;
+        }
+    }
+
+    /// Installs what was picked from the stash.
+    pub(super) fn install(&mut self, picked: &[Picked]) {
+        let mut out = Outbox::new();
+        self.pushed.1 += serve::take_picked(self, picked, &mut out);
+    }
+
     /// Asks a home for pages whose units are in state `Fetching`.
     pub(super) fn ask(
         &mut self,
@@ -359,6 +382,8 @@ impl Pages {
                 return Vec::new();
             }
         };
+        let unused = self.stash.open(self.ledger.epoch(), entries.iter().map(|(entry, _)| &**entry));
+        serve::tell_unused(unused, &mut self.side);
         let in_place = self.layout.fetches_ahead;
         self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e), in_place);
         entries
@@ -399,6 +424,12 @@ impl Pages {
             }
             requests.push(runs);
             for runs in requests.into_iter().filter(|runs| !runs.is_empty()) {
+                let (picked, runs) = serve::pick(self, home, runs);
+                self.others_act();
+                self.install(&picked);
+                if runs.is_empty() {
+                    continue;
+                }
                 let needs = self.needs.at(home);
                 self.ask(home, false, (needs.clone(), runs), out);
                 asked.push((home, needs));
@@ -421,6 +452,10 @@ impl PageRooms for Pages {
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.desk)
     }
+
+    fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
+        Some(step(&mut self.stash))
+    }
 }
 
 impl Payload for Pages {
@@ -441,7 +476,11 @@ impl Payload for Pages {
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
         match self.ledger.learn(scope, bytes, &mut self.needs) {
-            Ok(entries) => self.invalidate(entries.iter(), false),
+            Ok(entries) => {
+                let named = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
+                named.for_each(|(run, _)| self.stash.void(run));
+                self.invalidate(entries.iter(), false);
+            }
             Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),
         }
     }
@@ -608,6 +647,8 @@ impl Rooms for Node {
                 self.pages.applied = true;
                 serve::on_diffs(&mut self.pages, me, origin.from.node, body, out)
             }
+            (Message::Push { body }, _) => serve::on_push(&mut self.pages, origin.from.node, body),
+            (Message::PushUnused { body }, _) => serve::on_unused(&mut self.pages, origin.from.node, body, out),
             _ => Err(Misbehaved("sent a message about pages that nobody here understands")),
         }
     }

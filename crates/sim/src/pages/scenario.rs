@@ -76,6 +76,7 @@ impl Scenario {
     fn run_kind(&self, kind: Kind, seed: u64, rng: &mut Rng) -> Outcome {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
+        layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
         let layout = Arc::new(layout);
         let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
@@ -113,6 +114,7 @@ impl Scenario {
             },
             fetches_ahead: rng.below(2) == 0,
             takes: false,
+            pushes: None,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
         }

@@ -6,6 +6,7 @@ use super::node::Node;
 use super::program::Op;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::chunk::Fault;
+use comem_protocol::coherence::pages::push::Picked;
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::{Entry, Need};
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
@@ -28,6 +29,8 @@ pub(super) enum Phase {
     Ask { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>>, claim: bool },
     /// Its fault has begun a fetch; takes from the home what that offers.
     Take(Take),
+    /// Has found pages that were sent unasked; installs them, and asks for the rest.
+    Picked { home: NodeId, needs: Vec<Need>, picked: Vec<Picked>, left: Vec<Range<PageNo>>, claim: bool },
     /// Waits for pages that it asked for itself.
     Asked,
     /// Waits for pages that another thread asked for.
@@ -195,6 +198,14 @@ impl Node {
                 self.threads[t].outstanding = 1;
                 self.sleeps_in(t, Phase::Asked)
             }
+            Phase::Picked { home, needs, picked, left, claim } => {
+                self.pages.install(&picked);
+                if left.is_empty() {
+                    self.pages.retry(t);
+                    return self.goes_to(t, Phase::Access);
+                }
+                self.goes_to(t, Phase::Ask { home, needs, runs: left, claim })
+            }
             Phase::Asked if self.threads[t].outstanding > 0 => self.sleeps_in(t, Phase::Asked),
             Phase::Asked => {
                 self.confirm(t);
@@ -236,6 +247,10 @@ impl Node {
         };
         match fault {
             Some((Fault::Fetch { home, runs, claim }, needs)) => {
+                if self.pages.layout.pushes.is_some() {
+                    let (picked, left) = serve::pick(&mut self.pages, home, runs);
+                    return self.goes_to(t, Phase::Picked { home, needs, picked, left, claim });
+                }
                 if !self.pages.layout.takes {
                     return self.goes_to(t, Phase::Ask { home, needs, runs, claim });
                 }
@@ -355,6 +370,7 @@ impl Node {
             self.at_barrier = 0;
             self.pages.close();
             self.pages.ledger.arrive(&mut notices);
+            self.pages.push();
         }
         match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {
             Ok(epoch) => self.sleeps_in(t, Phase::Barrier(epoch)),

@@ -28,11 +28,14 @@ use super::wire::RUNS_MAX;
 use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
+use readers::Reader;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 mod close;
 mod home;
 mod kept;
+mod readers;
 
 /// Most units that a home maps at the first touch of one of them.
 const HOME_RUN: usize = 64;
@@ -180,6 +183,10 @@ pub struct Chunk {
     told: bool,
     /// How many units are `OFFERED`.
     offered: usize,
+    /// Who reads what is written here, by unit.
+    readers: BTreeMap<u16, Vec<Reader>>,
+    /// After so many questions in a row a reader is sent a unit unasked.
+    push_after: u8,
 }
 
 impl Chunk {
@@ -208,6 +215,8 @@ impl Chunk {
             passed_over: false,
             told: false,
             offered: 0,
+            readers: BTreeMap::new(),
+            push_after: readers::PUSH_AFTER,
         }
     }
 
@@ -652,6 +661,7 @@ impl Chunk {
             if self.units[unit].has(KEPT) {
                 self.unkeep(cx, unit);
             }
+            self.forget_readers(unit);
             let this = &mut self.units[unit];
             let was_home = this.state == State::Home;
             if this.has(OFFERED) {

@@ -64,6 +64,12 @@ impl Desk {
         None
     }
 
+    /// What has been applied: of each writer the last message of diffs.
+    pub fn all_applied(&self) -> Vec<Need> {
+        let any = self.writers.iter().filter(|(_, writer)| writer.applied > 0);
+        any.map(|(node, writer)| Need { writer: *node, serial: writer.applied }).collect()
+    }
+
     /// Whether all these diffs have been applied.
     pub fn meets(&self, needs: &[Need]) -> bool {
         needs.iter().all(|need| self.writers.get(&need.writer).is_some_and(|w| w.applied >= need.serial))

@@ -13,6 +13,7 @@
 //! | [`chunk`] | the states of 512 pages and the only functions that change state, page table and twin together | a lock for each chunk |
 //! | [`ledger`] | intervals, serial numbers of what was sent to homes, and a [`book`] for each engine in use: timestamps, notices | one lock, held while an interval closes and while notices are applied |
 //! | [`desk`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
+//! | [`push`] | what was sent to this node unasked | one lock, held briefly |
 //! | [`wire`] | the bytes of all that | |
 //!
 //! # Versions
@@ -27,6 +28,10 @@
 //! nobody at the home is asked or interrupted. That is what a `get` is for DSZOOM (its section 3). The home looks at the marks before it
 //! looks for its own writes; decision 0014 says why that is soon enough.
 //!
+//! # Pushes
+//!
+//! Where they cannot, a home sends pages that it has written to the nodes that would ask for them, before it arrives at a barrier ([`push`]).
+//!
 //! # Epochs
 //!
 //! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
@@ -38,6 +43,7 @@ pub mod desk;
 pub mod history;
 pub mod ledger;
 pub mod migrate;
+pub mod push;
 pub mod region;
 pub mod serve;
 pub mod wire;

@@ -3,11 +3,13 @@
 
 use super::chunk::Chunk;
 use super::desk::Desk;
-use super::wire::{DiffsHead, Fetch, Pages, parts};
+use super::push::{Picked, Pushes, Stash};
+use super::wire::{DiffsHead, Fetch, Pages, Push, parts, put_unused, take_unused};
 use super::{Context, PAGE_BYTES, PageNo};
 use crate::coherence::Misbehaved;
-use crate::ids::NodeId;
+use crate::ids::{NodeId, Slot};
 use crate::outbox::{Outbox, Target};
+use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket};
 use std::ops::Range;
 
@@ -22,6 +24,10 @@ pub trait PageRooms {
     ) -> Option<R>;
     /// The node's desk.
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
+    /// What was sent to the node unasked; `None` where nothing is kept of it.
+    fn stash<R>(&mut self, _step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
+        None
+    }
     /// Another node's memory of pages, where this node can read it; asked for only if this node said so in its fetch.
     fn memory_of(&mut self, _home: NodeId, _pages: &Range<PageNo>) -> Option<&'static [u8]> {
         None
@@ -111,6 +117,9 @@ fn answer(
             let runs: Vec<Range<PageNo>> = of_chunk.iter().map(|(_, part)| part.clone()).collect();
             rooms.chunk(runs[0].start, &mut none, |chunk, cx| {
                 chunk.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
+                if !reply.direct {
+                    chunk.note_reader(&runs, asker);
+                }
             });
         }
     });
@@ -182,6 +191,101 @@ pub fn take_in<'a>(
         bytes = &bytes[len..];
     }
     Some(bytes)
+}
+
+/// This node arrives at a barrier and has told of what it wrote in these chunks: sends it to the nodes that would ask for it, at most `most` pages
+/// each. Gives how many pages that was.
+pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32, out: &mut Outbox) -> u64 {
+    let mut pushes = Pushes::new(most);
+    for first in chunks {
+        if !rooms.is_freed(*first) {
+            rooms.chunk(*first, out, |chunk, _| chunk.pushes(&mut pushes));
+        }
+    }
+    let mut sent = 0;
+    for (node, parts) in pushes.into_messages() {
+        // Read before the pages are: they have at least that.
+        let mut message = Push { epoch, applied: rooms.page_desk(|desk| desk.all_applied()), runs: Vec::new() };
+        parts.iter().flat_map(|(_, runs)| runs).for_each(|run| super::push_range(&mut message.runs, run.clone()));
+        sent += message.runs.iter().map(|run| run.len() as u64).sum::<u64>();
+        let mut none = Outbox::new();
+        let target = Target::Free { node, slot: Slot::thread(0) };
+        out.send_with(target, &Message::Push { body: &[] }, |body| {
+            message.emit(body);
+            for (first, runs) in &parts {
+                rooms.chunk(*first, &mut none, |chunk, cx| match Rule::PushedPagesAreShared.on() {
+                    true => chunk.share(cx, runs, Some(&mut *body)),
+                    false => runs.iter().for_each(|run| cx.memory.copy_out(run.clone(), body)),
+                });
+            }
+        });
+    }
+    sent
+}
+
+/// Pages have come that this node did not ask for.
+///
+/// # Errors
+/// When no correct node would have sent them.
+pub fn on_push(rooms: &mut impl PageRooms, from: NodeId, body: &[u8]) -> Result<(), Misbehaved> {
+    let (push, bytes) = Push::parse(body).map_err(|_| Misbehaved("sent pages unasked that make no sense"))?;
+    rooms.stash(|stash| stash.keep(from, push, bytes));
+    Ok(())
+}
+
+/// Takes what was sent unasked of these pages, which are whole units in state `Fetching`, to be given to [`take_picked`]; gives what must be asked for too.
+pub fn pick(rooms: &mut impl PageRooms, home: NodeId, runs: Vec<Range<PageNo>>) -> (Vec<Picked>, Vec<Range<PageNo>>) {
+    if rooms.stash(|stash| stash.is_empty()) != Some(false) {
+        return (Vec::new(), runs);
+    }
+    let (mut units, mut none) = (Vec::new(), Outbox::new());
+    for run in &runs {
+        let mut at = run.start;
+        while at < run.end {
+            let unit = rooms.chunk(at, &mut none, |chunk, _| chunk.unit_of(at)).unwrap_or(at..run.end);
+            at = unit.end;
+            units.push(unit);
+        }
+    }
+    let (mut picked, mut left) = (Vec::new(), Vec::new());
+    rooms.stash(|stash| stash.pick(home, &units, &mut picked, &mut left));
+    (picked, left)
+}
+
+/// Installs what was picked; gives how many pages that was.
+pub fn take_picked(rooms: &mut impl PageRooms, picked: &[Picked], out: &mut Outbox) -> u64 {
+    for run in picked {
+        take_in(rooms, &run.pages, run.bytes(), out);
+    }
+    picked.iter().map(|run| run.pages.len() as u64).sum()
+}
+
+/// Tells homes which pages they sent in vain.
+pub fn tell_unused(unused: Vec<(NodeId, Vec<Range<PageNo>>)>, out: &mut Outbox) {
+    for (home, runs) in unused {
+        let target = Target::Free { node: home, slot: Slot::thread(0) };
+        out.send_with(target, &Message::PushUnused { body: &[] }, |body| put_unused(body, &runs));
+    }
+}
+
+/// A node says that pages were sent to it in vain.
+///
+/// # Errors
+/// When no correct node would have said so.
+pub fn on_unused(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    let runs = take_unused(body).map_err(|_| Misbehaved("said that pages were of no use that make no sense"))?;
+    for mut left in runs {
+        while !left.is_empty() {
+            let end = rooms.chunk(left.start, out, |chunk, _| {
+                chunk.on_unused(&left, from);
+                chunk.shape().first + chunk.shape().pages
+            });
+            // Memory that was freed meanwhile.
+            let Some(end) = end else { break };
+            left.start = end.min(left.end);
+        }
+    }
+    Ok(())
 }
 
 /// Diffs for pages whose home is here.

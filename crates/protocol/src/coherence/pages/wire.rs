@@ -4,6 +4,8 @@
 //! |---|---|
 //! | fetch (request) | epoch u32, claim and direct u8, needs: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16) |
 //! | pages (its reply) | direct u8, runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes unless direct |
+//! | push (free) | epoch u32, applied: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16), the runs' bytes |
+//! | unused (free) | runs: count u16 of (first page u32, pages u16) |
 //! | diffs (post) | epoch u32, serial u32, then parts: first page u32, length u32, the encoded diff |
 //! | notices (in payloads) | see [`Entry`] |
 
@@ -20,6 +22,8 @@ pub const RUNS_MAX: usize = 256;
 pub const DIFFS_BYTES: usize = 96 << 10;
 /// Most pages that one fetch asks for.
 pub const FETCH_PAGES_MAX: u32 = 60;
+/// Most pages that a home sends to a node unasked at a barrier.
+pub const PUSH_PAGES_MAX: u32 = 60;
 
 fn put_node(out: &mut Vec<u8>, node: NodeId) {
     out.put_u16(node.0);
@@ -33,6 +37,41 @@ fn take_node(r: &mut Reader<'_>) -> Result<NodeId, WireError> {
 fn put_run(out: &mut Vec<u8>, run: &Range<PageNo>) {
     out.put_u32(run.start);
     out.put_u16((run.end - run.start) as u16);
+}
+
+fn put_runs(out: &mut Vec<u8>, runs: &[Range<PageNo>]) {
+    out.put_u16(runs.len() as u16);
+    runs.iter().for_each(|run| put_run(out, run));
+}
+
+/// Reads runs of at most `most` pages in all.
+fn take_runs(r: &mut Reader<'_>, most: u32) -> Result<Vec<Range<PageNo>>, WireError> {
+    let count = usize::from(r.u16()?);
+    if count > RUNS_MAX {
+        return Err(WireError::BadValue("number of runs"));
+    }
+    let (mut runs, mut pages) = (Vec::with_capacity(count), 0);
+    for _ in 0..count {
+        let run = take_run(r)?;
+        pages += run.end - run.start;
+        if pages > most {
+            return Err(WireError::BadValue("number of pages"));
+        }
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn put_needs(out: &mut Vec<u8>, needs: &[Need]) {
+    out.put_u16(needs.len() as u16);
+    for need in needs {
+        put_node(out, need.writer);
+        out.put_u32(need.serial);
+    }
+}
+
+fn take_needs(r: &mut Reader<'_>) -> Result<Vec<Need>, WireError> {
+    (0..r.u16()?).map(|_| Ok(Need { writer: take_node(r)?, serial: r.u32()? })).collect()
 }
 
 fn take_run(r: &mut Reader<'_>) -> Result<Range<PageNo>, WireError> {
@@ -72,13 +111,8 @@ impl Fetch {
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
         out.put_u8(u8::from(self.claim) | u8::from(self.direct) << 1);
-        out.put_u16(self.needs.len() as u16);
-        for need in &self.needs {
-            put_node(out, need.writer);
-            out.put_u32(need.serial);
-        }
-        out.put_u16(self.runs.len() as u16);
-        self.runs.iter().for_each(|run| put_run(out, run));
+        put_needs(out, &self.needs);
+        put_runs(out, &self.runs);
     }
 
     /// Reads a body.
@@ -88,25 +122,10 @@ impl Fetch {
     pub fn parse(body: &[u8]) -> Result<Fetch, WireError> {
         let mut r = Reader::new(body);
         let (epoch, bits) = (r.u32()?, r.u8()?);
-        let mut fetch = Fetch { epoch, claim: bits & 1 != 0, direct: bits & 2 != 0, ..Fetch::default() };
-        for _ in 0..r.u16()? {
-            fetch.needs.push(Need { writer: take_node(&mut r)?, serial: r.u32()? });
-        }
-        let runs = usize::from(r.u16()?);
-        if runs > RUNS_MAX {
-            return Err(WireError::BadValue("number of runs"));
-        }
-        let mut pages = 0;
-        for _ in 0..runs {
-            let run = take_run(&mut r)?;
-            pages += run.end - run.start;
-            if pages > CHUNK_PAGES {
-                return Err(WireError::BadValue("number of pages"));
-            }
-            fetch.runs.push(run);
-        }
+        let (claim, direct, needs) = (bits & 1 != 0, bits & 2 != 0, take_needs(&mut r)?);
+        let runs = take_runs(&mut r, CHUNK_PAGES)?;
         r.finish()?;
-        Ok(fetch)
+        Ok(Fetch { epoch, claim, direct, needs, runs })
     }
 }
 
@@ -161,6 +180,53 @@ impl Pages {
         let expected = if pages.direct { 0 } else { count * PAGE_BYTES };
         if bytes.len() == expected { Ok((pages, bytes)) } else { Err(WireError::BadValue("pages")) }
     }
+}
+
+/// Pages that their home sends unasked, without the bytes, which follow.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Push {
+    /// The epoch that ends for the home with the barrier that it goes to.
+    pub epoch: u32,
+    /// What had been applied at the home before the pages were copied: of each writer the last message of diffs.
+    pub applied: Vec<Need>,
+    /// The pages.
+    pub runs: Vec<Range<PageNo>>,
+}
+
+impl Push {
+    /// Appends the body up to the pages' bytes.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.epoch);
+        put_needs(out, &self.applied);
+        put_runs(out, &self.runs);
+    }
+
+    /// Reads a body; gives the pages' bytes too.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub fn parse(body: &[u8]) -> Result<(Push, &[u8]), WireError> {
+        let mut r = Reader::new(body);
+        let push = Push { epoch: r.u32()?, applied: take_needs(&mut r)?, runs: take_runs(&mut r, PUSH_PAGES_MAX)? };
+        let (pages, bytes): (usize, _) = (push.runs.iter().map(|run| run.len()).sum(), r.rest());
+        if bytes.len() == pages * PAGE_BYTES { Ok((push, bytes)) } else { Err(WireError::BadValue("pages")) }
+    }
+}
+
+/// Appends the pages that were sent unasked and not used.
+pub fn put_unused(out: &mut Vec<u8>, runs: &[Range<PageNo>]) {
+    put_runs(out, runs);
+}
+
+/// Reads what [`put_unused`] wrote.
+///
+/// # Errors
+/// When no node would have sent it.
+pub fn take_unused(body: &[u8]) -> Result<Vec<Range<PageNo>>, WireError> {
+    let mut r = Reader::new(body);
+    let runs = take_runs(&mut r, PUSH_PAGES_MAX)?;
+    r.finish()?;
+    Ok(runs)
 }
 
 /// The head of a message of diffs; its parts follow.

@@ -177,6 +177,7 @@ impl Chunk {
 
     /// The memory is freed: nobody may take what is in it.
     pub fn withdraw_all(&mut self, cx: &mut Context<'_>) {
+        self.readers.clear();
         if std::mem::take(&mut self.offered) > 0 {
             self.units.iter_mut().for_each(|unit| unit.set(OFFERED, false));
             cx.memory.withdraw(self.pages(0..self.units.len()));
@@ -198,6 +199,7 @@ impl Chunk {
         }
         cx.memory.apply(pages, diff)?;
         cx.tally.diffs_applied += 1;
+        self.forget_readers(unit);
         let this = &mut self.units[unit];
         this.set(HOT, false);
         Ok(true)

@@ -1,0 +1,246 @@
+//! Pages that their home sends before they are asked for.
+//!
+//! A barrier ends the copies of what their homes wrote, and nodes that had them in use ask for them again at once. A home sees who asks again
+//! every time ([`readers`](super::chunk)), and from then on sends such pages unasked: before it arrives at the barrier, all pages for a node in one
+//! message, to the socket in which that node waits for the barrier. What comes so is a hint. It may be lost, late or double; who has not got it
+//! asks as ever.
+//!
+//! The receiver's [`Stash`] keeps it apart from the page table:
+//!
+//! | event | in the stash |
+//! |---|---|
+//! | a message comes | kept, if it goes to the barrier that this node has not passed |
+//! | that barrier opens | a page can be used from now on, unless another node's notice names it and the home had not applied what that says |
+//! | notice of a write, by whomever; own bytes leave for the home; the memory is freed or allocated | the page is of no use any more |
+//! | the page is fetched | taken from the stash; asked for if it is not there |
+//!
+//! So a page that is in the stash after a barrier is as good as a valid copy: what ends the one ends the other. The home counts it among the copies
+//! that others hold. What was of no use is told to the home, which then waits until it has been asked more often.
+
+use super::PageNo;
+use super::wire::{Entry, PUSH_PAGES_MAX, Push};
+use super::{PAGE_BYTES, push_range};
+use crate::ids::NodeId;
+use crate::rules::Rule;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most pages that are kept for a barrier that has not opened.
+const COMING_PAGES_MAX: usize = 1024;
+/// What was not used for so many epochs is given up.
+const AGE_MAX: u32 = 8;
+
+/// A message for a barrier that is not open yet.
+#[derive(Clone, Debug)]
+struct Coming {
+    push: Push,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// A page that can be used.
+#[derive(Clone, Debug)]
+struct Kept {
+    home: NodeId,
+    /// With which epoch it can be used.
+    epoch: u32,
+    bytes: Arc<Vec<u8>>,
+    /// Where in the bytes it begins.
+    at: usize,
+}
+
+/// A run of pages out of the stash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Picked {
+    /// Which, as whole units.
+    pub pages: Range<PageNo>,
+    bytes: Arc<Vec<u8>>,
+    at: usize,
+}
+
+impl Picked {
+    /// Their bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.at..self.at + self.pages.len() * PAGE_BYTES]
+    }
+
+    /// Whether `next` stands right behind it.
+    fn goes_on_with(&self, next: &Picked) -> bool {
+        let end = self.at + self.pages.len() * PAGE_BYTES;
+        self.pages.end == next.pages.start && end == next.at && Arc::ptr_eq(&self.bytes, &next.bytes)
+    }
+}
+
+/// What other nodes have sent this one unasked.
+#[derive(Clone, Debug, Default)]
+pub struct Stash {
+    /// The epoch of this node.
+    epoch: u32,
+    coming: BTreeMap<NodeId, Coming>,
+    here: BTreeMap<PageNo, Kept>,
+    unused: BTreeMap<NodeId, Vec<PageNo>>,
+}
+
+impl Stash {
+    /// Whether nothing can be used.
+    pub fn is_empty(&self) -> bool {
+        self.here.is_empty()
+    }
+
+    /// A message has come. It is forgotten if it goes to no barrier that this node still has to pass, if one from this node is here
+    /// already, or if there is too much.
+    pub fn keep(&mut self, from: NodeId, push: Push, bytes: &[u8]) {
+        let in_time = push.epoch == self.epoch || !Rule::PushesAreForOneBarrier.on();
+        let pages: usize = self.coming.values().map(|c| c.bytes.len() / PAGE_BYTES).sum();
+        let room = pages + bytes.len() / PAGE_BYTES <= COMING_PAGES_MAX;
+        if in_time && room && !self.coming.contains_key(&from) {
+            self.coming.insert(from, Coming { push, bytes: Arc::new(bytes.to_vec()) });
+        }
+    }
+
+    /// A barrier has opened at which all nodes said `entries`, and `epoch` begins: what those name is out of date, and what was sent for this barrier can be
+    /// used. Gives what was of no use since the barrier before, by home.
+    pub fn open<'a>(
+        &mut self,
+        epoch: u32,
+        entries: impl Iterator<Item = &'a Entry> + Clone,
+    ) -> Vec<(NodeId, Vec<Range<PageNo>>)> {
+        if !self.here.is_empty() {
+            for entry in entries.clone() {
+                entry.groups.iter().flat_map(|g| &g.runs).for_each(|(run, _)| self.void(run));
+            }
+            let old = |kept: &Kept| epoch.saturating_sub(kept.epoch) > AGE_MAX;
+            let old: Vec<PageNo> = self.here.iter().filter(|(_, kept)| old(kept)).map(|(page, _)| *page).collect();
+            old.into_iter().for_each(|page| self.void(&(page..page + 1)));
+        }
+        self.epoch = epoch;
+        for (home, coming) in std::mem::take(&mut self.coming) {
+            self.unpack(home, coming, entries.clone());
+        }
+        std::mem::take(&mut self.unused).into_iter().map(|(home, pages)| (home, runs_of(pages))).collect()
+    }
+
+    fn unpack<'a>(&mut self, home: NodeId, coming: Coming, entries: impl Iterator<Item = &'a Entry>) {
+        let Coming { push, bytes } = coming;
+        let mut pages: BTreeMap<PageNo, usize> = BTreeMap::new();
+        let places = push.runs.iter().flat_map(Clone::clone).zip((0..).step_by(PAGE_BYTES));
+        pages.extend(places);
+        for entry in entries.filter(|entry| entry.writer != home && Rule::PushedPagesMeetNeeds.on()) {
+            for group in entry.groups.iter().filter(|group| group.home == home) {
+                let applied = push.applied.iter().find(|a| a.writer == entry.writer);
+                if applied.is_some_and(|a| a.serial >= group.serial) {
+                    continue;
+                }
+                for (run, _) in &group.runs {
+                    let lacking: Vec<PageNo> = pages.range(run.clone()).map(|(page, _)| *page).collect();
+                    for page in lacking {
+                        pages.remove(&page);
+                        self.unused.entry(home).or_default().push(page);
+                    }
+                }
+            }
+        }
+        for (page, at) in pages {
+            let kept = Kept { home, epoch: self.epoch, bytes: bytes.clone(), at };
+            if let Some(before) = self.here.insert(page, kept) {
+                self.unused.entry(before.home).or_default().push(page);
+            }
+        }
+    }
+
+    /// Notices name these pages, or they are other memory now: what is here of them is out of date.
+    pub fn void(&mut self, pages: &Range<PageNo>) {
+        if self.here.is_empty() || !Rule::NoticesEndPushedPages.on() {
+            return;
+        }
+        while let Some((page, home)) = self.here.range(pages.clone()).next().map(|(page, kept)| (*page, kept.home)) {
+            self.here.remove(&page);
+            self.unused.entry(home).or_default().push(page);
+        }
+    }
+
+    /// Takes what is here of these units, which are being fetched from `home`; appends it to `picked`, and to `left` what must be asked for. Nothing of them
+    /// stays.
+    pub fn pick(
+        &mut self,
+        home: NodeId,
+        units: &[Range<PageNo>],
+        picked: &mut Vec<Picked>,
+        left: &mut Vec<Range<PageNo>>,
+    ) {
+        for unit in units {
+            match self.pick_unit(home, unit) {
+                Some(next) => match picked.last_mut() {
+                    Some(last) if last.goes_on_with(&next) => last.pages.end = next.pages.end,
+                    _ => picked.push(next),
+                },
+                None => push_range(left, unit.clone()),
+            }
+        }
+    }
+
+    fn pick_unit(&mut self, home: NodeId, unit: &Range<PageNo>) -> Option<Picked> {
+        let mut whole: Option<Picked> = None;
+        let mut fits = true;
+        for page in unit.clone() {
+            let next = self.here.remove(&page).filter(|kept| kept.home == home);
+            let next = next.map(|Kept { bytes, at, .. }| Picked { pages: page..page + 1, bytes, at });
+            whole = match (whole, next) {
+                (None, Some(first)) if page == unit.start => Some(first),
+                (Some(whole), Some(next)) if whole.goes_on_with(&next) => {
+                    Some(Picked { pages: whole.pages.start..page + 1, ..whole })
+                }
+                (whole, _) => {
+                    fits = false;
+                    whole
+                }
+            };
+        }
+        whole.filter(|_| fits)
+    }
+}
+
+/// What a home tells a node at a barrier, in one message: at most [`PUSH_PAGES_MAX`] pages, and no more than `most`.
+#[derive(Clone, Debug, Default)]
+pub struct Pushes {
+    most: u32,
+    by_node: BTreeMap<NodeId, (u32, Vec<(PageNo, Vec<Range<PageNo>>)>)>,
+}
+
+impl Pushes {
+    /// Nothing yet; at most `most` pages for a node.
+    pub fn new(most: u32) -> Pushes {
+        Pushes { most: most.min(PUSH_PAGES_MAX), by_node: BTreeMap::new() }
+    }
+
+    /// Adds a unit of the chunk that begins at `chunk`, for a node, if there is room.
+    pub(super) fn add(&mut self, node: NodeId, chunk: PageNo, unit: Range<PageNo>) -> bool {
+        let (pages, parts) = self.by_node.entry(node).or_default();
+        let more = unit.end - unit.start;
+        if *pages + more > self.most || parts.iter().map(|(_, runs)| runs.len()).sum::<usize>() >= super::wire::RUNS_MAX
+        {
+            return false;
+        }
+        *pages += more;
+        match parts.last_mut() {
+            Some((of, runs)) if *of == chunk => push_range(runs, unit),
+            _ => parts.push((chunk, vec![unit])),
+        }
+        true
+    }
+
+    /// For each node how many pages, and which by chunk.
+    pub(super) fn into_messages(self) -> impl Iterator<Item = (NodeId, Vec<(PageNo, Vec<Range<PageNo>>)>)> {
+        self.by_node.into_iter().map(|(node, (_, parts))| (node, parts)).filter(|(_, parts)| !parts.is_empty())
+    }
+}
+
+/// Pages in any order as runs, at most so many as one message names.
+fn runs_of(mut pages: Vec<PageNo>) -> Vec<Range<PageNo>> {
+    pages.sort_unstable();
+    pages.dedup();
+    pages.truncate(PUSH_PAGES_MAX as usize);
+    let mut runs = Vec::new();
+    pages.into_iter().for_each(|page| push_range(&mut runs, page..page + 1));
+    runs
+}
