@@ -80,6 +80,10 @@ counters! {
     pages_prefetched,
     /// Pages copied out of their home's memory without asking.
     pages_taken,
+    /// Pages sent to other nodes unasked, as barriers came.
+    pages_pushed,
+    /// Pages that came so and were used.
+    pages_pushed_used,
     /// Twins made.
     twins_made,
     /// Diffs made and sent, one for each unit.
@@ -117,13 +121,15 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 17] = [
+const PAGES: [&str; 19] = [
     "read_faults",
     "write_faults",
     "page_requests",
     "pages_fetched",
     "pages_prefetched",
     "pages_taken",
+    "pages_pushed",
+    "pages_pushed_used",
     "twins_made",
     "diffs_sent",
     "diff_bytes",

@@ -260,6 +260,8 @@ impl Thread {
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
                 let runs = self.take(shared, home, runs);
+                let (picked, runs) = self.pick(shared, home, runs);
+                self.take_picked(shared, &picked);
                 if runs.is_empty() {
                     return Ok(());
                 }
@@ -297,6 +299,11 @@ impl Thread {
             .stepping(|out| self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten());
         if let Some((home, runs)) = asked {
             self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
+            let (picked, runs) = self.pick(shared, home, runs);
+            self.take_picked(shared, &picked);
+            if runs.is_empty() {
+                return;
+            }
             let fetch = self.send_fetch(shared, home, runs, false);
             self.prepare_for(shared, known, home, &fetch.runs);
         }

@@ -11,6 +11,7 @@
 //! | [`serve`] | what other nodes ask |
 //! | [`globals`] | the program's global variables as a region |
 //! | [`hooks`] | system calls on shared buffers: the wrapper library's way in |
+//! | [`push`] | pages sent to those that would ask for them |
 //! | [`take`] | pages copied out of their home's memory without asking |
 //! | [`put`] | diffs stored into their home's memory without sending them |
 //! | [`slices`] | a long close, with requests served in between |
@@ -25,6 +26,7 @@ pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod pieces;
 mod put;
+mod push;
 mod refetch;
 pub(crate) mod release;
 pub(crate) mod serve;
@@ -44,6 +46,7 @@ use comem_net::Backbone;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
+use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
@@ -96,6 +99,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) needs: Mutex<Needs>,
     pub(crate) desk: Mutex<Desk>,
+    /// What other nodes have sent unasked. Taken last: who holds it takes no other lock.
+    pub(crate) stash: Mutex<Stash>,
     /// Where homes go at barriers.
     pub(crate) migration: Mutex<Migration>,
     /// The epoch, to read without the ledger's lock.
@@ -156,6 +161,7 @@ impl Shared {
             ledger: Mutex::new(Ledger::new(me, config.page_engine)),
             needs: Mutex::default(),
             desk: Mutex::new(Desk::new()),
+            stash: Mutex::default(),
             migration: Mutex::new(Migration::default()),
             epoch: AtomicU32::new(0),
             arrived: AtomicUsize::new(0),
@@ -209,6 +215,7 @@ impl Shared {
         if region.engine != self.page_engine {
             self.ledger.lock().hear_of(region.engine);
         }
+        self.stash.lock().on_allocation(region.range());
         self.table.add(region);
     }
 

@@ -74,9 +74,11 @@ impl Thread {
             let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
             self.counters().pages_prefetched.add(u64::from(pages));
             let runs = self.take(shared, home, runs);
+            let (picked, runs) = self.pick(shared, home, runs);
             if !runs.is_empty() {
                 refetch.asked.push_back((home, self.send_fetch(shared, home, runs, false)));
             }
+            self.take_picked(shared, &picked);
         }
     }
 

@@ -54,6 +54,7 @@ impl Payload for PagePayload<'_> {
         let learnt = ledger.learn(scope, bytes, &mut self.shared.needs.lock());
         match learnt {
             Ok(entries) => {
+                self.shared.end_pushed(&entries);
                 self.node.end_copies(self.shared, &mut ledger, &entries, false, self.slot, &mut self.side);
             }
             Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
@@ -85,6 +86,7 @@ impl Gather<'_> {
 
 impl Flush for Gather<'_> {
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
+        self.shared.stash.lock().void(&(page..page + 1));
         let messages = self.by_home.entry(home).or_default();
         if messages.last().is_none_or(|(_, m)| m.len() + diff.len() > DIFFS_BYTES) {
             let serial = self.ledger.next_serial(home);
@@ -367,6 +369,7 @@ impl Node {
         shared.note_putters();
         match opened {
             Ok(entries) => {
+                self.open_stash(shared, ledger.epoch(), &entries, &mut side);
                 let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
                 self.end_copies(shared, &mut ledger, &fresh, self.config.prefetch, slot, &mut side);
                 self.migrate(shared, ledger.epoch(), &entries, slot, &mut side);
@@ -433,6 +436,7 @@ impl Thread {
             let mut ledger = shared.ledger.lock();
             self.home().close_interval(shared, &mut ledger, self.slot(), &mut side);
             ledger.arrive(&mut notices);
+            self.push(shared, &mut ledger, &mut side);
             drop(ledger);
             self.home().flush(self.slot(), &mut side);
         }

@@ -9,6 +9,7 @@ use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::Need;
@@ -39,6 +40,10 @@ impl PageRooms for PageHouse<'_> {
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.shared.desk.lock())
+    }
+
+    fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
+        Some(step(&mut self.shared.stash.lock()))
     }
 
     fn memory_of(&mut self, home: NodeId, pages: &Range<PageNo>) -> Option<&'static [u8]> {
@@ -240,6 +245,8 @@ impl Node {
                 serve::on_fetch(&mut house, shared.me, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
             Message::Pages { body } => serve::on_pages(&mut house, from, body, out)?,
+            Message::Push { body } => serve::on_push(&mut house, from, body)?,
+            Message::PushUnused { body } => serve::on_unused(&mut house, from, body, out)?,
             Message::Diffs { body } => {
                 serve::on_diffs(&mut house, shared.me, from, body, out)?;
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));

@@ -79,6 +79,8 @@ pub struct Stash {
     coming: BTreeMap<NodeId, Coming>,
     here: BTreeMap<PageNo, Kept>,
     unused: BTreeMap<NodeId, Vec<PageNo>>,
+    /// What was allocated in this epoch: what homes send of it may be of memory that was there before.
+    allocated: Vec<Range<PageNo>>,
 }
 
 impl Stash {
@@ -117,6 +119,7 @@ impl Stash {
         for (home, coming) in std::mem::take(&mut self.coming) {
             self.unpack(home, coming, entries.clone());
         }
+        self.allocated.clear();
         std::mem::take(&mut self.unused).into_iter().map(|(home, pages)| (home, runs_of(pages))).collect()
     }
 
@@ -141,6 +144,9 @@ impl Stash {
             }
         }
         for (page, at) in pages {
+            if self.allocated.iter().any(|new| new.contains(&page)) {
+                continue;
+            }
             let kept = Kept { home, epoch: self.epoch, bytes: bytes.clone(), at };
             if let Some(before) = self.here.insert(page, kept) {
                 self.unused.entry(before.home).or_default().push(page);
@@ -148,7 +154,13 @@ impl Stash {
         }
     }
 
-    /// Notices name these pages, or they are other memory now: what is here of them is out of date.
+    /// These pages are new memory.
+    pub fn on_allocation(&mut self, pages: Range<PageNo>) {
+        self.void(&pages);
+        push_range(&mut self.allocated, pages);
+    }
+
+    /// Notices name these pages: what is here of them is out of date.
     pub fn void(&mut self, pages: &Range<PageNo>) {
         if self.here.is_empty() || !Rule::NoticesEndPushedPages.on() {
             return;

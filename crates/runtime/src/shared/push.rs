@@ -1,0 +1,68 @@
+//! Pages sent to the nodes that would ask for them, and what came so to this one ([`push`](comem_protocol::coherence::pages::push)): over networks,
+//! where pages cannot be copied out of their home's memory without asking.
+
+use super::Shared;
+use crate::node::Node;
+use crate::thread::Thread;
+use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::push::Picked;
+use comem_protocol::coherence::pages::wire::{Entry, PUSH_PAGES_MAX};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo, serve};
+use comem_protocol::ids::NodeId;
+use comem_protocol::outbox::Outbox;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Shared {
+    /// Notices name these pages: what came of them unasked is out of date.
+    pub(super) fn end_pushed(&self, entries: &[Arc<Entry>]) {
+        let mut stash = self.stash.lock();
+        if !stash.is_empty() {
+            entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs).for_each(|(run, _)| stash.void(run));
+        }
+    }
+}
+
+impl Node {
+    /// At a barrier that has opened, before copies end: what came for it can be used. Homes hear of what was of no use.
+    pub(super) fn open_stash(&self, shared: &Shared, epoch: u32, entries: &[(Arc<Entry>, bool)], side: &mut Outbox) {
+        let unused = shared.stash.lock().open(epoch, entries.iter().map(|(entry, _)| &**entry));
+        serve::tell_unused(unused, side);
+    }
+}
+
+impl Thread {
+    /// This node is about to arrive at a barrier, and has closed its interval: sends what it wrote to those that would ask for it.
+    pub(super) fn push(&self, shared: &Shared, ledger: &mut Ledger, side: &mut Outbox) {
+        let node = self.home();
+        if !node.config.prefetch {
+            return;
+        }
+        let chunks = shared.active.lock().clone();
+        // No message may be longer.
+        let most = (node.wire.message_bytes() / PAGE_BYTES).saturating_sub(1).min(PUSH_PAGES_MAX as usize);
+        let mut house = node.page_house(shared, self.slot());
+        let pages = serve::push(&mut house, ledger.epoch(), &chunks, most as u32, side);
+        self.counters().pages_pushed.add(pages);
+    }
+
+    /// Takes what came unasked of these pages, which are whole units in state `Fetching`; gives what must be asked for too.
+    pub(super) fn pick(
+        &self,
+        shared: &Shared,
+        home: NodeId,
+        runs: Vec<Range<PageNo>>,
+    ) -> (Vec<Picked>, Vec<Range<PageNo>>) {
+        serve::pick(&mut self.home().page_house(shared, self.slot()), home, runs)
+    }
+
+    /// Installs what was picked.
+    pub(super) fn take_picked(&self, shared: &Shared, picked: &[Picked]) {
+        if !picked.is_empty() {
+            let pages =
+                self.stepping(|out| serve::take_picked(&mut self.home().page_house(shared, self.slot()), picked, out));
+            self.home().note_progress();
+            self.counters().pages_pushed_used.add(pages);
+        }
+    }
+}
