@@ -66,8 +66,7 @@ impl Chunk {
             }
             if this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on() {
                 // Somebody may have taken a copy meanwhile: what was written since must not be forgotten.
-                self.units[unit].set(SHARED, true);
-                cx.memory.regard(self.pages(unit..unit + 1));
+                self.begin_sharing(cx, unit);
                 continue;
             }
             let presume = !noted && this.has(HOT) && this.has(MAPPED);
@@ -104,8 +103,12 @@ impl Chunk {
     /// been written: so the notes are taken along, and kept here.
     fn protect_with_gaps(&mut self, cx: &mut Context<'_>, mut runs: Vec<Range<usize>>) {
         runs.sort_by_key(|run| run.start);
+        let mut gaps: Vec<Range<usize>> = Vec::new();
         runs.dedup_by(|next, run| {
             let joins = next.start - run.end <= GAP_UNITS;
+            if joins && next.start > run.end {
+                gaps.push(run.end..next.start);
+            }
             run.end = if joins { next.end } else { run.end };
             joins
         });
@@ -119,6 +122,10 @@ impl Chunk {
                 cx.memory.regard(self.pages(run.clone()));
                 self.collect(cx, run);
             }
+        }
+        // What is written between concerns nobody, unless it did before.
+        for unit in gaps.into_iter().flatten().filter(|unit| !Self::is_tracked(&self.units[*unit])) {
+            cx.memory.disregard(self.pages(unit..unit + 1));
         }
     }
 
@@ -168,10 +175,18 @@ impl Chunk {
                 let this = &mut self.units[unit];
                 this.set(WROTE, false);
                 if !this.has(SHARED) {
-                    this.set(SHARED, true);
-                    cx.memory.regard(pages);
+                    self.begin_sharing(cx, unit);
                 }
             }
+        }
+    }
+
+    /// An offered unit is shared from now on. Where it is mapped, its writes concern others, also those since it was offered; what is not mapped
+    /// concerns others when it is.
+    fn begin_sharing(&mut self, cx: &mut Context<'_>, unit: usize) {
+        self.units[unit].set(SHARED, true);
+        if self.units[unit].has(MAPPED) {
+            cx.memory.regard(self.pages(unit..unit + 1));
         }
     }
 
