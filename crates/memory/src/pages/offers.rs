@@ -24,6 +24,8 @@ const WRITERS_BYTES: usize = WRITERS * size_of::<AtomicU32>();
 const NOTES: u64 = 1 << 14;
 /// The count of notes, and the notes.
 const NOTES_BYTES: usize = (8 + NOTES as usize * size_of::<Note>()).next_multiple_of(PAGE_BYTES);
+/// What lies before the bytes of the pages.
+const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES;
 const FILE_PREFIX: &str = "/memfd:comem-offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
@@ -49,7 +51,7 @@ pub struct Offers {
 
 impl Offers {
     fn bytes(pages: PageNo) -> usize {
-        (WRITERS_BYTES + NOTES_BYTES + pages as usize).next_multiple_of(PAGE_BYTES)
+        (BYTES_BEFORE + pages as usize).next_multiple_of(PAGE_BYTES)
     }
 
     /// A table for an arena of so many pages, in which nothing is offered. It costs nothing until it is touched.
@@ -73,7 +75,7 @@ impl Offers {
     }
 
     fn byte(&self, page: PageNo) -> Option<&AtomicU8> {
-        let at = (page < self.pages).then_some(self.view.start() + WRITERS_BYTES + NOTES_BYTES + page as usize)?;
+        let at = (page < self.pages).then_some(self.view.start() + BYTES_BEFORE + page as usize)?;
         // SAFETY: within the view, which lives as long as this table; any byte will do, and all who share it use atomic instructions.
         Some(unsafe { &*std::ptr::with_exposed_provenance::<AtomicU8>(at) })
     }
@@ -106,7 +108,7 @@ impl Offers {
             return (pages.start..end).any(taken);
         }
         let any = words.clone().step_by(8).any(|page| {
-            let at = self.view.start() + WRITERS_BYTES + page as usize;
+            let at = self.view.start() + BYTES_BEFORE + page as usize;
             // SAFETY: eight bytes of the view, which lives as long as this table, aligned; any bytes will do.
             let eight = unsafe { std::ptr::with_exposed_provenance::<u64>(at).read_volatile() };
             eight & u64::from_ne_bytes([TAKEN; 8]) != 0
