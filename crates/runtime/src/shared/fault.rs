@@ -97,6 +97,10 @@ impl Streams {
         (stream.last, stream.used) = (page, self.faults);
         // A distance that was seen once is no stride yet; but what lies behind the page may have been in use with it.
         let stride = if stream.units == 1 { 1 } else { (stream.stride / unit) as isize };
+        if stride == 0 {
+            // It began in a region with smaller units.
+            return Ahead::NOTHING;
+        }
         Ahead { units: stream.units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most } }
     }
 
@@ -451,6 +455,13 @@ mod tests {
     #[test]
     fn a_stride_is_followed() {
         assert_eq!(units(&[1000, 1007, 1014, 1070]), [(1, 1), (1, 1), (8, 7), (30, 7)]);
+    }
+
+    #[test]
+    fn a_stride_within_a_larger_unit_is_none() {
+        let mut streams = Streams::default();
+        [1000, 1002].into_iter().for_each(|page| assert_eq!(streams.next(page, 2).stride, 1));
+        assert_eq!(streams.next(1004, 8), Ahead::NOTHING);
     }
 
     #[test]
