@@ -4,14 +4,19 @@
 use super::Shared;
 use crate::node::Node;
 use crate::thread::Thread;
+use comem_net::Wait;
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::push::Picked;
 use comem_protocol::coherence::pages::wire::{Entry, PUSH_PAGES_MAX};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo, serve};
-use comem_protocol::ids::NodeId;
+use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Most looks at a socket for what came unasked.
+const LOOKS_MAX: usize = 64;
 
 impl Shared {
     /// Notices name these pages: what came of them unasked is out of date.
@@ -44,6 +49,20 @@ impl Thread {
         let mut house = node.page_house(shared, self.slot());
         let pages = serve::push(&mut house, ledger.epoch(), &chunks, most as u32, side);
         self.counters().pages_pushed.add(pages);
+    }
+
+    /// The barrier is open. What came for it lies in the socket of this node's first thread, which need not have looked there since: others may have come
+    /// long before, and what they told may have come to the service thread.
+    pub(super) fn look_for_pushed(&self, shared: &Shared) {
+        let node = self.home();
+        let one_sided = shared.views.as_ref().is_some_and(|views| views.offers.is_some());
+        if node.config.prefetch && !one_sided && node.nodes() > 1 {
+            for _ in 0..LOOKS_MAX {
+                if node.receive(Slot::thread(0), self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
+                    return;
+                }
+            }
+        }
     }
 
     /// Takes what came unasked of these pages, which are whole units in state `Fetching`; gives what must be asked for too.

@@ -118,7 +118,7 @@ fn answer(
             rooms.chunk(runs[0].start, &mut none, |chunk, cx| {
                 chunk.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
                 if !reply.direct {
-                    chunk.note_reader(&runs, asker);
+                    chunk.note_reader(&runs, asker, fetch.epoch);
                 }
             });
         }
@@ -199,7 +199,7 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
     let mut pushes = Pushes::new(most);
     for first in chunks {
         if !rooms.is_freed(*first) {
-            rooms.chunk(*first, out, |chunk, _| chunk.pushes(&mut pushes));
+            rooms.chunk(*first, out, |chunk, _| chunk.pushes(epoch, &mut pushes));
         }
     }
     let mut sent = 0;

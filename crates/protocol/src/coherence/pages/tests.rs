@@ -6,6 +6,7 @@ mod books;
 mod chunk;
 mod desk;
 mod ledger;
+mod push;
 mod wire;
 
 use super::chunk::{Ahead, Chunk, Fault, Flush, Shape};

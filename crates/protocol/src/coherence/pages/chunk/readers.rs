@@ -28,8 +28,8 @@ pub(super) struct Reader {
     node: NodeId,
     /// It has asked since the home's writes were last told of.
     asked: bool,
-    /// It was sent the unit when they were.
-    pushed: bool,
+    /// The epoch at whose end it was sent the unit, when they were.
+    pushed: Option<u32>,
     /// How often in a row it has asked, or was sent the unit and did not say that it was of no use.
     row: u8,
     /// The row after which it is sent the unit.
@@ -38,24 +38,24 @@ pub(super) struct Reader {
 
 impl Reader {
     fn was_no_use(&mut self) {
-        if std::mem::take(&mut self.pushed) {
+        if self.pushed.take().is_some() {
             self.row = 0;
             self.after = (self.after * 2).min(PUSH_AFTER_MAX);
         }
     }
 
     /// The home has written the unit, and tells of it. Gives `false` when the reader can be forgotten.
-    fn on_told(&mut self, least: u8) -> bool {
-        let again = self.asked || self.pushed;
+    fn on_told(&mut self, epoch: u32, least: u8) -> bool {
+        let again = self.asked || self.pushed.is_some();
         if !again && self.row == 0 {
             return false;
         }
         self.row = if again { self.row.saturating_add(1) } else { self.row - 1 };
-        if self.pushed && self.row / 4 > self.after {
+        if self.pushed.is_some() && self.row / 4 > self.after {
             self.after = (self.after / 2).max(least);
         }
         self.asked = false;
-        self.pushed = self.row >= self.after;
+        self.pushed = (self.row >= self.after).then_some(epoch);
         true
     }
 }
@@ -66,8 +66,8 @@ impl Chunk {
         self.push_after = questions;
     }
 
-    /// Another node has asked for these pages, and gets their bytes.
-    pub fn note_reader(&mut self, runs: &[Range<PageNo>], node: NodeId) {
+    /// A node in `epoch` has asked for these pages, and gets their bytes.
+    pub fn note_reader(&mut self, runs: &[Range<PageNo>], node: NodeId, epoch: u32) {
         let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
         for unit in units.into_iter().flatten() {
             if self.units[unit].state != State::Home {
@@ -75,13 +75,16 @@ impl Chunk {
             }
             let known = self.readers.get_mut(&(unit as u16)).and_then(|all| all.iter_mut().find(|r| r.node == node));
             if let Some(reader) = known {
-                reader.was_no_use();
+                // A question of before says nothing of what was sent since.
+                if reader.pushed.is_some_and(|sent| epoch > sent) {
+                    reader.was_no_use();
+                }
                 reader.asked = true;
             } else if self.units[unit].has(HOT) {
                 let after = self.push_after;
                 let all = self.readers.entry(unit as u16).or_default();
                 if all.len() < READERS_MAX {
-                    all.push(Reader { node, asked: true, pushed: false, row: 0, after });
+                    all.push(Reader { node, asked: true, pushed: None, row: 0, after });
                 }
             }
         }
@@ -95,8 +98,8 @@ impl Chunk {
         }
     }
 
-    /// This node arrives at a barrier, and has told of what it wrote: whom to send which units, once more than now or for the first time.
-    pub fn pushes(&mut self, pushes: &mut Pushes) {
+    /// This node arrives at the barrier that ends `epoch`, and has told of what it wrote: whom to send which units.
+    pub fn pushes(&mut self, epoch: u32, pushes: &mut Pushes) {
         if !self.told || self.readers.is_empty() {
             return;
         }
@@ -108,9 +111,11 @@ impl Chunk {
                 return false;
             }
             if self.units[unit].has(WROTE) {
-                all.retain_mut(|reader| reader.on_told(least));
-                for reader in all.iter_mut().filter(|reader| reader.pushed) {
-                    reader.pushed = pushes.add(reader.node, first, self.pages(unit..unit + 1));
+                all.retain_mut(|reader| reader.on_told(epoch, least));
+                for reader in all.iter_mut().filter(|reader| reader.pushed.is_some()) {
+                    if !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
+                        reader.pushed = None;
+                    }
                 }
             }
             !all.is_empty()

@@ -1,7 +1,8 @@
 use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
-    DiffsHead, Entry, Fetch, Group, Need, Pages, parts, put_part, put_vector, take_vector, take_vector_of,
+    DiffsHead, Entry, Fetch, Group, Need, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_unused, put_vector,
+    take_unused, take_vector, take_vector_of,
 };
 use crate::coherence::pages::{PAGE_BYTES, UNIT_PAGES_MAX};
 use crate::faults::Rng;
@@ -134,5 +135,44 @@ fn no_bytes_whatever_make_a_parser_panic() {
             body.truncate(rng.below(body.len() as u64 + 1) as usize);
         }
         parse_all(&body);
+    }
+}
+
+fn push(rng: &mut Rng) -> Push {
+    let Fetch { epoch, needs, .. } = fetch(rng);
+    Push { epoch, applied: needs, runs: runs(rng, 6, 10) }
+}
+
+#[test]
+fn pages_sent_unasked_survive_the_wire_with_their_bytes() {
+    let mut rng = Rng::new(2);
+    for _ in 0..500 {
+        let (push, mut body) = (push(&mut rng), Vec::new());
+        let pages: usize = push.runs.iter().map(|run| run.len()).sum();
+        push.emit(&mut body);
+        body.resize(body.len() + pages * PAGE_BYTES, 9);
+        let (parsed, bytes) = Push::parse(&body).unwrap();
+        assert_eq!((parsed, bytes.len()), (push.clone(), pages * PAGE_BYTES));
+        for len in [body.len() - 1, body.len() / 2, 5, 0] {
+            assert!(Push::parse(&body[..len]).is_err(), "{len} of {} bytes", body.len());
+        }
+        body.push(0);
+        assert!(Push::parse(&body).is_err());
+        let mut unused = Vec::new();
+        put_unused(&mut unused, &push.runs);
+        assert_eq!(take_unused(&unused).unwrap(), push.runs);
+    }
+}
+
+#[test]
+fn more_pages_than_a_home_sends_unasked_are_refused() {
+    for (pages, fine) in [(PUSH_PAGES_MAX, true), (PUSH_PAGES_MAX + 1, false)] {
+        let mut body = Vec::new();
+        Push { runs: vec![0..20, 50..30 + pages], ..Push::default() }.emit(&mut body);
+        body.resize(body.len() + pages as usize * PAGE_BYTES, 0);
+        assert_eq!(Push::parse(&body).is_ok(), fine);
+        let mut unused = Vec::new();
+        put_unused(&mut unused, &[0..pages]);
+        assert_eq!(take_unused(&unused).is_ok(), fine);
     }
 }

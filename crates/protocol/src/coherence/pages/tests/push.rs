@@ -1,0 +1,184 @@
+use super::{Bench, ME, OTHER};
+use crate::coherence::pages::push::{Picked, Pushes, Stash};
+use crate::coherence::pages::wire::{Entry, Group, Need, Push};
+use crate::coherence::pages::{Access, PAGE_BYTES, PageNo};
+use crate::ids::NodeId;
+use std::ops::Range;
+
+const THIRD: NodeId = NodeId(3);
+
+/// Pages of [`OTHER`], each full of its number, sent at the end of `epoch` after so many messages of diffs from [`THIRD`] had been applied.
+fn keep(stash: &mut Stash, epoch: u32, pages: Range<PageNo>, applied: u32) {
+    let bytes: Vec<u8> = pages.clone().flat_map(|page| [page as u8; PAGE_BYTES]).collect();
+    let applied = vec![Need { writer: THIRD, serial: applied }];
+    stash.keep(OTHER, Push { epoch, applied, runs: vec![pages] }, &bytes);
+}
+
+/// What `writer` wrote of the pages of [`OTHER`].
+fn wrote(writer: NodeId, serial: u32, pages: Range<PageNo>) -> Entry {
+    let groups = vec![Group { home: OTHER, serial, runs: vec![(pages, true)] }];
+    Entry { writer, from: 1, interval: 1, groups }
+}
+
+fn open(stash: &mut Stash, epoch: u32, entries: &[Entry]) -> Vec<(NodeId, Vec<Range<PageNo>>)> {
+    stash.open(epoch, entries.iter())
+}
+
+/// The pages that are found, and the runs that must be asked for.
+fn pick(stash: &mut Stash, home: NodeId, units: &[Range<PageNo>]) -> (Vec<Range<PageNo>>, Vec<Range<PageNo>>) {
+    let (mut picked, mut left) = (Vec::new(), Vec::new());
+    stash.pick(home, units, &mut picked, &mut left);
+    for run in &picked {
+        let right =
+            run.pages.clone().zip(run.bytes().chunks(PAGE_BYTES)).all(|(page, b)| b == [page as u8; PAGE_BYTES]);
+        assert!(right, "each page has its own bytes: {:?}", run.pages);
+    }
+    (picked.into_iter().map(|Picked { pages, .. }| pages).collect(), left)
+}
+
+#[test]
+fn what_came_for_a_barrier_can_be_used_once_when_the_barrier_has_opened() {
+    let mut stash = Stash::default();
+    keep(&mut stash, 0, 4..8, 0);
+    assert_eq!(pick(&mut stash, OTHER, &[4..5]), (vec![], vec![4..5]), "the barrier is not open yet");
+    open(&mut stash, 1, &[wrote(OTHER, 0, 4..8)]);
+    assert_eq!(pick(&mut stash, OTHER, &[5..6, 6..7, 9..10]), (vec![5..7], vec![9..10]));
+    assert_eq!(pick(&mut stash, OTHER, &[5..6]), (vec![], vec![5..6]), "used once");
+    assert_eq!(pick(&mut stash, THIRD, &[4..5]), (vec![], vec![4..5]), "another node's page");
+}
+
+#[test]
+fn what_comes_late_early_or_twice_is_forgotten() {
+    let mut stash = Stash::default();
+    open(&mut stash, 5, &[]);
+    keep(&mut stash, 4, 0..1, 0);
+    keep(&mut stash, 6, 0..1, 0);
+    open(&mut stash, 6, &[]);
+    assert!(stash.is_empty());
+    keep(&mut stash, 6, 0..1, 0);
+    keep(&mut stash, 6, 1..2, 0);
+    open(&mut stash, 7, &[]);
+    assert_eq!(pick(&mut stash, OTHER, &[0..1, 1..2]), (vec![0..1], vec![1..2]));
+}
+
+#[test]
+fn a_page_counts_only_if_its_home_had_what_others_wrote_to_it() {
+    for (serial, fine) in [(3, true), (4, false)] {
+        let mut stash = Stash::default();
+        keep(&mut stash, 0, 0..4, 3);
+        let unused = open(&mut stash, 1, &[wrote(OTHER, 0, 0..4), wrote(THIRD, serial, 1..2)]);
+        assert_eq!(unused, if fine { vec![] } else { vec![(OTHER, vec![1..2])] });
+        let (found, left) = if fine { (vec![0..4], vec![]) } else { (vec![0..1, 2..4], vec![1..2]) };
+        assert_eq!(pick(&mut stash, OTHER, &[0..1, 1..2, 2..3, 3..4]), (found, left));
+    }
+}
+
+#[test]
+fn notices_end_what_is_kept_and_the_home_hears_what_was_of_no_use() {
+    let mut stash = Stash::default();
+    keep(&mut stash, 0, 0..6, 0);
+    open(&mut stash, 1, &[]);
+    stash.void(&(0..2));
+    assert_eq!(pick(&mut stash, OTHER, &[0..1, 2..3]), (vec![2..3], vec![0..1]));
+    // A page that nobody writes can be used in the next epoch too.
+    assert_eq!(open(&mut stash, 2, &[wrote(OTHER, 0, 3..5)]), [(OTHER, vec![0..2, 3..5])]);
+    assert_eq!(pick(&mut stash, OTHER, &[5..6]), (vec![5..6], vec![]));
+}
+
+#[test]
+fn what_is_never_used_is_given_up() {
+    let mut stash = Stash::default();
+    keep(&mut stash, 0, 0..1, 0);
+    let told: Vec<_> = (1..20).flat_map(|epoch| open(&mut stash, epoch, &[])).collect();
+    assert_eq!(told, [(OTHER, vec![0..1])]);
+    assert!(stash.is_empty());
+}
+
+#[test]
+fn a_unit_counts_only_if_all_of_it_is_there() {
+    let mut stash = Stash::default();
+    keep(&mut stash, 0, 0..7, 0);
+    open(&mut stash, 1, &[]);
+    stash.void(&(2..3));
+    assert_eq!(pick(&mut stash, OTHER, &[0..2, 2..4, 4..6, 6..8]), (vec![0..2, 4..6], vec![2..4, 6..8]));
+    assert!(stash.is_empty(), "of what is asked for nothing stays");
+}
+
+#[test]
+fn memory_that_was_allocated_meanwhile_is_not_filled_with_what_was_there_before() {
+    let mut stash = Stash::default();
+    keep(&mut stash, 0, 0..2, 0);
+    stash.on_allocation(0..1);
+    open(&mut stash, 1, &[]);
+    stash.on_allocation(1..2);
+    assert!(stash.is_empty());
+}
+
+#[test]
+fn nobody_can_fill_the_stash() {
+    let mut stash = Stash::default();
+    let pages_of = |node: u16| u32::from(node) * 100..u32::from(node) * 100 + 60;
+    for node in 0..100 {
+        stash.keep(NodeId(node), Push { runs: vec![pages_of(node)], ..Push::default() }, &vec![0; 60 * PAGE_BYTES]);
+    }
+    open(&mut stash, 1, &[]);
+    let mut picked = Vec::new();
+    (0..100).for_each(|node| stash.pick(NodeId(node), &[pages_of(node)], &mut picked, &mut Vec::new()));
+    assert_eq!(picked.iter().map(|run| run.pages.len()).sum::<usize>(), 1024 / 60 * 60);
+}
+
+/// A home, its reader in `epoch`, and what the home sends at the end of it after it has written page 0.
+fn written(bench: &mut Bench, epoch: u32, asked: bool) -> Vec<Range<PageNo>> {
+    if asked {
+        bench.copy_out(0..1);
+        bench.step(|chunk, _, _| chunk.note_reader(&[0..1], OTHER, epoch));
+    }
+    bench.memory.written = vec![0];
+    assert_eq!(bench.close(), [(0..1, ME, false)], "epoch {epoch}");
+    let mut pushes = Pushes::new(60);
+    bench.step(|chunk, _, _| chunk.pushes(epoch, &mut pushes));
+    let sent: Vec<_> = pushes.into_messages().flat_map(|(_, parts)| parts).flat_map(|(_, runs)| runs).collect();
+    // Whoever is sent a page holds it.
+    sent.iter().for_each(|run| bench.copy_out(run.clone()));
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    sent
+}
+
+fn home() -> Bench {
+    let mut bench = Bench::new(ME, true);
+    bench.fault(0, Access::Write);
+    bench
+}
+
+#[test]
+fn a_page_is_sent_unasked_when_it_was_asked_for_after_two_epochs_in_which_its_home_wrote_it() {
+    let mut bench = home();
+    let sent: Vec<bool> = (0..6).map(|epoch| !written(&mut bench, epoch, epoch < 3).is_empty()).collect();
+    assert_eq!(sent, [false, false, true, true, true, true]);
+}
+
+#[test]
+fn what_was_sent_in_vain_is_asked_for_more_often_before_it_is_sent_again() {
+    let mut bench = home();
+    (0..3).for_each(|epoch| drop(written(&mut bench, epoch, true)));
+    bench.step(|chunk, _, _| chunk.on_unused(&(0..1), OTHER));
+    let sent: Vec<bool> = (3..9).map(|epoch| !written(&mut bench, epoch, true).is_empty()).collect();
+    assert_eq!(sent, [false, false, false, true, false, false], "the question after it says that it did not come");
+}
+
+#[test]
+fn a_question_of_before_says_nothing_of_what_was_sent_since() {
+    let mut bench = home();
+    (0..3).for_each(|epoch| drop(written(&mut bench, epoch, true)));
+    bench.step(|chunk, _, _| chunk.note_reader(&[0..1], OTHER, 2));
+    assert_eq!(written(&mut bench, 3, false), [0..1]);
+}
+
+#[test]
+fn a_page_that_others_write_too_is_not_sent() {
+    let mut bench = home();
+    for epoch in 0..5 {
+        bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[])).unwrap();
+        assert_eq!(written(&mut bench, epoch, true), []);
+    }
+}
