@@ -9,7 +9,7 @@
 //!
 //! | event | in the stash |
 //! |---|---|
-//! | a message comes | kept, if it goes to the barrier that this node has not passed |
+//! | a message comes | kept, if it goes to a barrier that this node has not passed |
 //! | that barrier opens | a page can be used from now on, unless another node's notice names it and the home had not applied what that says |
 //! | notice of a write, by whomever; own bytes leave for the home; the memory is freed or allocated | the page is of no use any more |
 //! | the page is fetched | taken from the stash; asked for if it is not there |
@@ -76,7 +76,8 @@ impl Picked {
 pub struct Stash {
     /// The epoch of this node.
     epoch: u32,
-    coming: BTreeMap<NodeId, Coming>,
+    /// By the epoch that ends with the barrier, and home.
+    coming: BTreeMap<(u32, NodeId), Coming>,
     here: BTreeMap<PageNo, Kept>,
     unused: BTreeMap<NodeId, Vec<PageNo>>,
     /// What was allocated in this epoch: what homes send of it may be of memory that was there before.
@@ -89,14 +90,15 @@ impl Stash {
         self.here.is_empty()
     }
 
-    /// A message has come. It is forgotten if it goes to no barrier that this node still has to pass, if one from this node is here
-    /// already, or if there is too much.
+    /// A message has come. It is forgotten if this node has passed the barrier that it goes to, if one from this node is here already, or if there is
+    /// too much. Whoever is first out of a barrier may come to the next before this node is out.
     pub fn keep(&mut self, from: NodeId, push: Push, bytes: &[u8]) {
-        let in_time = push.epoch == self.epoch || !Rule::PushesAreForOneBarrier.on();
+        let next = self.epoch.wrapping_add(1);
+        let barrier = if Rule::PushesAreForOneBarrier.on() { push.epoch } else { self.epoch };
         let pages: usize = self.coming.values().map(|c| c.bytes.len() / PAGE_BYTES).sum();
         let room = pages + bytes.len() / PAGE_BYTES <= COMING_PAGES_MAX;
-        if in_time && room && !self.coming.contains_key(&from) {
-            self.coming.insert(from, Coming { push, bytes: Arc::new(bytes.to_vec()) });
+        if (barrier == self.epoch || barrier == next) && room && !self.coming.contains_key(&(barrier, from)) {
+            self.coming.insert((barrier, from), Coming { push, bytes: Arc::new(bytes.to_vec()) });
         }
     }
 
@@ -115,9 +117,13 @@ impl Stash {
             let old: Vec<PageNo> = self.here.iter().filter(|(_, kept)| old(kept)).map(|(page, _)| *page).collect();
             old.into_iter().for_each(|page| self.void(&(page..page + 1)));
         }
-        self.epoch = epoch;
-        for (home, coming) in std::mem::take(&mut self.coming) {
-            self.unpack(home, coming, entries.clone());
+        let ended = std::mem::replace(&mut self.epoch, epoch);
+        for ((barrier, home), coming) in std::mem::take(&mut self.coming) {
+            if barrier == ended {
+                self.unpack(home, coming, entries.clone());
+            } else if barrier == epoch {
+                self.coming.insert((barrier, home), coming);
+            }
         }
         self.allocated.clear();
         std::mem::take(&mut self.unused).into_iter().map(|(home, pages)| (home, runs_of(pages))).collect()

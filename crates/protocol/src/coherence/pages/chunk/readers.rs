@@ -20,7 +20,7 @@ const READERS_MAX: usize = 16;
 /// After so many questions in a row a page is sent unasked.
 pub(super) const PUSH_AFTER: u8 = 2;
 /// Most questions in a row that are wanted after pages were of no use.
-const PUSH_AFTER_MAX: u8 = 64;
+const PUSH_AFTER_MAX: u8 = 16;
 
 /// A node that asks for a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,7 +51,7 @@ impl Reader {
             return false;
         }
         self.row = if again { self.row.saturating_add(1) } else { self.row - 1 };
-        if self.pushed.is_some() && self.row / 4 > self.after {
+        if self.pushed.is_some() && self.row / 2 >= self.after {
             self.after = (self.after / 2).max(least);
         }
         self.asked = false;

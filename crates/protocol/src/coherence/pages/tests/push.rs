@@ -52,13 +52,24 @@ fn what_comes_late_early_or_twice_is_forgotten() {
     let mut stash = Stash::default();
     open(&mut stash, 5, &[]);
     keep(&mut stash, 4, 0..1, 0);
-    keep(&mut stash, 6, 0..1, 0);
+    keep(&mut stash, 7, 0..1, 0);
     open(&mut stash, 6, &[]);
     assert!(stash.is_empty());
     keep(&mut stash, 6, 0..1, 0);
     keep(&mut stash, 6, 1..2, 0);
     open(&mut stash, 7, &[]);
     assert_eq!(pick(&mut stash, OTHER, &[0..1, 1..2]), (vec![0..1], vec![1..2]));
+}
+
+#[test]
+fn what_a_node_sends_that_is_one_barrier_ahead_is_kept_for_its_barrier() {
+    let mut stash = Stash::default();
+    keep(&mut stash, 1, 0..1, 0);
+    keep(&mut stash, 0, 1..2, 0);
+    open(&mut stash, 1, &[]);
+    assert_eq!(pick(&mut stash, OTHER, &[0..1, 1..2]), (vec![1..2], vec![0..1]));
+    open(&mut stash, 2, &[wrote(OTHER, 0, 0..1)]);
+    assert_eq!(pick(&mut stash, OTHER, &[0..1]), (vec![0..1], vec![]));
 }
 
 #[test]
