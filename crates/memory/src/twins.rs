@@ -234,6 +234,44 @@ impl Twin {
         // SAFETY: as many bytes on both sides, and the block is ours alone.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
     }
+
+    /// Copies the twin's length from `from` to the twin and to `also`, past the caches: for units that arrive in runs, which are more than the
+    /// caches hold. The unit's memory need not be brought near to be overwritten then, and is read but once.
+    ///
+    /// # Safety
+    /// As many bytes are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to either meanwhile.
+    pub unsafe fn copy_both(&mut self, from: *const u8, also: *mut u8) {
+        let (to, len) = (self.block.0.as_ptr(), self.bytes);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: as many bytes on all sides; blocks are whole pages.
+        unsafe {
+            copy_twice_past_caches(from, to, also, len);
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        // SAFETY: as many bytes on all sides, and the block is ours alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, also, len);
+            std::ptr::copy_nonoverlapping(from, to, len);
+        }
+    }
+}
+
+/// # Safety
+/// `len` bytes, a multiple of 64, are readable at `from` and writable at `to` and at `also`, which are aligned to 16.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn copy_twice_past_caches(from: *const u8, to: *mut u8, also: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let (from, to, also) = (from.cast::<__m128i>(), to.cast::<__m128i>(), also.cast::<__m128i>());
+    for at in (0..len / 16).step_by(4) {
+        // SAFETY: within all ranges; the targets are aligned; SSE2 is part of this architecture.
+        unsafe {
+            let words: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at + i)));
+            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(to.add(at + i), *word));
+            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(also.add(at + i), *word));
+        }
+    }
+    // SAFETY: part of this architecture.
+    unsafe { _mm_sfence() };
 }
 
 /// # Safety
@@ -332,6 +370,20 @@ mod tests {
                 unsafe { twin.copy_from(source[skip..].as_ptr(), stream) };
                 assert_eq!(twin[..], source[skip..skip + bytes]);
             }
+        }
+    }
+
+    #[test]
+    fn a_twin_and_its_unit_are_made_of_the_same_bytes() {
+        let twins = Twins::new();
+        let source: Vec<u8> = (0..8_193).map(|at| (at * 13 % 251) as u8).collect();
+        for skip in [0, 1] {
+            let (mut twin, mut unit) = (twins.take(8192), twins.take(8192));
+            twin.fill(0);
+            unit.fill(0);
+            // SAFETY: the source has so many bytes, and the unit is a block of as many.
+            unsafe { twin.copy_both(source[skip..].as_ptr(), unit.as_mut_ptr()) };
+            assert_eq!((&twin[..], &unit[..]), (&source[skip..skip + 8192], &source[skip..skip + 8192]));
         }
     }
 

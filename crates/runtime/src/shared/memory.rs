@@ -64,6 +64,16 @@ impl Frames<'_> {
         (pages.end - pages.start) as usize * PAGE_BYTES
     }
 
+    /// The unit's twin, with arbitrary contents if there was none.
+    fn twin_of(&mut self, unit: &Range<PageNo>) -> &mut Twin {
+        let (len, at, pool) = (Self::bytes(unit), self.unit(unit), self.pool);
+        if self.twins.is_empty() {
+            // Most chunks of a home never have a twin.
+            self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
+        }
+        self.twins[at].get_or_insert_with(|| pool.take(len))
+    }
+
     fn unit(&self, pages: &Range<PageNo>) -> usize {
         ((pages.start - self.shape.first) / self.shape.unit_pages) as usize
     }
@@ -128,15 +138,20 @@ impl PageMemory for Frames<'_> {
     }
 
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
-        let (len, at) = (Self::bytes(&unit), self.unit(&unit));
-        if self.twins.is_empty() {
-            // Most chunks of a home never have a twin.
-            self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
-        }
-        let mut twin = self.twins[at].take().unwrap_or_else(|| self.pool.take(len));
+        let from = self.pointer(unit.start);
         // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for this step.
-        unsafe { twin.copy_from(self.pointer(unit.start), many) };
-        self.twins[at] = Some(twin);
+        unsafe { self.twin_of(&unit).copy_from(from, many) };
+    }
+
+    fn install_with_twin(&mut self, unit: Range<PageNo>, bytes: &[u8], many: bool) {
+        if many && bytes.len() >= Self::bytes(&unit) {
+            let to = self.pointer(unit.start);
+            // SAFETY: the unit lies within the service view and has no more bytes than came; no thread can see it meanwhile.
+            unsafe { self.twin_of(&unit).copy_both(bytes.as_ptr(), to) };
+        } else {
+            self.install(unit.clone(), bytes);
+            self.make_twin(unit, many);
+        }
     }
 
     fn drop_twin(&mut self, unit: Range<PageNo>) {

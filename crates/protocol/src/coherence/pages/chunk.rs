@@ -507,10 +507,12 @@ impl Chunk {
                 self.units[unit].state = State::Valid;
                 self.units[unit].set(KEPT, false);
             } else {
-                cx.memory.install(at.clone(), &bytes[i * unit_bytes..(i + 1) * unit_bytes]);
+                let bytes = &bytes[i * unit_bytes..(i + 1) * unit_bytes];
                 if twins {
-                    cx.memory.make_twin(at.clone(), many);
+                    cx.memory.install_with_twin(at.clone(), bytes, many);
                     cx.tally.twins_made += 1;
+                } else {
+                    cx.memory.install(at.clone(), bytes);
                 }
                 cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
                 self.units[unit].state = State::Valid;

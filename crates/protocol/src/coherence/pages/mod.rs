@@ -170,6 +170,11 @@ pub trait PageMemory {
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]);
+    /// [`PageMemory::install`] and [`PageMemory::make_twin`] in one, for one of `many` units.
+    fn install_with_twin(&mut self, unit: Range<PageNo>, bytes: &[u8], many: bool) {
+        self.install(unit.clone(), bytes);
+        self.make_twin(unit, many);
+    }
     /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit and to the twin, and nothing
     /// else.
     fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]);
