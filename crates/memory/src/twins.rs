@@ -265,7 +265,17 @@ unsafe fn copy_twice_past_caches(from: *const u8, to: *mut u8, also: *mut u8, le
     for at in (0..len / 16).step_by(4) {
         // SAFETY: within all ranges; the targets are aligned; SSE2 is part of this architecture.
         unsafe {
-            let words: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at + i)));
+            let mut words: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at + i)));
+            let [a, b, c, d] = &mut words;
+            // Another node may be writing there: what was loaded is stored to both, and nothing is loaded twice.
+            std::arch::asm!(
+                "/* {0} {1} {2} {3} */",
+                inout(xmm_reg) * a,
+                inout(xmm_reg) * b,
+                inout(xmm_reg) * c,
+                inout(xmm_reg) * d,
+                options(nomem, nostack, preserves_flags)
+            );
             words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(to.add(at + i), *word));
             words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(also.add(at + i), *word));
         }

@@ -108,6 +108,35 @@ fn ranges_that_are_mapped_in_part_become_readable_or_writable_as_a_whole() {
 }
 
 #[test]
+fn pages_are_filled_and_readable_whether_or_not_they_have_memory() {
+    for s in subjects(40) {
+        // SAFETY: words of the service view.
+        unsafe {
+            s.service(1).write_volatile(6);
+            s.service(30).write_volatile(7);
+        }
+        let bytes: Vec<u8> = (0..40_u64).flat_map(|page| (page + 100).to_ne_bytes().repeat(PAGE_BYTES / 8)).collect();
+        // The bytes need not lie like a page.
+        let shifted = [vec![0; 3], bytes].concat();
+        s.arena.fill(2..38, &shifted[3 + 2 * PAGE_BYTES..]).unwrap();
+        for page in 2..38 {
+            // SAFETY: a word of the service view.
+            let in_file = unsafe { s.service(page).read_volatile() };
+            assert_eq!((s.load(page), in_file), (u64::from(page) + 100, u64::from(page) + 100), "{}", s.name());
+        }
+        assert_eq!((s.faults(), s.collect(0..40)), ((0, 0), vec![]), "{}: they can be read, and are clean", s.name());
+        assert_eq!((s.load(1), s.load(38)), (6, 0), "what was not filled stays");
+        [4, 5, 30].iter().for_each(|page| s.store(*page, 1));
+        let noted = if s.arena.notes_writes() { vec![4..6, 30..31] } else { vec![] };
+        assert_eq!(s.collect(0..40), noted, "{}", s.name());
+        let faulted = if s.arena.notes_writes() { 0 } else { 3 };
+        assert_eq!(s.faults(), (2, faulted), "{}: stores are noted or fault", s.name());
+        assert!(s.arena.fill(39..41, &shifted).is_err(), "pages outside");
+        assert!(s.arena.fill(36..38, &shifted[..PAGE_BYTES]).is_err(), "too few bytes");
+    }
+}
+
+#[test]
 fn an_unmapped_page_faults_again_and_keeps_its_bytes() {
     for s in subjects(4) {
         s.store(1, 9);

@@ -249,6 +249,49 @@ impl Arena {
         }
     }
 
+    /// Whether [`Arena::fill`] gives pages memory, bytes and their place in the page table in one call.
+    pub fn fills(&self) -> bool {
+        matches!(self.mechanism, Mechanism::Userfault { .. })
+    }
+
+    /// Gives pages that are not mapped these bytes, and maps them as [`Arena::map_read`] does: in one call up to the first page that has memory
+    /// already. Threads may load and store before this returns, so a copy of the bytes must have been made if one is wanted.
+    ///
+    /// # Errors
+    /// As for [`Arena::map_read`]; `InvalidInput` also for too few bytes.
+    pub fn fill(&self, pages: Range<PageNo>, bytes: &[u8]) -> io::Result<()> {
+        let (_, len) = self.bytes_of(&pages)?;
+        let bytes = bytes.get(..len).ok_or_else(|| invalid("fewer bytes than pages"))?;
+        let done = self.fill_holes(&pages, bytes);
+        let rest = pages.start + done..pages.end;
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let (offset, len) = self.bytes_of(&rest)?;
+        // SAFETY: the pages lie within the service view, and no thread can see them as they are not mapped; there are as many bytes.
+        unsafe { crate::copy::pages(bytes[done as usize * PAGE_BYTES..].as_ptr(), self.service().add(offset), len) };
+        self.map_read(rest)
+    }
+
+    /// As [`Arena::fill`], up to the first page that has memory, or cannot get any; gives how many pages it did.
+    fn fill_holes(&self, pages: &Range<PageNo>, bytes: &[u8]) -> u32 {
+        let Mechanism::Userfault { uffd, .. } = &self.mechanism else { return 0 };
+        for set in self.mapped.iter().chain(&self.regarded) {
+            set.insert(pages.clone());
+        }
+        let mut done = 0;
+        for part in self.parts(pages.clone()) {
+            let bytes = &bytes[done * PAGE_BYTES..][..part.bytes()];
+            // SAFETY: the range is this arena's own, and unmapped pages of it hold nothing but zeros that nobody has seen.
+            let filled = unsafe { sys::copy_range(uffd.as_fd(), part.address(), bytes, true) };
+            done += filled / PAGE_BYTES;
+            if filled < bytes.len() {
+                break;
+            }
+        }
+        done as u32
+    }
+
     /// Makes mapped pages readable as after [`Arena::map_read`]. When it returns, all earlier stores are visible in the service
     /// view, and no later one goes unnoticed. All the pages must be mapped (`mprotect` would make unmapped ones
     /// readable).

@@ -29,6 +29,7 @@ const REGISTER_MISSING: u64 = 1 << 0;
 const REGISTER_WP: u64 = 1 << 1;
 const REGISTER_MINOR: u64 = 1 << 2;
 const CONTINUE_WP: u64 = 1 << 1;
+const COPY_WP: u64 = 1 << 1;
 const WRITEPROTECT_WP: u64 = 1 << 0;
 
 const SCAN_WP_MATCHING: u64 = 1 << 0;
@@ -64,6 +65,16 @@ struct Continue {
     range: AddressRange,
     mode: u64,
     mapped: i64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Copy {
+    to: u64,
+    from: u64,
+    len: u64,
+    mode: u64,
+    copied: i64,
 }
 
 #[repr(C)]
@@ -113,6 +124,7 @@ const IOCTL_API: libc::Ioctl = iowr::<Api>(0xAA, 0x3F);
 const IOCTL_REGISTER: libc::Ioctl = iowr::<Register>(0xAA, 0x00);
 const IOCTL_WRITEPROTECT: libc::Ioctl = iowr::<WriteProtect>(0xAA, 0x06);
 const IOCTL_CONTINUE: libc::Ioctl = iowr::<Continue>(0xAA, 0x07);
+const IOCTL_COPY: libc::Ioctl = iowr::<Copy>(0xAA, 0x03);
 const IOCTL_SCAN: libc::Ioctl = iowr::<Scan>(b'f', 16);
 const IOCTL_NEW: libc::Ioctl = 0xAA00;
 
@@ -258,6 +270,32 @@ pub fn continue_range(uffd: BorrowedFd<'_>, start: usize, len: usize, protected:
             _ => return Err(refused("UFFDIO_CONTINUE", &error)),
         }
     }
+}
+
+/// Gives the file's holes in the range these bytes and maps them, up to the first page that is there already or cannot be had. Gives how
+/// many bytes that are.
+///
+/// # Safety
+/// The range is the caller's to change, and nobody relies on its holes being zero.
+pub unsafe fn copy_range(uffd: BorrowedFd<'_>, start: usize, bytes: &[u8], protected: bool) -> usize {
+    let mode = if protected { COPY_WP } else { 0 };
+    let mut done = 0;
+    while done < bytes.len() {
+        let (to, from) = ((start + done) as u64, bytes[done..].as_ptr().expose_provenance() as u64);
+        let mut request = Copy { to, from, len: (bytes.len() - done) as u64, mode, copied: 0 };
+        // SAFETY: the request reads and writes one `Copy`, which outlives the call; the kernel reads `len` bytes of the slice and
+        // writes as many to a range that this function's caller vouches for.
+        if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_COPY, &raw mut request) } == 0 {
+            return bytes.len();
+        }
+        let again = matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
+        done += usize::try_from(request.copied).unwrap_or(0);
+        if !again {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    done
 }
 
 /// Protects the range's pages against writes, or lifts that. When it returns, no processor uses an older entry.

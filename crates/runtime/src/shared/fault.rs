@@ -12,7 +12,7 @@ use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
-use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush};
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, FEW_PAGES, Fault, Flush};
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
 use comem_protocol::coherence::pages::{Access, CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
@@ -328,7 +328,9 @@ impl Thread {
                 chunk.without_memory(part, &mut fresh);
             });
         }
-        fresh.into_iter().for_each(|run| views.tracked.prepare(run));
+        // What comes in long runs gets its memory with its bytes.
+        let filled = |run: &Range<PageNo>| views.own_bytes && views.tracked.fills() && run.end - run.start > FEW_PAGES;
+        fresh.into_iter().filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
         if few {
             views.tracked.look_ahead(runs[0].clone());
         }

@@ -18,6 +18,9 @@ pub(crate) struct Frames<'a> {
     pub(crate) shape: Shape,
     /// Where other nodes can copy pages by themselves.
     pub(crate) offers: Option<&'a Offers>,
+    /// Whether pages' bytes come in memory of this node's own, where they stay as they are; under `shm` they are read where their home may
+    /// be writing, and so once only.
+    pub(crate) own_bytes: bool,
 }
 
 /// Carries out a change of these pages' mappings. When the process has too many of them, all pages of the arena are unmapped, which merges its
@@ -193,6 +196,21 @@ impl PageMemory for Frames<'_> {
         let len = Self::bytes(&pages).min(bytes.len());
         // SAFETY: the pages lie within the service view, and no thread can see them meanwhile.
         unsafe { copy::pages(bytes.as_ptr(), self.pointer(pages.start), len) };
+    }
+
+    fn fill(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], twins: bool) -> bool {
+        if !self.own_bytes || !self.arena.fills() || self.arena.is_detached() {
+            return false;
+        }
+        if twins {
+            let units = pages.clone().step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
+            for (first, bytes) in units {
+                // SAFETY: the twin is as long as the unit, and so are the bytes, which are this node's own.
+                unsafe { self.twin_of(&(first..first + unit_pages)).copy_from(bytes.as_ptr(), true) };
+            }
+        }
+        change(self.arena, &pages, |p| self.arena.fill(p, bytes));
+        true
     }
 
     fn renew(&mut self, unit: Range<PageNo>, bytes: &[u8]) {

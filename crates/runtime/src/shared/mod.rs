@@ -67,6 +67,8 @@ pub(crate) struct Views {
     pub(crate) detector: Detector,
     /// What other nodes may copy by themselves, where they can and the kernel notes this node's writes.
     pub(crate) offers: Option<Offers>,
+    /// Whether pages come in messages alone, never out of another node's memory.
+    pub(crate) own_bytes: bool,
     /// Other nodes' memory, where this node can read it; looked for at the first fetch.
     pub(crate) peers: Vec<OnceLock<Option<Peer>>>,
 }
@@ -236,9 +238,10 @@ impl Views {
         let guarded = arena(base + bytes / 2, Tracking::Guarded)?;
         let peers = (0..nodes).map(|_| OnceLock::new()).collect();
         // Without a table every page is asked for, as over a network.
-        let one_sided = config.backbone.named() == Some(Backbone::Shm) && tracked.notes_writes();
+        let own_bytes = config.backbone.named() != Some(Backbone::Shm);
+        let one_sided = !own_bytes && tracked.notes_writes();
         let offers = one_sided.then(|| Offers::new(tracked.pages()).ok()).flatten();
-        Ok(Views { tracked, guarded, detector, offers, peers })
+        Ok(Views { tracked, guarded, detector, offers, own_bytes, peers })
     }
 }
 

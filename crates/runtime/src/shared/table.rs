@@ -219,8 +219,8 @@ impl Table {
         let mut cell = known.cell(page).lock();
         let Cell { chunk, twins: kept, listed } = &mut *cell;
         let shape = chunk.shape();
-        let mut frames =
-            Frames { arena: &views.tracked, pool: twins, twins: kept, shape, offers: views.offers.as_ref() };
+        let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
+        let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, own_bytes };
         Some(step(&known, chunk, &mut frames, listed))
     }
 }

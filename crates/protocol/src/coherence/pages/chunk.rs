@@ -42,7 +42,7 @@ const HOME_RUN: usize = 64;
 /// Runs of so many pages keep their memory when their home goes elsewhere: the next fetch comes sooner than memory can be had again.
 const KEPT_PAGES: u32 = 16;
 /// Twins of pages that come in longer runs are not looked at soon.
-const FEW_PAGES: u32 = 8;
+pub const FEW_PAGES: u32 = 8;
 
 /// So many units before a written one are looked at, at most, to see whether those behind will be written too.
 const SEEN_MAX: usize = 3;
@@ -487,11 +487,14 @@ impl Chunk {
     /// The bytes of `pages` have come (whole units of this chunk). What is not being fetched keeps its state: a
     /// late answer never lands in a valid page.
     pub fn on_pages(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, bytes: &[u8]) {
-        let unit_bytes = self.shape.unit_pages as usize * PAGE_BYTES;
-        let twins = cx.memory.notes_writes() && !self.read_only;
+        let bytes_of = |run: &Range<PageNo>| {
+            let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
+            &bytes[at(run.start)..at(run.end)]
+        };
         let many = pages.end - pages.start > FEW_PAGES;
-        let mut good: Vec<Range<PageNo>> = Vec::new();
-        for (i, unit) in self.units_in(&pages).enumerate() {
+        // What never was here, and what has memory here already.
+        let (mut fresh, mut held): (Vec<Range<PageNo>>, Vec<Range<PageNo>>) = (Vec::new(), Vec::new());
+        for unit in self.units_in(&pages) {
             if self.units[unit].state != State::Fetching && Rule::LatePagesAreDropped.on() {
                 continue;
             }
@@ -501,29 +504,42 @@ impl Chunk {
             if void {
                 self.units[unit].state = State::Invalid;
                 cx.tally.void_fetches += 1;
-            } else if self.units[unit].has(KEPT) {
-                cx.memory.renew(at, &bytes[i * unit_bytes..(i + 1) * unit_bytes]);
-                cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
-                self.units[unit].state = State::Valid;
+                continue;
+            }
+            cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
+            self.units[unit].state = State::Valid;
+            if self.units[unit].has(KEPT) {
+                cx.memory.renew(at.clone(), bytes_of(&at));
                 self.units[unit].set(KEPT, false);
+            } else if self.units[unit].has(HELD) {
+                push_range(&mut held, at);
             } else {
-                let bytes = &bytes[i * unit_bytes..(i + 1) * unit_bytes];
-                if twins {
-                    cx.memory.install_with_twin(at.clone(), bytes, many);
-                    cx.tally.twins_made += 1;
-                } else {
-                    cx.memory.install(at.clone(), bytes);
-                }
-                cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
-                self.units[unit].state = State::Valid;
-                if !self.units[unit].has(HELD) {
-                    self.units[unit].set(HELD, true);
-                    cx.tally.held += i64::from(self.shape.unit_pages);
-                }
-                push_range(&mut good, at);
+                self.units[unit].set(HELD, true);
+                cx.tally.held += i64::from(self.shape.unit_pages);
+                push_range(&mut fresh, at);
             }
         }
-        good.into_iter().for_each(|run| cx.memory.map_read(run));
+        let twins = cx.memory.notes_writes() && !self.read_only;
+        for run in fresh {
+            if many && cx.memory.fill(run.clone(), self.shape.unit_pages, bytes_of(&run), twins) {
+                cx.tally.twins_made += u64::from(if twins { (run.end - run.start) / self.shape.unit_pages } else { 0 });
+            } else {
+                push_range(&mut held, run);
+            }
+        }
+        for run in &held {
+            for unit in self.units_in(run) {
+                let at = self.pages(unit..unit + 1);
+                let bytes = bytes_of(&at);
+                if twins {
+                    cx.memory.install_with_twin(at, bytes, many);
+                    cx.tally.twins_made += 1;
+                } else {
+                    cx.memory.install(at, bytes);
+                }
+            }
+        }
+        held.into_iter().for_each(|run| cx.memory.map_read(run));
         self.wake_waiters(cx, &pages);
     }
 
