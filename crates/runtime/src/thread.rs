@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::shared::fault::Streams;
 use comem_memory::StoreFlag;
-use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Wish;
@@ -49,6 +49,8 @@ struct State {
     left: Option<u64>,
     /// What this thread's page faults look like.
     stream: Streams,
+    /// A lock was fetched since this thread last waited for anything else.
+    under_locks: bool,
 }
 
 impl Thread {
@@ -88,6 +90,16 @@ impl Thread {
 
     pub(crate) fn slot(&self) -> Slot {
         self.slot
+    }
+
+    /// An acquire, of this lock if it is one.
+    pub(crate) fn note_acquire(&self, lock: Option<LockId>) {
+        self.state.borrow_mut().under_locks = lock.is_some();
+    }
+
+    /// Whether a lock was fetched since this thread last waited for anything else.
+    pub(crate) fn is_under_locks(&self) -> bool {
+        self.state.borrow().under_locks
     }
 
     pub(crate) fn stream<R>(&self, step: impl FnOnce(&mut Streams) -> R) -> R {

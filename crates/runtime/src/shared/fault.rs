@@ -244,6 +244,7 @@ impl Thread {
 
     fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
         let prefetch = self.home().config.prefetch;
+        self.leave_section(shared, page);
         let stream = self.stream(|s| s.next(page, known.region.unit_pages));
         let ahead = if prefetch { stream } else { Ahead::NOTHING };
         self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
@@ -282,6 +283,17 @@ impl Thread {
                 known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
                 Ok(())
             }
+        }
+    }
+
+    /// A page that is touched under other locks than its own belongs to none.
+    fn leave_section(&self, shared: &Shared, page: PageNo) {
+        if !self.is_under_locks() {
+            return;
+        }
+        let guard = shared.sections.lock().guard_of(page);
+        if guard.is_some_and(|lock| !self.home().lock_room(lock).holds(lock, self.slot())) {
+            shared.sections.lock().release(page);
         }
     }
 

@@ -14,6 +14,7 @@
 //! | [`push`] | pages sent to those that would ask for them |
 //! | [`take`] | pages copied out of their home's memory without asking |
 //! | [`put`] | diffs stored into their home's memory without sending them |
+//! | [`sections`] | which pages belong to which lock |
 //! | [`slices`] | a long close, with requests served in between |
 //! | [`single`] | pages under `msi`: one writer |
 //!
@@ -29,6 +30,7 @@ mod push;
 mod put;
 mod refetch;
 pub(crate) mod release;
+mod sections;
 pub(crate) mod serve;
 pub(crate) mod single;
 pub(crate) mod slices;
@@ -125,6 +127,8 @@ pub(crate) struct Shared {
     pub(crate) last_close: AtomicU64,
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
+    /// Which pages belong to which lock.
+    sections: Mutex<sections::Sections>,
     pub(crate) cached_pages: AtomicU64,
     pub(crate) cache_pages_max: u64,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
@@ -175,6 +179,7 @@ impl Shared {
             putters_noted: Mutex::default(),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
+            sections: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),
             units: Mutex::default(),

@@ -6,7 +6,7 @@ use crate::node::Waiting;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
-use comem_protocol::ids::NodeId;
+use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::Outbox;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,11 +30,16 @@ pub(crate) struct Refetch {
 }
 
 impl Thread {
-    /// Begins to fetch again what an acquire ended and was in use.
-    pub(crate) fn begin_refetch(&self, shared: &Shared) -> Refetch {
+    /// Begins to fetch again what an acquire, of this lock if it is one, ended and was in use; what belongs to other locks is left to their acquires.
+    pub(crate) fn begin_refetch(&self, shared: &Shared, lock: Option<LockId>) -> Refetch {
         let ended = std::mem::take(&mut *shared.invalidated.lock());
         let mut refetch = Refetch::default();
-        if ended.is_empty() || !self.home().config.prefetch {
+        if !self.home().config.prefetch {
+            return refetch;
+        }
+        self.note_acquire(lock);
+        let ended = shared.sections.lock().sort_out(lock, ended);
+        if ended.is_empty() {
             return refetch;
         }
         let (node, slot) = (self.home(), self.slot());

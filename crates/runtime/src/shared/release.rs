@@ -44,7 +44,8 @@ impl Payload for PagePayload<'_> {
         let mut ledger = self.shared.ledger.lock();
         // Who has the ledger knows that no interval is ending: those that have begun to are over.
         if released.needs_close(self.shared.mark()) {
-            self.node.close_interval(self.shared, &mut ledger, self.slot, &mut self.side);
+            let lock = if let Scope::Lock(lock) = scope { Some(lock) } else { None };
+            self.node.close_interval(self.shared, &mut ledger, lock, self.slot, &mut self.side);
         }
         ledger.tell(scope, knowledge, out);
     }
@@ -207,25 +208,33 @@ impl Node {
         }
     }
 
-    /// Ends the open interval: everything written on this node since the last one. The caller holds the ledger.
-    pub(crate) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, slot: Slot, side: &mut Outbox) {
+    /// Ends the open interval: everything written on this node since the last one, because this lock's token leaves or for another reason. The
+    /// caller holds the ledger.
+    pub(super) fn close_interval(
+        &self,
+        shared: &Shared,
+        ledger: &mut Ledger,
+        lock: Option<LockId>,
+        slot: Slot,
+        side: &mut Outbox,
+    ) {
         if !ledger.may_close() {
             return;
         }
         shared.closes.fetch_add(1, Ordering::SeqCst);
         let mut active = std::mem::take(&mut *shared.active.lock());
         active.sort_unstable();
-        self.close_chunks(shared, ledger, &active, true, slot, side);
+        self.close_chunks(shared, ledger, (&active, true), lock, slot, side);
     }
 
     /// Ends an interval of what was written to these chunks, in their order, which the caller may have taken from the list of active ones
-    /// (`unlisted`).
+    /// (`unlisted`), because this lock's token leaves or for another reason.
     pub(super) fn close_chunks(
         &self,
         shared: &Shared,
         ledger: &mut Ledger,
-        chunks: &[PageNo],
-        unlisted: bool,
+        (chunks, unlisted): (&[PageNo], bool),
+        lock: Option<LockId>,
         slot: Slot,
         side: &mut Outbox,
     ) {
@@ -243,6 +252,10 @@ impl Node {
             });
         }
         self.send_diffs(gather, slot, side);
+        if let Some(lock) = lock {
+            let mut sections = shared.sections.lock();
+            notices.iter().flatten().for_each(|(pages, _, _)| sections.written_under(lock, pages.clone()));
+        }
         let groups = notices.map(|notices| groups(shared, ledger, notices));
         ledger.close(groups);
         shared.last_close.store(self.now().0, Ordering::Relaxed);
@@ -434,7 +447,7 @@ impl Thread {
             shared.arrived.store(0, Ordering::Release);
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();
-            self.home().close_interval(shared, &mut ledger, self.slot(), &mut side);
+            self.home().close_interval(shared, &mut ledger, None, self.slot(), &mut side);
             ledger.arrive(&mut notices);
             self.push(shared, &mut ledger, &mut side);
             drop(ledger);
@@ -453,20 +466,21 @@ impl Thread {
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
             self.home().open_epoch(shared, &notices, self.slot());
             // What stayed mapped must be up to date before anybody goes on.
-            self.after_acquire()?;
+            self.after_acquire(None)?;
             *opened += 1;
             return Ok(());
         }
         drop(opened);
-        self.after_acquire()
+        self.after_acquire(None)
     }
 
-    /// After any acquire: sees to it that faults come here, waits until the diffs for this node's own home pages are in, and fetches what was in use.
-    pub(crate) fn after_acquire(&self) -> crate::Result<()> {
+    /// After any acquire, of this lock if it is one: sees to it that faults come here, waits until the diffs for this node's own home pages are in, and
+    /// fetches what was in use.
+    pub(crate) fn after_acquire(&self, lock: Option<LockId>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
         // A library may have installed a handler of its own meanwhile.
         comem_memory::pages::fault::ensure_installed();
-        let refetch = self.begin_refetch(shared);
+        let refetch = self.begin_refetch(shared, lock);
         if shared.awaiting.load(Ordering::Acquire) {
             self.await_diffs(shared)?;
         }

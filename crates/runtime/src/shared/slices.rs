@@ -84,7 +84,7 @@ impl Node {
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();
             if ledger.may_close() {
-                self.close_chunks(shared, &mut ledger, &[first], false, Slot::SERVICE, &mut side);
+                self.close_chunks(shared, &mut ledger, (&[first], false), None, Slot::SERVICE, &mut side);
                 self.counters(Slot::SERVICE).slices.add(1);
             }
             drop(ledger);

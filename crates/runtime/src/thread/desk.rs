@@ -236,7 +236,7 @@ impl Thread {
                 (first, !out.sends().is_empty())
             });
             if let Some(got) = first {
-                self.after_acquire()?;
+                self.after_acquire(None)?;
                 return Ok(got);
             }
             if asked && thing.kind == comem_protocol::sync::desk::Kind::RwLock {
@@ -252,7 +252,7 @@ impl Thread {
                     None => self.wait(Waiting::Answer(wish, name))?,
                 }
             };
-            self.after_acquire()?;
+            self.after_acquire(None)?;
             self.take_pins_back()?;
             Ok(got)
         })

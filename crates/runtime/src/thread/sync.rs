@@ -191,7 +191,7 @@ impl Thread {
             if asked {
                 self.node.stays.came(lock, self.node.now());
             }
-            self.after_acquire()?;
+            self.after_acquire(Some(lock))?;
             self.take_pins_back()
         })
     }
@@ -276,7 +276,7 @@ impl Thread {
             let now =
                 self.stepping(|out| self.node.with_flags(flag, Some(slot), out, |f, cx| f.wait(cx, flag, slot, value)));
             if let Some(now) = now {
-                self.after_acquire()?;
+                self.after_acquire(None)?;
                 return Ok(now);
             }
             self.let_pins_go();
@@ -286,7 +286,7 @@ impl Thread {
                 }
                 self.wait(Waiting::Flag(flag, value))?;
             };
-            self.after_acquire()?;
+            self.after_acquire(None)?;
             self.take_pins_back()?;
             Ok(reached)
         })
