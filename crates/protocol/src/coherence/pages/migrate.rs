@@ -4,8 +4,10 @@
 //! end no copy of a page that its holder alone wrote. So nothing is sent: every node has the notices of all and decides alike.
 //! (JIAJIA's home migration; Nautilus: section 4.)
 //!
-//! A unit that several nodes wrote keeps its home for a while, whoever writes it then: in programs whose nodes have rows or blocks of their own in
-//! one page, some epochs see but one of them write, and in the next the old home would have to fetch what it had.
+//! A unit that several nodes wrote is *contested* for a while. In programs whose nodes have rows or blocks of their own in one page, some epochs see
+//! but one of them write, and in the next the old home would have to fetch what it had. So one of the writers is the unit's *keeper*, and
+//! the home moves to no other node meanwhile. Who copies a page that others write too has more to do than its home: twins,
+//! comparisons, diffs, and the copy again. The keepers share this evenly; what one node had initialised would stay there else.
 
 use super::wire::Entry;
 use super::{PageNo, push_range};
@@ -15,8 +17,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// For so many epochs after several nodes wrote a unit its home stays.
+/// For so many epochs after several nodes wrote a unit it is contested.
 const STAYS: u32 = 8;
+/// Pages so close to each other have the same keeper where they have the same writers: neighbours are mapped and asked for together.
+const TOGETHER: u32 = 16;
 /// When so many units are remembered, those are forgotten whose time is over.
 const MANY: usize = 1 << 16;
 
@@ -31,11 +35,20 @@ struct Written {
     held: bool,
 }
 
+/// A unit that several nodes wrote.
+#[derive(Clone, Copy, Debug)]
+struct Contested {
+    /// The last epoch in which it is that.
+    until: u32,
+    /// The only node that may become its home.
+    keeper: NodeId,
+}
+
 /// Decides at every barrier. All nodes' copies of it know the same, since all have the notices of all.
 #[derive(Clone, Debug, Default)]
 pub struct Migration {
-    /// Units that several nodes wrote, by their first page, and the last epoch in which they stay for that.
-    contested: BTreeMap<PageNo, u32>,
+    /// By the unit's first page.
+    contested: BTreeMap<PageNo, Contested>,
 }
 
 impl Migration {
@@ -56,11 +69,11 @@ impl Migration {
         for unit in written.chunk_by(|a, b| a.page == b.page) {
             let (Some(first), Some(last)) = (unit.first(), unit.last()) else { continue };
             if first.writer != last.writer {
-                self.contested.insert(last.page, epoch.saturating_add(STAYS));
+                self.contest(epoch, unit, last.page);
                 continue;
             }
             let held = last.held || !Rule::MigrationNeedsValidCopy.on();
-            if last.writer == last.home || !held || self.stays(last.page, epoch) {
+            if last.writer == last.home || !held || !self.may_have(last.writer, last.page, epoch) {
                 continue;
             }
             let pages = last.page..last.page + last.pages;
@@ -70,13 +83,28 @@ impl Migration {
             }
         }
         if self.contested.len() > MANY {
-            self.contested.retain(|_, until| *until > epoch);
+            self.contested.retain(|_, contested| contested.until > epoch);
         }
         moves
     }
 
-    fn stays(&self, page: PageNo, epoch: u32) -> bool {
-        self.contested.get(&page).is_some_and(|until| epoch <= *until)
+    /// Several nodes wrote the unit, as these words say in their order. It keeps the keeper that it has.
+    fn contest(&mut self, epoch: u32, words: &[Written], page: PageNo) {
+        let until = epoch.saturating_add(STAYS);
+        if let Some(contested) = self.contested.get_mut(&page).filter(|contested| epoch <= contested.until) {
+            contested.until = until;
+            return;
+        }
+        let writers: Vec<NodeId> = words.chunk_by(|a, b| a.writer == b.writer).map(|words| words[0].writer).collect();
+        // Rows are often powers of two apart: no power of two may give all of them to one node.
+        let place = (page / TOGETHER).wrapping_mul(0x9E37_79B1) >> 16;
+        let keeper = writers[place as usize % writers.len()];
+        self.contested.insert(page, Contested { until, keeper });
+    }
+
+    /// Whether the only writer of a unit may become its home.
+    fn may_have(&self, writer: NodeId, page: PageNo, epoch: u32) -> bool {
+        self.contested.get(&page).is_none_or(|contested| epoch > contested.until || writer == contested.keeper)
     }
 }
 
@@ -150,13 +178,27 @@ mod tests {
     }
 
     #[test]
-    fn what_several_nodes_wrote_keeps_its_home_for_some_epochs() {
+    fn what_several_nodes_wrote_goes_to_none_but_its_keeper_for_some_epochs() {
         let mut migration = Migration::default();
         let both = [entry(1, 1, 0, &[(0..2, true)]), entry(2, 1, 0, &[(0..2, true)])];
-        let one = [entry(1, 2, 0, &[(0..4, true)])];
+        let one = |writer| [entry(writer, 2, 0, &[(0..4, true)])];
         assert_eq!(decided_at(&mut migration, 1, &both), []);
-        assert_eq!(decided_at(&mut migration, 2, &one), [(2..4, 1)]);
-        assert_eq!(decided_at(&mut migration, 1 + STAYS, &one), [(2..4, 1)]);
-        assert_eq!(decided_at(&mut migration, 2 + STAYS, &one), [(0..4, 1)]);
+        let keeper = (1..3).find(|node| decided_at(&mut migration.clone(), 2, &one(*node)) == [(0..4, *node)]);
+        let other = 3 - keeper.expect("a keeper among the writers");
+        assert_eq!(decided_at(&mut migration, 2, &one(other)), [(2..4, other)]);
+        assert_eq!(decided_at(&mut migration, 1 + STAYS, &one(other)), [(2..4, other)]);
+        assert_eq!(decided_at(&mut migration, 2 + STAYS, &one(other)), [(0..4, other)]);
+    }
+
+    #[test]
+    fn keepers_share_what_they_wrote_however_far_its_rows_are_apart() {
+        for stride in [2, 16, 32, 64, 128, 512] {
+            let mut migration = Migration::default();
+            let rows: Vec<_> = (0..256).map(|row| (row * stride..row * stride + 2, true)).collect();
+            decided_at(&mut migration, 1, &[entry(1, 1, 0, &rows), entry(2, 1, 0, &rows)]);
+            let moved = gained(&migration.decide(2, &[entry(1, 2, 0, &rows)], |_| Some(2)), NodeId(1));
+            let rows: u32 = moved.iter().map(|run| run.end.div_ceil(stride) - run.start / stride).sum();
+            assert!((64..=192).contains(&rows), "{rows} of 256 rows, {stride} pages apart");
+        }
     }
 }
