@@ -236,10 +236,11 @@ impl Twin {
     }
 
     /// Copies the twin's length from `from` to the twin and to `also`, past the caches: for units that arrive in runs, which are more than the
-    /// caches hold. The unit's memory need not be brought near to be overwritten then, and is read but once.
+    /// caches hold. The unit's memory need not be brought near to be overwritten then. Each byte at `from` is read but once: where that is
+    /// another node's memory, it may change meanwhile, and twin and unit must be the same.
     ///
     /// # Safety
-    /// As many bytes are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to either meanwhile.
+    /// As many bytes are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to `also` meanwhile.
     pub unsafe fn copy_both(&mut self, from: *const u8, also: *mut u8) {
         let (to, len) = (self.block.0.as_ptr(), self.bytes);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -251,7 +252,7 @@ impl Twin {
         // SAFETY: as many bytes on all sides, and the block is ours alone.
         unsafe {
             std::ptr::copy_nonoverlapping(from, also, len);
-            std::ptr::copy_nonoverlapping(from, to, len);
+            std::ptr::copy_nonoverlapping(also, to, len);
         }
     }
 }
