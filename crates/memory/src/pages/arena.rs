@@ -289,7 +289,20 @@ impl Arena {
                 break;
             }
         }
+        self.meet(pages.start..pages.start + done as u32);
         done as u32
+    }
+
+    /// Has the service view know pages of the file that have memory: a read fault maps all that there are around it, a write fault, when the
+    /// pages are next overwritten, one page.
+    fn meet(&self, pages: Range<PageNo>) {
+        const AROUND: PageNo = 16;
+        let mut page = pages.start;
+        while page < pages.end {
+            // SAFETY: the page lies within the service view and has memory; the byte is not looked at.
+            unsafe { self.service().add(page as usize * PAGE_BYTES).read_volatile() };
+            page = (page / AROUND + 1) * AROUND;
+        }
     }
 
     /// Makes mapped pages readable as after [`Arena::map_read`]. When it returns, all earlier stores are visible in the service
