@@ -14,7 +14,10 @@ const LINE: usize = 64;
 /// So many bytes are readable at `from` and writable at `to`, and the two do not overlap.
 pub unsafe fn pages(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if (from.addr() ^ to.addr()) % LINE != 0 && len.is_multiple_of(4 * STEP) && std::is_x86_feature_detected!("avx2") {
+    if !(from.addr() ^ to.addr()).is_multiple_of(LINE)
+        && len.is_multiple_of(4 * STEP)
+        && std::is_x86_feature_detected!("avx2")
+    {
         // SAFETY: the processor has the instructions; the rest is this function's own condition.
         return unsafe { by_vectors(from, to, len) };
     }

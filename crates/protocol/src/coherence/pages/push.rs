@@ -218,11 +218,14 @@ impl Stash {
     }
 }
 
+/// Units as runs of pages, by the chunk that begins at a page.
+pub(super) type ByChunk = Vec<(PageNo, Vec<Range<PageNo>>)>;
+
 /// What a home tells a node at a barrier, in one message: at most [`PUSH_PAGES_MAX`] pages, and no more than `most`.
 #[derive(Clone, Debug, Default)]
 pub struct Pushes {
     most: u32,
-    by_node: BTreeMap<NodeId, (u32, Vec<(PageNo, Vec<Range<PageNo>>)>)>,
+    by_node: BTreeMap<NodeId, (u32, ByChunk)>,
 }
 
 impl Pushes {
@@ -248,7 +251,7 @@ impl Pushes {
     }
 
     /// For each node how many pages, and which by chunk.
-    pub(super) fn into_messages(self) -> impl Iterator<Item = (NodeId, Vec<(PageNo, Vec<Range<PageNo>>)>)> {
+    pub(super) fn into_messages(self) -> impl Iterator<Item = (NodeId, ByChunk)> {
         self.by_node.into_iter().map(|(node, (_, parts))| (node, parts)).filter(|(_, parts)| !parts.is_empty())
     }
 }
