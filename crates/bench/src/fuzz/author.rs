@@ -2,6 +2,8 @@
 
 use super::rooms::{UNIT_BYTES, UNITS};
 use super::{NODES, PROG, SLOTS, append};
+use comem_protocol::coherence::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::wire::{Need, Push, put_unused};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
 use comem_protocol::node::identity::{Identity, Layout};
@@ -10,7 +12,10 @@ use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 26;
+const KINDS: u64 = 28;
+/// The kinds with pages that are sent unasked, and that were of no use.
+const PUSH: u64 = 25;
+const UNUSED: u64 = 26;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -88,8 +93,8 @@ impl Author {
     }
 
     fn message_packets(&mut self, input: &mut Vec<u8>, from: Channel, request: bool) {
-        let bytes = self.bytes();
         let kind = self.rng.below(KINDS);
+        let bytes = if matches!(kind, PUSH | UNUSED) { self.pages(kind) } else { self.bytes() };
         let message = self.message(kind, &bytes);
         let (mut body, flags) = (Vec::new(), Flags { ack_requested: request, ..Flags::default() });
         message.emit(&mut body);
@@ -152,6 +157,22 @@ impl Author {
     fn bytes(&mut self) -> Vec<u8> {
         let length = [0, 1, 4, 8, 16, UNIT_BYTES as u64, UNIT_BYTES as u64 + 1, 1400][self.rng.below(8) as usize];
         (0..length).map(|_| self.rng.next_u64() as u8).collect()
+    }
+
+    /// The body of a message about pages that were sent unasked.
+    fn pages(&mut self, kind: u64) -> Vec<u8> {
+        let mut body = Vec::new();
+        let first = self.rng.below(9) as u32;
+        let runs = vec![first..first + 1 + self.rng.below(2) as u32];
+        if kind == UNUSED {
+            put_unused(&mut body, &runs);
+            return body;
+        }
+        let applied = vec![Need { writer: NodeId(1), serial: self.rng.below(4) as u32 }];
+        let pages = runs[0].len();
+        Push { epoch: self.rng.below(5) as u32, applied, runs }.emit(&mut body);
+        body.resize(body.len() + pages * PAGE_BYTES, first as u8);
+        body
     }
 
     fn unit(&mut self) -> UnitId {
@@ -221,6 +242,8 @@ impl Author {
                 let (knowledge, threads) = (bytes, self.rng.below(5) as u32);
                 Message::Meet { name: value, threads, payload: few, knowledge }
             }
+            PUSH => Message::Push { body: bytes },
+            UNUSED => Message::PushUnused { body: bytes },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

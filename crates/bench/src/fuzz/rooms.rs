@@ -1,10 +1,12 @@
-//! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier.
+//! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier, pages that were sent unasked.
 
 use super::NODES;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
+use comem_protocol::coherence::pages::push::Stash;
+use comem_protocol::coherence::pages::wire::{Push, take_unused};
+use comem_protocol::coherence::{self, Engine, Misbehaved, Permission, UnitMemory};
 use comem_protocol::ids::{FlagId, LockId, NodeId, ObjectId, Slot, UnitId};
-use comem_protocol::node::route::Rooms;
+use comem_protocol::node::route::{Origin, Rooms};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::condition::ConditionId;
@@ -15,7 +17,7 @@ use comem_protocol::sync::meeting::MeetingId;
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
-use comem_protocol::wire::message::Wish;
+use comem_protocol::wire::message::{Message, Wish};
 use std::collections::BTreeMap;
 
 /// Units of each object.
@@ -59,6 +61,7 @@ pub struct House {
     /// What application threads have asked the desk for.
     asked: BTreeMap<Slot, (Wish, u64)>,
     barrier: Barrier,
+    stash: Stash,
     /// Steps taken.
     pub steps: u64,
 }
@@ -80,6 +83,7 @@ impl House {
             desk: Desk::default(),
             asked: BTreeMap::new(),
             barrier: Barrier::new(ME, NODES, threads),
+            stash: Stash::default(),
             steps: 0,
         }
     }
@@ -198,6 +202,25 @@ impl Rooms for House {
     }
 
     fn answer(&mut self, _bytes: &[u8]) {}
+
+    fn page(&mut self, origin: Origin, message: Message<'_>, _out: &mut Outbox) -> Result<(), Misbehaved> {
+        const NONSENSE: Misbehaved = Misbehaved("sent pages that make no sense");
+        match message {
+            Message::Push { body } => {
+                let (push, bytes) = Push::parse(body).map_err(|_| NONSENSE)?;
+                let (epoch, wanted) = (push.epoch, push.runs.first().cloned().unwrap_or(0..1));
+                self.stash.keep(origin.from.node, push, bytes);
+                self.stash.open(epoch.wrapping_add(1), [].into_iter());
+                let (mut picked, mut left) = (Vec::new(), Vec::new());
+                self.stash.pick(origin.from.node, &[wanted], &mut picked, &mut left);
+                assert!(picked.iter().all(|run| !run.bytes().is_empty()), "what is picked has bytes");
+            }
+            Message::PushUnused { body } => drop(take_unused(body).map_err(|_| NONSENSE)?),
+            _ => return Err(Misbehaved("sent a message about pages, of which this node has none")),
+        }
+        self.steps += 1;
+        Ok(())
+    }
 
     fn user(&mut self, _from: NodeId, _thread: u16, _bytes: &[u8]) {}
 }

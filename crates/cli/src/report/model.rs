@@ -30,7 +30,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 13] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 16] = [
+pub const PAGE_COUNTERS: [(&str, &str); 18] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
@@ -38,6 +38,8 @@ pub const PAGE_COUNTERS: [(&str, &str); 16] = [
     ("pages_fetched", "fetched"),
     ("pages_prefetched", "prefetched"),
     ("pages_taken", "taken"),
+    ("pages_pushed", "pushed"),
+    ("pages_pushed_used", "pushed, used"),
     ("twins_made", "twins"),
     ("diffs_sent", "diffs sent"),
     ("diff_bytes", "diff bytes"),

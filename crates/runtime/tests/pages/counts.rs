@@ -310,6 +310,35 @@ fn under_shm_a_page_that_was_asked_for_once_is_taken_without_asking_from_then_on
 }
 
 #[test]
+fn over_a_network_pages_that_are_read_whenever_their_home_has_written_them_come_without_being_asked_for() {
+    for engine in ["hlrc", "scope"] {
+        for detector in DETECTORS {
+            let settings =
+                [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp"), (STEPS, "20")];
+            // What they hold is checked by who reads them. A node that loses its processor for long may find that they are late.
+            let (mut used, mut sent) = (0, 0);
+            let mostly = (0..5).any(|_| {
+                let outcome = job("read-in-turn", 2, &settings);
+                (used, sent) = (counted(&outcome, "pages_pushed_used"), counted(&outcome, "pages_pushed"));
+                used >= 12 * 60 && used * 4 >= sent * 3
+            });
+            assert!(mostly, "{engine}, {detector}: {used} of {sent} sent were used");
+        }
+        let harmed = [
+            ("COMEM_ENGINE", engine),
+            ("COMEM_BACKBONE", "udp"),
+            ("COMEM_FAULTS", "drop=5%,dup=5%,reorder=10%"),
+            (STEPS, "20"),
+        ];
+        let outcome = job("read-in-turn", 2, &harmed);
+        let (used, sent) = (counted(&outcome, "pages_pushed_used"), counted(&outcome, "pages_pushed"));
+        assert!(used > 0 && used < sent, "{engine}: {used} of {sent}, of which some were lost");
+        let outcome = job("read-in-turn", 2, &[("COMEM_ENGINE", engine), ("COMEM_BACKBONE", "shm"), (STEPS, "20")]);
+        assert_eq!(counted(&outcome, "pages_pushed"), 0, "{engine}: nodes of one host take pages themselves");
+    }
+}
+
+#[test]
 fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
     for detector in DETECTORS {
         let settings = [("COMEM_DETECTOR", detector)];

@@ -187,6 +187,8 @@ pub struct Chunk {
     readers: BTreeMap<u16, Vec<Reader>>,
     /// After so many questions in a row a reader is sent a unit unasked.
     push_after: u8,
+    /// How often units were sent in vain of late.
+    vain: u8,
 }
 
 impl Chunk {
@@ -217,6 +219,7 @@ impl Chunk {
             offered: 0,
             readers: BTreeMap::new(),
             push_after: readers::PUSH_AFTER,
+            vain: 0,
         }
     }
 

@@ -218,14 +218,15 @@ impl Stash {
     }
 }
 
-/// Units as runs of pages, by the chunk that begins at a page.
-pub(super) type ByChunk = Vec<(PageNo, Vec<Range<PageNo>>)>;
+/// Units by the first page of their chunk.
+pub(super) type Parts = Vec<(PageNo, Vec<Range<PageNo>>)>;
 
 /// What a home tells a node at a barrier, in one message: at most [`PUSH_PAGES_MAX`] pages, and no more than `most`.
 #[derive(Clone, Debug, Default)]
 pub struct Pushes {
     most: u32,
-    by_node: BTreeMap<NodeId, (u32, ByChunk)>,
+    /// With the number of pages.
+    by_node: BTreeMap<NodeId, (u32, Parts)>,
 }
 
 impl Pushes {
@@ -250,8 +251,8 @@ impl Pushes {
         true
     }
 
-    /// For each node how many pages, and which by chunk.
-    pub(super) fn into_messages(self) -> impl Iterator<Item = (NodeId, ByChunk)> {
+    /// The units for each node that is sent any.
+    pub(super) fn into_messages(self) -> impl Iterator<Item = (NodeId, Parts)> {
         self.by_node.into_iter().map(|(node, (_, parts))| (node, parts)).filter(|(_, parts)| !parts.is_empty())
     }
 }

@@ -6,8 +6,11 @@
 //! | asks for what it was sent | has asked; must ask twice as often from now on before it is sent the unit |
 //! | says that what it was sent was of no use | the same, and the row of its questions is over |
 //! | a barrier, the home wrote the unit, the reader has asked or was sent it | one more in a row; sent the unit if the row is long enough |
-//! | a barrier, the home wrote the unit, the reader has not asked | one less |
+//! | a barrier, the home wrote the unit, the reader has not asked | half as many |
 //! | another node writes the unit, it migrates | forgotten |
+//!
+//! Pages of one array are mostly read alike. So the chunk remembers how often what it sent was of no use, and wants longer rows then of readers that it does not
+//! know yet.
 
 use super::{Chunk, HOT, State, WROTE};
 use crate::coherence::pages::PageNo;
@@ -21,6 +24,11 @@ const READERS_MAX: usize = 16;
 pub(super) const PUSH_AFTER: u8 = 2;
 /// Most questions in a row that are wanted after pages were of no use.
 const PUSH_AFTER_MAX: u8 = 16;
+/// A page of no use counts as much as so many that were.
+const VAIN: u8 = 6;
+/// After so many more pages of no use, twice as many questions are wanted.
+const VAIN_STEP: u8 = 8;
+const VAIN_MAX: u8 = 4 * VAIN_STEP - 1;
 
 /// A node that asks for a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -37,25 +45,30 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    fn was_no_use(&mut self) {
-        if self.pushed.take().is_some() {
+    /// Gives whether it was sent the unit.
+    fn was_no_use(&mut self) -> bool {
+        let sent = self.pushed.take().is_some();
+        if sent {
             self.row = 0;
             self.after = (self.after * 2).min(PUSH_AFTER_MAX);
         }
+        sent
     }
 
-    /// The home has written the unit, and tells of it. Gives `false` when the reader can be forgotten.
+    /// The home has written the unit, and tells of it at the end of `epoch`; at `least` so many questions are wanted. Gives `false` when the reader can be
+    /// forgotten.
     fn on_told(&mut self, epoch: u32, least: u8) -> bool {
         let again = self.asked || self.pushed.is_some();
         if !again && self.row == 0 {
             return false;
         }
-        self.row = if again { self.row.saturating_add(1) } else { self.row - 1 };
+        self.row = if again { self.row.saturating_add(1) } else { self.row / 2 };
         if self.pushed.is_some() && self.row / 2 >= self.after {
             self.after = (self.after / 2).max(least);
         }
         self.asked = false;
-        self.pushed = (self.row >= self.after).then_some(epoch);
+        let wanted = if self.pushed.is_some() { self.after } else { self.after.max(least) };
+        self.pushed = (self.row >= wanted).then_some(epoch);
         true
     }
 }
@@ -76,10 +89,9 @@ impl Chunk {
             let known = self.readers.get_mut(&(unit as u16)).and_then(|all| all.iter_mut().find(|r| r.node == node));
             if let Some(reader) = known {
                 // A question of before says nothing of what was sent since.
-                if reader.pushed.is_some_and(|sent| epoch > sent) {
-                    reader.was_no_use();
-                }
+                let late = reader.pushed.is_some_and(|sent| epoch > sent) && reader.was_no_use();
                 reader.asked = true;
+                self.vain = (self.vain + u8::from(late) * VAIN).min(VAIN_MAX);
             } else if self.units[unit].has(HOT) {
                 let after = self.push_after;
                 let all = self.readers.entry(unit as u16).or_default();
@@ -93,8 +105,10 @@ impl Chunk {
     /// A reader says that these pages were sent in vain.
     pub fn on_unused(&mut self, pages: &Range<PageNo>, node: NodeId) {
         for unit in self.units_in(pages) {
-            let all = self.readers.get_mut(&(unit as u16));
-            all.into_iter().flatten().filter(|r| r.node == node).for_each(Reader::was_no_use);
+            let reader = self.readers.get_mut(&(unit as u16)).and_then(|all| all.iter_mut().find(|r| r.node == node));
+            if reader.is_some_and(Reader::was_no_use) {
+                self.vain = (self.vain + VAIN).min(VAIN_MAX);
+            }
         }
     }
 
@@ -103,7 +117,9 @@ impl Chunk {
         if !self.told || self.readers.is_empty() {
             return;
         }
-        let (first, least) = (self.shape.first, self.push_after);
+        let first = self.shape.first;
+        let least = (self.push_after << (self.vain / VAIN_STEP)).min(PUSH_AFTER_MAX);
+        let mut used = 0;
         let mut readers = std::mem::take(&mut self.readers);
         readers.retain(|unit, all| {
             let unit = usize::from(*unit);
@@ -111,6 +127,7 @@ impl Chunk {
                 return false;
             }
             if self.units[unit].has(WROTE) {
+                used += all.iter().filter(|reader| reader.pushed.is_some()).count();
                 all.retain_mut(|reader| reader.on_told(epoch, least));
                 for reader in all.iter_mut().filter(|reader| reader.pushed.is_some()) {
                     if !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
@@ -121,6 +138,7 @@ impl Chunk {
             !all.is_empty()
         });
         self.readers = readers;
+        self.vain = self.vain.saturating_sub(used.min(usize::from(VAIN_MAX)) as u8);
     }
 
     /// What was known of a unit's readers counts no more.

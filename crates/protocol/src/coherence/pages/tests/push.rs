@@ -178,6 +178,22 @@ fn what_was_sent_in_vain_is_asked_for_more_often_before_it_is_sent_again() {
 }
 
 #[test]
+fn a_chunk_in_which_much_was_of_no_use_wants_more_questions_of_readers_that_it_does_not_know() {
+    let mut bench = home();
+    for epoch in 0..7 {
+        if !written(&mut bench, epoch, true).is_empty() {
+            bench.step(|chunk, _, _| chunk.on_unused(&(0..1), OTHER));
+        }
+    }
+    let sent = (7..11).map(|epoch| {
+        bench.copy_out(0..1);
+        bench.step(|chunk, _, _| chunk.note_reader(&[0..1], THIRD, epoch));
+        !written(&mut bench, epoch, false).is_empty()
+    });
+    assert_eq!(sent.collect::<Vec<_>>(), [false, false, false, true], "four questions instead of two");
+}
+
+#[test]
 fn a_question_of_before_says_nothing_of_what_was_sent_since() {
     let mut bench = home();
     (0..3).for_each(|epoch| drop(written(&mut bench, epoch, true)));
