@@ -109,13 +109,12 @@ impl Shared {
         Mark(self.closes.fetch_add(0, Ordering::SeqCst))
     }
 
-    /// Reads the kernel's notes of writes in the chunks that begin at these pages (in order): mostly few of many chunks were written, and to see
+    /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
     /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none.
-    pub(super) fn writes_seen(&self, active: &[PageNo]) -> Option<Vec<Range<PageNo>>> {
+    pub(super) fn writes_seen(&self, chunks: &[Range<PageNo>]) -> Option<Vec<Range<PageNo>>> {
         let arena = self.views.as_ref().map(|views| &views.tracked).filter(|arena| arena.notes_writes())?;
         let mut seen = Vec::new();
-        let ends = active.iter().map(|first| Some(*first..self.table.find(*first)?.chunk_end(*first)));
-        let mut chunks = ends.flatten().peekable();
+        let mut chunks = chunks.iter().cloned().peekable();
         while let Some(mut walk) = chunks.next() {
             while let Some(next) = chunks.next_if(|next| next.start - walk.end <= CHUNK_PAGES) {
                 walk.end = next.end;
@@ -241,8 +240,9 @@ impl Node {
         if chunks.is_empty() {
             return;
         }
-        self.heed_takers(shared, chunks, slot, side);
-        let seen = shared.writes_seen(chunks);
+        let known = shared.table.chunks_at(chunks);
+        self.heed_takers(shared, &known, slot, side);
+        let seen = shared.writes_seen(&known);
         let mut gather = Gather::new(shared, ledger);
         let mut notices = [Vec::new(), Vec::new()];
         for first in chunks {
@@ -263,13 +263,10 @@ impl Node {
 
     /// What other nodes have taken out of these chunks since the last look is shared from now on: before the kernel's notes are read, or they would
     /// be read where they say nothing yet.
-    fn heed_takers(&self, shared: &Shared, chunks: &[PageNo], slot: Slot, side: &mut Outbox) {
+    fn heed_takers(&self, shared: &Shared, chunks: &[Range<PageNo>], slot: Slot, side: &mut Outbox) {
         let Some(offers) = shared.views.as_ref().and_then(|views| views.offers.as_ref()) else { return };
-        for first in chunks {
-            let end = shared.table.find(*first).map_or(*first, |known| known.chunk_end(*first));
-            if offers.any_taken(*first..end) {
-                self.chunk_step(slot, *first, side, false, |chunk, cx| chunk.heed_takers(cx));
-            }
+        for chunk in chunks.iter().filter(|chunk| offers.any_taken((*chunk).clone())) {
+            self.chunk_step(slot, chunk.start, side, false, |chunk, cx| chunk.heed_takers(cx));
         }
     }
 

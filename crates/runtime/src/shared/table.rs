@@ -173,6 +173,19 @@ impl Table {
         (page < known.region.first + known.region.pages).then(|| known.clone())
     }
 
+    /// The chunks that begin at these pages, as far as regions have them, in one look at the table.
+    pub(crate) fn chunks_at(&self, firsts: &[PageNo]) -> Vec<Range<PageNo>> {
+        let regions = self.regions.read();
+        let mut last: Option<&Arc<Known>> = None;
+        let chunk = |first: &PageNo| {
+            if last.is_none_or(|known| !known.region.range().contains(first)) {
+                last = regions.range(..=*first).next_back().map(|(_, known)| known);
+            }
+            last.filter(|known| known.region.range().contains(first)).map(|known| *first..known.chunk_end(*first))
+        };
+        firsts.iter().filter_map(chunk).collect()
+    }
+
     /// The first page after this one at which a region begins.
     pub(crate) fn next_after(&self, page: PageNo) -> Option<PageNo> {
         self.regions.read().range(page + 1..).next().map(|(first, _)| *first)
