@@ -103,8 +103,8 @@ pub trait Datagrams: Send + Sync {
     /// What the system says. Where [`counts_as_loss`], the datagrams may be lost, and to send again later may help.
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()>;
 
-    /// Waits for datagrams, for at most `timeout` (`None`: for ever; zero: as [`Datagrams::try_recv`]); where that is about a millisecond or
-    /// more, up to two ticks of the system's clock longer. The buffer should have [`RECEIVE_BUFFER_BYTES`]; what does not fit is cut off.
+    /// Waits for datagrams, for at most `timeout` (`None`: for ever; zero: as [`Datagrams::try_recv`]). The buffer should have
+    /// [`RECEIVE_BUFFER_BYTES`]; what does not fit is cut off.
     ///
     /// # Errors
     /// What the system says when the socket itself no longer works.

@@ -343,7 +343,7 @@ impl Node {
     pub(crate) fn sleep_a_little(&self, slot: Slot) -> Result<()> {
         if self.nodes() > 1 {
             self.run_timers(slot);
-            self.receive(slot, slot, Some(Duration::from_micros(500)), Wait::Block);
+            self.receive(slot, slot, Some(Duration::from_millis(1)), Wait::Block);
         }
         Ok(())
     }
