@@ -76,6 +76,12 @@ impl Wish {
 }
 
 impl News {
+    /// Whether it tells of what was written before. A signal does not: it may come while its sender holds the lock, whose release says it all, and ending
+    /// an interval for it would cost more than the signal.
+    fn releases(self) -> bool {
+        !matches!(self, News::CondSignal | News::CondBroadcast)
+    }
+
     /// The thing of that name that is told of.
     pub fn thing(self, name: u64) -> Thing {
         let kind = match self {
@@ -144,8 +150,7 @@ impl Entry {
         Entry { machine, said: None }
     }
 
-    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come; what was said at
-    /// a meeting, for those who were there.
+    /// Whether forgetting the thing changes nothing. What was said at a meeting is for those who were there.
     fn is_idle(&self) -> bool {
         match &self.machine {
             Machine::Semaphore(semaphore) => semaphore.is_idle() && self.said.is_none(),
@@ -251,8 +256,7 @@ impl Desk {
         let payload = &mut *cx.payload;
         let target = Target::Request { node: manager, origin: Origin::Caller };
         cx.out.send_with(target, &Message::Ask { wish, name, knowledge: &[] }, |body| {
-            // To be heard by the manager is not yet to be woken: nothing is acquired by it.
-            if wish != Wish::CondJoin {
+            if acquires(wish, true) {
                 payload.knowledge(thing.scope(), body);
             }
         });
@@ -280,7 +284,9 @@ impl Desk {
                 return;
             }
             let mut payload = Vec::new();
-            cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
+            if news.releases() {
+                cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
+            }
             // Refused only when a peer has released in this thread's place; that was reported then.
             let _ = self.take_in(cx, news, name, &payload, true);
             return;
@@ -288,7 +294,9 @@ impl Desk {
         let payload = &mut *cx.payload;
         let target = Target::Post { node: manager, origin: Origin::Caller };
         cx.out.send_with(target, &Message::Tell { news, name, payload: &[] }, |body| {
-            payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
+            if news.releases() {
+                payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
+            }
         });
     }
 
@@ -410,9 +418,10 @@ impl Desk {
     }
 }
 
-/// Whether this answer makes the thread's node acquire what releases have said.
+/// Whether this answer makes the thread's node acquire what releases have said. Conditions order nothing by themselves: whoever is woken acquires the
+/// lock, and with it what was written before it was released.
 fn acquires(wish: Wish, yes: bool) -> bool {
-    yes && wish != Wish::CondJoin
+    yes && !matches!(wish, Wish::CondJoin | Wish::CondAwait)
 }
 
 #[cfg(test)]

@@ -206,6 +206,23 @@ fn a_condition_wakes_in_the_order_of_joining_and_keeps_a_signal_for_who_has_join
 }
 
 #[test]
+fn a_post_tells_of_what_was_written_and_a_signal_leaves_that_to_the_lock() {
+    let elsewhere = |kind| (0..).find(|name| Thing { kind, name: *name }.manager(2) == NodeId(1)).unwrap_or_default();
+    let payload_of = |tell: &dyn Fn(&mut Desk, &mut Context<'_>)| {
+        let (mut desk, mut known, mut out) = (Desk::new(), Known::of(7), Outbox::new());
+        tell(&mut desk, &mut Context { me: NodeId(0), nodes: 2, caller: None, payload: &mut known, out: &mut out });
+        match Message::parse(out.sends()[0].ty, out.body(&out.sends()[0])) {
+            Ok(Message::Tell { payload, .. }) => payload.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (semaphore, condition) = (SemaphoreId(elsewhere(Kind::Semaphore)), ConditionId(elsewhere(Kind::Condition)));
+    assert!(payload_of(&|desk, cx| desk.sem_post(cx, semaphore)) > 0);
+    assert_eq!(payload_of(&|desk, cx| desk.cond_signal(cx, condition)), 0);
+    assert_eq!(payload_of(&|desk, cx| desk.cond_broadcast(cx, condition)), 0);
+}
+
+#[test]
 fn readers_and_writers_take_turns() {
     let mut manager = Manager::new();
     assert_eq!((manager.ask(Wish::ReadLock, 1), manager.ask(Wish::ReadLock, 2)), (vec![1], vec![2]));

@@ -26,6 +26,13 @@ const NODES: usize = 3;
 #[derive(Clone, Default)]
 pub(super) struct Known(BTreeSet<u64>);
 
+impl Known {
+    /// Of one release.
+    pub(super) fn of(release: u64) -> Known {
+        Known(BTreeSet::from([release]))
+    }
+}
+
 fn numbers(bytes: &[u8]) -> BTreeSet<u64> {
     bytes.as_chunks::<8>().0.iter().map(|b| u64::from_be_bytes(*b)).collect()
 }
