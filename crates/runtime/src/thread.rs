@@ -16,7 +16,7 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Wish;
 use ranges::Pin;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -30,6 +30,8 @@ pub struct Thread {
     node: Arc<Node>,
     slot: Slot,
     flag: &'static StoreFlag,
+    /// Locks that this thread holds.
+    locks: Cell<u32>,
     /// Behind a box, so that compilers know the rest not to change and keep it in registers.
     state: Box<RefCell<State>>,
     not_send: PhantomData<*const ()>,
@@ -56,7 +58,7 @@ struct State {
 impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
         let flag: &'static StoreFlag = node.flag(slot);
-        Thread { node, slot, flag, state: Box::default(), not_send: PhantomData }
+        Thread { node, slot, flag, locks: Cell::new(0), state: Box::default(), not_send: PhantomData }
     }
 
     /// This thread's number among all threads of the job.
@@ -90,6 +92,19 @@ impl Thread {
 
     pub(crate) fn slot(&self) -> Slot {
         self.slot
+    }
+
+    pub(crate) fn has_lock(&self) {
+        self.locks.set(self.locks.get() + 1);
+    }
+
+    pub(crate) fn has_lock_no_more(&self) {
+        self.locks.set(self.locks.get().saturating_sub(1));
+    }
+
+    /// Whether this thread holds a lock; reader-writer locks are none.
+    pub(crate) fn holds_locks(&self) -> bool {
+        self.locks.get() > 0
     }
 
     /// An acquire, of this lock if it is one.

@@ -24,11 +24,11 @@ impl Node {
                 self.ends_with(t, Deed::Posted { semaphore })
             }
             Op::Signal(condition) => {
-                self.on_desk(caller, out, |d, cx| d.cond_signal(cx, condition));
+                self.on_desk(caller, out, |d, cx| d.cond_signal(cx, condition, false));
                 self.ends(t)
             }
             Op::Broadcast(condition) => {
-                self.on_desk(caller, out, |d, cx| d.cond_broadcast(cx, condition));
+                self.on_desk(caller, out, |d, cx| d.cond_broadcast(cx, condition, false));
                 self.ends(t)
             }
             Op::RwUnlock(lock) => self.leave(t, lock, out),

@@ -119,13 +119,15 @@ impl Desk {
         self.ask(cx, Wish::CondAwait, id.0, slot).is_some()
     }
 
-    /// Wakes the thread that has waited longest for the condition, if one does.
-    pub fn cond_signal(&mut self, cx: &mut Context<'_>, id: ConditionId) {
-        self.tell(cx, News::CondSignal, id.0);
+    /// Wakes the thread that has waited longest for the condition, if one does. A signal is a release, except from a thread that holds a lock
+    /// (`under_lock`): whoever is woken acquires the lock, and hears there what this would say; to end an interval for it too would
+    /// cost more than the signal.
+    pub fn cond_signal(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
+        self.tell(cx, News::CondSignal, id.0, !under_lock);
     }
 
-    /// Wakes all threads that wait for the condition.
-    pub fn cond_broadcast(&mut self, cx: &mut Context<'_>, id: ConditionId) {
-        self.tell(cx, News::CondBroadcast, id.0);
+    /// As [`Desk::cond_signal`], for all threads that wait for the condition.
+    pub fn cond_broadcast(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
+        self.tell(cx, News::CondBroadcast, id.0, !under_lock);
     }
 }

@@ -76,12 +76,6 @@ impl Wish {
 }
 
 impl News {
-    /// Whether it tells of what was written before. A signal does not: it may come while its sender holds the lock, whose release says it all, and ending
-    /// an interval for it would cost more than the signal.
-    fn releases(self) -> bool {
-        !matches!(self, News::CondSignal | News::CondBroadcast)
-    }
-
     /// The thing of that name that is told of.
     pub fn thing(self, name: u64) -> Thing {
         let kind = match self {
@@ -150,7 +144,8 @@ impl Entry {
         Entry { machine, said: None }
     }
 
-    /// Whether forgetting the thing changes nothing. What was said at a meeting is for those who were there.
+    /// Whether forgetting the thing changes nothing. What signals said is for the threads that wait when they come; what was said at
+    /// a meeting, for those who were there.
     fn is_idle(&self) -> bool {
         match &self.machine {
             Machine::Semaphore(semaphore) => semaphore.is_idle() && self.said.is_none(),
@@ -274,8 +269,8 @@ impl Desk {
         answer
     }
 
-    /// A thread of this node tells a thing's manager something: a release.
-    pub(super) fn tell(&mut self, cx: &mut Context<'_>, news: News, name: u64) {
+    /// A thread of this node tells a thing's manager something: a release, unless it says otherwise.
+    pub(super) fn tell(&mut self, cx: &mut Context<'_>, news: News, name: u64, releases: bool) {
         let thing = news.thing(name);
         let manager = thing.manager(cx.nodes);
         if manager == cx.me {
@@ -284,7 +279,7 @@ impl Desk {
                 return;
             }
             let mut payload = Vec::new();
-            if news.releases() {
+            if releases {
                 cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
             }
             // Refused only when a peer has released in this thread's place; that was reported then.
@@ -294,7 +289,7 @@ impl Desk {
         let payload = &mut *cx.payload;
         let target = Target::Post { node: manager, origin: Origin::Caller };
         cx.out.send_with(target, &Message::Tell { news, name, payload: &[] }, |body| {
-            if news.releases() {
+            if releases {
                 payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
             }
         });
@@ -340,7 +335,9 @@ impl Desk {
         if !self.note_answer(wish, name, slot, yes) {
             return Err(UNKNOWN);
         }
-        if acquires(wish, yes) {
+        // Signals may have said nothing.
+        let said = wish != Wish::CondAwait || !payload.is_empty();
+        if acquires(wish, yes) && said {
             cx.payload.on_acquire(wish.thing(name).scope(), payload);
         }
         cx.wake(slot);
@@ -418,10 +415,9 @@ impl Desk {
     }
 }
 
-/// Whether this answer makes the thread's node acquire what releases have said. Conditions order nothing by themselves: whoever is woken acquires the
-/// lock, and with it what was written before it was released.
+/// Whether this answer makes the thread's node acquire what releases have said. To be heard by the manager is not yet to be woken.
 fn acquires(wish: Wish, yes: bool) -> bool {
-    yes && !matches!(wish, Wish::CondJoin | Wish::CondAwait)
+    yes && wish != Wish::CondJoin
 }
 
 #[cfg(test)]

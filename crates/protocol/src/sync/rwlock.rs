@@ -144,7 +144,7 @@ impl Desk {
         if hold.depth == 0 {
             let news = if hold.writes { News::WriteUnlock } else { News::ReadUnlock };
             self.holds.remove(&(id.0, slot));
-            self.tell(cx, news, id.0);
+            self.tell(cx, news, id.0, true);
         }
         Ok(())
     }

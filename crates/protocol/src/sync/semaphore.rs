@@ -82,7 +82,7 @@ impl Semaphore {
 impl Desk {
     /// Adds one to the semaphore.
     pub fn sem_post(&mut self, cx: &mut Context<'_>, id: SemaphoreId) {
-        self.tell(cx, News::SemPost, id.0);
+        self.tell(cx, News::SemPost, id.0, true);
     }
 
     /// Thread `slot` begins to take one from the semaphore; whether it has it now. Otherwise wait until woken or answered, and ask

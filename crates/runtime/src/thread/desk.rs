@@ -122,14 +122,17 @@ impl Thread {
         self.try_lock_blocking(lock)
     }
 
-    /// Wakes the thread that has waited longest for a condition variable; nothing when none waits.
+    /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release, unless this thread
+    /// holds a lock: then that lock's release is.
     pub fn cond_signal(&self, condition: ConditionId) {
-        self.tell(News::CondSignal, condition.0, |desk, cx| desk.cond_signal(cx, condition));
+        let under_lock = self.holds_locks();
+        self.tell(News::CondSignal, condition.0, |desk, cx| desk.cond_signal(cx, condition, under_lock));
     }
 
-    /// Wakes all threads that wait for a condition variable.
+    /// As [`Thread::cond_signal`], for all threads that wait for a condition variable.
     pub fn cond_broadcast(&self, condition: ConditionId) {
-        self.tell(News::CondBroadcast, condition.0, |desk, cx| desk.cond_broadcast(cx, condition));
+        let under_lock = self.holds_locks();
+        self.tell(News::CondBroadcast, condition.0, |desk, cx| desk.cond_broadcast(cx, condition, under_lock));
     }
 
     /// Acquires a reader-writer lock to read, together with other readers. A thread that reads already may enter again.

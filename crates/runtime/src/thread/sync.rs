@@ -160,9 +160,14 @@ impl Thread {
         self.node.tell_gathered(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
         // A lock last held here: no message, and no clock either.
-        if self.node.lock_room(lock).retake(lock, self.slot) {
-            return Ok(());
+        if !self.node.lock_room(lock).retake(lock, self.slot) {
+            self.fetch_lock(lock)?;
         }
+        self.has_lock();
+        Ok(())
+    }
+
+    fn fetch_lock(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
             if self.node.lock_room(lock).holds(lock, slot) {
@@ -211,9 +216,14 @@ impl Thread {
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
         self.node.serve_at_call(self.slot);
         self.node.tell_gathered(self.slot, self.slot);
-        if self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) {
-            return Ok(());
+        if !self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) {
+            self.give_lock(lock)?;
         }
+        self.has_lock_no_more();
+        Ok(())
+    }
+
+    fn give_lock(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
             self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot))).map_err(

@@ -206,7 +206,7 @@ fn a_condition_wakes_in_the_order_of_joining_and_keeps_a_signal_for_who_has_join
 }
 
 #[test]
-fn a_post_tells_of_what_was_written_and_a_signal_leaves_that_to_the_lock() {
+fn a_post_tells_of_what_was_written_and_a_signal_leaves_that_to_the_lock_that_its_sender_holds() {
     let elsewhere = |kind| (0..).find(|name| Thing { kind, name: *name }.manager(2) == NodeId(1)).unwrap_or_default();
     let payload_of = |tell: &dyn Fn(&mut Desk, &mut Context<'_>)| {
         let (mut desk, mut known, mut out) = (Desk::new(), Known::of(7), Outbox::new());
@@ -218,8 +218,10 @@ fn a_post_tells_of_what_was_written_and_a_signal_leaves_that_to_the_lock() {
     };
     let (semaphore, condition) = (SemaphoreId(elsewhere(Kind::Semaphore)), ConditionId(elsewhere(Kind::Condition)));
     assert!(payload_of(&|desk, cx| desk.sem_post(cx, semaphore)) > 0);
-    assert_eq!(payload_of(&|desk, cx| desk.cond_signal(cx, condition)), 0);
-    assert_eq!(payload_of(&|desk, cx| desk.cond_broadcast(cx, condition)), 0);
+    for (under_lock, tells) in [(false, true), (true, false)] {
+        assert_eq!(payload_of(&|desk, cx| desk.cond_signal(cx, condition, under_lock)) > 0, tells);
+        assert_eq!(payload_of(&|desk, cx| desk.cond_broadcast(cx, condition, under_lock)) > 0, tells);
+    }
 }
 
 #[test]
@@ -286,7 +288,7 @@ fn a_name_costs_little_while_it_is_used_and_nothing_when_not() {
     let mut manager = Manager::new();
     for name in 0..1000 {
         manager.with(|desk, cx| desk.sem_post(cx, SemaphoreId(name)));
-        manager.with(|desk, cx| desk.cond_broadcast(cx, ConditionId(name)));
+        manager.with(|desk, cx| desk.cond_broadcast(cx, ConditionId(name), false));
         assert!(manager.with(|desk, cx| desk.wr_lock(cx, RwLockId(name), Slot(1))).unwrap());
         manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(name), Slot(1))).unwrap();
     }

@@ -467,11 +467,11 @@ fn act(
         }
         (Put, _) => Next::Ended(true),
         (Signal, _) => {
-            desk.cond_signal(cx, COND);
+            desk.cond_signal(cx, COND, false);
             Next::Ended(true)
         }
         (Broadcast, _) => {
-            desk.cond_broadcast(cx, COND);
+            desk.cond_broadcast(cx, COND, false);
             Next::Ended(true)
         }
         (Come(threads), Phase::Begin) => match desk.meet(cx, MEETING, threads, slot) {
