@@ -309,7 +309,13 @@ impl Node {
     }
 
     fn send_free(&self, now: Time, from: Slot, node: NodeId, to: Slot, ty: MsgType, body: &[u8]) {
-        let result = self.wire.sender(from).lock().send(now, Dest::Node(node, to), Class::Free, ty, body);
+        let send = || self.wire.sender(from).lock().send(now, Dest::Node(node, to), Class::Free, ty, body);
+        let mut result = send();
+        if matches!(result, Err(SendError::WindowFull)) {
+            // Nobody acknowledges what is queued: it makes room by leaving.
+            self.transmit(from);
+            result = send();
+        }
         if let Err(error) = result {
             self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0));
         }

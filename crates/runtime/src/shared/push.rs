@@ -4,7 +4,7 @@
 use super::Shared;
 use crate::node::Node;
 use crate::thread::Thread;
-use comem_net::Wait;
+use comem_net::{Backbone, Wait};
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::push::Picked;
 use comem_protocol::coherence::pages::wire::{Entry, PUSH_PAGES_MAX};
@@ -53,14 +53,16 @@ impl Thread {
 
     /// The barrier is open. What came for it lies in the socket of this node's first thread, which need not have looked there since: others may have come
     /// long before, and what they told may have come to the service thread.
-    pub(super) fn look_for_pushed(&self, shared: &Shared) {
+    pub(super) fn look_for_pushed(&self) {
         let node = self.home();
-        let one_sided = shared.views.as_ref().is_some_and(|views| views.offers.is_some());
-        if node.config.prefetch && !one_sided && node.nodes() > 1 {
-            for _ in 0..LOOKS_MAX {
-                if node.receive(Slot::thread(0), self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
-                    return;
-                }
+        let first = Slot::thread(0);
+        let attended = self.slot() != first && node.seats[first.index()].waiter.in_socket();
+        if !node.config.prefetch || node.config.backbone.named() == Some(Backbone::Shm) || attended {
+            return;
+        }
+        for _ in 0..LOOKS_MAX {
+            if node.receive(first, self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
+                return;
             }
         }
     }

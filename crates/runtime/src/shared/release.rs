@@ -459,7 +459,7 @@ impl Thread {
         let mut opened = shared.gate.lock();
         let first = *opened == gate;
         if first {
-            self.look_for_pushed(shared);
+            self.look_for_pushed();
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
             self.home().open_epoch(shared, &notices, self.slot());
             // What stayed mapped must be up to date before anybody goes on.

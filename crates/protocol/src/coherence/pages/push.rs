@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 /// Most pages that are kept for a barrier that has not opened.
 const COMING_PAGES_MAX: usize = 1024;
+/// Most runs of new memory that are told apart.
+const ALLOCATED_MAX: usize = 256;
 /// What was not used for so many epochs is given up.
 const AGE_MAX: u32 = 8;
 
@@ -164,6 +166,12 @@ impl Stash {
     pub fn on_allocation(&mut self, pages: Range<PageNo>) {
         self.void(&pages);
         push_range(&mut self.allocated, pages);
+        if self.allocated.len() > ALLOCATED_MAX {
+            // Without barriers the list would grow for ever.
+            let start = self.allocated.iter().map(|run| run.start).min().unwrap_or_default();
+            let end = self.allocated.iter().map(|run| run.end).max().unwrap_or_default();
+            self.allocated = vec![start..end];
+        }
     }
 
     /// Notices name these pages: what is here of them is out of date.
