@@ -163,14 +163,14 @@ impl Author {
     fn pages(&mut self, kind: u64) -> Vec<u8> {
         let mut body = Vec::new();
         let first = self.rng.below(9) as u32;
-        let runs = vec![first..first + 1 + self.rng.below(2) as u32];
+        let run = first..first + 1 + self.rng.below(2) as u32;
         if kind == UNUSED {
-            put_unused(&mut body, &runs);
+            put_unused(&mut body, std::slice::from_ref(&run));
             return body;
         }
         let applied = vec![Need { writer: NodeId(1), serial: self.rng.below(4) as u32 }];
-        let pages = runs[0].len();
-        Push { epoch: self.rng.below(5) as u32, applied, runs }.emit(&mut body);
+        let pages = run.len();
+        Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into() }.emit(&mut body);
         body.resize(body.len() + pages * PAGE_BYTES, first as u8);
         body
     }

@@ -136,7 +136,7 @@ impl House {
                 if done {
                     let _ = desk.rw_unlock(cx, lock, caller);
                     desk.sem_post(cx, semaphore);
-                    desk.cond_broadcast(cx, ConditionId(number % 9), number % 2 == 0);
+                    desk.cond_broadcast(cx, ConditionId(number % 9), number.is_multiple_of(2));
                 }
                 asked = (!done).then_some((wish, number % 9));
             }
