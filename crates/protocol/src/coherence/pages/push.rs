@@ -170,7 +170,8 @@ impl Stash {
             // Without barriers the list would grow for ever.
             let start = self.allocated.iter().map(|run| run.start).min().unwrap_or_default();
             let end = self.allocated.iter().map(|run| run.end).max().unwrap_or_default();
-            self.allocated = vec![start..end];
+            self.allocated.clear();
+            self.allocated.push(start..end);
         }
     }
 
