@@ -90,7 +90,7 @@ pub struct Node {
     /// In the order of [`MESSAGE_COUNTERS`].
     pub messages: [u64; 13],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
-    pub pages: Option<[u64; 16]>,
+    pub pages: Option<[u64; PAGE_COUNTERS.len()]>,
     /// Whether it reported at all.
     pub reported: bool,
 }
