@@ -423,6 +423,10 @@ impl Node {
 fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Vec<Group> {
     let me = shared.me;
     let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
+    if notices.iter().any(|(_, home, _)| *home == me) {
+        // The home's writes are noted beside those of others.
+        shared.note_putters();
+    }
     for (pages, home, held) in notices {
         if home == me {
             shared.note_home_write(pages.clone());
