@@ -93,8 +93,7 @@ pub fn exit(status: c_int) -> ! {
         end(status);
     }
     // What the function has on this stack stays there, as far down as it got; further orders are carried out below.
-    let rest = worker::done_with(process, slot, serial).and_then(|()| worker::serve(process, slot));
-    if let Err(failure) = rest {
+    if let Err(failure) = worker::go_on(process, slot, serial) {
         report(&failure);
     }
     if process.job.node() != 0 && process.place_of(slot) == 0 {
@@ -147,8 +146,7 @@ fn in_place_of(process: &'static Process, place: usize, rest: impl FnOnce() -> O
 fn goes_on_as(process: &'static Process, (slot, serial): (usize, u64)) -> ! {
     let place = process.place_of(slot);
     in_place_of(process, place, || {
-        worker::done_with(process, slot, serial)?;
-        worker::serve(process, slot)?;
+        worker::go_on(process, slot, serial)?;
         if place == 0 {
             leave_and_exit();
         }

@@ -3,6 +3,7 @@
 use super::{Process, Work, exit, locked, semaphore};
 use crate::failure::{Code, Failure, Outcome, report};
 use crate::job;
+use comem_rt::Thread;
 use std::cell::Cell;
 
 thread_local! {
@@ -42,8 +43,19 @@ pub fn start_thread(process: &'static Process, slot: usize) -> Outcome<()> {
 
 /// Carries out the orders to a slot until there are no more.
 pub fn serve(process: &'static Process, slot: usize) -> Outcome<()> {
-    // Kept, because the job may be over for this process before the thread looks for its next order.
+    serve_as(&*job::thread()?, process, slot)
+}
+
+/// Says that an order is carried out, and carries out further ones until there are no more.
+pub fn go_on(process: &'static Process, slot: usize, serial: u64) -> Outcome<()> {
     let thread = job::thread()?;
+    done_with(process, slot, serial)?;
+    serve_as(&thread, process, slot)
+}
+
+/// The thread has been found before the last order was done: afterwards the job may be over for this process before the thread looks for its
+/// next order.
+fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<()> {
     loop {
         thread.try_sem_wait(semaphore::order(slot))?;
         let order = process.control.order(slot);
@@ -69,7 +81,7 @@ pub fn serve(process: &'static Process, slot: usize) -> Outcome<()> {
 }
 
 /// Says that an order is carried out; its output goes out first.
-pub fn done_with(process: &Process, slot: usize, serial: u64) -> Outcome<()> {
+fn done_with(process: &Process, slot: usize, serial: u64) -> Outcome<()> {
     IN_WORK.set(None);
     exit::flush_output();
     process.control.set_carried_out(slot, serial);
