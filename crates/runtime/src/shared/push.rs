@@ -29,6 +29,11 @@ impl Shared {
 }
 
 impl Node {
+    /// Whether this job's homes send pages unasked: under `shm` they are taken.
+    fn sends_unasked(&self) -> bool {
+        self.config.prefetch && self.config.backbone.named() != Some(Backbone::Shm)
+    }
+
     /// At a barrier that has opened, before copies end: what came for it can be used. Homes hear of what was of no use.
     pub(super) fn open_stash(&self, shared: &Shared, epoch: u32, entries: &[(Arc<Entry>, bool)], side: &mut Outbox) {
         let unused = shared.stash.lock().open(epoch, entries.iter().map(|(entry, _)| &**entry));
@@ -40,7 +45,7 @@ impl Thread {
     /// This node is about to arrive at a barrier, and has closed its interval: sends what it wrote to those that would ask for it.
     pub(super) fn push(&self, shared: &Shared, ledger: &mut Ledger, side: &mut Outbox) {
         let node = self.home();
-        if !node.config.prefetch {
+        if !node.sends_unasked() {
             return;
         }
         let chunks = shared.active.lock().clone();
@@ -57,7 +62,7 @@ impl Thread {
         let node = self.home();
         let first = Slot::thread(0);
         let attended = self.slot() != first && node.seats[first.index()].waiter.in_socket();
-        if !node.config.prefetch || node.config.backbone.named() == Some(Backbone::Shm) || attended {
+        if !node.sends_unasked() || attended {
             return;
         }
         for _ in 0..LOOKS_MAX {
@@ -74,6 +79,9 @@ impl Thread {
         home: NodeId,
         runs: Vec<Range<PageNo>>,
     ) -> (Vec<Picked>, Vec<Range<PageNo>>) {
+        if runs.is_empty() {
+            return (Vec::new(), runs);
+        }
         serve::pick(&mut self.home().page_house(shared, self.slot()), home, runs)
     }
 

@@ -59,8 +59,13 @@ impl Sections {
         if before == now {
             return;
         }
-        if let Some(pages) = before.and_then(|lock| self.of_lock.get_mut(&lock)) {
+        if let Some(lock) = before
+            && let Some(pages) = self.of_lock.get_mut(&lock)
+        {
             pages.retain(|other| *other != page);
+            if pages.is_empty() {
+                self.of_lock.remove(&lock);
+            }
         }
         if let Some(lock) = now {
             self.of_lock.entry(lock).or_default().push(page);
@@ -150,6 +155,7 @@ mod tests {
         }
         (0..4).for_each(|_| sections.written_under(B, 4..5));
         assert_eq!(sections.guard_of(4), None);
+        assert!(sections.of_lock.is_empty(), "a lock without pages costs nothing");
         often(&mut sections, B, 4..5);
         assert_eq!(sections.guard_of(4), Some(B));
         assert_eq!(sections.sort_out(Some(A), vec![3..6]), [3..4, 5..6]);
