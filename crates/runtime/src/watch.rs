@@ -64,8 +64,12 @@ impl Node {
             self.send_start_up(startup);
         }
         self.with_detector(|detector| detector.on_timeout(now));
-        let departed = self.watch.detector.lock().as_ref().is_some_and(Detector::someone_left);
-        if departed {
+        self.depart_with_others();
+    }
+
+    /// Somebody's farewell means that all have arrived at the closing barrier.
+    fn depart_with_others(&self) {
+        if self.watch.detector.lock().as_ref().is_some_and(Detector::someone_left) {
             self.depart();
         }
     }
@@ -75,6 +79,9 @@ impl Node {
         let mut out = Outbox::new();
         let waited = self.with_barrier(|b| b.on_departure(None, &mut out));
         self.flush(Slot::SERVICE, &mut out);
+        if waited {
+            self.has_closed();
+        }
         waited
     }
 
@@ -104,6 +111,9 @@ impl Node {
             self.with_detector(|detector| {
                 let _ = detector.on_datagram(self.now(), packet.channel.node, ty, body);
             });
+            if ty == types::LOST {
+                self.depart_with_others();
+            }
         }
     }
 
@@ -195,6 +205,11 @@ impl Node {
     /// This node has come to the end of the program; from now on others may be gone before they are heard.
     pub(crate) fn closing(&self) {
         self.with_detector(Detector::closing);
+    }
+
+    /// This node is past the closing barrier.
+    pub(crate) fn has_closed(&self) {
+        self.with_detector(Detector::closed);
     }
 
     /// Says farewell.

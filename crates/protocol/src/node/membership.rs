@@ -13,8 +13,9 @@
 //! its part of the shared memory is gone. It is told so itself, and gets [`Event::Lost`] with its own number when it wakes.
 //!
 //! At the end of a job ports close in the best order. So a node that enters the closing barrier says [`Detector::closing`],
-//! and from then on a closed port counts only if no farewell comes within a second; after the barrier
-//! it says [`Detector::leave`].
+//! and from then on a closed port counts only if no farewell comes within a second. Past the barrier it says
+//! [`Detector::closed`]: no closed port counts any more, whoever tells of it, for farewells get lost too. When it ends, it
+//! says [`Detector::leave`].
 //!
 //! # Polling
 //!
@@ -96,6 +97,11 @@ const TOLD_ALL_MAX: usize = 32;
 /// Most losses handed to a neighbour that knows of fewer, in answer to one message.
 const HAND_ON_MAX: usize = 16;
 
+/// What the end of a node that is done looks like to those that missed its farewell.
+fn ends_well(why: &LossCause) -> bool {
+    matches!(why, LossCause::PortClosed | LossCause::Exited { status: 0 })
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Status {
     Alive,
@@ -134,6 +140,7 @@ pub struct Detector {
     /// Where the next account of nodes gone begins.
     handed_on: usize,
     closing: bool,
+    closed: bool,
     left: bool,
     out: VecDeque<Transmit>,
     events: VecDeque<Event>,
@@ -153,6 +160,7 @@ impl Detector {
             rumours: Vec::new(),
             handed_on: 0,
             closing: false,
+            closed: false,
             left: false,
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -193,10 +201,10 @@ impl Detector {
 
     /// Direct evidence that `node` is gone: a closed port, the launcher's word.
     pub fn evidence(&mut self, now: Time, node: NodeId, why: LossCause) {
-        if !self.is_alive(node) || self.left {
+        if !self.is_alive(node) || self.left || self.is_past(&why) {
             return;
         }
-        if self.closing && matches!(why, LossCause::PortClosed | LossCause::Exited { status: 0 }) {
+        if self.closing && ends_well(&why) {
             if self.suspects.iter().all(|(suspect, _)| *suspect != node) {
                 self.suspects.push((node, now + FAREWELL_GRACE));
             }
@@ -208,6 +216,17 @@ impl Detector {
     /// This node has arrived at the job's closing barrier; the others may be gone before it hears of the barrier's end.
     pub fn closing(&mut self) {
         self.closing = true;
+    }
+
+    /// This node is past the closing barrier: the others are too, or need nothing from anybody to pass it.
+    pub fn closed(&mut self) {
+        self.closed = true;
+        self.suspects.clear();
+    }
+
+    /// Whether a node may be gone for this cause, since all is done.
+    fn is_past(&self, why: &LossCause) -> bool {
+        self.closed && ends_well(why)
     }
 
     /// Whether a node has said farewell: then every node had arrived at the closing barrier.
@@ -262,7 +281,7 @@ impl Detector {
                 return Err(WireError::BadValue("node number"));
             }
             WatchMessage::Lost { node, reporter, why } => {
-                if self.is_alive(node) && !self.left {
+                if self.is_alive(node) && !self.left && !self.is_past(&why) {
                     self.lose(now, node, why, reporter);
                 }
             }
@@ -397,8 +416,9 @@ impl Detector {
         }
     }
 
+    /// One at a time: after the first the caller may be past the closing barrier.
     fn judge_suspects(&mut self, now: Time) {
-        while let Some(index) = self.suspects.iter().position(|(_, at)| *at <= now) {
+        if let Some(index) = self.suspects.iter().position(|(_, at)| *at <= now) {
             let (node, _) = self.suspects.swap_remove(index);
             self.lose(now, node, LossCause::PortClosed, self.me);
         }

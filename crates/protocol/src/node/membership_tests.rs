@@ -245,6 +245,29 @@ fn a_node_that_dies_inside_the_closing_barrier_is_lost_after_a_second() {
     assert_eq!(ring.losses(2), [(NodeId(1), LossCause::PortClosed)]);
 }
 
+/// Of five nodes the last hears no farewell and finds four closed ports at once: the first tells it that the job is over.
+#[test]
+fn farewells_that_were_lost_are_missed_once() {
+    let mut late = Detector::new(NodeId(4), 5, WatchConfig::default(), Time(0));
+    let losses = |d: &mut Detector| std::iter::from_fn(|| d.poll_event()).collect::<Vec<_>>();
+    late.closing();
+    (0..4).for_each(|node| late.evidence(Time(0), NodeId(node), LossCause::PortClosed));
+    let now = Time(0) + FAREWELL_GRACE;
+    late.on_timeout(now);
+    let [Event::Lost { why: LossCause::PortClosed, .. }] = losses(&mut late)[..] else { panic!("not one loss") };
+    // The caller leaves the barrier.
+    late.closed();
+    late.on_timeout(now);
+    late.evidence(now, NodeId(2), LossCause::PortClosed);
+    late.evidence(now, NodeId(2), LossCause::Exited { status: 0 });
+    let told = WatchMessage::Lost { node: NodeId(3), reporter: NodeId(1), why: LossCause::PortClosed };
+    late.on_datagram(now, NodeId(1), told.ty(), &told.emit()).unwrap();
+    assert_eq!(losses(&mut late), []);
+    // What is no way to end well still counts.
+    late.evidence(now, NodeId(3), LossCause::Killed { signal: 9 });
+    assert_eq!(losses(&mut late).len(), 1);
+}
+
 #[test]
 fn a_process_that_was_stopped_blames_nobody() {
     let mut detector = Detector::new(NodeId(0), 3, WatchConfig::default(), Time(0));
