@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 /// How long a wait spins before it blocks, on a host with a core to spare: longer than it takes to wake a thread on another core (some 50
-/// us on virtual machines), or a node that has fallen asleep would be asleep again before whoever woke it can ask for more.
-pub(crate) const SPIN: Span = Span::from_us(100);
+/// us on virtual machines), or a node that has fallen asleep would be asleep again before whoever woke it can ask for more; and longer than a token
+/// stays where it is. A core that spins longer is missed by the service threads of other nodes (decision 0020).
+pub(crate) const SPIN: Span = Span::from_us(300);
 /// How long a node whose threads look after its service socket now and then is left to itself.
 const PATIENCE: Span = Span::from_us(3);
 /// How often the service thread looks after sockets that nobody attends.
@@ -163,10 +164,10 @@ impl SpinBudget {
 }
 
 impl Node {
-    /// The service thread spins only while every thread of its node waits: then their cores are free.
+    /// The service thread does not spin by itself: a thread that waits does so in its stead ([`Node::serve_meanwhile`]). Both would keep two cores busy
+    /// for one node that has nothing to do, and one of them may be the core on which another node computes.
     fn service_wait(&self) -> Wait {
-        let idle = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
-        self.wait_of(Slot::SERVICE, idle)
+        self.wait_of(Slot::SERVICE, false)
     }
 
     fn wait_of(&self, slot: Slot, free: bool) -> Wait {
@@ -267,10 +268,12 @@ impl Node {
 
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is
     /// this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin is over; `None` where
-    /// the backbone would wake the service thread anyway.
+    /// the service thread spins itself.
     fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> Option<usize> {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
-        if !service.watch(true) {
+        // Over a network the service thread is woken all the same; but mostly this one has been quicker.
+        let watched = service.watch(true);
+        if !watched && self.config.wait == WaitPolicy::Spin {
             return None;
         }
         let start = self.now();
@@ -278,14 +281,14 @@ impl Node {
         let waiter = &self.seats[slot.index()].waiter;
         let mut settled = start;
         let mut came = loop {
-            if mine.glance() {
+            if !watched || mine.glance() {
                 let came = self.receive(slot, slot, Some(Duration::ZERO), Wait::Block);
                 if came > 0 {
                     break came;
                 }
             }
             // What this thread waits for may come of it; it is not roused by itself.
-            if service.glance() {
+            if !watched || service.glance() {
                 let came = self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
                 if came > 0 {
                     break came;
@@ -304,7 +307,9 @@ impl Node {
                 mine.settle(true);
             }
         };
-        service.watch(false);
+        if watched {
+            service.watch(false);
+        }
         while service.glance() {
             match self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) {
                 0 => break,
