@@ -253,6 +253,101 @@ fn a_newcomer_that_repairs_its_own_faults_goes_on_doing_so() {
     assert!(signal.is_none() && said.contains("all repaired"), "{signal:?} {said}");
 }
 
+/// Handlers that stood there first hand on what they do not know, and are called before Comem's until it notices.
+mod forwarder {
+    use super::*;
+    pub static FOUND: AtomicUsize = AtomicUsize::new(0);
+    pub static DONE: AtomicUsize = AtomicUsize::new(0);
+
+    pub extern "C" fn call(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the address of the handler that was found.
+        let found: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(FOUND.load(Ordering::Relaxed)) };
+        found(signal, info, context);
+        DONE.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As compilers do where nothing is left to do after the call.
+    #[cfg(target_arch = "x86_64")]
+    #[unsafe(naked)]
+    pub extern "C" fn jump(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        std::arch::naked_asm!("jmp qword ptr [rip + {found}]", found = sym FOUND)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    pub use call as jump;
+}
+
+fn with_forwarder(handler: usize) -> usize {
+    let subject = any_subject();
+    let found = set(libc::SIGBUS, handler, libc::SA_SIGINFO | libc::SA_ONSTACK);
+    forwarder::FOUND.store(found.sa_sigaction, Ordering::Relaxed);
+    let done = || forwarder::DONE.load(Ordering::Relaxed);
+    for page in 0..4 {
+        assert_eq!(subject.load(page), 0);
+    }
+    // SAFETY: all-zero bytes are a valid set, into which the mask is written.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        assert_eq!(libc::sigismember(&raw const mask, libc::SIGBUS), 0);
+    }
+    done()
+}
+
+#[test]
+fn a_handler_that_calls_comems_is_returned_to() {
+    if Detector::best().0 == Detector::Mprotect {
+        return println!("SKIP: there is no userfaultfd");
+    }
+    let (signal, said) = in_a_child("a_handler_that_calls_comems_is_returned_to", || {
+        assert_eq!(with_forwarder(forwarder::call as *const () as usize), 4);
+        eprintln!("returned each time");
+    });
+    assert!(signal.is_none() && said.contains("returned each time"), "{signal:?} {said}");
+}
+
+#[test]
+fn signals_that_an_earlier_handler_blocked_are_unblocked_again() {
+    if Detector::best().0 == Detector::Mprotect {
+        return println!("SKIP: there is no userfaultfd");
+    }
+    let (signal, said) = in_a_child("signals_that_an_earlier_handler_blocked_are_unblocked_again", || {
+        with_forwarder(forwarder::jump as *const () as usize);
+        eprintln!("unblocked");
+    });
+    assert!(signal.is_none() && said.contains("unblocked"), "{signal:?} {said}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_fault_leaves_registers_and_flags_alone() {
+    for s in subjects(2) {
+        let (mut word, mut carry, mut numbers) = (s.address(1).addr(), 0_u64, [0_u64; 16]);
+        // SAFETY: loads a word of the subject; everything else are registers that are named, saved, or written to `numbers`.
+        unsafe {
+            std::arch::asm!(
+                "push rbx", "push rbp",
+                "mov rbx, 101", "mov rbp, 102", "mov r8, 103", "mov r9, 104", "mov r10, 105", "mov r11, 106",
+                "mov r12, 107", "mov r13, 108", "mov r14, 109", "mov r15, 110", "mov rcx, 111", "mov rdx, 112",
+                "movq xmm0, rbx", "movq xmm7, rbp", "movq xmm8, r8", "movq xmm15, r9",
+                "stc",
+                "mov rdi, [rdi]",
+                "setc al",
+                "mov [rsi], rbx", "mov [rsi + 8], rbp", "mov [rsi + 16], r8", "mov [rsi + 24], r9",
+                "mov [rsi + 32], r10", "mov [rsi + 40], r11", "mov [rsi + 48], r12", "mov [rsi + 56], r13",
+                "mov [rsi + 64], r14", "mov [rsi + 72], r15", "mov [rsi + 80], rcx", "mov [rsi + 88], rdx",
+                "movq [rsi + 96], xmm0", "movq [rsi + 104], xmm7", "movq [rsi + 112], xmm8", "movq [rsi + 120], xmm15",
+                "pop rbp", "pop rbx",
+                inout("rdi") word, inout("rax") carry, in("rsi") numbers.as_mut_ptr(),
+                out("r8") _, out("r9") _, out("r10") _, out("r11") _, out("r12") _, out("r13") _, out("r14") _,
+                out("r15") _, out("rcx") _, out("rdx") _, out("xmm0") _, out("xmm7") _, out("xmm8") _, out("xmm15") _,
+            );
+        }
+        let expected: Vec<u64> = (101..=112).chain(101..=104).collect();
+        assert_eq!((word, carry, &numbers[..]), (0, 1, &expected[..]), "{}", s.name());
+    }
+}
+
 #[test]
 fn faults_are_counted_and_errno_survives_them() {
     for s in subjects(2) {

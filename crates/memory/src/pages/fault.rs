@@ -8,6 +8,7 @@
 //! Everything else goes to the handlers that were there before ([`install`]) or came later ([`ensure_installed`]).
 
 use super::chain::{self, ENTRIES, Handler, SIGNALS};
+use super::resume::resume;
 use super::stack;
 use std::cell::Cell;
 use std::io;
@@ -260,21 +261,55 @@ static HANDLERS: [Handler; ENTRIES] = [
     on_signal::<7>,
 ];
 
+/// Where the kernel calls a handler itself, its record of the context lies right behind the return address.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[unsafe(naked)]
 extern "C" fn on_signal<const ENTRY: usize>(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    std::arch::naked_asm!("lea rcx, [rsp + 8]", "mov r8d, {entry}", "jmp {handle}", entry = const ENTRY, handle = sym handle)
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+extern "C" fn on_signal<const ENTRY: usize>(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    handle(signal, info, context, std::ptr::null(), ENTRY);
+}
+
+/// A signal has come at an entry. `behind` is where the context would lie if no other handler had been called before.
+extern "C" fn handle(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+    behind: *const libc::c_void,
+    entry: usize,
+) {
     // SAFETY: errno is the calling thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    let retry = describe(signal, info, context).is_some_and(|fault| answer(&fault));
-    if !retry {
+    let answer = describe(signal, info, context).map_or(Answer::NotOurs, |fault| answer(&fault));
+    if answer == Answer::NotOurs {
         OTHERS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: record and context are the kernel's, for this signal.
-        unsafe { chain::hand_on(ENTRY, signal, info, context) };
+        unsafe { chain::hand_on(entry, signal, info, context) };
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+    if answer == Answer::Resume && std::ptr::eq(context, behind) {
+        // SAFETY: the context is the kernel's, which called this handler itself, and nothing is left to do.
+        unsafe { resume(context) };
+    }
 }
 
-/// Asks the runtime. True if the access is to be tried again.
-fn answer(fault: &Fault) -> bool {
+/// What becomes of a signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// The access is to be tried again, and all is as it was when the handler began.
+    Resume,
+    /// The access is to be tried again, after the kernel has restored what the handler changed.
+    Return,
+    /// Others are to be asked.
+    NotOurs,
+}
+
+/// Asks the runtime.
+fn answer(fault: &Fault) -> Answer {
     // The service view is always readable and writable: what fails there is the memory behind it.
     if let Some(seen) = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS) {
         end_without_memory(seen);
@@ -284,7 +319,7 @@ fn answer(fault: &Fault) -> bool {
             say("a process made by fork touched shared memory, which it does not have; \
                 start it as a node of its own, or let it keep away");
         }
-        return false;
+        return Answer::NotOurs;
     };
     if is_handling() {
         if in_an_arena(fault.address) {
@@ -292,15 +327,15 @@ fn answer(fault: &Fault) -> bool {
                 a signal handler of the program that uses shared memory does this");
             std::process::abort();
         }
-        return false;
+        return Answer::NotOurs;
     }
     THREAD.with(|thread| thread.handling.set(true));
     let mut verdict = Verdict::NotOurs;
-    stack::with_room(&mut || verdict = handler(fault));
+    let here = stack::with_room(&mut || verdict = handler(fault));
     THREAD.with(|thread| thread.handling.set(false));
-    let ours = verdict == Verdict::Retry;
-    if ours {
-        OURS.fetch_add(1, Ordering::Relaxed);
+    if verdict != Verdict::Retry {
+        return Answer::NotOurs;
     }
-    ours
+    OURS.fetch_add(1, Ordering::Relaxed);
+    if here { Answer::Resume } else { Answer::Return }
 }

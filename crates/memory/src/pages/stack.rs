@@ -42,8 +42,9 @@ pub fn provide() -> io::Result<()> {
     Ok(())
 }
 
-/// Does `work` where there is room for it: on the stack in use, or beside an alternate stack that is too small.
-pub fn with_room(work: &mut dyn FnMut()) {
+/// Does `work` where there is room for it: on the stack in use, or beside an alternate stack that is too small. True if it was the stack in use; else
+/// the end of the signal handler has the thread's alternate stack to restore.
+pub fn with_room(work: &mut dyn FnMut()) -> bool {
     let marker = 0_u8;
     let here = std::ptr::from_ref(&marker).addr();
     let top = STACK.with(|own| {
@@ -60,6 +61,7 @@ pub fn with_room(work: &mut dyn FnMut()) {
         Some(top) => move_to(top, work),
         None => work(),
     }
+    top.is_none()
 }
 
 fn on_a_small_stack() -> bool {
