@@ -172,6 +172,11 @@ pub fn stack_bytes() -> usize {
     }
 }
 
+/// The calling thread, if it has a place.
+pub(crate) fn seated() -> Option<Rc<Thread>> {
+    CURRENT.try_with(|current| current.borrow().as_ref().map(|seated| seated.thread.clone())).ok().flatten()
+}
+
 impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
         self.node.seats[slot.index()].taken.store(true, Ordering::Release);

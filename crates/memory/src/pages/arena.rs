@@ -289,16 +289,18 @@ impl Arena {
                 break;
             }
         }
-        self.meet(pages.start..pages.start + done as u32);
+        if done > 1 {
+            self.meet(pages.start..pages.start + done as u32);
+        }
         done as u32
     }
 
-    /// Has the service view know pages of the file that have memory: a read fault maps all that there are around it, a write fault, when the
-    /// pages are next overwritten, one page.
-    fn meet(&self, pages: Range<PageNo>) {
+    /// Has the service view know pages that have memory, before they are overwritten there: a read fault maps all that there are around it, a write
+    /// fault one page. Pages outside the arena are passed over.
+    pub fn meet(&self, pages: Range<PageNo>) {
         const AROUND: PageNo = 16;
-        let mut page = pages.start;
-        while page < pages.end {
+        let (mut page, end) = (pages.start, pages.end.min(self.pages()));
+        while page < end {
             // SAFETY: the page lies within the service view and has memory; the byte is not looked at.
             unsafe { self.service().add(page as usize * PAGE_BYTES).read_volatile() };
             page = (page / AROUND + 1) * AROUND;

@@ -14,7 +14,7 @@ use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, FEW_PAGES, Fault, Flush};
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
-use comem_protocol::coherence::pages::{Access, CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{Access, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::Message;
@@ -156,7 +156,7 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
         fault::Access::Write => Access::Write,
         _ => Access::Read,
     };
-    let thread = match (Comem { node: node.clone() }).current() {
+    let thread = match crate::seated().map_or_else(|| (Comem { node: node.clone() }).current(), Ok) {
         Ok(thread) => thread,
         Err(error) => {
             node.end_with(&error);
@@ -250,7 +250,8 @@ impl Thread {
         self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
         let slot = self.slot();
         let fault = self.stepping(|out| {
-            self.home().page_step(slot, page, out, |chunk, cx| chunk.fault(cx, slot, page, access, ahead))
+            let step = |chunk: &mut Chunk, cx: &mut Context<'_>| chunk.fault(cx, slot, page, access, ahead);
+            self.home().known_step(slot, shared, known, page, out, step)
         });
         match fault {
             Some(Fault::Mapped) | None => Ok(()),
@@ -264,7 +265,12 @@ impl Thread {
             }
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
-                let runs = self.take(shared, home, runs);
+                let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages as usize;
+                let runs = match one {
+                    true if self.take_unit(shared, known, home, &runs[0]) => return Ok(()),
+                    true => runs,
+                    false => self.take(shared, home, runs),
+                };
                 let (picked, runs) = self.pick(shared, home, runs);
                 self.take_picked(shared, &picked);
                 if runs.is_empty() {

@@ -149,6 +149,7 @@ impl PageMemory for Frames<'_> {
     fn install_with_twin(&mut self, unit: Range<PageNo>, bytes: &[u8], many: bool) {
         if many && bytes.len() >= Self::bytes(&unit) {
             let to = self.pointer(unit.start);
+            self.arena.meet(unit.clone());
             // SAFETY: the unit lies within the service view and has no more bytes than came; no thread can see it meanwhile.
             unsafe { self.twin_of(&unit).copy_both(bytes.as_ptr(), to) };
         } else {
@@ -194,22 +195,30 @@ impl PageMemory for Frames<'_> {
 
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]) {
         let len = Self::bytes(&pages).min(bytes.len());
+        self.arena.meet(pages.clone());
         // SAFETY: the pages lie within the service view, and no thread can see them meanwhile.
         unsafe { copy::pages(bytes.as_ptr(), self.pointer(pages.start), len) };
     }
 
-    fn fill(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], twins: bool) -> bool {
-        if !self.own_bytes || !self.arena.fills() || self.arena.is_detached() {
+    fn fill(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], twins: bool, many: bool) -> bool {
+        if self.own_bytes != many || !self.arena.fills() || self.arena.is_detached() {
             return false;
         }
-        if twins {
-            let units = pages.clone().step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
-            for (first, bytes) in units {
-                // SAFETY: the twin is as long as the unit, and so are the bytes, which are this node's own.
-                unsafe { self.twin_of(&(first..first + unit_pages)).copy_from(bytes.as_ptr(), true) };
+        let (arena, own_bytes) = (self.arena, self.own_bytes);
+        let units = pages.clone().step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
+        for (first, bytes) in units.filter(|_| twins) {
+            let unit = first..first + unit_pages;
+            let twin = self.twin_of(&unit);
+            // SAFETY: the twin is as long as the unit, and so are the bytes.
+            unsafe { twin.copy_from(bytes.as_ptr(), many) };
+            if !own_bytes {
+                // Their home may be writing them: the unit gets what its twin got.
+                change(arena, &unit, |p| arena.fill(p, twin));
             }
         }
-        change(self.arena, &pages, |p| self.arena.fill(p, bytes));
+        if own_bytes || !twins {
+            change(arena, &pages, |p| arena.fill(p, bytes));
+        }
         true
     }
 

@@ -4,6 +4,8 @@
 //! into the payload. A release by which a lock stays on its node comes nowhere near this file.
 
 use super::Shared;
+use super::memory::Frames;
+use super::table::Known;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
@@ -152,20 +154,48 @@ impl Node {
         let views = shared.views.as_ref()?;
         shared.table.step(views, &shared.twins, page, |known, chunk, frames, listed| {
             *listed &= !unlisted;
-            let mut tally = Tally::default();
-            let caller = (slot != Slot::SERVICE).then_some(slot);
-            let mut cx = Context { me: shared.me, caller, memory: frames, out, tally: &mut tally };
-            let result = step(chunk, &mut cx);
-            if !*listed && chunk.may_be_dirty() {
-                *listed = true;
-                shared.active.lock().push(chunk.shape().first);
-            }
-            self.book_pages(slot, shared, &known.costs, &tally);
-            if tally.read_only_writes > 0 {
-                self.read_only_written(known);
-            }
-            result
+            self.step_listed(slot, shared, known, (chunk, frames, listed), out, step)
         })
+    }
+
+    /// As [`Node::page_step`], where the caller knows the region.
+    pub(super) fn known_step<R>(
+        &self,
+        slot: Slot,
+        shared: &Shared,
+        known: &Known,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        Some(known.step(shared.views.as_ref()?, &shared.twins, page, |known, chunk, frames, listed| {
+            self.step_listed(slot, shared, known, (chunk, frames, listed), out, step)
+        }))
+    }
+
+    /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if something may be dirty.
+    fn step_listed<R>(
+        &self,
+        slot: Slot,
+        shared: &Shared,
+        known: &Known,
+        (chunk, frames, listed): (&mut Chunk, &mut Frames<'_>, &mut bool),
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> R {
+        let mut tally = Tally::default();
+        let caller = (slot != Slot::SERVICE).then_some(slot);
+        let mut cx = Context { me: shared.me, caller, memory: frames, out, tally: &mut tally };
+        let result = step(chunk, &mut cx);
+        if !*listed && chunk.may_be_dirty() {
+            *listed = true;
+            shared.active.lock().push(chunk.shape().first);
+        }
+        self.book_pages(slot, shared, &known.costs, &tally);
+        if tally.read_only_writes > 0 {
+            self.read_only_written(known);
+        }
+        result
     }
 
     fn book_pages(&self, slot: Slot, shared: &Shared, costs: &super::table::Costs, tally: &Tally) {

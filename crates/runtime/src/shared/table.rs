@@ -108,6 +108,22 @@ impl Known {
         })
     }
 
+    /// Runs a step on the chunk with this page of this region, which has several writers.
+    pub(crate) fn step<R>(
+        &self,
+        views: &super::Views,
+        twins: &comem_memory::twins::Twins,
+        page: PageNo,
+        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
+    ) -> R {
+        let mut cell = self.cell(page).lock();
+        let Cell { chunk, twins: kept, listed } = &mut *cell;
+        let shape = chunk.shape();
+        let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
+        let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, own_bytes };
+        step(self, chunk, &mut frames, listed)
+    }
+
     /// Whether the chunk with this page exists.
     pub(crate) fn has_cell(&self, page: PageNo) -> bool {
         self.chunks.get(((page - self.region.first) / CHUNK_PAGES) as usize).is_some_and(|c| c.get().is_some())
@@ -229,11 +245,6 @@ impl Table {
         step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
     ) -> Option<R> {
         let known = self.find(page).filter(|k| k.region.engine != PageEngine::Msi)?;
-        let mut cell = known.cell(page).lock();
-        let Cell { chunk, twins: kept, listed } = &mut *cell;
-        let shape = chunk.shape();
-        let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
-        let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, own_bytes };
-        Some(step(&known, chunk, &mut frames, listed))
+        Some(known.step(views, twins, page, step))
     }
 }

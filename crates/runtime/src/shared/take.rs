@@ -4,11 +4,13 @@
 //! here anyway; what remains is to know that the home has what is needed, and that it knows of the copy. Both stand in the home's table
 //! ([`Offers`](comem_memory::pages::Offers); decision 0014). What is not offered, or not up to date, is asked for.
 
+use super::table::Known;
 use super::{Peer, Shared};
 use crate::thread::Thread;
+use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::Need;
-use comem_protocol::coherence::pages::{PageNo, push_range};
+use comem_protocol::coherence::pages::{Context, PageNo, push_range};
 use comem_protocol::ids::NodeId;
 use comem_protocol::rules::Rule;
 use std::ops::Range;
@@ -22,6 +24,27 @@ impl Peer {
 }
 
 impl Thread {
+    /// Takes one unit, which is in state `Fetching`, as [`Thread::take`] does; `false` where it must be asked for.
+    pub(super) fn take_unit(&self, shared: &Shared, known: &Known, home: NodeId, unit: &Range<PageNo>) -> bool {
+        let Some(peer) = self.home().peer_memory(shared, home) else { return false };
+        let needs = self.needs_at(shared, home);
+        let offered = |peer: &Peer| peer.offers.as_ref().is_some_and(|offers| offers.take(unit.start));
+        if !peer.has_applied(&needs) || !offered(peer) {
+            return false;
+        }
+        let here = self.stepping(|out| {
+            let bytes = self.home().page_house(shared, self.slot()).memory_of(home, unit)?;
+            let step = |chunk: &mut Chunk, cx: &mut Context<'_>| chunk.on_pages(cx, unit.clone(), bytes);
+            self.home().known_step(self.slot(), shared, known, unit.start, out, step)
+        });
+        if here.is_some() {
+            self.home().note_progress();
+            self.counters().pages_taken.add(unit.len() as u64);
+            shared.needs.lock().confirm(home, &needs);
+        }
+        here.is_some()
+    }
+
     /// Takes what of these pages their home offers; gives what must be asked for. The pages are whole units in state `Fetching`: a notice that
     /// comes meanwhile voids what is taken, as it voids an answer.
     pub(super) fn take(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {

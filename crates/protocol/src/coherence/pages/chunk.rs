@@ -79,6 +79,8 @@ const GUESSED: u16 = 512;
 const LOOSE: u16 = 2048;
 /// At the home, where the kernel notes writes: other nodes may copy the unit without asking, and mark it when they do.
 const OFFERED: u16 = 4096;
+/// At the home, where the kernel notes writes: mapped, protected when the last interval before this epoch was closed, and held by nobody since.
+const CLOSED: u16 = 8192;
 /// Not the home, and the unit's memory is in use here, valid or not.
 const HELD: u16 = 256;
 /// Not valid, but still mapped, and with its twin: see `kept`.
@@ -181,6 +183,10 @@ pub struct Chunk {
     passed_over: bool,
     /// Whether a unit may be `WROTE`.
     told: bool,
+    /// How many intervals were closed here in this epoch.
+    closes: u8,
+    /// In the last epoch that was one at most, at the barrier: there are no locks in between, so what is `CLOSED` was probably not written since.
+    calm: bool,
     /// How many units are `OFFERED`.
     offered: usize,
     /// Who reads what is written here, by unit.
@@ -216,6 +222,8 @@ impl Chunk {
             pending: false,
             passed_over: false,
             told: false,
+            closes: 0,
+            calm: false,
             offered: 0,
             readers: BTreeMap::new(),
             push_after: readers::PUSH_AFTER,
@@ -524,7 +532,7 @@ impl Chunk {
         }
         let twins = cx.memory.notes_writes() && !self.read_only;
         for run in fresh {
-            if many && cx.memory.fill(run.clone(), self.shape.unit_pages, bytes_of(&run), twins) {
+            if cx.memory.fill(run.clone(), self.shape.unit_pages, bytes_of(&run), twins, many) {
                 cx.tally.twins_made += u64::from(if twins { (run.end - run.start) / self.shape.unit_pages } else { 0 });
             } else {
                 push_range(&mut held, run);

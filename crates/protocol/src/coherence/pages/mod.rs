@@ -176,8 +176,8 @@ pub trait PageMemory {
         self.make_twin(unit, many);
     }
     /// Where that is one step: gives pages that have no memory here, whole units of so many pages, these bytes, makes twins if they are wanted, and does
-    /// [`PageMemory::map_read`]. `false`: nothing was done.
-    fn fill(&mut self, _pages: Range<PageNo>, _unit_pages: u32, _bytes: &[u8], _twins: bool) -> bool {
+    /// [`PageMemory::map_read`]. They may be among `many`. `false`: nothing was done.
+    fn fill(&mut self, _pages: Range<PageNo>, _unit_pages: u32, _bytes: &[u8], _twins: bool, _many: bool) -> bool {
         false
     }
     /// Brings a copy up to date that stayed mapped: what in `bytes` differs from the unit's twin is stored to the unit and to the twin, and nothing

@@ -1,6 +1,8 @@
 //! The end of an interval, and of an epoch: finds what was written in a chunk, flushes it and says what it was.
 
-use super::{Chunk, Flush, GUESSED, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE};
+use super::{
+    CLOSED, Chunk, Flush, GUESSED, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
+};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -21,6 +23,7 @@ impl Chunk {
         seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
+        self.closes = self.closes.saturating_add(1);
         let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
         if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
             self.looks += 1;
@@ -160,6 +163,7 @@ impl Chunk {
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
     pub fn open(&mut self, cx: &mut Context<'_>) {
+        self.calm = std::mem::take(&mut self.closes) <= 1;
         if !std::mem::take(&mut self.told) {
             return;
         }
@@ -179,6 +183,8 @@ impl Chunk {
             }
             this.set(HOT, true);
             if self.shape.write_detection {
+                // As this was shared, the close has taken its note and protected it, or found it protected.
+                this.set(CLOSED, this.has(SHARED) && this.has(MAPPED) && cx.memory.notes_writes());
                 this.set(SHARED, false);
                 if this.has(MAPPED) {
                     push_range(&mut writable, pages);

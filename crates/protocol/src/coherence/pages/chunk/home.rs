@@ -1,6 +1,6 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{Chunk, FEW_PAGES, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE};
+use super::{CLOSED, Chunk, FEW_PAGES, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PageNo};
 use crate::ids::NodeId;
@@ -66,6 +66,12 @@ impl Chunk {
             }
             if this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on() {
                 // Somebody may have taken a copy meanwhile: what was written since must not be forgotten.
+                self.begin_sharing(cx, unit);
+                continue;
+            }
+            self.units[unit].set(CLOSED, false);
+            if this.has(CLOSED) && self.calm && self.closes <= 1 {
+                // The kernel notes what is written since the close; more than that nobody who copies now can have to hear of.
                 self.begin_sharing(cx, unit);
                 continue;
             }

@@ -121,6 +121,40 @@ fn a_home_tells_of_its_own_writes_while_others_hold_copies_and_only_then() {
     assert!(!bench.chunk.may_be_dirty(), "everybody's copy ended at the barrier");
 }
 
+/// A home's page that another node holds, in a new epoch after so many closes, in each of which it was told of.
+fn told_of(closes: usize) -> Bench {
+    let mut bench = Bench::new(ME, true);
+    bench.fault(0, Access::Write);
+    bench.copy_out(0..1);
+    for _ in 0..closes {
+        bench.memory.written = vec![0];
+        assert_eq!(bench.close(), [(0..1, ME, false)]);
+    }
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench
+}
+
+#[test]
+fn a_home_page_that_the_barriers_close_has_protected_is_shared_as_it_is() {
+    let mut bench = told_of(1);
+    assert_eq!(bench.close(), [], "nobody holds it, and the home waits at the next barrier already");
+    bench.copy_out(0..1);
+    assert_eq!(bench.memory.calls, ["regard 0..1", "copy_out 0..1"]);
+    bench.memory.written = vec![0];
+    assert_eq!(bench.close(), [(0..1, ME, false)]);
+}
+
+#[test]
+fn where_locks_close_intervals_a_home_page_is_protected_each_time_it_is_shared() {
+    let mut bench = told_of(2);
+    bench.copy_out(0..1);
+    assert_eq!(bench.memory.calls, ["protect 0..1", "copy_out 0..1"]);
+    let mut bench = told_of(1);
+    (0..2).for_each(|_| drop(bench.close()));
+    bench.copy_out(0..1);
+    assert_eq!(bench.memory.calls, ["protect 0..1", "copy_out 0..1"]);
+}
+
 #[test]
 fn without_write_detection_a_home_always_looks() {
     let mut bench = Bench::with_shape(ME, true, |shape| shape.write_detection = false);
