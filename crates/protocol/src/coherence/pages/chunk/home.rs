@@ -57,6 +57,8 @@ impl Chunk {
             cx.memory.look_ahead(run.clone());
         }
         let noted = cx.memory.notes_writes();
+        // In runs a call protects many, and a copy that ends for nothing costs more than its part of that.
+        let alone = units.iter().map(ExactSizeIterator::len).sum::<usize>() == 1;
         let mut unprotected: Vec<Range<usize>> = Vec::new();
         for unit in units.iter().flat_map(Range::clone) {
             self.units[unit].set(WROTE, false);
@@ -70,7 +72,7 @@ impl Chunk {
                 continue;
             }
             self.units[unit].set(CLOSED, false);
-            if this.has(CLOSED) && self.calm && self.closes <= 1 {
+            if this.has(CLOSED) && !this.has(OFFERED) && alone && self.calm && self.closes <= 1 {
                 // The kernel notes what is written since the close; more than that nobody who copies now can have to hear of.
                 self.begin_sharing(cx, unit);
                 continue;
