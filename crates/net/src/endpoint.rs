@@ -40,7 +40,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(4);
 const FIRST_WAIT_FROM: Duration = Duration::from_millis(8);
 /// Among so many receive calls that need not wait, one looks at the listeners too.
 const LISTENER_TURN: u32 = 16;
-/// Looks at a socket, of some 0.3 us each, between two at the clock.
+/// Looks at a socket between two at the clock.
 const LOOKS_BETWEEN: u32 = 4;
 /// One listener for the job's group, one for discovery.
 const LISTENERS_MAX: usize = 2;

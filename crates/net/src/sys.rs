@@ -82,8 +82,7 @@ impl SockAddr {
 struct Control([u8; 128]);
 
 /// The result of a system call. Datagrams are moved by the calls themselves, not by the C library's functions, which look for a cancellation
-/// of the thread before and after each, and which `comem run` has replaced by ones that look for shared buffers: together 0.1 us
-/// of each look at a socket by a thread that spins.
+/// of the thread before and after each, and which `comem run` has replaced by ones that look for shared buffers.
 fn check(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
