@@ -331,19 +331,15 @@ impl Node {
     ) {
         let mut gather = Gather::new(shared, ledger);
         let mut ended = Vec::new();
-        for (run, _) in entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
-            self.each_chunk(shared, run, slot, side, |chunk, cx, part| {
-                let before = cx.tally.invalidations;
-                if in_place {
-                    chunk.invalidate_in_place(cx, part, &mut gather);
-                } else {
-                    chunk.invalidate(cx, part, &mut gather);
-                }
-                if cx.tally.invalidations > before {
-                    push_range(&mut ended, part.clone());
-                }
-            });
-        }
+        let runs = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
+        self.each_chunk_of(shared, runs, slot, side, |chunk, cx, parts| {
+            parts.iter().filter(|part| chunk.has_copies(part)).for_each(|part| push_range(&mut ended, part.clone()));
+            if in_place {
+                chunk.invalidate_in_place(cx, parts, &mut gather);
+            } else {
+                chunk.invalidate(cx, parts, &mut gather);
+            }
+        });
         self.send_diffs(gather, slot, side);
         if !ended.is_empty() {
             shared.invalidated.lock().append(&mut ended);
@@ -362,25 +358,53 @@ impl Node {
         out: &mut Outbox,
         mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &Range<PageNo>),
     ) {
-        let mut at = run.start;
-        while at < run.end {
-            let Some(known) = shared.table.find(at) else {
-                match shared.table.next_after(at).filter(|next| *next < run.end) {
-                    Some(next) => at = next,
-                    None => return,
+        self.each_chunk_of(shared, std::iter::once(run), slot, out, |chunk, cx, parts| {
+            parts.iter().for_each(|part| f(chunk, cx, part));
+        });
+    }
+
+    /// As [`Node::each_chunk`] for many runs, with all parts at once of those that follow each other in one chunk.
+    fn each_chunk_of<'a>(
+        &self,
+        shared: &Shared,
+        runs: impl Iterator<Item = &'a Range<PageNo>>,
+        slot: Slot,
+        out: &mut Outbox,
+        mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
+    ) {
+        let (mut chunk, mut parts) = (0..0, Vec::new());
+        for run in runs {
+            let mut at = run.start;
+            while at < run.end {
+                if !chunk.contains(&at) {
+                    self.step_parts(slot, &mut parts, out, &mut f);
+                    match shared.table.chunk_around(at) {
+                        Ok(found) => chunk = found,
+                        Err(next) => {
+                            at = next.unwrap_or(run.end);
+                            continue;
+                        }
+                    }
                 }
-                continue;
-            };
-            if known.region.engine == PageEngine::Msi {
-                at = known.region.range().end;
-                continue;
+                let end = chunk.end.min(run.end);
+                parts.push(at..end);
+                at = end;
             }
-            let end = known.chunk_end(at).min(run.end);
-            if known.has_cell(at) {
-                let part = at..end;
-                self.page_step(slot, at, out, |chunk, cx| f(chunk, cx, &part));
-            }
-            at = end;
+        }
+        self.step_parts(slot, &mut parts, out, &mut f);
+    }
+
+    /// A step on the chunk that these pages are in, if there are any.
+    fn step_parts(
+        &self,
+        slot: Slot,
+        parts: &mut Vec<Range<PageNo>>,
+        out: &mut Outbox,
+        f: &mut impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
+    ) {
+        if let Some(first) = parts.first() {
+            self.page_step(slot, first.start, out, |chunk, cx| f(chunk, cx, parts));
+            parts.clear();
         }
     }
 

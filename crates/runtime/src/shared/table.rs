@@ -135,6 +135,12 @@ impl Known {
         (self.region.first + (index + 1) * CHUNK_PAGES).min(self.region.first + self.region.pages)
     }
 
+    /// The chunk with this page.
+    fn chunk_around(&self, page: PageNo) -> Range<PageNo> {
+        let start = page - (page - self.region.first) % CHUNK_PAGES;
+        start..self.chunk_end(page)
+    }
+
     /// Whether homes may migrate.
     pub(crate) fn migrates(&self) -> bool {
         matches!(self.region.homes, Homes::Automatic | Homes::StartingOn(_))
@@ -205,6 +211,17 @@ impl Table {
     /// The first page after this one at which a region begins.
     pub(crate) fn next_after(&self, page: PageNo) -> Option<PageNo> {
         self.regions.read().range(page + 1..).next().map(|(first, _)| *first)
+    }
+
+    /// The chunk with this page, in a region of pages with several writers and if it exists here; else the next page, if there is one, where there may
+    /// be one.
+    pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
+        let Some(known) = self.find(page) else { return Err(self.next_after(page)) };
+        match known.region.engine {
+            PageEngine::Msi => Err(Some(known.region.range().end)),
+            _ if known.has_cell(page) => Ok(known.chunk_around(page)),
+            _ => Err(Some(known.chunk_end(page))),
+        }
     }
 
     /// The region that begins at or before this page, for messages about accesses beyond it.

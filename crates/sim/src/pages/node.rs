@@ -308,13 +308,22 @@ impl Pages {
     /// Ends this node's copies of the entries' pages.
     pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Arc<Entry>>, in_place: bool) {
         let mut diffs = Gather::default();
-        for (run, _) in entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs) {
-            self.each_chunk(run, |c, cx| match in_place {
-                true => c.invalidate_in_place(cx, run, &mut diffs),
-                false => c.invalidate(cx, run, &mut diffs),
-            });
-            self.number(&mut diffs);
-            self.others_act();
+        for entry in entries {
+            for at in 0..self.chunks.len() {
+                let shape = self.chunks[at].shape();
+                let named = entry.groups.iter().flat_map(|g| &g.runs).map(|(run, _)| run.clone());
+                let here = named.filter(|run| shape.first < run.end && run.start < shape.first + shape.pages);
+                let here: Vec<Range<PageNo>> = here.collect();
+                if here.is_empty() {
+                    continue;
+                }
+                self.with(at, |c, cx| match in_place {
+                    true => c.invalidate_in_place(cx, &here, &mut diffs),
+                    false => c.invalidate(cx, &here, &mut diffs),
+                });
+                self.number(&mut diffs);
+                self.others_act();
+            }
         }
         self.send_diffs(diffs);
     }

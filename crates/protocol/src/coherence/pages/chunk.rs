@@ -44,6 +44,9 @@ const KEPT_PAGES: u32 = 16;
 /// Twins of pages that come in longer runs are not looked at soon.
 pub const FEW_PAGES: u32 = 8;
 
+/// Most units that were ended before between two runs of copies that end together: to go over one costs a few nanoseconds.
+const GAP_UNITS: usize = 128;
+
 /// So many units before a written one are looked at, at most, to see whether those behind will be written too.
 const SEEN_MAX: usize = 3;
 
@@ -592,32 +595,64 @@ impl Chunk {
     // ---- releases and acquires
 
     /// Another node wrote these pages: this node's copies of them end. What was written here is flushed first, and stays to be told.
-    pub fn invalidate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) {
-        let units = self.units_in(pages);
-        let mut at = units.start;
-        while at < units.end {
-            self.void_fetch(cx, at, flush);
-            if self.units[at].state != State::Valid {
-                at += 1;
-                continue;
+    pub fn invalidate(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], flush: &mut dyn Flush) {
+        let mut ended: Vec<Range<usize>> = Vec::new();
+        for run in runs {
+            for unit in self.units_in(run) {
+                self.void_fetch(cx, unit, flush);
+                if self.units[unit].state == State::Valid {
+                    add_unit(&mut ended, unit);
+                }
             }
-            let end = (at..units.end).take_while(|i| self.units[*i].state == State::Valid).last().unwrap_or(at) + 1;
-            self.end_run(cx, at..end, flush);
-            at = end;
+        }
+        self.end_copies(cx, ended, flush);
+    }
+
+    /// Whether there are copies here that an invalidation of `pages` would end.
+    pub fn has_copies(&self, pages: &Range<PageNo>) -> bool {
+        self.units[self.units_in(pages)].iter().any(|unit| unit.state == State::Valid)
+    }
+
+    /// Ends valid copies. Runs with nothing mapped between them are ended together: each call that unmaps or scans interrupts every processor that
+    /// runs this program.
+    fn end_copies(&mut self, cx: &mut Context<'_>, mut ended: Vec<Range<usize>>, flush: &mut dyn Flush) {
+        ended.sort_by_key(|run| run.start);
+        ended.dedup_by(|next, run| {
+            let meet = next.start <= run.end;
+            run.end = if meet { run.end.max(next.end) } else { run.end };
+            meet
+        });
+        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching) && !u.has(KEPT);
+        let mut left = &ended[..];
+        while let Some(first) = left.first() {
+            let joins = |pair: &&[Range<usize>]| {
+                let gap = pair[0].end..pair[1].start;
+                gap.len() <= GAP_UNITS && self.units[gap].iter().all(absent)
+            };
+            let count = 1 + left.windows(2).take_while(joins).count();
+            let stretch = first.start..left[count - 1].end;
+            self.end_stretch(cx, stretch, &left[..count], flush);
+            left = &left[count..];
         }
     }
 
-    /// Unmap, then look what was written, then diff, then change state.
-    fn end_run(&mut self, cx: &mut Context<'_>, run: Range<usize>, flush: &mut dyn Flush) {
-        let pages = self.pages(run.clone());
+    /// Unmap, then look what was written, then diff, then change state. What lies between the runs is not mapped.
+    fn end_stretch(
+        &mut self,
+        cx: &mut Context<'_>,
+        stretch: Range<usize>,
+        runs: &[Range<usize>],
+        flush: &mut dyn Flush,
+    ) {
+        let pages = self.pages(stretch.clone());
         if Rule::UnmapBeforeCollect.on() {
             cx.memory.unmap(pages.clone());
-            self.collect(cx, run.clone());
+            self.collect(cx, stretch);
         } else {
-            self.collect(cx, run.clone());
+            self.collect(cx, stretch);
             cx.memory.unmap(pages.clone());
         }
-        for unit in run.clone() {
+        for unit in runs.iter().flat_map(Range::clone) {
             if self.units[unit].has(WRITTEN) {
                 self.flush_unit(cx, unit, flush);
             }
@@ -626,6 +661,12 @@ impl Chunk {
             cx.tally.invalidations += 1;
         }
         cx.memory.disregard(pages);
+    }
+
+    /// A valid copy ends by itself.
+    fn end_copy(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) {
+        let run = unit..unit + 1;
+        self.end_stretch(cx, run.clone(), std::slice::from_ref(&run), flush);
     }
 
     /// Finds what was written in `units` and marks it; what is mapped is protected and clean afterwards.
@@ -760,7 +801,7 @@ impl Chunk {
         let before = self.cached_pages();
         for unit in self.units_in(pages) {
             if self.units[unit].state == State::Valid {
-                self.end_run(cx, unit..unit + 1, flush);
+                self.end_copy(cx, unit, flush);
                 cx.tally.evictions += 1;
                 cx.tally.invalidations -= 1;
                 let this = &mut self.units[unit];
@@ -779,5 +820,13 @@ impl Chunk {
             }
         }
         before - self.cached_pages()
+    }
+}
+
+/// Adds a unit behind others, as part of the last run where they touch.
+fn add_unit(runs: &mut Vec<Range<usize>>, unit: usize) {
+    match runs.last_mut() {
+        Some(last) if last.end == unit => last.end += 1,
+        _ => runs.push(unit..unit + 1),
     }
 }

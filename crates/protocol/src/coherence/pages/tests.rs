@@ -189,7 +189,7 @@ impl Bench {
     }
 
     fn invalidate(&mut self, pages: Range<PageNo>) {
-        self.step(|chunk, cx, flushed| chunk.invalidate(cx, &pages, flushed));
+        self.step(|chunk, cx, flushed| chunk.invalidate(cx, std::slice::from_ref(&pages), flushed));
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>) {

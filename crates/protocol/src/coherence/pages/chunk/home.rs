@@ -1,6 +1,6 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{CLOSED, Chunk, FEW_PAGES, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE};
+use super::{CLOSED, Chunk, FEW_PAGES, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PageNo};
 use crate::ids::NodeId;
@@ -79,10 +79,7 @@ impl Chunk {
             }
             let presume = !noted && this.has(HOT) && this.has(MAPPED);
             if this.has(MAPPED) && !presume {
-                match unprotected.last_mut() {
-                    Some(last) if last.end == unit => last.end += 1,
-                    _ => unprotected.push(unit..unit + 1),
-                }
+                add_unit(&mut unprotected, unit);
             }
             self.units[unit].set(PRESUMED, presume);
         }

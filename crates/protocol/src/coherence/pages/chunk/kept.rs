@@ -4,41 +4,34 @@
 //! out of date, as long as all threads of the node are in the barrier. When the bytes come, what differs from the twin is stored and nothing
 //! else: whatever a thread that is no part of the barrier writes beside it stays, and stays noted.
 
-use super::{Chunk, Flush, KEPT, State, VOID, WRITTEN};
+use super::{Chunk, Flush, KEPT, State, VOID, WRITTEN, add_unit};
 use crate::coherence::pages::{Context, PageNo};
 use std::ops::Range;
 
 impl Chunk {
     /// As [`Chunk::invalidate`], by a barrier that holds this node's threads until what is kept has been fetched again: by
     /// [`Chunk::fetch_ahead`], which takes all of it.
-    pub fn invalidate_in_place(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) {
-        if cx.memory.notes_writes() && !self.read_only {
-            for unit in self.units_in(pages) {
+    pub fn invalidate_in_place(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], flush: &mut dyn Flush) {
+        let keeps = cx.memory.notes_writes() && !self.read_only;
+        let mut ended = Vec::new();
+        for run in runs {
+            for unit in self.units_in(run) {
                 let this = &mut self.units[unit];
-                if this.state == State::Valid && this.credit > 0 && !this.has(WRITTEN) {
+                if keeps && this.state == State::Valid && this.credit > 0 && !this.has(WRITTEN) {
                     this.state = State::Invalid;
                     this.set(KEPT, true);
                     cx.tally.invalidations += 1;
                 }
+                if this.state == State::Invalid && this.has(KEPT) {
+                    continue;
+                }
+                self.void_fetch(cx, unit, flush);
+                if self.units[unit].state == State::Valid {
+                    add_unit(&mut ended, unit);
+                }
             }
         }
-        self.invalidate_others(cx, pages, flush);
-    }
-
-    /// What is not kept ends as it always does.
-    fn invalidate_others(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) {
-        let units = self.units_in(pages);
-        let mut at = units.start;
-        while at < units.end {
-            let kept = self.units[at].has(KEPT) && self.units[at].state == State::Invalid;
-            let end = (at..units.end)
-                .find(|i| (self.units[*i].has(KEPT) && self.units[*i].state == State::Invalid) != kept)
-                .unwrap_or(units.end);
-            if !kept {
-                self.invalidate(cx, &self.pages(at..end), flush);
-            }
-            at = end;
-        }
+        self.end_copies(cx, ended, flush);
     }
 
     /// A notice of a unit that is being fetched, or waits for that: what comes is not wanted, and what was kept ends.
@@ -49,7 +42,7 @@ impl Chunk {
         if this.has(KEPT) {
             this.set(KEPT, false);
             this.state = State::Valid;
-            self.end_run(cx, unit..unit + 1, flush);
+            self.end_copy(cx, unit, flush);
             cx.tally.invalidations -= 1;
             if fetching {
                 self.units[unit].state = State::Fetching;

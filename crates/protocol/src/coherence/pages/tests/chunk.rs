@@ -22,6 +22,30 @@ fn a_copy_that_nobody_wrote_ends_without_a_diff() {
 }
 
 #[test]
+fn copies_with_nothing_mapped_between_them_end_together() {
+    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 8);
+    bench.fetch(0..2);
+    bench.fetch(4..8);
+    bench.memory.written = vec![5];
+    bench.step(|chunk, cx, flushed| chunk.invalidate(cx, &[0..2, 4..5, 5..6], flushed));
+    let calls = [
+        "unmap 0..6",
+        "collect 0..6",
+        "drop_twin 0..1",
+        "drop_twin 1..2",
+        "drop_twin 4..5",
+        "diff 5..6",
+        "drop_twin 5..6",
+    ];
+    assert_eq!(bench.memory.calls, calls, "pages 2 and 3 never were here");
+    assert!(bench.chunk.is_here(6));
+    bench.fetch(0..6);
+    bench.step(|chunk, cx, flushed| chunk.invalidate(cx, &[0..2, 4..5], flushed));
+    let unmapped = bench.memory.calls.iter().filter(|call| call.starts_with("unmap")).collect::<Vec<_>>();
+    assert_eq!(unmapped, ["unmap 0..2", "unmap 4..5"], "pages 2 and 3 are in use");
+}
+
+#[test]
 fn where_writes_fault_the_first_one_makes_the_twin_and_the_interval_protects_before_it_compares() {
     let mut bench = Bench::new(OTHER, false);
     bench.fetch(0..1);
@@ -349,7 +373,7 @@ fn first_in_use() -> Bench {
 #[test]
 fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
     let mut bench = first_in_use();
-    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &(0..2), flushed));
+    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..2)), flushed));
     assert_eq!(
         bench.memory.calls,
         ["unmap 1..2", "collect 1..2", "drop_twin 1..2"],
@@ -367,7 +391,7 @@ fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
 #[test]
 fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
     let mut bench = first_in_use();
-    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &(0..1), flushed));
+    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..1)), flushed));
     bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..1), OTHER, 60, &mut Vec::new()));
     bench.memory.written = vec![0];
     bench.invalidate(0..1);
@@ -379,7 +403,7 @@ fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
 #[test]
 fn a_kept_copy_whose_home_goes_elsewhere_is_unmapped() {
     let mut bench = first_in_use();
-    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &(0..1), flushed));
+    bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..1)), flushed));
     bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), NodeId(3)));
     assert_eq!(bench.memory.calls, ["unmap 0..1", "drop_twin 0..1"]);
 }
