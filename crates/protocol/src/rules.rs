@@ -111,11 +111,13 @@ pub enum Rule {
     NoticesEndPushedPages,
     /// A home counts pages that it sent unasked among those that others hold.
     PushedPagesAreShared,
+    /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
+    LeftNotesCount,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 33] = [
+    pub const PAGES: [Rule; 34] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -149,6 +151,7 @@ impl Rule {
         Rule::PushesAreForOneBarrier,
         Rule::NoticesEndPushedPages,
         Rule::PushedPagesAreShared,
+        Rule::LeftNotesCount,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

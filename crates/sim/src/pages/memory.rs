@@ -196,6 +196,11 @@ impl Memory {
 }
 
 impl PageMemory for Memory {
+    fn sample(&mut self, unit: Range<PageNo>) -> u32 {
+        self.moment();
+        self.pages[unit.start as usize].words[0] as u32
+    }
+
     fn can_offer(&self) -> bool {
         self.offers
     }

@@ -31,11 +31,13 @@ use crate::rules::Rule;
 use readers::Reader;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use steady::Steady;
 
 mod close;
 mod home;
 mod kept;
 mod readers;
+mod steady;
 
 /// Most units that a home maps at the first touch of one of them.
 const HOME_RUN: usize = 64;
@@ -198,6 +200,10 @@ pub struct Chunk {
     push_after: u8,
     /// How often units were sent in vain of late.
     vain: u8,
+    /// Home pages whose notes may be left, by unit; empty as long as there was none.
+    steady: Vec<Steady>,
+    /// Below 0: so many epochs must pass before notes are left.
+    quiet: i8,
 }
 
 impl Chunk {
@@ -231,6 +237,8 @@ impl Chunk {
             readers: BTreeMap::new(),
             push_after: readers::PUSH_AFTER,
             vain: 0,
+            steady: Vec::new(),
+            quiet: 0,
         }
     }
 
@@ -681,6 +689,7 @@ impl Chunk {
             let units = self.units_in(pages);
             // Notes of pages that concern nobody are taken too. Who took such a page before that may have missed what they tell of.
             self.heed(cx, units.clone());
+            units.clone().for_each(|unit| self.forget_note(unit));
             for tracked in self.units[units].iter_mut().filter(|u| Self::is_tracked(u)) {
                 tracked.set(WRITTEN, true);
                 self.pending = true;
@@ -732,6 +741,7 @@ impl Chunk {
                 self.unkeep(cx, unit);
             }
             self.forget_readers(unit);
+            self.forget_note(unit);
             let this = &mut self.units[unit];
             let was_home = this.state == State::Home;
             if this.has(OFFERED) {

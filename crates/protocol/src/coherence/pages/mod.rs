@@ -140,6 +140,10 @@ pub trait PageMemory {
     fn disregard(&mut self, _pages: Range<PageNo>) {}
     /// Mapped pages concern somebody again: what was written to them and not collected is found, however long ago that was.
     fn regard(&mut self, _pages: Range<PageNo>) {}
+    /// A few words of the unit, whatever is being written there: if they change, the unit was written.
+    fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
+        0
+    }
     /// Whether other nodes can copy pages out of this memory by themselves, once they are offered.
     fn can_offer(&self) -> bool {
         false

@@ -7,6 +7,7 @@ mod chunk;
 mod desk;
 mod ledger;
 mod push;
+mod steady;
 mod wire;
 
 use super::chunk::{Ahead, Chunk, Fault, Flush, Shape};
@@ -29,6 +30,8 @@ struct Recorder {
     /// Other nodes can copy pages by themselves, and are copying these.
     offers: bool,
     taken: Vec<PageNo>,
+    /// What a look at a few words of any page gives.
+    sample: u32,
 }
 
 impl Recorder {
@@ -61,6 +64,9 @@ impl PageMemory for Recorder {
     }
     fn regard(&mut self, pages: Range<PageNo>) {
         self.note("regard", pages);
+    }
+    fn sample(&mut self, _unit: Range<PageNo>) -> u32 {
+        self.sample
     }
     fn can_offer(&self) -> bool {
         self.offers

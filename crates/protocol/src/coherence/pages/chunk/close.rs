@@ -1,5 +1,6 @@
 //! The end of an interval, and of an epoch: finds what was written in a chunk, flushes it and says what it was.
 
+use super::steady::Note;
 use super::{
     CLOSED, Chunk, Flush, GUESSED, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
 };
@@ -23,7 +24,7 @@ impl Chunk {
         seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
-        self.closes = self.closes.saturating_add(1);
+        self.count_close();
         let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
         if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
             self.looks += 1;
@@ -114,6 +115,12 @@ impl Chunk {
                 self.pending = true;
                 continue;
             }
+            let note = if seen.is_some() { self.weigh_note(cx, unit) } else { Note::Take };
+            if note != Note::Take {
+                self.units[unit].set(WRITTEN, note == Note::Leave);
+                self.pending |= note == Note::Leave;
+                continue;
+            }
             let joined = look
                 .as_ref()
                 .is_some_and(|look| self.units[look.end..unit].iter().all(|u| Self::is_tracked(u) || absent(u)));
@@ -163,7 +170,7 @@ impl Chunk {
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
     pub fn open(&mut self, cx: &mut Context<'_>) {
-        self.calm = std::mem::take(&mut self.closes) <= 1;
+        self.count_epoch();
         if !std::mem::take(&mut self.told) {
             return;
         }

@@ -66,8 +66,9 @@ impl Chunk {
             if this.has(SHARED) {
                 continue;
             }
-            if this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on() {
-                // Somebody may have taken a copy meanwhile: what was written since must not be forgotten.
+            if (this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on()) || (this.has(MAPPED) && self.is_left(unit))
+            {
+                // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written.
                 self.begin_sharing(cx, unit);
                 continue;
             }

@@ -1,0 +1,99 @@
+//! Home pages that are written again and again, where the kernel notes writes: their notes stay when they are told of.
+//!
+//! To take a note costs a call, and the page's next writer a fault in the kernel, 0.75 us. Where pages are written in every epoch or every other one, and
+//! barriers alone order them, that buys nothing: whoever copies the page will have to copy it again. So the note is left, and the page stays writable. The
+//! note says from then on that the page was written since it was told of, or perhaps that it was not: so the page counts as written at the next
+//! close at which others hold copies. Nothing that was written is ever missed; what may be lost is that a copy ends for nothing.
+//!
+//! That is held down: a few words of the page are remembered at each close that leaves the note. If they are the same at the next two closes that find the
+//! note, the page was probably not written. (At one they may be: what is written in one epoch and read in the next is told of in both, the
+//! first time.) Then the note is taken after all, and it must be found more often that the page is written still before the note is left again. An
+//! epoch with a second close has locks in it, each of whose releases would tell of the page again: there no notes are left for a long time.
+
+use super::{Chunk, State, WROTE};
+use crate::coherence::pages::Context;
+use crate::rules::Rule;
+
+/// After an epoch with locks so many epochs without them must come before notes are left again.
+const QUIET_EPOCHS: i8 = 16;
+/// Most finds of a written page that must come, after its note was left in vain, before that is done again.
+const DOUBTS_MAX: u8 = 62;
+
+/// What is known of a home page that was written while others held copies.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Steady {
+    /// The note was left: that the page is noted says nothing new.
+    left: bool,
+    /// It was left once more although the page had not changed.
+    unchanged: bool,
+    /// So often the note must be taken before it may be left.
+    doubts: u8,
+    /// How often it had to be taken the last time.
+    doubted: u8,
+    /// What stood in a few of the page's words when the note was left.
+    sample: u32,
+}
+
+/// What a close makes of a note.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Note {
+    /// It is taken: the page is protected and clean.
+    Take,
+    /// It stays, and counts.
+    Leave,
+    /// It does not count. (No correct node does this.)
+    PassOver,
+}
+
+impl Chunk {
+    /// An interval ends: whether this is the first one of its epoch is what counts.
+    pub(super) fn count_close(&mut self) {
+        self.closes = self.closes.saturating_add(1);
+    }
+
+    /// An epoch has ended.
+    pub(super) fn count_epoch(&mut self) {
+        self.calm = std::mem::take(&mut self.closes) <= 1;
+        self.quiet = if self.calm { self.quiet.saturating_add(1).min(0) } else { -QUIET_EPOCHS };
+    }
+
+    /// A close has found the kernel's note of a home page that others hold.
+    pub(super) fn weigh_note(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
+        let this = self.units[unit];
+        if this.state != State::Home || self.quiet < 0 || self.closes > 1 || this.has(WROTE) {
+            return Note::Take;
+        }
+        let now = cx.memory.sample(self.pages(unit..unit + 1));
+        if self.steady.is_empty() {
+            self.steady.resize(self.units.len(), Steady::default());
+        }
+        let steady = &mut self.steady[unit];
+        let changed = steady.sample != now;
+        if !steady.left && steady.doubts > 0 {
+            steady.doubts -= 1;
+            return Note::Take;
+        }
+        if steady.left && !changed && !Rule::LeftNotesCount.on() {
+            return Note::PassOver;
+        }
+        if steady.left && !changed && steady.unchanged {
+            steady.doubted = (steady.doubted * 2 + 2).min(DOUBTS_MAX);
+            steady.doubts = steady.doubted;
+            return Note::Take;
+        }
+        *steady = Steady { unchanged: steady.left && !changed, left: true, sample: now, ..*steady };
+        Note::Leave
+    }
+
+    /// Whether the unit's note was left.
+    pub(super) fn is_left(&self, unit: usize) -> bool {
+        self.steady.get(unit).is_some_and(|steady| steady.left)
+    }
+
+    /// The unit's note was taken, or the unit has another home.
+    pub(super) fn forget_note(&mut self, unit: usize) {
+        if let Some(steady) = self.steady.get_mut(unit) {
+            steady.left = false;
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Notes of home pages that are left, and when they are not.
+
+use super::*;
+
+/// A home of four pages, all of them mapped and written.
+fn home() -> Bench {
+    let mut bench = Bench::new(ME, true);
+    (0..4).for_each(|page| assert_eq!(bench.fault(page, Access::Write), Fault::Mapped));
+    bench
+}
+
+/// Another node copies page 0, which is written then or not, and a barrier comes. Gives whether others were told, and whether the note was taken.
+fn epoch(bench: &mut Bench, copied: bool, written: bool) -> (bool, bool) {
+    if copied {
+        bench.copy_out(0..1);
+    }
+    if written {
+        bench.memory.sample += 1;
+        bench.memory.written = vec![0];
+    }
+    let noted = !bench.memory.written.is_empty();
+    let told = !bench.close_having_seen(if noted { &[0..1] } else { &[] }).is_empty();
+    let taken = noted && bench.memory.written.is_empty();
+    bench.step(|chunk, cx, _| chunk.open(cx));
+    (told, taken)
+}
+
+#[test]
+fn a_home_page_that_is_written_in_every_epoch_stays_writable() {
+    let mut bench = home();
+    for _ in 0..100 {
+        assert_eq!(epoch(&mut bench, true, true), (true, false));
+    }
+    bench.copy_out(0..1);
+    assert_eq!(bench.memory.calls, ["regard 0..1", "copy_out 0..1"], "nor is it protected when it is copied");
+}
+
+#[test]
+fn a_home_page_that_is_written_and_read_in_turn_stays_writable() {
+    let mut bench = home();
+    epoch(&mut bench, true, true);
+    for _ in 0..30 {
+        assert_eq!(epoch(&mut bench, true, false), (true, false), "it counts as written while others hold it");
+        assert_eq!(epoch(&mut bench, false, true), (false, false), "and then concerns nobody");
+    }
+}
+
+#[test]
+fn notes_that_were_left_in_vain_are_taken_and_left_less_and_less_often() {
+    let mut bench = home();
+    let mut vain = 0;
+    for _ in 0..1_000 {
+        epoch(&mut bench, true, true);
+        vain += (0..4).filter(|_| epoch(&mut bench, true, false).0).count();
+    }
+    assert!((2..80).contains(&vain), "{vain}");
+}
+
+#[test]
+fn an_epoch_with_locks_leaves_no_notes_and_none_are_left_soon_after_it() {
+    let mut bench = home();
+    bench.copy_out(0..1);
+    bench.close();
+    assert_eq!(epoch(&mut bench, true, true), (true, true), "the second close of its epoch");
+    let until = (0..100).find(|_| epoch(&mut bench, true, true) == (true, false));
+    assert!(until.is_some_and(|epochs| epochs > 8), "{until:?}");
+}
