@@ -12,9 +12,7 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
-use comem_protocol::coherence::pages::{
-    CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, Tally, push_range, serve,
-};
+use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::sync::{Mark, Payload, Scope};

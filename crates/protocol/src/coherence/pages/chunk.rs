@@ -202,6 +202,8 @@ pub struct Chunk {
     vain: u8,
     /// Home pages whose notes may be left, by unit; empty as long as there was none.
     steady: Vec<Steady>,
+    /// Whether the close under way has seen notes of many pages.
+    many_seen: bool,
     /// Below 0: so many epochs must pass before notes are left.
     quiet: i8,
 }
@@ -238,6 +240,7 @@ impl Chunk {
             push_after: readers::PUSH_AFTER,
             vain: 0,
             steady: Vec::new(),
+            many_seen: false,
             quiet: 0,
         }
     }

@@ -24,7 +24,7 @@ impl Chunk {
         seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
-        self.count_close();
+        self.count_close(seen);
         let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
         if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
             self.looks += 1;
@@ -163,7 +163,7 @@ impl Chunk {
     }
 
     /// The runs among `seen` (in order) that touch `pages`.
-    fn part<'a>(seen: &'a [Range<PageNo>], pages: &Range<PageNo>) -> &'a [Range<PageNo>] {
+    pub(super) fn part<'a>(seen: &'a [Range<PageNo>], pages: &Range<PageNo>) -> &'a [Range<PageNo>] {
         let here = &seen[seen.partition_point(|run| run.end <= pages.start)..];
         &here[..here.partition_point(|run| run.start < pages.end)]
     }

@@ -11,21 +11,26 @@
 //! epoch with a second close has locks in it, each of whose releases would tell of the page again: there no notes are left for a long time.
 
 use super::{Chunk, State, WROTE};
-use crate::coherence::pages::Context;
+use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
+use std::ops::Range;
 
 /// After an epoch with locks so many epochs without them must come before notes are left again.
 const QUIET_EPOCHS: i8 = 16;
 /// Most finds of a written page that must come, after its note was left in vain, before that is done again.
 const DOUBTS_MAX: u8 = 62;
 
+/// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few pages again and again
+/// fetches them ahead, so that copies which end for nothing are fetched for nothing.
+const MANY: usize = 8;
+
 /// What is known of a home page that was written while others held copies.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Steady {
     /// The note was left: that the page is noted says nothing new.
     left: bool,
-    /// It was left once more although the page had not changed.
-    unchanged: bool,
+    /// Two for each time that it was left once more although the page had not changed, less one for each time that it had.
+    unchanged: u8,
     /// So often the note must be taken before it may be left.
     doubts: u8,
     /// How often it had to be taken the last time.
@@ -46,9 +51,13 @@ pub(super) enum Note {
 }
 
 impl Chunk {
-    /// An interval ends: whether this is the first one of its epoch is what counts.
-    pub(super) fn count_close(&mut self) {
+    /// An interval ends: whether this is the first one of its epoch is what counts, and how much was written here.
+    pub(super) fn count_close(&mut self, seen: Option<&[Range<PageNo>]>) {
         self.closes = self.closes.saturating_add(1);
+        let all = self.pages(0..self.units.len());
+        let here = Self::part(seen.unwrap_or_default(), &all);
+        let pages = here.iter().map(|run| run.end.min(all.end) - run.start.max(all.start)).sum::<PageNo>();
+        self.many_seen = pages as usize * MANY >= all.len();
     }
 
     /// An epoch has ended.
@@ -60,7 +69,7 @@ impl Chunk {
     /// A close has found the kernel's note of a home page that others hold.
     pub(super) fn weigh_note(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let this = self.units[unit];
-        if this.state != State::Home || self.quiet < 0 || self.closes > 1 || this.has(WROTE) {
+        if this.state != State::Home || !self.many_seen || self.quiet < 0 || self.closes > 1 || this.has(WROTE) {
             return Note::Take;
         }
         let now = cx.memory.sample(self.pages(unit..unit + 1));
@@ -76,12 +85,15 @@ impl Chunk {
         if steady.left && !changed && !Rule::LeftNotesCount.on() {
             return Note::PassOver;
         }
-        if steady.left && !changed && steady.unchanged {
+        if steady.left && !changed && steady.unchanged > 0 {
             steady.doubted = (steady.doubted * 2 + 2).min(DOUBTS_MAX);
             steady.doubts = steady.doubted;
             return Note::Take;
         }
-        *steady = Steady { unchanged: steady.left && !changed, left: true, sample: now, ..*steady };
+        if steady.left {
+            steady.unchanged = if changed { steady.unchanged.saturating_sub(1) } else { 2 };
+        }
+        (steady.left, steady.sample) = (true, now);
         Note::Leave
     }
 
