@@ -90,6 +90,14 @@ const CLOSED: u16 = 8192;
 const HELD: u16 = 256;
 /// Not valid, but still mapped, and with its twin: see `kept`.
 const KEPT: u16 = 1024;
+const _: () = {
+    let all = [SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT];
+    let (mut seen, mut i) = (0, 0);
+    while i < all.len() {
+        assert!(seen & all[i] == 0, "two flags are one");
+        (seen, i) = (seen | all[i], i + 1);
+    }
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Unit {
