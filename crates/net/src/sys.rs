@@ -95,8 +95,7 @@ pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> 
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the kernel reads `bytes` and `address`, both alive, within the lengths given.
     check(unsafe {
-        let to = (&raw const address).cast();
-        let to: *const libc::sockaddr = to;
+        let to = (&raw const address).cast::<libc::sockaddr>();
         libc::syscall(libc::SYS_sendto, socket.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags, to, address_len)
     })
     .map(drop)
