@@ -9,7 +9,7 @@ mod sync;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
-use crate::shared::fault::Streams;
+use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;

@@ -35,6 +35,7 @@ pub(crate) mod serve;
 pub(crate) mod single;
 pub(crate) mod slices;
 pub(crate) mod space;
+pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod take;
 
