@@ -48,6 +48,7 @@ mod shared;
 mod stays;
 mod symbols;
 pub mod thread;
+mod turns;
 mod waiter;
 mod watch;
 mod weights;

@@ -8,6 +8,7 @@ use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::report;
+use crate::turns::BRIEF;
 use comem_net::Wait;
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
@@ -208,10 +209,7 @@ impl Node {
             let since = status.filter(|(w, _)| *w == why).map_or_else(|| self.now(), |(_, since)| since);
             *status = Some((why, since));
         }
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        if why.is_for_others() && before as usize + 1 >= self.threads() {
-            self.end_all_stays(slot);
-        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = self.goes_on().and_then(|()| self.sleep(slot, why)).and_then(|()| self.goes_on());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         *seat.status.lock() = None;
@@ -222,9 +220,16 @@ impl Node {
         let waiter = &self.seats[slot.index()].waiter;
         // A host wants to be asked now and then, in the middle of a wait.
         let asked = crate::host::host().is_some();
+        let mut lets_go = self.lets_go_at(slot, why);
         loop {
             if waiter.was_roused() {
                 return Ok(());
+            }
+            if lets_go.is_some_and(|at| at <= self.now()) {
+                lets_go = None;
+                if self.waiting.load(Ordering::Relaxed) as usize >= self.threads() {
+                    self.end_all_stays(slot);
+                }
             }
             // What was fetched ahead has come while this thread computed: that is no reason to ask for it again.
             let overdue = self.wire.sender(slot).lock().next_timeout().is_some_and(|at| at <= self.now());
@@ -240,6 +245,7 @@ impl Node {
             // Arrivals at barriers come to the socket of the node's first thread.
             let answers_come_here =
                 (at_barrier && slot == Slot::thread(0)) || self.wire.sender(slot).lock().outstanding() > 0;
+            next = next.into_iter().chain(lets_go).min();
             let now = self.now();
             let most = if asked { crate::host::SLICE } else { Duration::from_secs(1) };
             let timeout = next.map_or(most, |at| Duration::from_nanos((at - now).0.max(1_000)).min(most));
@@ -254,7 +260,7 @@ impl Node {
                 let wait = self.wait_of(slot, true);
                 let served = if wait == Wait::Block { None } else { self.serve_meanwhile(slot, timeout) };
                 let came = match served {
-                    Some(came) if came > 0 || !waiter.in_socket() => came,
+                    Some(came) if came > 0 || !waiter.in_socket() || lets_go.is_some() => came,
                     // It has spun enough.
                     Some(_) => self.receive(slot, slot, Some(timeout), Wait::Block),
                     None => self.receive(slot, slot, Some(timeout), wait),
@@ -264,6 +270,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// When a thread that waits no longer keeps from others what they have asked its node for.
+    fn lets_go_at(&self, slot: Slot, why: Waiting) -> Option<Time> {
+        let since = (*self.seats[slot.index()].status.lock()).map_or(Time(0), |(_, since)| since);
+        why.is_for_others().then_some(if matches!(why, Waiting::Lock(_)) { since + BRIEF } else { since })
     }
 
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is
@@ -317,7 +329,9 @@ impl Node {
             }
         }
         mine.settle(false);
-        self.seats[slot.index()].spins.book(came > 0);
+        if came > 0 || self.now() - start >= SPIN {
+            self.seats[slot.index()].spins.book(came > 0);
+        }
         Some(came)
     }
 

@@ -5,9 +5,12 @@
 //! a request that comes soon after the token did waits up to [`STAY`], if this node itself has lately asked for the token
 //! soon after it had gone; meanwhile the node's threads take the lock as if nobody wanted it. The protocol knows nothing of it: to it, the
 //! message was that long on its way.
+//!
+//! So it is, for all locks of a node, while it has a turn ([`turns`](crate::turns)).
 
 use crate::io::PutAside;
 use crate::node::Node;
+use crate::turns::Turns;
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::time::{Span, Time};
@@ -41,6 +44,7 @@ struct Followed {
 #[derive(Debug, Default)]
 struct Table {
     locks: [Option<Followed>; FOLLOWED],
+    turns: Turns,
     waiting: Vec<(Time, PutAside)>,
 }
 
@@ -55,9 +59,11 @@ impl Table {
 
     /// Until when the token stays although somebody asks for it now.
     fn stays(&mut self, lock: LockId, now: Time) -> Option<Time> {
-        let followed = self.followed(lock)?;
-        let stays = followed.soon >= OFTEN && (now - followed.came).0 < SOON.0;
-        stays.then(|| followed.came + STAY)
+        self.turns.end(now).or_else(|| {
+            let followed = self.followed(lock)?;
+            let stays = followed.soon >= OFTEN && (now - followed.came).0 < SOON.0;
+            stays.then(|| followed.came + STAY)
+        })
     }
 
     /// A token is asked for, and leaves now or at the next release.
@@ -99,9 +105,11 @@ impl Stays {
         }
     }
 
-    /// A token has come.
-    pub(crate) fn came(&self, lock: LockId, now: Time) {
-        if let Some(followed) = self.table.lock().followed(lock) {
+    /// A token has come that a thread, one of `threads`, had asked for.
+    pub(crate) fn came(&self, lock: LockId, asked: Time, now: Time, threads: usize) {
+        let mut table = self.table.lock();
+        table.turns.came(asked, now, threads as u64);
+        if let Some(followed) = table.followed(lock) {
             followed.came = now;
         }
     }
@@ -154,8 +162,9 @@ impl Node {
         }
     }
 
-    /// As [`Node::end_stays`], for a thread that will not take a lock soon: all of them.
+    /// As [`Node::end_stays`], when the node's threads all wait: all of them, and the node's turn with them.
     pub(crate) fn end_all_stays(&self, slot: Slot) {
+        self.stays.table.lock().turns.give_up(self.now());
         if self.stays.due.load(Ordering::Relaxed) != NEVER {
             self.end_due_stays(slot, true);
         }
@@ -208,7 +217,7 @@ mod tests {
             now += after;
             stays.asked(LOCK, at(now));
             now += 20;
-            stays.came(LOCK, at(now));
+            stays.came(LOCK, at(now - 20), at(now), 1);
         }
         (stays, now)
     }

@@ -7,6 +7,7 @@ use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::barrier::{Mismatch, kinds};
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
+use comem_protocol::time::Time;
 use comem_protocol::wire::message::Collective;
 
 impl Thread {
@@ -184,9 +185,10 @@ impl Thread {
             if first == Acquire::Held {
                 return Ok(());
             }
+            let start = if asked { self.node.now() } else { Time(0) };
             if asked {
                 self.counters().lock_remote.add(1);
-                self.node.stays.asked(lock, self.node.now());
+                self.node.stays.asked(lock, start);
             }
             self.slow_down();
             self.let_pins_go();
@@ -194,7 +196,7 @@ impl Thread {
                 self.wait(Waiting::Lock(lock))?;
             }
             if asked {
-                self.node.stays.came(lock, self.node.now());
+                self.node.stays.came(lock, start, self.node.now(), self.node.threads());
             }
             self.after_acquire(Some(lock))?;
             self.take_pins_back()

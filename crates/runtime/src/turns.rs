@@ -1,0 +1,147 @@
+//! Nodes that want one another's locks all the time take turns.
+//!
+//! Where threads of two nodes take the same few, or few thousand, locks in short succession, tokens go to and fro, and nearly every
+//! one that leaves ends an interval: pages are looked through, diffs travel, copies end. The node that gave it is slowed down by that, the
+//! one that waits does nothing meanwhile, and after a few microseconds of work it is the other way round. Then it is faster that
+//! one node works at a time: what others ask of it waits until its *turn* is over, and an interval ends once in a turn. A node
+//! whose turn it is not mostly waits, and who waits gives tokens away at once; these cost little, since their intervals are ended.
+//!
+//! - Turns are taken for [`ERA`] when a node has spent most of the time of its last [`MEASURED`] remote acquires waiting; then it is measured again.
+//! - A turn begins with a token that came, and ends after [`TURN`], or when the node's threads wait for others: at once if
+//!   for anything but a lock, and after [`BRIEF`] if for a lock. A token comes sooner than that unless its node has a turn of its own.
+//!
+//! The protocol knows nothing of it: to it, a request was that long on its way (see [`stays`](crate::stays)).
+
+use comem_protocol::time::{Span, Time};
+
+/// How long a turn lasts at most.
+const TURN: Span = Span::from_ms(4);
+/// How long a thread waits for a token before its node's turn is over.
+pub(crate) const BRIEF: Span = Span::from_us(120);
+/// So many remote acquires are measured at a time.
+const MEASURED: u32 = 16;
+/// They must follow one another as closely as this on average.
+const CLOSELY: Span = Span::from_us(300);
+/// And threads must have waited for them this part of the time, in hundredths.
+const WAITED: u64 = 60;
+/// So long turns are taken before it is measured again whether they are worth it.
+const ERA: Span = Span::from_ms(50);
+
+/// A node's turns.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// Until when turns are taken.
+    taken_until: Time,
+    /// When this node's turn ends, or has ended.
+    ends: Time,
+    /// Since when remote acquires are measured.
+    since: Time,
+    /// How long threads have waited for them since then, and how many there were.
+    waited: Span,
+    acquires: u32,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { taken_until: Time(0), ends: Time(0), since: Time(0), waited: Span(0), acquires: 0 }
+    }
+}
+
+impl Turns {
+    fn are_taken(&self, now: Time) -> bool {
+        now < self.taken_until
+    }
+
+    /// When this node's turn ends, if it has one.
+    pub(crate) fn end(&self, now: Time) -> Option<Time> {
+        (self.are_taken(now) && now < self.ends).then_some(self.ends)
+    }
+
+    /// A token has come that a thread, one of `threads`, had asked another node for.
+    pub(crate) fn came(&mut self, asked: Time, now: Time, threads: u64) {
+        if self.are_taken(now) {
+            if self.ends <= now {
+                self.ends = now + TURN;
+            }
+            self.measure_from(now);
+            return;
+        }
+        self.waited = Span(self.waited.0 + (now - asked).0);
+        self.acquires += 1;
+        if self.acquires == MEASURED {
+            let time = (now - self.since).0;
+            let closely = time < u64::from(MEASURED) * CLOSELY.0;
+            if closely && self.waited.0 * 100 >= time * threads * WAITED {
+                self.taken_until = now + ERA;
+            }
+            self.measure_from(now);
+        }
+    }
+
+    /// Threads of this node wait for others: its turn is over.
+    pub(crate) fn give_up(&mut self, now: Time) {
+        self.ends = self.ends.min(now);
+    }
+
+    fn measure_from(&mut self, now: Time) {
+        (self.since, self.waited, self.acquires) = (now, Span(0), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Time {
+        Time(1_000_000_000 + us * 1_000)
+    }
+
+    /// A node that waits `waits` for each of so many tokens, and then computes for `computes`, all in us. Gives the time.
+    fn acquire(turns: &mut Turns, times: u32, waits: u64, computes: u64) -> u64 {
+        (0..times).fold(0, |now, _| {
+            turns.came(at(now), at(now + waits), 1);
+            now + waits + computes
+        })
+    }
+
+    #[test]
+    fn turns_are_taken_where_threads_mostly_wait_for_tokens() {
+        let mut turns = Turns::default();
+        let now = acquire(&mut turns, 2 * MEASURED + 1, 40, 10);
+        assert_eq!(turns.end(at(now)), Some(at(now - 10) + TURN), "it began when the token came");
+        assert_eq!(turns.end(at(now) + TURN), None);
+    }
+
+    #[test]
+    fn no_turns_are_taken_where_threads_mostly_compute() {
+        let mut turns = Turns::default();
+        let now = acquire(&mut turns, 10 * MEASURED, 40, 60);
+        assert_eq!(turns.end(at(now)), None);
+    }
+
+    #[test]
+    fn no_turns_are_taken_where_locks_seldom_move() {
+        let mut turns = Turns::default();
+        let now = acquire(&mut turns, 10 * MEASURED, 390, 10);
+        assert_eq!(turns.end(at(now)), None);
+    }
+
+    #[test]
+    fn a_turn_is_over_when_threads_wait_and_another_begins_with_the_next_token() {
+        let mut turns = Turns::default();
+        let now = acquire(&mut turns, 2 * MEASURED + 1, 40, 10);
+        turns.give_up(at(now));
+        assert_eq!(turns.end(at(now)), None);
+        turns.came(at(now), at(now + 500), 1);
+        assert_eq!(turns.end(at(now + 500)), Some(at(now + 500) + TURN));
+    }
+
+    #[test]
+    fn turns_are_measured_again_after_an_era() {
+        let mut turns = Turns::default();
+        let now = acquire(&mut turns, 2 * MEASURED + 1, 40, 10);
+        let later = now + ERA.0 / 1_000;
+        turns.came(at(later), at(later + 40), 1);
+        assert_eq!(turns.end(at(later + 40)), None);
+    }
+}
