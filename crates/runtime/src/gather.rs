@@ -9,6 +9,7 @@ use comem_protocol::coherence::broadcast;
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Bytes of one update: about a datagram.
 const UPDATE_BYTES: usize = 1024;
@@ -36,7 +37,9 @@ impl Node {
         let chunk = (UPDATE_BYTES / element).max(1) * element;
         for (i, part) in bytes.chunks(chunk).enumerate() {
             let offset = offset + i * chunk;
-            let mut gathered = self.seats[slot.index()].gathered.lock();
+            let seat = &self.seats[slot.index()];
+            let mut gathered = seat.gathered.lock();
+            seat.gathers.store(true, Ordering::Relaxed);
             if !gathered.continues(object, unit, offset, part.len()) {
                 self.tell(slot, &mut gathered);
                 gathered.object = Some(object.clone());
@@ -47,8 +50,15 @@ impl Node {
     }
 
     /// Tells the others what thread `of` has written, from `slot`'s socket.
+    #[inline]
     pub(crate) fn tell_gathered(&self, of: Slot, slot: Slot) {
-        self.tell(slot, &mut self.seats[of.index()].gathered.lock());
+        let seat = &self.seats[of.index()];
+        if seat.gathers.load(Ordering::Acquire) {
+            let mut gathered = seat.gathered.lock();
+            self.tell(slot, &mut gathered);
+            // Not before: the thread itself goes on only when its writes have left.
+            seat.gathers.store(false, Ordering::Release);
+        }
     }
 
     /// Tells the others what all threads have written.

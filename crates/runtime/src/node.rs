@@ -98,6 +98,8 @@ pub(crate) struct Seat {
     answer: Mutex<Option<Vec<u8>>>,
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
     pub(crate) gathered: Mutex<Gathered>,
+    /// Whether anything may be gathered there.
+    pub(crate) gathers: AtomicBool,
     pub(crate) spins: SpinBudget,
     /// Whoever is sent something by this thread just now gets a moment to look before it is roused.
     pub(crate) patient: AtomicBool,
