@@ -474,6 +474,7 @@ impl NodeArgs {
             "write_detection": chosen(&pages.write_detection),
             "migration": chosen(&pages.migration),
             "prefetch": chosen(&pages.prefetch),
+            "lock_turns": chosen(&pages.lock_turns),
             "globals": chosen(&pages.globals),
             "threads": self.threads,
             "faults": self.faults.map(|f| f.to_string()),

@@ -352,6 +352,7 @@ fn bad_input_gets_one_clear_line() {
         (&["--heap", "0", "true"], 2, "64M"),
         (&["--unit-pages", "3", "true"], 2, "power of two"),
         (&["--prefetch", "maybe", "true"], 2, "on or off"),
+        (&["--lock-turns", "maybe", "true"], 2, "on or off"),
         (&["--backbone", "shm", "--hosts", "a,b", "true"], 2, "one host"),
         (&["--gdb", "0", "true"], 2, "needs a terminal"),
         (&["--gdb", "2", "-n", "2", "true"], 2, "no node 2"),
@@ -423,7 +424,7 @@ fn cores_of_their_own_are_shown_and_reach_the_nodes() {
 fn choices_about_pages_reach_the_nodes() {
     let scratch = Scratch::new();
     let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
-                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
+                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH l=$COMEM_LOCK_TURNS g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
     let flags = ["--engine", "scope", "--detector", "uffd", "--cache", "50%", "--heap", "2G", "--unit-pages", "4"];
     let more = [
         "--write-detection",
@@ -432,18 +433,25 @@ fn choices_about_pages_reach_the_nodes() {
         "on",
         "--prefetch",
         "off",
+        "--lock-turns",
+        "off",
         "--globals",
         "share",
         "--backbone",
         "shm",
     ];
     let chosen = scratch.run(&[&flags[..], &more, &["--no-prefix", "sh", "-c", show]].concat());
-    assert_eq!(out(&chosen), "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off g=share b=shm\n", "{}", err(&chosen));
+    assert_eq!(
+        out(&chosen),
+        "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off l=off g=share b=shm\n",
+        "{}",
+        err(&chosen)
+    );
     // A flag wins over its variable, a variable over nothing.
     let mut command = scratch.comem();
     command.env("COMEM_CACHE", "1G").env("COMEM_HEAP", "3G").env("COMEM_ENGINE", "");
     let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
-    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= g= b=shm\n", "{}", err(&mixed));
+    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= l= g= b=shm\n", "{}", err(&mixed));
     let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
     assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_GLOBALS=share"), "{}", out(&dry));
     assert!(out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));

@@ -75,6 +75,8 @@ pub struct Config {
     pub migration: bool,
     /// Whether pages are fetched ahead.
     pub prefetch: bool,
+    /// Whether requests for a lock may wait while this node wants its locks all the time (`turns.rs`).
+    pub lock_turns: bool,
     /// Pages of a unit where an allocation does not say.
     pub unit_pages: u32,
     /// What becomes of the program's global variables.
@@ -287,6 +289,7 @@ impl Config {
             write_detection: parse("COMEM_WRITE_DETECTION", env, switch)?.unwrap_or(true),
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
             prefetch: parse("COMEM_PREFETCH", env, switch)?.unwrap_or(true),
+            lock_turns: parse("COMEM_LOCK_TURNS", env, switch)?.unwrap_or(true),
             unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(1),
             globals: parse("COMEM_GLOBALS", env, |t| match t {
                 "copy" => Ok(Globals::Copy),

@@ -66,6 +66,10 @@ counters! {
     lock_acquires,
     /// Locks acquired with the help of another node.
     lock_remote,
+    /// Turns that the node has had while it and others wanted one another's locks all the time.
+    lock_turns,
+    /// Requests for locks that waited while the node had a turn, or because the token had only just come.
+    lock_kept,
     /// Barriers passed.
     barriers,
     /// Page faults of loads.

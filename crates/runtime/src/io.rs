@@ -642,7 +642,7 @@ impl Node {
         body: &[u8],
     ) -> std::result::Result<(), BoxedError> {
         let message = Message::parse(ty, body)?;
-        if self.lets_stay(&message, origin, body) {
+        if self.lets_stay(slot, &message, origin, body) {
             return Ok(());
         }
         if slot == Slot::SERVICE && self.puts_aside(origin, &message, body) {

@@ -105,13 +105,13 @@ impl Stays {
         }
     }
 
-    /// A token has come that a thread, one of `threads`, had asked for.
-    pub(crate) fn came(&self, lock: LockId, asked: Time, now: Time, threads: usize) {
+    /// A token has come that a thread, one of `threads`, had asked for. Whether the node's turn begins.
+    pub(crate) fn came(&self, lock: LockId, asked: Time, now: Time, threads: usize) -> bool {
         let mut table = self.table.lock();
-        table.turns.came(asked, now, threads as u64);
         if let Some(followed) = table.followed(lock) {
             followed.came = now;
         }
+        table.turns.came(asked, now, threads as u64)
     }
 
     fn put_aside(&self, until: Time, message: PutAside) {
@@ -131,8 +131,18 @@ impl Stays {
 }
 
 impl Node {
+    /// A token has come that `slot`'s thread has asked for since `asked`.
+    pub(crate) fn token_came(&self, slot: Slot, lock: LockId, asked: Time) {
+        if self.config.lock_turns && self.stays.came(lock, asked, self.now(), self.threads()) {
+            self.counters(slot).lock_turns.add(1);
+        }
+    }
+
     /// Whether a request for a lock waits a while, because the token has only just come.
-    pub(crate) fn lets_stay(&self, message: &Message<'_>, origin: Origin, body: &[u8]) -> bool {
+    pub(crate) fn lets_stay(&self, slot: Slot, message: &Message<'_>, origin: Origin, body: &[u8]) -> bool {
+        if !self.config.lock_turns {
+            return false;
+        }
         let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else { return false };
         let now = self.now();
         let here = self.lock_room(*lock).is_here(*lock);
@@ -145,6 +155,7 @@ impl Node {
             stays
         };
         let Some(until) = stays else { return false };
+        self.counters(slot).lock_kept.add(1);
         self.stays.put_aside(until, PutAside { origin, ty: message.ty(), body: body.to_vec() });
         self.stays.last.store(now.0, Ordering::Relaxed);
         // Nobody but the service thread may look at the clock in time.

@@ -57,14 +57,15 @@ impl Turns {
         (self.are_taken(now) && now < self.ends).then_some(self.ends)
     }
 
-    /// A token has come that a thread, one of `threads`, had asked another node for.
-    pub(crate) fn came(&mut self, asked: Time, now: Time, threads: u64) {
+    /// A token has come that a thread, one of `threads`, had asked another node for. Whether a turn begins.
+    pub(crate) fn came(&mut self, asked: Time, now: Time, threads: u64) -> bool {
         if self.are_taken(now) {
-            if self.ends <= now {
+            self.measure_from(now);
+            let begins = self.ends <= now;
+            if begins {
                 self.ends = now + TURN;
             }
-            self.measure_from(now);
-            return;
+            return begins;
         }
         self.waited = Span(self.waited.0 + (now - asked).0);
         self.acquires += 1;
@@ -76,6 +77,7 @@ impl Turns {
             }
             self.measure_from(now);
         }
+        false
     }
 
     /// Threads of this node wait for others: its turn is over.

@@ -35,6 +35,10 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_PREFETCH", value_name = "on|off", default_value = "", hide_default_value = true,
           value_parser = switch_word)]
     pub prefetch: String,
+    /// Let nodes that want one another's locks all the time take turns of some milliseconds: on or off
+    #[arg(long, env = "COMEM_LOCK_TURNS", value_name = "on|off", default_value = "", hide_default_value = true,
+          value_parser = switch_word)]
+    pub lock_turns: String,
     /// Global variables of programs for PARMACS: copied to the workers at CREATE, or shared: copy or share
     #[arg(long, env = "COMEM_GLOBALS", value_name = "copy|share", default_value = "", hide_default_value = true,
           value_parser = copy_or_share)]
@@ -55,6 +59,8 @@ pub mod var {
     pub const MIGRATION: &str = "COMEM_MIGRATION";
     /// Whether pages are fetched ahead.
     pub const PREFETCH: &str = "COMEM_PREFETCH";
+    /// Whether nodes take turns at their locks.
+    pub const LOCK_TURNS: &str = "COMEM_LOCK_TURNS";
     /// What becomes of the program's global variables.
     pub const GLOBALS: &str = "COMEM_GLOBALS";
     /// Whether CREATE looks for global variables that point to private memory.
@@ -63,7 +69,7 @@ pub mod var {
 
 impl PageArgs {
     /// The variables of a node. Each is set, so that nothing of an outer job shines through.
-    pub fn variables(&self) -> [(&'static str, String); 8] {
+    pub fn variables(&self) -> [(&'static str, String); 9] {
         // Objects have no detector to choose.
         let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
         [
@@ -74,6 +80,7 @@ impl PageArgs {
             (var::WRITE_DETECTION, self.write_detection.clone()),
             (var::MIGRATION, self.migration.clone()),
             (var::PREFETCH, self.prefetch.clone()),
+            (var::LOCK_TURNS, self.lock_turns.clone()),
             (var::GLOBALS, self.globals.clone()),
         ]
     }

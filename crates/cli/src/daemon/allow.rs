@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 32] = [
+const HARMLESS: [&str; 33] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -39,6 +39,7 @@ const HARMLESS: [&str; 32] = [
     pages::WRITE_DETECTION,
     pages::MIGRATION,
     pages::PREFETCH,
+    pages::LOCK_TURNS,
     pages::GLOBALS,
     pages::CHECK_POINTERS,
     var::FAULTS,

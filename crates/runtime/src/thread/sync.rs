@@ -196,7 +196,7 @@ impl Thread {
                 self.wait(Waiting::Lock(lock))?;
             }
             if asked {
-                self.node.stays.came(lock, start, self.node.now(), self.node.threads());
+                self.node.token_came(slot, lock, start);
             }
             self.after_acquire(Some(lock))?;
             self.take_pins_back()

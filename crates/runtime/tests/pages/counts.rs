@@ -5,6 +5,7 @@
 
 use crate::launcher::Outcome;
 use crate::matrix::{DETECTORS, counted, job};
+use crate::order::many_locks;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId};
@@ -23,6 +24,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "rendezvous" => comem.run(|t| (0..steps()).for_each(|_| t.try_rendezvous().expect("all meet"))),
         "long-close" => a_long_close(comem),
         "locks-again" => locks_again(comem),
+        "many-locks" => many_locks(comem),
         "writes-to-valid-pages" => writes_to_valid_pages(comem),
         "diffs-for-one-home" => diffs_for_one_home(comem),
         "threads-that-fault-together" => threads_that_fault_together(comem),
@@ -243,6 +245,17 @@ fn taking_a_lock_again_sends_nothing_however_much_is_written_under_it() {
             costs("locks-again", 2, &settings, messages, 0);
             costs("locks-again", 2, &settings, |o| counted(o, "signals"), 0);
         }
+    }
+}
+
+#[test]
+fn no_request_for_a_lock_is_kept_waiting_where_nodes_take_no_turns() {
+    for backbone in ["udp", "shm"] {
+        let settings = [("COMEM_LOCK_TURNS", "off"), ("COMEM_BACKBONE", backbone)];
+        let outcome = job("many-locks", 2, &settings);
+        let counted = |name| outcome.stats.values().map(|s| s[name].as_u64().unwrap()).sum::<u64>();
+        assert!(counted("lock_remote") > 0, "{:?}", outcome.stats);
+        assert_eq!((counted("lock_turns"), counted("lock_kept")), (0, 0), "{:?}", outcome.stats);
     }
 }
 

@@ -15,7 +15,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 26] = [
+const SCENARIOS: [Scenario; 27] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -24,6 +24,7 @@ const SCENARIOS: [Scenario; 26] = [
     ("readers and writers", order::readers_and_writers),
     ("reductions", order::reductions),
     ("flags", order::flags),
+    ("many locks", order::many_locks),
     ("semaphores", order::semaphores),
     ("publication through a second lock", order::a_second_lock),
     ("both engines in one program", order::both_engines_in_one_program),

@@ -3,7 +3,7 @@
 //!
 //! Where a region names its engine, the job's does not matter.
 
-use crate::matrix::orders_everything;
+use crate::matrix::{orders_everything, times};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{PageEngine, RegionOptions, SharedSlice};
 use comem::{Comem, ConditionId, FlagId, LockId, Operator, RwLockId, SemaphoreId, Thread};
@@ -38,6 +38,22 @@ pub fn locks(comem: &Comem) {
         }
         t.barrier();
         assert_eq!(read_record(record), (ROUNDS * t.count()) as u64);
+    });
+}
+
+/// Many counters that share pages, each under a lock of its own, which all threads want all the time: so nodes take turns.
+pub fn many_locks(comem: &Comem) {
+    const LOCKS: usize = 24;
+    let steps = times(400);
+    on_record(comem, |t, counters| {
+        let place = |n: usize| n % PARTS * WORDS + n / PARTS * 5;
+        for step in 0..steps {
+            let n = (step * 7 + t.id() * 11 + step / 5) % LOCKS;
+            t.locked(LockId(100 + n as u64), || counters.set(place(n), counters.get(place(n)) + 1));
+        }
+        t.barrier();
+        let sum: u64 = (0..LOCKS).map(|n| counters.get(place(n))).sum();
+        assert_eq!(sum, (steps * t.count()) as u64);
     });
 }
 
