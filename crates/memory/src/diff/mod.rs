@@ -198,6 +198,51 @@ unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8
     }
 }
 
+/// Compares `twin.len()` bytes at `now` with `twin`, stores what differs at `target` and in the twin, and nothing else: [`make`] and [`apply`] in one,
+/// without an encoding between them. Other threads may be writing at `now` meanwhile: each word is read once. `changed` is told of each page of the
+/// unit that changed, with one bit for each 64-byte line. Returns the count of changed bytes.
+///
+/// # Panics
+/// When the twin is not 1 to 256 whole pages.
+///
+/// # Safety
+/// `now .. now + twin.len()` is readable and `target .. target + twin.len()` writable. Others may use the bytes at `target` meanwhile; they see each
+/// changed byte old or new.
+pub unsafe fn put(now: *const u8, twin: &mut [u8], target: *mut u8, changed: &mut dyn FnMut(usize, u64)) -> usize {
+    // SAFETY: the caller's promise, and `best` works here.
+    unsafe { put_by(Kernel::best(), now, twin, target, changed) }
+}
+
+/// # Safety
+/// As for [`put`]; the kernel works on this processor.
+unsafe fn put_by(
+    kernel: Kernel,
+    now: *const u8,
+    twin: &mut [u8],
+    target: *mut u8,
+    changed: &mut dyn FnMut(usize, u64),
+) -> usize {
+    assert!((1..=UNIT_BYTES_MAX).contains(&twin.len()) && twin.len().is_multiple_of(PAGE_BYTES));
+    let (mut masks, mut total) = (NO_MASKS, 0);
+    for (number, twin) in twin.as_chunks_mut::<PAGE_BYTES>().0.iter_mut().enumerate() {
+        let at = number * PAGE_BYTES;
+        // SAFETY: as many pages at `now` and at `target` as the twin has.
+        let count = unsafe { kernel.compare(now.add(at), twin, &mut masks) };
+        if count > 0 {
+            // SAFETY: as above.
+            unsafe { kernel.merge(target.add(at), twin, &masks) };
+            changed(number, lines_of(&masks));
+            total += count;
+        }
+    }
+    total
+}
+
+/// One bit for each 64-byte line in which something changed.
+fn lines_of(masks: &kernel::Masks) -> u64 {
+    masks.iter().enumerate().fold(0, |all, (line, mask)| all | u64::from(*mask != 0) << line)
+}
+
 /// The changed byte ranges of an encoded diff, in order. Ranges of different pages are not joined. It ends where the
 /// bytes are not a diff.
 #[cfg(test)]
@@ -225,7 +270,6 @@ pub fn lines(encoded: &[u8]) -> impl Iterator<Item = (usize, u64)> {
     std::iter::from_fn(move || {
         let mut masks = NO_MASKS;
         let page = reader.as_mut()?.next(&mut masks).ok()??;
-        let changed = masks.iter().enumerate().map(|(line, mask)| u64::from(*mask != 0) << line);
-        Some((page.number, changed.fold(0, |all, one| all | one)))
+        Some((page.number, lines_of(&masks)))
     })
 }

@@ -50,6 +50,26 @@ fn all_agree(now: &[u8], twin: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn putting_stores_what_differs_from_the_twin_and_nothing_else() {
+    let twin: Vec<u8> = (0..3 * PAGE_BYTES).map(|at| (at % 251) as u8).collect();
+    let places = (0..300).chain([4095, 8192, 9000]).chain((10_000..11_000).step_by(3));
+    let now = changed(&twin, places.clone());
+    let others: Vec<usize> = (300..4000).step_by(7).collect();
+    for kernel in Kernel::all() {
+        let (mut target, mut new_twin, mut told) = (changed(&twin, others.iter().copied()), twin.clone(), Vec::new());
+        let mut tell = |page, lines| told.push((page, lines));
+        // SAFETY: page, twin and target are equally long, and the kernel is one of `Kernel::all`.
+        let count = unsafe { put_by(kernel, now.as_ptr(), &mut new_twin, target.as_mut_ptr(), &mut tell) };
+        assert_eq!(count, places.clone().count(), "{kernel:?}");
+        assert!(new_twin == now, "{kernel:?}");
+        assert!(target == changed(&now, others.iter().copied()), "{kernel:?}: what others wrote has stayed");
+        let mut encoded = Vec::new();
+        make_slice(&now, &mut twin.clone(), &mut encoded);
+        assert_eq!(told, lines(&encoded).collect::<Vec<_>>(), "{kernel:?}: as an encoded diff says it");
+    }
+}
+
+#[test]
 fn renewing_stores_what_differs_from_the_twin_and_nothing_else() {
     let twin: Vec<u8> = (0..2 * PAGE_BYTES).map(|at| (at % 251) as u8).collect();
     let places = (0..300).chain([4095, 4096, 5000]).chain((6000..7000).step_by(3));

@@ -61,6 +61,26 @@ impl PeerView {
         unsafe { diff::apply(target, len, diff) }.is_ok()
     }
 
+    /// Compares a unit of this process with its twin and stores what differs at `at` here and in the twin ([`diff::put`]); `None`, and nothing done, where
+    /// that reaches beyond what there is or may not be written. Returns the count of changed bytes.
+    ///
+    /// # Safety
+    /// `now .. now + twin.len()` is readable.
+    pub unsafe fn put(
+        &self,
+        at: usize,
+        now: *const u8,
+        twin: &mut [u8],
+        changed: &mut dyn FnMut(usize, u64),
+    ) -> Option<usize> {
+        if !self.writable || at.checked_add(twin.len()).is_none_or(|end| end > self.bytes()) {
+            return None;
+        }
+        let target = std::ptr::with_exposed_provenance_mut::<u8>(self.view.start() + at);
+        // SAFETY: the target lies within the view, which is writable and stays mapped; the rest is the caller's promise.
+        Some(unsafe { diff::put(now, twin, target, changed) })
+    }
+
     /// Where it begins. The other process writes to it while this one reads: what a copy brings of words that are being written is any
     /// mixture of old and new ones.
     pub fn start(&self) -> *const u8 {

@@ -1,13 +1,16 @@
 //! What the protocol's steps on pages do to real memory.
 
+use super::Peer;
 use comem_memory::pages::{Arena, Offers, TooManyRanges};
 use comem_memory::twins::{Twin, Twins};
 use comem_memory::{copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Shape;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo};
+use comem_protocol::ids::NodeId;
 use std::io;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The memory of one chunk, while its lock is held.
@@ -18,6 +21,8 @@ pub(crate) struct Frames<'a> {
     pub(crate) shape: Shape,
     /// Where other nodes can copy pages by themselves.
     pub(crate) offers: Option<&'a Offers>,
+    /// Other nodes' memory, as far as it was looked for.
+    pub(crate) peers: &'a [OnceLock<Option<Peer>>],
     /// Whether pages' bytes come in memory of this node's own, where they stay as they are; under `shm` they are read where their home may
     /// be writing, and so once only.
     pub(crate) own_bytes: bool,
@@ -180,6 +185,15 @@ impl PageMemory for Frames<'_> {
         let Some(Some(twin)) = self.twins.get_mut(at) else { return 0 };
         // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
         unsafe { diff::make(now, twin, out) }
+    }
+
+    fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, u64)) -> Option<usize> {
+        let peer = self.peers.get(home.index())?.get()?.as_ref()?;
+        let (at, now) = (self.unit(&unit), self.pointer(unit.start));
+        let Some(Some(twin)) = self.twins.get_mut(at) else { return Some(0) };
+        let mut page = |number: usize, lines| changed(unit.start + number as PageNo, lines);
+        // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
+        unsafe { peer.memory.put(unit.start as usize * PAGE_BYTES, now, twin, &mut page) }
     }
 
     fn apply(&mut self, unit: Range<PageNo>, encoded: &[u8]) -> Result<(), Misbehaved> {

@@ -22,7 +22,8 @@
 
 pub(crate) mod alloc;
 pub(crate) mod fault;
-pub(crate) mod globals;
+pub(crate) mod gather;
+mod globals;
 pub(crate) mod hooks;
 pub(crate) mod memory;
 pub(crate) mod pieces;

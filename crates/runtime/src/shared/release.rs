@@ -4,19 +4,19 @@
 //! into the payload. A release by which a lock stays on its node comes nowhere near this file.
 
 use super::Shared;
+use super::gather::Gather;
 use super::memory::Frames;
 use super::table::Known;
 use crate::node::Node;
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::chunk::{Chunk, Flush};
+use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, Entry, Group, put_part};
+use comem_protocol::coherence::pages::wire::{Entry, Group};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
-use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::{Mark, Payload, Scope};
-use comem_protocol::wire::message::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,37 +71,6 @@ impl Payload for PagePayload<'_> {
 
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
         history::hand_out(stored, &Knowledge::parse(knowledge), out);
-    }
-}
-
-/// Diffs on their way to homes, gathered so that those for one home travel together.
-struct Gather<'a> {
-    shared: &'a Shared,
-    ledger: &'a mut Ledger,
-    /// Messages with their serials.
-    by_home: BTreeMap<NodeId, Vec<(u32, Vec<u8>)>>,
-}
-
-impl Gather<'_> {
-    fn new<'a>(shared: &'a Shared, ledger: &'a mut Ledger) -> Gather<'a> {
-        Gather { shared, ledger, by_home: BTreeMap::new() }
-    }
-}
-
-impl Flush for Gather<'_> {
-    fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
-        self.shared.stash.lock().void(&(page..page + 1));
-        let messages = self.by_home.entry(home).or_default();
-        if messages.last().is_none_or(|(_, m)| m.len() + diff.len() > DIFFS_BYTES) {
-            let serial = self.ledger.next_serial(home);
-            // Who fetches these pages again waits at the home for this node's own diffs. The chunk is locked now, so that another
-            // thread that finds the copy ended finds the need too.
-            self.shared.needs.lock().raise(home, self.shared.me, serial);
-            messages.push((serial, Vec::new()));
-        }
-        if let Some((_, last)) = messages.last_mut() {
-            put_part(last, page, diff);
-        }
     }
 }
 
@@ -274,7 +243,7 @@ impl Node {
         let known = shared.table.chunks_at(chunks);
         self.heed_takers(shared, &known, slot, side);
         let seen = shared.writes_seen(&known);
-        let mut gather = Gather::new(shared, ledger);
+        let mut gather = Gather::new(self, shared, ledger);
         let mut notices = [Vec::new(), Vec::new()];
         for first in chunks {
             self.chunk_step(slot, *first, side, unlisted, |chunk, cx| {
@@ -282,7 +251,7 @@ impl Node {
                 chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
             });
         }
-        self.send_diffs(gather, slot, side);
+        gather.send(slot, side);
         if let Some(lock) = lock {
             let mut sections = shared.sections.lock();
             notices.iter().flatten().for_each(|(pages, _, _)| sections.written_under(lock, pages.clone()));
@@ -301,24 +270,6 @@ impl Node {
         }
     }
 
-    /// Puts or sends gathered diffs, in the order that the homes will apply them.
-    fn send_diffs(&self, gather: Gather<'_>, slot: Slot, side: &mut Outbox) {
-        let epoch = gather.ledger.epoch();
-        for (home, messages) in gather.by_home {
-            for (serial, parts) in messages {
-                if self.put(gather.shared, gather.ledger, (home, serial), &parts, slot) {
-                    continue;
-                }
-                // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
-                let target = Target::Post { node: home, origin: Origin::Service };
-                side.send_with(target, &Message::Diffs { body: &[] }, |body| {
-                    DiffsHead { epoch, serial }.emit(body);
-                    body.extend_from_slice(&parts);
-                });
-            }
-        }
-    }
-
     /// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they were fetched
     /// again. The caller holds the ledger.
     pub(crate) fn end_copies(
@@ -330,7 +281,7 @@ impl Node {
         slot: Slot,
         side: &mut Outbox,
     ) {
-        let mut gather = Gather::new(shared, ledger);
+        let mut gather = Gather::new(self, shared, ledger);
         let mut ended = Vec::new();
         let runs = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
         self.each_chunk_of(shared, runs, slot, side, |chunk, cx, parts| {
@@ -341,7 +292,7 @@ impl Node {
                 chunk.invalidate(cx, parts, &mut gather);
             }
         });
-        self.send_diffs(gather, slot, side);
+        gather.send(slot, side);
         if !ended.is_empty() {
             shared.invalidated.lock().append(&mut ended);
         }
@@ -418,12 +369,12 @@ impl Node {
         slot: Slot,
         side: &mut Outbox,
     ) {
-        let mut gather = Gather::new(shared, ledger);
+        let mut gather = Gather::new(self, shared, ledger);
         self.page_step(slot, first, side, |chunk, cx| {
             let pages = first..first + chunk.shape().pages;
             chunk.evict(cx, &pages, &mut gather);
         });
-        self.send_diffs(gather, slot, side);
+        gather.send(slot, side);
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.

@@ -120,7 +120,8 @@ impl Known {
         let Cell { chunk, twins: kept, listed } = &mut *cell;
         let shape = chunk.shape();
         let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
-        let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, own_bytes };
+        let peers = &views.peers;
+        let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, peers, own_bytes };
         step(self, chunk, &mut frames, listed)
     }
 

@@ -175,6 +175,12 @@ pub enum Fault {
 pub trait Flush {
     /// The diff of the unit that begins at `page`, for its home.
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]);
+    /// Whether what changed in units of this home may be stored into its memory now ([`PageMemory::put`](super::PageMemory::put)).
+    fn puts(&mut self, _home: NodeId) -> bool {
+        false
+    }
+    /// These lines (one bit for each 64 bytes) of a page were stored into its home's memory.
+    fn was_put(&mut self, _home: NodeId, _page: PageNo, _lines: u64) {}
 }
 
 /// The table of a chunk.
@@ -634,18 +640,14 @@ impl Chunk {
 
     /// Sends what changed in a written copy to its home. The unit is no longer dirty, and stays to be told.
     fn flush_unit(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.clear();
-        let pages = self.pages(unit..unit + 1);
         if self.read_only {
             cx.tally.read_only_writes += 1;
         }
-        let changed = if self.read_only { 0 } else { cx.memory.diff(pages.clone(), &mut bytes) };
+        let changed = if self.read_only { 0 } else { self.bring_home(cx, unit, flush) };
         self.units[unit].set(WRITTEN, false);
         if changed > 0 {
             cx.tally.diffs_made += 1;
             cx.tally.diff_bytes += changed as u64;
-            flush.diff(self.units[unit].home, pages.start, &bytes);
             // Whoever writes a copy uses it, and after the second time will probably do so again.
             let this = &mut self.units[unit];
             this.credit = this.credit.max(this.trust);
@@ -655,7 +657,24 @@ impl Chunk {
                 self.units[unit].set(NOTED, true);
             }
         }
-        self.bytes = bytes;
+    }
+
+    /// What changed in a copy goes to its home, at once or as a diff; gives the number of bytes.
+    fn bring_home(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) -> usize {
+        let (home, pages) = (self.units[unit].home, self.pages(unit..unit + 1));
+        if flush.puts(home) {
+            let put = cx.memory.put(home, pages.clone(), &mut |page, lines| flush.was_put(home, page, lines));
+            if let Some(changed) = put {
+                cx.tally.diffs_applied += u64::from(changed > 0);
+                return changed;
+            }
+        }
+        self.bytes.clear();
+        let changed = cx.memory.diff(pages.clone(), &mut self.bytes);
+        if changed > 0 {
+            flush.diff(home, pages.start, &self.bytes);
+        }
+        changed
     }
 
     /// Whether the kernel's notes about the unit count: a copy, or a home page that others hold.

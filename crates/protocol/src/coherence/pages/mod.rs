@@ -163,6 +163,12 @@ pub trait PageMemory {
     fn drop_twin(&mut self, unit: Range<PageNo>);
     /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize;
+    /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and brings the twin up to date; `changed` is
+    /// told of each page that changed, with one bit for each 64-byte line. Gives the number of bytes changed; `None`, and nothing done, where the home's
+    /// memory cannot be written.
+    fn put(&mut self, _home: NodeId, _unit: Range<PageNo>, _changed: &mut dyn FnMut(PageNo, u64)) -> Option<usize> {
+        None
+    }
     /// Stores the bytes that a diff changed, and no others.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ struct Recorder {
     /// Other nodes can copy pages by themselves, and are copying these.
     offers: bool,
     taken: Vec<PageNo>,
+    /// Homes' memory can be written.
+    puts: bool,
     /// What a look at a few words of any page gives.
     sample: u32,
 }
@@ -91,6 +93,13 @@ impl PageMemory for Recorder {
         out.push(7);
         1
     }
+    fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, u64)) -> Option<usize> {
+        if self.puts {
+            changed(unit.start, 1);
+            self.note("put", unit);
+        }
+        self.puts.then_some(1)
+    }
     fn apply(&mut self, unit: Range<PageNo>, _: &[u8]) -> Result<(), Misbehaved> {
         self.note("apply", unit);
         Ok(())
@@ -110,13 +119,19 @@ impl PageMemory for Recorder {
     }
 }
 
-/// The diffs that a step flushed: home and page.
+/// The diffs that a step flushed: home and page. Which home's memory it may write, and what was put there.
 #[derive(Default)]
-struct Flushed(Vec<(NodeId, PageNo)>);
+struct Flushed(Vec<(NodeId, PageNo)>, Option<NodeId>, Vec<PageNo>);
 
 impl Flush for Flushed {
     fn diff(&mut self, home: NodeId, page: PageNo, _: &[u8]) {
         self.0.push((home, page));
+    }
+    fn puts(&mut self, home: NodeId) -> bool {
+        self.1 == Some(home)
+    }
+    fn was_put(&mut self, _: NodeId, page: PageNo, _: u64) {
+        self.2.push(page);
     }
 }
 

@@ -22,6 +22,21 @@ fn a_copy_that_nobody_wrote_ends_without_a_diff() {
 }
 
 #[test]
+fn what_changed_is_put_into_the_homes_memory_where_that_can_be_written_and_sent_elsewhere() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..2);
+    for (may, can, call) in [(true, true, "put 0..1"), (true, false, "diff 0..1"), (false, true, "diff 0..1")] {
+        (bench.flushed.1, bench.memory.puts) = (may.then_some(OTHER), can);
+        bench.flushed.2.clear();
+        bench.memory.written = vec![0];
+        assert_eq!(bench.close(), [(0..1, OTHER, true)], "told of in any case");
+        assert_eq!(bench.memory.calls.last().map(String::as_str), Some(call));
+        let put = call.starts_with("put");
+        assert_eq!((bench.flushed.0.len(), bench.flushed.2.len()), (usize::from(!put), usize::from(put)));
+    }
+}
+
+#[test]
 fn copies_with_nothing_mapped_between_them_end_together() {
     let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 8);
     bench.fetch(0..2);

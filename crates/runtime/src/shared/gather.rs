@@ -1,0 +1,117 @@
+//! What changed in copies, on its way to their homes: stored into a home's memory unit by unit where that can be written (a put, decision 0018), else
+//! gathered, so that diffs for one home travel together.
+//!
+//! All that one close puts into a home's memory has one serial. The table of the home says that it is in when all of it is, before anybody is told.
+
+use super::Shared;
+use crate::node::Node;
+use comem_memory::pages::Offers;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::chunk::Flush;
+use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, put_part};
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::rules::Rule;
+use comem_protocol::wire::message::Message;
+use std::collections::BTreeMap;
+
+/// A home as this close finds it.
+struct Home<'a> {
+    node: NodeId,
+    /// Its table, if its memory may be written in this close.
+    offers: Option<&'a Offers>,
+    /// The serial of what was put there, if anything was.
+    serial: Option<u32>,
+}
+
+/// What changed in copies, on its way to their homes. The ledger stays locked meanwhile, so that no thread of this node is between a diff and its serial.
+pub(super) struct Gather<'a> {
+    node: &'a Node,
+    shared: &'a Shared,
+    pub(super) ledger: &'a mut Ledger,
+    homes: Vec<Home<'a>>,
+    /// Messages with their serials.
+    by_home: BTreeMap<NodeId, Vec<(u32, Vec<u8>)>>,
+}
+
+impl<'a> Gather<'a> {
+    pub(super) fn new(node: &'a Node, shared: &'a Shared, ledger: &'a mut Ledger) -> Gather<'a> {
+        Gather { node, shared, ledger, homes: Vec::new(), by_home: BTreeMap::new() }
+    }
+
+    /// Where a home stands in the list.
+    fn home(&mut self, node: NodeId) -> usize {
+        if let Some(at) = self.homes.iter().position(|home| home.node == node) {
+            return at;
+        }
+        let offers = self.node.peer_memory(self.shared, node).filter(|peer| peer.memory.is_writable());
+        let offers = offers.and_then(|peer| peer.offers.as_ref()).filter(|offers| {
+            let in_order = offers.diffs_in(self.shared.me.0) == self.ledger.last_serial(node);
+            (in_order || !Rule::PutsKeepTheirOrder.on()) && self.ledger.may_close()
+        });
+        self.homes.push(Home { node, offers, serial: None });
+        self.homes.len() - 1
+    }
+
+    /// The serial of what leaves for a home next.
+    fn next_serial(&mut self, home: NodeId) -> u32 {
+        let serial = self.ledger.next_serial(home);
+        // Who fetches these pages again waits at the home for this node's own diffs. The chunk is locked now, so that another
+        // thread that finds the copy ended finds the need too.
+        self.shared.needs.lock().raise(home, self.shared.me, serial);
+        serial
+    }
+
+    /// Says what was put, and puts or sends the rest, in the order that the homes will apply it.
+    pub(super) fn send(self, slot: Slot, side: &mut Outbox) {
+        for home in &self.homes {
+            if let (Some(offers), Some(serial)) = (home.offers, home.serial) {
+                offers.diffs_are_in(self.shared.me.0, serial);
+            }
+        }
+        let epoch = self.ledger.epoch();
+        for (home, messages) in self.by_home {
+            for (serial, parts) in messages {
+                if self.node.put(self.shared, self.ledger, (home, serial), &parts, slot) {
+                    continue;
+                }
+                // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
+                let target = Target::Post { node: home, origin: Origin::Service };
+                side.send_with(target, &Message::Diffs { body: &[] }, |body| {
+                    DiffsHead { epoch, serial }.emit(body);
+                    body.extend_from_slice(&parts);
+                });
+            }
+        }
+    }
+}
+
+impl Flush for Gather<'_> {
+    fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
+        self.shared.stash.lock().void(&(page..page + 1));
+        let last = self.by_home.get(&home).and_then(|messages| messages.last());
+        if last.is_none_or(|(_, m)| m.len() + diff.len() > DIFFS_BYTES) {
+            let serial = self.next_serial(home);
+            self.by_home.entry(home).or_default().push((serial, Vec::new()));
+        }
+        if let Some((_, last)) = self.by_home.get_mut(&home).and_then(|messages| messages.last_mut()) {
+            put_part(last, page, diff);
+        }
+    }
+
+    fn puts(&mut self, home: NodeId) -> bool {
+        let at = self.home(home);
+        self.homes[at].offers.is_some()
+    }
+
+    fn was_put(&mut self, home: NodeId, page: PageNo, lines: u64) {
+        let at = self.home(home);
+        if self.homes[at].serial.is_none() {
+            self.homes[at].serial = Some(self.next_serial(home));
+        }
+        if let Some(offers) = self.homes[at].offers {
+            offers.note_writer(self.shared.me.0, self.ledger.epoch(), page, lines);
+        }
+    }
+}
