@@ -72,6 +72,9 @@ pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
         (order.version, order.table, order.runs) =
             process.globals.version_for(process, node, node_is_idle, all_idle)?;
     }
+    if process.job.nodes() > 1 && creator.outstanding == 0 {
+        job::thread()?.end_setup();
+    }
     exit::flush_output(); // what main has printed stands before what the worker will
     process.control.give(slot, order);
     creator.slots[slot].serial = order.serial;

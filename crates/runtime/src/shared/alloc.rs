@@ -334,7 +334,7 @@ impl Thread {
                 // Freeing is a release: no later diff may bring back what stood in the memory.
                 let mut side = Outbox::new();
                 let mut ledger = shared.ledger.lock();
-                self.home().close_interval(shared, &mut ledger, None, self.slot(), &mut side);
+                self.home().close_interval(shared, &mut ledger, super::release::Why::Else, self.slot(), &mut side);
                 let serial = ledger.last_serial(owner);
                 drop(ledger);
                 self.home().flush(self.slot(), &mut side);

@@ -25,6 +25,17 @@ use std::sync::atomic::Ordering;
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
 const LOOK_FOR_HANDLERS: u64 = 32;
 
+/// Why an interval ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// This lock's token leaves.
+    Lock(LockId),
+    /// What was written so far was set-up ([`Thread::end_setup`]).
+    Setup,
+    /// Anything else.
+    Else,
+}
+
 /// The payload of a node's synchronisation. What must leave before the message that carries it stands in `side`.
 pub(crate) struct PagePayload<'a> {
     pub(crate) node: &'a Node,
@@ -47,8 +58,8 @@ impl Payload for PagePayload<'_> {
         let mut ledger = self.shared.ledger.lock();
         // Who has the ledger knows that no interval is ending: those that have begun to are over.
         if released.needs_close(self.shared.mark()) {
-            let lock = if let Scope::Lock(lock) = scope { Some(lock) } else { None };
-            self.node.close_interval(self.shared, &mut ledger, lock, self.slot, &mut self.side);
+            let why = if let Scope::Lock(lock) = scope { Why::Lock(lock) } else { Why::Else };
+            self.node.close_interval(self.shared, &mut ledger, why, self.slot, &mut self.side);
         }
         ledger.tell(scope, knowledge, out);
     }
@@ -207,33 +218,26 @@ impl Node {
         }
     }
 
-    /// Ends the open interval: everything written on this node since the last one, because this lock's token leaves or for another reason. The
-    /// caller holds the ledger.
-    pub(super) fn close_interval(
-        &self,
-        shared: &Shared,
-        ledger: &mut Ledger,
-        lock: Option<LockId>,
-        slot: Slot,
-        side: &mut Outbox,
-    ) {
+    /// Ends the open interval: everything written on this node since the last one, for this reason. The caller
+    /// holds the ledger.
+    pub(super) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, why: Why, slot: Slot, side: &mut Outbox) {
         if !ledger.may_close() {
             return;
         }
         shared.closes.fetch_add(1, Ordering::SeqCst);
         let mut active = std::mem::take(&mut *shared.active.lock());
         active.sort_unstable();
-        self.close_chunks(shared, ledger, (&active, true), lock, slot, side);
+        self.close_chunks(shared, ledger, (&active, true), why, slot, side);
     }
 
     /// Ends an interval of what was written to these chunks, in their order, which the caller may have taken from the list of active ones
-    /// (`unlisted`), because this lock's token leaves or for another reason.
+    /// (`unlisted`), for this reason.
     pub(super) fn close_chunks(
         &self,
         shared: &Shared,
         ledger: &mut Ledger,
         (chunks, unlisted): (&[PageNo], bool),
-        lock: Option<LockId>,
+        why: Why,
         slot: Slot,
         side: &mut Outbox,
     ) {
@@ -252,7 +256,11 @@ impl Node {
             });
         }
         gather.send(slot, side);
-        if let Some(lock) = lock {
+        if why == Why::Setup {
+            // As if the copies were gone: no home moves to who has written them (`migrate`).
+            notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
+        }
+        if let Why::Lock(lock) = why {
             let mut sections = shared.sections.lock();
             notices.iter().flatten().for_each(|(pages, _, _)| sections.written_under(lock, pages.clone()));
         }
@@ -454,7 +462,7 @@ impl Thread {
             shared.arrived.store(0, Ordering::Release);
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();
-            self.home().close_interval(shared, &mut ledger, None, self.slot(), &mut side);
+            self.home().close_interval(shared, &mut ledger, Why::Else, self.slot(), &mut side);
             ledger.arrive(&mut notices);
             self.push(shared, &mut ledger, &mut side);
             drop(ledger);
@@ -494,6 +502,17 @@ impl Thread {
             self.await_diffs(shared)?;
         }
         self.end_refetch(shared, refetch)
+    }
+
+    /// What this node has written so far was set-up, for others who begin now: it says nothing of who will write, so no home moves because of it. For
+    /// a moment at which no other thread of the job is at work.
+    pub fn end_setup(&self) {
+        let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return };
+        let mut side = Outbox::new();
+        let mut ledger = shared.ledger.lock();
+        self.home().close_interval(shared, &mut ledger, Why::Setup, self.slot(), &mut side);
+        drop(ledger);
+        self.home().flush(self.slot(), &mut side);
     }
 
     fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {

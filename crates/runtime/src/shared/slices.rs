@@ -8,6 +8,7 @@
 //! A release by an application thread closes by itself, in that thread.
 
 use super::Shared;
+use super::release::Why;
 use crate::io::PutAside;
 use crate::node::Node;
 use comem_protocol::coherence::pages::PageNo;
@@ -84,7 +85,7 @@ impl Node {
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();
             if ledger.may_close() {
-                self.close_chunks(shared, &mut ledger, (&[first], false), None, Slot::SERVICE, &mut side);
+                self.close_chunks(shared, &mut ledger, (&[first], false), Why::Else, Slot::SERVICE, &mut side);
                 self.counters(Slot::SERVICE).slices.add(1);
             }
             drop(ledger);

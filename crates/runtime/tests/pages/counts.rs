@@ -29,6 +29,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "diffs-for-one-home" => diffs_for_one_home(comem),
         "threads-that-fault-together" => threads_that_fault_together(comem),
         "private-pages" => private_pages(comem),
+        "set-up" => set_up(comem),
         "read-in-turn" => read_in_turn(comem),
         _ => return false,
     }
@@ -120,6 +121,23 @@ fn private_pages(comem: &Comem) {
             own.clone().for_each(|page| slice.set(page * WORDS + t.local_id(), step as u64));
             t.barrier();
         }
+    });
+    give_back(comem, slice);
+}
+
+/// Node 0 writes pages whose homes are at node 1: with no steps as if they were its own, else as set-up for others.
+fn set_up(comem: &Comem) {
+    let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
+    comem.run(|t| {
+        if t.node().index() == 0 {
+            (0..8).for_each(|page| slice.set(page * WORDS, 7));
+            if steps() > 0 {
+                t.end_setup();
+            }
+        }
+        t.barrier();
+        (0..8).for_each(|page| assert_eq!(slice.get(page * WORDS), 7));
+        t.barrier();
     });
     give_back(comem, slice);
 }
@@ -358,6 +376,16 @@ fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
         for name in ["signals", "write_notices", "diffs_sent", "twins_made"] {
             costs("private-pages", 2, &settings, |o| counted(o, name), 0);
         }
+    }
+}
+
+#[test]
+fn no_home_moves_to_who_has_written_a_page_to_set_it_up_for_others() {
+    for detector in DETECTORS {
+        let settings = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", "1")];
+        let moved =
+            |steps: &str| counted(&job("set-up", 2, &[&settings[..], &[(STEPS, steps)]].concat()), "migrations");
+        assert_eq!((moved("0"), moved("1")), (4, 0), "{detector}");
     }
 }
 
