@@ -48,6 +48,7 @@ use comem_memory::pages::{Arena, Detector, Offers, PeerView, Tracking};
 use comem_memory::twins::Twins;
 use comem_net::Backbone;
 use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::Stash;
@@ -119,6 +120,8 @@ pub(crate) struct Shared {
     pub(crate) awaiting: AtomicBool,
     /// Threads that wait for such diffs.
     pub(crate) diff_waiters: Mutex<Vec<Slot>>,
+    /// How this node's intervals have ended lately.
+    pub(crate) era: Mutex<Era>,
     /// Chunks in which an interval's close may find something, by their first pages.
     pub(crate) active: Mutex<Vec<PageNo>>,
     /// How many intervals have begun to end, those that end in slices apart.
@@ -175,6 +178,7 @@ impl Shared {
             arrived: AtomicUsize::new(0),
             gate: Mutex::new(0),
             awaiting: AtomicBool::new(false),
+            era: Mutex::default(),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
             closes: AtomicU64::new(0),

@@ -10,6 +10,8 @@ use super::table::Known;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
+use comem_protocol::coherence::pages::chunk::close::Asks;
+use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{Entry, Group};
@@ -92,12 +94,18 @@ impl Shared {
         Mark(self.closes.fetch_add(0, Ordering::SeqCst))
     }
 
+    fn count_close(&self) -> Era {
+        let mut era = self.era.lock();
+        era.close();
+        *era
+    }
+
     /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
     /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none.
-    pub(super) fn writes_seen(&self, chunks: &[Range<PageNo>]) -> Option<Vec<Range<PageNo>>> {
+    pub(super) fn writes_seen(&self, chunks: &[(Range<PageNo>, Asks)]) -> Option<Vec<Range<PageNo>>> {
         let arena = self.views.as_ref().map(|views| &views.tracked).filter(|arena| arena.notes_writes())?;
         let mut seen = Vec::new();
-        let mut chunks = chunks.iter().cloned().peekable();
+        let mut chunks = chunks.iter().map(|(chunk, _)| chunk.clone()).peekable();
         while let Some(mut walk) = chunks.next() {
             while let Some(next) = chunks.next_if(|next| next.start - walk.end <= CHUNK_PAGES) {
                 walk.end = next.end;
@@ -166,8 +174,11 @@ impl Node {
     ) -> R {
         let mut tally = Tally::default();
         let caller = (slot != Slot::SERVICE).then_some(slot);
-        let mut cx = Context { me: shared.me, caller, memory: frames, out, tally: &mut tally };
+        let era = *shared.era.lock();
+        let mut cx = Context { me: shared.me, caller, era, memory: frames, out, tally: &mut tally };
+        known.asks_for_a_close(chunk.shape().first);
         let result = step(chunk, &mut cx);
+        known.note_asks(chunk.shape().first, chunk.asks());
         if !*listed && chunk.may_be_dirty() {
             *listed = true;
             shared.active.lock().push(chunk.shape().first);
@@ -244,18 +255,31 @@ impl Node {
         if chunks.is_empty() {
             return;
         }
+        let era = shared.count_close();
         let known = shared.table.chunks_at(chunks);
         self.heed_takers(shared, &known, slot, side);
         let seen = shared.writes_seen(&known);
         let mut gather = Gather::new(self, shared, ledger);
         let mut notices = [Vec::new(), Vec::new()];
-        for first in chunks {
-            self.chunk_step(slot, *first, side, unlisted, |chunk, cx| {
+        let mut passed_over = Vec::new();
+        let mut behind = seen.as_deref().unwrap_or_default();
+        // What chunks ask for is read behind the kernel's notes: what another thread takes of them meanwhile it has asked a close for before.
+        for (chunk, asks) in shared.table.chunks_at(chunks) {
+            behind = &behind[behind.iter().take_while(|run| run.end <= chunk.start).count()..];
+            let untouched = seen.is_some() && behind.first().is_none_or(|run| chunk.end <= run.start);
+            if untouched && Chunk::may_be_passed_over(chunk.start, asks, era) {
+                passed_over.push(chunk.start);
+                continue;
+            }
+            self.chunk_step(slot, chunk.start, side, unlisted, |chunk, cx| {
                 let book = gather.ledger.which(chunk.shape().engine) as usize;
                 chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
             });
         }
         gather.send(slot, side);
+        if unlisted {
+            shared.active.lock().append(&mut passed_over);
+        }
         if why == Why::Setup {
             // As if the copies were gone: no home moves to who has written them (`migrate`).
             notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
@@ -271,9 +295,10 @@ impl Node {
 
     /// What other nodes have taken out of these chunks since the last look is shared from now on: before the kernel's notes are read, or they would
     /// be read where they say nothing yet.
-    fn heed_takers(&self, shared: &Shared, chunks: &[Range<PageNo>], slot: Slot, side: &mut Outbox) {
+    fn heed_takers(&self, shared: &Shared, chunks: &[(Range<PageNo>, Asks)], slot: Slot, side: &mut Outbox) {
         let Some(offers) = shared.views.as_ref().and_then(|views| views.offers.as_ref()) else { return };
-        for chunk in chunks.iter().filter(|chunk| offers.any_taken((*chunk).clone())) {
+        let heeding = chunks.iter().filter(|(_, asks)| asks.heed).map(|(chunk, _)| chunk);
+        for chunk in heeding.filter(|chunk| offers.any_taken((*chunk).clone())) {
             self.chunk_step(slot, chunk.start, side, false, |chunk, cx| chunk.heed_takers(cx));
         }
     }
@@ -400,8 +425,10 @@ impl Node {
             }
             Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
         }
-        for first in shared.active.lock().clone() {
-            self.page_step(slot, first, &mut side, |chunk, cx| chunk.open(cx));
+        shared.era.lock().open();
+        let active = shared.active.lock().clone();
+        for (chunk, _) in shared.table.chunks_at(&active).into_iter().filter(|(_, asks)| asks.open) {
+            self.page_step(slot, chunk.start, &mut side, |chunk, cx| chunk.open(cx));
         }
         let epoch = ledger.epoch();
         shared.epoch.store(epoch, Ordering::Release);

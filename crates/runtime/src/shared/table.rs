@@ -5,6 +5,7 @@ use super::memory::Frames;
 use crate::config::Config;
 use comem_memory::twins::Twin;
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageEngine, PageNo};
@@ -12,7 +13,7 @@ use comem_protocol::ids::NodeId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A chunk's table with what the memory side keeps for it.
@@ -48,6 +49,8 @@ pub(crate) struct Known {
     pub(crate) read_only: AtomicBool,
     pub(crate) costs: Costs,
     chunks: Box<[OnceLock<Box<Mutex<Cell>>>]>,
+    /// What each chunk has to be asked for ([`Asks::bits`]), as its last step left it: of many chunks few have to.
+    asks: Box<[AtomicU8]>,
     /// Under `msi`: the units.
     units: Box<[OnceLock<Box<Mutex<Unit>>>]>,
     me: NodeId,
@@ -68,6 +71,7 @@ impl Known {
             read_only: AtomicBool::new(false),
             costs: Costs::default(),
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            asks: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
             units: (0..units).map(|_| OnceLock::new()).collect(),
             region,
             me,
@@ -123,6 +127,23 @@ impl Known {
         let peers = &views.peers;
         let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, peers, own_bytes };
         step(self, chunk, &mut frames, listed)
+    }
+
+    /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on a close that does not see them
+    /// there must wait for the step's end.
+    pub(crate) fn asks_for_a_close(&self, page: PageNo) {
+        self.asks[((page - self.region.first) / CHUNK_PAGES) as usize].fetch_or(Asks::CLOSE, Ordering::SeqCst);
+    }
+
+    /// The step has ended; the lock is still held.
+    pub(crate) fn note_asks(&self, page: PageNo, asks: Asks) {
+        self.asks[((page - self.region.first) / CHUNK_PAGES) as usize].store(asks.bits(), Ordering::Release);
+    }
+
+    /// What the chunk with this page has to be asked for.
+    fn asks(&self, page: PageNo) -> Asks {
+        let index = ((page - self.region.first) / CHUNK_PAGES) as usize;
+        Asks::of(self.asks.get(index).map_or(0, |kept| kept.load(Ordering::Acquire)))
     }
 
     /// Whether the chunk with this page exists.
@@ -196,15 +217,17 @@ impl Table {
         (page < known.region.first + known.region.pages).then(|| known.clone())
     }
 
-    /// The chunks that begin at these pages, as far as regions have them, in one look at the table.
-    pub(crate) fn chunks_at(&self, firsts: &[PageNo]) -> Vec<Range<PageNo>> {
+    /// The chunks that begin at these pages, as far as regions have them, in one look at the table; each with what it
+    /// has to be asked for.
+    pub(crate) fn chunks_at(&self, firsts: &[PageNo]) -> Vec<(Range<PageNo>, Asks)> {
         let regions = self.regions.read();
         let mut last: Option<&Arc<Known>> = None;
         let chunk = |first: &PageNo| {
             if last.is_none_or(|known| !known.region.range().contains(first)) {
                 last = regions.range(..=*first).next_back().map(|(_, known)| known);
             }
-            last.filter(|known| known.region.range().contains(first)).map(|known| *first..known.chunk_end(*first))
+            last.filter(|known| known.region.range().contains(first))
+                .map(|known| (*first..known.chunk_end(*first), known.asks(*first)))
         };
         firsts.iter().filter_map(chunk).collect()
     }

@@ -5,8 +5,9 @@ use super::layout::Layout;
 use super::memory::{Memory, Progress};
 use super::thread::Thread;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::pages::chunk::{Chunk, Fault, Flush};
+use comem_protocol::coherence::pages::chunk::{Chunk, Fault, Flush, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::history::{self, Knowledge, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
@@ -74,6 +75,7 @@ pub struct Pages {
     pub(super) ledger: Ledger,
     /// How many intervals have begun to end.
     closes: u64,
+    era: Era,
     pub(super) needs: Needs,
     pub(super) desk: Desk,
     pub(super) stash: Stash,
@@ -106,6 +108,7 @@ impl Pages {
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed).with_offers(layout.takes),
             ledger,
             closes: 0,
+            era: Era::default(),
             needs: Needs::default(),
             desk: Desk::new(),
             stash: Stash::default(),
@@ -129,8 +132,8 @@ impl Pages {
 
     /// A step of one chunk.
     pub(super) fn with<R>(&mut self, at: usize, step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R) -> R {
-        let Pages { me, caller, memory, side, tally, chunks, .. } = self;
-        let mut cx = pages::Context { me: *me, caller: *caller, memory, out: side, tally };
+        let Pages { me, caller, era, memory, side, tally, chunks, .. } = self;
+        let mut cx = pages::Context { me: *me, caller: *caller, era: *era, memory, out: side, tally };
         step(&mut chunks[at], &mut cx)
     }
 
@@ -275,14 +278,17 @@ impl Pages {
         if !self.ledger.may_close() {
             return;
         }
+        self.era.close();
         let (mut diffs, mut notices) = (Gather::default(), [Vec::new(), Vec::new()]);
         for at in chunks.clone() {
-            self.with(at, |c, cx| c.heed_takers(cx));
+            if self.chunks[at].asks().heed {
+                self.with(at, |c, cx| c.heed_takers(cx));
+            }
         }
         let seen = self.memory.peek();
         self.others_act();
         for at in chunks {
-            if self.chunks[at].may_be_dirty() {
+            if self.chunks[at].may_be_dirty() && !self.is_passed_over(at, seen.as_deref()) {
                 let book = self.ledger.which(self.chunks[at].shape().engine) as usize;
                 self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices[book]));
                 self.number(&mut diffs);
@@ -292,6 +298,14 @@ impl Pages {
         self.send_diffs(diffs);
         let groups = notices.map(|notices| self.groups(notices));
         self.ledger.close(groups);
+    }
+
+    /// Whether a close that has seen writes to these pages leaves a chunk out.
+    fn is_passed_over(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> bool {
+        let (chunk, era) = (&self.chunks[at], self.era);
+        let Shape { first, pages, .. } = chunk.shape();
+        let untouched = |seen: &[Range<PageNo>]| !seen.iter().any(|run| run.start < first + pages && first < run.end);
+        seen.is_some_and(untouched) && Chunk::may_be_passed_over(first, chunk.asks(), era)
     }
 
     /// Notices by home.
@@ -410,7 +424,12 @@ impl Pages {
 
     /// Then what was written is everybody's knowledge.
     pub(super) fn open(&mut self) {
-        (0..self.chunks.len()).for_each(|at| self.with(at, |c, cx| c.open(cx)));
+        self.era.open();
+        for at in 0..self.chunks.len() {
+            if self.chunks[at].asks().open {
+                self.with(at, |c, cx| c.open(cx));
+            }
+        }
     }
 
     /// Begins to fetch ahead what a barrier ended the copies of; gives the requests made.

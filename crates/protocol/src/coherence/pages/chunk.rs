@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use steady::Steady;
 
-mod close;
+pub mod close;
 mod end;
 mod home;
 mod kept;
@@ -192,18 +192,14 @@ pub struct Chunk {
     read_only: bool,
     written: Vec<Range<PageNo>>,
     bytes: Vec<u8>,
-    /// How often the notes of writes were read since all were taken.
-    looks: u32,
+    /// When all notes of writes were taken the last time, in closes.
+    swept: u32,
     /// Whether a unit may be `WRITTEN` or `NOTED`, where writes are noted.
     pending: bool,
     /// The last close found nothing to do and changed nothing: the next one may find something.
     passed_over: bool,
     /// Whether a unit may be `WROTE`.
     told: bool,
-    /// How many intervals were closed here in this epoch.
-    closes: u8,
-    /// In the last epoch that was one at most, at the barrier: there are no locks in between, so what is `CLOSED` was probably not written since.
-    calm: bool,
     /// How many units are `OFFERED`.
     offered: usize,
     /// Who reads what is written here, by unit.
@@ -216,8 +212,6 @@ pub struct Chunk {
     steady: Vec<Steady>,
     /// Whether the close under way has seen notes of many pages.
     many_seen: bool,
-    /// Below 0: so many epochs must pass before notes are left.
-    quiet: i8,
 }
 
 impl Chunk {
@@ -241,19 +235,16 @@ impl Chunk {
             read_only: false,
             written: Vec::new(),
             bytes: Vec::new(),
-            looks: 0,
+            swept: 0,
             pending: false,
             passed_over: false,
             told: false,
-            closes: 0,
-            calm: false,
             offered: 0,
             readers: BTreeMap::new(),
             push_after: readers::PUSH_AFTER,
             vain: 0,
             steady: Vec::new(),
             many_seen: false,
-            quiet: 0,
         }
     }
 

@@ -40,6 +40,7 @@
 pub mod book;
 pub mod chunk;
 pub mod desk;
+pub mod era;
 pub mod history;
 pub mod ledger;
 pub mod migrate;
@@ -48,6 +49,7 @@ pub mod region;
 pub mod serve;
 pub mod wire;
 
+use self::era::Era;
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
@@ -203,6 +205,8 @@ pub struct Context<'a> {
     pub me: NodeId,
     /// The application thread that takes the step; `None` for the service thread.
     pub caller: Option<Slot>,
+    /// How this node's intervals have ended lately.
+    pub era: Era,
     /// The memory here.
     pub memory: &'a mut dyn PageMemory,
     /// Where the effects go.

@@ -11,6 +11,7 @@ mod steady;
 mod wire;
 
 use super::chunk::{Ahead, Chunk, Fault, Flush, Shape};
+use super::era::Era;
 use super::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, push_range};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
@@ -142,6 +143,7 @@ struct Bench {
     out: Outbox,
     tally: Tally,
     flushed: Flushed,
+    era: Era,
 }
 
 impl Bench {
@@ -160,6 +162,7 @@ impl Bench {
             out: Outbox::new(),
             tally: Tally::default(),
             flushed: Flushed::default(),
+            era: Era::default(),
         }
     }
 
@@ -168,7 +171,7 @@ impl Bench {
         self.out.clear();
         self.flushed.0.clear();
         let (memory, out, tally) = (&mut self.memory, &mut self.out, &mut self.tally);
-        let mut cx = Context { me: ME, caller: None, memory, out, tally };
+        let mut cx = Context { me: ME, caller: None, era: self.era, memory, out, tally };
         step(&mut self.chunk, &mut cx, &mut self.flushed)
     }
 
@@ -192,6 +195,7 @@ impl Bench {
     /// Ends the interval; gives the notices.
     fn close(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
         let mut notices = Vec::new();
+        self.era.close();
         self.step(|chunk, cx, flushed| chunk.close(cx, flushed, None, &mut notices));
         notices
     }
@@ -199,6 +203,7 @@ impl Bench {
     /// As [`Bench::close`], after a look at the kernel's notes that named these pages.
     fn close_having_seen(&mut self, seen: &[Range<PageNo>]) -> Vec<(Range<PageNo>, NodeId, bool)> {
         let mut notices = Vec::new();
+        self.era.close();
         self.step(|chunk, cx, flushed| chunk.close(cx, flushed, Some(seen), &mut notices));
         notices
     }
@@ -207,6 +212,12 @@ impl Bench {
     fn close_and_heed(&mut self) -> Vec<(Range<PageNo>, NodeId, bool)> {
         self.step(|chunk, cx, _| chunk.heed_takers(cx));
         self.close()
+    }
+
+    /// A barrier has opened.
+    fn open(&mut self) {
+        self.era.open();
+        self.step(|chunk, cx, _| chunk.open(cx));
     }
 
     fn invalidate(&mut self, pages: Range<PageNo>) {

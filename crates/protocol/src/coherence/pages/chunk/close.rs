@@ -4,13 +4,40 @@ use super::steady::Note;
 use super::{
     CLOSED, Chunk, Flush, GUESSED, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
 };
-use crate::coherence::pages::{Context, PageNo, push_range};
+use crate::coherence::pages::era::Era;
+use crate::coherence::pages::{CHUNK_PAGES, Context, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
 /// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
 const LOOKS: u32 = 128;
+
+/// What a chunk has to be asked for by those who go through all chunks, where the kernel notes writes. It changes in steps of the chunk alone.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Asks {
+    /// For a [`Chunk::close`], also if no write was seen.
+    pub close: bool,
+    /// For [`Chunk::open`] and [`Chunk::pushes`] at a barrier.
+    pub open: bool,
+    /// For [`Chunk::heed_takers`].
+    pub heed: bool,
+}
+
+impl Asks {
+    /// [`Asks::close`] among the bits.
+    pub const CLOSE: u8 = 1;
+
+    /// As bits.
+    pub fn bits(self) -> u8 {
+        u8::from(self.close) | (u8::from(self.open) << 1) | (u8::from(self.heed) << 2)
+    }
+
+    /// From [`Asks::bits`].
+    pub fn of(bits: u8) -> Asks {
+        Asks { close: bits & Asks::CLOSE != 0, open: bits & 2 != 0, heed: bits & 4 != 0 }
+    }
+}
 
 impl Chunk {
     /// The interval closes: flushes what was written here and appends what was, as (pages, home, still held), to `notices`.
@@ -24,10 +51,10 @@ impl Chunk {
         seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
-        self.count_close(seen);
-        let nothing_seen = seen.is_some_and(|seen| Self::part(seen, &self.pages(0..self.units.len())).is_empty());
-        if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && self.looks < LOOKS {
-            self.looks += 1;
+        let here = seen.map(|seen| Self::part(seen, &self.pages(0..self.units.len())));
+        self.count_written(here.unwrap_or_default());
+        let nothing_seen = here.is_some_and(|here| here.is_empty());
+        if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && !self.sweeps(cx.era) {
             self.passed_over = true;
             return;
         }
@@ -76,6 +103,16 @@ impl Chunk {
             }
         }
         self.pending = left;
+    }
+
+    /// Whether a close in which no write to this chunk was seen may leave it out: it would find nothing. Now and then it is this chunk's turn all the same.
+    pub fn may_be_passed_over(first: PageNo, asks: Asks, era: Era) -> bool {
+        !asks.close && !(first / CHUNK_PAGES).wrapping_add(era.total()).is_multiple_of(LOOKS)
+    }
+
+    /// What the chunk has to be asked for.
+    pub fn asks(&self) -> Asks {
+        Asks { close: self.pending, open: self.told, heed: self.offered > 0 }
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
@@ -155,11 +192,16 @@ impl Chunk {
     /// are there at every look, until they are taken, which costs the page's next writer as much as [`LOOKS`] looks cost those who
     /// close intervals. So they are taken after as many looks.
     fn sweep(&mut self, cx: &mut Context<'_>) {
-        self.looks += 1;
-        if self.looks >= LOOKS {
-            self.looks = 0;
+        if self.sweeps(cx.era) {
+            self.swept = cx.era.total();
             self.collect(cx, 0..self.units.len());
         }
+    }
+
+    /// Whether it is time for that. In a chunk that a close has nothing to do with, it is done when the close comes to it: so
+    /// [`Chunk::may_be_passed_over`] has a few of many chunks looked at in each.
+    fn sweeps(&self, era: Era) -> bool {
+        era.total().wrapping_sub(self.swept) >= LOOKS
     }
 
     /// The runs among `seen` (in order) that touch `pages`.
@@ -170,7 +212,6 @@ impl Chunk {
 
     /// A barrier has opened and every node knows every notice: nobody holds a copy of what was written here.
     pub fn open(&mut self, cx: &mut Context<'_>) {
-        self.count_epoch();
         if !std::mem::take(&mut self.told) {
             return;
         }

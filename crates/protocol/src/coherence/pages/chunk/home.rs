@@ -73,7 +73,7 @@ impl Chunk {
                 continue;
             }
             self.units[unit].set(CLOSED, false);
-            if this.has(CLOSED) && !this.has(OFFERED) && alone && self.calm && self.closes <= 1 {
+            if this.has(CLOSED) && !this.has(OFFERED) && alone && cx.era.is_calm() {
                 // The kernel notes what is written since the close; more than that nobody who copies now can have to hear of.
                 self.begin_sharing(cx, unit);
                 continue;

@@ -15,8 +15,6 @@ use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// After an epoch with locks so many epochs without them must come before notes are left again.
-const QUIET_EPOCHS: i8 = 16;
 /// Most finds of a written page that must come, after its note was left in vain, before that is done again.
 const DOUBTS_MAX: u8 = 62;
 
@@ -51,25 +49,17 @@ pub(super) enum Note {
 }
 
 impl Chunk {
-    /// An interval ends: whether this is the first one of its epoch is what counts, and how much was written here.
-    pub(super) fn count_close(&mut self, seen: Option<&[Range<PageNo>]>) {
-        self.closes = self.closes.saturating_add(1);
+    /// An interval ends: how much was written here.
+    pub(super) fn count_written(&mut self, here: &[Range<PageNo>]) {
         let all = self.pages(0..self.units.len());
-        let here = Self::part(seen.unwrap_or_default(), &all);
         let pages = here.iter().map(|run| run.end.min(all.end) - run.start.max(all.start)).sum::<PageNo>();
         self.many_seen = pages as usize * MANY >= all.len();
-    }
-
-    /// An epoch has ended.
-    pub(super) fn count_epoch(&mut self) {
-        self.calm = std::mem::take(&mut self.closes) <= 1;
-        self.quiet = if self.calm { self.quiet.saturating_add(1).min(0) } else { -QUIET_EPOCHS };
     }
 
     /// A close has found the kernel's note of a home page that others hold.
     pub(super) fn weigh_note(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let this = self.units[unit];
-        if this.state != State::Home || !self.many_seen || self.quiet < 0 || self.closes > 1 || this.has(WROTE) {
+        if this.state != State::Home || !self.many_seen || !cx.era.is_quiet() || this.has(WROTE) {
             return Note::Take;
         }
         let now = cx.memory.sample(self.pages(unit..unit + 1));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::coherence::pages::chunk::close::Asks;
 
 #[test]
 fn a_copy_that_ends_is_unmapped_then_scanned_then_compared_and_its_memory_kept_for_the_next() {
@@ -108,7 +109,7 @@ fn a_copy_that_is_written_in_every_interval_keeps_its_note_and_is_only_compared(
         assert_eq!(bench.close_having_seen(&[0..1]), told);
         assert_eq!(bench.memory.calls, if close < 2 { vec!["collect 0..1", "diff 0..1"] } else { vec!["diff 0..1"] });
     }
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     bench.close_having_seen(&[0..1]);
     assert_eq!(bench.memory.calls, ["collect 0..1", "diff 0..1"], "a new epoch: it may be written no more");
 }
@@ -121,6 +122,26 @@ fn what_was_flushed_early_is_told_although_no_look_names_it() {
     bench.invalidate(0..1);
     assert_eq!(bench.close_having_seen(&[]), [(0..1, OTHER, false)]);
     assert_eq!(bench.close_having_seen(&[]), []);
+}
+
+#[test]
+fn a_chunk_with_nothing_to_tell_asks_for_no_close_but_has_its_turn() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..2);
+    assert_eq!(bench.chunk.asks(), Asks::default());
+    bench.memory.written = vec![0];
+    bench.invalidate(0..1);
+    assert_eq!(bench.chunk.asks(), Asks { close: true, ..Asks::default() }, "what was flushed must be told of");
+    assert_eq!(bench.close_having_seen(&[]), [(0..1, OTHER, false)]);
+    assert_eq!(bench.chunk.asks(), Asks { open: true, ..Asks::default() });
+    bench.open();
+    assert_eq!(bench.chunk.asks(), Asks::default());
+    let turns = (0..256).filter(|_| {
+        bench.era.close();
+        !Chunk::may_be_passed_over(512, bench.chunk.asks(), bench.era)
+    });
+    assert_eq!(turns.count(), 2);
+    assert!((0..8).map(Asks::of).all(|asks| Asks::of(asks.bits()) == asks));
 }
 
 #[test]
@@ -156,7 +177,7 @@ fn a_home_tells_of_its_own_writes_while_others_hold_copies_and_only_then() {
     bench.copy_out(0..1);
     bench.memory.written = vec![0];
     assert_eq!(bench.close(), [(0..1, ME, false)]);
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     assert!(!bench.chunk.may_be_dirty(), "everybody's copy ended at the barrier");
 }
 
@@ -169,7 +190,7 @@ fn told_of(closes: usize) -> Bench {
         bench.memory.written = vec![0];
         assert_eq!(bench.close(), [(0..1, ME, false)]);
     }
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     bench
 }
 
@@ -209,7 +230,7 @@ fn written_last_epoch() -> Bench {
     bench.copy_out(0..1);
     bench.fault(0, Access::Write);
     bench.close();
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     bench
 }
 
@@ -221,7 +242,7 @@ fn a_page_that_its_home_wrote_last_epoch_is_presumed_written_until_a_remote_writ
     assert_eq!(bench.memory.calls, ["copy_out 0..1"], "no protection");
     assert_eq!(bench.close(), [(0..1, ME, false)], "but a notice without any fault");
     bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[])).unwrap();
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[])).unwrap();
     bench.copy_out(0..1);
     assert_eq!(bench.memory.calls, ["protect 0..1", "copy_out 0..1"]);
@@ -583,7 +604,7 @@ fn what_is_taken_after_it_was_told_of_stays_shared_in_the_next_epoch() {
         bench.memory.written = vec![1];
         assert_eq!(bench.close_and_heed(), [(1..2, ME, false)]);
         bench.memory.taken.extend(again.then_some(1));
-        bench.step(|chunk, cx, _| chunk.open(cx));
+        bench.open();
         bench.memory.written = vec![1];
         assert_eq!(bench.close_and_heed().len(), usize::from(again));
     }

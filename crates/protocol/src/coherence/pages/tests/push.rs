@@ -151,7 +151,7 @@ fn written(bench: &mut Bench, epoch: u32, asked: bool) -> Vec<Range<PageNo>> {
     let sent: Vec<_> = pushes.into_messages().flat_map(|(_, parts)| parts).flat_map(|(_, runs)| runs).collect();
     // Whoever is sent a page holds it.
     sent.iter().for_each(|run| bench.copy_out(run.clone()));
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     sent
 }
 

@@ -21,7 +21,7 @@ fn epoch(bench: &mut Bench, copied: bool, written: bool) -> (bool, bool) {
     let noted = !bench.memory.written.is_empty();
     let told = !bench.close_having_seen(if noted { &[0..1] } else { &[] }).is_empty();
     let taken = noted && bench.memory.written.is_empty();
-    bench.step(|chunk, cx, _| chunk.open(cx));
+    bench.open();
     (told, taken)
 }
 

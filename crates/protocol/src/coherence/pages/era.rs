@@ -1,0 +1,51 @@
+//! How a node's intervals have ended lately: what its chunks presume of the writes to come.
+//!
+//! Where barriers alone order writes, an epoch has one close, or none where nothing was written. An epoch with a second one has locks in it.
+
+/// After an epoch with locks so many epochs without them must come before one is called quiet.
+const QUIET_EPOCHS: i8 = 16;
+
+/// How many intervals have ended, in this epoch and before.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Era {
+    closes: u8,
+    calm: bool,
+    /// Below 0: so many epochs without locks must pass.
+    quiet: i8,
+    /// All closes ever, as far as 32 bits count.
+    total: u32,
+}
+
+impl Era {
+    /// An interval ends.
+    pub fn close(&mut self) {
+        self.closes = self.closes.saturating_add(1);
+        self.total = self.total.wrapping_add(1);
+    }
+
+    /// An epoch has ended.
+    pub fn open(&mut self) {
+        self.calm = std::mem::take(&mut self.closes) <= 1;
+        self.quiet = if self.calm { self.quiet.saturating_add(1).min(0) } else { -QUIET_EPOCHS };
+    }
+
+    /// No lock has closed an interval in this epoch so far: the close under way, if there is one, is the first.
+    pub(super) fn is_first(self) -> bool {
+        self.closes <= 1
+    }
+
+    /// Nor was that so in the last epoch: what happened at its only close, the barrier's, holds still.
+    pub(super) fn is_calm(self) -> bool {
+        self.calm && self.is_first()
+    }
+
+    /// Nor for a long time.
+    pub(super) fn is_quiet(self) -> bool {
+        self.quiet >= 0 && self.is_first()
+    }
+
+    /// How many intervals have ended, as far as 32 bits count.
+    pub fn total(self) -> u32 {
+        self.total
+    }
+}
