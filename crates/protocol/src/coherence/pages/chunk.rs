@@ -28,11 +28,12 @@ use super::wire::RUNS_MAX;
 use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
+use chains::Chains;
 use readers::Reader;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use steady::Steady;
 
+mod chains;
 pub mod close;
 mod end;
 mod home;
@@ -203,7 +204,7 @@ pub struct Chunk {
     /// How many units are `OFFERED`.
     offered: usize,
     /// Who reads what is written here, by unit.
-    readers: BTreeMap<u16, Vec<Reader>>,
+    readers: Chains<Reader>,
     /// After so many questions in a row a reader is sent a unit unasked.
     push_after: u8,
     /// How often units were sent in vain of late.
@@ -240,7 +241,7 @@ impl Chunk {
             passed_over: false,
             told: false,
             offered: 0,
-            readers: BTreeMap::new(),
+            readers: Chains::default(),
             push_after: readers::PUSH_AFTER,
             vain: 0,
             steady: Vec::new(),

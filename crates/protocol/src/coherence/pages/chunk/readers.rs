@@ -86,18 +86,14 @@ impl Chunk {
             if self.units[unit].state != State::Home {
                 continue;
             }
-            let known = self.readers.get_mut(&(unit as u16)).and_then(|all| all.iter_mut().find(|r| r.node == node));
-            if let Some(reader) = known {
+            if let Some(reader) = self.readers.find(unit, |r| r.node == node) {
                 // A question of before says nothing of what was sent since.
                 let late = reader.pushed.is_some_and(|sent| epoch > sent) && reader.was_no_use();
                 reader.asked = true;
                 self.vain = (self.vain + u8::from(late) * VAIN).min(VAIN_MAX);
-            } else if self.units[unit].has(HOT) {
+            } else if self.units[unit].has(HOT) && self.readers.of(unit).count() < READERS_MAX {
                 let after = self.push_after;
-                let all = self.readers.entry(unit as u16).or_default();
-                if all.len() < READERS_MAX {
-                    all.push(Reader { node, asked: true, pushed: None, row: 0, after });
-                }
+                self.readers.push(unit, Reader { node, asked: true, pushed: None, row: 0, after });
             }
         }
     }
@@ -105,7 +101,7 @@ impl Chunk {
     /// A reader says that these pages were sent in vain.
     pub fn on_unused(&mut self, pages: &Range<PageNo>, node: NodeId) {
         for unit in self.units_in(pages) {
-            let reader = self.readers.get_mut(&(unit as u16)).and_then(|all| all.iter_mut().find(|r| r.node == node));
+            let reader = self.readers.find(unit, |r| r.node == node);
             if reader.is_some_and(Reader::was_no_use) {
                 self.vain = (self.vain + VAIN).min(VAIN_MAX);
             }
@@ -121,22 +117,20 @@ impl Chunk {
         let least = (self.push_after << (self.vain / VAIN_STEP)).min(PUSH_AFTER_MAX);
         let mut used = 0;
         let mut readers = std::mem::take(&mut self.readers);
-        readers.retain(|unit, all| {
-            let unit = usize::from(*unit);
+        for unit in readers.units() {
             if self.units[unit].state != State::Home {
-                return false;
-            }
-            if self.units[unit].has(WROTE) {
-                used += all.iter().filter(|reader| reader.pushed.is_some()).count();
-                all.retain_mut(|reader| reader.on_told(epoch, least));
-                for reader in all.iter_mut().filter(|reader| reader.pushed.is_some()) {
-                    if !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
+                readers.remove(unit);
+            } else if self.units[unit].has(WROTE) {
+                readers.retain(unit, |reader| {
+                    used += usize::from(reader.pushed.is_some());
+                    let stays = reader.on_told(epoch, least);
+                    if stays && reader.pushed.is_some() && !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
                         reader.pushed = None;
                     }
-                }
+                    stays
+                });
             }
-            !all.is_empty()
-        });
+        }
         self.readers = readers;
         self.vain = self.vain.saturating_sub(used.min(usize::from(VAIN_MAX)) as u8);
     }
@@ -144,7 +138,7 @@ impl Chunk {
     /// What was known of a unit's readers counts no more.
     pub(super) fn forget_readers(&mut self, unit: usize) {
         if !self.readers.is_empty() {
-            self.readers.remove(&(unit as u16));
+            self.readers.remove(unit);
         }
     }
 }
