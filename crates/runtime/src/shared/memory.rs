@@ -2,7 +2,7 @@
 
 use super::Peer;
 use comem_memory::pages::{Arena, Offers, TooManyRanges};
-use comem_memory::twins::{Twin, Twins};
+use comem_memory::twins::{self, Twin, Twins};
 use comem_memory::{copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Shape;
@@ -80,6 +80,17 @@ impl Frames<'_> {
             self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
         }
         self.twins[at].get_or_insert_with(|| pool.take(len))
+    }
+
+    /// The twins of units that follow each other, as [`Frames::twin_of`] gives them.
+    fn twins_of(&mut self, pages: &Range<PageNo>, unit_pages: u32) -> impl Iterator<Item = &mut Twin> {
+        let (first, count) = (self.unit(pages), (pages.end - pages.start) / unit_pages);
+        if self.twins.is_empty() {
+            self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
+        }
+        let places = &mut self.twins[first..first + count as usize];
+        self.pool.take_into(places, unit_pages as usize * PAGE_BYTES);
+        places.iter_mut().flatten()
     }
 
     fn unit(&self, pages: &Range<PageNo>) -> usize {
@@ -161,13 +172,17 @@ impl PageMemory for Frames<'_> {
         unsafe { self.twin_of(&unit).copy_from(from, many) };
     }
 
-    fn install_with_twin(&mut self, unit: Range<PageNo>, bytes: &[u8], many: bool) {
-        if many && bytes.len() >= Self::bytes(&unit) {
-            let to = self.pointer(unit.start);
-            self.arena.meet(unit.clone());
-            // SAFETY: the unit lies within the service view and has no more bytes than came; no thread can see it meanwhile.
-            unsafe { self.twin_of(&unit).copy_both(bytes.as_ptr(), to) };
-        } else {
+    fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
+        if many && bytes.len() >= Self::bytes(&pages) {
+            let to = self.pointer(pages.start);
+            self.arena.meet(pages.clone());
+            // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile; as many bytes came.
+            unsafe { twins::copy_both(self.twins_of(&pages, unit_pages), bytes.as_ptr(), to) };
+            return;
+        }
+        let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
+        for (first, bytes) in units {
+            let unit = first..first + unit_pages;
             self.install(unit.clone(), bytes);
             self.make_twin(unit, many);
         }
@@ -229,13 +244,17 @@ impl PageMemory for Frames<'_> {
             return false;
         }
         let (arena, own_bytes) = (self.arena, self.own_bytes);
-        let units = pages.clone().step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
-        for (first, bytes) in units.filter(|_| twins) {
-            let unit = first..first + unit_pages;
-            let twin = self.twin_of(&unit);
-            // SAFETY: the twin is as long as the unit, and so are the bytes.
-            unsafe { twin.copy_from(bytes.as_ptr(), many) };
-            if !own_bytes {
+        let Some(bytes) = bytes.get(..Self::bytes(&pages)) else { return false };
+        if twins && own_bytes {
+            // SAFETY: the twins are as long as the units, and as many bytes came, which nobody changes.
+            unsafe { twins::copy_from(self.twins_of(&pages, unit_pages), bytes.as_ptr()) };
+        } else if twins {
+            let units = pages.clone().step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
+            for (first, bytes) in units {
+                let unit = first..first + unit_pages;
+                let twin = self.twin_of(&unit);
+                // SAFETY: the twin is as long as the unit, and so are the bytes.
+                unsafe { twin.copy_from(bytes.as_ptr(), many) };
                 // Their home may be writing them: the unit gets what its twin got.
                 change(arena, &unit, |p| arena.fill(p, twin));
             }

@@ -557,15 +557,11 @@ impl Chunk {
             }
         }
         for run in &held {
-            for unit in self.units_in(run) {
-                let at = self.pages(unit..unit + 1);
-                let bytes = bytes_of(&at);
-                if twins {
-                    cx.memory.install_with_twin(at, bytes, many);
-                    cx.tally.twins_made += 1;
-                } else {
-                    cx.memory.install(at, bytes);
-                }
+            if twins {
+                cx.memory.install_with_twins(run.clone(), self.shape.unit_pages, bytes_of(run), many);
+                cx.tally.twins_made += u64::from((run.end - run.start) / self.shape.unit_pages);
+            } else {
+                cx.memory.install(run.clone(), bytes_of(run));
             }
         }
         held.into_iter().for_each(|run| cx.memory.map_read(run));

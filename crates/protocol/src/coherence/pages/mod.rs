@@ -182,10 +182,13 @@ pub trait PageMemory {
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.
     fn install(&mut self, pages: Range<PageNo>, bytes: &[u8]);
-    /// [`PageMemory::install`] and [`PageMemory::make_twin`] in one, for one of `many` units.
-    fn install_with_twin(&mut self, unit: Range<PageNo>, bytes: &[u8], many: bool) {
-        self.install(unit.clone(), bytes);
-        self.make_twin(unit, many);
+    /// [`PageMemory::install`] and [`PageMemory::make_twin`] in one, for whole units of so many pages, which may be `many`.
+    fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
+        let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
+        for (first, bytes) in units {
+            self.install(first..first + unit_pages, bytes);
+            self.make_twin(first..first + unit_pages, many);
+        }
     }
     /// Where that is one step: gives pages that have no memory here, whole units of so many pages, these bytes, makes twins if they are wanted, and does
     /// [`PageMemory::map_read`]. They may be among `many`. `false`: nothing was done.
