@@ -39,6 +39,8 @@ pub enum Rule {
     RepliesAreStored,
     /// A lock's token leaves its node only while no thread of the node holds the lock.
     TokenLeavesOnlyWhenFree,
+    /// A manager that has laid open who asked last for a lock keeps no other note of it.
+    LaidOpenQueuesAreUsed,
     /// A barrier opens only when every node has arrived.
     BarrierWaitsForAll,
     /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
@@ -117,7 +119,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 34] = [
+    pub const PAGES: [Rule; 35] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -141,6 +143,7 @@ impl Rule {
         Rule::OfferedPagesKeepTheirNotes,
         Rule::MovedPagesAreWithdrawn,
         Rule::PutsKeepTheirOrder,
+        Rule::LaidOpenQueuesAreUsed,
         Rule::NothingClosesAfterArrival,
         Rule::NoticesKeepTheirBook,
         Rule::BothBooksAreTold,

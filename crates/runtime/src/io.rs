@@ -73,6 +73,9 @@ pub(crate) struct PutAside {
     pub(crate) body: Vec<u8>,
 }
 
+/// Datagrams of notices that are sent without acknowledgement.
+const FREE_DATAGRAMS: usize = 4;
+
 /// The datagram that rouses: too short to be anything else.
 const KICK: [u8; 1] = [0];
 
@@ -138,6 +141,12 @@ impl Wire {
     /// About how many bytes of data one datagram takes.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.link.datagram_bytes.min(1472) - 96
+    }
+
+    /// Most bytes of notices in a message that is not acknowledged: an acknowledged one goes to the service thread, which has to rouse the thread that
+    /// waits, and its receipt wakes the sender's. Few datagrams: they are lost together.
+    pub(crate) fn free_notices_bytes(&self) -> usize {
+        (FREE_DATAGRAMS * self.payload_bytes()).max(self.link.datagram_bytes / 2)
     }
 
     /// The longest message with data in it.

@@ -190,7 +190,7 @@ impl Node {
             stays: Stays::default(),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
-            barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.payload_bytes() / 2)),
+            barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes())),
             shared: OnceLock::new(),
             began: OnceLock::new(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),

@@ -6,6 +6,8 @@
 //! home or was not allowed. Between the home's stores to a page and its question stands a fence, and so does one between
 //! the mark and the copy: a copy of which the home does not know yet has everything that was stored before it asked.
 //!
+//! Beside that stands, for some locks that this process manages, which node asked last: whoever asks next puts its own number there.
+//!
 //! Who stores its diffs into the memory by itself says here that they are in, and which lines they changed: the newest of these notes are kept for
 //! the home's report of who wrote what.
 
@@ -24,8 +26,11 @@ const WRITERS_BYTES: usize = WRITERS * size_of::<AtomicU32>();
 const NOTES: u64 = 1 << 14;
 /// The count of notes, and the notes.
 const NOTES_BYTES: usize = (8 + NOTES as usize * size_of::<Note>()).next_multiple_of(PAGE_BYTES);
+/// Places for locks.
+const LOCKS: usize = 1 << 12;
+const LOCKS_BYTES: usize = LOCKS * size_of::<Queue>();
 /// What lies before the bytes of the pages.
-const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES;
+const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES;
 const FILE_PREFIX: &str = "/memfd:comem-offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
@@ -38,6 +43,14 @@ struct Note {
     /// The epoch, and in the low half the page.
     place: AtomicU64,
     lines: AtomicU64,
+}
+
+/// Who asked last for a lock.
+#[repr(C)]
+struct Queue {
+    /// The lock, plus one; 0: none. It stays.
+    lock: AtomicU64,
+    last: AtomicU64,
 }
 
 /// A table of offers: this process's own, or a view of another's.
@@ -143,6 +156,30 @@ impl Offers {
         unsafe { &*std::ptr::with_exposed_provenance::<Note>(at) }
     }
 
+    fn queue(&self, lock: u64) -> &Queue {
+        let place = (lock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCKS;
+        let at = self.view.start() + WRITERS_BYTES + NOTES_BYTES + place * size_of::<Queue>();
+        // SAFETY: as in `writer`.
+        unsafe { &*std::ptr::with_exposed_provenance::<Queue>(at) }
+    }
+
+    /// At the lock's manager: `node` asked last for it, and from now on whoever asks says so here; unless another lock has the place.
+    pub fn lay_open(&self, lock: u64, node: u16) {
+        let queue = self.queue(lock);
+        if queue.lock.load(Ordering::SeqCst) == 0 {
+            queue.last.store(u64::from(node), Ordering::SeqCst);
+            // A lock of the highest number has no place.
+            queue.lock.store(lock.wrapping_add(1), Ordering::SeqCst);
+        }
+    }
+
+    /// `node` asks for the lock: gives who asked last before it; `None`, and nothing done, if that was not laid open.
+    pub fn queue_up(&self, lock: u64, node: u16) -> Option<u16> {
+        let queue = self.queue(lock);
+        let open = lock != u64::MAX && queue.lock.load(Ordering::SeqCst) == lock + 1;
+        open.then(|| queue.last.swap(u64::from(node), Ordering::SeqCst) as u16)
+    }
+
     /// At another node: it has stored to these lines (one bit each) of a page, in an epoch.
     pub fn note_writer(&self, writer: u16, epoch: u32, page: PageNo, lines: u64) {
         let number = self.note_count().fetch_add(1, Ordering::Relaxed);
@@ -219,5 +256,14 @@ mod tests {
         assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 2);
         assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
+        assert_eq!(other.queue_up(17, 4), None, "not laid open");
+        home.lay_open(17, 2);
+        assert_eq!([4, 5, 4].map(|node| other.queue_up(17, node)), [2, 4, 5].map(Some));
+        assert_eq!(home.queue_up(17, 0), Some(4));
+        let beside = (18..).find(|lock| std::ptr::eq(home.queue(*lock), home.queue(17))).unwrap_or_default();
+        home.lay_open(beside, 1);
+        home.lay_open(u64::MAX, 1);
+        assert_eq!([beside, u64::MAX].map(|lock| other.queue_up(lock, 4)), [None; 2], "no place");
+        assert_eq!(other.queue_up(17, 3), Some(0));
     }
 }

@@ -11,6 +11,9 @@
 //! | token, held | queue here | next here, or send the token | remember as successor |
 //! | no token | ask the manager, once a node; others queue here | | remember as successor |
 //!
+//! Where nodes reach each other's memory, the manager lays open who asked last ([`Payload::lay_open`](super::Payload)): who asks next puts itself
+//! there and asks that node by itself, without the manager's help. Who cannot reach it asks the manager as ever, which uses the same note.
+//!
 //! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
 //! then it goes to the other node.
 
@@ -166,9 +169,8 @@ impl Locks {
 
     /// At the manager: a node elsewhere asks.
     pub fn on_request(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
-        let me = cx.me;
-        let lock = self.lock(cx, id);
-        let Some(last) = lock.tail.replace(ticket.channel.node) else { return };
+        let (me, asker) = (cx.me, ticket.channel.node);
+        let Some(last) = self.queue_up(cx, id, asker) else { return };
         if last == me {
             self.on_forward(cx, id, ticket, knowledge);
         } else {
@@ -219,18 +221,29 @@ impl Locks {
     /// Asks for the token in the name of the first thread that waits.
     fn ask(&mut self, cx: &mut Context<'_>, id: LockId, origin: Origin) {
         let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
-        let lock = self.lock(cx, id);
-        lock.asked = true;
+        self.lock(cx, id).asked = true;
+        let last = if manager == me { self.queue_up(cx, id, me) } else { cx.payload.queue_up(id, manager, me) };
         let payload = &mut *cx.payload;
         let knowledge = |body: &mut Vec<u8>| payload.knowledge(Scope::Lock(id), body);
-        if manager != me {
-            let target = Target::Request { node: manager, origin };
-            cx.out.send_with(target, &Message::LockRequest { lock: id, knowledge: &[] }, knowledge);
-        } else if let Some(last) = lock.tail.replace(me) {
+        if let Some(last) = last {
             let target = Target::Request { node: last, origin };
             let forward = Message::LockForward { lock: id, requester: None, knowledge: &[] };
             cx.out.send_with(target, &forward, knowledge);
+        } else if manager != me {
+            let target = Target::Request { node: manager, origin };
+            cx.out.send_with(target, &Message::LockRequest { lock: id, knowledge: &[] }, knowledge);
         }
+    }
+
+    /// At the manager: `node` asks, behind whoever asked last, which is given. The first time this is laid open, if there is a place for it.
+    fn queue_up(&mut self, cx: &mut Context<'_>, id: LockId, node: NodeId) -> Option<NodeId> {
+        let open = cx.payload.queue_up(id, cx.me, node).filter(|_| Rule::LaidOpenQueuesAreUsed.on());
+        if open.is_some() {
+            return open;
+        }
+        let last = self.lock(cx, id).tail.replace(node);
+        cx.payload.lay_open(id, node);
+        last
     }
 
     /// Sends the token away; if threads here still wait, asks to have it back.

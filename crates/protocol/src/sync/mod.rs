@@ -62,6 +62,13 @@ pub trait Payload {
     fn deposit(&mut self, scope: Scope, bytes: &[u8], stored: &mut Vec<u8>);
     /// At a manager: appends what an acquirer with this `knowledge` must know of what is `stored`.
     fn withdraw(&mut self, scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>);
+    /// Puts `node` behind whoever asked last for a lock, where its manager has laid that open and this node reaches it: gives who that
+    /// was. `None`, and nothing done, where the manager must be asked.
+    fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<NodeId> {
+        None
+    }
+    /// At the manager: from now on, who asked last for a lock stands where other nodes may reach it, if there is such a place.
+    fn lay_open(&mut self, _lock: LockId, _last: NodeId) {}
 }
 
 /// The payload of engines that need none.

@@ -9,6 +9,7 @@ use super::memory::Frames;
 use super::table::Known;
 use crate::node::Node;
 use crate::thread::Thread;
+use comem_net::Backbone;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::era::Era;
@@ -84,6 +85,21 @@ impl Payload for PagePayload<'_> {
 
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
         history::hand_out(stored, &Knowledge::parse(knowledge), out);
+    }
+
+    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<NodeId> {
+        let offers = if manager == self.shared.me {
+            self.shared.offers()
+        } else {
+            self.node.peer_memory(self.shared, manager).and_then(|peer| peer.offers.as_ref())
+        };
+        offers?.queue_up(lock.0, node.0).map(NodeId)
+    }
+
+    fn lay_open(&mut self, lock: LockId, last: NodeId) {
+        if self.node.config.backbone.named() == Some(Backbone::Shm) {
+            self.shared.offers().inspect(|offers| offers.lay_open(lock.0, last.0));
+        }
     }
 }
 

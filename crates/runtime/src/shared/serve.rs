@@ -153,7 +153,7 @@ impl Shared {
         });
     }
 
-    fn offers(&self) -> Option<&Offers> {
+    pub(super) fn offers(&self) -> Option<&Offers> {
         self.views.as_ref()?.offers.as_ref()
     }
 

@@ -31,7 +31,7 @@ use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Diffs on their way into messages.
 #[derive(Default)]
@@ -94,11 +94,16 @@ pub struct Pages {
     /// Diffs were applied in this step: who waits for some looks again.
     pub(super) applied: bool,
     pub(super) failure: Option<String>,
+    /// Where nodes reach each other's memory.
+    queues: Option<Queues>,
     rng: Rng,
 }
 
+/// Which node asked last for each lock for which its manager has laid that open.
+pub(super) type Queues = Arc<Mutex<BTreeMap<LockId, NodeId>>>;
+
 impl Pages {
-    fn new(me: NodeId, layout: &Arc<Layout>, seed: u64) -> Pages {
+    fn new(me: NodeId, layout: &Arc<Layout>, queues: &Queues, seed: u64) -> Pages {
         let mut ledger = Ledger::new(me, layout.engine);
         layout.regions.iter().for_each(|(region, _)| ledger.hear_of(region.engine));
         Pages {
@@ -121,6 +126,7 @@ impl Pages {
             side: Outbox::new(),
             applied: false,
             failure: None,
+            queues: layout.takes.then(|| queues.clone()),
             rng: Rng::new(!seed),
         }
     }
@@ -520,6 +526,22 @@ impl Payload for Pages {
     fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
         history::hand_out(stored, &Knowledge::parse(knowledge), out);
     }
+
+    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<NodeId> {
+        // Some nodes do not reach the others' memory.
+        let reaches = manager == self.me || self.me.0 % 3 != 2;
+        let mut queues = self.queues.as_ref().filter(|_| reaches)?.lock().ok()?;
+        queues.get_mut(&lock).map(|last| std::mem::replace(last, node))
+    }
+
+    fn lay_open(&mut self, lock: LockId, last: NodeId) {
+        // Some locks find no place.
+        if let Some(Ok(mut queues)) =
+            self.queues.as_ref().map(|queues| queues.lock()).filter(|_| !lock.0.is_multiple_of(3))
+        {
+            queues.insert(lock, last);
+        }
+    }
 }
 
 /// A node of the cluster.
@@ -543,10 +565,10 @@ pub struct Node {
 
 impl Node {
     /// A node with these threads.
-    pub fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, seed: u64) -> Node {
+    pub(super) fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, queues: &Queues, seed: u64) -> Node {
         let free_bytes = if layout.posts_arrivals { 60 } else { usize::MAX };
         Node {
-            pages: Pages::new(me, layout, seed),
+            pages: Pages::new(me, layout, queues, seed),
             locks: Locks::new(),
             flags: Flags::new(),
             desk: sync::desk::Desk::new(),
