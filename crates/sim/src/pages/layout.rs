@@ -73,6 +73,7 @@ impl Layout {
                 };
                 let mut chunk = Chunk::new(me, shape, |page| region.home_of(page, self.nodes));
                 chunk.set_push_after(self.pushes.unwrap_or(u8::MAX));
+                chunk.set_group_after(1);
                 chunks.push(chunk);
             }
         }

@@ -36,6 +36,7 @@ use steady::Steady;
 mod chains;
 pub mod close;
 mod end;
+mod group;
 mod home;
 mod kept;
 mod readers;
@@ -89,8 +90,12 @@ const CLOSED: u16 = 8192;
 const HELD: u16 = 256;
 /// Not valid, but still mapped, and with its twin: see `kept`.
 const KEPT: u16 = 1024;
+/// A copy that was written while it was here, and was not fetched with others since then: see `group`.
+const BEFORE: u16 = 16384;
 const _: () = {
-    let all = [SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT];
+    let all = [
+        SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT, BEFORE,
+    ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {
         assert!(seen & all[i] == 0, "two flags are one");
@@ -107,6 +112,8 @@ struct Unit {
     credit: u8,
     /// How much credit a use earns.
     trust: u8,
+    /// The epoch in which it last ended.
+    ended: u8,
 }
 
 impl Unit {
@@ -213,6 +220,11 @@ pub struct Chunk {
     steady: Vec<Steady>,
     /// Whether the close under way has seen notes of many pages.
     many_seen: bool,
+    /// How many writes to copies that ended have met those that were written before, in epoch `returned_in`.
+    returned: u8,
+    returned_in: u8,
+    /// From so many on, they come with others.
+    group_after: u8,
 }
 
 impl Chunk {
@@ -227,7 +239,7 @@ impl Chunk {
                 false => State::Invalid,
             };
             let flags = if state == State::Home && !shape.write_detection { SHARED } else { 0 };
-            Unit { state, flags, home, credit: 0, trust: 0 }
+            Unit { state, flags, home, credit: 0, trust: 0, ended: 0 }
         });
         Chunk {
             shape,
@@ -246,6 +258,9 @@ impl Chunk {
             vain: 0,
             steady: Vec::new(),
             many_seen: false,
+            returned: 0,
+            returned_in: 0,
+            group_after: group::GROUP_AFTER,
         }
     }
 
@@ -347,6 +362,10 @@ impl Chunk {
                 let used = &mut self.units[unit];
                 used.credit = used.trust;
                 used.trust = (used.trust * 2).clamp(1, 64);
+                self.distrust(cx, unit);
+                if self.returns(cx, unit, access, ahead) {
+                    return self.begin_group_fetch(cx, unit);
+                }
                 let units = if access == Access::Write { self.as_before(unit, ahead) } else { ahead.units };
                 self.begin_fetch(unit, Ahead { units, ..ahead })
             }
@@ -640,6 +659,7 @@ impl Chunk {
             let this = &mut self.units[unit];
             this.credit = this.credit.max(this.trust);
             this.trust = this.trust.max(1);
+            this.set(BEFORE, true);
             if Rule::FlushedPagesStayNoted.on() {
                 self.pending = true;
                 self.units[unit].set(NOTED, true);

@@ -14,6 +14,8 @@ pub struct Era {
     quiet: i8,
     /// All closes ever, as far as 32 bits count.
     total: u32,
+    /// All epochs that have ended, as far as 8 bits count.
+    epoch: u8,
 }
 
 impl Era {
@@ -25,6 +27,7 @@ impl Era {
 
     /// An epoch has ended.
     pub fn open(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
         self.calm = std::mem::take(&mut self.closes) <= 1;
         self.quiet = if self.calm { self.quiet.saturating_add(1).min(0) } else { -QUIET_EPOCHS };
     }
@@ -42,6 +45,16 @@ impl Era {
     /// Nor for a long time.
     pub(super) fn is_quiet(self) -> bool {
         self.quiet >= 0 && self.is_first()
+    }
+
+    /// No interval has ended in this epoch, nor any but the barrier's in the last.
+    pub(super) fn has_barriers_alone(self) -> bool {
+        self.calm && self.closes == 0
+    }
+
+    /// How many epochs have ended, as far as 8 bits count.
+    pub(super) fn epoch(self) -> u8 {
+        self.epoch
     }
 
     /// How many intervals have ended, as far as 32 bits count.

@@ -73,6 +73,7 @@ impl Chunk {
             }
             cx.memory.drop_twin(self.pages(unit..unit + 1));
             self.units[unit].state = State::Invalid;
+            self.units[unit].ended = cx.era.epoch();
             cx.tally.invalidations += 1;
         }
         cx.memory.disregard(pages);

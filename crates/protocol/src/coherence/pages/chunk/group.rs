@@ -1,0 +1,69 @@
+//! Copies that were written together, and ended together, are fetched together when they are written again.
+//!
+//! A thread that writes to many places in turn (a sort by digits) faults on each of them: no two faults follow each other. But where each pass writes what an
+//! earlier one did, the second write to a copy that ended and was written while it was here says that the others will follow. So the next such fault
+//! brings all of them that this chunk has, as many as one message carries. What comes so and is not written before it ends does not come so again.
+//!
+//! A copy that is used long after it ended has not earned that the barrier at which it ends fetches it ahead: it would end again before it is used. It comes
+//! with the others when it is written.
+//!
+//! Nothing of the former holds where intervals close for locks: what belongs to other locks would end before it is used.
+
+use super::{Access, Ahead, BEFORE, Chunk, Fault, State};
+use crate::coherence::pages::wire::{FETCH_PAGES_MAX, RUNS_MAX};
+use crate::coherence::pages::{Context, push_range};
+
+/// From so many such faults on.
+pub(super) const GROUP_AFTER: u8 = 3;
+
+/// So many epochs are long.
+const LONG: u8 = 4;
+
+impl Chunk {
+    /// From how many writes to copies that ended and were written before the others are fetched with them.
+    pub fn set_group_after(&mut self, faults: u8) {
+        self.group_after = faults;
+    }
+
+    /// Counts a fault on an invalid unit; tells whether all that was written here before will probably be written again.
+    pub(super) fn returns(&mut self, cx: &Context<'_>, unit: usize, access: Access, ahead: Ahead) -> bool {
+        if self.returned_in != cx.era.epoch() {
+            (self.returned, self.returned_in) = (0, cx.era.epoch());
+        }
+        let before = access == Access::Write && self.units[unit].has(BEFORE);
+        self.returned = if before { self.returned.saturating_add(1) } else { self.returned.saturating_sub(1) };
+        let by_itself = ahead.units == 1 && ahead.known > 1 && !self.shape.first_touch;
+        before && by_itself && cx.era.has_barriers_alone() && self.returned >= self.group_after
+    }
+
+    /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it ahead.
+    pub(super) fn distrust(&mut self, cx: &Context<'_>, unit: usize) {
+        let this = &mut self.units[unit];
+        if this.has(BEFORE) && cx.era.epoch().wrapping_sub(this.ended) >= LONG {
+            (this.credit, this.trust) = (0, 0);
+        }
+    }
+
+    /// Begins to fetch a unit, and with it what else was written here before and has the same home.
+    pub(super) fn begin_group_fetch(&mut self, cx: &Context<'_>, unit: usize) -> Fault {
+        let home = self.units[unit].home;
+        let mut runs = vec![self.pages(unit..unit + 1)];
+        self.units[unit].state = State::Fetching;
+        let mut left = (FETCH_PAGES_MAX / self.shape.unit_pages).saturating_sub(1);
+        for other in (unit + 1..self.units.len()).chain(0..unit) {
+            if left == 0 || runs.len() >= RUNS_MAX {
+                break;
+            }
+            let this = self.units[other];
+            if this.state == State::Invalid && this.home == home && this.has(BEFORE) {
+                self.distrust(cx, other);
+                let this = &mut self.units[other];
+                this.state = State::Fetching;
+                this.set(BEFORE, false);
+                left -= 1;
+                push_range(&mut runs, self.pages(other..other + 1));
+            }
+        }
+        Fault::Fetch { home, runs, claim: false }
+    }
+}
