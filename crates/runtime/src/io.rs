@@ -73,9 +73,6 @@ pub(crate) struct PutAside {
     pub(crate) body: Vec<u8>,
 }
 
-/// Datagrams of notices that are sent without acknowledgement.
-const FREE_DATAGRAMS: usize = 4;
-
 /// The datagram that rouses: too short to be anything else.
 const KICK: [u8; 1] = [0];
 
@@ -143,10 +140,10 @@ impl Wire {
         self.link.datagram_bytes.min(1472) - 96
     }
 
-    /// Most bytes of notices in a message that is not acknowledged: an acknowledged one goes to the service thread, which has to rouse the thread that
-    /// waits, and its receipt wakes the sender's. Few datagrams: they are lost together.
+    /// Most bytes of notices in a message that is not acknowledged: they fit one datagram. An acknowledged one goes to the service thread, which has to
+    /// rouse the thread that waits, and its receipt wakes the sender's.
     pub(crate) fn free_notices_bytes(&self) -> usize {
-        (FREE_DATAGRAMS * self.payload_bytes()).max(self.link.datagram_bytes / 2)
+        (self.link.datagram_bytes - 96) / 2
     }
 
     /// The longest message with data in it.
