@@ -342,6 +342,22 @@ impl Datagrams for Endpoint {
         Ok(self.take_any(buffer)?.unwrap_or(Received::Timeout))
     }
 
+    fn try_recv_in_two(&self, first: &mut [u8], rest: &mut [u8]) -> io::Result<Option<Received>> {
+        match sys::receive_in_two(self.socket.as_fd(), first, rest) {
+            Ok(arrived) => Ok(Some(arrived.into())),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => {
+                // What it is about is told by the next call.
+                self.reports_waiting.store(true, Relaxed);
+                passing(e).map(|()| None)
+            }
+        }
+    }
+
+    fn receives_in_two(&self) -> bool {
+        true
+    }
+
     fn attend(&self, listener: Listener) -> io::Result<()> {
         let mut homeless = listener;
         for place in &self.listeners {

@@ -117,6 +117,20 @@ pub trait Datagrams: Send + Sync {
     /// As [`Datagrams::recv`].
     fn try_recv(&self, buffer: &mut [u8]) -> io::Result<Received>;
 
+    /// As [`Datagrams::try_recv`], into two buffers: what comes fills the first before it goes on in the second. Listeners and reports are left to the
+    /// other calls, which this need not stand in for; `None` when nothing was there.
+    ///
+    /// # Errors
+    /// As [`Datagrams::recv`].
+    fn try_recv_in_two(&self, _first: &mut [u8], _rest: &mut [u8]) -> io::Result<Option<Received>> {
+        Ok(None)
+    }
+
+    /// Whether [`Datagrams::try_recv_in_two`] ever brings anything.
+    fn receives_in_two(&self) -> bool {
+        false
+    }
+
     /// Lets this endpoint hear what comes to `listener` as well.
     ///
     /// # Errors

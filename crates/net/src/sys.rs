@@ -147,10 +147,24 @@ pub(crate) fn receive_or_wait(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
     receive_with(socket, buffer, 0)
 }
 
+/// As [`receive`], into the first buffer as far as that goes, and the rest into the second.
+pub(crate) fn receive_in_two(socket: BorrowedFd<'_>, first: &mut [u8], rest: &mut [u8]) -> io::Result<Arrived> {
+    receive_parts(socket, &mut [first, rest], libc::MSG_DONTWAIT)
+}
+
 #[inline]
 fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<Arrived> {
+    receive_parts(socket, &mut [buffer], flags)
+}
+
+#[inline]
+fn receive_parts<const N: usize>(
+    socket: BorrowedFd<'_>,
+    buffers: &mut [&mut [u8]; N],
+    flags: libc::c_int,
+) -> io::Result<Arrived> {
     let mut segment = None;
-    let (from, len) = receive_message(socket, buffer, flags, |level, kind, data| {
+    let (from, len) = receive_message(socket, buffers, flags, |level, kind, data| {
         if level == libc::SOL_UDP && kind == libc::UDP_GRO {
             segment = data.first_chunk().map(|size| i32::from_ne_bytes(*size));
         }
@@ -176,7 +190,7 @@ pub(crate) struct SendFailure {
 pub(crate) fn receive_failure(socket: BorrowedFd<'_>) -> io::Result<SendFailure> {
     let (mut errno, mut remote, mut info) = (0, false, 0);
     let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
-    let (to, _) = receive_message(socket, &mut [], flags, |level, kind, data| {
+    let (to, _) = receive_message(socket, &mut [&mut []], flags, |level, kind, data| {
         let ours = matches!((level, kind), (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR));
         if !ours || data.len() < size_of::<libc::sock_extended_err>() {
             return;
@@ -191,25 +205,26 @@ pub(crate) fn receive_failure(socket: BorrowedFd<'_>) -> io::Result<SendFailure>
 }
 
 #[inline]
-fn receive_message(
+fn receive_message<const N: usize>(
     socket: BorrowedFd<'_>,
-    buffer: &mut [u8],
+    buffers: &mut [&mut [u8]; N],
     flags: libc::c_int,
     mut control_message: impl FnMut(libc::c_int, libc::c_int, &[u8]),
 ) -> io::Result<(Option<SocketAddr>, usize)> {
     count_call();
     let mut address = SockAddr::zeroed();
-    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut vectors =
+        buffers.each_mut().map(|buffer| libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
     let mut control = MaybeUninit::<Control>::uninit();
-    // SAFETY: the header points at `address`, `vector` and `control`, which outlive the call, with their true sizes;
+    // SAFETY: the header points at `address`, `vectors` and `control`, which outlive the call, with their true sizes;
     // the kernel writes within those. CMSG_FIRSTHDR and CMSG_NXTHDR stay within the length the kernel stored, and
     // each message's data lies within its own `cmsg_len`.
     unsafe {
         let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
         header.msg_name = (&raw mut address).cast();
         header.msg_namelen = size_of::<SockAddr>() as libc::socklen_t;
-        header.msg_iov = &raw mut vector;
-        header.msg_iovlen = 1;
+        header.msg_iov = vectors.as_mut_ptr();
+        header.msg_iovlen = N as _;
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of::<Control>() as _;
         let len = check(libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut header, flags))?;

@@ -8,14 +8,14 @@ use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::Sealer;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::{
-    AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
-    To, Transmit, acked,
+    AckRepr, Arrival, Class, Dest, Lent, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError,
+    Sender, To, Transmit, acked,
 };
 use comem_protocol::node::route::{self, dispatch};
 use comem_protocol::node::startup::DISCOVERY_PROG;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
-use comem_protocol::wire::header::{MsgType, Packet};
+use comem_protocol::wire::header::{HeaderRepr, MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -72,6 +72,9 @@ pub(crate) struct PutAside {
     pub(crate) ty: MsgType,
     pub(crate) body: Vec<u8>,
 }
+
+/// How often a thread that spins looks for the next fragment of a long reply before it waits for anything.
+const LOOKS: usize = 32;
 
 /// The datagram that rouses: too short to be anything else.
 const KICK: [u8; 1] = [0];
@@ -196,6 +199,18 @@ impl Wire {
     fn encoder(&self, slot: Slot) -> &Mutex<ReplyEncoder> {
         &self.encoders[slot.index()]
     }
+}
+
+/// What came of a look for the fragment that is expected next.
+enum InPlace {
+    /// It was there, and is taken in.
+    Taken,
+    /// Something else was there, and lies in the buffer.
+    Other(Received),
+    /// Nothing was there.
+    Nothing,
+    /// None is expected, or the socket must be asked in the usual way.
+    Unknown,
 }
 
 /// What came of a drained socket.
@@ -420,7 +435,16 @@ impl Node {
             let mut timeout = timeout;
             for _ in 0..64 {
                 let before = self.now();
-                let received = self.wire.endpoint(at).recv(buffer, timeout, wait);
+                let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
+                let received = match self.receive_in_place(at, as_slot, buffer, looks) {
+                    InPlace::Taken => {
+                        drained.datagrams += 1;
+                        break;
+                    }
+                    InPlace::Other(received) => Ok(received),
+                    InPlace::Nothing if timeout == Some(Duration::ZERO) => Ok(Received::Timeout),
+                    InPlace::Nothing | InPlace::Unknown => self.wire.endpoint(at).recv(buffer, timeout, wait),
+                };
                 let start = self.now();
                 if wait != Wait::Block {
                     self.seats[at.index()].spins.book((start - before).0 < SPIN.0);
@@ -452,6 +476,52 @@ impl Node {
         });
         self.send_owed(as_slot, &drained.owed);
         drained.datagrams
+    }
+
+    /// Receives the next fragment of a long reply where it belongs, if a thread expects one in its own socket. What else comes then lies in the buffer.
+    fn receive_in_place(&self, at: Slot, as_slot: Slot, buffer: &mut [u8], looks: usize) -> InPlace {
+        let endpoint = self.wire.endpoint(at);
+        if at != as_slot || !endpoint.receives_in_two() {
+            return InPlace::Unknown;
+        }
+        let sender = self.wire.sender(at);
+        let Some(mut lent) = sender.lock().lend() else { return InPlace::Unknown };
+        let room = lent.room().len();
+        let mut received = Ok(None);
+        for _ in 0..looks {
+            received = endpoint.try_recv_in_two(lent.room(), &mut buffer[room..]);
+            if !matches!(received, Ok(None)) {
+                break;
+            }
+        }
+        let Ok(Some(Received::Datagrams { from, len, segment })) = received else {
+            sender.lock().take_back(lent);
+            return if matches!(received, Ok(None)) { InPlace::Nothing } else { InPlace::Unknown };
+        };
+        if (len, segment) == (room, room)
+            && let Some((node, header)) = self.is_expected(&lent, from)
+        {
+            self.counters(as_slot).bytes_received.add(len as u64);
+            self.heard_from(node.node);
+            let reply = sender.lock().on_lent(self.now(), node.node, lent, &header);
+            let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer(as_slot, at, node, reply));
+            if let Err(error) = result {
+                self.reject(as_slot, from, &error);
+            }
+            return InPlace::Taken;
+        }
+        let first = room.min(len);
+        buffer[..first].copy_from_slice(&lent.received()[..first]);
+        sender.lock().take_back(lent);
+        InPlace::Other(Received::Datagrams { from, len, segment })
+    }
+
+    /// The sender of the fragment in its place, and its header, if it is the one that was expected there.
+    fn is_expected(&self, lent: &Lent, from: SocketAddr) -> Option<(Channel, HeaderRepr)> {
+        let packet = Packet::new_checked(lent.received()).ok()?;
+        let (channel, header) = (packet.channel, packet.header);
+        let of_this_job = header.prog == self.wire.prog && channel.node != self.me() && self.wire.is_of(channel, from);
+        (of_this_job && lent.is_expected(&packet)).then_some((channel, header))
     }
 
     fn send_owed(&self, slot: Slot, owed: &[Channel]) {
@@ -540,20 +610,30 @@ impl Node {
     }
 
     fn on_reply(&self, slot: Slot, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
-        let (channel, seq) = acked(packet)?;
+        let (channel, _) = acked(packet)?;
         let asker = self.my_slot(channel)?;
         let reply = self.wire.sender(asker).lock().on_reply(self.now(), packet.channel.node, packet)?;
+        self.on_answer(slot, asker, packet.channel, reply)
+    }
+
+    fn on_answer(
+        &self,
+        slot: Slot,
+        asker: Slot,
+        from: Channel,
+        reply: Reply<'_>,
+    ) -> std::result::Result<(), BoxedError> {
         match reply {
             Reply::Complete { ty, body, nack: false, .. } => {
                 self.counters(slot).messages_received.add(1);
-                let origin = route::Origin { from: packet.channel, ticket: None, caller: Self::caller(slot) };
+                let origin = route::Origin { from, ticket: None, caller: Self::caller(slot) };
                 self.act(slot, asker, origin, ty, &body)?;
                 self.wire.sender(asker).lock().recycle(body);
                 if !self.wire.overflow.lock().is_empty() {
                     self.retry_overflow();
                 }
             }
-            Reply::Complete { .. } => return Err(format!("request {} was refused", seq.0).into()),
+            Reply::Complete { seq, .. } => return Err(format!("request {} was refused", seq.0).into()),
             Reply::Partial => self.transmit(asker),
             Reply::Late => self.counters(slot).duplicates.add(1),
         }

@@ -244,3 +244,23 @@ fn signals_neither_end_a_wait_nor_lose_what_comes() {
         });
     }
 }
+
+#[test]
+fn what_comes_fills_one_buffer_and_goes_on_in_the_next() {
+    let (a, b) = (endpoint(), endpoint());
+    assert!(b.receives_in_two());
+    let (mut first, mut rest) = ([0; 10], [0; 100]);
+    assert_eq!(b.try_recv_in_two(&mut first, &mut rest).unwrap(), None);
+    for bytes in [4, 10, 60] {
+        let sent = pattern(bytes);
+        a.send_to(&sent, 1_472, b.local_addr()).unwrap();
+        let received = b.try_recv_in_two(&mut first, &mut rest).unwrap();
+        assert_eq!(received, Some(Received::Datagrams { from: a.local_addr(), len: bytes, segment: bytes }));
+        assert_eq!([&first[..], &rest[..]].concat()[..bytes], sent);
+    }
+    // Nobody receives there: the report is left to the next call.
+    b.send_to(b"x", 1_472, closed_address()).unwrap();
+    assert!(matches!(b.try_recv_in_two(&mut first, &mut rest), Ok(None)));
+    let reported = b.recv(&mut [0; RECEIVE_BUFFER_BYTES], PATIENCE, Wait::Block).unwrap();
+    assert!(matches!(reported, Received::Unreachable(_)), "{reported:?}");
+}

@@ -85,6 +85,8 @@ pub(super) struct Assembly {
     have: Have,
     missing: usize,
     bytes: Vec<u8>,
+    /// The bytes are elsewhere for a while, where a fragment is received.
+    lent: bool,
 }
 
 impl Assembly {
@@ -92,7 +94,7 @@ impl Assembly {
         // Whatever the buffer held, every byte of it is overwritten before anybody reads it.
         let mut bytes = spares.take(cut.total);
         bytes.resize(cut.total, 0);
-        Assembly { cut, have: [0; 4], missing: cut.count, bytes }
+        Assembly { cut, have: [0; 4], missing: cut.count, bytes, lent: false }
     }
 
     pub fn cut(&self) -> Cut {
@@ -103,15 +105,44 @@ impl Assembly {
         &self.have
     }
 
-    /// Puts a fragment in its place; says whether it was missing.
+    /// Puts a fragment in its place; says whether it was missing. While the bytes are lent it is as if it had not come.
     pub fn insert(&mut self, index: usize, bytes: &[u8]) -> bool {
+        let new = !has(&self.have, index) && !self.lent;
+        if new {
+            self.bytes[self.cut.range(index)].copy_from_slice(bytes);
+            self.note(index);
+        }
+        new
+    }
+
+    /// A fragment is in its place; says whether it was missing.
+    pub fn note(&mut self, index: usize) -> bool {
         let new = !has(&self.have, index);
         if new {
             self.have[index / 64] |= 1 << (index % 64);
             self.missing -= 1;
-            self.bytes[self.cut.range(index)].copy_from_slice(bytes);
         }
         new
+    }
+
+    /// The first fragment that is missing.
+    pub fn next(&self) -> Option<usize> {
+        (0..self.cut.count).find(|index| !has(&self.have, *index))
+    }
+
+    /// Gives the bytes away, for the next fragment to be received there; `None` when they are away already.
+    pub fn lend(&mut self) -> Option<Vec<u8>> {
+        (!std::mem::replace(&mut self.lent, true)).then(|| std::mem::take(&mut self.bytes))
+    }
+
+    /// Whether the bytes of this message, cut like that, are lent.
+    pub fn is_lent(&self, cut: Cut) -> bool {
+        self.lent && self.cut == cut
+    }
+
+    /// Takes the bytes back.
+    pub fn take_back(&mut self, bytes: Vec<u8>) {
+        (self.bytes, self.lent) = (bytes, false);
     }
 
     /// Whether a fragment behind `index` is missing.

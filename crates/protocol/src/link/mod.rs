@@ -69,7 +69,7 @@ pub use fragment::FRAGMENTS_MAX;
 pub use receiver::{Arrival, PeerChannel, Repeat};
 pub use reply::ReplyEncoder;
 pub use rtt::Rtt;
-pub use sender::{BATCH_BYTES_MAX, Counters, Dest, Reply, SEGMENTS_MAX, SendError, Sender, To, Transmit};
+pub use sender::{BATCH_BYTES_MAX, Counters, Dest, Lent, Reply, SEGMENTS_MAX, SendError, Sender, To, Transmit};
 pub use window::WINDOW;
 
 use crate::ids::Slot;

@@ -618,3 +618,74 @@ mod mutants {
         assert!(without(Rule::FragmentsAllIn, || damaged(&lossy_requests())) > 0);
     }
 }
+
+/// A reply of three long fragments to a request of node 0's thread, one datagram each, and the sender that asked.
+fn long_reply() -> (Sender, Vec<u8>, Vec<Vec<u8>>) {
+    let config = LinkConfig { datagram_bytes: 30_000, ..LinkConfig::default() };
+    let me = Channel { node: NodeId(0), slot: Slot::thread(0) };
+    let mut sender = Sender::new(me, 1, config, Sealer::new(None));
+    let to = Dest::Node(NodeId(1), Slot::SERVICE);
+    let seq = sender.send(Time(0), to, Class::Request, MsgType(40), &[1]).unwrap();
+    while sender.poll_transmit(Time(0), &mut Vec::new()).is_some() {}
+    let body: Vec<u8> = (0..80_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    let (mut out, home) = (Vec::new(), Channel::service(NodeId(1)));
+    let segment = ReplyEncoder::new(home, 1, config, Sealer::new(None)).reply(seq, MsgType(41), false, &body, &mut out);
+    let datagrams = out.chunks(segment.unwrap()).map(<[u8]>::to_vec).collect();
+    (sender, body, datagrams)
+}
+
+fn comes_by_the_buffer(sender: &mut Sender, datagram: &[u8]) -> Option<Vec<u8>> {
+    match sender.on_reply(Time(1), NodeId(1), &Packet::new_checked(datagram).unwrap()).unwrap() {
+        Reply::Complete { body, .. } => Some(body.into_owned()),
+        _ => None,
+    }
+}
+
+fn comes_in_its_place(sender: &mut Sender, datagram: &[u8]) -> Option<Vec<u8>> {
+    let mut lent = sender.lend().unwrap();
+    lent.room().copy_from_slice(datagram);
+    let packet = Packet::new_checked(lent.received()).unwrap();
+    assert!(lent.is_expected(&packet));
+    let header = packet.header;
+    match sender.on_lent(Time(1), NodeId(1), lent, &header).unwrap() {
+        Reply::Complete { body, .. } => Some(body.into_owned()),
+        _ => None,
+    }
+}
+
+#[test]
+fn fragments_that_are_received_where_they_belong_make_the_reply() {
+    let (mut sender, body, datagrams) = long_reply();
+    assert_eq!(datagrams.len(), 3);
+    assert!(sender.lend().is_none(), "nothing of it has come");
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[0]), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[1]), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[2]), Some(body));
+    assert!(sender.lend().is_none() && sender.outstanding() == 0);
+}
+
+#[test]
+fn what_comes_instead_of_the_fragment_that_is_expected_spoils_nothing() {
+    let (mut sender, body, datagrams) = long_reply();
+    comes_by_the_buffer(&mut sender, &datagrams[0]);
+    let mut lent = sender.lend().unwrap();
+    assert!(sender.lend().is_none(), "its place is lent");
+    lent.room()[..datagrams[2].len()].copy_from_slice(&datagrams[2]);
+    assert!(
+        !lent.is_expected(&Packet::new_checked(&datagrams[2]).unwrap())
+            && !lent.is_expected(&Packet::new_checked(&datagrams[0]).unwrap())
+    );
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[1]), None, "dropped");
+    assert!(sender.take_back(lent));
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[2]), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[1]), Some(body));
+}
+
+#[test]
+fn a_lent_place_outlives_its_request() {
+    let (mut sender, _, datagrams) = long_reply();
+    comes_by_the_buffer(&mut sender, &datagrams[0]);
+    let lent = sender.lend().unwrap();
+    sender.forget_node(NodeId(1), &mut Vec::new());
+    assert!(!sender.take_back(lent));
+}

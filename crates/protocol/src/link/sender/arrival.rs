@@ -8,7 +8,7 @@ use crate::link::control::AckRepr;
 use crate::link::fragment::{Assembly, Cut};
 use crate::time::Time;
 use crate::wire::bytes::{Reader, WireError};
-use crate::wire::header::{MsgType, Packet};
+use crate::wire::header::{HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 
 /// What a reply meant.
@@ -171,19 +171,31 @@ impl Sender {
         let body = if cut.count == 1 {
             Cow::Borrowed(bytes)
         } else {
-            match self.on_reply_fragment(now, from, ordinal, cut, index, bytes)? {
+            match self.on_reply_fragment(now, from, ordinal, cut, index, Some(bytes))? {
                 Some(body) => Cow::Owned(body),
                 None => return Ok(Reply::Partial),
             }
         };
+        Ok(self.answered(now, from, ordinal, (seq, &packet.header), body))
+    }
+
+    /// The reply is in.
+    pub(super) fn answered<'p>(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ordinal: u64,
+        (seq, header): (Seq, &HeaderRepr),
+        body: Cow<'p, [u8]>,
+    ) -> Reply<'p> {
         self.accept(now, from, ordinal);
         self.complete(ordinal);
         self.retire();
-        Ok(Reply::Complete { seq, ty: packet.header.ty, nack: packet.header.flags.nack, body })
+        Reply::Complete { seq, ty: header.ty, nack: header.flags.nack, body }
     }
 
     /// The ordinal of the request with this number, when its reply is still awaited.
-    fn request(&self, seq: Seq) -> Option<u64> {
+    pub(super) fn request(&self, seq: Seq) -> Option<u64> {
         if seq.is_free() || seq.channel() != Some(self.me) {
             return None;
         }
@@ -194,14 +206,15 @@ impl Sender {
         (waits && sent.times > 0).then_some(sent.ordinal)
     }
 
-    fn on_reply_fragment(
+    /// A fragment has come: its bytes, or `None` when they are where they belong.
+    pub(super) fn on_reply_fragment(
         &mut self,
         now: Time,
         from: NodeId,
         ordinal: u64,
         cut: Cut,
         index: usize,
-        bytes: &[u8],
+        bytes: Option<&[u8]>,
     ) -> Result<Option<Vec<u8>>, WireError> {
         let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
         if message.reply.as_ref().is_some_and(|(_, assembly)| assembly.cut() != cut) {
@@ -210,7 +223,11 @@ impl Sender {
         let spares = &mut self.spares;
         let (replier, assembly) = message.reply.get_or_insert_with(|| (from, Assembly::new(cut, spares)));
         *replier = from;
-        if assembly.insert(index, bytes) {
+        let is_new = match bytes {
+            Some(bytes) => assembly.insert(index, bytes),
+            None => assembly.note(index),
+        };
+        if is_new {
             message.tries = 0;
         }
         if assembly.is_complete() {
