@@ -1,6 +1,8 @@
 //! A node's wires: its sockets, and the link's machines behind their locks. Everything that leaves or enters the node
 //! passes here.
 
+mod in_place;
+
 use crate::error::{Error, Result};
 use crate::node::{House, Node};
 use crate::service::SPIN;
@@ -8,15 +10,16 @@ use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::Sealer;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::{
-    AckRepr, Arrival, Class, Dest, Lent, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError,
-    Sender, To, Transmit, acked,
+    AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
+    To, Transmit, acked,
 };
 use comem_protocol::node::route::{self, dispatch};
 use comem_protocol::node::startup::DISCOVERY_PROG;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
-use comem_protocol::wire::header::{HeaderRepr, MsgType, Packet};
+use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
+use in_place::{InPlace, LOOKS};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -72,9 +75,6 @@ pub(crate) struct PutAside {
     pub(crate) ty: MsgType,
     pub(crate) body: Vec<u8>,
 }
-
-/// How often a thread that spins looks for the next fragment of a long reply before it waits for anything.
-const LOOKS: usize = 32;
 
 /// The datagram that rouses: too short to be anything else.
 const KICK: [u8; 1] = [0];
@@ -199,18 +199,6 @@ impl Wire {
     fn encoder(&self, slot: Slot) -> &Mutex<ReplyEncoder> {
         &self.encoders[slot.index()]
     }
-}
-
-/// What came of a look for the fragment that is expected next.
-enum InPlace {
-    /// It was there, and is taken in.
-    Taken,
-    /// Something else was there, and lies in the buffer.
-    Other(Received),
-    /// Nothing was there.
-    Nothing,
-    /// None is expected, or the socket must be asked in the usual way.
-    Unknown,
 }
 
 /// What came of a drained socket.
@@ -476,52 +464,6 @@ impl Node {
         });
         self.send_owed(as_slot, &drained.owed);
         drained.datagrams
-    }
-
-    /// Receives the next fragment of a long reply where it belongs, if a thread expects one in its own socket. What else comes then lies in the buffer.
-    fn receive_in_place(&self, at: Slot, as_slot: Slot, buffer: &mut [u8], looks: usize) -> InPlace {
-        let endpoint = self.wire.endpoint(at);
-        if at != as_slot || !endpoint.receives_in_two() {
-            return InPlace::Unknown;
-        }
-        let sender = self.wire.sender(at);
-        let Some(mut lent) = sender.lock().lend() else { return InPlace::Unknown };
-        let room = lent.room().len();
-        let mut received = Ok(None);
-        for _ in 0..looks {
-            received = endpoint.try_recv_in_two(lent.room(), &mut buffer[room..]);
-            if !matches!(received, Ok(None)) {
-                break;
-            }
-        }
-        let Ok(Some(Received::Datagrams { from, len, segment })) = received else {
-            sender.lock().take_back(lent);
-            return if matches!(received, Ok(None)) { InPlace::Nothing } else { InPlace::Unknown };
-        };
-        if (len, segment) == (room, room)
-            && let Some((node, header)) = self.is_expected(&lent, from)
-        {
-            self.counters(as_slot).bytes_received.add(len as u64);
-            self.heard_from(node.node);
-            let reply = sender.lock().on_lent(self.now(), node.node, lent, &header);
-            let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer(as_slot, at, node, reply));
-            if let Err(error) = result {
-                self.reject(as_slot, from, &error);
-            }
-            return InPlace::Taken;
-        }
-        let first = room.min(len);
-        buffer[..first].copy_from_slice(&lent.received()[..first]);
-        sender.lock().take_back(lent);
-        InPlace::Other(Received::Datagrams { from, len, segment })
-    }
-
-    /// The sender of the fragment in its place, and its header, if it is the one that was expected there.
-    fn is_expected(&self, lent: &Lent, from: SocketAddr) -> Option<(Channel, HeaderRepr)> {
-        let packet = Packet::new_checked(lent.received()).ok()?;
-        let (channel, header) = (packet.channel, packet.header);
-        let of_this_job = header.prog == self.wire.prog && channel.node != self.me() && self.wire.is_of(channel, from);
-        (of_this_job && lent.is_expected(&packet)).then_some((channel, header))
     }
 
     fn send_owed(&self, slot: Slot, owed: &[Channel]) {

@@ -1,0 +1,74 @@
+//! Fragments of long replies that are received where they belong.
+//!
+//! The sender that waits for a reply lends the place of its next fragment for the receive call. What comes instead of that fragment goes on in
+//! the buffer, and is taken in as ever.
+
+use super::{BoxedError, Node};
+use comem_net::Received;
+use comem_protocol::ids::{Channel, Slot};
+use comem_protocol::link::Lent;
+use comem_protocol::wire::header::{HeaderRepr, Packet};
+use std::net::SocketAddr;
+
+/// How often a thread that spins looks for the next fragment of a long reply before it waits for anything.
+pub(super) const LOOKS: usize = 32;
+
+/// What came of a look for the fragment that is expected next.
+pub(super) enum InPlace {
+    /// It was there, and is taken in.
+    Taken,
+    /// Something else was there, and lies in the buffer.
+    Other(Received),
+    /// Nothing was there.
+    Nothing,
+    /// None is expected, or the socket must be asked in the usual way.
+    Unknown,
+}
+
+impl Node {
+    /// Receives the next fragment of a long reply where it belongs, if a thread expects one in its own socket. What else comes then lies in the buffer.
+    pub(super) fn receive_in_place(&self, at: Slot, as_slot: Slot, buffer: &mut [u8], looks: usize) -> InPlace {
+        let endpoint = self.wire.endpoint(at);
+        if at != as_slot || !endpoint.receives_in_two() {
+            return InPlace::Unknown;
+        }
+        let sender = self.wire.sender(at);
+        let Some(mut lent) = sender.lock().lend() else { return InPlace::Unknown };
+        let room = lent.room().len();
+        let mut received = Ok(None);
+        for _ in 0..looks {
+            received = endpoint.try_recv_in_two(lent.room(), &mut buffer[room..]);
+            if !matches!(received, Ok(None)) {
+                break;
+            }
+        }
+        let Ok(Some(Received::Datagrams { from, len, segment })) = received else {
+            sender.lock().take_back(lent);
+            return if matches!(received, Ok(None)) { InPlace::Nothing } else { InPlace::Unknown };
+        };
+        if (len, segment) == (room, room)
+            && let Some((node, header)) = self.is_expected(&lent, from)
+        {
+            self.counters(as_slot).bytes_received.add(len as u64);
+            self.heard_from(node.node);
+            let reply = sender.lock().on_lent(self.now(), node.node, lent, &header);
+            let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer(as_slot, at, node, reply));
+            if let Err(error) = result {
+                self.reject(as_slot, from, &error);
+            }
+            return InPlace::Taken;
+        }
+        let first = room.min(len);
+        buffer[..first].copy_from_slice(&lent.received()[..first]);
+        sender.lock().take_back(lent);
+        InPlace::Other(Received::Datagrams { from, len, segment })
+    }
+
+    /// The sender of the fragment in its place, and its header, if it is the one that was expected there.
+    fn is_expected(&self, lent: &Lent, from: SocketAddr) -> Option<(Channel, HeaderRepr)> {
+        let packet = Packet::new_checked(lent.received()).ok()?;
+        let (channel, header) = (packet.channel, packet.header);
+        let of_this_job = header.prog == self.wire.prog && channel.node != self.me() && self.wire.is_of(channel, from);
+        (of_this_job && lent.is_expected(&packet)).then_some((channel, header))
+    }
+}
