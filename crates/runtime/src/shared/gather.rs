@@ -90,6 +90,11 @@ impl<'a> Gather<'a> {
 impl Flush for Gather<'_> {
     fn diff(&mut self, home: NodeId, page: PageNo, diff: &[u8]) {
         self.shared.stash.lock().void(&(page..page + 1));
+        // What is put behind it in this close would be said to be in before it: so nothing is.
+        let at = self.home(home);
+        if self.homes[at].serial.is_none() {
+            self.homes[at].offers = None;
+        }
         let last = self.by_home.get(&home).and_then(|messages| messages.last());
         if last.is_none_or(|(_, m)| m.len() + diff.len() > DIFFS_BYTES) {
             let serial = self.next_serial(home);
