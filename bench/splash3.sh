@@ -2,11 +2,13 @@
 # Runs the 14 programs of a SPLASH-3 checkout on Comem, compares each with the suite's own threaded build, and prints a table.
 #
 #     bench/splash3.sh PATH [--size small|paper] [--nodes "1 2 4"] [--threads T] [--engine E] [--backbone B]
-#                      [--only "fft radix"] [--repeat N] [--globals copy|share] [--keep] [--work DIR] [-- FLAGS OF COMEM RUN]
+#                      [--only "fft radix"] [--repeat N] [--globals copy|share] [--keep] [--work DIR] [--define MACRO]
+#                      [-- FLAGS OF COMEM RUN]
 #
 # PATH is a checkout of https://github.com/SakalisC/Splash-3. Its own makefiles build it twice, below DIR: with its own
 # macros, and with MACROS, CC and flags set to Comem's. Times are those of the parallel phase (between the suite's own
-# marks), medians of N runs; a program that ends with the right results is `ok`. --keep builds nothing anew.
+# marks), medians of N runs; a program that ends with the right results is `ok`. --keep builds nothing anew. --define builds
+# both with -D MACRO (WITH_NO_OPTIONAL_LOCKS leaves out the locks that SPLASH-2 had not).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$(realpath "${COMEM_BIN:-$here/../target/release}")
@@ -20,12 +22,12 @@ suite=${1:-}
 [ -d "$suite/codes" ] || die "usage: bench/splash3.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it"
 suite=$(realpath "$suite")
 shift
-size=small nodes="1 2 4" threads=1 engine=hlrc backbone=udp only="" repeat=1 globals="" keep=no work=$here/../out/splash3
+size=small nodes="1 2 4" threads=1 engine=hlrc backbone=udp only="" repeat=1 globals="" keep=no define="" work=$here/../out/splash3
 while [ $# -gt 0 ]; do
     case $1 in
     --keep) keep=yes ;;
     --) shift && break ;;
-    --size | --nodes | --threads | --engine | --backbone | --only | --repeat | --globals | --work)
+    --size | --nodes | --threads | --engine | --backbone | --only | --repeat | --globals | --work | --define)
         [ $# -ge 2 ] || die "$1 needs a value"
         printf -v "${1#--}" %s "$2"
         shift
@@ -202,9 +204,9 @@ failed=0
 for program in $only; do
     about "$program"
     macros=$suite/codes/pthread_macros/pthread.m4.stougie
-    build threads "$program"
+    build threads "$program" ${define:+CC="gcc -D$define"}
     macros=$("$bin/comem" config --parmacs) || die "no macro file: $bin/comem config --parmacs"
-    build comem "$program" CC="$bin/comem-cc"
+    build comem "$program" CC="$bin/comem-cc${define:+ -D$define}"
 done
 echo "SPLASH-3, size $size, $threads thread(s) a node, engine $engine, backbone $backbone; times of the parallel phase in seconds"
 echo

@@ -20,6 +20,7 @@
 
 use crate::select::{self, PortChoice};
 use crate::sys::{self, Readiness};
+use crate::ways::Ways;
 use crate::{BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, Datagrams, Interface, Listener, Received, Wait};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What is asked of the kernel for datagrams that wait; it may grant less.
-const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
+pub(crate) const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
 /// How often a send is tried when the kernel has something else to say, or no room.
 const SEND_ATTEMPTS: usize = 8;
 /// How long one such attempt waits for room.
@@ -59,6 +60,7 @@ pub struct Offload {
 pub struct Endpoint {
     socket: UdpSocket,
     local: SocketAddr,
+    ways: Ways,
     coalesce: bool,
     /// Cleared when the kernel turns out unable to send batches on this way.
     segment: AtomicBool,
@@ -81,6 +83,7 @@ impl Endpoint {
         Ok(Endpoint {
             socket,
             local,
+            ways: Ways::new(),
             coalesce: offload.coalesce,
             segment: AtomicBool::new(offload.segment),
             reports_waiting: AtomicBool::new(false),
@@ -134,12 +137,18 @@ impl Endpoint {
     fn send_batch(&self, batch: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let socket = self.socket.as_fd();
         let one_by_one =
-            || batch.chunks(segment).try_for_each(|bytes| self.insist(|| sys::send_one(socket, bytes, to)));
+            || batch.chunks(segment).try_for_each(|bytes| self.insist(|| sys::send_one(socket, bytes, Some(to))));
         let size = match u16::try_from(segment) {
             Ok(size) if batch.len() > segment && self.segment.load(Relaxed) => size,
             _ => return one_by_one(),
         };
-        match self.insist(|| sys::send_segments(socket, batch, size, to)) {
+        // Whatever a connected socket has to say against it, the other says too, and knows what follows.
+        if let Some(way) = self.ways.socket(self.local, to)
+            && sys::send_segments(way, batch, size, None).is_ok()
+        {
+            return Ok(());
+        }
+        match self.insist(|| sys::send_segments(socket, batch, size, Some(to))) {
             // No checksum offload on this interface, or a kernel that only pretends.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)) => {
                 one_by_one()?;
@@ -309,7 +318,12 @@ impl Datagrams for Endpoint {
     #[inline]
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         if bytes.len() <= segment {
-            return self.insist(|| sys::send_one(self.socket.as_fd(), bytes, to));
+            if let Some(way) = self.ways.socket(self.local, to)
+                && sys::send_one(way, bytes, None).is_ok()
+            {
+                return Ok(());
+            }
+            return self.insist(|| sys::send_one(self.socket.as_fd(), bytes, Some(to)));
         }
         if segment == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "datagrams of zero bytes each carry nothing"));
@@ -405,25 +419,31 @@ fn is_report(number: i32) -> bool {
 /// Sets a socket up: buffers, batches, reports, no fragmentation.
 fn prepare(socket: &UdpSocket, address: IpAddr) -> io::Result<Offload> {
     let fd = socket.as_fd();
-    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
-        sys::set_option(fd, libc::SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
-            .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES))?;
-    }
+    set_size(fd, (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), SOCKET_BUFFER_BYTES)?;
+    set_size(fd, (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), SOCKET_BUFFER_BYTES)?;
     match address {
-        IpAddr::V4(_) => {
-            sys::set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
-            sys::set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-        }
-        IpAddr::V6(_) => {
-            sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?;
-            sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-        }
+        IpAddr::V4(_) => sys::set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?,
+        IpAddr::V6(_) => sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?,
     }
+    never_fragment(fd, address)?;
     socket.set_read_timeout(Some(FIRST_WAIT))?;
     Ok(Offload {
         segment: sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok(),
         coalesce: sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
     })
+}
+
+/// Sets the size of one of a socket's buffers; beyond the system's limit only with privileges.
+pub(crate) fn set_size(fd: BorrowedFd<'_>, (force, plain): (i32, i32), bytes: i32) -> io::Result<()> {
+    sys::set_option(fd, libc::SOL_SOCKET, force, bytes).or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, bytes))
+}
+
+/// What exceeds the path's MTU is refused, not cut by IP.
+pub(crate) fn never_fragment(fd: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {
+    match address {
+        IpAddr::V4(_) => sys::set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+        IpAddr::V6(_) => sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub mod network;
 pub mod select;
 pub mod shm;
 mod sys;
+mod ways;
 
 pub use backbone::{Backbone, BackboneChoice};
 pub use capture::{Capture, Captured};

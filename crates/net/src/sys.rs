@@ -87,31 +87,42 @@ fn check(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends one datagram, without waiting.
+/// Sends one datagram, without waiting; `None`: to where the socket is connected.
 #[inline]
-pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], to: Option<SocketAddr>) -> io::Result<()> {
     count_call();
-    let (address, address_len) = SockAddr::new(to);
+    let address = to.map(SockAddr::new);
+    let (to, address_len) = name_of(address.as_ref());
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the kernel reads `bytes` and `address`, both alive, within the lengths given.
     check(unsafe {
-        let to = (&raw const address).cast::<libc::sockaddr>();
         libc::syscall(libc::SYS_sendto, socket.as_raw_fd(), bytes.as_ptr(), bytes.len(), flags, to, address_len)
     })
     .map(drop)
 }
 
-/// Sends datagrams of `segment` bytes each (the last may be shorter) in one call, without waiting.
-pub(crate) fn send_segments(socket: BorrowedFd<'_>, bytes: &[u8], segment: u16, to: SocketAddr) -> io::Result<()> {
+/// An address as system calls take it: null and zero for none.
+fn name_of(address: Option<&(SockAddr, libc::socklen_t)>) -> (*const SockAddr, libc::socklen_t) {
+    address.map_or((ptr::null(), 0), |(address, len)| (ptr::from_ref(address), *len))
+}
+
+/// Sends datagrams of `segment` bytes each (the last may be shorter) in one call, without waiting; `None`: to where the socket is connected.
+pub(crate) fn send_segments(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    segment: u16,
+    to: Option<SocketAddr>,
+) -> io::Result<()> {
     count_call();
-    let (mut address, address_len) = SockAddr::new(to);
+    let address = to.map(SockAddr::new);
+    let (to, address_len) = name_of(address.as_ref());
     let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = Control([0; 128]);
     // SAFETY: the header points at `address`, `vector` and `control`, which outlive the call; `control` has room for,
-    // and is aligned for, the one message written into it; sendmsg only reads what `vector` points at.
+    // and is aligned for, the one message written into it; sendmsg only reads the address and what `vector` points at.
     check(unsafe {
         let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
-        header.msg_name = (&raw mut address).cast();
+        header.msg_name = to.cast_mut().cast();
         header.msg_namelen = address_len;
         header.msg_iov = &raw mut vector;
         header.msg_iovlen = 1;

@@ -41,6 +41,8 @@ pub enum Rule {
     TokenLeavesOnlyWhenFree,
     /// A manager that has laid open who asked last for a lock keeps no other note of it.
     LaidOpenQueuesAreUsed,
+    /// A token that lies out is here again only if no other node has taken it.
+    TokensThatLieOutAreTakenOnce,
     /// A barrier opens only when every node has arrived.
     BarrierWaitsForAll,
     /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
@@ -73,6 +75,10 @@ pub enum Rule {
     FetchWaitsForDiffs,
     /// An acquirer waits until the diffs that were announced to it for its own home pages are applied.
     HomeAwaitsDiffs,
+    /// So does who takes a lock whose token rests here: the token may have come unasked by any thread.
+    RestingTokensAwaitDiffs,
+    /// Tokens that come unasked by any thread while their node is at a barrier wait until it has opened.
+    TokensWaitForTheBarrier,
     /// The diffs of one node are applied in the order in which they were made.
     DiffsInOrder,
     /// What comes from a later epoch waits until this node has come as far.
@@ -91,6 +97,10 @@ pub enum Rule {
     OfferedPagesKeepTheirNotes,
     /// A home that goes elsewhere takes its offers back.
     MovedPagesAreWithdrawn,
+    /// A home takes an untouched page for its own, or gives it away, only if nobody has claimed it.
+    ClaimsAreHeeded,
+    /// Who has heard of a page's home claims it no more.
+    OnlyFreshPagesAreClaimed,
     /// Who stores its diffs into their home's memory by itself does so only when all that it sent there before is in.
     PutsKeepTheirOrder,
     /// No interval closes between a node's arrival at a barrier and the barrier's opening.
@@ -119,7 +129,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 35] = [
+    pub const PAGES: [Rule; 40] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -133,6 +143,8 @@ impl Rule {
         Rule::FetchNamesItsNeeds,
         Rule::FetchWaitsForDiffs,
         Rule::HomeAwaitsDiffs,
+        Rule::RestingTokensAwaitDiffs,
+        Rule::TokensWaitForTheBarrier,
         Rule::DiffsInOrder,
         Rule::LaterEpochsWait,
         Rule::SpuriousFaultCountsAsWritten,
@@ -142,8 +154,11 @@ impl Rule {
         Rule::TakersLookForTheirNeeds,
         Rule::OfferedPagesKeepTheirNotes,
         Rule::MovedPagesAreWithdrawn,
+        Rule::ClaimsAreHeeded,
+        Rule::OnlyFreshPagesAreClaimed,
         Rule::PutsKeepTheirOrder,
         Rule::LaidOpenQueuesAreUsed,
+        Rule::TokensThatLieOutAreTakenOnce,
         Rule::NothingClosesAfterArrival,
         Rule::NoticesKeepTheirBook,
         Rule::BothBooksAreTold,

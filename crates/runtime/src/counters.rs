@@ -66,10 +66,14 @@ counters! {
     lock_acquires,
     /// Locks acquired with the help of another node.
     lock_remote,
+    /// Of these, those whose tokens lay out.
+    lock_taken,
     /// Turns that the node has had while it and others wanted one another's locks all the time.
     lock_turns,
     /// Requests for locks that waited while the node had a turn, or because the token had only just come.
     lock_kept,
+    /// Tokens that came before a thread asked for them, many together.
+    lock_ahead,
     /// Barriers passed.
     barriers,
     /// Page faults of loads.

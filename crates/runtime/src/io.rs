@@ -582,7 +582,7 @@ impl Node {
         Ok(())
     }
 
-    fn caller(slot: Slot) -> Option<Slot> {
+    pub(crate) fn caller(slot: Slot) -> Option<Slot> {
         (slot != Slot::SERVICE).then_some(slot)
     }
 

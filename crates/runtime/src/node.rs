@@ -10,7 +10,7 @@ use crate::io::Wire;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
 use crate::service::SpinBudget;
 use crate::shared::Shared;
-use crate::shared::release::PagePayload;
+use crate::shared::payload::PagePayload;
 use crate::shared::single;
 use crate::stays::Stays;
 use crate::waiter::Waiter;
@@ -148,6 +148,8 @@ pub struct Node {
     pub(crate) seats: Vec<Seat>,
     /// Application threads that wait just now.
     pub(crate) waiting: AtomicU64,
+    /// Of these, the ones that spin, and look after the service socket meanwhile.
+    pub(crate) spinning: AtomicU64,
     /// Counts steps, so that a hang can be told from slow progress.
     pub(crate) progress: AtomicU64,
     pub(crate) ending: AtomicBool,
@@ -195,6 +197,7 @@ impl Node {
             began: OnceLock::new(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
             waiting: AtomicU64::new(0),
+            spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             ending: AtomicBool::new(false),
             over: OnceLock::new(),

@@ -23,6 +23,10 @@ use std::time::Duration;
 pub(crate) const SPIN: Span = Span::from_us(300);
 /// How long a node whose threads look after its service socket now and then is left to itself.
 const PATIENCE: Span = Span::from_us(3);
+/// How long the service thread of a node that sleeps looks whether there is more, after something has come.
+const LINGER: Span = Span::from_us(100);
+/// And after all that has come meanwhile: it has other things to look after.
+const LINGER_MOST: Span = Span::from_ms(5);
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(50);
 /// Without any progress for so long, a node says where its threads wait.
@@ -93,7 +97,9 @@ impl Service {
             until = self.node.next_stay(until);
             let closing = self.node.close_slice();
             let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
-            self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait());
+            if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait()) > 0 {
+                self.node.linger();
+            }
         }
     }
 
@@ -171,6 +177,41 @@ impl Node {
         self.wait_of(Slot::SERVICE, false)
     }
 
+    /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more, since who asks for one token
+    /// mostly asks for others soon, and to wake it each time costs both sides more than that. Not while a thread of the node spins (it looks
+    /// by itself), nor once one has something to do: it needs the core.
+    fn linger(&self) {
+        let idle = || {
+            let asleep = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
+            asleep && self.spinning.load(Ordering::Relaxed) == 0
+        };
+        if self.config.wait != WaitPolicy::Auto || !may_spin(&self.config) || !idle() {
+            return;
+        }
+        let service = self.wire.endpoint(Slot::SERVICE);
+        let watched = service.watch(true);
+        let start = self.now();
+        let (mut now, mut until) = (start, start + LINGER);
+        while now < until.min(start + LINGER_MOST) && idle() {
+            if !watched || service.glance() {
+                if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
+                    until = self.now() + LINGER;
+                }
+            } else if (1..self.seats.len()).any(|slot| self.wire.endpoint(Slot(slot as u16)).glance()) {
+                break;
+            }
+            if watched {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            now = self.now();
+        }
+        if watched {
+            service.watch(false);
+        }
+    }
+
     fn wait_of(&self, slot: Slot, free: bool) -> Wait {
         let spin = match self.config.wait {
             WaitPolicy::Spin => true,
@@ -243,8 +284,11 @@ impl Node {
                 next = earlier(next, self.repeat_arrival(slot));
             }
             // Arrivals at barriers come to the socket of the node's first thread.
-            let answers_come_here =
-                (at_barrier && slot == Slot::thread(0)) || self.wire.sender(slot).lock().outstanding() > 0;
+            // So may a token that the node has wanted ahead come, to the service socket: the node's only thread may as well look there.
+            let alone_for_lock = matches!(why, Waiting::Lock(_)) && self.nodes() > 1 && self.threads() == 1;
+            let answers_come_here = (at_barrier && slot == Slot::thread(0))
+                || alone_for_lock
+                || self.wire.sender(slot).lock().outstanding() > 0;
             next = next.into_iter().chain(lets_go).min();
             let now = self.now();
             let most = if asked { crate::host::SLICE } else { Duration::from_secs(1) };
@@ -282,6 +326,13 @@ impl Node {
     /// this thread's already. Gives how many receives brought something, as soon as one has, or 0 when the spin is over; `None` where
     /// the service thread spins itself.
     fn serve_meanwhile(&self, slot: Slot, timeout: Duration) -> Option<usize> {
+        self.spinning.fetch_add(1, Ordering::Relaxed);
+        let served = self.spin_and_serve(slot, timeout);
+        self.spinning.fetch_sub(1, Ordering::Relaxed);
+        served
+    }
+
+    fn spin_and_serve(&self, slot: Slot, timeout: Duration) -> Option<usize> {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         // Over a network the service thread is woken all the same; but mostly this one has been quicker.
         let watched = service.watch(true);

@@ -6,17 +6,20 @@
 //! soon after it had gone; meanwhile the node's threads take the lock as if nobody wanted it. The protocol knows nothing of it: to it, the
 //! message was that long on its way.
 //!
-//! So it is, for all locks of a node, while it has a turn ([`turns`](crate::turns)).
+//! So it is, for all locks of a node, while it has a turn ([`turns`](crate::turns)). And when its turn begins, it wants all tokens that have left it, in
+//! one message, instead of asking for each when a thread needs it; where that costs more than they do together.
 
 use crate::io::PutAside;
-use crate::node::Node;
+use crate::node::{House, Node};
 use crate::turns::Turns;
 use comem_protocol::ids::{LockId, Slot};
-use comem_protocol::node::route::Origin;
+use comem_protocol::node::route::{self, Origin};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::bundle;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::message::Message;
+use comem_protocol::wire::message::{Message, types};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How long a token stays.
 const STAY: Span = Span::from_us(250);
@@ -26,6 +29,12 @@ const SOON: Span = Span::from_us(50);
 const OFTEN: u8 = 2;
 /// So long after a message was put aside, the service thread looks at the clock now and then.
 const LATELY: Span = Span::from_ms(2);
+/// While something waits, threads that take and release locks look at the clock once in so many calls.
+const CALLS: u32 = 16;
+/// A node wants the tokens that have left when they are as many as this at least.
+const MANY: usize = 8;
+/// And so many at most.
+const MOST: usize = 4096;
 /// Locks that are followed at a time.
 const FOLLOWED: usize = 16;
 /// No time at all.
@@ -46,6 +55,10 @@ struct Table {
     locks: [Option<Followed>; FOLLOWED],
     turns: Turns,
     waiting: Vec<(Time, PutAside)>,
+    /// Locks whose tokens have left since they were last wanted.
+    left: Vec<LockId>,
+    /// Tokens from beyond the barrier at which this node is.
+    ahead: Vec<PutAside>,
 }
 
 impl Table {
@@ -84,6 +97,8 @@ pub(crate) struct Stays {
     sleeps: AtomicU64,
     /// When a message was last put aside.
     last: AtomicU64,
+    /// Calls of threads at which something waited.
+    calls: AtomicU32,
 }
 
 impl Default for Stays {
@@ -93,6 +108,7 @@ impl Default for Stays {
             due: AtomicU64::new(NEVER),
             sleeps: AtomicU64::new(0),
             last: AtomicU64::new(0),
+            calls: AtomicU32::new(0),
         }
     }
 }
@@ -112,6 +128,14 @@ impl Stays {
             followed.came = now;
         }
         table.turns.came(asked, now, threads as u64)
+    }
+
+    /// The token of a lock has left.
+    pub(crate) fn left(&self, lock: LockId) {
+        let mut table = self.table.lock();
+        if table.left.len() < MOST {
+            table.left.push(lock);
+        }
     }
 
     fn put_aside(&self, until: Time, message: PutAside) {
@@ -135,7 +159,13 @@ impl Node {
     pub(crate) fn token_came(&self, slot: Slot, lock: LockId, asked: Time) {
         if self.config.lock_turns && self.stays.came(lock, asked, self.now(), self.threads()) {
             self.counters(slot).lock_turns.add(1);
+            self.want_ahead(slot);
         }
+    }
+
+    /// Whether this node has a turn.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.config.lock_turns && self.stays.table.lock().turns.end(self.now()).is_some()
     }
 
     /// Whether a request for a lock waits a while, because the token has only just come.
@@ -143,16 +173,20 @@ impl Node {
         if !self.config.lock_turns {
             return false;
         }
-        let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else { return false };
         let now = self.now();
-        let here = self.lock_room(*lock).is_here(*lock);
-        let stays = {
-            let mut table = self.stays.table.lock();
-            let stays = table.stays(*lock, now).filter(|_| here);
-            if stays.is_none() {
-                table.leaves(*lock, now);
+        let stays = match message {
+            Message::LockRequest { lock, .. } | Message::LockForward { lock, .. } => {
+                let here = self.lock_room(*lock).is_here(*lock);
+                let mut table = self.stays.table.lock();
+                let stays = table.stays(*lock, now).filter(|_| here);
+                if stays.is_none() {
+                    table.leaves(*lock, now);
+                }
+                stays
             }
-            stays
+            Message::LockWants { .. } => self.stays.table.lock().turns.end(now),
+            Message::LockTokens { entries } => return self.keeps_ahead(slot, entries, origin, body),
+            _ => None,
         };
         let Some(until) = stays else { return false };
         self.counters(slot).lock_kept.add(1);
@@ -165,10 +199,50 @@ impl Node {
         true
     }
 
+    /// Whether these tokens wait until the barrier has opened at which this node is.
+    fn keeps_ahead(&self, slot: Slot, entries: &[u8], origin: Origin, body: &[u8]) -> bool {
+        self.counters(slot).lock_ahead.add(bundle::entries(entries).count() as u64);
+        let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
+        // Whoever opens the barrier looks here afterwards.
+        let mut table = self.stays.table.lock();
+        let ahead = shared.ledger.lock().are_ahead(entries);
+        if ahead {
+            table.ahead.push(PutAside { origin, ty: types::LOCK_TOKENS, body: body.to_vec() });
+        }
+        ahead
+    }
+
+    /// A barrier has opened: takes in the tokens that came from beyond it.
+    pub(crate) fn take_kept_tokens(&self, slot: Slot) {
+        let kept = std::mem::take(&mut self.stays.table.lock().ahead);
+        kept.into_iter().for_each(|message| self.carry_out_late(slot, message));
+    }
+
+    /// This node's turn begins: it wants the tokens that have left, if that costs less than to ask for each when a thread needs it.
+    fn want_ahead(&self, slot: Slot) {
+        let wanted = {
+            let mut table = self.stays.table.lock();
+            if table.left.len() < MANY || !table.turns.tokens_are_dear() {
+                return;
+            }
+            std::mem::take(&mut table.left)
+        };
+        let mut house = House { node: self, answers: slot, roused: None, user: None };
+        let mut out = Outbox::new();
+        route::want(&mut house, self.me(), Self::caller(slot), &wanted, &mut out);
+        self.flush(slot, &mut out);
+    }
+
     /// Carries out the requests that have waited long enough.
     #[inline]
     pub(crate) fn end_stays(&self, slot: Slot) {
-        if self.stays.due.load(Ordering::Relaxed) != NEVER {
+        if self.stays.due.load(Ordering::Relaxed) == NEVER {
+            return;
+        }
+        // A look at the clock costs half as much as a lock. Two threads may count as one: it does not matter.
+        let calls = self.stays.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.stays.calls.store(calls, Ordering::Relaxed);
+        if slot == Slot::SERVICE || calls.is_multiple_of(CALLS) {
             self.end_due_stays(slot, false);
         }
     }

@@ -24,6 +24,10 @@ const MEASURED: u32 = 16;
 const CLOSELY: Span = Span::from_us(300);
 /// And threads must have waited for them this part of the time, in hundredths.
 const WAITED: u64 = 60;
+/// Tokens that come together cost about 1 us each, and some will not be used. One that takes longer than this by itself is dear.
+const DEAR: Span = Span::from_us(6);
+/// So many in a row say whether the others are.
+const DEAR_MOST: i32 = 64;
 /// So long turns are taken before it is measured again whether they are worth it.
 const ERA: Span = Span::from_ms(50);
 
@@ -39,16 +43,19 @@ pub(crate) struct Turns {
     /// How long threads have waited for them since then, and how many there were.
     waited: Span,
     acquires: u32,
+    /// How many more of the tokens that came in turns were dear than were not, of the last ones.
+    dear: i32,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { taken_until: Time(0), ends: Time(0), since: Time(0), waited: Span(0), acquires: 0 }
+        Turns { taken_until: Time(0), ends: Time(0), since: Time(0), waited: Span(0), acquires: 0, dear: 0 }
     }
 }
 
 impl Turns {
-    fn are_taken(&self, now: Time) -> bool {
+    /// Whether turns are taken.
+    pub(crate) fn are_taken(&self, now: Time) -> bool {
         now < self.taken_until
     }
 
@@ -64,6 +71,9 @@ impl Turns {
             let begins = self.ends <= now;
             if begins {
                 self.ends = now + TURN;
+            } else {
+                let step = if (now - asked).0 > DEAR.0 { 1 } else { -1 };
+                self.dear = (self.dear + step).clamp(-DEAR_MOST, DEAR_MOST);
             }
             return begins;
         }
@@ -78,6 +88,11 @@ impl Turns {
             self.measure_from(now);
         }
         false
+    }
+
+    /// Whether tokens that come one by one in this node's turn cost more than those that come together.
+    pub(crate) fn tokens_are_dear(&self) -> bool {
+        self.dear > 0
     }
 
     /// Threads of this node wait for others: its turn is over.
@@ -136,6 +151,22 @@ mod tests {
         assert_eq!(turns.end(at(now)), None);
         turns.came(at(now), at(now + 500), 1);
         assert_eq!(turns.end(at(now + 500)), Some(at(now + 500) + TURN));
+    }
+
+    #[test]
+    fn tokens_are_dear_where_most_that_came_in_turns_took_long() {
+        let mut turns = Turns::default();
+        let now = acquire(&mut turns, 2 * MEASURED + 1, 40, 10);
+        assert!(!turns.tokens_are_dear(), "only those in turns count");
+        let ten_came = |turns: &mut Turns, waits: u64| {
+            for _ in 0..10 {
+                turns.came(at(now), at(now + waits), 1);
+            }
+        };
+        ten_came(&mut turns, 12);
+        assert!(turns.tokens_are_dear());
+        ten_came(&mut turns, 3);
+        assert!(!turns.tokens_are_dear());
     }
 
     #[test]

@@ -78,6 +78,7 @@ int main(int argc, char **argv) {
     }
     if (strcmp(what, "null") == 0) comem_create_worker(0);
     if (strcmp(what, "spin") == 0) {
+        shared[0] = 0; /* touched before there are workers, so its home is not the worker's node */
         comem_create_worker(spin);
         sleep(1);
         shared[0] = 1;

@@ -8,14 +8,17 @@ use comem_protocol::faults::Rng;
 use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
 use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
+use comem_protocol::sync::bundle::Bundle;
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 28;
+const KINDS: u64 = 30;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
+const WANTS: u64 = 27;
+const TOKENS: u64 = 28;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -94,7 +97,11 @@ impl Author {
 
     fn message_packets(&mut self, input: &mut Vec<u8>, from: Channel, request: bool) {
         let kind = self.rng.below(KINDS);
-        let bytes = if matches!(kind, PUSH | UNUSED) { self.pages(kind) } else { self.bytes() };
+        let bytes = match kind {
+            PUSH | UNUSED => self.pages(kind),
+            WANTS | TOKENS => self.locks(),
+            _ => self.bytes(),
+        };
         let message = self.message(kind, &bytes);
         let (mut body, flags) = (Vec::new(), Flags { ack_requested: request, ..Flags::default() });
         message.emit(&mut body);
@@ -119,6 +126,20 @@ impl Author {
             *counter += 1;
             self.numbered(input, seq, index as u8 + 1, flags, message.ty(), &payload);
         }
+    }
+
+    /// Locks, and what is said of each.
+    fn locks(&mut self) -> Vec<u8> {
+        let mut bundle = Bundle::default();
+        for _ in 0..self.rng.below(5) {
+            let lock = LockId(self.rng.below(8));
+            bundle.add(lock, &self.bytes());
+        }
+        let mut bytes = bundle.bytes().to_vec();
+        if self.rng.below(8) == 0 {
+            bytes.truncate(self.rng.below(bytes.len() as u64 + 1) as usize);
+        }
+        bytes
     }
 
     fn reply(&mut self, input: &mut Vec<u8>, from: Channel) {
@@ -244,6 +265,11 @@ impl Author {
             }
             PUSH => Message::Push { body: bytes },
             UNUSED => Message::PushUnused { body: bytes },
+            WANTS => {
+                let of = NodeId(self.rng.below(NODES as u64 + 1) as u16);
+                Message::LockWants { of, queued: epoch > 1, entries: bytes }
+            }
+            TOKENS => Message::LockTokens { entries: bytes },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

@@ -71,6 +71,7 @@ fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<
                 *version = order.version;
             }
         }
+        thread.begin_work();
         IN_WORK.set(Some((slot, order.serial)));
         // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every node.
         let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };

@@ -13,7 +13,7 @@ pub const PARTS: [&str; 6] = ["compute", "fetch", "lock", "barrier", "protocol",
 pub const THREAD_PARTS: usize = 5;
 
 /// The counters of messages and synchronisation, and their heads in tables.
-pub const MESSAGE_COUNTERS: [(&str, &str); 15] = [
+pub const MESSAGE_COUNTERS: [(&str, &str); 17] = [
     ("messages_sent", "messages"),
     ("messages_received", "received"),
     ("bytes_sent", "bytes"),
@@ -23,8 +23,10 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 15] = [
     ("acks_sent", "acks"),
     ("lock_acquires", "locks"),
     ("lock_remote", "remote locks"),
+    ("lock_taken", "taken locks"),
     ("lock_turns", "turns"),
     ("lock_kept", "kept"),
+    ("lock_ahead", "ahead"),
     ("barriers", "barriers"),
     ("remote_reads", "remote reads"),
     ("remote_writes", "remote writes"),
@@ -90,7 +92,7 @@ pub struct Node {
     /// Microseconds, in the order of [`PARTS`].
     pub times_us: [u64; 6],
     /// In the order of [`MESSAGE_COUNTERS`].
-    pub messages: [u64; 15],
+    pub messages: [u64; 17],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
     pub pages: Option<[u64; PAGE_COUNTERS.len()]>,
     /// Whether it reported at all.

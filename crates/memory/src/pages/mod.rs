@@ -27,7 +27,7 @@ mod window;
 mod written;
 
 pub use arena::{Arena, TooManyRanges, map_count_limit};
-pub use offers::Offers;
+pub use offers::{Offers, TOLD_BYTES_MAX};
 pub use peer::PeerView;
 
 use std::fmt;

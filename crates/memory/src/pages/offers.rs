@@ -6,7 +6,10 @@
 //! home or was not allowed. Between the home's stores to a page and its question stands a fence, and so does one between
 //! the mark and the copy: a copy of which the home does not know yet has everything that was stored before it asked.
 //!
-//! Beside that stands, for some locks that this process manages, which node asked last: whoever asks next puts its own number there.
+//! Beside that stands, for pages that nobody has touched at first, which node did so: whoever is the first to put its number there.
+//!
+//! And for some locks that this process manages, which node asked last: whoever asks next puts its own number there. And for some locks that this
+//! process has released, what it tells to whoever acquires them next: such a token *lies out*, and who asks takes it without a message.
 //!
 //! Who stores its diffs into the memory by itself says here that they are in, and which lines they changed: the newest of these notes are kept for
 //! the home's report of who wrote what.
@@ -17,7 +20,7 @@ use super::{PAGE_BYTES, PageNo};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Writers whose diffs are counted: one for each node that a job may have.
 const WRITERS: usize = 1 << 16;
@@ -29,8 +32,17 @@ const NOTES_BYTES: usize = (8 + NOTES as usize * size_of::<Note>()).next_multipl
 /// Places for locks.
 const LOCKS: usize = 1 << 12;
 const LOCKS_BYTES: usize = LOCKS * size_of::<Queue>();
+/// A place for a token that lies out.
+const TOKEN_BYTES: usize = PAGE_BYTES;
+/// Most bytes that such a token may tell.
+pub const TOLD_BYTES_MAX: usize = TOKEN_BYTES - size_of::<Token>();
+const TOKENS_BYTES: usize = LOCKS * TOKEN_BYTES;
 /// What lies before the bytes of the pages.
-const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES;
+const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + TOKENS_BYTES;
+/// Beside who asked last: the token lies out at that node.
+const LIES_OUT: u64 = 1 << 16;
+/// In place of a lock's name: what its token tells is being read.
+const TAKEN_UP: u64 = u64::MAX;
 const FILE_PREFIX: &str = "/memfd:comem-offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
@@ -50,7 +62,16 @@ struct Note {
 struct Queue {
     /// The lock, plus one; 0: none. It stays.
     lock: AtomicU64,
+    /// The node, and [`LIES_OUT`].
     last: AtomicU64,
+}
+
+/// In front of what a token tells that lies out.
+#[repr(C)]
+struct Token {
+    /// The lock, plus one; 0: the place is free.
+    lock: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// A table of offers: this process's own, or a view of another's.
@@ -64,6 +85,11 @@ pub struct Offers {
 
 impl Offers {
     fn bytes(pages: PageNo) -> usize {
+        (Offers::claims_at(pages) + pages as usize * size_of::<AtomicU16>()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Where the claims are, behind the bytes of the pages.
+    fn claims_at(pages: PageNo) -> usize {
         (BYTES_BEFORE + pages as usize).next_multiple_of(PAGE_BYTES)
     }
 
@@ -139,6 +165,19 @@ impl Offers {
         offered
     }
 
+    /// `node` touches the page: gives the first node of which that was said. `None`: there is no such page, or node.
+    pub fn claim(&self, page: PageNo, node: u16) -> Option<u16> {
+        let number = node.checked_add(1)?;
+        let at =
+            (page < self.pages).then_some(Offers::claims_at(self.pages) + page as usize * size_of::<AtomicU16>())?;
+        // SAFETY: within the view, which lives as long as this table, and aligned; any number will do, and all who share it use atomic instructions.
+        let claim = unsafe { &*std::ptr::with_exposed_provenance::<AtomicU16>(self.view.start() + at) };
+        match claim.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Some(node),
+            Err(first) => Some(first - 1),
+        }
+    }
+
     fn writer(&self, writer: u16) -> &AtomicU32 {
         let at = self.view.start() + usize::from(writer) * size_of::<AtomicU32>();
         // SAFETY: within the view, which lives as long as this table, and aligned; all who share it use atomic instructions.
@@ -157,8 +196,7 @@ impl Offers {
     }
 
     fn queue(&self, lock: u64) -> &Queue {
-        let place = (lock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCKS;
-        let at = self.view.start() + WRITERS_BYTES + NOTES_BYTES + place * size_of::<Queue>();
+        let at = self.view.start() + WRITERS_BYTES + NOTES_BYTES + place(lock) * size_of::<Queue>();
         // SAFETY: as in `writer`.
         unsafe { &*std::ptr::with_exposed_provenance::<Queue>(at) }
     }
@@ -173,11 +211,86 @@ impl Offers {
         }
     }
 
-    /// `node` asks for the lock: gives who asked last before it; `None`, and nothing done, if that was not laid open.
-    pub fn queue_up(&self, lock: u64, node: u16) -> Option<u16> {
+    fn open_queue(&self, lock: u64) -> Option<&Queue> {
         let queue = self.queue(lock);
-        let open = lock != u64::MAX && queue.lock.load(Ordering::SeqCst) == lock + 1;
-        open.then(|| queue.last.swap(u64::from(node), Ordering::SeqCst) as u16)
+        (lock != u64::MAX && queue.lock.load(Ordering::SeqCst) == lock + 1).then_some(queue)
+    }
+
+    /// `node` asks for the lock: gives who asked last before it, and whether the token lay out there, which is `node`'s from now on. `None`, and
+    /// nothing done, if that was not laid open.
+    pub fn queue_up(&self, lock: u64, node: u16) -> Option<(u16, bool)> {
+        let last = self.open_queue(lock)?.last.swap(u64::from(node), Ordering::SeqCst);
+        Some((last as u16, last & LIES_OUT != 0))
+    }
+
+    /// Whether `node` asked last for the lock, and so nobody waits for it to let go.
+    pub fn is_last(&self, lock: u64, node: u16) -> bool {
+        self.open_queue(lock).is_some_and(|queue| queue.last.load(Ordering::SeqCst) == u64::from(node))
+    }
+
+    /// From now on whoever asks sees that the token lies out at `node`, which asked last; `false` if another has asked since.
+    pub fn lie_out(&self, lock: u64, node: u16) -> bool {
+        self.change(lock, u64::from(node), u64::from(node) | LIES_OUT)
+    }
+
+    /// The token no longer lies out at `node`. Who has asked meanwhile finds out where it lay.
+    pub fn lie_in(&self, lock: u64, node: u16) {
+        self.change(lock, u64::from(node) | LIES_OUT, u64::from(node));
+    }
+
+    fn change(&self, lock: u64, from: u64, to: u64) -> bool {
+        let queue = self.open_queue(lock);
+        queue.is_some_and(|queue| queue.last.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
+    }
+
+    fn token(&self, lock: u64) -> &Token {
+        let at = self.view.start() + WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + place(lock) * TOKEN_BYTES;
+        // SAFETY: as in `writer`.
+        unsafe { &*std::ptr::with_exposed_provenance::<Token>(at) }
+    }
+
+    fn told(&self, lock: u64) -> *mut u8 {
+        let at = std::ptr::from_ref(self.token(lock)).addr() + size_of::<Token>();
+        std::ptr::with_exposed_provenance_mut(at)
+    }
+
+    /// At the node that releases a lock, before others hear that its token lies out: what it tells. `false` where the place is another lock's, or it is too much.
+    pub fn tell(&self, lock: u64, bytes: &[u8]) -> bool {
+        let token = self.token(lock);
+        let name = lock.wrapping_add(1);
+        if name == 0 || token.lock.load(Ordering::SeqCst) != 0 || bytes.len() > TOLD_BYTES_MAX {
+            return false;
+        }
+        // SAFETY: within the place; who takes the token reads it after the token lies out, and nobody writes to a place in use.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.told(lock), bytes.len()) };
+        token.bytes.store(bytes.len() as u64, Ordering::SeqCst);
+        token.lock.store(name, Ordering::SeqCst);
+        true
+    }
+
+    /// At the node that has asked for a token which lay out, in the table of the node where it lay: takes it, and gives what it tells; `None` if
+    /// that node has taken it back.
+    pub fn pick_up(&self, lock: u64) -> Option<Vec<u8>> {
+        let token = self.token(lock);
+        self.take_token(lock, TAKEN_UP).then(|| {
+            let len = (token.bytes.load(Ordering::SeqCst) as usize).min(TOLD_BYTES_MAX);
+            let mut bytes = vec![0; len];
+            // SAFETY: within the place, to which nobody writes before it is free.
+            unsafe { std::ptr::copy_nonoverlapping(self.told(lock), bytes.as_mut_ptr(), len) };
+            token.lock.store(0, Ordering::SeqCst);
+            bytes
+        })
+    }
+
+    /// At the node where the token lies out: it does no longer; `false` if another has taken it.
+    pub fn take_back(&self, lock: u64) -> bool {
+        self.take_token(lock, 0)
+    }
+
+    /// One node gets a token that lies out: the one where it lies or the one that asked.
+    fn take_token(&self, lock: u64, then: u64) -> bool {
+        let name = lock.wrapping_add(1);
+        name != 0 && self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// At another node: it has stored to these lines (one bit each) of a page, in an epoch.
@@ -214,6 +327,11 @@ impl Offers {
     pub fn diffs_in(&self, writer: u16) -> u32 {
         self.writer(writer).load(Ordering::SeqCst)
     }
+}
+
+/// A lock's place in both tables.
+fn place(lock: u64) -> usize {
+    (lock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCKS
 }
 
 #[cfg(test)]
@@ -256,14 +374,36 @@ mod tests {
         assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 2);
         assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
+        assert_eq!([other.claim(7, 3), home.claim(7, 0), other.claim(7, 4), home.claim(8, 0)], [3, 3, 3, 0].map(Some));
+        assert_eq!([other.claim(999, 1022), other.claim(1000, 0), other.claim(9, u16::MAX)], [Some(1022), None, None]);
+        assert!(!other.take(999), "the table of claims is another");
         assert_eq!(other.queue_up(17, 4), None, "not laid open");
         home.lay_open(17, 2);
-        assert_eq!([4, 5, 4].map(|node| other.queue_up(17, node)), [2, 4, 5].map(Some));
-        assert_eq!(home.queue_up(17, 0), Some(4));
+        assert_eq!([4, 5, 4].map(|node| other.queue_up(17, node)), [2, 4, 5].map(|last| Some((last, false))));
+        assert_eq!(home.queue_up(17, 0), Some((4, false)));
         let beside = (18..).find(|lock| std::ptr::eq(home.queue(*lock), home.queue(17))).unwrap_or_default();
         home.lay_open(beside, 1);
         home.lay_open(u64::MAX, 1);
         assert_eq!([beside, u64::MAX].map(|lock| other.queue_up(lock, 4)), [None; 2], "no place");
-        assert_eq!(other.queue_up(17, 3), Some(0));
+        assert_eq!(other.queue_up(17, 3), Some((0, false)));
+        tokens_that_lie_out(&home, &other, beside);
+    }
+
+    /// Node 3, whose table `home` is too, asked last for lock 17.
+    fn tokens_that_lie_out(home: &Offers, other: &Offers, beside: u64) {
+        assert!(!home.lie_out(17, 4) && !home.is_last(17, 4) && home.is_last(17, 3));
+        assert!(home.tell(17, b"all") && home.lie_out(17, 3) && !home.is_last(17, 3));
+        assert!(!home.tell(beside, b"more") && !home.tell(u64::MAX, b""), "no place");
+        assert!(home.take_back(17) && !home.take_back(17) && other.pick_up(17).is_none(), "one node gets it");
+        home.lie_in(17, 3);
+        assert!(home.is_last(17, 3) && home.tell(17, b"again") && home.lie_out(17, 3));
+        assert_eq!(other.queue_up(17, 4), Some((3, true)));
+        assert_eq!(other.queue_up(17, 5), Some((4, false)));
+        home.lie_in(17, 3);
+        assert!(home.is_last(17, 5), "others have asked");
+        assert_eq!(other.pick_up(17).as_deref(), Some(&b"again"[..]));
+        assert!(!home.take_back(17) && !home.tell(17, &[7; TOLD_BYTES_MAX + 1]), "too much");
+        assert!(home.tell(beside, &[7; TOLD_BYTES_MAX]), "what has been read leaves its place");
+        assert_eq!(other.pick_up(beside), Some(vec![7; TOLD_BYTES_MAX]));
     }
 }

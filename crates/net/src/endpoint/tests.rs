@@ -209,6 +209,59 @@ fn ipv6_works_the_same() {
     assert_eq!(a.recv(&mut buffer, PATIENCE, Wait::Block).unwrap(), Received::Unreachable(gone));
 }
 
+/// Two endpoints of a host that have sent each other so much that they have sockets for it; `None` where the kernel lets them have none.
+fn often_in_touch(host: IpAddr) -> Option<[Endpoint; 2]> {
+    let bind = || Endpoint::bind(host, PortChoice::Any).ok();
+    let (a, b) = (bind()?, bind()?);
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        for i in 0..200u8 {
+            from.send_to(&[i], 100, to.local_addr()).unwrap();
+        }
+        assert_eq!(collect(to, 200, Wait::Block), (0..200u8).map(|i| vec![i]).collect::<Vec<_>>());
+    }
+    let have_ways = |a: &Endpoint, b: &Endpoint| a.ways.socket(a.local, b.local).is_some();
+    (have_ways(&a, &b) && have_ways(&b, &a)).then_some([a, b])
+}
+
+#[test]
+#[allow(clippy::explicit_write, reason = "seen even when the test passes")]
+fn who_sends_often_is_still_heard_as_the_same_sender_and_hears_all() {
+    for host in [HOST, IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let Some([a, b]) = often_in_touch(host) else {
+            use std::io::Write;
+            writeln!(io::stderr(), "SKIP: who_sends_often: no connected sockets at {host}").unwrap();
+            continue;
+        };
+        let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            assert_eq!(sys::calls_during(|| from.send_to(b"small", 1_472, to.local_addr()).unwrap()), 1);
+            let received = to.recv(&mut buffer, PATIENCE, Wait::Block).unwrap();
+            assert_eq!(received, Received::Datagrams { from: from.local_addr(), len: 5, segment: 5 });
+            let sent = pattern(30_000);
+            from.send_to(&sent, 1_452, to.local_addr()).unwrap();
+            assert_eq!(collect(to, 21, Wait::Block), sent.chunks(1_452).collect::<Vec<_>>());
+        }
+        let gone = b.local_addr();
+        drop(b);
+        a.send_to(b"anybody?", 100, gone).unwrap();
+        assert_eq!(a.recv(&mut buffer, PATIENCE, Wait::Block).unwrap(), Received::Unreachable(gone));
+        let error = a.send_to(&pattern(65_508), 65_508, gone).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+    }
+}
+
+#[test]
+fn there_are_ways_to_some_and_others_are_reached_all_the_same() {
+    let a = endpoint();
+    let others: Vec<Endpoint> = (0..90).map(|_| endpoint()).collect();
+    for round in 0..80u8 {
+        others.iter().for_each(|other| a.send_to(&[round], 100, other.local_addr()).unwrap());
+    }
+    for other in &others {
+        assert_eq!(collect(other, 80, Wait::Block), (0..80u8).map(|i| vec![i]).collect::<Vec<_>>());
+    }
+}
+
 static SIGNALS: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn count_signal(_: libc::c_int) {

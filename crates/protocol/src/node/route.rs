@@ -4,14 +4,16 @@
 use crate::coherence::msi::Unit;
 use crate::coherence::{self, Engine, Misbehaved, broadcast, owner};
 use crate::ids::{Channel, FlagId, LockId, NodeId, Slot, UnitId};
-use crate::outbox::Outbox;
+use crate::outbox::{Origin as Sender, Outbox, Target};
 use crate::sync::barrier::{Barrier, Heard};
+use crate::sync::bundle::{self, Bundle};
 use crate::sync::desk::{Desk, Thing};
 use crate::sync::flag::Flags;
-use crate::sync::lock::Locks;
-use crate::sync::{self};
+use crate::sync::lock::{Locks, Wanted};
+use crate::sync::{self, Scope};
 use crate::time::Time;
 use crate::wire::message::{Message, Ticket, Wish};
+use std::collections::BTreeMap;
 
 /// Where a node keeps its state machines. A closure runs while the room is locked.
 pub trait Rooms {
@@ -125,6 +127,7 @@ pub fn dispatch(
 }
 
 const NO_UNIT: Misbehaved = Misbehaved("named a unit that does not exist here or has another engine");
+const BAD_BUNDLE: Misbehaved = Misbehaved("sent locks in a bundle that makes no sense");
 const NO_TICKET: Misbehaved = Misbehaved("sent a request as if it were a reply");
 
 fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
@@ -204,6 +207,13 @@ fn synchronise(
         Message::LockGrant { lock, payload } => {
             rooms.locks(lock, caller, out, |l, cx| l.on_grant(cx, lock, payload));
         }
+        Message::LockWants { of, queued, entries } => return give_wanted(rooms, caller, (of, queued), entries, out),
+        Message::LockTokens { entries } => {
+            for entry in bundle::entries(entries) {
+                let (lock, payload) = entry.map_err(|_| BAD_BUNDLE)?;
+                rooms.locks(lock, caller, out, |l, cx| l.on_grant(cx, lock, payload));
+            }
+        }
         Message::FlagSet { flag, value, payload } => {
             rooms.flags(flag, caller, out, |f, cx| f.on_set(cx, flag, value, payload));
         }
@@ -243,4 +253,70 @@ fn synchronise(
         _ => return Err(Misbehaved("sent a message that no room takes")),
     }
     Ok(())
+}
+
+/// Wants the tokens of these locks for this node, although no thread waits for them: they were used here, and will be again. Those that
+/// are here or asked for are passed over.
+pub fn want(rooms: &mut impl Rooms, me: NodeId, caller: Option<Slot>, locks: &[LockId], out: &mut Outbox) {
+    let mut wishes: BTreeMap<(NodeId, bool), Bundle> = BTreeMap::new();
+    for lock in locks {
+        rooms.locks(*lock, caller, out, |l, cx| {
+            if let Some(whom) = l.want(cx, *lock) {
+                let mut seen = Vec::new();
+                cx.payload.knowledge(Scope::Lock(*lock), &mut seen);
+                wishes.entry(whom).or_default().add(*lock, &seen);
+            }
+        });
+    }
+    for ((node, queued), wishes) in wishes {
+        post(node, &Message::LockWants { of: me, queued, entries: wishes.bytes() }, out);
+    }
+}
+
+/// A node wants tokens: those that rest here go there together, the others when they are free, and those that others were the last to ask for
+/// are for these to give.
+fn give_wanted(
+    rooms: &mut impl Rooms,
+    caller: Option<Slot>,
+    (of, queued): (NodeId, bool),
+    wishes: &[u8],
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
+    let mut tokens = Bundle::default();
+    let mut elsewhere: BTreeMap<NodeId, Bundle> = BTreeMap::new();
+    // Where all locks say the same, what this node had seen before it gave a token goes with that one, and need not be said again.
+    let mut told: Option<Vec<u8>> = None;
+    let mut all_told = false;
+    for wish in bundle::entries(wishes) {
+        let (lock, seen) = wish.map_err(|_| BAD_BUNDLE)?;
+        rooms.locks(lock, caller, out, |l, cx| {
+            let (mut said, mut now) = (Vec::new(), Vec::new());
+            let tells = cx.payload.is_alike() && !all_told;
+            if tells {
+                cx.payload.knowledge(Scope::Lock(lock), &mut now);
+            }
+            match l.on_want(cx, lock, (of, queued), (seen, told.as_deref()), &mut said) {
+                Wanted::Goes => {
+                    tokens.add(lock, &said);
+                    if tells {
+                        all_told = told.is_some() && said.is_empty();
+                        told = Some(now);
+                    }
+                }
+                Wanted::HandOn(last) => elsewhere.entry(last).or_default().add(lock, seen),
+                Wanted::Later => {}
+            }
+        });
+    }
+    if !tokens.is_empty() {
+        post(of, &Message::LockTokens { entries: tokens.bytes() }, out);
+    }
+    for (node, wishes) in elsewhere {
+        post(node, &Message::LockWants { of, queued: true, entries: wishes.bytes() }, out);
+    }
+    Ok(())
+}
+
+fn post(node: NodeId, message: &Message<'_>, out: &mut Outbox) {
+    out.send(Target::Post { node, origin: Sender::Service }, message);
 }

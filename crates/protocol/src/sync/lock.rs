@@ -14,10 +14,18 @@
 //! Where nodes reach each other's memory, the manager lays open who asked last ([`Payload::lay_open`](super::Payload)): who asks next puts itself
 //! there and asks that node by itself, without the manager's help. Who cannot reach it asks the manager as ever, which uses the same note.
 //!
+//! There a released token may also *lie out* ([`Payload::lay_out`](super::Payload)), with all that its next holder must know: who asks takes it
+//! by itself, and the node where it lay hears nothing of that until it wants the lock again and finds that it is gone. Where nodes have to share cores
+//! a token so costs no wake-up. Nodes that want the lock again before others do, lay its token out ever more seldom.
+//!
+//! A node may also *want* tokens that no thread of it waits for yet ([`Locks::want`]): those that it will need again, many in one message.
+//! It stands in the queue like any other asker; the tokens come to the node, not to a thread, and rest there.
+//!
 //! Threads of one node may pass the lock among themselves [`LOCAL_STREAK`] times while another node waits;
 //! then it goes to the other node.
 
-use super::{Context, Mark, Scope};
+use super::bundle::Bundle;
+use super::{Context, Last, Mark, Scope};
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
@@ -32,10 +40,43 @@ pub const LOCAL_STREAK: u32 = 16;
 pub enum Acquire {
     /// The lock is held now.
     Held,
+    /// The lock is held now, and its token has come from another node, where it lay out.
+    Taken,
     /// Wait until woken or until an answer to this thread's own request was stepped; then ask
     /// [`Locks::holds`].
     Wait,
 }
+
+/// Who is to have a token next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asker {
+    /// The thread that sent this request.
+    Thread(Ticket),
+    /// A node, none of whose threads need wait for it.
+    Node(NodeId),
+}
+
+impl Asker {
+    fn node(self) -> NodeId {
+        match self {
+            Asker::Thread(ticket) => ticket.channel.node,
+            Asker::Node(node) => node,
+        }
+    }
+}
+
+/// What becomes of a token that another node wants ([`Locks::want`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// It goes there.
+    Goes,
+    /// That node asked last: it has to be told.
+    HandOn(NodeId),
+    /// It goes there later.
+    Later,
+}
+/// Most releases by which a token stays, after it was wanted again where it lay out.
+const STAYS_MAX: u8 = 127;
 
 /// A thread released a lock that it does not hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -51,8 +92,14 @@ struct Lock {
     /// A request for the token is on its way.
     asked: bool,
     /// The next node in the queue, once the manager has told us, and what it has seen.
-    successor: Option<(Ticket, Vec<u8>)>,
-    streak: u32,
+    successor: Option<(Asker, Box<[u8]>)>,
+    streak: u8,
+    /// The token may lie out when the lock is released.
+    lays_out: bool,
+    /// It does: `token` holds only until that is asked.
+    out: bool,
+    /// So often the lock is released before its token lies out again, and what that was the last time.
+    stays: (u8, u8),
     /// When it was last released here.
     released: Mark,
     /// At the manager: the node that asked last.
@@ -95,45 +142,62 @@ impl Locks {
 
     /// Begins to acquire the lock for thread `slot`. The lock is not reentrant.
     pub fn acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> Acquire {
+        self.take_back(cx, id);
         let lock = self.lock(cx, id);
         if lock.token && lock.holder.is_none() && lock.waiting.is_empty() {
             lock.holder = Some(slot);
             return Acquire::Held;
         }
         lock.waiting.push_back(slot);
-        if !lock.token && !lock.asked {
-            self.ask(cx, id, Origin::Caller);
+        if !lock.token && !lock.asked && self.ask(cx, id, Origin::Caller) {
+            return Acquire::Taken;
         }
         Acquire::Wait
     }
 
+    /// If the token lies out, it is here again, or another node has it.
+    fn take_back(&mut self, cx: &mut Context<'_>, id: LockId) {
+        let Some(lock) = self.locks.get_mut(&id).filter(|l| l.out) else { return };
+        lock.out = false;
+        lock.token = cx.payload.take_back(id, manager_of(id.0, cx.nodes)) || !Rule::TokensThatLieOutAreTakenOnce.on();
+        if lock.token {
+            let stays = (2 * lock.stays.1 + 1).min(STAYS_MAX);
+            lock.stays = (stays, stays);
+        } else {
+            cx.payload.token_left(id);
+        }
+    }
+
     /// Whether the lock's token is here, and nobody is to have it next.
     pub fn is_here(&self, id: LockId) -> bool {
-        self.locks.get(&id).is_some_and(|l| l.token && l.successor.is_none())
+        self.locks.get(&id).is_some_and(|l| l.token && !l.out && l.successor.is_none())
     }
 
     /// When the lock was last released, if its token rests here, free and with nobody waiting: whoever asks for it gets it at once.
     pub fn rests(&self, id: LockId) -> Option<Mark> {
-        let rests = |l: &&Lock| l.token && l.holder.is_none() && l.waiting.is_empty();
+        let rests = |l: &&Lock| l.token && !l.out && l.holder.is_none() && l.waiting.is_empty();
         self.locks.get(&id).filter(rests).map(|l| l.released)
     }
 
     /// Takes a lock whose token rests here, free and with nobody waiting: nobody need be told, so nothing else happens.
     pub fn retake(&mut self, id: LockId, slot: Slot) -> bool {
-        let free = |l: &&mut Lock| l.token && l.holder.is_none() && l.waiting.is_empty();
+        let free = |l: &&mut Lock| l.token && !l.out && l.holder.is_none() && l.waiting.is_empty();
         let lock = self.locks.get_mut(&id).filter(free);
         lock.map(|l| l.holder = Some(slot)).is_some()
     }
 
-    /// Lets go of a lock that `slot` holds and nobody waits for; `false`, and nothing done, when it is not so. `now` is only asked then.
+    /// Lets go of a lock that `slot` holds and nobody waits for, and whose token stays; `false`, and nothing done, when it is not so. `now` is only
+    /// asked then.
     pub fn put_down(&mut self, id: LockId, slot: Slot, now: impl FnOnce() -> Mark) -> bool {
-        let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none();
+        let stays = |l: &Lock| !l.lays_out || l.stays.0 > 0;
+        let alone = |l: &&mut Lock| l.holder == Some(slot) && l.waiting.is_empty() && l.successor.is_none() && stays(l);
         let lock = self.locks.get_mut(&id).filter(alone);
-        lock.map(|l| (l.holder, l.released) = (None, now())).is_some()
+        lock.map(|l| (l.holder, l.released, l.stays.0) = (None, now(), l.stays.0.saturating_sub(1))).is_some()
     }
 
     /// Takes the lock only if that needs no waiting.
     pub fn try_acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> bool {
+        self.take_back(cx, id);
         let lock = self.lock(cx, id);
         let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
         if free {
@@ -153,7 +217,8 @@ impl Locks {
             return Err(NotHeld);
         }
         (lock.holder, lock.released) = (None, now);
-        let to_neighbour = !lock.waiting.is_empty() && (lock.successor.is_none() || lock.streak < LOCAL_STREAK);
+        let to_neighbour =
+            !lock.waiting.is_empty() && (lock.successor.is_none() || u32::from(lock.streak) < LOCAL_STREAK);
         if to_neighbour {
             lock.streak = if lock.successor.is_some() { lock.streak + 1 } else { 0 };
             let next = lock.waiting.pop_front();
@@ -161,16 +226,61 @@ impl Locks {
             if let Some(next) = next {
                 cx.wake(next);
             }
-        } else if let Some((ticket, knowledge)) = lock.successor.take() {
-            self.pass(cx, id, ticket, &knowledge);
+        } else if let Some((next, knowledge)) = lock.successor.take() {
+            self.pass(cx, id, next, &knowledge);
+        } else if lock.lays_out && lock.stays.0 == 0 {
+            lock.out = cx.payload.lay_out(id, manager_of(id.0, cx.nodes));
+            lock.lays_out = lock.out;
+        } else {
+            lock.stays.0 = lock.stays.0.saturating_sub(1);
         }
         Ok(())
+    }
+
+    /// Wants the token, although no thread waits for it, unless it is here or asked for already: gives which node has to be told, and whether
+    /// this one stands in the queue behind it already. The message is the caller's affair, with what this node has seen.
+    pub fn want(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
+        self.take_back(cx, id);
+        let lock = self.lock(cx, id);
+        if lock.token || lock.asked { None } else { self.join_queue(cx, id) }
+    }
+
+    /// Node `of` wants the token; `queued`: it stands in the queue behind this node already. If the token goes there at once, what its releases have to
+    /// tell is appended to `said`. The node has seen `seen`, and, if `told` is given, that when it comes to this token: but only if the token goes at
+    /// once, since later it might come sooner.
+    pub fn on_want(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: LockId,
+        (of, queued): (NodeId, bool),
+        (seen, told): (&[u8], Option<&[u8]>),
+        said: &mut Vec<u8>,
+    ) -> Wanted {
+        if of == cx.me || of.index() >= cx.nodes {
+            return Wanted::Later;
+        }
+        if !queued {
+            match self.queue_up(cx, id, of) {
+                Some(last) if last.node == cx.me => {}
+                Some(last) => return Wanted::HandOn(last.node),
+                None => return Wanted::Later,
+            }
+        }
+        self.take_back(cx, id);
+        let lock = self.lock(cx, id);
+        if !lock.token || lock.holder.is_some() || !lock.waiting.is_empty() {
+            lock.successor = Some((Asker::Node(of), seen.into()));
+            return Wanted::Later;
+        }
+        self.let_go(cx, id, of, told.unwrap_or(seen), said);
+        self.forget_if_idle(id);
+        Wanted::Goes
     }
 
     /// At the manager: a node elsewhere asks.
     pub fn on_request(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
         let (me, asker) = (cx.me, ticket.channel.node);
-        let Some(last) = self.queue_up(cx, id, asker) else { return };
+        let Some(Last { node: last, .. }) = self.queue_up(cx, id, asker) else { return };
         if last == me {
             self.on_forward(cx, id, ticket, knowledge);
         } else {
@@ -182,28 +292,37 @@ impl Locks {
 
     /// The manager hands on a request: its ticket is next after this node.
     pub fn on_forward(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
+        // Whoever asks by a message has not taken it.
+        self.take_back(cx, id);
         let lock = self.lock(cx, id);
         let free = lock.token && lock.holder.is_none() && lock.waiting.is_empty();
         if free || (lock.token && !Rule::TokenLeavesOnlyWhenFree.on()) {
-            self.pass(cx, id, ticket, knowledge);
+            self.pass(cx, id, Asker::Thread(ticket), knowledge);
         } else {
-            lock.successor = Some((ticket, knowledge.to_vec()));
+            lock.successor = Some((Asker::Thread(ticket), knowledge.into()));
         }
     }
 
-    /// The token arrives. It goes to the thread that has waited longest.
+    /// The token arrives. It goes to the thread that has waited longest; if none waits (any more), to the next in the queue, or it rests.
     pub fn on_grant(&mut self, cx: &mut Context<'_>, id: LockId, payload: &[u8]) {
-        let lock = self.lock(cx, id);
-        if !lock.asked {
+        if !self.lock(cx, id).asked {
             return;
         }
-        lock.asked = false;
-        lock.token = true;
-        lock.streak = 0;
-        let next = lock.waiting.pop_front();
-        lock.holder = next;
+        self.token_is_here(cx, id);
         cx.payload.on_acquire(Scope::Lock(id), payload);
-        if let Some(next) = next {
+        let lock = self.lock(cx, id);
+        if let Some((next, knowledge)) = lock.successor.take_if(|_| lock.holder.is_none()) {
+            self.pass(cx, id, next, &knowledge);
+        }
+    }
+
+    /// The token has come: the thread that has waited longest holds the lock.
+    fn token_is_here(&mut self, cx: &mut Context<'_>, id: LockId) {
+        let lays_out = cx.payload.lays_out();
+        let lock = self.lock(cx, id);
+        (lock.asked, lock.token, lock.streak, lock.lays_out, lock.stays) = (false, true, 0, lays_out, (0, 0));
+        lock.holder = lock.waiting.pop_front();
+        if let Some(next) = lock.holder {
             cx.wake(next);
         }
     }
@@ -218,48 +337,80 @@ impl Locks {
         self.locks.is_empty()
     }
 
-    /// Asks for the token in the name of the first thread that waits.
-    fn ask(&mut self, cx: &mut Context<'_>, id: LockId, origin: Origin) {
+    /// Asks for the token in the name of the first thread that waits; whether it lay out, and is here.
+    fn ask(&mut self, cx: &mut Context<'_>, id: LockId, origin: Origin) -> bool {
+        let Some((node, queued)) = self.join_queue(cx, id) else { return self.lock(cx, id).token };
+        let payload = &mut *cx.payload;
+        let knowledge = |body: &mut Vec<u8>| payload.knowledge(Scope::Lock(id), body);
+        let message = if queued {
+            Message::LockForward { lock: id, requester: None, knowledge: &[] }
+        } else {
+            Message::LockRequest { lock: id, knowledge: &[] }
+        };
+        cx.out.send_with(Target::Request { node, origin }, &message, knowledge);
+        false
+    }
+
+    /// This node joins the queue for the token: gives whom to tell, and whether that is the node before it in the queue, or the manager. `None` where
+    /// nobody need be told: the token lay out, and is here.
+    fn join_queue(&mut self, cx: &mut Context<'_>, id: LockId) -> Option<(NodeId, bool)> {
         let (me, manager) = (cx.me, manager_of(id.0, cx.nodes));
         self.lock(cx, id).asked = true;
         let last = if manager == me { self.queue_up(cx, id, me) } else { cx.payload.queue_up(id, manager, me) };
-        let payload = &mut *cx.payload;
-        let knowledge = |body: &mut Vec<u8>| payload.knowledge(Scope::Lock(id), body);
-        if let Some(last) = last {
-            let target = Target::Request { node: last, origin };
-            let forward = Message::LockForward { lock: id, requester: None, knowledge: &[] };
-            cx.out.send_with(target, &forward, knowledge);
-        } else if manager != me {
-            let target = Target::Request { node: manager, origin };
-            cx.out.send_with(target, &Message::LockRequest { lock: id, knowledge: &[] }, knowledge);
+        if last.is_some_and(|last| last.lies_out && cx.payload.pick_up(id, last.node)) {
+            self.token_is_here(cx, id);
+            return None;
+        }
+        match last {
+            Some(last) => Some((last.node, true)),
+            None => (manager != me).then_some((manager, false)),
         }
     }
 
     /// At the manager: `node` asks, behind whoever asked last, which is given. The first time this is laid open, if there is a place for it.
-    fn queue_up(&mut self, cx: &mut Context<'_>, id: LockId, node: NodeId) -> Option<NodeId> {
+    fn queue_up(&mut self, cx: &mut Context<'_>, id: LockId, node: NodeId) -> Option<Last> {
         let open = cx.payload.queue_up(id, cx.me, node).filter(|_| Rule::LaidOpenQueuesAreUsed.on());
         if open.is_some() {
             return open;
         }
         let last = self.lock(cx, id).tail.replace(node);
         cx.payload.lay_open(id, node);
-        last
+        last.map(|node| Last { node, lies_out: false })
     }
 
     /// Sends the token away; if threads here still wait, asks to have it back.
-    fn pass(&mut self, cx: &mut Context<'_>, id: LockId, ticket: Ticket, knowledge: &[u8]) {
+    fn pass(&mut self, cx: &mut Context<'_>, id: LockId, next: Asker, knowledge: &[u8]) {
+        let mut said = Vec::new();
+        self.let_go(cx, id, next.node(), knowledge, &mut said);
+        match next {
+            Asker::Thread(ticket) => {
+                cx.out.send(Target::Reply(ticket), &Message::LockGrant { lock: id, payload: &said })
+            }
+            Asker::Node(node) => {
+                let mut tokens = Bundle::default();
+                tokens.add(id, &said);
+                let target = Target::Post { node, origin: Origin::Service };
+                cx.out.send(target, &Message::LockTokens { entries: tokens.bytes() });
+            }
+        }
+        if self.locks.get(&id).is_some_and(|l| !l.waiting.is_empty()) {
+            self.ask(cx, id, Origin::Service);
+        } else {
+            self.forget_if_idle(id);
+        }
+    }
+
+    /// The token is no longer here; appends what its releases have to tell.
+    fn let_go(&mut self, cx: &mut Context<'_>, id: LockId, to: NodeId, knowledge: &[u8], said: &mut Vec<u8>) {
         let lock = self.lock(cx, id);
         lock.token = false;
         let released = lock.released;
-        let threads_wait = !lock.waiting.is_empty();
-        let payload = &mut *cx.payload;
-        let grant = Message::LockGrant { lock: id, payload: &[] };
-        cx.out.send_with(Target::Reply(ticket), &grant, |body| {
-            payload.on_release(Scope::Lock(id), ticket.channel.node, knowledge, released, body);
-        });
-        if threads_wait {
-            self.ask(cx, id, Origin::Service);
-        } else if self.locks.get(&id).is_some_and(Lock::is_as_unnamed) {
+        cx.payload.on_release(Scope::Lock(id), to, knowledge, released, said);
+        cx.payload.token_left(id);
+    }
+
+    fn forget_if_idle(&mut self, id: LockId) {
+        if self.locks.get(&id).is_some_and(Lock::is_as_unnamed) {
             self.locks.remove(&id);
         }
     }
@@ -352,6 +503,58 @@ mod tests {
         assert!(Mark(5).needs_close(Mark(5)) && !Mark(5).needs_close(Mark(6)) && Mark::NOW.needs_close(Mark(6)));
     }
 
+    /// Writes down what the acquirer is said to have seen.
+    struct Seen;
+    impl Payload for Seen {
+        fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
+        fn mark(&mut self) -> Mark {
+            Mark::NOW
+        }
+        fn on_release(&mut self, _: Scope, _: NodeId, knowledge: &[u8], _: Mark, out: &mut Vec<u8>) {
+            out.extend_from_slice(knowledge);
+        }
+        fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
+        fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
+        fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
+    }
+
+    #[test]
+    fn what_is_told_with_the_tokens_that_go_at_once_does_not_count_for_those_that_go_later() {
+        let (mut locks, mut out, slot, lock) = (Locks::new(), Outbox::new(), Slot::thread(0), lock_of_node_zero());
+        let mut cx = Context { me: NodeId(0), nodes: 2, caller: Some(slot), payload: &mut Seen, out: &mut out };
+        let wants = (NodeId(1), false);
+        for (holds, expected) in [(false, b"told"), (true, b"seen")] {
+            let mut said = Vec::new();
+            if holds {
+                locks.acquire(&mut cx, lock, slot);
+                locks.on_grant(&mut cx, lock, &[]);
+                assert_eq!(locks.on_want(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said), Wanted::Later);
+                locks.release(&mut cx, lock, slot).unwrap();
+                let last = cx.out.sends().last().unwrap();
+                let Ok(Message::LockTokens { entries }) = Message::parse(last.ty, cx.out.body(last)) else { panic!() };
+                said = crate::sync::bundle::entries(entries).next().unwrap().unwrap().1.to_vec();
+            } else {
+                assert_eq!(locks.on_want(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said), Wanted::Goes);
+            }
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
+    fn a_token_that_no_thread_waits_for_rests_or_goes_to_the_next_node() {
+        let (mut node, lock, slot) = (Node::new(1), lock_of_node_zero(), Slot::thread(0));
+        assert_eq!(node.step(None, |l, cx| l.want(cx, lock)), Some((NodeId(0), false)), "the manager is told");
+        assert_eq!(node.step(None, |l, cx| l.want(cx, lock)), None, "once");
+        node.step(None, |l, cx| l.on_grant(cx, lock, &[]));
+        assert!(node.locks.rests(lock).is_some() && node.locks.retake(lock, slot));
+        node.step(Some(slot), |l, cx| l.on_forward(cx, lock, ticket(0, 1), &[]));
+        node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
+        node.step(None, |l, cx| l.want(cx, lock));
+        node.step(None, |l, cx| l.on_forward(cx, lock, ticket(0, 2), &[]));
+        node.step(None, |l, cx| l.on_grant(cx, lock, &[]));
+        assert_eq!(node.out.sends()[0].target, Target::Reply(ticket(0, 2)), "somebody else waits for it");
+    }
+
     #[test]
     fn a_held_lock_goes_to_the_remote_waiter_on_release() {
         let (mut node, lock, slot) = (Node::new(0), lock_of_node_zero(), Slot::thread(0));
@@ -394,6 +597,73 @@ mod tests {
         node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
         assert!(node.locks.is_empty() && node.out.sends()[0].target == Target::Reply(ticket(0, 1)));
         assert!(size_of::<(LockId, super::Lock)>() <= 104, "what a lock costs where it is in use or managed");
+    }
+
+    /// One lock as nodes see it that reach each other's memory.
+    struct Open {
+        last: NodeId,
+        told: Option<NodeId>,
+        me: NodeId,
+    }
+
+    impl Payload for Open {
+        fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
+        fn mark(&mut self) -> Mark {
+            Mark(0)
+        }
+        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
+        fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
+        fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
+        fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
+        fn queue_up(&mut self, _: LockId, _: NodeId, node: NodeId) -> Option<Last> {
+            let last = std::mem::replace(&mut self.last, node);
+            Some(Last { node: last, lies_out: self.told == Some(last) })
+        }
+        fn lays_out(&mut self) -> bool {
+            true
+        }
+        fn lay_out(&mut self, _: LockId, _: NodeId) -> bool {
+            let may = self.last == self.me;
+            self.told = self.told.or(may.then_some(self.me));
+            may
+        }
+        fn take_back(&mut self, _: LockId, _: NodeId) -> bool {
+            self.told.take_if(|at| *at == self.me).is_some()
+        }
+        fn pick_up(&mut self, _: LockId, from: NodeId) -> bool {
+            self.told.take_if(|at| *at == from).is_some()
+        }
+    }
+
+    #[test]
+    fn a_token_that_lies_out_costs_no_message_and_is_missed_only_where_it_lay() {
+        let (lock, slot) = (lock_of_node_zero(), Slot::thread(0));
+        let mut open = Open { last: NodeId(0), told: None, me: NodeId(0) };
+        let mut nodes = [Node::new(0), Node::new(1)];
+        let mut step = |n: usize, f: &mut dyn FnMut(&mut Locks, &mut Context<'_>)| {
+            let Node { me, locks, out } = &mut nodes[n];
+            out.clear();
+            open.me = *me;
+            f(locks, &mut Context { me: *me, nodes: 2, caller: Some(slot), payload: &mut open, out });
+            out.sends().len()
+        };
+        let take =
+            |expected| move |l: &mut Locks, cx: &mut Context<'_>| assert_eq!(l.acquire(cx, lock, slot), expected);
+        let give = |l: &mut Locks, cx: &mut Context<'_>| {
+            assert!(!l.put_down(lock, slot, Mark::default) && l.release(cx, lock, slot) == Ok(()));
+        };
+        step(0, &mut take(Acquire::Held));
+        assert_eq!(step(1, &mut take(Acquire::Wait)), 1, "where it has never been, it does not lie out");
+        step(0, &mut |l, cx| l.on_forward(cx, lock, ticket(1, 1), &[]));
+        assert_eq!(step(0, &mut |l, cx| l.release(cx, lock, slot).unwrap()), 1);
+        step(1, &mut |l, cx| l.on_grant(cx, lock, &[]));
+        for (from, to) in [(1, 0), (0, 1), (1, 0)] {
+            assert_eq!(step(from, &mut { give }) + step(to, &mut take(Acquire::Taken)), 0, "no message");
+        }
+        step(0, &mut { give });
+        assert_eq!(step(0, &mut take(Acquire::Held)), 0, "it still lay here");
+        step(0, &mut |l, _| assert!(l.put_down(lock, slot, Mark::default), "and stays once"));
+        assert_eq!(step(1, &mut take(Acquire::Wait)), 1, "so who asks now sends a message");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! access it is empty.
 
 pub mod barrier;
+pub mod bundle;
 pub mod condition;
 pub mod desk;
 pub mod flag;
@@ -64,11 +65,44 @@ pub trait Payload {
     fn withdraw(&mut self, scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>);
     /// Puts `node` behind whoever asked last for a lock, where its manager has laid that open and this node reaches it: gives who that
     /// was. `None`, and nothing done, where the manager must be asked.
-    fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<NodeId> {
+    fn queue_up(&mut self, _lock: LockId, _manager: NodeId, _node: NodeId) -> Option<Last> {
         None
     }
     /// At the manager: from now on, who asked last for a lock stands where other nodes may reach it, if there is such a place.
     fn lay_open(&mut self, _lock: LockId, _last: NodeId) {}
+    /// Whether releases of all locks say the same: all that the acquirer has not seen.
+    fn is_alike(&self) -> bool {
+        false
+    }
+    /// The token of a lock has left this node.
+    fn token_left(&mut self, _lock: LockId) {}
+    /// Whether tokens that come may lie out when their locks are released.
+    fn lays_out(&mut self) -> bool {
+        false
+    }
+    /// Lays out the token of a lock that this node has released, with what whoever takes it must know. `false` where it stays as ever: who asked
+    /// last is not laid open, or has not been this node, or there is too much to tell.
+    fn lay_out(&mut self, _lock: LockId, _manager: NodeId) -> bool {
+        false
+    }
+    /// Takes a token back that this node has laid out; `false` if another has taken it.
+    fn take_back(&mut self, _lock: LockId, _manager: NodeId) -> bool {
+        true
+    }
+    /// This node has heard ([`Payload::queue_up`]) that a token lies out at `from`: takes it, and takes in what it tells; `false`, and nothing done, if
+    /// this node does not reach it, or that one has taken it back.
+    fn pick_up(&mut self, _lock: LockId, _from: NodeId) -> bool {
+        false
+    }
+}
+
+/// Who asked last for a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Last {
+    /// The node.
+    pub node: NodeId,
+    /// Whether the token lies out there, for whoever asks next.
+    pub lies_out: bool,
 }
 
 /// The payload of engines that need none.

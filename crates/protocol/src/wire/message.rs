@@ -3,7 +3,7 @@
 //! A message is a borrowed view: parsing copies nothing, and a unit's data goes from the datagram straight
 //! into memory. Types below 16 belong to the link and to start-up.
 
-use crate::ids::{Channel, FlagId, LockId, ObjectId, Seq, Slot, UnitId};
+use crate::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
 use crate::wire::bytes::{Put, Reader, WireError};
 use crate::wire::header::MsgType;
 
@@ -139,6 +139,10 @@ types! {
     LOCK_FORWARD = 33;
     /// The lock's token.
     LOCK_GRANT = 34;
+    /// A node wants the tokens of many locks, although none of its threads waits for them yet.
+    LOCK_WANTS = 38;
+    /// Tokens that were wanted so.
+    LOCK_TOKENS = 39;
     /// Raise a flag.
     FLAG_SET = 35;
     /// Wait for a flag.
@@ -202,6 +206,8 @@ pub enum Message<'a> {
     LockRequest { lock: LockId, knowledge: &'a [u8] },
     LockForward { lock: LockId, requester: Option<Ticket>, knowledge: &'a [u8] },
     LockGrant { lock: LockId, payload: &'a [u8] },
+    LockWants { of: NodeId, queued: bool, entries: &'a [u8] },
+    LockTokens { entries: &'a [u8] },
     FlagSet { flag: FlagId, value: u64, payload: &'a [u8] },
     FlagWait { flag: FlagId, value: u64, knowledge: &'a [u8] },
     FlagUp { flag: FlagId, value: u64, payload: &'a [u8] },
@@ -321,6 +327,8 @@ impl<'a> Message<'a> {
             Message::LockRequest { .. } => types::LOCK_REQUEST,
             Message::LockForward { .. } => types::LOCK_FORWARD,
             Message::LockGrant { .. } => types::LOCK_GRANT,
+            Message::LockWants { .. } => types::LOCK_WANTS,
+            Message::LockTokens { .. } => types::LOCK_TOKENS,
             Message::FlagSet { .. } => types::FLAG_SET,
             Message::FlagWait { .. } => types::FLAG_WAIT,
             Message::FlagUp { .. } => types::FLAG_UP,
@@ -404,6 +412,12 @@ impl<'a> Message<'a> {
                 out.put_u64(lock.0);
                 out.put_bytes(payload);
             }
+            Message::LockWants { of, queued, entries } => {
+                out.put_u16(of.0);
+                out.put_u8(u8::from(queued));
+                out.put_bytes(entries);
+            }
+            Message::LockTokens { entries } => out.put_bytes(entries),
             Message::FlagSet { flag, value, payload } | Message::FlagUp { flag, value, payload } => {
                 out.put_u64(flag.0);
                 out.put_u64(value);
@@ -504,6 +518,10 @@ impl<'a> Message<'a> {
                 Message::LockForward { lock: LockId(r.u64()?), requester: take_ticket(&mut r)?, knowledge: r.rest() }
             }
             types::LOCK_GRANT => Message::LockGrant { lock: LockId(r.u64()?), payload: r.rest() },
+            types::LOCK_WANTS => {
+                Message::LockWants { of: NodeId(r.u16()?), queued: take_bool(&mut r)?, entries: r.rest() }
+            }
+            types::LOCK_TOKENS => Message::LockTokens { entries: r.rest() },
             types::FLAG_SET => Message::FlagSet { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
             types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()?, knowledge: r.rest() },
             types::FLAG_UP => Message::FlagUp { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
@@ -577,6 +595,8 @@ mod tests {
             Message::LockRequest { lock: LockId(1), knowledge: b"k" },
             Message::LockForward { lock: LockId(1), requester, knowledge: b"" },
             Message::LockGrant { lock: LockId(1), payload: b"p" },
+            Message::LockWants { of: NodeId(2), queued: true, entries: b"e" },
+            Message::LockTokens { entries: b"e" },
             Message::FlagSet { flag: FlagId(7), value: 2, payload: b"" },
             Message::FlagWait { flag: FlagId(7), value: 2, knowledge: b"k" },
             Message::FlagUp { flag: FlagId(7), value: 3, payload: b"q" },

@@ -193,7 +193,8 @@ impl Thread {
     /// Allocates on this node alone.
     pub(crate) fn allocate(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
         let (engine, unit) = self.checked(bytes, options)?;
-        let plain = options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block);
+        let plain =
+            options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block | Homes::Claimed);
         if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
             return self.allocate_small(shared, bytes, (engine, unit), options.alignment);
         }

@@ -158,6 +158,7 @@ impl Thread {
         self.leave_section(shared, page);
         let stream = self.stream(|s| s.next(page, known.region.unit_pages));
         let ahead = if prefetch { stream } else { Ahead::NOTHING };
+        let ahead = Ahead { claims: shared.claims.load(Ordering::Relaxed), ..ahead };
         self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
         let slot = self.slot();
         let fault = self.stepping(|out| {
@@ -176,6 +177,10 @@ impl Thread {
             }
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
+                let runs = if claim { self.claim(shared, home, runs) } else { runs };
+                if runs.is_empty() {
+                    return Ok(());
+                }
                 let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages as usize;
                 let runs = match one {
                     true if self.take_unit(shared, known, home, &runs[0]) => return Ok(()),
@@ -191,7 +196,7 @@ impl Thread {
                 let is_asked_for = runs[0].start == first;
                 let fetch = self.send_fetch(shared, home, runs, claim);
                 self.run_ahead(shared, known, page, ahead, is_asked_for.then_some(&fetch.runs));
-                self.prepare_for(shared, known, home, &fetch.runs);
+                self.prepare_for(shared, known, home, &fetch);
                 if !is_asked_for {
                     return Ok(());
                 }
@@ -241,12 +246,13 @@ impl Thread {
                 return;
             }
             let fetch = self.send_fetch(shared, home, runs, false);
-            self.prepare_for(shared, known, home, &fetch.runs);
+            self.prepare_for(shared, known, home, &fetch);
         }
     }
 
     /// Has memory ready, and near, for pages that are on their way from `home`: the time until they come is free.
-    fn prepare_for(&self, shared: &Shared, known: &Known, home: NodeId, runs: &[Range<PageNo>]) {
+    fn prepare_for(&self, shared: &Shared, known: &Known, home: NodeId, fetch: &Fetch) {
+        let runs = &fetch.runs;
         let Some(views) = &shared.views else { return };
         let unit_bytes = known.region.unit_pages as usize * PAGE_BYTES;
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
@@ -263,14 +269,14 @@ impl Thread {
         // What comes in long runs gets its memory with its bytes.
         let filled = |run: &Range<PageNo>| views.own_bytes && views.tracked.fills() && run.end - run.start > FEW_PAGES;
         fresh.into_iter().filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
-        if few {
-            views.tracked.look_ahead(runs[0].clone());
-        }
-        if views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
+        if !fetch.claim && views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
             shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);
             if few {
                 shared.twins.look_ahead(unit_bytes);
             }
+        }
+        if few {
+            views.tracked.look_ahead(runs[0].clone());
         }
     }
 

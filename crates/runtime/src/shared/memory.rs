@@ -13,12 +13,18 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
+/// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with these.
+const NEAR_BYTES: usize = 20 * 64;
+
 /// The memory of one chunk, while its lock is held.
 pub(crate) struct Frames<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) pool: &'a Twins,
     pub(crate) twins: &'a mut Vec<Option<Twin>>,
     pub(crate) shape: Shape,
+    /// This node.
+    pub(crate) me: NodeId,
     /// Where other nodes can copy pages by themselves.
     pub(crate) offers: Option<&'a Offers>,
     /// Other nodes' memory, as far as it was looked for.
@@ -166,6 +172,12 @@ impl PageMemory for Frames<'_> {
         self.offers.is_some_and(|offers| offers.was_taken(unit))
     }
 
+    fn claim(&mut self, home: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
+        let theirs = || self.peers.get(home.index())?.get()?.as_ref()?.offers.as_ref();
+        let table = if home == self.me { self.offers } else { theirs() };
+        table?.claim(unit, node.0).map(NodeId)
+    }
+
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let from = self.pointer(unit.start);
         // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for this step.
@@ -218,7 +230,7 @@ impl PageMemory for Frames<'_> {
     }
 
     fn look_ahead(&mut self, pages: Range<PageNo>) {
-        comem_memory::ahead::of_reads(self.pointer(pages.start), Self::bytes(&pages));
+        comem_memory::ahead::of_reads(self.pointer(pages.start), Self::bytes(&pages).min(NEAR_BYTES));
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {

@@ -25,7 +25,9 @@ pub(crate) mod fault;
 pub(crate) mod gather;
 mod globals;
 pub(crate) mod hooks;
+mod lying;
 pub(crate) mod memory;
+pub(crate) mod payload;
 pub(crate) mod pieces;
 mod push;
 mod put;
@@ -126,6 +128,8 @@ pub(crate) struct Shared {
     pub(crate) active: Mutex<Vec<PageNo>>,
     /// How many intervals have begun to end, those that end in slices apart.
     pub(crate) closes: AtomicU64,
+    /// Whether this node's workers have begun: see [`Thread::begin_work`](crate::Thread::begin_work).
+    pub(crate) claims: AtomicBool,
     /// How many notes of who put diffs here were taken.
     pub(crate) putters_noted: Mutex<u64>,
     /// When an interval was last closed.
@@ -134,6 +138,8 @@ pub(crate) struct Shared {
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
     /// Which pages belong to which lock.
     sections: Mutex<sections::Sections>,
+    /// Whether tokens lie out.
+    lying: Mutex<lying::Lying>,
     pub(crate) cached_pages: AtomicU64,
     pub(crate) cache_pages_max: u64,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
@@ -178,6 +184,7 @@ impl Shared {
             arrived: AtomicUsize::new(0),
             gate: Mutex::new(0),
             awaiting: AtomicBool::new(false),
+            claims: AtomicBool::new(false),
             era: Mutex::default(),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
@@ -186,6 +193,7 @@ impl Shared {
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
             sections: Mutex::default(),
+            lying: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),
             units: Mutex::default(),

@@ -93,7 +93,7 @@ impl Pieces {
 impl Thread {
     /// Allocates a piece or, when it is large, a region of its own; at `home`, or where the pages are used.
     pub(crate) fn allocate_piece(&self, shared: &Shared, bytes: usize, home: Option<NodeId>) -> Result<usize> {
-        let homes = home.map_or(Homes::Automatic, Homes::On);
+        let homes = home.map_or(Homes::Claimed, Homes::On);
         if bytes > PIECE_BYTES {
             return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() });
         }

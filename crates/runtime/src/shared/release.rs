@@ -9,17 +9,16 @@ use super::memory::Frames;
 use super::table::Known;
 use crate::node::Node;
 use crate::thread::Thread;
-use comem_net::Backbone;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::history::{self, Knowledge};
+use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{Entry, Group};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::sync::{Mark, Payload, Scope};
+use comem_protocol::sync::Mark;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,70 +36,6 @@ pub(crate) enum Why {
     Setup,
     /// Anything else.
     Else,
-}
-
-/// The payload of a node's synchronisation. What must leave before the message that carries it stands in `side`.
-pub(crate) struct PagePayload<'a> {
-    pub(crate) node: &'a Node,
-    pub(crate) shared: &'a Shared,
-    /// Who acts.
-    pub(crate) slot: Slot,
-    pub(crate) side: Outbox,
-}
-
-impl Payload for PagePayload<'_> {
-    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
-        self.shared.ledger.lock().knowledge(scope, out);
-    }
-
-    fn mark(&mut self) -> Mark {
-        self.shared.mark()
-    }
-
-    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
-        let mut ledger = self.shared.ledger.lock();
-        // Who has the ledger knows that no interval is ending: those that have begun to are over.
-        if released.needs_close(self.shared.mark()) {
-            let why = if let Scope::Lock(lock) = scope { Why::Lock(lock) } else { Why::Else };
-            self.node.close_interval(self.shared, &mut ledger, why, self.slot, &mut self.side);
-        }
-        ledger.tell(scope, knowledge, out);
-    }
-
-    fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-        let mut ledger = self.shared.ledger.lock();
-        let learnt = ledger.learn(scope, bytes, &mut self.shared.needs.lock());
-        match learnt {
-            Ok(entries) => {
-                self.shared.end_pushed(&entries);
-                self.node.end_copies(self.shared, &mut ledger, &entries, false, self.slot, &mut self.side);
-            }
-            Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
-        }
-    }
-
-    fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
-        history::unite(bytes, stored);
-    }
-
-    fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
-        history::hand_out(stored, &Knowledge::parse(knowledge), out);
-    }
-
-    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<NodeId> {
-        let offers = if manager == self.shared.me {
-            self.shared.offers()
-        } else {
-            self.node.peer_memory(self.shared, manager).and_then(|peer| peer.offers.as_ref())
-        };
-        offers?.queue_up(lock.0, node.0).map(NodeId)
-    }
-
-    fn lay_open(&mut self, lock: LockId, last: NodeId) {
-        if self.node.config.backbone.named() == Some(Backbone::Shm) {
-            self.shared.offers().inspect(|offers| offers.lay_open(lock.0, last.0));
-        }
-    }
 }
 
 impl Shared {
@@ -236,6 +171,12 @@ impl Node {
     /// The moment at which a thread lets go of something.
     pub(crate) fn mark(&self) -> Mark {
         self.shared().map_or(Mark::NOW, Shared::mark)
+    }
+
+    /// Whether diffs that were announced for this node's own home pages are not in yet.
+    #[inline]
+    pub(crate) fn awaits_diffs(&self) -> bool {
+        self.shared().is_some_and(|shared| shared.awaiting.load(Ordering::Acquire))
     }
 
     /// Makes a lock wide for the rest of the epoch: what its releases tell orders all writes.
@@ -450,7 +391,7 @@ impl Node {
         shared.epoch.store(epoch, Ordering::Release);
         shared.desk.lock().open(epoch);
         drop(ledger);
-        if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), shared.me, &mut side) {
+        if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), &mut side) {
             self.bug(&format!("a node {misbehaved}"));
         }
         self.flush(slot, &mut side);
@@ -523,6 +464,7 @@ impl Thread {
             self.look_for_pushed();
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
             self.home().open_epoch(shared, &notices, self.slot());
+            self.home().take_kept_tokens(self.slot());
             // What stayed mapped must be up to date before anybody goes on.
             self.after_acquire(None)?;
             *opened += 1;
@@ -551,11 +493,20 @@ impl Thread {
     /// a moment at which no other thread of the job is at work.
     pub fn end_setup(&self) {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return };
+        shared.claims.store(true, Ordering::Relaxed);
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
         self.home().close_interval(shared, &mut ledger, Why::Setup, self.slot(), &mut side);
         drop(ledger);
         self.home().flush(self.slot(), &mut side);
+    }
+
+    /// What nobody has touched yet, of memory that is placed so ([`Homes::Claimed`](crate::heap::Homes::Claimed)), belongs from now on to the node that touches it first. To be
+    /// called on each node when its workers begin; [`Thread::end_setup`] does it, too.
+    pub fn begin_work(&self) {
+        if let Some(shared) = self.home().shared() {
+            shared.claims.store(true, Ordering::Relaxed);
+        }
     }
 
     fn await_diffs(&self, shared: &Shared) -> crate::Result<()> {

@@ -242,13 +242,13 @@ impl Node {
         let mut house = self.page_house(shared, slot);
         match message {
             Message::Fetch { body } => {
-                serve::on_fetch(&mut house, shared.me, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
+                serve::on_fetch(&mut house, origin.ticket.ok_or(NO_TICKET)?, body, out)?;
             }
             Message::Pages { body } => serve::on_pages(&mut house, from, body, out)?,
             Message::Push { body } => serve::on_push(&mut house, from, body)?,
             Message::PushUnused { body } => serve::on_unused(&mut house, from, body, out)?,
             Message::Diffs { body } => {
-                serve::on_diffs(&mut house, shared.me, from, body, out)?;
+                serve::on_diffs(&mut house, from, body, out)?;
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
             }
             Message::Region { body } => {

@@ -57,7 +57,7 @@ impl Node {
         true
     }
 
-    fn close_would_be_long(&self, shared: &Shared) -> bool {
+    pub(super) fn close_would_be_long(&self, shared: &Shared) -> bool {
         let since = self.now() - Time(shared.last_close.load(Ordering::Relaxed));
         if since.0 < SOON.0 {
             return false;

@@ -80,7 +80,12 @@ impl Streams {
             // It began in a region with smaller units.
             return Ahead::NOTHING;
         }
-        Ahead { units: stream.units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most } }
+        Ahead {
+            units: stream.units,
+            stride,
+            known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most },
+            claims: false,
+        }
     }
 
     /// The run ahead of the fault at `page` was asked for, as far as `last`: what lies before that may come without another fault.

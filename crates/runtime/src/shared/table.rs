@@ -7,7 +7,7 @@ use comem_memory::twins::Twin;
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
-use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use parking_lot::{Mutex, RwLock};
@@ -100,7 +100,7 @@ impl Known {
                 first,
                 pages: (self.region.pages - index * CHUNK_PAGES).min(CHUNK_PAGES),
                 unit_pages: self.region.unit_pages,
-                first_touch: self.region.homes == Homes::FirstTouch,
+                first_touch: self.region.homes.first_touch(),
                 write_detection: self.write_detection,
                 engine: self.region.engine,
             };
@@ -125,7 +125,7 @@ impl Known {
         let shape = chunk.shape();
         let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
         let peers = &views.peers;
-        let mut frames = Frames { arena, pool: twins, twins: kept, shape, offers, peers, own_bytes };
+        let mut frames = Frames { arena, pool: twins, twins: kept, shape, me: self.me, offers, peers, own_bytes };
         step(self, chunk, &mut frames, listed)
     }
 
@@ -165,7 +165,7 @@ impl Known {
 
     /// Whether homes may migrate.
     pub(crate) fn migrates(&self) -> bool {
-        matches!(self.region.homes, Homes::Automatic | Homes::StartingOn(_))
+        self.region.homes.migrate()
     }
 
     /// The chunks that exist.

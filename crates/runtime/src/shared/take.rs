@@ -45,6 +45,23 @@ impl Thread {
         here.is_some()
     }
 
+    /// Claims untouched units, in state `Fetching`, in the table of the node that is their home by the layout; gives what must be taken or asked for: what is there after all,
+    /// and what that node's table cannot say.
+    pub(super) fn claim(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+        if self.home().peer_memory(shared, home).is_none() {
+            return runs;
+        }
+        let mut left = Vec::new();
+        for run in runs {
+            self.stepping(|out| {
+                self.home().each_chunk(shared, &run, self.slot(), out, |chunk, cx, part| {
+                    chunk.claim(cx, part, home, &mut left);
+                });
+            });
+        }
+        left
+    }
+
     /// Takes what of these pages their home offers; gives what must be asked for. The pages are whole units in state `Fetching`: a notice that
     /// comes meanwhile voids what is taken, as it voids an answer.
     pub(super) fn take(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {

@@ -163,6 +163,9 @@ impl Thread {
         // A lock last held here: no message, and no clock either.
         if !self.node.lock_room(lock).retake(lock, self.slot) {
             self.fetch_lock(lock)?;
+        } else if self.node.awaits_diffs() {
+            // The token has come while no thread waited for it.
+            self.operation(|| self.after_acquire(Some(lock)))?;
         }
         self.has_lock();
         Ok(())
@@ -184,6 +187,11 @@ impl Thread {
             });
             if first == Acquire::Held {
                 return Ok(());
+            }
+            if first == Acquire::Taken {
+                self.counters().lock_remote.add(1);
+                self.counters().lock_taken.add(1);
+                return self.after_acquire(Some(lock));
             }
             let start = if asked { self.node.now() } else { Time(0) };
             if asked {

@@ -25,11 +25,13 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "long-close" => a_long_close(comem),
         "locks-again" => locks_again(comem),
         "many-locks" => many_locks(comem),
+        "lock-in-turn" => lock_in_turn(comem),
         "writes-to-valid-pages" => writes_to_valid_pages(comem),
         "diffs-for-one-home" => diffs_for_one_home(comem),
         "threads-that-fault-together" => threads_that_fault_together(comem),
         "private-pages" => private_pages(comem),
         "set-up" => set_up(comem),
+        "untouched" => untouched(comem),
         "read-in-turn" => read_in_turn(comem),
         _ => return false,
     }
@@ -38,6 +40,22 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 
 fn homed_at_zero(comem: &Comem, pages: usize) -> SharedSlice<u64> {
     pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
+}
+
+/// Threads take a lock one after the other, and count under it.
+fn lock_in_turn(comem: &Comem) {
+    let slice = homed_at_zero(comem, 1);
+    comem.run(|t| {
+        for step in 0..steps() {
+            if step % t.count() == t.id() {
+                t.locked(LockId(1), || slice.set(0, slice.get(0) + 1));
+            }
+            t.try_rendezvous().unwrap();
+        }
+        t.barrier();
+        assert_eq!(slice.get(0), steps() as u64);
+        t.barrier();
+    });
 }
 
 /// The last thread takes a lock again and again, and writes under it.
@@ -137,6 +155,26 @@ fn set_up(comem: &Comem) {
         }
         t.barrier();
         (0..8).for_each(|page| assert_eq!(slice.get(page * WORDS), 7));
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Every node writes pages that nobody has touched and whose homes by their layout are at the next node: with no steps as before workers begin, else as
+/// their work.
+fn untouched(comem: &Comem) {
+    let (nodes, each) = (comem.nodes(), 16);
+    let slice = pages_of(comem, each * nodes, &RegionOptions { homes: Homes::Claimed, ..RegionOptions::default() });
+    comem.run(|t| {
+        if steps() > 0 {
+            t.begin_work();
+        }
+        let next = (t.node().index() + 1) % nodes;
+        (next * each..(next + 1) * each).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
+        t.barrier();
+        if steps() > 1 {
+            (0..each * nodes).for_each(|page| assert_eq!(slice.get(page * WORDS), page as u64 + 1));
+        }
         t.barrier();
     });
     give_back(comem, slice);
@@ -267,6 +305,15 @@ fn taking_a_lock_again_sends_nothing_however_much_is_written_under_it() {
 }
 
 #[test]
+fn nodes_that_share_cores_take_tokens_that_lie_out_without_a_message() {
+    let settings = [("COMEM_DETECTOR", "uffd-async"), ("COMEM_BACKBONE", "shm"), ("COMEM_WAIT", "block")];
+    let of_rendezvous = 2 * (3 - 1);
+    let taken = |o: &Outcome| o.stats.values().map(|s| s["lock_taken"].as_u64().unwrap()).sum();
+    costs("lock-in-turn", 3, &settings, messages, of_rendezvous);
+    costs("lock-in-turn", 3, &settings, taken, 1);
+}
+
+#[test]
 fn no_request_for_a_lock_is_kept_waiting_where_nodes_take_no_turns() {
     for backbone in ["udp", "shm"] {
         let settings = [("COMEM_LOCK_TURNS", "off"), ("COMEM_BACKBONE", backbone)];
@@ -386,6 +433,24 @@ fn no_home_moves_to_who_has_written_a_page_to_set_it_up_for_others() {
         let moved =
             |steps: &str| counted(&job("set-up", 2, &[&settings[..], &[(STEPS, steps)]].concat()), "migrations");
         assert_eq!((moved("0"), moved("1")), (4, 0), "{detector}");
+    }
+}
+
+#[test]
+fn untouched_pages_are_their_first_writers_own_once_workers_have_begun() {
+    for (detector, backbone) in DETECTORS.into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
+        for nodes in [2, 4] {
+            let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
+            let run = |steps: &str| job("untouched", nodes, &[&settings[..], &[(STEPS, steps)]].concat());
+            let counts = |outcome: &Outcome| ["pages_fetched", "diffs_sent"].map(|name| counted(outcome, name));
+            let pages = 16 * nodes as u64;
+            assert_eq!(counts(&run("0"))[1], pages, "{detector}, {backbone}");
+            let own = run("1");
+            assert_eq!(counts(&own), [0, 0], "{detector}, {backbone}");
+            let tables = backbone == "shm" && detector == "uffd-async";
+            assert_eq!(counted(&own, "page_requests") == 0, tables, "{detector}, {backbone}: who claims asks nobody");
+            assert_eq!(counts(&run("2")), [pages * (nodes as u64 - 1), 0], "{detector}, {backbone}");
+        }
     }
 }
 

@@ -42,14 +42,14 @@ fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
     }
 }
 
-/// Block, cyclic, dealt out in runs and rounds, on one node, at the first touch, moving; in units of 1, 2 and 8 pages.
+/// Block, cyclic, dealt out in runs and rounds, on one node, at the first touch, moving, claimed late; in units of 1, 2 and 8 pages.
 pub fn every_placement(comem: &Comem) {
     let last = NodeId((comem.nodes() - 1) as u16);
     let runs = Homes::Dealt(Dealt::runs(&[3, 1], last).expect("lengths that make sense"));
     let rounds = Homes::Dealt(Dealt::rounds(&[2, 1, 5], last).expect("lengths that make sense"));
     let plain =
         [Homes::Block, Homes::Cyclic(1), Homes::Cyclic(3), Homes::On(last), Homes::FirstTouch, Homes::Automatic];
-    for homes in plain.into_iter().chain([runs, rounds]) {
+    for homes in plain.into_iter().chain([runs, rounds, Homes::Claimed]) {
         for unit_pages in &[2, 1, 8][..times(3)] {
             let (homes, unit_pages) = (homes.clone(), *unit_pages);
             let slice = pages_of(comem, 17, &RegionOptions { homes, unit_pages, ..RegionOptions::default() });
@@ -87,9 +87,14 @@ pub fn writers_that_change(comem: &Comem) {
 
 /// All threads touch one unit first at once; there is one home nevertheless.
 pub fn first_touch(comem: &Comem) {
-    let options = RegionOptions { homes: Homes::FirstTouch, ..RegionOptions::default() };
+    [Homes::FirstTouch, Homes::Claimed].into_iter().for_each(|homes| touched_at_once(comem, homes));
+}
+
+fn touched_at_once(comem: &Comem, homes: Homes) {
+    let options = RegionOptions { homes, ..RegionOptions::default() };
     let slice = pages_of(comem, 16, &options);
     comem.run(|t| {
+        t.begin_work();
         for page in 0..16 {
             slice.set(page * WORDS + t.id(), value(1, t.id()));
         }

@@ -3,7 +3,7 @@
 
 use super::check::Judge;
 use super::layout::Layout;
-use super::node::{Node, Queues};
+use super::node::{Node, Open};
 use super::program::Programs;
 use super::thread::{Phase, Take, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
@@ -141,10 +141,10 @@ impl Cluster {
             Some(_) => Carrier::Link(Box::new(Link::new(me, nodes, slots, link, &sealer))),
             None => Carrier::Messages(Messages::new(me, nodes, slots)),
         });
-        let queues = Queues::default();
+        let open = Open::default();
         let machines = programs.into_iter().zip(NodeId::all(nodes)).map(|(programs, me)| {
             let threads = programs.into_iter().map(Thread::new).collect();
-            Node::new(me, layout, threads, &queues, config.seed << 8 | me.index() as u64)
+            Node::new(me, layout, threads, &open, config.seed << 8 | me.index() as u64)
         });
         let words = layout.pages() as usize * super::memory::PAGE_WORDS;
         let mut cluster = Cluster {

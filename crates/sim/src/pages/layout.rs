@@ -1,7 +1,7 @@
 //! Where the memory of a run is and how it is kept.
 
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Shape};
-use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 
@@ -28,6 +28,8 @@ pub struct Layout {
     pub fetches_ahead: bool,
     /// Whether homes offer pages, and others take them without asking.
     pub takes: bool,
+    /// Whether nodes want tokens that have left before a thread waits for them.
+    pub wants: bool,
     /// After how many questions in a row homes send pages unasked, if they do.
     pub pushes: Option<u8>,
     /// Most bytes of diffs in a message.
@@ -53,9 +55,7 @@ impl Layout {
 
     /// The pages of the unit that begins at a page, where homes migrate.
     pub(super) fn migrating_unit(&self, page: PageNo) -> Option<u32> {
-        self.region_of(page)
-            .filter(|r| matches!(r.homes, Homes::Automatic | Homes::StartingOn(_)))
-            .map(|r| r.unit_pages)
+        self.region_of(page).filter(|r| r.homes.migrate()).map(|r| r.unit_pages)
     }
 
     pub(super) fn chunks(&self, me: NodeId) -> Vec<Chunk> {
@@ -67,7 +67,7 @@ impl Layout {
                     first,
                     pages: step.min(region.range().end - first),
                     unit_pages: region.unit_pages,
-                    first_touch: region.homes == Homes::FirstTouch,
+                    first_touch: region.homes.first_touch(),
                     write_detection: *write_detection,
                     engine: region.engine,
                 };

@@ -9,7 +9,10 @@
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo, push_range};
 use comem_protocol::faults::Rng;
+use comem_protocol::ids::NodeId;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 /// Words of a page that programs use.
 pub const PAGE_WORDS: usize = 4;
@@ -68,6 +71,9 @@ pub struct Access {
     pub progress: Progress,
 }
 
+/// Who has claimed the unit that begins at a page, in the table of a node.
+pub type Claims = Arc<Mutex<BTreeMap<(NodeId, PageNo), NodeId>>>;
+
 /// A node's memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
@@ -75,6 +81,8 @@ pub struct Memory {
     reclaims: bool,
     /// Other nodes can copy pages by themselves.
     offers: bool,
+    /// The tables of all nodes, where they reach them.
+    claims: Option<Claims>,
     pages: Vec<Page>,
     accesses: Vec<Option<Access>>,
     rng: Rng,
@@ -94,12 +102,12 @@ impl Memory {
             taken: false,
         };
         let (pages, accesses) = (vec![page; pages as usize], vec![None; threads]);
-        Memory { notes, reclaims, offers: false, pages, accesses, rng: Rng::new(seed) }
+        Memory { notes, reclaims, offers: false, claims: None, pages, accesses, rng: Rng::new(seed) }
     }
 
-    /// As this memory, from which other nodes can copy pages by themselves.
-    pub fn with_offers(self, offers: bool) -> Memory {
-        Memory { offers, ..self }
+    /// As this memory, from which other nodes can copy pages by themselves if there are tables of claims.
+    pub fn with_claims(self, claims: Option<Claims>) -> Memory {
+        Memory { offers: claims.is_some(), claims, ..self }
     }
 
     /// Another node is about to copy the unit that begins at this page: marks it, and says whether that is allowed.
@@ -218,6 +226,12 @@ impl PageMemory for Memory {
     fn was_taken(&mut self, unit: PageNo) -> bool {
         self.moment();
         std::mem::take(&mut self.pages[unit as usize].taken)
+    }
+
+    fn claim(&mut self, home: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
+        self.moment();
+        let mut claims = self.claims.as_ref()?.lock().ok()?;
+        Some(*claims.entry((home, unit)).or_insert(node))
     }
 
     fn notes_writes(&self) -> bool {

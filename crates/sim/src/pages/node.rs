@@ -1,14 +1,16 @@
 //! A simulated node: the production state machines for pages and synchronisation around a model of memory, joined as the runtime
 //! joins them.
 
+mod payload;
+
 use super::layout::Layout;
-use super::memory::{Memory, Progress};
+use super::memory::{Claims, Memory, Progress};
 use super::thread::Thread;
 use comem_protocol::coherence::msi::Unit;
-use comem_protocol::coherence::pages::chunk::{Chunk, Fault, Flush, Shape};
+use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::history::{self, Knowledge, push_held};
+use comem_protocol::coherence::pages::history::{self, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::{Picked, Stash};
@@ -18,14 +20,14 @@ use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
-use comem_protocol::node::route::{Origin, Rooms, dispatch};
+use comem_protocol::node::route::{self, Origin, Rooms, dispatch};
 use comem_protocol::outbox::{self, Outbox, Target};
 use comem_protocol::rules::Rule;
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::desk::Thing;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::{self, Mark, Payload, Scope};
+use comem_protocol::sync::{self, Last};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
@@ -96,21 +98,39 @@ pub struct Pages {
     pub(super) failure: Option<String>,
     /// Where nodes reach each other's memory.
     queues: Option<Queues>,
+    /// Locks used here whose tokens have left.
+    left: Vec<LockId>,
     rng: Rng,
 }
 
-/// Which node asked last for each lock for which its manager has laid that open.
-pub(super) type Queues = Arc<Mutex<BTreeMap<LockId, NodeId>>>;
+/// What nodes lay open of locks to each other.
+#[derive(Debug, Default)]
+pub(super) struct LaidOpen {
+    /// Who asked last, and whether the token lies out there.
+    last: BTreeMap<LockId, Last>,
+    /// What a token tells that lies out at a node.
+    told: BTreeMap<(LockId, NodeId), Vec<u8>>,
+}
+
+/// What all nodes see, where they reach each other's memory.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Open {
+    queues: Queues,
+    claims: Claims,
+}
+
+type Queues = Arc<Mutex<LaidOpen>>;
 
 impl Pages {
-    fn new(me: NodeId, layout: &Arc<Layout>, queues: &Queues, seed: u64) -> Pages {
+    fn new(me: NodeId, layout: &Arc<Layout>, open: &Open, seed: u64) -> Pages {
         let mut ledger = Ledger::new(me, layout.engine);
         layout.regions.iter().for_each(|(region, _)| ledger.hear_of(region.engine));
         Pages {
             me,
             layout: layout.clone(),
             chunks: layout.chunks(me),
-            memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed).with_offers(layout.takes),
+            memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed)
+                .with_claims(layout.takes.then(|| open.claims.clone())),
             ledger,
             closes: 0,
             era: Era::default(),
@@ -126,7 +146,8 @@ impl Pages {
             side: Outbox::new(),
             applied: false,
             failure: None,
-            queues: layout.takes.then(|| queues.clone()),
+            queues: layout.takes.then(|| open.queues.clone()),
+            left: Vec::new(),
             rng: Rng::new(!seed),
         }
     }
@@ -190,7 +211,7 @@ impl Pages {
         let at = self.chunk_of(access.page)?;
         let kind = if access.store.is_some() { Access::Write } else { Access::Read };
         let caller = self.caller.replace(Slot::thread(t));
-        let ahead = self.layout.ahead;
+        let ahead = Ahead { claims: self.rng.below(2) == 0, ..self.layout.ahead };
         let fault = self.with(at, |c, cx| c.fault(cx, Slot::thread(t), access.page, kind, ahead));
         self.caller = caller;
         if let Some(access) = self.memory.access(t) {
@@ -388,6 +409,21 @@ impl Pages {
         self.pushed.1 += serve::take_picked(self, picked, &mut out);
     }
 
+    /// Claims units in the table of their home by the layout; gives what must be taken or asked for.
+    pub(super) fn claim(&mut self, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+        // Some nodes cannot see the home's table.
+        if self.rng.below(3) == 0 {
+            return runs;
+        }
+        let mut left = Vec::new();
+        for unit in self.units_of(&runs) {
+            if let Some(at) = self.chunk_of(unit.start) {
+                self.with(at, |chunk, cx| chunk.claim(cx, &unit, home, &mut left));
+            }
+        }
+        left
+    }
+
     /// Asks a home for pages whose units are in state `Fetching`.
     pub(super) fn ask(
         &mut self,
@@ -492,58 +528,6 @@ impl PageRooms for Pages {
     }
 }
 
-impl Payload for Pages {
-    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
-        self.ledger.knowledge(scope, out);
-    }
-
-    fn mark(&mut self) -> Mark {
-        Mark(self.closes)
-    }
-
-    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
-        if released.needs_close(self.mark()) {
-            self.close();
-        }
-        self.ledger.tell(scope, knowledge, out);
-    }
-
-    fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-        match self.ledger.learn(scope, bytes, &mut self.needs) {
-            Ok(entries) => {
-                let named = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
-                named.for_each(|(run, _)| self.stash.void(run));
-                self.invalidate(entries.iter(), false);
-            }
-            Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),
-        }
-    }
-
-    fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
-        history::unite(bytes, stored);
-    }
-
-    fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
-        history::hand_out(stored, &Knowledge::parse(knowledge), out);
-    }
-
-    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<NodeId> {
-        // Some nodes do not reach the others' memory.
-        let reaches = manager == self.me || self.me.0 % 3 != 2;
-        let mut queues = self.queues.as_ref().filter(|_| reaches)?.lock().ok()?;
-        queues.get_mut(&lock).map(|last| std::mem::replace(last, node))
-    }
-
-    fn lay_open(&mut self, lock: LockId, last: NodeId) {
-        // Some locks find no place.
-        if let Some(Ok(mut queues)) =
-            self.queues.as_ref().map(|queues| queues.lock()).filter(|_| !lock.0.is_multiple_of(3))
-        {
-            queues.insert(lock, last);
-        }
-    }
-}
-
 /// A node of the cluster.
 #[derive(Debug)]
 pub struct Node {
@@ -561,14 +545,16 @@ pub struct Node {
     pub(super) renewing: bool,
     /// Whose request the reply under way answers.
     answers: Slot,
+    /// Tokens that came while the node was at a barrier.
+    pub(super) kept: Vec<(Origin, Vec<u8>)>,
 }
 
 impl Node {
     /// A node with these threads.
-    pub(super) fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, queues: &Queues, seed: u64) -> Node {
+    pub(super) fn new(me: NodeId, layout: &Arc<Layout>, threads: Vec<Thread>, open: &Open, seed: u64) -> Node {
         let free_bytes = if layout.posts_arrivals { 60 } else { usize::MAX };
         Node {
-            pages: Pages::new(me, layout, queues, seed),
+            pages: Pages::new(me, layout, open, seed),
             locks: Locks::new(),
             flags: Flags::new(),
             desk: sync::desk::Desk::new(),
@@ -578,6 +564,7 @@ impl Node {
             opening: false,
             renewing: false,
             answers: Slot::SERVICE,
+            kept: Vec::new(),
         }
     }
 
@@ -597,10 +584,23 @@ impl Node {
         let message = Message::parse(ty, body).map_err(|e| format!("{me} got bytes it cannot read: {e}"))?;
         self.answers = answers;
         self.pages.caller = origin.caller;
-        if matches!(message, Message::LockRequest { .. } | Message::LockForward { .. }) {
+        if let Message::LockTokens { entries } = message
+            && self.pages.ledger.are_ahead(entries)
+        {
+            self.kept.push((origin, body.to_vec()));
+            return Ok(());
+        }
+        if matches!(message, Message::LockRequest { .. } | Message::LockForward { .. } | Message::LockWants { .. }) {
             self.pages.close_slice();
         }
-        dispatch(self, now, origin, message, out).map_err(|e| format!("{me} says that {} {e}", origin.from))
+        dispatch(self, now, origin, message, out).map_err(|e| format!("{me} says that {} {e}", origin.from))?;
+        // A node at a barrier wants nothing.
+        let wants = self.pages.layout.wants && self.pages.ledger.may_close();
+        if wants && !self.pages.left.is_empty() && self.pages.rng.below(2) == 0 {
+            let left = std::mem::take(&mut self.pages.left);
+            route::want(self, me, origin.caller, &left, out);
+        }
+        Ok(())
     }
 
     /// What lies around although everything has ended.
@@ -683,9 +683,8 @@ impl Rooms for Node {
     fn answer(&mut self, _: &[u8]) {}
 
     fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
-        let me = self.pages.me;
         match (message, origin.ticket) {
-            (Message::Fetch { body }, Some(ticket)) => serve::on_fetch(&mut self.pages, me, ticket, body, out),
+            (Message::Fetch { body }, Some(ticket)) => serve::on_fetch(&mut self.pages, ticket, body, out),
             (Message::Pages { body }, _) => {
                 let thread = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t));
                 if let Some(thread) = thread {
@@ -695,7 +694,7 @@ impl Rooms for Node {
             }
             (Message::Diffs { body }, _) => {
                 self.pages.applied = true;
-                serve::on_diffs(&mut self.pages, me, origin.from.node, body, out)
+                serve::on_diffs(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Push { body }, _) => serve::on_push(&mut self.pages, origin.from.node, body),
             (Message::PushUnused { body }, _) => serve::on_unused(&mut self.pages, origin.from.node, body, out),

@@ -76,6 +76,7 @@ impl Scenario {
     fn run_kind(&self, kind: Kind, seed: u64, rng: &mut Rng) -> Outcome {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
+        layout.wants = seed.is_multiple_of(3);
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
         let layout = Arc::new(layout);
         let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
@@ -111,9 +112,11 @@ impl Scenario {
                 units: rng.between(1, 3) as usize,
                 stride: [1, 1, -1, 2][rng.below(4) as usize],
                 known: rng.between(1, 5) as usize,
+                claims: false,
             },
             fetches_ahead: rng.below(2) == 0,
             takes: false,
+            wants: false,
             pushes: None,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),
@@ -122,11 +125,12 @@ impl Scenario {
 
     fn region(&self, first: u32, nodes: usize, rng: &mut Rng) -> Region {
         let unit_pages = [1, 1, 2, 4][rng.below(4) as usize];
-        let homes = match rng.below(6) {
+        let homes = match rng.below(7) {
             0 => Homes::Block,
             1 => Homes::Cyclic(unit_pages),
             2 => Homes::On(NodeId(rng.below(nodes as u64) as u16)),
             3 => Homes::FirstTouch,
+            4 => Homes::Claimed,
             _ => Homes::Automatic,
         };
         let pages = unit_pages * rng.between(1, 4) as u32;

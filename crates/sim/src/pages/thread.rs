@@ -14,7 +14,7 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::Collective;
+use comem_protocol::wire::message::{Collective, types};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub(super) enum Phase {
     Access,
     /// Its fault has begun a fetch; asks the home.
     Ask { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>>, claim: bool },
+    /// Its fault has begun a fetch of what nobody may have touched; claims it in the home's table.
+    Claim { home: NodeId, needs: Vec<Need>, runs: Vec<Range<PageNo>> },
     /// Its fault has begun a fetch; takes from the home what that offers.
     Take(Take),
     /// Has found pages that were sent unasked; installs them, and asks for the rest.
@@ -198,6 +200,14 @@ impl Node {
                 self.threads[t].outstanding = 1;
                 self.sleeps_in(t, Phase::Asked)
             }
+            Phase::Claim { home, needs, runs } => {
+                let runs = self.pages.claim(home, runs);
+                if runs.is_empty() {
+                    self.pages.retry(t);
+                    return self.goes_to(t, Phase::Access);
+                }
+                self.takes(t, home, needs, (runs, true))
+            }
             Phase::Picked { home, needs, picked, left, claim } => {
                 self.pages.install(&picked);
                 if left.is_empty() {
@@ -254,9 +264,10 @@ impl Node {
                 if !self.pages.layout.takes {
                     return self.goes_to(t, Phase::Ask { home, needs, runs, claim });
                 }
-                let units = self.pages.units_of(&runs).into_iter().rev().collect();
-                let (marked, left, met) = (None, Vec::new(), false);
-                self.goes_to(t, Phase::Take(Take { home, needs, claim, units, marked, left, met }))
+                if claim {
+                    return self.goes_to(t, Phase::Claim { home, needs, runs });
+                }
+                self.takes(t, home, needs, (runs, claim))
             }
             Some((Fault::Wait, _)) if self.pages.is_fetching(page) => self.sleeps_in(t, Phase::Joined),
             Some((Fault::ReadOnly, _)) => panic!("no memory here is read-only"),
@@ -265,6 +276,12 @@ impl Node {
                 Turn::Within
             }
         }
+    }
+
+    fn takes(&mut self, t: usize, home: NodeId, needs: Vec<Need>, (runs, claim): (Vec<Range<PageNo>>, bool)) -> Turn {
+        let units = self.pages.units_of(&runs).into_iter().rev().collect();
+        let (marked, left, met) = (None, Vec::new(), false);
+        self.goes_to(t, Phase::Take(Take { home, needs, claim, units, marked, left, met }))
     }
 
     /// The homes have answered: they need not be told again what they had to have applied.
@@ -289,7 +306,11 @@ impl Node {
         let slot = Slot::thread(t);
         match self.threads[t].phase.clone() {
             Phase::Begin => match self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) {
-                Acquire::Held => self.goes_to(t, Phase::Home),
+                Acquire::Held if !Rule::RestingTokensAwaitDiffs.on() => {
+                    judge.acquired(self.number(t), lock);
+                    self.ends(t)
+                }
+                Acquire::Held | Acquire::Taken => self.goes_to(t, Phase::Home),
                 Acquire::Wait => self.sleeps_in(t, Phase::Lock),
             },
             Phase::Home if self.is_home_fresh() => {
@@ -330,7 +351,7 @@ impl Node {
                 self.pages.open();
                 self.goes_to(t, Phase::Opened(epoch, ended))
             }
-            Phase::Opened(epoch, ended) => self.finish_opening(t, epoch, &ended, out),
+            Phase::Opened(epoch, ended) => self.finish_opening(now, t, epoch, &ended, out),
             Phase::Ahead if self.threads[t].outstanding > 0 => Turn::Sleeps,
             Phase::Ahead => {
                 self.confirm(t);
@@ -385,14 +406,17 @@ impl Node {
     }
 
     /// The homes have migrated: what came from nodes that were here before can be done, and the other threads go on.
-    fn finish_opening(&mut self, t: usize, epoch: u32, ended: &[Range<PageNo>], out: &mut Outbox) -> Turn {
-        let me = self.pages.me;
+    fn finish_opening(&mut self, now: Time, t: usize, epoch: u32, ended: &[Range<PageNo>], out: &mut Outbox) -> Turn {
         self.pages.desk.open(epoch + 1);
-        if let Err(why) = serve::rerun(&mut self.pages, me, out) {
+        if let Err(why) = serve::rerun(&mut self.pages, out) {
             self.pages.failure = Some(why.to_string());
         }
         self.pages.applied = true;
         (self.opening, self.renewing) = (false, true);
+        for (origin, body) in std::mem::take(&mut self.kept) {
+            let tokens = self.on_message(now, origin, Slot::SERVICE, (types::LOCK_TOKENS, &body), out);
+            self.pages.failure = tokens.err().or(self.pages.failure.take());
+        }
         if !Rule::KeptCopiesAreRenewedFirst.on() {
             self.lets_others_go(t, out);
         }

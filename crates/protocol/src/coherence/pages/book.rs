@@ -133,6 +133,11 @@ impl Book {
         }
     }
 
+    /// Whether an entry brings nothing new, whatever it is told about.
+    pub(super) fn knows(&self, writer: NodeId, interval: u32) -> bool {
+        !self.is_scoped() && self.history.covers(writer, interval)
+    }
+
     /// Takes a blob in: appends the entries whose pages must be invalidated here to `fresh`, and their needs to `needs`.
     pub(super) fn take_in(
         &mut self,
@@ -143,7 +148,6 @@ impl Book {
         fresh: &mut Vec<Arc<Entry>>,
     ) {
         for entry in blob.entries {
-            let entry = Arc::new(entry);
             let new = if self.is_scoped() {
                 match told {
                     Told::Of(scope) => drop(self.scopes.entry(scope).or_default().history.insert(entry.clone())),

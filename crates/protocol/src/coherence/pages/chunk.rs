@@ -5,7 +5,7 @@
 //! | `Invalid` | unmapped | fetch | fetch |
 //! | `Fetching` | unmapped | wait | wait |
 //! | `Valid` | readable, twin where writes are noted | | noted; or fault: twin, writable, `WRITTEN` |
-//! | `Unclaimed` | unmapped; placed by first touch, nobody has touched it | become the home | become the home |
+//! | `Unclaimed` | unmapped; placed by first touch, nobody is known to have touched it | see `claim` | see `claim` |
 //! | `Home`, not `SHARED` | writable, nobody is told | | |
 //! | `Home`, `SHARED` | readable, no twin | | noted; or fault: writable, `WRITTEN` |
 //!
@@ -28,22 +28,24 @@ use super::wire::RUNS_MAX;
 use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
+use along::{ALONG, Along};
 use chains::Chains;
 use readers::Reader;
 use std::ops::Range;
 use steady::Steady;
 
+mod along;
 mod chains;
+mod claim;
 pub mod close;
 mod end;
 mod group;
 mod home;
 mod kept;
+mod mapped;
 mod readers;
 mod steady;
 
-/// Most units that a home maps at the first touch of one of them.
-const HOME_RUN: usize = 64;
 /// Runs of so many pages keep their memory when their home goes elsewhere: the next fetch comes sooner than memory can be had again.
 const KEPT_PAGES: u32 = 16;
 /// Twins of pages that come in longer runs are not looked at soon.
@@ -62,39 +64,42 @@ enum State {
 }
 
 /// At the home: other nodes may hold copies.
-const SHARED: u16 = 1;
+const SHARED: u32 = 1;
 /// Where writes raise faults: written since it was last clean.
-const WRITTEN: u16 = 2;
+const WRITTEN: u32 = 2;
 /// Flushed in the open interval, and so to be named in its notices.
-const NOTED: u16 = 4;
+const NOTED: u32 = 4;
 /// A fetch under way will bring what is no longer wanted.
-const VOID: u16 = 8;
+const VOID: u32 = 8;
 /// At the home: mapped.
-const MAPPED: u16 = 16;
+const MAPPED: u32 = 16;
 /// Told of in this epoch; at the home: and not copied out since.
-const WROTE: u16 = 32;
+const WROTE: u32 = 32;
 /// At the home: written there in the last epoch, and by nobody else since.
-const HOT: u16 = 64;
+const HOT: u32 = 64;
 /// At the home: copied out without protection; counts as written.
-const PRESUMED: u16 = 128;
+const PRESUMED: u32 = 128;
 /// At the home: counted as written in this epoch for no other reason than that it was presumed.
-const GUESSED: u16 = 512;
+const GUESSED: u32 = 512;
 /// A copy that was written in several intervals of this epoch, where the kernel notes writes: its note is not taken, and it is compared
 /// with its twin at each close.
-const LOOSE: u16 = 2048;
+const LOOSE: u32 = 2048;
 /// At the home, where the kernel notes writes: other nodes may copy the unit without asking, and mark it when they do.
-const OFFERED: u16 = 4096;
+const OFFERED: u32 = 4096;
 /// At the home, where the kernel notes writes: mapped, protected when the last interval before this epoch was closed, and held by nobody since.
-const CLOSED: u16 = 8192;
+const CLOSED: u32 = 8192;
 /// Not the home, and the unit's memory is in use here, valid or not.
-const HELD: u16 = 256;
+const HELD: u32 = 256;
 /// Not valid, but still mapped, and with its twin: see `kept`.
-const KEPT: u16 = 1024;
+const KEPT: u32 = 1024;
 /// A copy that was written while it was here, and was not fetched with others since then: see `group`.
-const BEFORE: u16 = 16384;
+const BEFORE: u32 = 16384;
+/// Not the home, and where the home is stands in the layout alone: see `claim`.
+const FRESH: u32 = 32768;
 const _: () = {
     let all = [
-        SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT, BEFORE,
+        SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
+        BEFORE, FRESH, ALONG,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {
@@ -106,7 +111,7 @@ const _: () = {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Unit {
     state: State,
-    flags: u16,
+    flags: u32,
     home: NodeId,
     /// How often the unit may still be fetched ahead without being seen in use.
     credit: u8,
@@ -117,10 +122,10 @@ struct Unit {
 }
 
 impl Unit {
-    fn has(&self, flag: u16) -> bool {
+    fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
-    fn set(&mut self, flag: u16, on: bool) {
+    fn set(&mut self, flag: u32, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 }
@@ -135,11 +140,22 @@ pub struct Shape {
     /// Pages of a unit.
     pub unit_pages: u32,
     /// Whether untouched units belong to whoever touches them first.
-    pub first_touch: bool,
+    pub first_touch: FirstTouch,
     /// Whether homes notice their own writes only while others hold copies (write detection on); off: always.
     pub write_detection: bool,
     /// Whether acquires bring all that happened before (`hlrc`) or what was written in the same scope (`scope`).
     pub engine: PageEngine,
+}
+
+/// Whether untouched units belong to whoever touches them first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstTouch {
+    /// They have their homes.
+    Never,
+    /// Where a fault says so ([`Ahead::claims`]), and with what it fetches ahead.
+    Late,
+    /// From the beginning.
+    Always,
 }
 
 /// What a thread will probably touch next.
@@ -152,11 +168,13 @@ pub struct Ahead {
     /// Up to how many units are fetched when those behind were in use before they became invalid. With a stride: in all, with those
     /// behind each of them that were here before.
     pub known: usize,
+    /// Whether units that nobody has touched become this node's ([`FirstTouch::Late`]).
+    pub claims: bool,
 }
 
 impl Ahead {
     /// The faulting unit alone.
-    pub const NOTHING: Ahead = Ahead { units: 1, stride: 1, known: 1 };
+    pub const NOTHING: Ahead = Ahead { units: 1, stride: 1, known: 1, claims: false };
 }
 
 /// What a faulting thread does next.
@@ -225,6 +243,8 @@ pub struct Chunk {
     returned_in: u8,
     /// From so many on, they come with others.
     group_after: u8,
+    /// What is protected along with others.
+    along: Along,
 }
 
 impl Chunk {
@@ -233,12 +253,17 @@ impl Chunk {
         debug_assert!(shape.pages <= CHUNK_PAGES && shape.pages.is_multiple_of(shape.unit_pages));
         let units = (0..shape.pages / shape.unit_pages).map(|i| {
             let home = home_of(shape.first + i * shape.unit_pages);
+            let first_touch = shape.first_touch != FirstTouch::Never;
             let state = match home == me {
-                true if shape.first_touch => State::Unclaimed,
+                true if first_touch => State::Unclaimed,
                 true => State::Home,
                 false => State::Invalid,
             };
-            let flags = if state == State::Home && !shape.write_detection { SHARED } else { 0 };
+            let flags = match state {
+                State::Home if !shape.write_detection => SHARED,
+                State::Invalid if first_touch => FRESH,
+                _ => 0,
+            };
             Unit { state, flags, home, credit: 0, trust: 0, ended: 0 }
         });
         Chunk {
@@ -261,6 +286,7 @@ impl Chunk {
             returned: 0,
             returned_in: 0,
             group_after: group::GROUP_AFTER,
+            along: Along::default(),
         }
     }
 
@@ -346,19 +372,16 @@ impl Chunk {
 
     /// An access of thread `slot` found the page unusable. What it will probably touch next may be fetched with it.
     pub fn fault(&mut self, cx: &mut Context<'_>, slot: Slot, page: PageNo, access: Access, ahead: Ahead) -> Fault {
-        let unit = self.index(page);
+        let (unit, me) = (self.index(page), cx.me);
+        self.settle(cx, unit, me);
         match self.units[unit].state {
-            State::Home => self.home_fault(cx, unit, access),
-            State::Unclaimed => {
-                self.units[unit].state = State::Home;
-                self.home_fault(cx, unit, access)
-            }
+            State::Home => self.home_fault(cx, unit, access, ahead),
             State::Valid => self.valid_fault(cx, unit, access),
             State::Fetching => {
                 self.waiters.push((unit as u16, slot));
                 Fault::Wait
             }
-            State::Invalid => {
+            State::Invalid | State::Unclaimed => {
                 let used = &mut self.units[unit];
                 used.credit = used.trust;
                 used.trust = (used.trust * 2).clamp(1, 64);
@@ -370,43 +393,6 @@ impl Chunk {
                 self.begin_fetch(unit, Ahead { units, ..ahead })
             }
         }
-    }
-
-    fn home_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
-        let noted = cx.memory.notes_writes();
-        let this = &mut self.units[unit];
-        if this.has(SHARED) {
-            let pages = self.pages(unit..unit + 1);
-            let this = &mut self.units[unit];
-            // A mapped page that faults under a kernel that notes writes was reclaimed: it counts as written.
-            let spurious = noted && this.has(MAPPED) && Rule::SpuriousFaultCountsAsWritten.on();
-            if access == Access::Write || spurious {
-                this.set(WRITTEN, !noted);
-                cx.memory.map_write(pages);
-            } else {
-                cx.memory.map_read(pages);
-            }
-            self.units[unit].set(MAPPED, true);
-            return Fault::Mapped;
-        }
-        if this.has(MAPPED) {
-            Self::map_plain(cx, self.pages(unit..unit + 1));
-            return Fault::Mapped;
-        }
-        // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit each.
-        let plain = |u: &Unit| u.state == State::Home && !u.has(SHARED | MAPPED);
-        let before = self.units[..unit].iter().rev().take(HOME_RUN).take_while(|u| u.has(MAPPED)).count();
-        let end = (unit + (before * 3).clamp(1, HOME_RUN)).min(self.units.len());
-        let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
-        Self::map_plain(cx, self.pages(run.clone()));
-        self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
-        Fault::Mapped
-    }
-
-    /// Maps home pages of which nobody holds a copy.
-    fn map_plain(cx: &mut Context<'_>, pages: Range<PageNo>) {
-        cx.memory.map_write(pages.clone());
-        cx.memory.disregard(pages);
     }
 
     fn valid_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
@@ -435,13 +421,13 @@ impl Chunk {
         if ahead.stride != 1 {
             return self.begin_strided_fetch(unit, ahead);
         }
-        let home = self.units[unit].home;
+        let (home, claim) = (self.units[unit].home, self.claims(unit, ahead));
         let mut end = unit;
         for count in 0..ahead.units.max(ahead.known).max(1) {
             // Whether or not the thread seems to go that way, it did last time.
             let guessed = count < ahead.units.max(1);
             let wanted = |u: &Unit| u.state == State::Invalid && u.home == home && (guessed || u.credit > 0);
-            if !self.units.get(end).is_some_and(wanted) {
+            if !self.units.get(end).is_some_and(wanted) || self.claims(end, ahead) != claim {
                 break;
             }
             let this = &mut self.units[end];
@@ -451,43 +437,45 @@ impl Chunk {
             }
             end += 1;
         }
-        Fault::Fetch { home, runs: vec![self.pages(unit..end)], claim: self.shape.first_touch }
+        Fault::Fetch { home, runs: vec![self.pages(unit..end)], claim }
     }
 
     /// Units with a stride, and what lies between them as far as it was here before: a thread that goes through a matrix by columns comes
     /// back for the next ones.
     fn begin_strided_fetch(&mut self, unit: usize, ahead: Ahead) -> Fault {
-        let home = self.units[unit].home;
+        let (home, claim) = (self.units[unit].home, self.claims(unit, ahead));
         let most = ahead.units.max(ahead.known).max(1);
         let (mut runs, mut fetched, mut at) = (Vec::new(), 0, Some(unit));
         for _ in 0..ahead.units.max(1) {
             let wanted = |u: &Unit| u.state == State::Invalid && u.home == home;
-            let Some(next) = at.filter(|i| fetched < most && self.units.get(*i).is_some_and(wanted)) else { break };
+            let here = |i: &usize| self.units.get(*i).is_some_and(wanted) && self.claims(*i, ahead) == claim;
+            let Some(next) = at.filter(|i| fetched < most && here(i)) else { break };
             let between = (next + 1..self.units.len()).take(ahead.stride.unsigned_abs() - 1);
-            let here_before = |i: &usize| wanted(&self.units[*i]) && self.units[*i].has(HELD);
+            let here_before = |i: &usize| here(i) && self.units[*i].has(HELD);
             let end = next + 1 + between.take(most - fetched - 1).take_while(here_before).count();
             self.units[next..end].iter_mut().for_each(|u| u.state = State::Fetching);
             fetched += end - next;
             push_range(&mut runs, self.pages(next..end));
             at = next.checked_add_signed(ahead.stride);
         }
-        Fault::Fetch { home, runs, claim: self.shape.first_touch }
+        Fault::Fetch { home, runs, claim }
     }
 
     /// How many units to fetch for a write, the faulting one included: where a thread writes to more places in turn than its memory of
     /// streams holds (a sort by digits), as many again as are in use before it.
     fn as_before(&self, unit: usize, ahead: Ahead) -> usize {
-        if ahead.units > 1 || ahead.known == 1 || self.shape.first_touch {
+        if ahead.units > 1 || ahead.known == 1 || self.shape.first_touch == FirstTouch::Always {
             return ahead.units;
         }
-        let here = |u: &&Unit| matches!(u.state, State::Valid | State::Fetching);
+        let claims = self.claims(unit, ahead);
+        let here = |u: &&Unit| matches!(u.state, State::Valid | State::Fetching) || (claims && u.has(MAPPED));
         1 + self.units[..unit].iter().rev().take(SEEN_MAX).take_while(here).count()
     }
 
     /// Begins to fetch what a thread will probably touch next, before it does; `None` when it is here or on its way.
     pub fn run_ahead(&mut self, page: PageNo, ahead: Ahead) -> Option<(NodeId, Vec<Range<PageNo>>)> {
         let unit = self.index(page);
-        if self.units[unit].state != State::Invalid || self.shape.first_touch {
+        if self.units[unit].state != State::Invalid || self.claims(unit, ahead) {
             return None;
         }
         match self.begin_fetch(unit, ahead) {
@@ -556,6 +544,7 @@ impl Chunk {
             }
             cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
             self.units[unit].state = State::Valid;
+            self.units[unit].set(FRESH, false);
             if self.units[unit].has(KEPT) {
                 cx.memory.renew(at.clone(), bytes_of(&at));
                 self.units[unit].set(KEPT, false);
@@ -584,21 +573,6 @@ impl Chunk {
             }
         }
         held.into_iter().for_each(|run| cx.memory.map_read(run));
-        self.wake_waiters(cx, &pages);
-    }
-
-    /// The answer to a fetch says that the home of these pages is another node; when it is this one, they are its own.
-    pub fn on_moved(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, home: NodeId) {
-        for unit in self.units_in(&pages) {
-            if self.units[unit].state == State::Fetching {
-                self.unkeep(cx, unit);
-                let this = &mut self.units[unit];
-                this.home = home;
-                this.set(VOID, false);
-                this.state = if home == cx.me { State::Home } else { State::Invalid };
-                this.set(SHARED, home == cx.me && !self.shape.write_detection);
-            }
-        }
         self.wake_waiters(cx, &pages);
     }
 
@@ -704,6 +678,7 @@ impl Chunk {
             self.forget_readers(unit);
             self.forget_note(unit);
             let this = &mut self.units[unit];
+            this.set(FRESH, false);
             let was_home = this.state == State::Home;
             if this.has(OFFERED) {
                 this.set(OFFERED, false);
@@ -732,6 +707,9 @@ impl Chunk {
                 push_range(&mut gone, at);
             } else if this.state == State::Fetching {
                 this.set(VOID, true);
+            } else if this.state == State::Unclaimed {
+                // Another node had claimed it and this one has not heard of it.
+                this.state = State::Invalid;
             }
         }
         mine.into_iter().for_each(|run| Self::let_write(cx, run));

@@ -123,10 +123,15 @@ impl History {
         &self.seen
     }
 
+    /// Whether an interval of a writer is covered.
+    pub fn covers(&self, writer: NodeId, interval: u32) -> bool {
+        self.seen.get(&writer).is_some_and(|seen| *seen >= interval)
+    }
+
     /// Takes an entry in; `false` when it was covered.
     pub fn insert(&mut self, entry: Arc<Entry>) -> bool {
         let (writer, interval) = (entry.writer, entry.interval);
-        if self.seen.get(&writer).is_some_and(|seen| *seen >= interval) {
+        if self.covers(writer, interval) {
             return false;
         }
         self.seen.insert(writer, interval);
@@ -207,7 +212,7 @@ pub struct Blob {
     /// What it covers.
     pub seen: Vector,
     /// The entries in it.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Arc<Entry>>,
 }
 
 /// In front of a blob of the other book, beside its length.
@@ -239,11 +244,28 @@ pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(Which, &[u8]), Wire
 /// # Errors
 /// When no node would have sent it.
 pub fn open(blob: &[u8]) -> Result<Blob, WireError> {
+    open_unless(blob, |_, _| false)
+}
+
+/// Opens a blob, without the entries that are `known` by their writer and interval.
+///
+/// # Errors
+/// When no node would have sent it.
+pub fn open_unless(blob: &[u8], known: impl Fn(NodeId, u32) -> bool) -> Result<Blob, WireError> {
     let mut r = Reader::new(blob);
     let (epoch, seen) = (r.u32()?, take_vector(&mut r)?);
-    let entries = (0..r.u32()?).map(|_| Entry::parse(&mut r)).collect::<Result<Vec<_>, _>>()?;
+    let mut entries = Vec::new();
+    for _ in 0..r.u32()? {
+        entries.extend(Entry::parse_unless(&mut r, &known)?.map(Arc::new));
+    }
     r.finish()?;
     Ok(Blob { epoch, seen, entries })
+}
+
+/// The epoch in which a payload was told, if it tells anything.
+pub fn epoch(payload: &[u8]) -> Option<u32> {
+    let (_, blob) = blobs(payload).next()?.ok()?;
+    Reader::new(blob).u32().ok()
 }
 
 /// The epoch and the vector of a blob.
@@ -284,7 +306,7 @@ pub fn hand_out(stored: &[u8], knowledge: &Knowledge, out: &mut Vec<u8>) {
         let known = if blob.epoch == knowledge.epoch { &knowledge.of(which).of_scope } else { &none };
         let history = History {
             seen: blob.seen,
-            entries: blob.entries.into_iter().map(|e| ((e.writer, e.interval), Arc::new(e))).collect(),
+            entries: blob.entries.into_iter().map(|e| ((e.writer, e.interval), e)).collect(),
         };
         if which == Which::Main || history.has_news(known) {
             history.tell(which, blob.epoch, known, out);

@@ -18,10 +18,13 @@ use super::history::{self, Knowledge, Which};
 use super::wire::{Entry, Group, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
-use crate::sync::Scope;
-use crate::wire::bytes::{Put, WireError};
+use crate::sync::{Scope, bundle};
+use crate::wire::bytes::{Put, Reader, WireError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// What an entry of an interval takes at least.
+const ENTRY_BYTES: usize = 28;
 
 /// The ledger of one node.
 #[derive(Clone, Debug)]
@@ -106,6 +109,20 @@ impl Ledger {
         !self.arrived || !Rule::NothingClosesAfterArrival.on()
     }
 
+    /// Whether releases of all locks tell the same: all that the acquirer has not seen, as under `hlrc`.
+    pub fn is_alike(&self) -> bool {
+        !self.main.is_scoped() && self.other.is_none()
+    }
+
+    /// Whether these tokens, which no thread had asked for, come from beyond the barrier at which this node is: what they tell is of an epoch
+    /// that has not begun here, so they wait until it has. (Tokens from before it do not wait: somebody else may need them to come to the barrier.)
+    pub fn are_ahead(&self, tokens: &[u8]) -> bool {
+        let is_ahead = |said: &[u8]| history::epoch(said) == Some(self.at.epoch.wrapping_add(1));
+        Rule::TokensWaitForTheBarrier.on()
+            && self.arrived
+            && bundle::entries(tokens).flatten().any(|(_, said)| is_ahead(said))
+    }
+
     /// Ends the interval in which the pages of `groups` were written, those of the main book and those of the other. An interval
     /// without writes does not end.
     pub fn close(&mut self, mut groups: [Vec<Group>; 2]) {
@@ -122,6 +139,11 @@ impl Ledger {
                 self.book(which).close(Entry { writer, from: interval, interval, groups });
             }
         }
+    }
+
+    /// Whether it can be told to anybody in so many bytes, whatever the lock, what there is to tell; an interval more is.
+    pub fn fits(&self, bytes: usize) -> bool {
+        self.other.is_none() && !self.main.is_scoped() && (self.main.len() + 1) * ENTRY_BYTES <= bytes
     }
 
     /// Makes a lock wide: before a release-consistent release, so that it tells of everything, or before a lazy acquire, so that it
@@ -161,14 +183,15 @@ impl Ledger {
         let mut before = [0_usize; 2];
         for blob in history::blobs(payload) {
             let (which, blob) = blob?;
-            let blob = history::open(blob)?;
+            let epoch = Reader::new(blob).u32()?;
             let index = before[which as usize];
             before[which as usize] += 1;
-            if blob.epoch != self.at.epoch {
+            if epoch != self.at.epoch {
                 continue;
             }
             let me = self.at.me;
             let book = self.book(which);
+            let blob = history::open_unless(blob, |writer, interval| book.knows(writer, interval))?;
             let told = book.told(scope, index);
             book.take_in(me, told, blob, needs, &mut fresh);
             if told == Told::OfEverything {
@@ -203,10 +226,12 @@ impl Ledger {
             if blob.epoch != self.at.epoch {
                 continue;
             }
-            let entries: Vec<Arc<Entry>> = blob.entries.iter().map(|e| Arc::new(e.clone())).collect();
+            let entries = blob.entries.clone();
             let mut fresh = Vec::new();
             self.book(which).take_in(me, Told::AtBarrier, blob, needs, &mut fresh);
-            let is_fresh = |e: &Entry| fresh.iter().any(|f| (f.writer, f.interval) == (e.writer, e.interval));
+            // They are in the same order.
+            let mut fresh = fresh.iter().peekable();
+            let mut is_fresh = |e: &Arc<Entry>| fresh.next_if(|fresh| Arc::ptr_eq(fresh, e)).is_some();
             all.extend(entries.into_iter().map(|e| (e.clone(), is_fresh(&e))));
         }
         self.at.epoch = self.at.epoch.wrapping_add(1);

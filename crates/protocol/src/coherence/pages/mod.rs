@@ -159,6 +159,11 @@ pub trait PageMemory {
     fn was_taken(&mut self, _unit: PageNo) -> bool {
         false
     }
+    /// `node` claims the unit that begins at this page, of which `home` is the home by its region's layout, in the table that says who has: gives whose it is. `None` where there is
+    /// no such table: then `home` alone decides.
+    fn claim(&mut self, _home: NodeId, _unit: PageNo, _node: NodeId) -> Option<NodeId> {
+        None
+    }
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Drops the unit's twin, if there is one.

@@ -3,6 +3,7 @@
 //! The node that allocates tells all others; a node that meets an address it has not heard of asks the node that owns the address's
 //! slice of the heap.
 
+use super::chunk::FirstTouch;
 use super::{PageEngine, PageNo, UNIT_PAGES_MAX};
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -24,8 +25,27 @@ pub enum Homes {
     StartingOn(NodeId),
     /// As [`Homes::Block`] at first; a unit that one node alone writes migrates to it at the next barrier.
     Automatic,
+    /// As [`Homes::Automatic`]; but from the moment on at which a program's workers begin, a unit that nobody has touched yet belongs to the node that touches it
+    /// first.
+    Claimed,
     /// Dealt out to the nodes in turn, in runs of given lengths.
     Dealt(Dealt),
+}
+
+impl Homes {
+    /// Whether a unit that one node alone writes migrates to it.
+    pub fn migrate(&self) -> bool {
+        matches!(self, Homes::Automatic | Homes::StartingOn(_) | Homes::Claimed)
+    }
+
+    /// Whether untouched units belong to whoever touches them first.
+    pub fn first_touch(&self) -> FirstTouch {
+        match self {
+            Homes::FirstTouch => FirstTouch::Always,
+            Homes::Claimed => FirstTouch::Late,
+            _ => FirstTouch::Never,
+        }
+    }
 }
 
 /// Runs of pages, dealt out to the nodes in turn (JIAJIA 2.1, section 4.3, `jia_alloc3`; its successor's `jia_alloc4`).
@@ -138,7 +158,7 @@ impl Region {
                 let units = (pages / self.unit_pages).max(1);
                 NodeId(((at / units) as usize % nodes) as u16)
             }
-            Homes::Block | Homes::FirstTouch | Homes::Automatic => {
+            Homes::Block | Homes::FirstTouch | Homes::Automatic | Homes::Claimed => {
                 let units = u64::from(self.pages / self.unit_pages);
                 // The inverse of equal shares, the earlier ones longer by one.
                 let (base, more) = (units / nodes as u64, units % nodes as u64);
@@ -169,6 +189,7 @@ impl Region {
             Homes::Automatic => (4, 0),
             Homes::StartingOn(node) => (5, u32::from(node.0)),
             Homes::Dealt(dealt) => (6, dealt.runs.len() as u32),
+            Homes::Claimed => (7, 0),
         };
         out.put_u8(kind);
         out.put_u32(detail);
@@ -201,6 +222,7 @@ impl Region {
             4 => Homes::Automatic,
             5 => Homes::StartingOn(node(detail as u16)?),
             6 => Homes::Dealt(Dealt::parse(&mut r, detail as usize)?),
+            7 => Homes::Claimed,
             _ => return Err(WireError::BadValue("placement")),
         };
         let owner = match r.u16()? {
@@ -232,7 +254,7 @@ mod tests {
         let (on, from) = (Homes::On(NodeId(5)), Homes::StartingOn(NodeId(6)));
         let runs = Homes::Dealt(Dealt::runs(&[3, 1, 2], NodeId(1)).unwrap());
         let rounds = Homes::Dealt(Dealt::rounds(&[3, 1, 2], NodeId(1)).unwrap());
-        let plain = [Homes::Block, Homes::Cyclic(7), on, from, Homes::FirstTouch, Homes::Automatic];
+        let plain = [Homes::Block, Homes::Cyclic(7), on, from, Homes::FirstTouch, Homes::Automatic, Homes::Claimed];
         for homes in plain.into_iter().chain([runs, rounds]) {
             let mut body = Vec::new();
             region(64, 4, homes.clone()).emit(&mut body);

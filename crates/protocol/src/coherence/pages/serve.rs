@@ -1,7 +1,7 @@
 //! What a node does with messages about pages. Runtime and simulator keep chunks and desk in different houses ([`PageRooms`]), but every
 //! message takes the same way.
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, FEW_PAGES};
 use super::desk::Desk;
 use super::push::{Picked, Pushes, Stash};
 use super::wire::{DiffsHead, Fetch, Pages, Push, parts, put_unused, take_unused};
@@ -52,30 +52,18 @@ pub trait PageRooms {
 ///
 /// # Errors
 /// When no correct node would have asked so.
-pub fn on_fetch(
-    rooms: &mut impl PageRooms,
-    me: NodeId,
-    ticket: Ticket,
-    body: &[u8],
-    out: &mut Outbox,
-) -> Result<(), Misbehaved> {
+pub fn on_fetch(rooms: &mut impl PageRooms, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let fetch = Fetch::parse(body).map_err(|_| Misbehaved("sent a fetch that makes no sense"))?;
     for need in &fetch.needs {
         hear_of_puts(rooms, need.writer);
     }
     if let Some(fetch) = rooms.page_desk(|desk| desk.take_fetch(ticket, fetch)) {
-        answer(rooms, me, ticket, fetch, out)?;
+        answer(rooms, ticket, fetch, out)?;
     }
     Ok(())
 }
 
-fn answer(
-    rooms: &mut impl PageRooms,
-    me: NodeId,
-    ticket: Ticket,
-    fetch: Fetch,
-    out: &mut Outbox,
-) -> Result<(), Misbehaved> {
+fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Outbox) -> Result<(), Misbehaved> {
     let asker = ticket.channel.node;
     let mut reply = Pages { direct: fetch.direct, ..Pages::default() };
     // What is sent, in order, each part with the first page of its chunk.
@@ -87,9 +75,12 @@ fn answer(
         }
         let mut left = run.clone();
         while !left.is_empty() {
-            let looked = rooms.chunk(left.start, out, |chunk, _| {
+            let looked = rooms.chunk(left.start, out, |chunk, cx| {
                 let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                (chunk.lookup(me, &part, asker, fetch.claim), part, chunk.shape().first)
+                if !fetch.direct && part.len() <= FEW_PAGES as usize {
+                    cx.memory.look_ahead(part.clone());
+                }
+                (chunk.lookup(cx, &part, asker, fetch.claim), part, chunk.shape().first)
             });
             let Some((moved, part, first)) = looked.filter(|(_, part, _)| !part.is_empty()) else {
                 return Err(Misbehaved("asked for pages that no region has"));
@@ -292,18 +283,12 @@ pub fn on_unused(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mu
 ///
 /// # Errors
 /// When no correct node would have sent them.
-pub fn on_diffs(
-    rooms: &mut impl PageRooms,
-    me: NodeId,
-    from: NodeId,
-    body: &[u8],
-    out: &mut Outbox,
-) -> Result<(), Misbehaved> {
+pub fn on_diffs(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
     hear_of_puts(rooms, from);
     if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
         apply(rooms, from, head.serial, rest, out)?;
-        rerun(rooms, me, out)?;
+        rerun(rooms, out)?;
     }
     Ok(())
 }
@@ -342,12 +327,12 @@ fn apply(
 ///
 /// # Errors
 /// When what lay there makes no sense.
-pub fn rerun(rooms: &mut impl PageRooms, me: NodeId, out: &mut Outbox) -> Result<(), Misbehaved> {
+pub fn rerun(rooms: &mut impl PageRooms, out: &mut Outbox) -> Result<(), Misbehaved> {
     while let Some((from, serial, rest)) = rooms.page_desk(Desk::next_diffs) {
         apply(rooms, from, serial, &rest, out)?;
     }
     while let Some((ticket, fetch)) = rooms.page_desk(Desk::next_fetch) {
-        answer(rooms, me, ticket, fetch, out)?;
+        answer(rooms, ticket, fetch, out)?;
     }
     Ok(())
 }

@@ -2,20 +2,23 @@
 
 #![allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 
+mod along;
 mod books;
 mod chunk;
+mod claim;
 mod desk;
 mod ledger;
 mod push;
 mod steady;
 mod wire;
 
-use super::chunk::{Ahead, Chunk, Fault, Flush, Shape};
+use super::chunk::{Ahead, Chunk, Fault, FirstTouch, Flush, Shape};
 use super::era::Era;
 use super::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, push_range};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const ME: NodeId = NodeId(1);
@@ -35,6 +38,8 @@ struct Recorder {
     puts: bool,
     /// What a look at a few words of any page gives.
     sample: u32,
+    /// The table of claims, whoever's it is; there is one if it is not empty.
+    claims: BTreeMap<PageNo, NodeId>,
 }
 
 impl Recorder {
@@ -82,6 +87,9 @@ impl PageMemory for Recorder {
     }
     fn was_taken(&mut self, unit: PageNo) -> bool {
         self.taken.extract_if(.., |page| *page == unit).count() > 0
+    }
+    fn claim(&mut self, _: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
+        (!self.claims.is_empty()).then(|| *self.claims.entry(unit).or_insert(node))
     }
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.note("make_twin", unit);
@@ -154,7 +162,8 @@ impl Bench {
 
     fn with_shape(home: NodeId, notes: bool, change: impl FnOnce(&mut Shape)) -> Bench {
         let engine = PageEngine::Hlrc;
-        let mut shape = Shape { first: 0, pages: 4, unit_pages: 1, first_touch: false, write_detection: true, engine };
+        let mut shape =
+            Shape { first: 0, pages: 4, unit_pages: 1, first_touch: FirstTouch::Never, write_detection: true, engine };
         change(&mut shape);
         Bench {
             chunk: Chunk::new(ME, shape, |_| home),

@@ -301,6 +301,11 @@ pub struct Entry {
 }
 
 const GONE: u16 = 0x8000;
+/// What a run takes.
+const RUN_BYTES: usize = 6;
+/// Memory is got at once for so many groups and runs at most, whatever their number is said to be.
+const GROUPS_AT_ONCE: usize = 8;
+const RUNS_AT_ONCE: usize = 64;
 /// Most pages of a run in a notice: whole units of any size.
 const NOTICE_RUN_MAX: u32 = 0x7f00;
 
@@ -341,11 +346,27 @@ impl Entry {
     /// # Errors
     /// When no node would have sent it.
     pub fn parse(r: &mut Reader<'_>) -> Result<Entry, WireError> {
+        Entry::parse_unless(r, |_, _| false)?.ok_or(WireError::BadValue("entry"))
+    }
+
+    /// As [`Entry::parse`]; `None` where this interval of this writer is `known`: then it is passed over, which takes no memory.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub fn parse_unless(
+        r: &mut Reader<'_>,
+        known: impl FnOnce(NodeId, u32) -> bool,
+    ) -> Result<Option<Entry>, WireError> {
         let (writer, from, interval) = (take_node(r)?, r.u32()?, r.u32()?);
-        let mut groups = Vec::new();
-        for _ in 0..r.u16()? {
+        let (known, count) = (known(writer, interval), r.u16()?);
+        let mut groups = Vec::with_capacity(if known { 0 } else { usize::from(count).min(GROUPS_AT_ONCE) });
+        for _ in 0..count {
             let (home, serial, count) = (take_node(r)?, r.u32()?, r.u32()?);
-            let mut runs = Vec::new();
+            if known {
+                r.take((count as usize).checked_mul(RUN_BYTES).ok_or(WireError::BadValue("notices"))?)?;
+                continue;
+            }
+            let mut runs = Vec::with_capacity((count as usize).min(RUNS_AT_ONCE));
             for _ in 0..count {
                 let (first, word) = (r.u32()?, r.u16()?);
                 let end = first.checked_add(u32::from(word & !GONE)).filter(|end| *end > first);
@@ -353,7 +374,7 @@ impl Entry {
             }
             groups.push(Group { home, serial, runs });
         }
-        Ok(Entry { writer, from, interval, groups })
+        Ok((!known).then_some(Entry { writer, from, interval, groups }))
     }
 }
 

@@ -27,6 +27,28 @@ fn no_order_of_messages_loses_a_signal() {
 }
 
 #[test]
+fn tokens_that_nodes_want_ahead_are_never_lost_in_any_order() {
+    let waits: &[Do] = &[Want, Lock, Unlock, Want, Lock, Unlock];
+    for programs in [[&[Want][..], &[Lock, Unlock], &[Want, Lock, Unlock]], [&[Want, Want], waits, &[Lock, Unlock]]] {
+        let runs = every_order(&World::new(&programs), 200_000);
+        assert!(runs > 20, "{runs} orders");
+    }
+    // Two threads a node, and some.
+    for seed in 0..3000 {
+        let world = World::new(&[
+            waits,
+            &[Lock, Unlock, Want],
+            &[Want],
+            waits,
+            waits,
+            &[Lock, Unlock, Lock, Unlock],
+            &[Want, Want],
+        ]);
+        assert!(some_order(world, seed).nodes.iter().all(|n| n.desk.is_empty()));
+    }
+}
+
+#[test]
 fn signals_wake_as_many_as_they_should_in_any_order() {
     let both: &[Do] = &[Lock, Put, Put, Unlock, Broadcast, Lock, Put, Unlock, Signal];
     for seed in 0..3000 {

@@ -8,6 +8,7 @@ use crate::ids::{FlagId, LockId, Seq, UnitId};
 use crate::node::route::{self, Rooms, dispatch};
 use crate::outbox::Outbox;
 use crate::sync::barrier::Barrier;
+use crate::sync::bundle::Bundle;
 use crate::sync::condition::ConditionId;
 use crate::sync::desk::*;
 use crate::sync::flag::Flags;
@@ -68,6 +69,8 @@ impl Payload for Known {
 pub(super) enum Do {
     Lock,
     Unlock,
+    /// The node wants the token; the thread does not wait for it.
+    Want,
     Post,
     Take,
     TryTake,
@@ -450,6 +453,16 @@ fn act(
         (Lock, Phase::Begin) if locks.acquire(cx, LOCK, slot) == Acquire::Held => Next::Ended(true),
         (Lock, _) => relocked(locks, slot),
         (Unlock, _) => Next::Ended(locks.release(cx, LOCK, slot).is_ok()),
+        (Want, _) => {
+            if let Some((node, queued)) = locks.want(cx, LOCK) {
+                let (mut wish, mut seen) = (Bundle::default(), Vec::new());
+                cx.payload.knowledge(Scope::Lock(LOCK), &mut seen);
+                wish.add(LOCK, &seen);
+                let wants = Message::LockWants { of: cx.me, queued, entries: wish.bytes() };
+                cx.out.send(Target::Post { node, origin: Origin::Service }, &wants);
+            }
+            Next::Ended(true)
+        }
         (Post, _) => {
             desk.sem_post(cx, SEM);
             Next::Ended(true)
@@ -526,7 +539,7 @@ fn take_token(
 
 fn lock_again(locks: &mut Locks, cx: &mut sync::Context<'_>, slot: Slot) -> Next {
     match locks.acquire(cx, LOCK, slot) {
-        Acquire::Held => Next::Relocked,
+        Acquire::Held | Acquire::Taken => Next::Relocked,
         Acquire::Wait => Next::Waits(Phase::Relock),
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Nothing of the former holds where intervals close for locks: what belongs to other locks would end before it is used.
 
-use super::{Access, Ahead, BEFORE, Chunk, Fault, State};
+use super::{Access, Ahead, BEFORE, Chunk, Fault, FirstTouch, State};
 use crate::coherence::pages::wire::{FETCH_PAGES_MAX, RUNS_MAX};
 use crate::coherence::pages::{Context, push_range};
 
@@ -32,7 +32,7 @@ impl Chunk {
         }
         let before = access == Access::Write && self.units[unit].has(BEFORE);
         self.returned = if before { self.returned.saturating_add(1) } else { self.returned.saturating_sub(1) };
-        let by_itself = ahead.units == 1 && ahead.known > 1 && !self.shape.first_touch;
+        let by_itself = ahead.units == 1 && ahead.known > 1 && self.shape.first_touch != FirstTouch::Always;
         before && by_itself && cx.era.has_barriers_alone() && self.returned >= self.group_after
     }
 

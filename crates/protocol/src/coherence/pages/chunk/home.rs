@@ -1,9 +1,8 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{CLOSED, Chunk, FEW_PAGES, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
+use super::{ALONG, CLOSED, Chunk, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PageNo};
-use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
@@ -13,48 +12,12 @@ const GAP_UNITS: usize = 8;
 const OFFER_GROWTH: usize = 4;
 
 impl Chunk {
-    /// Whether these pages can be sent: the list is empty when this node is the home of all, else it names the pages with other
-    /// homes. Untouched pages go to an asker that claims them.
-    ///
-    /// A node that has claimed a page and has not been answered yet knows the home from before. When that is the asker itself,
-    /// naming it would look like the grant of a claim, so the asker is told to ask here again.
-    pub fn lookup(
-        &mut self,
-        me: NodeId,
-        pages: &Range<PageNo>,
-        asker: NodeId,
-        claims: bool,
-    ) -> Vec<(Range<PageNo>, NodeId)> {
-        let mut moved: Vec<(Range<PageNo>, NodeId)> = Vec::new();
-        for unit in self.units_in(pages) {
-            let at = self.pages(unit..unit + 1);
-            let this = &mut self.units[unit];
-            match this.state {
-                State::Home => {}
-                State::Unclaimed if !claims => this.state = State::Home,
-                State::Unclaimed => {
-                    this.state = State::Invalid;
-                    this.home = asker;
-                    moved.push((at, asker));
-                }
-                _ => moved.push((at, if this.home == asker { me } else { this.home })),
-            }
-        }
-        moved
-    }
-
     /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this order, here or (without
     /// `out`) by the other node.
     pub fn share(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], mut out: Option<&mut Vec<u8>>) {
         let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
         if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
             units.iter().for_each(|run| cx.memory.copy_out(self.pages(run.clone()), out));
-        }
-        if let [run] = runs
-            && out.is_some()
-            && run.end - run.start <= FEW_PAGES
-        {
-            cx.memory.look_ahead(run.clone());
         }
         let noted = cx.memory.notes_writes();
         // In runs a call protects many, and a copy that ends for nothing costs more than its part of that.
@@ -72,9 +35,11 @@ impl Chunk {
                 self.begin_sharing(cx, unit);
                 continue;
             }
-            self.units[unit].set(CLOSED, false);
-            if this.has(CLOSED) && !this.has(OFFERED) && alone && cx.era.is_calm() {
-                // The kernel notes what is written since the close; more than that nobody who copies now can have to hear of.
+            let by_itself = alone && !this.has(OFFERED) && cx.era.is_calm();
+            let protected = by_itself && (this.has(CLOSED) || self.was_along(cx.era, unit));
+            self.units[unit].set(CLOSED | ALONG, false);
+            if protected {
+                // The kernel notes what is written since then; more than that nobody who copies now can have to hear of.
                 self.begin_sharing(cx, unit);
                 continue;
             }
@@ -89,6 +54,16 @@ impl Chunk {
         for unit in offers.iter().filter(|i| self.units[**i].has(MAPPED) && !self.units[**i].has(SHARED) && !asked(i)) {
             unprotected.push(*unit..unit + 1);
         }
+        let mut along = 0..0;
+        if let [run] = &mut unprotected[..]
+            && alone
+            && noted
+            && offers.is_empty()
+            && cx.era.is_calm()
+        {
+            along = self.neighbours(cx.era, run.start);
+            *run = along.clone();
+        }
         if noted {
             self.protect_with_gaps(cx, unprotected);
         } else {
@@ -98,6 +73,10 @@ impl Chunk {
             units.iter().for_each(|run| cx.memory.disregard(self.pages(run.clone())));
         }
         units.iter().flat_map(Range::clone).for_each(|unit| self.units[unit].set(SHARED, true));
+        for unit in along.filter(|unit| !asked(unit)) {
+            self.units[unit].set(ALONG, true);
+            cx.memory.disregard(self.pages(unit..unit + 1));
+        }
         self.offer(cx, &offers);
         if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
             units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));

@@ -169,6 +169,18 @@ fn a_home_page_is_protected_before_its_first_copy_and_not_again() {
 }
 
 #[test]
+fn a_home_maps_what_others_hold_together_and_protected() {
+    for (access, first) in [(Access::Read, "map_read 0..1"), (Access::Write, "map_write 0..1")] {
+        let mut bench = Bench::new(ME, true);
+        bench.copy_out(0..3);
+        assert_eq!(bench.fault(0, access), Fault::Mapped);
+        assert_eq!(bench.memory.calls, [first, "map_read 1..3"], "page 3 is nobody's: it may never have been touched");
+        assert_eq!(bench.fault(3, Access::Read), Fault::Mapped);
+        assert!(bench.memory.calls.contains(&"map_write 3..4".to_string()), "{:?}", bench.memory.calls);
+    }
+}
+
+#[test]
 fn a_home_tells_of_its_own_writes_while_others_hold_copies_and_only_then() {
     let mut bench = Bench::new(ME, true);
     bench.fault(0, Access::Write);
@@ -300,7 +312,7 @@ fn a_second_thread_waits_for_the_first_ones_fetch_and_is_woken_by_the_answer() {
 fn units_ahead_are_fetched_with_the_faulting_one_as_far_as_they_are_missing() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(2..3);
-    let ahead = Ahead { units: 4, stride: 1, known: 4 };
+    let ahead = Ahead { units: 4, stride: 1, known: 4, claims: false };
     let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
     assert_eq!(fault, Fault::Fetch { home: OTHER, runs: vec![0..2], claim: false });
 }
@@ -353,30 +365,6 @@ fn a_home_that_goes_elsewhere_leaves_the_memory_of_a_few_pages_and_gives_that_of
         assert_eq!(discards.count(), usize::from(kept == 0), "in one call: {:?}", bench.memory.calls);
         assert_eq!((bench.chunk.cached_pages(), bench.tally.held), (kept, i64::from(kept)));
     }
-}
-
-#[test]
-fn an_untouched_page_goes_to_whoever_claims_it_first() {
-    let mut bench = Bench::with_shape(ME, true, |shape| shape.first_touch = true);
-    let claimed = bench.step(|chunk, _, _| chunk.lookup(ME, &(0..2), OTHER, true));
-    assert_eq!(claimed, [(0..1, OTHER), (1..2, OTHER)]);
-    let later = bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), NodeId(3), true));
-    assert_eq!(later, [(0..1, OTHER)]);
-    bench.fault(2, Access::Write);
-    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(2..3), OTHER, true)), [], "touched here first");
-}
-
-/// Two nodes took themselves for the home of one page: the claimant, and the node that had granted the claim and then asked the claimant,
-/// which did not know yet and named the home from before.
-#[test]
-fn a_claimant_that_has_not_been_answered_does_not_name_the_asker_as_home() {
-    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.first_touch = true);
-    assert!(matches!(bench.fault(0, Access::Write), Fault::Fetch { claim: true, .. }));
-    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), OTHER, true)), [(0..1, ME)], "ask here again");
-    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), NodeId(3), true)), [(0..1, OTHER)]);
-    bench.step(|chunk, cx, _| chunk.on_moved(cx, 0..1, ME));
-    assert!(bench.chunk.is_home(0));
-    assert_eq!(bench.step(|chunk, _, _| chunk.lookup(ME, &(0..1), OTHER, true)), []);
 }
 
 #[test]
@@ -461,7 +449,7 @@ fn what_one_request_cannot_ask_for_is_left_for_the_next() {
 #[test]
 fn a_copy_that_is_written_again_is_in_use() {
     let mut bench = Bench::new(OTHER, true);
-    let ahead = Ahead { units: 4, stride: 1, known: 1 };
+    let ahead = Ahead { units: 4, stride: 1, known: 1, claims: false };
     bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
     bench.arrive(0..4);
     let mut again = || {
@@ -487,7 +475,7 @@ fn a_fault_brings_along_what_was_in_use_behind_it() {
         bench.fetch(page..page + 1);
     }
     bench.invalidate(0..4);
-    let ahead = Ahead { units: 1, stride: 1, known: 30 };
+    let ahead = Ahead { units: 1, stride: 1, known: 30, claims: false };
     let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
     assert_eq!(fault, Fault::Fetch { home: OTHER, runs: vec![0..3], claim: false }, "page 3 was never here");
 }
@@ -499,7 +487,7 @@ fn a_strided_fetch_brings_along_what_was_here_between_its_pages() {
         bench.fetch(page..page + 1);
     }
     bench.invalidate(0..16);
-    let ahead = |known| Ahead { units: 4, stride: 4, known };
+    let ahead = |known| Ahead { units: 4, stride: 4, known, claims: false };
     let mut fetched = |known| {
         let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead(known)));
         bench.arrive(0..16);
@@ -518,7 +506,7 @@ fn a_write_brings_along_as_many_pages_behind_it_as_are_in_use_before_it() {
         let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
         let page = before.end;
         bench.fetch(before);
-        let ahead = Ahead { units: 1, stride: 1, known };
+        let ahead = Ahead { units: 1, stride: 1, known, claims: false };
         match bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, access, ahead)) {
             Fault::Fetch { runs, .. } => runs,
             other => panic!("{other:?}"),
@@ -550,7 +538,7 @@ fn written_together(epochs: u32, closes: u32) -> Bench {
 }
 
 fn runs_of_a_write(bench: &mut Bench, page: PageNo) -> Vec<Range<PageNo>> {
-    let ahead = Ahead { units: 1, stride: 1, known: 30 };
+    let ahead = Ahead { units: 1, stride: 1, known: 30, claims: false };
     match bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, Access::Write, ahead)) {
         Fault::Fetch { runs, .. } => {
             runs.iter().for_each(|run| bench.arrive(run.clone()));

@@ -36,7 +36,7 @@ impl Home {
         let (mut body, mut out) = (Vec::new(), Outbox::new());
         DiffsHead { epoch, serial }.emit(&mut body);
         put_part(&mut body, page, &[0]);
-        serve::on_diffs(self, ME, OTHER, &body, &mut out).unwrap();
+        serve::on_diffs(self, OTHER, &body, &mut out).unwrap();
         out
     }
 
@@ -44,7 +44,7 @@ impl Home {
         let needs = if serial == 0 { Vec::new() } else { vec![Need { writer: OTHER, serial }] };
         let (mut body, mut out) = (Vec::new(), Outbox::new());
         Fetch { epoch, claim: false, direct: false, needs, runs }.emit(&mut body);
-        serve::on_fetch(self, ME, ticket(), &body, &mut out).unwrap();
+        serve::on_fetch(self, ticket(), &body, &mut out).unwrap();
         out
     }
 
@@ -90,7 +90,7 @@ fn what_comes_from_a_later_epoch_waits_until_the_node_has_come_as_far() {
     assert!(home.applied().is_empty());
     home.desk.open(1);
     let mut out = Outbox::new();
-    serve::rerun(&mut home, ME, &mut out).unwrap();
+    serve::rerun(&mut home, &mut out).unwrap();
     assert_eq!((home.applied().len(), out.sends().len(), home.desk.kept()), (1, 1, 0));
 }
 
@@ -117,7 +117,7 @@ fn pages_with_another_home_are_named_and_the_others_sent() {
 fn a_fetch_of_pages_that_do_not_exist_is_refused() {
     let (mut home, mut body) = (Home::new(), Vec::new());
     Fetch { runs: vec![3..9], ..Fetch::default() }.emit(&mut body);
-    assert!(serve::on_fetch(&mut home, ME, ticket(), &body, &mut Outbox::new()).is_err());
+    assert!(serve::on_fetch(&mut home, ticket(), &body, &mut Outbox::new()).is_err());
 }
 
 #[test]

@@ -84,6 +84,21 @@ fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
     assert_eq!(parts(&rest[..rest.len() - 9]).count(), 0, "a part that is cut short is none");
 }
 
+#[test]
+fn an_entry_that_is_known_is_passed_over() {
+    let group = |home| Group { home: NodeId(home), serial: 1, runs: vec![(3..5, true), (9..10, false)] };
+    let entry = Entry { writer: NodeId(1), from: 2, interval: 3, groups: vec![group(4), group(5)] };
+    let mut body = Vec::new();
+    entry.emit(&mut body);
+    entry.emit(&mut body);
+    let mut reader = Reader::new(&body);
+    let known = |writer, interval| (writer, interval) == (NodeId(1), 3);
+    assert_eq!(Entry::parse_unless(&mut reader, known), Ok(None));
+    assert_eq!(Entry::parse_unless(&mut reader, |_, _| false), Ok(Some(entry)));
+    assert_eq!(reader.finish(), Ok(()));
+    assert!(Entry::parse_unless(&mut Reader::new(&body[..body.len() / 2 - 1]), known).is_err(), "cut short");
+}
+
 /// A run was once cut into pieces that began in the middle of a unit.
 #[test]
 fn a_long_run_of_notices_is_cut_between_units_of_any_size() {

@@ -1,0 +1,105 @@
+//! Connected sockets that only send: one for each address to which an endpoint sends often.
+//!
+//! The kernel looks for the route to an address at every `sendto`; a connected socket keeps it, which saves 0.3 to 0.4 us a datagram (Linux 6.18, loopback;
+//! 8 % of a bare exchange of 64 bytes for 4 KiB). But a connected socket at the endpoint's own address would also be given what its peer sends, and nobody
+//! looks there. So these are bound to the endpoint's port at a group's address, one to which nobody sends: that is what they receive, which is nothing.
+//! What they send still has the endpoint's address and port as its source, for a host is no group, and the kernel takes the address from the route. Reports of
+//! closed ports go by the same addresses, and so to the endpoint's own socket.
+//!
+//! Where the route would have another source (a host with several addresses), or anything else goes wrong, there is no such socket, and the endpoint's own
+//! sends as ever.
+
+use crate::endpoint::{SOCKET_BUFFER_BYTES, never_fragment, set_size};
+use crate::sys;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Most addresses that an endpoint knows ways to; each may take a file number.
+const WAYS_MAX: usize = 64;
+/// How many places an address is looked for in.
+const PROBES: usize = 4;
+/// A way pays for itself after so many datagrams.
+const OFTEN: u32 = 64;
+/// What the kernel may keep of what comes to a group that nobody sends to: as little as it lets us say.
+const NOTHING_BYTES: i32 = 1;
+
+/// An address to which something was sent.
+#[derive(Debug)]
+struct Way {
+    to: SocketAddr,
+    sends: AtomicU32,
+    socket: OnceLock<Option<UdpSocket>>,
+}
+
+/// The ways of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    places: [OnceLock<Way>; WAYS_MAX],
+}
+
+impl Ways {
+    pub(crate) fn new() -> Ways {
+        Ways { places: [const { OnceLock::new() }; WAYS_MAX] }
+    }
+
+    /// The connected socket that sends from `local` to `to`, if that address is in use often enough to have one.
+    #[inline]
+    pub(crate) fn socket(&self, local: SocketAddr, to: SocketAddr) -> Option<BorrowedFd<'_>> {
+        let way = self.find(to)?;
+        if let Some(socket) = way.socket.get() {
+            return socket.as_ref().map(AsFd::as_fd);
+        }
+        if way.sends.fetch_add(1, Relaxed) >= OFTEN {
+            way.socket.get_or_init(|| open(local, to).ok());
+        }
+        None
+    }
+
+    #[inline]
+    fn find(&self, to: SocketAddr) -> Option<&Way> {
+        let start = usize::from(to.port());
+        for place in (start..start + PROBES).map(|place| &self.places[place % WAYS_MAX]) {
+            let way = place.get_or_init(|| Way { to, sends: AtomicU32::new(0), socket: OnceLock::new() });
+            if way.to == to {
+                return Some(way);
+            }
+        }
+        None
+    }
+}
+
+/// A socket that sends from `local` to `to` and receives nothing.
+fn open(local: SocketAddr, to: SocketAddr) -> io::Result<UdpSocket> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    if is_for_many(to.ip()) || source_to(to)? != local.ip() {
+        return Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
+    }
+    let nowhere = match to {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, 0)),
+    };
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::new(nowhere, local.port()).into())?;
+    let socket = UdpSocket::from(socket);
+    sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, NOTHING_BYTES)?;
+    set_size(socket.as_fd(), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), SOCKET_BUFFER_BYTES)?;
+    never_fragment(socket.as_fd(), local.ip())?;
+    socket.connect(to)?;
+    Ok(socket)
+}
+
+fn is_for_many(to: IpAddr) -> bool {
+    to.is_multicast() || matches!(to, IpAddr::V4(to) if to.is_broadcast())
+}
+
+/// The address of this host that the kernel puts on what goes to `to`.
+fn source_to(to: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(to)?;
+    Ok(probe.local_addr()?.ip())
+}

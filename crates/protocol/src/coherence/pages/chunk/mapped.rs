@@ -1,0 +1,71 @@
+//! A home maps its pages where they are touched, and those about to be.
+
+use super::{Access, Ahead, Chunk, Fault, FirstTouch, MAPPED, SHARED, State, Unit, WRITTEN};
+use crate::coherence::pages::{Context, PageNo};
+use crate::rules::Rule;
+use std::ops::Range;
+
+/// Most units that a home maps at the first touch of one of them.
+const HOME_RUN: usize = 64;
+/// Most units of which others hold copies that it maps beside one of them.
+const SHARED_RUN: usize = 32;
+
+impl Chunk {
+    pub(super) fn home_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, ahead: Ahead) -> Fault {
+        let noted = cx.memory.notes_writes();
+        let this = &mut self.units[unit];
+        if this.has(SHARED) {
+            let pages = self.pages(unit..unit + 1);
+            let this = &mut self.units[unit];
+            // A mapped page that faults under a kernel that notes writes was reclaimed: it counts as written.
+            let spurious = noted && this.has(MAPPED) && Rule::SpuriousFaultCountsAsWritten.on();
+            if access == Access::Write || spurious {
+                this.set(WRITTEN, !noted);
+                cx.memory.map_write(pages);
+            } else {
+                cx.memory.map_read(pages);
+            }
+            self.units[unit].set(MAPPED, true);
+            self.map_shared_behind(cx, unit);
+            return Fault::Mapped;
+        }
+        if this.has(MAPPED) {
+            Self::map_plain(cx, self.pages(unit..unit + 1));
+            return Fault::Mapped;
+        }
+        if ahead.stride != 1 {
+            self.map_with_stride(cx, unit, ahead);
+            return Fault::Mapped;
+        }
+        // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit each.
+        let plain = |u: &Unit| u.state == State::Home && !u.has(SHARED | MAPPED);
+        let before = self.units[..unit].iter().rev().take(HOME_RUN).take_while(|u| u.has(MAPPED)).count();
+        let end = (unit + (before * 3).clamp(1, HOME_RUN)).min(self.units.len());
+        if self.shape.first_touch == FirstTouch::Late {
+            let me = cx.me;
+            (unit..end).for_each(|i| self.settle(cx, i, me));
+        }
+        let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
+        Self::map_plain(cx, self.pages(run.clone()));
+        self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
+        Fault::Mapped
+    }
+
+    /// Others hold copies of a home page that is touched, so its memory is there, and so is that of the pages behind it that others hold too: to map
+    /// them costs little beside a fault. They are mapped protected: what is written is noted.
+    fn map_shared_behind(&mut self, cx: &mut Context<'_>, unit: usize) {
+        let alike = |u: &Unit| u.state == State::Home && u.has(SHARED) && !u.has(MAPPED);
+        let count = self.units[unit + 1..].iter().take(SHARED_RUN).take_while(|u| alike(u)).count();
+        if count > 0 {
+            let run = unit + 1..unit + 1 + count;
+            cx.memory.map_read(self.pages(run.clone()));
+            self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
+        }
+    }
+
+    /// Maps home pages of which nobody holds a copy.
+    pub(super) fn map_plain(cx: &mut Context<'_>, pages: Range<PageNo>) {
+        cx.memory.map_write(pages.clone());
+        cx.memory.disregard(pages);
+    }
+}

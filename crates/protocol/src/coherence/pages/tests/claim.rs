@@ -1,0 +1,133 @@
+use super::*;
+
+const CLAIMS: Ahead = Ahead { claims: true, ..Ahead::NOTHING };
+
+impl Bench {
+    fn placed(home: NodeId, first_touch: FirstTouch) -> Bench {
+        Bench::with_shape(home, true, |shape| shape.first_touch = first_touch)
+    }
+
+    fn lookup(&mut self, pages: Range<PageNo>, asker: NodeId, claims: bool) -> Vec<(Range<PageNo>, NodeId)> {
+        self.step(|chunk, cx, _| chunk.lookup(cx, &pages, asker, claims))
+    }
+
+    fn fault_with(&mut self, page: PageNo, ahead: Ahead) -> Fault {
+        self.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, Access::Write, ahead))
+    }
+}
+
+#[test]
+fn an_untouched_page_goes_to_whoever_claims_it_first() {
+    let mut bench = Bench::with_shape(ME, true, |shape| shape.first_touch = FirstTouch::Always);
+    let claimed = bench.step(|chunk, cx, _| chunk.lookup(cx, &(0..2), OTHER, true));
+    assert_eq!(claimed, [(0..2, OTHER)]);
+    let later = bench.step(|chunk, cx, _| chunk.lookup(cx, &(0..1), NodeId(3), true));
+    assert_eq!(later, [(0..1, OTHER)]);
+    bench.fault(2, Access::Write);
+    assert_eq!(bench.step(|chunk, cx, _| chunk.lookup(cx, &(2..3), OTHER, true)), [], "touched here first");
+}
+
+/// Two nodes took themselves for the home of one page: the claimant, and the node that had granted the claim and then asked the claimant,
+/// which did not know yet and named the home from before.
+#[test]
+fn a_claimant_that_has_not_been_answered_does_not_name_the_asker_as_home() {
+    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.first_touch = FirstTouch::Always);
+    assert!(matches!(bench.fault(0, Access::Write), Fault::Fetch { claim: true, .. }));
+    assert_eq!(bench.step(|chunk, cx, _| chunk.lookup(cx, &(0..1), OTHER, true)), [(0..1, ME)], "ask here again");
+    assert_eq!(bench.step(|chunk, cx, _| chunk.lookup(cx, &(0..1), NodeId(3), true)), [(0..1, OTHER)]);
+    bench.step(|chunk, cx, _| chunk.on_moved(cx, 0..1, ME));
+    assert!(bench.chunk.is_home(0));
+    assert_eq!(bench.step(|chunk, cx, _| chunk.lookup(cx, &(0..1), OTHER, true)), []);
+}
+
+#[test]
+fn claimed_pages_are_mapped_at_once_and_those_that_others_have_are_not() {
+    let mut bench = Bench::placed(OTHER, FirstTouch::Late);
+    let ahead = Ahead { units: 3, ..CLAIMS };
+    assert_eq!(bench.fault_with(0, ahead), Fault::Fetch { home: OTHER, runs: vec![0..3], claim: true });
+    bench.memory.claims.insert(1, NodeId(3));
+    let mut left = Vec::new();
+    bench.step(|chunk, cx, _| chunk.claim(cx, &(0..3), OTHER, &mut left));
+    assert_eq!(
+        (left, bench.memory.calls.clone()),
+        (vec![], vec!["map_write 0..1".to_string(), "map_write 2..3".into()])
+    );
+    assert!(bench.chunk.is_home(0) && bench.chunk.is_home(2));
+    assert_eq!((bench.chunk.home_of(1), bench.chunk.is_fetching(1)), (NodeId(3), false));
+    assert_eq!(bench.fault_with(1, CLAIMS), Fault::Fetch { home: NodeId(3), runs: vec![1..2], claim: false });
+}
+
+#[test]
+fn what_its_home_has_touched_is_asked_for_and_not_claimed_again() {
+    let mut bench = Bench::placed(OTHER, FirstTouch::Late);
+    bench.memory.claims.insert(0, OTHER);
+    bench.fault_with(0, CLAIMS);
+    let mut left = Vec::new();
+    bench.step(|chunk, cx, _| chunk.claim(cx, &(0..1), OTHER, &mut left));
+    assert_eq!(left, [0..1]);
+    bench.arrive(0..1);
+    bench.invalidate(0..1);
+    assert_eq!(bench.fault_with(0, CLAIMS), Fault::Fetch { home: OTHER, runs: vec![0..1], claim: false });
+}
+
+#[test]
+fn a_home_that_touches_a_page_hears_who_has_claimed_it() {
+    let mut bench = Bench::placed(ME, FirstTouch::Late);
+    bench.memory.claims.insert(2, OTHER);
+    assert_eq!(bench.fault_with(2, CLAIMS), Fault::Fetch { home: OTHER, runs: vec![2..3], claim: false });
+    assert_eq!(bench.fault_with(1, CLAIMS), Fault::Mapped);
+    assert_eq!(bench.memory.claims.get(&1), Some(&ME));
+}
+
+#[test]
+fn what_is_fetched_without_a_claim_makes_the_pages_beside_it_their_homes_own() {
+    let mut bench = Bench::placed(ME, FirstTouch::Late);
+    bench.memory.claims.insert(3, OTHER);
+    assert_eq!(bench.lookup(0..1, OTHER, false), []);
+    assert_eq!([0, 1, 2, 3].map(|page| bench.chunk.is_home(page)), [true, true, true, false]);
+}
+
+#[test]
+fn before_workers_begin_nothing_is_claimed_and_runs_are_fetched_whatever_is_known() {
+    let mut bench = Bench::placed(OTHER, FirstTouch::Late);
+    bench.fetch(1..2);
+    bench.invalidate(1..2);
+    let ahead = Ahead { units: 4, ..Ahead::NOTHING };
+    assert_eq!(bench.fault_with(0, ahead), Fault::Fetch { home: OTHER, runs: vec![0..4], claim: false });
+}
+
+#[test]
+fn runs_that_are_claimed_end_where_the_home_is_known() {
+    let mut bench = Bench::placed(OTHER, FirstTouch::Late);
+    bench.fetch(1..2);
+    bench.invalidate(1..2);
+    let run = |stride, known| Ahead { units: 4, stride, known, claims: true };
+    assert_eq!(bench.fault_with(0, run(1, 4)), Fault::Fetch { home: OTHER, runs: vec![0..1], claim: true });
+    bench.step(|chunk, cx, _| chunk.on_moved(cx, 0..1, NodeId(3)));
+    assert_eq!(bench.fault_with(2, run(-1, 4)), Fault::Fetch { home: OTHER, runs: vec![2..3], claim: true });
+}
+
+#[test]
+fn a_page_that_migrates_is_claimed_no_more() {
+    for home in [ME, OTHER] {
+        let mut bench = Bench::placed(home, FirstTouch::Late);
+        bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), NodeId(3)));
+        assert_eq!(bench.fault_with(0, CLAIMS), Fault::Fetch { home: NodeId(3), runs: vec![0..1], claim: false });
+    }
+}
+
+#[test]
+fn a_home_maps_its_own_pages_ahead_of_a_thread_that_goes_through_them_with_a_stride() {
+    for (stride, from, mapped) in
+        [(2, 0, vec!["map_write 0..1", "map_write 2..3"]), (-1, 1, vec!["map_write 1..2", "map_write 0..1"])]
+    {
+        let mut bench = Bench::placed(ME, FirstTouch::Late);
+        bench.memory.claims.insert(3, OTHER);
+        assert_eq!(bench.fault_with(from, Ahead { units: 8, stride, ..CLAIMS }), Fault::Mapped);
+        assert_eq!(bench.memory.calls, mapped);
+    }
+    let mut bench = Bench::placed(ME, FirstTouch::Late);
+    bench.memory.claims.insert(2, OTHER);
+    bench.fault_with(0, Ahead { units: 8, stride: 2, ..CLAIMS });
+    assert_eq!(bench.memory.calls, ["map_write 0..1"], "another node has claimed the next one");
+}

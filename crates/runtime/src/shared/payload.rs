@@ -1,0 +1,133 @@
+//! What the engines `hlrc` and `scope` say at releases and hear at acquires.
+//!
+//! A release that another node will see closes the interval ([`release`](super::release)); what the other lacks goes with the message that it
+//! waits for. Where nodes share a host and have to share its cores too, a lock's token rather *lies out* after each release, with all that there is to
+//! tell, in a table that the others map ([`Offers`]): whoever wants the lock takes it there, and nobody is woken.
+
+use super::Shared;
+use super::release::Why;
+use crate::node::Node;
+use comem_memory::pages::{Offers, TOLD_BYTES_MAX};
+use comem_net::Backbone;
+use comem_protocol::coherence::pages::history::{self, Knowledge};
+use comem_protocol::ids::{LockId, NodeId, Slot};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::{Last, Mark, Payload, Scope};
+
+/// The payload of a node's synchronisation. What must leave before the message that carries it stands in `side`.
+pub(crate) struct PagePayload<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) shared: &'a Shared,
+    /// Who acts.
+    pub(crate) slot: Slot,
+    pub(crate) side: Outbox,
+}
+
+impl Payload for PagePayload<'_> {
+    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
+        self.shared.ledger.lock().knowledge(scope, out);
+    }
+
+    fn mark(&mut self) -> Mark {
+        self.shared.mark()
+    }
+
+    fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
+        let mut ledger = self.shared.ledger.lock();
+        // Who has the ledger knows that no interval is ending: those that have begun to are over.
+        if released.needs_close(self.shared.mark()) {
+            let why = if let Scope::Lock(lock) = scope { Why::Lock(lock) } else { Why::Else };
+            self.node.close_interval(self.shared, &mut ledger, why, self.slot, &mut self.side);
+        }
+        ledger.tell(scope, knowledge, out);
+    }
+
+    fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
+        let mut ledger = self.shared.ledger.lock();
+        let learnt = ledger.learn(scope, bytes, &mut self.shared.needs.lock());
+        match learnt {
+            Ok(entries) => {
+                self.shared.end_pushed(&entries);
+                self.node.end_copies(self.shared, &mut ledger, &entries, false, self.slot, &mut self.side);
+            }
+            Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
+        }
+    }
+
+    fn deposit(&mut self, _scope: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
+        history::unite(bytes, stored);
+    }
+
+    fn withdraw(&mut self, _scope: Scope, stored: &[u8], knowledge: &[u8], out: &mut Vec<u8>) {
+        history::hand_out(stored, &Knowledge::parse(knowledge), out);
+    }
+
+    fn queue_up(&mut self, lock: LockId, manager: NodeId, node: NodeId) -> Option<Last> {
+        let (last, lies_out) = self.node.offers_of(self.shared, manager)?.queue_up(lock.0, node.0)?;
+        Some(Last { node: NodeId(last), lies_out })
+    }
+
+    fn lay_open(&mut self, lock: LockId, last: NodeId) {
+        if self.node.config.backbone.named() == Some(Backbone::Shm) {
+            self.shared.offers().inspect(|offers| offers.lay_open(lock.0, last.0));
+        }
+    }
+
+    fn is_alike(&self) -> bool {
+        self.shared.ledger.lock().is_alike()
+    }
+
+    fn token_left(&mut self, lock: LockId) {
+        if self.node.config.lock_turns {
+            self.node.stays.left(lock);
+        }
+    }
+
+    fn lays_out(&mut self) -> bool {
+        // Who has a core of its own is told in less time than it takes to close intervals that nobody asks for.
+        let shares_cores = self.shared.offers().is_some() && !crate::service::may_spin(&self.node.config);
+        shares_cores && self.shared.lying.lock().may(self.node.now())
+    }
+
+    fn lay_out(&mut self, lock: LockId, manager: NodeId) -> bool {
+        let (shared, me) = (self.shared, self.shared.me);
+        let (Some(mine), Some(queues)) = (shared.offers(), self.node.offers_of(shared, manager)) else { return false };
+        let now = self.node.now();
+        if !queues.is_last(lock.0, me.0) || !shared.lying.lock().may(now) || self.node.has_turn() {
+            return false;
+        }
+        // A long close is better left to the service thread.
+        if !shared.ledger.lock().fits(TOLD_BYTES_MAX) || self.node.close_would_be_long(shared) {
+            return false;
+        }
+        shared.lying.lock().count(now);
+        let mut told = Vec::new();
+        self.on_release(Scope::Lock(lock), me, &[], Mark::NOW, &mut told);
+        if !mine.tell(lock.0, &told) {
+            return false;
+        }
+        // If another node has asked meanwhile, it asks by a message, or takes the token now.
+        queues.lie_out(lock.0, me.0) || !mine.take_back(lock.0)
+    }
+
+    fn take_back(&mut self, lock: LockId, manager: NodeId) -> bool {
+        let here = self.shared.offers().is_some_and(|mine| mine.take_back(lock.0));
+        if here && let Some(queues) = self.node.offers_of(self.shared, manager) {
+            queues.lie_in(lock.0, self.shared.me.0);
+            self.shared.lying.lock().count_vain();
+        }
+        here
+    }
+
+    fn pick_up(&mut self, lock: LockId, from: NodeId) -> bool {
+        let told = self.node.offers_of(self.shared, from).and_then(|table| table.pick_up(lock.0));
+        told.map(|told| self.on_acquire(Scope::Lock(lock), &told)).is_some()
+    }
+}
+
+impl Node {
+    /// A node's table of offers, where this process sees it.
+    fn offers_of<'a>(&self, shared: &'a Shared, node: NodeId) -> Option<&'a Offers> {
+        if node == shared.me { shared.offers() } else { self.peer_memory(shared, node)?.offers.as_ref() }
+    }
+}
