@@ -83,18 +83,23 @@ impl Twins {
         Twin { block, bytes, pool: self.pool.clone() }
     }
 
-    /// Gives a block of `bytes` bytes to each place that has none, in one look at the pool.
+    /// Gives a block of `bytes` bytes to each place that has none, in one look at the pool; in the order of their addresses, so that many lie one
+    /// behind the other.
     ///
     /// # Panics
     /// As [`Twins::take`].
     pub fn take_into(&self, places: &mut [Option<Twin>], bytes: usize) {
         assert!(bytes > 0 && bytes.is_multiple_of(4096));
-        let (mut free, mut taken) = (self.pool.lock(), 0);
-        for place in places.iter_mut().filter(|place| place.is_none()) {
-            *place = Some(Twin { block: free.take(bytes), bytes, pool: self.pool.clone() });
-            taken += bytes;
+        let count = places.iter().filter(|place| place.is_none()).count();
+        let mut free = self.pool.lock();
+        let mut blocks: Vec<Block> = (0..count).map(|_| free.take(bytes)).collect();
+        drop(free);
+        // Blocks that were taken together come back together, in the other order.
+        blocks.sort_unstable_by_key(|block| block.0);
+        for (place, block) in places.iter_mut().filter(|place| place.is_none()).zip(blocks) {
+            *place = Some(Twin { block, bytes, pool: self.pool.clone() });
         }
-        self.pool.in_use.fetch_add(taken, Ordering::Relaxed);
+        self.pool.in_use.fetch_add(count * bytes, Ordering::Relaxed);
     }
 
     /// Has memory ready for `count` twins of `bytes` bytes each, as far as that can be had; for moments with nothing else to do.
@@ -251,6 +256,21 @@ impl Twin {
     }
 }
 
+/// What the first of these twins holds, with those behind it as far as they lie one behind the other in memory too; empty if there is no first.
+pub fn stretch(twins: &[Option<Twin>]) -> &[u8] {
+    let mut twins = twins.iter().map_while(Option::as_ref);
+    let Some(first) = twins.next() else { return &[] };
+    let (start, mut bytes) = (first.block.0.as_ptr(), first.bytes);
+    for twin in twins.take_while(|twin| twin.bytes == first.bytes) {
+        if twin.block.0.as_ptr() != start.wrapping_add(bytes) {
+            break;
+        }
+        bytes += twin.bytes;
+    }
+    // SAFETY: all of it belongs to these twins. Where one piece ends and another begins, it is still memory that the system gave at these addresses.
+    unsafe { std::slice::from_raw_parts(start, bytes) }
+}
+
 /// Copies bytes that stand one behind the other at `from` to these twins, past the caches.
 ///
 /// # Safety
@@ -395,6 +415,26 @@ mod tests {
         assert_eq!(twins.take(8192).len(), 8192);
         let again = twins.take(4096);
         assert_eq!((again.as_ptr(), again[4095]), (at, 7));
+    }
+
+    #[test]
+    fn blocks_that_are_taken_together_lie_one_behind_the_other() {
+        let twins = Twins::new();
+        let mut places: Vec<Option<Twin>> = (0..8).map(|_| None).collect();
+        // The one that was there before is somewhere else.
+        places[3] = Some(twins.take(4096));
+        for _ in 0..3 {
+            twins.take_into(&mut places, 4096);
+            for (index, twin) in places.iter_mut().flatten().enumerate() {
+                twin.fill(index as u8);
+            }
+            let parts = [stretch(&places), stretch(&places[4..])];
+            assert_eq!(parts.map(<[u8]>::len), [3 * 4096, 4 * 4096]);
+            assert!(parts[1].chunks(4096).zip(4..8).all(|(twin, index)| twin.iter().all(|byte| *byte == index)));
+            // However they come back.
+            places.iter_mut().enumerate().filter(|(index, _)| *index != 3).for_each(|(_, place)| *place = None);
+        }
+        assert!(stretch(&[None]).is_empty());
     }
 
     #[test]
