@@ -212,20 +212,24 @@ impl Arena {
     fn map(&self, pages: Range<PageNo>, writable: bool) -> io::Result<()> {
         self.bytes_of(&pages)?;
         let protection = if writable { sys::BOTH } else { libc::PROT_READ };
+        // What was never mapped mostly has no memory.
+        let holes = writable && self.mapped.as_ref().is_some_and(|mapped| mapped.runs(pages.clone()).next().is_none());
         for set in self.mapped.iter().chain(&self.regarded) {
             set.insert(pages.clone());
         }
         self.parts(pages).try_for_each(|part| match &self.mechanism {
             Mechanism::Mprotect => mprotect(&part, protection),
-            Mechanism::Userfault { uffd, .. } => self.map_entries(uffd.as_fd(), &part, !writable),
+            Mechanism::Userfault { uffd, .. } => {
+                let filled = if holes { sys::zero_range(uffd.as_fd(), part.address(), part.bytes()) } else { 0 };
+                self.map_entries(uffd.as_fd(), &part, filled, !writable)
+            }
         })
     }
 
-    /// Walks the part: absent entries are made, holes of the file filled, and where entries were there already their
+    /// Walks the part from byte `at` on: absent entries are made, holes of the file filled, and where entries were there already their
     /// protection is changed afterwards, in one call.
-    fn map_entries(&self, uffd: BorrowedFd<'_>, part: &Part<'_>, protected: bool) -> io::Result<()> {
+    fn map_entries(&self, uffd: BorrowedFd<'_>, part: &Part<'_>, mut at: usize, protected: bool) -> io::Result<()> {
         let (start, in_file, end) = (part.address(), part.pages.start as usize * PAGE_BYTES, part.bytes());
-        let mut at = 0;
         let mut filled = false;
         let mut present: Option<Range<usize>> = None;
         while at < end {

@@ -79,6 +79,14 @@ struct Copy {
 
 #[repr(C)]
 #[derive(Default)]
+struct ZeroPage {
+    range: AddressRange,
+    mode: u64,
+    zeroed: i64,
+}
+
+#[repr(C)]
+#[derive(Default)]
 struct WriteProtect {
     range: AddressRange,
     mode: u64,
@@ -113,6 +121,7 @@ pub struct Region {
 }
 
 const _: () = assert!(size_of::<Api>() == 24 && size_of::<Register>() == 32 && size_of::<Continue>() == 32);
+const _: () = assert!(size_of::<ZeroPage>() == 32 && size_of::<Copy>() == 40);
 const _: () = assert!(size_of::<WriteProtect>() == 24 && size_of::<Scan>() == 96 && size_of::<Region>() == 24);
 
 /// The number of a request that reads and writes a `T`.
@@ -125,6 +134,7 @@ const IOCTL_REGISTER: libc::Ioctl = iowr::<Register>(0xAA, 0x00);
 const IOCTL_WRITEPROTECT: libc::Ioctl = iowr::<WriteProtect>(0xAA, 0x06);
 const IOCTL_CONTINUE: libc::Ioctl = iowr::<Continue>(0xAA, 0x07);
 const IOCTL_COPY: libc::Ioctl = iowr::<Copy>(0xAA, 0x03);
+const IOCTL_ZEROPAGE: libc::Ioctl = iowr::<ZeroPage>(0xAA, 0x04);
 const IOCTL_SCAN: libc::Ioctl = iowr::<Scan>(b'f', 16);
 const IOCTL_NEW: libc::Ioctl = 0xAA00;
 
@@ -290,6 +300,27 @@ pub unsafe fn copy_range(uffd: BorrowedFd<'_>, start: usize, bytes: &[u8], prote
         }
         let again = matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
         done += usize::try_from(request.copied).unwrap_or(0);
+        if !again {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    done
+}
+
+/// Gives the file's holes in the range zeros and maps them, writable and unprotected, up to the first page that is there already or cannot be had. Gives
+/// how many bytes that are.
+pub fn zero_range(uffd: BorrowedFd<'_>, start: usize, len: usize) -> usize {
+    let mut done = 0;
+    while done < len {
+        let range = AddressRange { start: (start + done) as u64, len: (len - done) as u64 };
+        let mut request = ZeroPage { range, mode: 0, zeroed: 0 };
+        // SAFETY: the request reads and writes one `ZeroPage`, which outlives the call; it changes nothing but holes, which hold zeros anyway.
+        if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_ZEROPAGE, &raw mut request) } == 0 {
+            return len;
+        }
+        let again = matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
+        done += usize::try_from(request.zeroed).unwrap_or(0);
         if !again {
             break;
         }

@@ -11,6 +11,7 @@ const FORBID: &str = "COMEM_TEST_FORBID";
 const PAGEMAP_SCAN: u32 = 0xC060_6610;
 /// The request of `ioctl` on /dev/userfaultfd that makes one (linux/userfaultfd.h, `USERFAULTFD_IOC_NEW`).
 const USERFAULTFD_NEW: u32 = 0xAA00;
+const USERFAULTFD_ZEROPAGE: u32 = 0xC020_AA04;
 
 /// Installs the filter that the environment asks for, in this thread and all that it starts.
 pub fn prepare() {
@@ -64,11 +65,11 @@ fn forbid_userfaultfd() -> Vec<libc::sock_filter> {
     call.into_iter().chain(forbid_ioctl(USERFAULTFD_NEW)).collect()
 }
 
-/// From now on the system has no memory for new pages of files when the calling thread asks for some in advance.
+/// From now on the system has no memory for new pages of files when the calling thread asks for some in advance, or for zeros by its userfaultfd.
 pub fn refuse_memory() {
     const FULL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSPC as u32;
     let call = [load(0), skip_unless(libc::SYS_fallocate as u32, 3), load(24), skip_unless(0, 1), answer(FULL)];
-    install(&call.into_iter().chain([answer(libc::SECCOMP_RET_ALLOW)]).collect::<Vec<_>>());
+    install(&call.into_iter().chain(forbid_ioctl(USERFAULTFD_ZEROPAGE)).collect::<Vec<_>>());
 }
 
 fn install(filter: &[libc::sock_filter]) {

@@ -400,7 +400,7 @@ fn where_memory_files_must_be_small_there_is_no_heap_and_the_rest_works() {
     all_well("small files", &start("small-files", 2, &[], &[]).finish());
 }
 
-/// Node 1's memory is full: no page gets any more, be it a home page (where the kernel is asked for one) or a copy (which is written to).
+/// Node 1's memory is full: no page gets any more, be it a home page (for which the kernel is asked) or a copy (which is written to).
 fn full(comem: &Comem, role: &str) {
     let (home, first) = if role == "full-home" { (1, 0) } else { (0, 1024) };
     let options =
