@@ -341,6 +341,16 @@ impl Arena {
         })
     }
 
+    /// As [`Arena::unmap`] for several runs, in few system calls. `false` where the system does not do that, or refuses some of it: some of the runs
+    /// may be unmapped then.
+    pub fn unmap_all(&self, runs: &[Range<PageNo>]) -> bool {
+        if matches!(self.mechanism, Mechanism::Mprotect) || runs.iter().any(|run| self.bytes_of(run).is_err()) {
+            return false;
+        }
+        let parts = runs.iter().flat_map(|run| self.parts(run.clone()));
+        sys::unmap_all(parts.map(|part| part.address()..part.address() + part.bytes()))
+    }
+
     /// Appends the pages of the range that were written since they were last clean, in order, and makes them clean
     /// (protected again where they are mapped). It is exact for unmapped pages; on a mapped page a store that runs beside it is
     /// in this collection or in the next. Pages that were never mapped, or not since they were discarded, are not
@@ -365,6 +375,16 @@ impl Arena {
         self.bytes_of(&pages)?;
         let Some(regarded) = &self.regarded else { return Ok(()) };
         self.scan(pages, sys::Notes::Kept, regarded, PageSet::spans, written)
+    }
+
+    /// As [`Arena::collect`], but changes nothing: what was written stays noted, until the page is mapped again if it is not mapped.
+    ///
+    /// # Errors
+    /// As for [`Arena::collect`].
+    pub fn written(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+        self.bytes_of(&pages)?;
+        let Some(mapped) = &self.mapped else { return Ok(()) };
+        self.scan(pages, sys::Notes::Kept, mapped, PageSet::hulls, written)
     }
 
     /// What is written to these pages concerns nobody until they are mapped or protected again: [`Arena::peek`] passes them over.

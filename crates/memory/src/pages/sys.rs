@@ -6,6 +6,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The features asked of a userfaultfd, with the names under which people find them.
 pub const FEATURES: [(u64, &str); 5] = [
@@ -142,6 +143,49 @@ const _: () = assert!(IOCTL_API == 0xC018_AA3F && IOCTL_SCAN == 0xC060_6610);
 
 /// Readable and writable.
 pub const BOTH: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// What stands for this process where a call wants a descriptor of one; kernels that do not know it refuse.
+const PIDFD_SELF: libc::c_long = -10_001;
+/// Most ranges of one call.
+const RANGES_MAX: usize = 1_024;
+
+/// Unmaps parts of views, of shared files whose bytes stay in them, in one call for many of them: it flushes translations once. `false` where the system
+/// does not do that, or refuses.
+pub fn unmap_all(ranges: impl Iterator<Item = Range<usize>>) -> bool {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    let mut ranges: Vec<libc::iovec> = ranges
+        .map(|range| libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(range.start), iov_len: range.len() })
+        .collect();
+    let mut left = &mut ranges[..];
+    while !left.is_empty() && !REFUSED.load(Ordering::Relaxed) {
+        let now = left.len().min(RANGES_MAX);
+        let flags: libc::c_uint = 0;
+        // SAFETY: the call reads so many ranges, of mappings whose bytes stay in their file.
+        let done = unsafe {
+            libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, left.as_ptr(), now, libc::MADV_DONTNEED, flags)
+        };
+        match usize::try_from(done) {
+            Ok(bytes) if bytes > 0 => left = behind(left, bytes),
+            _ if matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
+            _ => REFUSED.store(true, Ordering::Relaxed),
+        }
+    }
+    left.is_empty()
+}
+
+/// What is left of the ranges behind so many bytes.
+fn behind(mut ranges: &mut [libc::iovec], mut bytes: usize) -> &mut [libc::iovec] {
+    while let Some(first) = ranges.first_mut() {
+        if bytes < first.iov_len {
+            first.iov_base = first.iov_base.wrapping_byte_add(bytes);
+            first.iov_len -= bytes;
+            break;
+        }
+        bytes -= first.iov_len;
+        ranges = &mut ranges[1..];
+    }
+    ranges
+}
 
 /// An error that says which call failed.
 pub fn refused(call: &str, error: &io::Error) -> io::Error {

@@ -77,6 +77,20 @@ impl Frames<'_> {
         unsafe { self.arena.service().add(page as usize * PAGE_BYTES) }
     }
 
+    /// Asks for the kernel's notes of writes.
+    fn look(&self, step: impl FnOnce(&Arena) -> io::Result<()>) {
+        if self.arena.is_detached() {
+            return;
+        }
+        if let Err(error) = step(self.arena) {
+            if self.arena.is_detached() {
+                return;
+            }
+            eprintln!("comem: cannot find what was written to shared pages: {error}; the node ends");
+            std::process::abort();
+        }
+    }
+
     fn bytes(pages: &Range<PageNo>) -> usize {
         (pages.end - pages.start) as usize * PAGE_BYTES
     }
@@ -149,17 +163,18 @@ impl PageMemory for Frames<'_> {
         change(self.arena, &pages, |p| self.arena.unmap(p));
     }
 
+    fn unmap_all(&mut self, runs: &[Range<PageNo>]) {
+        if runs.len() < 2 || self.arena.is_detached() || !self.arena.unmap_all(runs) {
+            runs.iter().for_each(|run| self.unmap(run.clone()));
+        }
+    }
+
+    fn written(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        self.look(|arena| arena.written(pages, written));
+    }
+
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
-        if self.arena.is_detached() {
-            return;
-        }
-        if let Err(error) = self.arena.collect(pages, written) {
-            if self.arena.is_detached() {
-                return;
-            }
-            eprintln!("comem: cannot find what was written to shared pages: {error}; the node ends");
-            std::process::abort();
-        }
+        self.look(|arena| arena.collect(pages, written));
     }
 
     fn disregard(&mut self, pages: Range<PageNo>) {

@@ -272,6 +272,15 @@ impl PageMemory for Memory {
         self.permit(pages, Permit::None);
     }
 
+    fn written(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        for page in pages {
+            self.moment();
+            if self.pages[page as usize].written {
+                push_range(written, page..page + 1);
+            }
+        }
+    }
+
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
         for page in pages {
             self.moment();

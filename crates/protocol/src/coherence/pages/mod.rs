@@ -134,6 +134,13 @@ pub trait PageMemory {
     fn protect(&mut self, pages: Range<PageNo>);
     /// Takes the pages from the threads. What was written stays noted.
     fn unmap(&mut self, pages: Range<PageNo>);
+    /// As [`PageMemory::unmap`], for several runs.
+    fn unmap_all(&mut self, runs: &[Range<PageNo>]) {
+        runs.iter().for_each(|run| self.unmap(run.clone()));
+    }
+    /// Where writes are noted: appends the pages that were written since they were last clean, and leaves them so. Of pages that are not mapped it says
+    /// all that there is to say until they are mapped again.
+    fn written(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);
     /// Where writes are noted: appends the pages that were written since they were last clean, and makes them clean,
     /// protected if they are mapped.
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>);

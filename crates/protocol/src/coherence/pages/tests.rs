@@ -64,6 +64,10 @@ impl PageMemory for Recorder {
     fn unmap(&mut self, pages: Range<PageNo>) {
         self.note("unmap", pages);
     }
+    fn written(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
+        self.written.iter().filter(|page| pages.contains(page)).for_each(|page| push_range(written, *page..page + 1));
+        self.note("written", pages);
+    }
     fn collect(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
         for page in self.written.extract_if(.., |page| pages.contains(page)) {
             push_range(written, page..page + 1);

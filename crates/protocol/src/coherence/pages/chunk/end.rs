@@ -37,35 +37,35 @@ impl Chunk {
             run.end = if meet { run.end.max(next.end) } else { run.end };
             meet
         });
-        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching) && !u.has(KEPT);
-        let mut left = &ended[..];
-        while let Some(first) = left.first() {
-            let joins = |pair: &&[Range<usize>]| {
-                let gap = pair[0].end..pair[1].start;
-                gap.len() <= GAP_UNITS && self.units[gap].iter().all(absent)
-            };
-            let count = 1 + left.windows(2).take_while(joins).count();
-            let stretch = first.start..left[count - 1].end;
-            self.end_stretch(cx, stretch, &left[..count], flush);
-            left = &left[count..];
-        }
+        self.end_runs(cx, &ended, flush);
     }
 
-    /// Unmap, then look what was written, then diff, then change state. What lies between the runs is not mapped.
-    fn end_stretch(
-        &mut self,
-        cx: &mut Context<'_>,
-        stretch: Range<usize>,
-        runs: &[Range<usize>],
-        flush: &mut dyn Flush,
-    ) {
-        let pages = self.pages(stretch.clone());
+    /// Stretches with nothing mapped between the runs in them, as they are unmapped together.
+    fn stretches(&self, runs: &[Range<usize>]) -> Vec<Range<usize>> {
+        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching) && !u.has(KEPT);
+        let mut stretches: Vec<Range<usize>> = Vec::new();
+        for run in runs {
+            match stretches.last_mut() {
+                Some(last)
+                    if run.start - last.end <= GAP_UNITS && self.units[last.end..run.start].iter().all(absent) =>
+                {
+                    last.end = run.end;
+                }
+                _ => stretches.push(run.clone()),
+            }
+        }
+        stretches
+    }
+
+    /// Unmap, then look what was written, then diff, then change state.
+    fn end_runs(&mut self, cx: &mut Context<'_>, runs: &[Range<usize>], flush: &mut dyn Flush) {
+        let stretches: Vec<Range<PageNo>> = self.stretches(runs).into_iter().map(|units| self.pages(units)).collect();
         if Rule::UnmapBeforeCollect.on() {
-            cx.memory.unmap(pages.clone());
-            self.collect(cx, stretch);
+            cx.memory.unmap_all(&stretches);
+            self.look_at_ended(cx, runs);
         } else {
-            self.collect(cx, stretch);
-            cx.memory.unmap(pages.clone());
+            self.look_at_ended(cx, runs);
+            cx.memory.unmap_all(&stretches);
         }
         for unit in runs.iter().flat_map(Range::clone) {
             if self.units[unit].has(WRITTEN) {
@@ -76,13 +76,35 @@ impl Chunk {
             self.units[unit].ended = cx.era.epoch();
             cx.tally.invalidations += 1;
         }
-        cx.memory.disregard(pages);
+        stretches.into_iter().for_each(|pages| cx.memory.disregard(pages));
+    }
+
+    /// Marks what was written of copies that are not mapped any more. Their notes need not be taken: when they are mapped again, they are clean. So what lies
+    /// between is looked at along, as far as that costs less than another call.
+    fn look_at_ended(&mut self, cx: &mut Context<'_>, runs: &[Range<usize>]) {
+        if !cx.memory.notes_writes() {
+            return;
+        }
+        let mut written = std::mem::take(&mut self.written);
+        written.clear();
+        for near in runs.chunk_by(|run, next| next.start - run.end <= GAP_UNITS) {
+            if let (Some(first), Some(last)) = (near.first(), near.last()) {
+                cx.memory.written(self.pages(first.start..last.end), &mut written);
+            }
+        }
+        for unit in runs.iter().flat_map(Range::clone) {
+            if !Self::part(&written, &self.pages(unit..unit + 1)).is_empty() {
+                self.units[unit].set(WRITTEN, true);
+                self.pending = true;
+            }
+        }
+        self.written = written;
     }
 
     /// A valid copy ends by itself.
     pub(super) fn end_copy(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) {
         let run = unit..unit + 1;
-        self.end_stretch(cx, run.clone(), std::slice::from_ref(&run), flush);
+        self.end_runs(cx, std::slice::from_ref(&run), flush);
     }
 
     /// Gives up this node's copies among `pages`, written ones after a flush; gives how many pages that was.

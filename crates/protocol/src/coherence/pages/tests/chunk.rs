@@ -7,7 +7,7 @@ fn a_copy_that_ends_is_unmapped_then_scanned_then_compared_and_its_memory_kept_f
     bench.fetch(0..1);
     bench.memory.written = vec![0];
     bench.invalidate(0..4);
-    assert_eq!(bench.memory.calls, ["unmap 0..1", "collect 0..1", "diff 0..1", "drop_twin 0..1"]);
+    assert_eq!(bench.memory.calls, ["unmap 0..1", "written 0..1", "diff 0..1", "drop_twin 0..1"]);
     assert_eq!(bench.flushed.0, [(OTHER, 0)]);
     assert!(!bench.chunk.is_here(0));
 }
@@ -18,7 +18,7 @@ fn a_copy_that_nobody_wrote_ends_without_a_diff() {
     bench.fetch(0..3);
     bench.invalidate(0..3);
     let calls = &bench.memory.calls;
-    assert_eq!(calls[..2], ["unmap 0..3", "collect 0..3"], "one call for the run");
+    assert_eq!(calls[..2], ["unmap 0..3", "written 0..3"], "one call for the run");
     assert!(!calls.iter().any(|c| c.starts_with("diff")), "{calls:?}");
 }
 
@@ -38,6 +38,18 @@ fn what_changed_is_put_into_the_homes_memory_where_that_can_be_written_and_sent_
 }
 
 #[test]
+fn copies_that_end_in_one_chunk_are_looked_at_in_one_go_without_what_lies_between() {
+    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 8);
+    bench.fetch(0..8);
+    bench.memory.written = vec![1, 2];
+    bench.step(|chunk, cx, flushed| chunk.invalidate(cx, &[0..2, 4..5], flushed));
+    let calls = &bench.memory.calls;
+    assert_eq!(calls[..3], ["unmap 0..2", "unmap 4..5", "written 0..5"], "unmapped first");
+    assert_eq!(bench.flushed.0, [(OTHER, 1)], "page 2 keeps its note");
+    assert_eq!(bench.memory.written, [1, 2], "no note is taken");
+}
+
+#[test]
 fn copies_with_nothing_mapped_between_them_end_together() {
     let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 8);
     bench.fetch(0..2);
@@ -46,7 +58,7 @@ fn copies_with_nothing_mapped_between_them_end_together() {
     bench.step(|chunk, cx, flushed| chunk.invalidate(cx, &[0..2, 4..5, 5..6], flushed));
     let calls = [
         "unmap 0..6",
-        "collect 0..6",
+        "written 0..6",
         "drop_twin 0..1",
         "drop_twin 1..2",
         "drop_twin 4..5",
@@ -400,7 +412,7 @@ fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
     bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..2)), flushed));
     assert_eq!(
         bench.memory.calls,
-        ["unmap 1..2", "collect 1..2", "drop_twin 1..2"],
+        ["unmap 1..2", "written 1..2", "drop_twin 1..2"],
         "of page 1 nobody knows a second use"
     );
     assert!(!bench.chunk.is_here(0));
@@ -419,7 +431,7 @@ fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
     bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..1), OTHER, 60, &mut Vec::new()));
     bench.memory.written = vec![0];
     bench.invalidate(0..1);
-    assert_eq!(bench.memory.calls, ["unmap 0..1", "collect 0..1", "diff 0..1", "drop_twin 0..1"]);
+    assert_eq!(bench.memory.calls, ["unmap 0..1", "written 0..1", "diff 0..1", "drop_twin 0..1"]);
     bench.arrive(0..1);
     assert!(bench.memory.calls.is_empty() && !bench.chunk.is_here(0), "what comes is void");
 }
