@@ -13,7 +13,7 @@
 //!
 //! | event | `Valid` | `Fetching` | `Home` |
 //! |---|---|---|---|
-//! | notice of another's write | unmap, collect, diff if written, `Invalid` | void | (the acquirer waits for the diffs) |
+//! | notice of another's write | unmap, look, diff if written, `Invalid` | void | (the acquirer waits for the diffs) |
 //! | interval closes | collect, diff if written, notice | | notice if `SHARED` and written |
 //! | another node fetches | | | protect, copy out, `SHARED` |
 //! | diff arrives | ignored | ignored | apply |
@@ -96,10 +96,12 @@ const KEPT: u32 = 1024;
 const BEFORE: u32 = 16384;
 /// Not the home, and where the home is stands in the layout alone: see `claim`.
 const FRESH: u32 = 32768;
+/// Being fetched for a store, where the kernel notes writes: mapped writable, and so as written, when it comes.
+const STORES: u32 = 1 << 17;
 const _: () = {
     let all = [
         SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
-        BEFORE, FRESH, ALONG,
+        BEFORE, FRESH, ALONG, STORES,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {
@@ -243,6 +245,8 @@ pub struct Chunk {
     returned_in: u8,
     /// From so many on, they come with others.
     group_after: u8,
+    /// How many pages are still to come of such.
+    grouped: u32,
     /// What is protected along with others.
     along: Along,
 }
@@ -286,6 +290,7 @@ impl Chunk {
             returned: 0,
             returned_in: 0,
             group_after: group::GROUP_AFTER,
+            grouped: 0,
             along: Along::default(),
         }
     }
@@ -386,6 +391,7 @@ impl Chunk {
                 used.credit = used.trust;
                 used.trust = (used.trust * 2).clamp(1, 64);
                 self.distrust(cx, unit);
+                self.units[unit].set(STORES, access == Access::Write);
                 if self.returns(cx, unit, access, ahead) {
                     return self.begin_group_fetch(cx, unit);
                 }
@@ -527,7 +533,8 @@ impl Chunk {
             let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
             &bytes[at(run.start)..at(run.end)]
         };
-        let many = pages.end - pages.start > FEW_PAGES;
+        let many = pages.end - pages.start > FEW_PAGES || self.grouped > FEW_PAGES;
+        self.grouped = self.grouped.saturating_sub(pages.end - pages.start);
         // What never was here, and what has memory here already.
         let (mut fresh, mut held): (Vec<Range<PageNo>>, Vec<Range<PageNo>>) = (Vec::new(), Vec::new());
         for unit in self.units_in(&pages) {
@@ -572,7 +579,15 @@ impl Chunk {
                 cx.memory.install(run.clone(), bytes_of(run));
             }
         }
-        held.into_iter().for_each(|run| cx.memory.map_read(run));
+        for run in held {
+            // What is about to be written need not be protected first: the note would cost its writer a fault in the kernel.
+            match twins && self.units[self.units_in(&run)].iter().all(|unit| unit.has(STORES)) {
+                true => cx.memory.map_write(run),
+                false => cx.memory.map_read(run),
+            }
+        }
+        let units = self.units_in(&pages);
+        self.units[units].iter_mut().for_each(|unit| unit.set(STORES, false));
         self.wake_waiters(cx, &pages);
     }
 

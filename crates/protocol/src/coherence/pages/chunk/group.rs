@@ -9,7 +9,7 @@
 //!
 //! Nothing of the former holds where intervals close for locks: what belongs to other locks would end before it is used.
 
-use super::{Access, Ahead, BEFORE, Chunk, Fault, FirstTouch, State};
+use super::{Access, Ahead, BEFORE, Chunk, Fault, FirstTouch, STORES, State};
 use crate::coherence::pages::wire::{FETCH_PAGES_MAX, RUNS_MAX};
 use crate::coherence::pages::{Context, push_range};
 
@@ -60,10 +60,12 @@ impl Chunk {
                 let this = &mut self.units[other];
                 this.state = State::Fetching;
                 this.set(BEFORE, false);
+                this.set(STORES, true);
                 left -= 1;
                 push_range(&mut runs, self.pages(other..other + 1));
             }
         }
+        self.grouped = runs.iter().map(|run| run.end - run.start).sum();
         Fault::Fetch { home, runs, claim: false }
     }
 }

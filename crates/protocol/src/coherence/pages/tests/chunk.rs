@@ -38,6 +38,20 @@ fn what_changed_is_put_into_the_homes_memory_where_that_can_be_written_and_sent_
 }
 
 #[test]
+fn a_copy_that_is_fetched_for_a_store_counts_as_written_from_the_beginning() {
+    let mut bench = Bench::new(OTHER, true);
+    for (page, access, call) in [(0, Access::Write, "map_write 0..1"), (1, Access::Read, "map_read 1..2")] {
+        bench.fault(page, access);
+        bench.arrive(page..page + 1);
+        assert_eq!(bench.memory.calls.last().map(String::as_str), Some(call));
+    }
+    bench.invalidate(0..1);
+    bench.fault(0, Access::Read);
+    bench.arrive(0..1);
+    assert_eq!(bench.memory.calls.last().map(String::as_str), Some("map_read 0..1"), "that was the last time");
+}
+
+#[test]
 fn copies_that_end_in_one_chunk_are_looked_at_in_one_go_without_what_lies_between() {
     let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 8);
     bench.fetch(0..8);
