@@ -210,6 +210,9 @@ impl Thread {
 
     /// A page that is touched under other locks than its own belongs to none.
     fn leave_section(&self, shared: &Shared, page: PageNo) {
+        if shared.passes_over.load(Ordering::Relaxed) {
+            shared.sections.lock().missed(page);
+        }
         if !self.is_under_locks() {
             return;
         }

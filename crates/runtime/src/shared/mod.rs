@@ -138,6 +138,8 @@ pub(crate) struct Shared {
     pub(crate) invalidated: Mutex<Vec<Range<PageNo>>>,
     /// Which pages belong to which lock.
     sections: Mutex<sections::Sections>,
+    /// Whether barriers pass over pages that belong to locks.
+    passes_over: AtomicBool,
     /// Whether tokens lie out.
     lying: Mutex<lying::Lying>,
     pub(crate) cached_pages: AtomicU64,
@@ -193,6 +195,7 @@ impl Shared {
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
             sections: Mutex::default(),
+            passes_over: AtomicBool::new(false),
             lying: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),

@@ -10,6 +10,7 @@ use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::Outbox;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Most pages of a request whose answer brings no bytes: its home protects the next ones while the asker copies these.
 const DIRECT_PAGES: u32 = 128;
@@ -38,7 +39,12 @@ impl Thread {
             return refetch;
         }
         self.note_acquire(lock);
-        let ended = shared.sections.lock().sort_out(lock, ended);
+        let ended = {
+            let mut sections = shared.sections.lock();
+            let ended = sections.sort_out(lock, ended);
+            shared.passes_over.store(sections.passes_over(), Ordering::Relaxed);
+            ended
+        };
         if ended.is_empty() {
             return refetch;
         }

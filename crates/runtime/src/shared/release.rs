@@ -273,11 +273,16 @@ impl Node {
     ) {
         let mut gather = Gather::new(self, shared, ledger);
         let mut ended = Vec::new();
+        let passed = if in_place { shared.sections.lock().pass_over().to_vec() } else { Vec::new() };
         let runs = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
         self.each_chunk_of(shared, runs, slot, side, |chunk, cx, parts| {
             parts.iter().filter(|part| chunk.has_copies(part)).for_each(|part| push_range(&mut ended, part.clone()));
-            if in_place {
+            if in_place && passed.is_empty() {
                 chunk.invalidate_in_place(cx, parts, &mut gather);
+            } else if in_place {
+                let (over, rest) = split(parts, &passed);
+                chunk.invalidate(cx, &over, &mut gather);
+                chunk.invalidate_in_place(cx, &rest, &mut gather);
             } else {
                 chunk.invalidate(cx, parts, &mut gather);
             }
@@ -415,6 +420,24 @@ impl Node {
             }
         }
     }
+}
+
+/// What of these pages is in the list, which is in order, and what is not.
+fn split(runs: &[Range<PageNo>], list: &[PageNo]) -> (Vec<Range<PageNo>>, Vec<Range<PageNo>>) {
+    let (mut listed, mut rest) = (Vec::new(), Vec::new());
+    for run in runs {
+        let mut at = run.start;
+        for page in &list[list.partition_point(|page| *page < run.start)..] {
+            if *page >= run.end {
+                break;
+            }
+            push_range(&mut rest, at..*page);
+            push_range(&mut listed, *page..page + 1);
+            at = page + 1;
+        }
+        push_range(&mut rest, at..run.end);
+    }
+    (listed, rest)
 }
 
 /// Notices by home.

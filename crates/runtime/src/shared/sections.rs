@@ -7,10 +7,14 @@
 //!
 //! Nobody knows when a page was written, only that it was when an interval ends because a lock's token leaves. If the token has rested, other locks'
 //! pages may have been written too. So each page keeps the lock that was right most often lately, and a score.
+//!
+//! What a barrier fetches ahead of a section may be of no use: if other nodes take the lock first, it ends before this node does. Programs have phases, so the
+//! barriers of one kind are followed by the sections and those of another by everybody's reads. So each page remembers what became of it after the
+//! last four barriers that ended it, and a barrier passes over what was of no use two and four of them before.
 
 use comem_protocol::coherence::pages::{PageNo, push_range};
 use comem_protocol::ids::LockId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Pages that are followed; more are nobody's.
@@ -21,10 +25,36 @@ const SURE: u8 = 2;
 /// The highest score.
 const SUREST: u8 = 6;
 
+/// What the last barrier that ended a page has done about it, as long as nobody knows what came of that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Done {
+    Fetched,
+    PassedOver,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Guard {
     lock: LockId,
     score: u8,
+    done: Option<Done>,
+    /// Whether it was, or would have been, in vain: one bit for each barrier, the last one lowest.
+    vain: u8,
+}
+
+impl Guard {
+    fn new(lock: LockId) -> Guard {
+        Guard { lock, score: 1, done: None, vain: 0 }
+    }
+
+    fn is_sure(&self) -> bool {
+        self.score >= SURE
+    }
+
+    /// Whether the next barrier that ends the page had better not fetch it.
+    fn is_vain(&self) -> bool {
+        const TWO_AND_FOUR_AGO: u8 = 0b1010;
+        self.is_sure() && self.vain & TWO_AND_FOUR_AGO == TWO_AND_FOUR_AGO
+    }
 }
 
 /// The sections of a node.
@@ -32,8 +62,14 @@ struct Guard {
 pub(crate) struct Sections {
     guards: BTreeMap<PageNo, Guard>,
     of_lock: BTreeMap<LockId, Vec<PageNo>>,
-    /// Copies that ended when other locks than theirs were taken.
+    /// Copies that ended when other locks than theirs were taken, or at barriers that passed over them.
     put_off: Vec<Range<PageNo>>,
+    /// The pages that the next barrier passes over.
+    vain: BTreeSet<PageNo>,
+    /// Those that the barrier passes over which is ending copies.
+    passed: Vec<PageNo>,
+    /// The pages of which it is not known what came of what the last barrier did; and some of which it is.
+    undecided: Vec<PageNo>,
 }
 
 impl Sections {
@@ -43,10 +79,10 @@ impl Sections {
             let next = match self.guards.get(&page) {
                 None if self.guards.len() >= PAGES_MAX => continue,
                 Some(guard) if guard.lock == lock && guard.score > 0 => {
-                    Guard { lock, score: (guard.score + 2).min(SUREST) }
+                    Guard { score: (guard.score + 2).min(SUREST), ..*guard }
                 }
                 Some(guard) if guard.score > 1 => Guard { score: guard.score - 1, ..*guard },
-                _ => Guard { lock, score: 1 },
+                _ => Guard::new(lock),
             };
             self.set(page, next);
         }
@@ -55,6 +91,11 @@ impl Sections {
     fn set(&mut self, page: PageNo, next: Guard) {
         let before = self.guard_of(page);
         self.guards.insert(page, next);
+        if next.is_vain() {
+            self.vain.insert(page);
+        } else {
+            self.vain.remove(&page);
+        }
         let now = self.guard_of(page);
         if before == now {
             return;
@@ -81,25 +122,89 @@ impl Sections {
 
     /// The lock to which a page belongs.
     pub(super) fn guard_of(&self, page: PageNo) -> Option<LockId> {
-        self.guards.get(&page).filter(|guard| guard.score >= SURE).map(|guard| guard.lock)
+        self.guards.get(&page).filter(|guard| guard.is_sure()).map(|guard| guard.lock)
+    }
+
+    /// A barrier is about to end copies: the pages, in order, that it does not fetch ahead.
+    pub(super) fn pass_over(&mut self) -> &[PageNo] {
+        // What was fetched has stayed until now, and nobody has missed what was not.
+        for page in std::mem::take(&mut self.undecided) {
+            self.learn(page, Done::Fetched, false);
+            self.learn(page, Done::PassedOver, true);
+        }
+        self.passed.clear();
+        self.passed.extend(&self.vain);
+        &self.passed
+    }
+
+    /// Whether barriers pass over pages: then [`Sections::missed`] wants to be told of faults.
+    pub(super) fn passes_over(&self) -> bool {
+        !self.vain.is_empty()
+    }
+
+    /// A page was touched that is not here.
+    pub(super) fn missed(&mut self, page: PageNo) {
+        self.learn(page, Done::PassedOver, false);
+    }
+
+    /// It is known what came of what the last barrier did about a page, if it was that.
+    fn learn(&mut self, page: PageNo, done: Done, in_vain: bool) {
+        if let Some(guard) = self.guards.get(&page).filter(|guard| guard.done == Some(done)) {
+            self.set(page, Guard { done: None, vain: (guard.vain << 1) | u8::from(in_vain), ..*guard });
+        }
+    }
+
+    /// A barrier has ended copies: gives what may be fetched ahead now, in order.
+    fn sort_out_all(&mut self, ended: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+        let (before, passed) = (std::mem::take(&mut self.put_off), std::mem::take(&mut self.passed));
+        if self.of_lock.is_empty() {
+            return in_order([before, ended].concat());
+        }
+        let ended = in_order(ended);
+        let is_new = |page: &PageNo| {
+            ended.get(ended.partition_point(|run| run.end <= *page)).is_some_and(|run| run.contains(page))
+        };
+        let mut wanted: Vec<Range<PageNo>> = Vec::new();
+        for page in in_order([before, ended.clone()].concat()).into_iter().flatten() {
+            let sure = self.guards.get(&page).copied().filter(Guard::is_sure);
+            // What was not passed over when it ended may have stayed mapped: it must be fetched.
+            let over = if is_new(&page) {
+                passed.binary_search(&page).is_ok()
+            } else {
+                sure.is_some_and(|guard| guard.is_vain())
+            };
+            push_range(if over { &mut self.put_off } else { &mut wanted }, page..page + 1);
+            if let Some(guard) = sure {
+                self.undecided.push(page);
+                self.set(page, Guard { done: Some(if over { Done::PassedOver } else { Done::Fetched }), ..guard });
+            }
+        }
+        if self.undecided.len() > PAGES_MAX {
+            // Acquires without a lock, and no barrier since.
+            self.undecided.sort_unstable();
+            self.undecided.dedup();
+        }
+        wanted
     }
 
     /// An acquire, of this lock if it is one, has ended copies: gives what may be fetched ahead now, in order.
     pub(super) fn sort_out(&mut self, lock: Option<LockId>, ended: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
-        let Some(lock) = lock else {
-            let mut all = std::mem::take(&mut self.put_off);
-            all.extend(ended);
-            return in_order(all);
-        };
+        let Some(lock) = lock else { return self.sort_out_all(ended) };
         if self.of_lock.is_empty() {
             return ended;
         }
         let mut wanted: Vec<Range<PageNo>> = Vec::new();
         for page in ended.into_iter().flatten() {
+            self.learn(page, Done::Fetched, true);
             let other = self.guard_of(page).is_some_and(|guard| guard != lock);
             push_range(if other { &mut self.put_off } else { &mut wanted }, page..page + 1);
         }
-        wanted.extend(self.of_lock.get(&lock).into_iter().flatten().map(|page| *page..page + 1));
+        let own = self.of_lock.get(&lock).cloned().unwrap_or_default();
+        for page in own {
+            self.learn(page, Done::Fetched, false);
+            self.learn(page, Done::PassedOver, true);
+            wanted.push(page..page + 1);
+        }
         if self.put_off.len() > PAGES_MAX {
             self.put_off = in_order(std::mem::take(&mut self.put_off));
         }
@@ -170,6 +275,54 @@ mod tests {
         assert_eq!(sections.sort_out(Some(B), vec![4..6]), [4..5]);
         sections.written_under(A, 4..5);
         assert_eq!(sections.sort_out(Some(B), vec![4..5]), []);
+    }
+
+    /// A barrier that is followed by the sections, in which others come first, and one that is followed by reads; gives what each fetched ahead.
+    fn round(sections: &mut Sections) -> [Vec<Range<PageNo>>; 2] {
+        sections.pass_over();
+        let first = sections.sort_out(None, vec![4..8]);
+        sections.sort_out(Some(B), first.clone());
+        assert_eq!(sections.sort_out(Some(A), vec![]), [4..8]);
+        sections.pass_over();
+        [first, sections.sort_out(None, vec![4..8])]
+    }
+
+    #[test]
+    fn what_a_barrier_fetched_in_vain_two_and_four_barriers_ago_is_passed_over() {
+        let mut sections = Sections::default();
+        often(&mut sections, A, 4..8);
+        for _ in 0..2 {
+            assert_eq!(round(&mut sections), [vec![4..8], vec![4..8]]);
+            assert!(!sections.passes_over());
+        }
+        for _ in 0..3 {
+            assert_eq!(round(&mut sections), [vec![], vec![4..8]]);
+        }
+    }
+
+    #[test]
+    fn what_was_missed_is_fetched_again() {
+        let mut sections = Sections::default();
+        often(&mut sections, A, 4..8);
+        (0..3).for_each(|_| drop(round(&mut sections)));
+        assert_eq!(sections.pass_over(), [4, 5, 6, 7]);
+        assert_eq!(sections.sort_out(None, vec![4..8]), []);
+        assert!(sections.passes_over());
+        sections.missed(6);
+        sections.missed(6);
+        sections.pass_over();
+        assert_eq!(sections.sort_out(None, vec![]), [4..8], "what was put off");
+        assert_eq!(sections.pass_over(), [4, 5, 7]);
+    }
+
+    #[test]
+    fn what_stayed_mapped_is_fetched_whatever_was_learnt_since() {
+        let mut sections = Sections::default();
+        often(&mut sections, A, 4..8);
+        (0..2).for_each(|_| drop(round(&mut sections)));
+        assert_eq!(sections.pass_over(), [4, 5, 6, 7]);
+        sections.passed.clear();
+        assert_eq!(sections.sort_out(None, vec![4..6]), [4..6]);
     }
 
     #[test]
