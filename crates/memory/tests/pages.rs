@@ -195,6 +195,34 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
 }
 
 #[test]
+fn runs_that_are_unmapped_together_say_what_was_written_until_they_are_mapped_again() {
+    for s in noting(3_000) {
+        let runs: Vec<_> = (0..1_400).map(|run| run * 2..run * 2 + 1).collect();
+        s.arena.map_read(0..3_000).unwrap();
+        [4, 5, 2_000].into_iter().for_each(|page| s.store(page, 1));
+        let together = s.arena.unmap_all(&runs);
+        if !together {
+            runs.iter().for_each(|run| s.arena.unmap(run.clone()).unwrap());
+        }
+        let written = || {
+            let mut written = Vec::new();
+            s.arena.written(0..3_000, &mut written).unwrap();
+            written
+        };
+        assert_eq!(written(), [4..6, 2_000..2_001]);
+        assert_eq!(written(), [4..6, 2_000..2_001], "nothing was taken");
+        s.arena.map_read(4..5).unwrap();
+        assert_eq!(written(), [5..6, 2_000..2_001], "what is mapped again is clean");
+        let before = s.faults();
+        assert_eq!((s.load(5), s.load(2_000)), (1, 1));
+        assert_eq!(s.faults(), (before.0 + 1, before.1), "page 5 stayed mapped");
+    }
+    for s in subjects(4) {
+        assert!(!s.arena.unmap_all(&[0..1, 3..5]), "{}: pages outside the arena", s.name());
+    }
+}
+
+#[test]
 fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again() {
     for s in noting(8) {
         let peek = || {
