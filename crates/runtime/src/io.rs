@@ -2,6 +2,7 @@
 //! passes here.
 
 mod in_place;
+mod replies;
 
 use crate::error::{Error, Result};
 use crate::node::{House, Node};
@@ -233,6 +234,7 @@ impl Node {
                 peer.lock().mark_forwarded(ticket.seq, *node);
             }
         }
+        self.reply_at_length(slot, out);
         for send in out.sends() {
             let body = out.body(send);
             self.counters(slot).messages_sent.add(1);
@@ -340,22 +342,6 @@ impl Node {
         }
         for node in NodeId::all(self.nodes()).filter(|n| *n != self.me()) {
             self.send_free(now, from, node, Slot::SERVICE, ty, body);
-        }
-    }
-
-    /// Answers a request, and keeps the answer in case it gets lost.
-    fn reply(&self, slot: Slot, ticket: Ticket, ty: MsgType, body: &[u8]) {
-        let (Some(peer), Some(address)) = (self.wire.peer(ticket.channel), self.wire.address(ticket.channel)) else {
-            return;
-        };
-        let mut datagrams = peer.lock().spare(body.len() + body.len() / 32 + 128);
-        match self.wire.encoder(slot).lock().reply(ticket.seq, ty, false, body, &mut datagrams) {
-            Ok(segment) => {
-                // Sent first: what is repeated before it is stored finds the request pending, and comes again.
-                self.put_on_wire(slot, &datagrams, segment, address);
-                peer.lock().store_reply(ticket.seq, datagrams, segment);
-            }
-            Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
         }
     }
 
@@ -590,18 +576,6 @@ impl Node {
         let resend = ResendRepr::parse(packet.payload)?;
         self.repeat_reply(slot, resend.channel()?, &resend);
         Ok(())
-    }
-
-    fn repeat_reply(&self, slot: Slot, channel: Channel, resend: &ResendRepr) {
-        let (Some(peer), Some(address)) = (self.wire.peer(channel), self.wire.address(channel)) else { return };
-        SCRATCH.with_borrow_mut(|buffer| {
-            buffer.clear();
-            let segment = peer.lock().stored_reply(resend, buffer);
-            if let Some(segment) = segment.filter(|_| !buffer.is_empty()) {
-                self.counters(slot).retransmissions.add(1);
-                self.put_on_wire(slot, buffer, segment, address);
-            }
-        });
     }
 
     fn on_message(
