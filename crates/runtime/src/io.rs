@@ -400,22 +400,29 @@ impl Node {
     }
 
     /// Receives at a slot's socket, waiting as long as `timeout` says; goes on as long as more is there and
-    /// acknowledgements can be gathered. `as_slot` is the thread that acts: the slot's own, or the service thread in its
+    /// acknowledgements can be gathered, or, in a thread that spins, while the rest of a long reply comes. `as_slot` is the thread that acts: the slot's own, or the service thread in its
     /// stead. Gives how many receives brought something.
     pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
         let mut drained = Drained::default();
         INCOMING.with_borrow_mut(|buffer| {
             buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
             let mut timeout = timeout;
+            let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
+            // The rest of a long reply may be about to come: nothing else is waited for here.
+            let mut follows = false;
             for _ in 0..64 {
                 let before = self.now();
-                let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
                 let received = match self.receive_in_place(at, as_slot, buffer, looks) {
-                    InPlace::Taken => {
+                    InPlace::Taken { more } => {
                         drained.datagrams += 1;
-                        break;
+                        if !more {
+                            break;
+                        }
+                        follows = true;
+                        continue;
                     }
                     InPlace::Other(received) => Ok(received),
+                    InPlace::Nothing | InPlace::Unknown if follows => break,
                     InPlace::Nothing if timeout == Some(Duration::ZERO) => Ok(Received::Timeout),
                     InPlace::Nothing | InPlace::Unknown => self.wire.endpoint(at).recv(buffer, timeout, wait),
                 };
@@ -442,7 +449,8 @@ impl Node {
                         break;
                     }
                 }
-                if drained.owed.is_empty() {
+                follows = drained.owed.is_empty();
+                if follows && looks == 1 {
                     break;
                 }
                 timeout = Some(Duration::ZERO);
