@@ -395,7 +395,7 @@ fn over_a_network_pages_that_are_read_whenever_their_home_has_written_them_come_
                 [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp"), (STEPS, "20")];
             // What they hold is checked by who reads them. A node that loses its processor for long may find that they are late.
             let (mut used, mut sent) = (0, 0);
-            let mostly = (0..5).any(|_| {
+            let mostly = (0..40).any(|_| {
                 let outcome = job("read-in-turn", 2, &settings);
                 (used, sent) = (counted(&outcome, "pages_pushed_used"), counted(&outcome, "pages_pushed"));
                 used >= 12 * 60 && used * 4 >= sent * 3
@@ -459,7 +459,7 @@ fn who_asks_for_a_page_during_a_long_close_need_not_wait_for_its_end() {
     for engine in ["hlrc", "scope"] {
         let settings = [("COMEM_ENGINE", engine), ("COMEM_THREADS", "2"), ("COMEM_PREFETCH", "off")];
         // On a busy host the reader may not get a processor while the close lasts.
-        let answered = (0..8).any(|_| {
+        let answered = (0..40).any(|_| {
             let outcome = job("long-close", 2, &settings);
             let of_node_0 = |name: &str| outcome.stats[&0]["pages"][name].as_u64().unwrap_or(0);
             assert!(of_node_0("slices") >= 24, "{engine}: {:?}", outcome.stats[&0]);
