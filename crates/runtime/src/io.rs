@@ -20,7 +20,7 @@ use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
-use in_place::{InPlace, LONG_BYTES, LOOKS};
+use in_place::{InPlace, LOOKS};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -430,11 +430,11 @@ impl Node {
                 if wait != Wait::Block {
                     self.seats[at.index()].spins.book((start - before).0 < SPIN.0);
                 }
-                match &received {
+                match received {
                     Ok(Received::Datagrams { from, len, segment }) => {
-                        for datagram in datagrams(&buffer[..*len], *segment) {
+                        for datagram in datagrams(&buffer[..len], segment) {
                             self.counters(as_slot).bytes_received.add(datagram.len() as u64);
-                            self.on_datagram(as_slot, datagram, *from, &mut drained);
+                            self.on_datagram(as_slot, datagram, from, &mut drained);
                         }
                         drained.datagrams += 1;
                         if as_slot == Slot::SERVICE {
@@ -442,17 +442,15 @@ impl Node {
                         }
                     }
                     Ok(Received::Timeout) => break,
-                    Ok(Received::Unreachable(address)) => self.on_unreachable(*address),
-                    Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(*to, *mtu),
+                    Ok(Received::Unreachable(address)) => self.on_unreachable(address),
+                    Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(to, mtu),
                     Err(error) => {
                         self.bug(&format!("cannot receive: {error}"));
                         break;
                     }
                 }
                 follows = drained.owed.is_empty();
-                let may_go_on =
-                    looks > 1 && matches!(received, Ok(Received::Datagrams { len, .. }) if len >= LONG_BYTES);
-                if follows && !may_go_on {
+                if follows && looks == 1 {
                     break;
                 }
                 timeout = Some(Duration::ZERO);

@@ -13,9 +13,6 @@ use std::net::SocketAddr;
 /// How often a thread that spins looks for the next fragment of a long reply before it waits for anything.
 pub(super) const LOOKS: usize = 32;
 
-/// Shorter datagrams are no parts of replies whose rest is received in place.
-pub(super) const LONG_BYTES: usize = 16 << 10;
-
 /// What came of a look for the fragment that is expected next.
 pub(super) enum InPlace {
     /// It was there, and is taken in.

@@ -1,6 +1,5 @@
 //! Replies: sent once, and kept in case they get lost.
 
-use super::in_place::LONG_BYTES;
 use super::{Node, SCRATCH};
 use comem_protocol::ids::{Channel, Slot};
 use comem_protocol::link::ResendRepr;
@@ -27,9 +26,7 @@ impl Node {
 
     /// As [`Node::reply`], for a reply in long fragments: it is sent from where it was made, and kept as it is.
     pub(super) fn reply_at_length(&self, slot: Slot, out: &mut Outbox) {
-        let Some((ticket, ty, bytes)) = out.only_reply().filter(|(_, _, bytes)| bytes.len() >= LONG_BYTES) else {
-            return;
-        };
+        let Some((ticket, ty, bytes)) = out.only_reply() else { return };
         let (Some(peer), Some(address)) = (self.wire.peer(ticket.channel), self.wire.address(ticket.channel)) else {
             return;
         };
