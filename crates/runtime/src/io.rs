@@ -2,7 +2,6 @@
 //! passes here.
 
 mod in_place;
-mod replies;
 
 use crate::error::{Error, Result};
 use crate::node::{House, Node};
@@ -234,7 +233,6 @@ impl Node {
                 peer.lock().mark_forwarded(ticket.seq, *node);
             }
         }
-        self.reply_at_length(slot, out);
         for send in out.sends() {
             let body = out.body(send);
             self.counters(slot).messages_sent.add(1);
@@ -345,6 +343,22 @@ impl Node {
         }
     }
 
+    /// Answers a request, and keeps the answer in case it gets lost.
+    fn reply(&self, slot: Slot, ticket: Ticket, ty: MsgType, body: &[u8]) {
+        let (Some(peer), Some(address)) = (self.wire.peer(ticket.channel), self.wire.address(ticket.channel)) else {
+            return;
+        };
+        let mut datagrams = peer.lock().spare(body.len() + body.len() / 32 + 128);
+        match self.wire.encoder(slot).lock().reply(ticket.seq, ty, false, body, &mut datagrams) {
+            Ok(segment) => {
+                // Sent first: what is repeated before it is stored finds the request pending, and comes again.
+                self.put_on_wire(slot, &datagrams, segment, address);
+                peer.lock().store_reply(ticket.seq, datagrams, segment);
+            }
+            Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
+        }
+    }
+
     pub(crate) fn put_on_wire(&self, slot: Slot, bytes: &[u8], segment: usize, to: SocketAddr) {
         self.counters(slot).bytes_sent.add(bytes.len() as u64);
         if let Err(error) = self.wire.endpoint(slot).send_to(bytes, segment, to) {
@@ -400,29 +414,22 @@ impl Node {
     }
 
     /// Receives at a slot's socket, waiting as long as `timeout` says; goes on as long as more is there and
-    /// acknowledgements can be gathered, or, in a thread that spins, while the rest of a long reply comes. `as_slot` is the thread that acts: the slot's own, or the service thread in its
+    /// acknowledgements can be gathered. `as_slot` is the thread that acts: the slot's own, or the service thread in its
     /// stead. Gives how many receives brought something.
     pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
         let mut drained = Drained::default();
         INCOMING.with_borrow_mut(|buffer| {
             buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
             let mut timeout = timeout;
-            let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
-            // The rest of a long reply may be about to come: nothing else is waited for here.
-            let mut follows = false;
             for _ in 0..64 {
                 let before = self.now();
+                let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
                 let received = match self.receive_in_place(at, as_slot, buffer, looks) {
-                    InPlace::Taken { more } => {
+                    InPlace::Taken => {
                         drained.datagrams += 1;
-                        if !more {
-                            break;
-                        }
-                        follows = true;
-                        continue;
+                        break;
                     }
                     InPlace::Other(received) => Ok(received),
-                    InPlace::Nothing | InPlace::Unknown if follows => break,
                     InPlace::Nothing if timeout == Some(Duration::ZERO) => Ok(Received::Timeout),
                     InPlace::Nothing | InPlace::Unknown => self.wire.endpoint(at).recv(buffer, timeout, wait),
                 };
@@ -449,8 +456,7 @@ impl Node {
                         break;
                     }
                 }
-                follows = drained.owed.is_empty();
-                if follows && looks == 1 {
+                if drained.owed.is_empty() {
                     break;
                 }
                 timeout = Some(Duration::ZERO);
@@ -584,6 +590,18 @@ impl Node {
         let resend = ResendRepr::parse(packet.payload)?;
         self.repeat_reply(slot, resend.channel()?, &resend);
         Ok(())
+    }
+
+    fn repeat_reply(&self, slot: Slot, channel: Channel, resend: &ResendRepr) {
+        let (Some(peer), Some(address)) = (self.wire.peer(channel), self.wire.address(channel)) else { return };
+        SCRATCH.with_borrow_mut(|buffer| {
+            buffer.clear();
+            let segment = peer.lock().stored_reply(resend, buffer);
+            if let Some(segment) = segment.filter(|_| !buffer.is_empty()) {
+                self.counters(slot).retransmissions.add(1);
+                self.put_on_wire(slot, buffer, segment, address);
+            }
+        });
     }
 
     fn on_message(

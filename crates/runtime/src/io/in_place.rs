@@ -6,7 +6,7 @@
 use super::{BoxedError, Node};
 use comem_net::Received;
 use comem_protocol::ids::{Channel, Slot};
-use comem_protocol::link::{Lent, Reply};
+use comem_protocol::link::Lent;
 use comem_protocol::wire::header::{HeaderRepr, Packet};
 use std::net::SocketAddr;
 
@@ -16,10 +16,7 @@ pub(super) const LOOKS: usize = 32;
 /// What came of a look for the fragment that is expected next.
 pub(super) enum InPlace {
     /// It was there, and is taken in.
-    Taken {
-        /// Whether another fragment of the same reply is still to come.
-        more: bool,
-    },
+    Taken,
     /// Something else was there, and lies in the buffer.
     Other(Received),
     /// Nothing was there.
@@ -55,12 +52,11 @@ impl Node {
             self.counters(as_slot).bytes_received.add(len as u64);
             self.heard_from(node.node);
             let reply = sender.lock().on_lent(self.now(), node.node, lent, &header);
-            let more = matches!(reply, Ok(Reply::Partial));
             let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer(as_slot, at, node, reply));
             if let Err(error) = result {
                 self.reject(as_slot, from, &error);
             }
-            return InPlace::Taken { more };
+            return InPlace::Taken;
         }
         let first = room.min(len);
         buffer[..first].copy_from_slice(&lent.received()[..first]);
