@@ -3,6 +3,7 @@
 //! A page's state changes here and nowhere else. Callers serialise what they do to one page (the unit's lock);
 //! different pages may be worked on at the same time.
 
+use super::peer::TRACKED;
 use super::sys::{self, Continued, Region, View};
 use super::window::{Part, Window};
 use super::written::PageSet;
@@ -104,8 +105,8 @@ impl Arena {
         let pages = u32::try_from(bytes / PAGE_BYTES).ok().filter(|pages| *pages > 0 && aligned);
         let pages = pages.ok_or_else(|| invalid("an arena is whole pages, at least one and fewer than 2^32"))?;
         let notes = detector == Detector::Async && tracking == Tracking::Tracked;
-        let name = if tracking == Tracking::Tracked { c"comem-tracked" } else { c"comem-guarded" };
-        let file = sys::memory_file(name, bytes)?;
+        let kind = if tracking == Tracking::Tracked { TRACKED } else { "guarded" };
+        let file = sys::memory_file(kind, bytes)?;
         let protection = if detector == Detector::Mprotect { libc::PROT_NONE } else { sys::BOTH };
         let app = View::new(base, bytes, protection, Some(file.as_fd()))?;
         let mechanism = match detector {

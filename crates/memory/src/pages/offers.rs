@@ -43,7 +43,8 @@ const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + TOKENS_B
 const LIES_OUT: u64 = 1 << 16;
 /// In place of a lock's name: what its token tells is being read.
 const TAKEN_UP: u64 = u64::MAX;
-const FILE_PREFIX: &str = "/memfd:comem-offers";
+/// In the name of the memory file.
+const FILE_KIND: &str = "offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
 
@@ -98,7 +99,7 @@ impl Offers {
     /// # Errors
     /// What the system refused.
     pub fn new(pages: PageNo) -> io::Result<Offers> {
-        let file = sys::memory_file(c"comem-offers", Offers::bytes(pages))?;
+        let file = sys::memory_file(FILE_KIND, Offers::bytes(pages))?;
         let view = View::new(None, Offers::bytes(pages), sys::BOTH, Some(file.as_fd()))?;
         Ok(Offers { view, pages, _file: Some(file) })
     }
@@ -108,7 +109,7 @@ impl Offers {
     /// # Errors
     /// When there is none, or the system does not let this process write to it (another user, another container).
     pub fn of(pid: u32, pages: PageNo) -> io::Result<Offers> {
-        let file = memory_file_of(pid, FILE_PREFIX, Offers::bytes(pages), true)?;
+        let file = memory_file_of(pid, FILE_KIND, Offers::bytes(pages), true)?;
         let view = View::new(None, Offers::bytes(pages), sys::BOTH, Some(file.as_fd()))?;
         Ok(Offers { view, pages, _file: None })
     }

@@ -6,7 +6,6 @@ use crate::diff;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 /// Another process's memory file, mapped to read, and to write where the system lets us.
 #[derive(Debug)]
@@ -15,13 +14,15 @@ pub struct PeerView {
     writable: bool,
 }
 
-/// Finds a memory file of process `pid` by the beginning of its name and its size.
-pub(super) fn memory_file_of(pid: u32, name: &str, bytes: usize, write: bool) -> io::Result<File> {
-    let folder = format!("/proc/{pid}/fd");
-    for entry in std::fs::read_dir(Path::new(&folder))? {
+/// The kind of memory file that has an arena whose pages other processes read.
+pub(super) const TRACKED: &str = "tracked";
+
+/// Finds process `pid`'s own memory file of a kind and a size, among those of other processes that it may have open.
+pub(super) fn memory_file_of(pid: u32, kind: &str, bytes: usize, write: bool) -> io::Result<File> {
+    let own = format!("/memfd:{} (deleted)", sys::file_name(kind, pid));
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
         let path = entry?.path();
-        let named = std::fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().starts_with(name));
-        if !named {
+        if !std::fs::read_link(&path).is_ok_and(|to| to.as_os_str() == own.as_str()) {
             continue;
         }
         let file = File::options().read(true).write(write).open(&path)?;
@@ -29,7 +30,7 @@ pub(super) fn memory_file_of(pid: u32, name: &str, bytes: usize, write: bool) ->
             return Ok(file);
         }
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, "the process has no memory file of this size"))
+    Err(io::Error::new(io::ErrorKind::NotFound, "the process has no memory file of this kind and size"))
 }
 
 impl PeerView {
@@ -39,7 +40,7 @@ impl PeerView {
     /// When there is none, or the system does not let this process see it (another user, another container).
     pub fn open(pid: u32, bytes: usize) -> io::Result<PeerView> {
         let open = |write, protection| {
-            let file = memory_file_of(pid, "/memfd:comem-tracked", bytes, write)?;
+            let file = memory_file_of(pid, TRACKED, bytes, write)?;
             View::new(None, bytes, protection, Some(file.as_fd())).map(|view| PeerView { view, writable: write })
         };
         open(true, sys::BOTH).or_else(|_| open(false, libc::PROT_READ))
@@ -101,5 +102,25 @@ impl PeerView {
             unsafe { self.start().add(page).read_volatile() };
             crate::ahead::of_reads(self.start().wrapping_add(page), (end - page).min(super::PAGE_BYTES));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that maps other processes' files has them open for a moment, where whoever looks for its own may come upon them.
+    #[test]
+    fn a_process_is_not_taken_for_another_whose_file_it_has_open() {
+        let (pid, bytes) = (std::process::id(), 3 * crate::pages::PAGE_BYTES);
+        // It gets a lower number than the process's own file, and is found first.
+        let of_another = sys::named_file(&sys::file_name("of-a-test", 10 * pid), bytes).expect("a memory file");
+        assert!(memory_file_of(pid, "of-a-test", bytes, false).is_err(), "its own does not exist");
+        let own = File::from(sys::memory_file("of-a-test", bytes).expect("a memory file"));
+        let found = memory_file_of(pid, "of-a-test", bytes, false).expect("a process sees its own files");
+        let number = |file: &File| std::os::unix::fs::MetadataExt::ino(&file.metadata().expect("an open file"));
+        assert_eq!(number(&found), number(&own));
+        assert_ne!(number(&found), number(&File::from(of_another)));
+        assert!(memory_file_of(pid, "of-a-test", bytes + 1, false).is_err(), "of another size");
     }
 }

@@ -205,9 +205,21 @@ fn owned(call: &str, fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A nameless shared memory file of `bytes` bytes, all of it a hole.
-pub fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
+/// What a memory file of process `pid` is called. The number tells it from other processes' files of its kind, of which that process may have some open
+/// for a moment, to map them.
+pub fn file_name(kind: &str, pid: u32) -> String {
+    format!("comem-{kind}-{pid}")
+}
+
+/// A shared memory file of `bytes` bytes, all of it a hole, which other processes find by its kind.
+pub fn memory_file(kind: &str, bytes: usize) -> io::Result<OwnedFd> {
+    named_file(&file_name(kind, std::process::id()), bytes)
+}
+
+/// As [`memory_file`], with any name.
+pub fn named_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     const NOEXEC_SEAL: libc::c_uint = 8;
+    let name = std::ffi::CString::new(name)?;
     let create = |flags| {
         // SAFETY: the name is a C string and the call touches nothing else of ours.
         owned("memfd_create", unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | flags) })
