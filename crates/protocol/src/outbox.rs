@@ -4,6 +4,7 @@
 //! fault path allocates nothing once the buffers have grown.
 
 use crate::ids::{NodeId, Slot};
+use crate::link::LEAD;
 use crate::wire::header::MsgType;
 use crate::wire::message::{Message, Ticket};
 use std::ops::Range;
@@ -61,6 +62,7 @@ pub struct Send {
 /// The effects of a step.
 #[derive(Default, Debug)]
 pub struct Outbox {
+    /// Room for what stands before a long reply's first fragment, then the bodies.
     bytes: Vec<u8>,
     sends: Vec<Send>,
     wakes: Vec<Slot>,
@@ -81,6 +83,9 @@ impl Outbox {
     /// Queues `message` for `target`; `tail` appends the bytes that end its body, so that a unit's data is
     /// copied once, from memory into the datagram to be.
     pub fn send_with(&mut self, target: Target, message: &Message<'_>, tail: impl FnOnce(&mut Vec<u8>)) {
+        if self.sends.is_empty() {
+            self.bytes.resize(LEAD, 0);
+        }
         let start = self.bytes.len();
         message.emit(&mut self.bytes);
         tail(&mut self.bytes);
@@ -107,6 +112,19 @@ impl Outbox {
     /// The body of one of the messages.
     pub fn body(&self, send: &Send) -> &[u8] {
         &self.bytes[send.body.clone()]
+    }
+
+    /// The reply that is the only message there is, its body behind [`LEAD`] bytes of room. Whoever takes it calls [`Outbox::is_sent`] then.
+    pub fn only_reply(&mut self) -> Option<(Ticket, MsgType, &mut Vec<u8>)> {
+        match self.sends[..] {
+            [Send { target: Target::Reply(ticket), ty, .. }] => Some((ticket, ty, &mut self.bytes)),
+            _ => None,
+        }
+    }
+
+    /// All the messages have been sent.
+    pub fn is_sent(&mut self) {
+        self.sends.clear();
     }
 
     /// The threads to wake.

@@ -2,6 +2,7 @@
 //! passes here.
 
 mod in_place;
+mod replies;
 
 use crate::error::{Error, Result};
 use crate::node::{House, Node};
@@ -19,7 +20,7 @@ use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
-use in_place::{InPlace, LOOKS};
+use in_place::{InPlace, LONG_BYTES, LOOKS};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -233,6 +234,7 @@ impl Node {
                 peer.lock().mark_forwarded(ticket.seq, *node);
             }
         }
+        self.reply_at_length(slot, out);
         for send in out.sends() {
             let body = out.body(send);
             self.counters(slot).messages_sent.add(1);
@@ -343,22 +345,6 @@ impl Node {
         }
     }
 
-    /// Answers a request, and keeps the answer in case it gets lost.
-    fn reply(&self, slot: Slot, ticket: Ticket, ty: MsgType, body: &[u8]) {
-        let (Some(peer), Some(address)) = (self.wire.peer(ticket.channel), self.wire.address(ticket.channel)) else {
-            return;
-        };
-        let mut datagrams = peer.lock().spare(body.len() + body.len() / 32 + 128);
-        match self.wire.encoder(slot).lock().reply(ticket.seq, ty, false, body, &mut datagrams) {
-            Ok(segment) => {
-                // Sent first: what is repeated before it is stored finds the request pending, and comes again.
-                self.put_on_wire(slot, &datagrams, segment, address);
-                peer.lock().store_reply(ticket.seq, datagrams, segment);
-            }
-            Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
-        }
-    }
-
     pub(crate) fn put_on_wire(&self, slot: Slot, bytes: &[u8], segment: usize, to: SocketAddr) {
         self.counters(slot).bytes_sent.add(bytes.len() as u64);
         if let Err(error) = self.wire.endpoint(slot).send_to(bytes, segment, to) {
@@ -414,22 +400,29 @@ impl Node {
     }
 
     /// Receives at a slot's socket, waiting as long as `timeout` says; goes on as long as more is there and
-    /// acknowledgements can be gathered. `as_slot` is the thread that acts: the slot's own, or the service thread in its
+    /// acknowledgements can be gathered, or, in a thread that spins, while the rest of a long reply comes. `as_slot` is the thread that acts: the slot's own, or the service thread in its
     /// stead. Gives how many receives brought something.
     pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
         let mut drained = Drained::default();
         INCOMING.with_borrow_mut(|buffer| {
             buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
             let mut timeout = timeout;
+            let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
+            // The rest of a long reply may be about to come: nothing else is waited for here.
+            let mut follows = false;
             for _ in 0..64 {
                 let before = self.now();
-                let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
                 let received = match self.receive_in_place(at, as_slot, buffer, looks) {
-                    InPlace::Taken => {
+                    InPlace::Taken { more } => {
                         drained.datagrams += 1;
-                        break;
+                        if !more {
+                            break;
+                        }
+                        follows = true;
+                        continue;
                     }
                     InPlace::Other(received) => Ok(received),
+                    InPlace::Nothing | InPlace::Unknown if follows => break,
                     InPlace::Nothing if timeout == Some(Duration::ZERO) => Ok(Received::Timeout),
                     InPlace::Nothing | InPlace::Unknown => self.wire.endpoint(at).recv(buffer, timeout, wait),
                 };
@@ -437,11 +430,11 @@ impl Node {
                 if wait != Wait::Block {
                     self.seats[at.index()].spins.book((start - before).0 < SPIN.0);
                 }
-                match received {
+                match &received {
                     Ok(Received::Datagrams { from, len, segment }) => {
-                        for datagram in datagrams(&buffer[..len], segment) {
+                        for datagram in datagrams(&buffer[..*len], *segment) {
                             self.counters(as_slot).bytes_received.add(datagram.len() as u64);
-                            self.on_datagram(as_slot, datagram, from, &mut drained);
+                            self.on_datagram(as_slot, datagram, *from, &mut drained);
                         }
                         drained.datagrams += 1;
                         if as_slot == Slot::SERVICE {
@@ -449,14 +442,17 @@ impl Node {
                         }
                     }
                     Ok(Received::Timeout) => break,
-                    Ok(Received::Unreachable(address)) => self.on_unreachable(address),
-                    Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(to, mtu),
+                    Ok(Received::Unreachable(address)) => self.on_unreachable(*address),
+                    Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(*to, *mtu),
                     Err(error) => {
                         self.bug(&format!("cannot receive: {error}"));
                         break;
                     }
                 }
-                if drained.owed.is_empty() {
+                follows = drained.owed.is_empty();
+                let may_go_on =
+                    looks > 1 && matches!(received, Ok(Received::Datagrams { len, .. }) if len >= LONG_BYTES);
+                if follows && !may_go_on {
                     break;
                 }
                 timeout = Some(Duration::ZERO);
@@ -590,18 +586,6 @@ impl Node {
         let resend = ResendRepr::parse(packet.payload)?;
         self.repeat_reply(slot, resend.channel()?, &resend);
         Ok(())
-    }
-
-    fn repeat_reply(&self, slot: Slot, channel: Channel, resend: &ResendRepr) {
-        let (Some(peer), Some(address)) = (self.wire.peer(channel), self.wire.address(channel)) else { return };
-        SCRATCH.with_borrow_mut(|buffer| {
-            buffer.clear();
-            let segment = peer.lock().stored_reply(resend, buffer);
-            if let Some(segment) = segment.filter(|_| !buffer.is_empty()) {
-                self.counters(slot).retransmissions.add(1);
-                self.put_on_wire(slot, buffer, segment, address);
-            }
-        });
     }
 
     fn on_message(

@@ -26,7 +26,8 @@
 //! A thread that waits for each reply before its next request occupies one stored reply.
 
 use super::control::{ACK_WORDS, AckRepr, ResendRepr};
-use super::fragment::{Assembly, Cut, TOTAL_MAX, has};
+use super::fragment::{Assembly, Cut, Have, TOTAL_MAX, has};
+use super::reply::LongReply;
 use super::window::{Place, ReceiveWindow, Ring, WINDOW};
 use super::{Class, LinkConfig, Spares};
 use crate::ids::{Channel, NodeId, Seq};
@@ -96,7 +97,47 @@ struct Request {
 enum RequestState {
     Pending,
     Forwarded(NodeId),
-    Replied { datagrams: Vec<u8>, segment: usize },
+    Replied(Stored),
+}
+
+/// A reply, in case it is asked for again.
+#[derive(Debug)]
+enum Stored {
+    /// Sealed datagrams of `segment` bytes each but the last.
+    Datagrams { datagrams: Vec<u8>, segment: usize },
+    /// As it was made.
+    Long(LongReply),
+}
+
+impl Stored {
+    /// Appends the datagrams of the fragments that are not there, and returns the length of each but the last.
+    fn append_missing(&self, have: &Have, out: &mut Vec<u8>) -> usize {
+        match self {
+            Stored::Datagrams { datagrams, segment } => {
+                for (index, datagram) in datagrams.chunks((*segment).max(1)).enumerate() {
+                    if index >= 256 || !has(have, index) {
+                        out.extend_from_slice(datagram);
+                    }
+                }
+                *segment
+            }
+            Stored::Long(reply) => reply.append_missing(have, out),
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        match self {
+            Stored::Datagrams { datagrams, .. } => datagrams.len(),
+            Stored::Long(reply) => reply.kept_bytes(),
+        }
+    }
+
+    fn into_buffer(self) -> Vec<u8> {
+        match self {
+            Stored::Datagrams { datagrams, .. } => datagrams,
+            Stored::Long(reply) => reply.into_bytes(),
+        }
+    }
 }
 
 /// The receiving side of one remote channel.
@@ -303,13 +344,13 @@ impl PeerChannel {
             return Arrival::Duplicate(Repeat::Post);
         }
         match self.requests[at].state {
-            RequestState::Replied { .. } if whole && !Rule::RepliesAreStored.on() => Arrival::Message {
+            RequestState::Replied(_) if whole && !Rule::RepliesAreStored.on() => Arrival::Message {
                 seq: Seq::guarded(self.channel, packet.first),
                 class: Class::Request,
                 ty: header.ty,
                 body: Cow::Borrowed(packet.bytes),
             },
-            RequestState::Replied { .. } => Arrival::Duplicate(Repeat::Reply),
+            RequestState::Replied(_) => Arrival::Duplicate(Repeat::Reply),
             RequestState::Forwarded(node) => {
                 if header.retrans >= FORWARDED_NOTED_FROM {
                     self.owe(packet.counter);
@@ -356,7 +397,12 @@ impl PeerChannel {
 
     /// Keeps the reply to request `seq`: sealed datagrams of `segment` bytes each but the last.
     pub fn store_reply(&mut self, seq: Seq, datagrams: Vec<u8>, segment: usize) {
-        self.remember(seq.counter(), RequestState::Replied { datagrams, segment });
+        self.remember(seq.counter(), RequestState::Replied(Stored::Datagrams { datagrams, segment }));
+    }
+
+    /// As [`PeerChannel::store_reply`], for one that was sent from where it was made.
+    pub fn store_long_reply(&mut self, seq: Seq, reply: LongReply) {
+        self.remember(seq.counter(), RequestState::Replied(Stored::Long(reply)));
     }
 
     /// An empty buffer for about `len` bytes, from those that earlier replies left.
@@ -370,13 +416,8 @@ impl PeerChannel {
     /// datagram but the last; `None` when no reply is stored.
     pub fn stored_reply(&self, resend: &ResendRepr, out: &mut Vec<u8>) -> Option<usize> {
         let at = self.find(resend.seq.counter()).ok()?;
-        let RequestState::Replied { datagrams, segment } = &self.requests[at].state else { return None };
-        for (index, datagram) in datagrams.chunks((*segment).max(1)).enumerate() {
-            if index >= 256 || !has(&resend.have, index) {
-                out.extend_from_slice(datagram);
-            }
-        }
-        Some(*segment)
+        let RequestState::Replied(stored) = &self.requests[at].state else { return None };
+        Some(stored.append_missing(&resend.have, out))
     }
 
     /// Takes back the buffer of a message that came in fragments.
@@ -390,7 +431,7 @@ impl PeerChannel {
     pub fn kept_bytes(&self) -> usize {
         let half_in: usize = self.assemblies.iter().chain(&self.free_assemblies).map(|(_, a)| a.cut().total).sum();
         let requests = self.requests.iter().map(|r| match &r.state {
-            RequestState::Replied { datagrams, .. } => size_of::<Request>() + datagrams.len(),
+            RequestState::Replied(stored) => size_of::<Request>() + stored.kept_bytes(),
             RequestState::Pending | RequestState::Forwarded(_) => size_of::<Request>(),
         });
         half_in + requests.sum::<usize>()
@@ -423,8 +464,8 @@ impl PeerChannel {
     }
 
     fn reuse(&mut self, old: Option<RequestState>) {
-        if let Some(RequestState::Replied { datagrams, .. }) = old {
-            self.spares.give(datagrams);
+        if let Some(RequestState::Replied(stored)) = old {
+            self.spares.give(stored.into_buffer());
         }
     }
 }

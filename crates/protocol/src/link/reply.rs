@@ -5,7 +5,7 @@
 //! answers, and acknowledgements and resends do no harm when they come twice.
 
 use super::control::{AckRepr, ResendRepr};
-use super::fragment::Cut;
+use super::fragment::{Cut, Have, has};
 use super::{FRAGMENT_BYTES, LinkConfig, REPLY_BYTES, SendError};
 use crate::auth::Sealer;
 use crate::ids::{COUNTER_BITS, Channel, Seq};
@@ -13,6 +13,57 @@ use crate::wire::bytes::Put;
 use crate::wire::header::{Flags, HEADER_BYTES, HeaderRepr, MsgType};
 
 const REPLY_HALF: u64 = 1 << (COUNTER_BITS - 2);
+
+/// What a datagram has before its fragment of a reply.
+pub const LEAD: usize = HEADER_BYTES + REPLY_BYTES + FRAGMENT_BYTES;
+/// The shortest fragment that is sent from where the reply was made, and received where it belongs: of shorter ones the system takes and gives several at a
+/// time.
+pub(super) const FRAGMENT_MIN: usize = 16 << 10;
+
+/// A reply in long fragments, which are sent from where it was made. A datagram is one piece, so each in turn gets what stands before its fragment over the
+/// end of the one before, of which as much is kept aside.
+#[derive(Debug)]
+pub struct LongReply {
+    cut: Cut,
+    /// What stands before each fragment.
+    leads: Vec<[u8; LEAD]>,
+    /// Room for the first of these, then the body.
+    bytes: Vec<u8>,
+}
+
+impl LongReply {
+    /// Hands out each datagram in turn, the reply once as it stands.
+    pub fn each_datagram(&mut self, mut send: impl FnMut(&[u8])) {
+        for (index, lead) in self.leads.iter().enumerate() {
+            let range = self.cut.range(index);
+            let (start, end) = (range.start, LEAD + range.end);
+            let mut kept = [0; LEAD];
+            kept.copy_from_slice(&self.bytes[start..start + LEAD]);
+            self.bytes[start..start + LEAD].copy_from_slice(lead);
+            send(&self.bytes[start..end]);
+            self.bytes[start..start + LEAD].copy_from_slice(&kept);
+        }
+    }
+
+    /// Appends the datagrams of those fragments that are not there, and returns the length of each but the reply's last.
+    pub(super) fn append_missing(&self, have: &Have, out: &mut Vec<u8>) -> usize {
+        for (index, lead) in self.leads.iter().enumerate().filter(|(index, _)| !has(have, *index)) {
+            let range = self.cut.range(index);
+            out.put_bytes(lead);
+            out.put_bytes(&self.bytes[LEAD + range.start..LEAD + range.end]);
+        }
+        LEAD + self.cut.range(0).len()
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&self.leads[..])
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
 
 /// Makes the unguarded datagrams of one channel.
 #[derive(Clone, Debug)]
@@ -64,6 +115,32 @@ impl ReplyEncoder {
         Ok(segment)
     }
 
+    /// Takes the reply to request `seq` as it was made, behind [`LEAD`] bytes of room, if its fragments are so long that to put datagrams together would cost more
+    /// than a call of the system for each; not where datagrams carry tags, which stand behind them.
+    pub fn long_reply(&mut self, seq: Seq, ty: MsgType, bytes: &mut Vec<u8>) -> Option<LongReply> {
+        let whole = self.config.room(0, REPLY_BYTES);
+        let cut = Cut::new(bytes.len().checked_sub(LEAD)?, whole, whole - FRAGMENT_BYTES)?;
+        let last = cut.range(cut.count - 1).len();
+        if self.sealer.tag_len() > 0 || cut.count == 1 || last < FRAGMENT_MIN {
+            return None;
+        }
+        let flags = Flags { ack: true, ..Flags::default() };
+        let mut lead = Vec::with_capacity(LEAD);
+        let mut lead_of = |index| {
+            lead.clear();
+            let at = self.begin(ty, flags, cut.frag_field(index), &mut lead);
+            lead.put_u64(seq.0);
+            cut.emit(&mut lead);
+            let len = lead.len() - at - HEADER_BYTES + cut.range(index).len();
+            set_len(at, len, &mut lead);
+            let mut fixed = [0; LEAD];
+            fixed.copy_from_slice(&lead);
+            fixed
+        };
+        let leads = (0..cut.count).map(&mut lead_of).collect();
+        Some(LongReply { cut, leads, bytes: std::mem::take(bytes) })
+    }
+
     /// Appends the datagram of an acknowledgement; it goes to the socket of the channel it names.
     pub fn ack(&mut self, ack: &AckRepr, out: &mut Vec<u8>) {
         let at = self.begin(MsgType::ACK, Flags { ack: true, ..Flags::default() }, 0, out);
@@ -93,7 +170,11 @@ impl ReplyEncoder {
 
 /// Ends the datagram that began at `at`: writes its length into the header and seals it.
 pub(super) fn close(at: usize, sealer: &Sealer, out: &mut Vec<u8>) {
-    let len = (out.len() - at - HEADER_BYTES) as u16;
-    out[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
+    set_len(at, out.len() - at - HEADER_BYTES, out);
     sealer.seal(out, at);
+}
+
+/// Writes the length of what follows it into the header at `at`.
+fn set_len(at: usize, len: usize, out: &mut [u8]) {
+    out[at + 4..at + 6].copy_from_slice(&(len as u16).to_be_bytes());
 }

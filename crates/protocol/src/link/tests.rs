@@ -2,7 +2,7 @@
 
 use super::pair::*;
 use super::*;
-use crate::auth::Sealer;
+use crate::auth::{JobKey, Sealer};
 use crate::ids::{Channel, NodeId, Seq};
 use crate::time::Time;
 use crate::wire::bytes::WireError;
@@ -688,4 +688,42 @@ fn a_lent_place_outlives_its_request() {
     let lent = sender.lend().unwrap();
     sender.forget_node(NodeId(1), &mut Vec::new());
     assert!(!sender.take_back(lent));
+}
+
+#[test]
+fn a_reply_that_is_sent_from_where_it_was_made_is_the_same() {
+    let (mut sender, body, datagrams) = long_reply();
+    let packet = Packet::new_checked(&datagrams[0]).unwrap();
+    let seq = Seq(u64::from_be_bytes(*packet.payload.first_chunk().unwrap()));
+    let config = LinkConfig { datagram_bytes: 30_000, ..LinkConfig::default() };
+    let mut encoder = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, Sealer::new(None));
+    let behind_room = |body: &[u8]| [&[0; LEAD][..], body].concat();
+    let mut made = behind_room(&body);
+    let mut reply = encoder.long_reply(seq, MsgType(41), &mut made).unwrap();
+    // All is alike but the datagrams' own numbers, which go on; and twice, so nothing was left behind in the body.
+    let rest = |d: &[u8]| [&d[..HEADER_BYTES - 8], &d[HEADER_BYTES..]].concat();
+    for _ in 0..2 {
+        let mut sent: Vec<Vec<u8>> = Vec::new();
+        reply.each_datagram(|datagram| sent.push(datagram.to_vec()));
+        assert!(sent.iter().map(|d| rest(d)).eq(datagrams.iter().map(|d| rest(d))));
+    }
+    // The second fragment is lost, and asked for.
+    let mut remote = PeerChannel::new(Channel { node: NodeId(0), slot: Slot::thread(0) }, &config);
+    remote.store_long_reply(seq, reply);
+    assert!(remote.kept_bytes() > body.len());
+    let (mut again, mut have) = (Vec::new(), [0; 4]);
+    have[0] = 0b101;
+    assert_eq!(remote.stored_reply(&ResendRepr { seq, have }, &mut again), Some(datagrams[0].len()));
+    assert_eq!(rest(&again), rest(&datagrams[1]));
+    comes_by_the_buffer(&mut sender, &datagrams[0]);
+    assert_eq!(comes_in_its_place(&mut sender, &again), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[2]), Some(body.clone()));
+    // Short fragments come several at a time, and tags stand behind them.
+    let mut short = ReplyEncoder::new(Channel::service(NodeId(1)), 1, LinkConfig::default(), Sealer::new(None));
+    let mut sealed = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, Sealer::new(Some(JobKey::new([7; 32]))));
+    for (encoder, body) in [(&mut short, &body[..]), (&mut sealed, &body), (&mut encoder, &body[..29_000])] {
+        let mut made = behind_room(body);
+        assert!(encoder.long_reply(seq, MsgType(41), &mut made).is_none());
+        assert_eq!(made.len(), LEAD + body.len(), "left as it was");
+    }
 }

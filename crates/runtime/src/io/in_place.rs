@@ -6,17 +6,23 @@
 use super::{BoxedError, Node};
 use comem_net::Received;
 use comem_protocol::ids::{Channel, Slot};
-use comem_protocol::link::Lent;
+use comem_protocol::link::{Lent, Reply};
 use comem_protocol::wire::header::{HeaderRepr, Packet};
 use std::net::SocketAddr;
 
 /// How often a thread that spins looks for the next fragment of a long reply before it waits for anything.
 pub(super) const LOOKS: usize = 32;
 
+/// Shorter datagrams are no parts of replies whose rest is received in place.
+pub(super) const LONG_BYTES: usize = 16 << 10;
+
 /// What came of a look for the fragment that is expected next.
 pub(super) enum InPlace {
     /// It was there, and is taken in.
-    Taken,
+    Taken {
+        /// Whether another fragment of the same reply is still to come.
+        more: bool,
+    },
     /// Something else was there, and lies in the buffer.
     Other(Received),
     /// Nothing was there.
@@ -52,11 +58,12 @@ impl Node {
             self.counters(as_slot).bytes_received.add(len as u64);
             self.heard_from(node.node);
             let reply = sender.lock().on_lent(self.now(), node.node, lent, &header);
+            let more = matches!(reply, Ok(Reply::Partial));
             let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer(as_slot, at, node, reply));
             if let Err(error) = result {
                 self.reject(as_slot, from, &error);
             }
-            return InPlace::Taken;
+            return InPlace::Taken { more };
         }
         let first = room.min(len);
         buffer[..first].copy_from_slice(&lent.received()[..first]);

@@ -6,17 +6,12 @@
 use super::{Reply, Sender};
 use crate::ids::{NodeId, Seq};
 use crate::link::fragment::Cut;
-use crate::link::{FRAGMENT_BYTES, REPLY_BYTES};
+use crate::link::reply::{FRAGMENT_MIN, LEAD};
 use crate::time::Time;
 use crate::wire::bytes::{Reader, WireError};
-use crate::wire::header::{HEADER_BYTES, HeaderRepr, MsgType, Packet};
+use crate::wire::header::{HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 use std::ops::Range;
-
-/// What a datagram has before its fragment of a reply.
-const LEAD: usize = HEADER_BYTES + REPLY_BYTES + FRAGMENT_BYTES;
-/// The shortest fragment for which this is done: shorter ones come several at a time.
-const FRAGMENT_MIN: usize = 16 << 10;
 
 /// Room for a datagram with a fragment of a reply that is half in. It must be given back, by [`Sender::take_back`] or [`Sender::on_lent`]; until then what
 /// comes of this reply by another way is dropped, to be asked for again.
