@@ -3,7 +3,7 @@
 #   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo); and NumPy programs on shared arrays
 #   make test    runs every test
 #
-# Others: build, python (the Python package), lint, bench, soak (long simulations), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
+# Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -71,10 +71,11 @@ bench: build
 	@$(MAKE) --no-print-directory out/bench/access
 	@$(RELEASE)/comem-bench $(BENCH)
 
-soak: tools-build
+soak: workloads
 	@$(CARGO) build --release -p comem-sim
 	@$(RELEASE)/comem-sim $(SOAK)
 	@$(RELEASE)/comem-sim --pages $(SOAK)
+	@COMEM_BIN="$(RELEASE)" tests/soak.sh
 
 fuzz: tools-build
 	@$(CARGO) build --release -p comem-bench --bin comem-fuzz
