@@ -114,7 +114,11 @@ fn between_two_nodes(side: Side<'_>) -> Result<(), String> {
             eprintln!("comem-bench: the measurement failed: {why}");
             std::process::exit(1);
         });
-        thread.barrier();
+        // Without coherence: what was fetched is not fetched again, and counted.
+        if let Err(why) = thread.try_rendezvous() {
+            eprintln!("comem-bench: the nodes do not end together: {why}");
+            std::process::exit(1);
+        }
         *measured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = value;
     });
     let is_first = comem.node() == 0;
