@@ -24,8 +24,8 @@ const MEASURED: u32 = 16;
 const CLOSELY: Span = Span::from_us(300);
 /// And threads must have waited for them this part of the time, in hundredths.
 const WAITED: u64 = 60;
-/// Tokens that come together cost about 1 us each, and some will not be used. One that takes longer than this by itself is dear.
-const DEAR: Span = Span::from_us(6);
+/// Tokens that come together cost less than 1 us each, and some will not be used. One that takes longer than this by itself is dear.
+const DEAR: Span = Span::from_us(4);
 /// So many in a row say whether the others are.
 const DEAR_MOST: i32 = 64;
 /// So long turns are taken before it is measured again whether they are worth it.

@@ -209,9 +209,15 @@ fn synchronise(
         }
         Message::LockWants { of, queued, entries } => return give_wanted(rooms, caller, (of, queued), entries, out),
         Message::LockTokens { entries } => {
+            let mut last: Option<&[u8]> = None;
             for entry in bundle::entries(entries) {
                 let (lock, payload) = entry.map_err(|_| BAD_BUNDLE)?;
-                rooms.locks(lock, caller, out, |l, cx| l.on_grant(cx, lock, payload));
+                // Where all locks tell the same, what came with the token before is known by now.
+                let again = last.replace(payload) == Some(payload);
+                rooms.locks(lock, caller, out, |l, cx| {
+                    let news = if again && cx.payload.is_alike() { &[] } else { payload };
+                    l.on_grant(cx, lock, news);
+                });
             }
         }
         Message::FlagSet { flag, value, payload } => {
@@ -259,10 +265,11 @@ fn synchronise(
 /// are here or asked for are passed over.
 pub fn want(rooms: &mut impl Rooms, me: NodeId, caller: Option<Slot>, locks: &[LockId], out: &mut Outbox) {
     let mut wishes: BTreeMap<(NodeId, bool), Bundle> = BTreeMap::new();
+    let mut seen = Vec::new();
     for lock in locks {
         rooms.locks(*lock, caller, out, |l, cx| {
             if let Some(whom) = l.want(cx, *lock) {
-                let mut seen = Vec::new();
+                seen.clear();
                 cx.payload.knowledge(Scope::Lock(*lock), &mut seen);
                 wishes.entry(whom).or_default().add(*lock, &seen);
             }
@@ -287,21 +294,23 @@ fn give_wanted(
     // Where all locks say the same, what this node had seen before it gave a token goes with that one, and need not be said again.
     let mut told: Option<Vec<u8>> = None;
     let mut all_told = false;
+    let (mut said, mut now) = (Vec::new(), Vec::new());
     for wish in bundle::entries(wishes) {
         let (lock, seen) = wish.map_err(|_| BAD_BUNDLE)?;
         rooms.locks(lock, caller, out, |l, cx| {
-            let (mut said, mut now) = (Vec::new(), Vec::new());
-            let tells = cx.payload.is_alike() && !all_told;
+            said.clear();
+            let tells = !all_told && cx.payload.is_alike();
             if tells {
+                now.clear();
                 cx.payload.knowledge(Scope::Lock(lock), &mut now);
             }
             match l.on_want(cx, lock, (of, queued), (seen, told.as_deref()), &mut said) {
                 Wanted::Goes => {
                     tokens.add(lock, &said);
                     if tells {
-                        all_told = told.is_some() && said.is_empty();
-                        told = Some(now);
+                        told.get_or_insert_default().clone_from(&now);
                     }
+                    all_told = told.is_some() && said.is_empty();
                 }
                 Wanted::HandOn(last) => elsewhere.entry(last).or_default().add(lock, seen),
                 Wanted::Later => {}

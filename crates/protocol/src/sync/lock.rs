@@ -30,7 +30,8 @@ use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// How often a lock may change hands within a node while another node waits for it.
 pub const LOCAL_STREAK: u32 = 16;
@@ -114,10 +115,30 @@ impl Lock {
     }
 }
 
+/// Spreads the numbers of locks, many of which are addresses: a lock that is taken again is looked for twice.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // A shard has the numbers whose upper bits are alike when they are multiplied as for `manager_of`, so by another factor here.
+        let mixed = (self.0 ^ number ^ number >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The locks of a node, or one shard of them.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    locks: BTreeMap<LockId, Lock>,
+    locks: HashMap<LockId, Lock, BuildHasherDefault<Spread>>,
 }
 
 impl Locks {
@@ -303,13 +324,16 @@ impl Locks {
         }
     }
 
-    /// The token arrives. It goes to the thread that has waited longest; if none waits (any more), to the next in the queue, or it rests.
+    /// The token arrives, with what its releases tell that is news. It goes to the thread that has waited longest; if none waits (any more), to the next in
+    /// the queue, or it rests.
     pub fn on_grant(&mut self, cx: &mut Context<'_>, id: LockId, payload: &[u8]) {
         if !self.lock(cx, id).asked {
             return;
         }
         self.token_is_here(cx, id);
-        cx.payload.on_acquire(Scope::Lock(id), payload);
+        if !payload.is_empty() {
+            cx.payload.on_acquire(Scope::Lock(id), payload);
+        }
         let lock = self.lock(cx, id);
         if let Some((next, knowledge)) = lock.successor.take_if(|_| lock.holder.is_none()) {
             self.pass(cx, id, next, &knowledge);

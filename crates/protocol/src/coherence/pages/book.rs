@@ -97,6 +97,11 @@ impl Book {
         }
     }
 
+    /// Whether this knowledge of the one book that there is, under `hlrc`, is all that this node has seen.
+    pub(super) fn is_all_seen(&self, epoch: u32, knowledge: &[u8]) -> bool {
+        Knowledge::is(knowledge, epoch, self.history.seen())
+    }
+
     /// A release of `scope`, which may be wide: appends what an acquirer that has seen this lacks.
     pub(super) fn tell(&mut self, at: Standing, scope: Scope, wide: bool, seen: &Seen, out: &mut Vec<u8>) {
         let (which, epoch) = (self.which, at.epoch);

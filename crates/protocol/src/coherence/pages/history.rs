@@ -6,7 +6,7 @@
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
 use super::push_range;
-use super::wire::{Entry, Group, put_vector, take_vector, take_vector_of};
+use super::wire::{Entry, Group, is_vector, put_vector, take_vector, take_vector_of};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -57,6 +57,13 @@ impl Knowledge {
         if let Some(everything) = everything {
             put_vector(out, everything, Which::Main);
         }
+    }
+
+    /// Whether these bytes say that this was seen of the main book in this epoch, and nothing else.
+    pub(super) fn is(bytes: &[u8], epoch: u32, of_scope: &Vector) -> bool {
+        let mut r = Reader::new(bytes);
+        let alike = r.u32() == Ok(epoch) && is_vector(&mut r, of_scope);
+        alike && r.finish().is_ok()
     }
 
     /// Reads what an acquirer said; nothing where the bytes make no sense.
@@ -164,9 +171,21 @@ impl History {
         out.put_u32(0);
         out.put_u32(epoch);
         put_vector(out, &self.seen, Which::Main);
-        let fresh = |e: &&Arc<Entry>| known.get(&e.writer).is_none_or(|seen| e.interval > *seen);
-        out.put_u32(self.entries.values().filter(fresh).count() as u32);
-        self.entries.values().filter(fresh).for_each(|e| e.emit(out));
+        let count_at = out.len();
+        out.put_u32(0);
+        let mut count = 0_u32;
+        for (writer, seen) in &self.seen {
+            let known = known.get(writer).copied();
+            if known.is_some_and(|known| known >= *seen) {
+                continue;
+            }
+            let fresh = self.entries.range((*writer, known.map_or(0, |known| known + 1))..=(*writer, u32::MAX));
+            for (_, entry) in fresh {
+                entry.emit(out);
+                count += 1;
+            }
+        }
+        out[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
         let len = (out.len() - at - 4) as u32 | mark(which);
         out[at..at + 4].copy_from_slice(&len.to_be_bytes());
     }

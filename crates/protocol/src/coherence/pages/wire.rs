@@ -390,6 +390,12 @@ pub fn put_vector(out: &mut Vec<u8>, vector: &BTreeMap<NodeId, u32>, which: Whic
     }
 }
 
+/// Whether what comes next is what [`put_vector`] writes of this vector of the main book.
+pub fn is_vector(r: &mut Reader<'_>, vector: &BTreeMap<NodeId, u32>) -> bool {
+    r.u16() == Ok(vector.len() as u16)
+        && vector.iter().all(|(node, number)| take_node(r) == Ok(*node) && r.u32() == Ok(*number))
+}
+
 /// Reads what [`put_vector`] wrote, of the main book.
 ///
 /// # Errors

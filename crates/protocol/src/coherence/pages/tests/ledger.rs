@@ -65,6 +65,35 @@ fn an_acquirer_hears_what_it_lacks_and_nothing_twice() {
 }
 
 #[test]
+fn under_hlrc_who_has_seen_everything_is_told_nothing() {
+    for (engine, told) in [(PageEngine::Hlrc, false), (PageEngine::Scope, true)] {
+        let (mut a, mut b) = (ledger(0, engine), ledger(1, engine));
+        a.close(wrote(0..2, 3, 1));
+        b.close(wrote(7..8, 3, 1));
+        let says = |from: &mut Ledger, known: &[u8]| {
+            let mut said = Vec::new();
+            from.tell(LOCK, known, &mut said);
+            !said.is_empty()
+        };
+        let knows = |of: &Ledger| {
+            let mut known = Vec::new();
+            of.knowledge(LOCK, &mut known);
+            known
+        };
+        assert!(says(&mut a, &knows(&b)) && says(&mut a, &[]), "one interval is news");
+        moves(&mut b, &mut a, LOCK);
+        moves(&mut a, &mut b, LOCK);
+        assert_eq!(says(&mut a, &knows(&b)), told, "{engine}");
+        let [mut longer, mut damaged] = [(); 2].map(|()| knows(&b));
+        longer.push(0);
+        damaged.pop();
+        assert!(says(&mut a, &longer) && says(&mut a, &damaged), "not what this node has seen");
+        a.close(wrote(2..3, 3, 2));
+        assert!(says(&mut a, &knows(&b)));
+    }
+}
+
+#[test]
 fn hlrc_hands_on_what_came_through_another_lock_and_scope_does_not() {
     for (engine, heard) in [(PageEngine::Hlrc, vec![0..2]), (PageEngine::Scope, vec![])] {
         let (mut a, mut b, mut c) = (ledger(0, engine), ledger(1, engine), ledger(2, engine));
