@@ -265,12 +265,16 @@ fn synchronise(
 /// are here or asked for are passed over.
 pub fn want(rooms: &mut impl Rooms, me: NodeId, caller: Option<Slot>, locks: &[LockId], out: &mut Outbox) {
     let mut wishes: BTreeMap<(NodeId, bool), Bundle> = BTreeMap::new();
-    let mut seen = Vec::new();
+    // Where all locks tell the same, this node has seen at least that when it comes to the next.
+    let (mut seen, mut alike) = (Vec::new(), false);
     for lock in locks {
         rooms.locks(*lock, caller, out, |l, cx| {
             if let Some(whom) = l.want(cx, *lock) {
-                seen.clear();
-                cx.payload.knowledge(Scope::Lock(*lock), &mut seen);
+                if !alike {
+                    seen.clear();
+                    cx.payload.knowledge(Scope::Lock(*lock), &mut seen);
+                    alike = cx.payload.is_alike();
+                }
                 wishes.entry(whom).or_default().add(*lock, &seen);
             }
         });

@@ -84,16 +84,41 @@ const STAYS_MAX: u8 = 127;
 #[error("released a lock that it does not hold")]
 pub struct NotHeld;
 
+/// Threads in the order in which they came: mostly none, and then no longer than a pointer.
+#[derive(Clone, Debug, Default)]
+struct Waiting(Option<Box<Threads>>);
+
+#[derive(Clone, Debug, Default)]
+struct Threads {
+    queue: VecDeque<Slot>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn push_back(&mut self, slot: Slot) {
+        self.0.get_or_insert_default().queue.push_back(slot);
+    }
+
+    fn pop_front(&mut self) -> Option<Slot> {
+        let first = self.0.as_mut()?.queue.pop_front();
+        self.0.take_if(|threads| threads.queue.is_empty());
+        first
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Lock {
     token: bool,
     holder: Option<Slot>,
     /// Threads of this node that wait; the first was the one in whose name the token was asked for.
-    waiting: VecDeque<Slot>,
+    waiting: Waiting,
     /// A request for the token is on its way.
     asked: bool,
     /// The next node in the queue, once the manager has told us, and what it has seen.
-    successor: Option<(Asker, Box<[u8]>)>,
+    successor: Option<Box<(Asker, Vec<u8>)>>,
     streak: u8,
     /// The token may lie out when the lock is released.
     lays_out: bool,
@@ -247,8 +272,8 @@ impl Locks {
             if let Some(next) = next {
                 cx.wake(next);
             }
-        } else if let Some((next, knowledge)) = lock.successor.take() {
-            self.pass(cx, id, next, &knowledge);
+        } else if let Some(next) = lock.successor.take() {
+            self.pass(cx, id, next.0, &next.1);
         } else if lock.lays_out && lock.stays.0 == 0 {
             lock.out = cx.payload.lay_out(id, manager_of(id.0, cx.nodes));
             lock.lays_out = lock.out;
@@ -290,7 +315,7 @@ impl Locks {
         self.take_back(cx, id);
         let lock = self.lock(cx, id);
         if !lock.token || lock.holder.is_some() || !lock.waiting.is_empty() {
-            lock.successor = Some((Asker::Node(of), seen.into()));
+            lock.successor = Some(Box::new((Asker::Node(of), seen.to_vec())));
             return Wanted::Later;
         }
         self.let_go(cx, id, of, told.unwrap_or(seen), said);
@@ -320,7 +345,7 @@ impl Locks {
         if free || (lock.token && !Rule::TokenLeavesOnlyWhenFree.on()) {
             self.pass(cx, id, Asker::Thread(ticket), knowledge);
         } else {
-            lock.successor = Some((Asker::Thread(ticket), knowledge.into()));
+            lock.successor = Some(Box::new((Asker::Thread(ticket), knowledge.to_vec())));
         }
     }
 
@@ -335,8 +360,8 @@ impl Locks {
             cx.payload.on_acquire(Scope::Lock(id), payload);
         }
         let lock = self.lock(cx, id);
-        if let Some((next, knowledge)) = lock.successor.take_if(|_| lock.holder.is_none()) {
-            self.pass(cx, id, next, &knowledge);
+        if let Some(next) = lock.successor.take_if(|_| lock.holder.is_none()) {
+            self.pass(cx, id, next.0, &next.1);
         }
     }
 
@@ -620,7 +645,7 @@ mod tests {
         assert_eq!(node.locks.len(), 1);
         node.step(Some(slot), |l, cx| l.release(cx, lock, slot)).unwrap();
         assert!(node.locks.is_empty() && node.out.sends()[0].target == Target::Reply(ticket(0, 1)));
-        assert!(size_of::<(LockId, super::Lock)>() <= 104, "what a lock costs where it is in use or managed");
+        assert!(size_of::<(LockId, super::Lock)>() <= 56, "what a lock costs where it is in use or managed");
     }
 
     /// One lock as nodes see it that reach each other's memory.
