@@ -350,10 +350,10 @@ impl Locks {
     }
 
     /// The token arrives, with what its releases tell that is news. It goes to the thread that has waited longest; if none waits (any more), to the next in
-    /// the queue, or it rests.
-    pub fn on_grant(&mut self, cx: &mut Context<'_>, id: LockId, payload: &[u8]) {
-        if !self.lock(cx, id).asked {
-            return;
+    /// the queue, or it rests. `false`, and nothing done, if this node has not asked for it.
+    pub fn on_grant(&mut self, cx: &mut Context<'_>, id: LockId, payload: &[u8]) -> bool {
+        if self.locks.get(&id).is_none_or(|lock| !lock.asked) {
+            return false;
         }
         self.token_is_here(cx, id);
         if !payload.is_empty() {
@@ -363,6 +363,7 @@ impl Locks {
         if let Some(next) = lock.successor.take_if(|_| lock.holder.is_none()) {
             self.pass(cx, id, next.0, &next.1);
         }
+        true
     }
 
     /// The token has come: the thread that has waited longest holds the lock.
@@ -705,7 +706,7 @@ mod tests {
         assert_eq!(step(1, &mut take(Acquire::Wait)), 1, "where it has never been, it does not lie out");
         step(0, &mut |l, cx| l.on_forward(cx, lock, ticket(1, 1), &[]));
         assert_eq!(step(0, &mut |l, cx| l.release(cx, lock, slot).unwrap()), 1);
-        step(1, &mut |l, cx| l.on_grant(cx, lock, &[]));
+        step(1, &mut |l, cx| assert!(l.on_grant(cx, lock, &[])));
         for (from, to) in [(1, 0), (0, 1), (1, 0)] {
             assert_eq!(step(from, &mut { give }) + step(to, &mut take(Acquire::Taken)), 0, "no message");
         }
