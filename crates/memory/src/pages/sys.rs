@@ -338,24 +338,17 @@ pub fn continue_range(uffd: BorrowedFd<'_>, start: usize, len: usize, protected:
     }
 }
 
-/// Gives the file's holes in the range these bytes and maps them, up to the first page that is there already or cannot be had. Gives how
-/// many bytes that are.
-///
-/// # Safety
-/// The range is the caller's to change, and nobody relies on its holes being zero.
-pub unsafe fn copy_range(uffd: BorrowedFd<'_>, start: usize, bytes: &[u8], protected: bool) -> usize {
-    let mode = if protected { COPY_WP } else { 0 };
+/// Has the kernel go through `len` bytes, in several calls if it must: `call` goes on behind so many, and gives its result and how far it got. Gives how
+/// many bytes were gone through before it failed for good.
+fn as_far_as_possible(len: usize, mut call: impl FnMut(usize) -> (libc::c_int, i64)) -> usize {
     let mut done = 0;
-    while done < bytes.len() {
-        let (to, from) = ((start + done) as u64, bytes[done..].as_ptr().expose_provenance() as u64);
-        let mut request = Copy { to, from, len: (bytes.len() - done) as u64, mode, copied: 0 };
-        // SAFETY: the request reads and writes one `Copy`, which outlives the call; the kernel reads `len` bytes of the slice and
-        // writes as many to a range that this function's caller vouches for.
-        if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_COPY, &raw mut request) } == 0 {
-            return bytes.len();
+    while done < len {
+        let (result, more) = call(done);
+        if result == 0 {
+            return len;
         }
         let again = matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
-        done += usize::try_from(request.copied).unwrap_or(0);
+        done += usize::try_from(more).unwrap_or(0);
         if !again {
             break;
         }
@@ -364,25 +357,33 @@ pub unsafe fn copy_range(uffd: BorrowedFd<'_>, start: usize, bytes: &[u8], prote
     done
 }
 
+/// Gives the file's holes in the range these bytes and maps them, up to the first page that is there already or cannot be had. Gives how
+/// many bytes that are.
+///
+/// # Safety
+/// The range is the caller's to change, and nobody relies on its holes being zero.
+pub unsafe fn copy_range(uffd: BorrowedFd<'_>, start: usize, bytes: &[u8], protected: bool) -> usize {
+    let mode = if protected { COPY_WP } else { 0 };
+    as_far_as_possible(bytes.len(), |done| {
+        let (to, from) = ((start + done) as u64, bytes[done..].as_ptr().expose_provenance() as u64);
+        let mut request = Copy { to, from, len: (bytes.len() - done) as u64, mode, copied: 0 };
+        // SAFETY: the request reads and writes one `Copy`, which outlives the call; the kernel reads `len` bytes of the slice and
+        // writes as many to a range that this function's caller vouches for.
+        let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_COPY, &raw mut request) };
+        (result, request.copied)
+    })
+}
+
 /// Gives the file's holes in the range zeros and maps them, writable and unprotected, up to the first page that is there already or cannot be had. Gives
 /// how many bytes that are.
 pub fn zero_range(uffd: BorrowedFd<'_>, start: usize, len: usize) -> usize {
-    let mut done = 0;
-    while done < len {
+    as_far_as_possible(len, |done| {
         let range = AddressRange { start: (start + done) as u64, len: (len - done) as u64 };
         let mut request = ZeroPage { range, mode: 0, zeroed: 0 };
         // SAFETY: the request reads and writes one `ZeroPage`, which outlives the call; it changes nothing but holes, which hold zeros anyway.
-        if unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_ZEROPAGE, &raw mut request) } == 0 {
-            return len;
-        }
-        let again = matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
-        done += usize::try_from(request.zeroed).unwrap_or(0);
-        if !again {
-            break;
-        }
-        std::hint::spin_loop();
-    }
-    done
+        let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOCTL_ZEROPAGE, &raw mut request) };
+        (result, request.zeroed)
+    })
 }
 
 /// Protects the range's pages against writes, or lifts that. When it returns, no processor uses an older entry.
