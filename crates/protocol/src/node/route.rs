@@ -211,16 +211,10 @@ fn synchronise(
         }
         Message::LockWants { of, queued, entries } => return give_wanted(rooms, caller, (of, queued), entries, out),
         Message::LockTokens { entries } => {
-            // Where all locks tell the same, what came with the token before is known by now.
-            let mut known: Option<&[u8]> = None;
+            let mut known = None;
             for entry in bundle::entries(entries) {
                 let (lock, payload) = entry.map_err(|_| BAD_BUNDLE)?;
-                rooms.locks(lock, caller, out, |l, cx| {
-                    let again = known == Some(payload) && cx.payload.is_alike();
-                    if l.on_grant(cx, lock, if again { &[] } else { payload }) {
-                        known = Some(payload);
-                    }
-                });
+                rooms.locks(lock, caller, out, |l, cx| l.on_token(cx, lock, payload, &mut known));
             }
         }
         Message::FlagSet { flag, value, payload } => {
@@ -335,106 +329,4 @@ fn give_wanted(
 
 fn post(node: NodeId, message: &Message<'_>, out: &mut Outbox) {
     out.send(Target::Post { node, origin: Sender::Service }, message);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sync::{Mark, Payload};
-
-    /// What a node is told with tokens.
-    #[derive(Default)]
-    struct Heard {
-        alike: bool,
-        told: Vec<(Scope, Vec<u8>)>,
-    }
-
-    impl Payload for Heard {
-        fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
-        fn mark(&mut self) -> Mark {
-            Mark::NOW
-        }
-        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
-        fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-            self.told.push((scope, bytes.to_vec()));
-        }
-        fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
-        fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
-        fn is_alike(&self) -> bool {
-            self.alike
-        }
-    }
-
-    /// A node that has locks alone.
-    #[derive(Default)]
-    struct Room {
-        locks: Locks,
-        payload: Heard,
-    }
-
-    impl Rooms for Room {
-        fn unit<R>(
-            &mut self,
-            _: UnitId,
-            _: Engine,
-            _: Option<Slot>,
-            _: &mut Outbox,
-            _: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
-        ) -> Option<R> {
-            None
-        }
-        fn locks(
-            &mut self,
-            _: LockId,
-            caller: Option<Slot>,
-            out: &mut Outbox,
-            step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
-        ) {
-            let payload = &mut self.payload;
-            step(&mut self.locks, &mut sync::Context { me: NodeId(1), nodes: 2, caller, payload, out });
-        }
-        fn flags(
-            &mut self,
-            _: FlagId,
-            _: Option<Slot>,
-            _: &mut Outbox,
-            _: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
-        ) {
-        }
-        fn desk<R>(
-            &mut self,
-            _: Thing,
-            caller: Option<Slot>,
-            out: &mut Outbox,
-            step: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
-        ) -> R {
-            let payload = &mut self.payload;
-            step(&mut Desk::default(), &mut sync::Context { me: NodeId(1), nodes: 2, caller, payload, out })
-        }
-        fn barrier(&mut self, _: &mut Outbox, _: impl FnOnce(&mut Barrier, &mut Outbox)) {}
-        fn answer(&mut self, _: &[u8]) {}
-        fn user(&mut self, _: NodeId, _: u16, _: &[u8]) {}
-    }
-
-    #[test]
-    fn what_is_told_with_several_tokens_is_taken_in_once_where_all_locks_tell_the_same() {
-        for (alike, expected) in [(true, vec![0, 2]), (false, vec![0, 1, 2])] {
-            let mut room = Room { payload: Heard { alike, ..Heard::default() }, ..Room::default() };
-            let mut of_node_0 = (0..).map(LockId).filter(|l| crate::ids::manager_of(l.0, 2) == NodeId(0));
-            let locks: Vec<LockId> = of_node_0.by_ref().take(4).collect();
-            let not_wanted = of_node_0.next().unwrap_or_default();
-            let mut out = Outbox::new();
-            want(&mut room, NodeId(1), None, &locks, &mut out);
-            let mut tokens = Bundle::default();
-            let said: [&[u8]; 4] = [b"much", b"much", b"more", b""];
-            tokens.add(not_wanted, said[0]);
-            locks.iter().zip(said).for_each(|(lock, said)| tokens.add(*lock, said));
-            let origin = Origin { from: Channel::service(NodeId(0)), ticket: None, caller: None };
-            let message = Message::LockTokens { entries: tokens.bytes() };
-            assert!(dispatch(&mut room, Time(0), origin, message, &mut out).is_ok());
-            let expected: Vec<_> = expected.into_iter().map(|i| (Scope::Lock(locks[i]), said[i].to_vec())).collect();
-            assert_eq!(room.payload.told, expected, "alike: {alike}");
-            assert!(locks.iter().all(|lock| room.locks.rests(*lock).is_some()), "all have come");
-        }
-    }
 }

@@ -366,6 +366,15 @@ impl Locks {
         true
     }
 
+    /// As [`Locks::on_grant`], for one of the tokens of a message. Where all locks tell the same, what came with the one before and was taken in, which is
+    /// `known`, is not taken in again.
+    pub fn on_token<'a>(&mut self, cx: &mut Context<'_>, id: LockId, payload: &'a [u8], known: &mut Option<&'a [u8]>) {
+        let again = *known == Some(payload) && cx.payload.is_alike();
+        if self.on_grant(cx, id, if again { &[] } else { payload }) {
+            *known = Some(payload);
+        }
+    }
+
     /// The token has come: the thread that has waited longest holds the lock.
     fn token_is_here(&mut self, cx: &mut Context<'_>, id: LockId) {
         let lays_out = cx.payload.lays_out();
@@ -587,6 +596,49 @@ mod tests {
                 assert_eq!(locks.on_want(&mut cx, lock, wants, (b"seen", Some(b"told")), &mut said), Wanted::Goes);
             }
             assert_eq!(said, expected);
+        }
+    }
+
+    /// Writes down what is told with tokens.
+    struct Heard {
+        alike: bool,
+        told: Vec<(Scope, Vec<u8>)>,
+    }
+
+    impl Payload for Heard {
+        fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
+        fn mark(&mut self) -> Mark {
+            Mark::NOW
+        }
+        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
+        fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
+            self.told.push((scope, bytes.to_vec()));
+        }
+        fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
+        fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
+        fn is_alike(&self) -> bool {
+            self.alike
+        }
+    }
+
+    #[test]
+    fn what_is_told_with_several_tokens_is_taken_in_once_where_all_locks_tell_the_same() {
+        for (alike, expected) in [(true, vec![0, 2]), (false, vec![0, 1, 2])] {
+            let mut of_node_0 = (0..).map(LockId).filter(|l| manager_of(l.0, 2) == NodeId(0));
+            let wanted: Vec<LockId> = of_node_0.by_ref().take(4).collect();
+            let not_wanted = of_node_0.next().unwrap();
+            let (mut locks, mut out, mut payload) = (Locks::new(), Outbox::new(), Heard { alike, told: Vec::new() });
+            let mut cx = Context { me: NodeId(1), nodes: 2, caller: None, payload: &mut payload, out: &mut out };
+            let said: [&[u8]; 4] = [b"much", b"much", b"more", b""];
+            let mut known = None;
+            locks.on_token(&mut cx, not_wanted, said[0], &mut known);
+            for (lock, said) in wanted.iter().zip(said) {
+                locks.want(&mut cx, *lock);
+                locks.on_token(&mut cx, *lock, said, &mut known);
+            }
+            assert!(wanted.iter().all(|lock| locks.rests(*lock).is_some()), "all have come");
+            let expected: Vec<_> = expected.into_iter().map(|i| (Scope::Lock(wanted[i]), said[i].to_vec())).collect();
+            assert_eq!(payload.told, expected, "alike: {alike}");
         }
     }
 
