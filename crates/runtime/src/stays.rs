@@ -124,10 +124,8 @@ impl Stays {
     /// A token has come that a thread, one of `threads`, had asked for. Whether the node's turn begins.
     pub(crate) fn came(&self, lock: LockId, asked: Time, now: Time, threads: usize) -> bool {
         let mut table = self.table.lock();
-        if let Some(followed) = table.followed(lock) {
-            followed.came = now;
-        }
-        table.turns.came(asked, now, threads as u64)
+        let same = table.followed(lock).map(|followed| followed.came = now).is_some();
+        table.turns.came(asked, now, same, threads as u64)
     }
 
     /// The token of a lock has left.

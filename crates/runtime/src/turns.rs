@@ -22,6 +22,8 @@ pub(crate) const BRIEF: Span = Span::from_us(120);
 const MEASURED: u32 = 16;
 /// They must follow one another as closely as this on average.
 const CLOSELY: Span = Span::from_us(300);
+/// Where it is the same few locks again and again, whose tokens stay a while each time: as closely as this.
+const CLOSELY_THE_SAME: Span = Span::from_us(800);
 /// And threads must have waited for them this part of the time, in hundredths.
 const WAITED: u64 = 60;
 /// Tokens that come together cost less than 1 us each, and some will not be used. One that takes longer than this by itself is dear.
@@ -32,7 +34,7 @@ const DEAR_MOST: i32 = 64;
 const ERA: Span = Span::from_ms(50);
 
 /// A node's turns.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Until when turns are taken.
     taken_until: Time,
@@ -43,14 +45,10 @@ pub(crate) struct Turns {
     /// How long threads have waited for them since then, and how many there were.
     waited: Span,
     acquires: u32,
+    /// How long all of them may have taken.
+    allowed: Span,
     /// How many more of the tokens that came in turns were dear than were not, of the last ones.
     dear: i32,
-}
-
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns { taken_until: Time(0), ends: Time(0), since: Time(0), waited: Span(0), acquires: 0, dear: 0 }
-    }
 }
 
 impl Turns {
@@ -64,8 +62,8 @@ impl Turns {
         (self.are_taken(now) && now < self.ends).then_some(self.ends)
     }
 
-    /// A token has come that a thread, one of `threads`, had asked another node for. Whether a turn begins.
-    pub(crate) fn came(&mut self, asked: Time, now: Time, threads: u64) -> bool {
+    /// A token has come that a thread, one of `threads`, had asked another node for; `same`: it has left not long ago. Whether a turn begins.
+    pub(crate) fn came(&mut self, asked: Time, now: Time, same: bool, threads: u64) -> bool {
         if self.are_taken(now) {
             self.measure_from(now);
             let begins = self.ends <= now;
@@ -78,10 +76,11 @@ impl Turns {
             return begins;
         }
         self.waited = Span(self.waited.0 + (now - asked).0);
+        self.allowed = Span(self.allowed.0 + if same { CLOSELY_THE_SAME.0 } else { CLOSELY.0 });
         self.acquires += 1;
         if self.acquires == MEASURED {
             let time = (now - self.since).0;
-            let closely = time < u64::from(MEASURED) * CLOSELY.0;
+            let closely = time < self.allowed.0;
             if closely && self.waited.0 * 100 >= time * threads * WAITED {
                 self.taken_until = now + ERA;
             }
@@ -101,7 +100,7 @@ impl Turns {
     }
 
     fn measure_from(&mut self, now: Time) {
-        (self.since, self.waited, self.acquires) = (now, Span(0), 0);
+        (self.since, self.waited, self.acquires, self.allowed) = (now, Span(0), 0, Span(0));
     }
 }
 
@@ -115,8 +114,12 @@ mod tests {
 
     /// A node that waits `waits` for each of so many tokens, and then computes for `computes`, all in us. Gives the time.
     fn acquire(turns: &mut Turns, times: u32, waits: u64, computes: u64) -> u64 {
+        acquire_of(turns, times, waits, computes, false)
+    }
+
+    fn acquire_of(turns: &mut Turns, times: u32, waits: u64, computes: u64, same: bool) -> u64 {
         (0..times).fold(0, |now, _| {
-            turns.came(at(now), at(now + waits), 1);
+            turns.came(at(now), at(now + waits), same, 1);
             now + waits + computes
         })
     }
@@ -144,12 +147,21 @@ mod tests {
     }
 
     #[test]
+    fn turns_are_taken_where_one_lock_goes_to_and_fro_whose_token_stays_at_either_node() {
+        for (same, taken) in [(true, true), (false, false)] {
+            let mut turns = Turns::default();
+            let now = acquire_of(&mut turns, 2 * MEASURED + 1, 350, 200, same);
+            assert_eq!(turns.end(at(now)).is_some(), taken);
+        }
+    }
+
+    #[test]
     fn a_turn_is_over_when_threads_wait_and_another_begins_with_the_next_token() {
         let mut turns = Turns::default();
         let now = acquire(&mut turns, 2 * MEASURED + 1, 40, 10);
         turns.give_up(at(now));
         assert_eq!(turns.end(at(now)), None);
-        turns.came(at(now), at(now + 500), 1);
+        turns.came(at(now), at(now + 500), false, 1);
         assert_eq!(turns.end(at(now + 500)), Some(at(now + 500) + TURN));
     }
 
@@ -160,7 +172,7 @@ mod tests {
         assert!(!turns.tokens_are_dear(), "only those in turns count");
         let ten_came = |turns: &mut Turns, waits: u64| {
             for _ in 0..10 {
-                turns.came(at(now), at(now + waits), 1);
+                turns.came(at(now), at(now + waits), false, 1);
             }
         };
         ten_came(&mut turns, 12);
@@ -174,7 +186,7 @@ mod tests {
         let mut turns = Turns::default();
         let now = acquire(&mut turns, 2 * MEASURED + 1, 40, 10);
         let later = now + ERA.0 / 1_000;
-        turns.came(at(later), at(later + 40), 1);
+        turns.came(at(later), at(later + 40), false, 1);
         assert_eq!(turns.end(at(later + 40)), None);
     }
 }
