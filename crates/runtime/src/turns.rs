@@ -15,7 +15,7 @@
 use comem_protocol::time::{Span, Time};
 
 /// How long a turn lasts at most.
-const TURN: Span = Span::from_ms(4);
+const TURN: Span = Span::from_ms(16);
 /// How long a thread waits for a token before its node's turn is over.
 pub(crate) const BRIEF: Span = Span::from_us(120);
 /// So many remote acquires are measured at a time.
@@ -31,7 +31,7 @@ const DEAR: Span = Span::from_us(4);
 /// So many in a row say whether the others are.
 const DEAR_MOST: i32 = 64;
 /// So long turns are taken before it is measured again whether they are worth it.
-const ERA: Span = Span::from_ms(50);
+const ERA: Span = Span::from_ms(100);
 
 /// A node's turns.
 #[derive(Debug, Default)]
