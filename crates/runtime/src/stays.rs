@@ -323,6 +323,21 @@ mod tests {
     }
 
     #[test]
+    fn turns_are_taken_at_wider_intervals_where_a_lock_comes_back_that_has_left() {
+        for left in [true, false] {
+            let (stays, mut came) = (Stays::default(), 0);
+            for _ in 0..40 {
+                if left {
+                    stays.table.lock().leaves(LOCK, at(came));
+                }
+                stays.came(LOCK, at(came + 200), at(came + 550), 1);
+                came += 550;
+            }
+            assert_eq!(stays.table.lock().turns.end(at(came)).is_some(), left);
+        }
+    }
+
+    #[test]
     fn what_waits_is_due_in_its_turn_and_all_of_it_when_the_node_waits() {
         let stays = Stays::default();
         let from = comem_protocol::ids::Channel::service(comem_protocol::ids::NodeId(1));

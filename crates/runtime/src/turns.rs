@@ -62,7 +62,7 @@ impl Turns {
         (self.are_taken(now) && now < self.ends).then_some(self.ends)
     }
 
-    /// A token has come that a thread, one of `threads`, had asked another node for; `same`: it has left not long ago. Whether a turn begins.
+    /// A token has come that a thread, one of `threads`, had asked another node for; `same`: it is one of the last few that have left. Whether a turn begins.
     pub(crate) fn came(&mut self, asked: Time, now: Time, same: bool, threads: u64) -> bool {
         if self.are_taken(now) {
             self.measure_from(now);
