@@ -123,13 +123,21 @@ pub enum Rule {
     NoticesEndPushedPages,
     /// A home counts pages that it sent unasked among those that others hold.
     PushedPagesAreShared,
+    /// A page that came with a token counts only if the giver knew of every write to it that this node knows of.
+    CarriedPagesHaveAllThatIsKnown,
+    /// And only if nothing that this node wrote to it has left for the home in the open interval.
+    CarriedPagesHaveOwnBytes,
+    /// A home sends its page with a token only when all diffs are in that were announced to it.
+    HomesCarryWhatIsApplied,
+    /// Diffs of pages that came with a token are applied after those that the pages had in them.
+    DiffsFollowWhatTheyNeed,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 40] = [
+    pub const PAGES: [Rule; 44] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -169,6 +177,10 @@ impl Rule {
         Rule::PushesAreForOneBarrier,
         Rule::NoticesEndPushedPages,
         Rule::PushedPagesAreShared,
+        Rule::CarriedPagesHaveAllThatIsKnown,
+        Rule::CarriedPagesHaveOwnBytes,
+        Rule::HomesCarryWhatIsApplied,
+        Rule::DiffsFollowWhatTheyNeed,
         Rule::LeftNotesCount,
     ];
 

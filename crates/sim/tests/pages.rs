@@ -99,15 +99,17 @@ fn runs_fetch_and_diff_and_migrate_and_evict_and_void_fetches() {
 }
 
 #[test]
-fn pages_are_sent_unasked_and_most_of_them_are_used() {
-    let (mut sent, mut used) = (0, 0);
+fn pages_are_sent_unasked_and_many_of_them_are_used() {
+    let (mut pushed, mut carried) = ((0, 0), (0, 0));
     for faults in [None, lossy()] {
         for seed in 0..200 {
-            let pushed = Scenario { faults, ..Scenario::new(PageEngine::Hlrc) }.run(seed).outcome.pushed;
-            (sent, used) = (sent + pushed.0, used + pushed.1);
+            let outcome = Scenario { faults, ..Scenario::new(PageEngine::Hlrc) }.run(seed).outcome;
+            pushed = (pushed.0 + outcome.pushed.0, pushed.1 + outcome.pushed.1);
+            carried = (carried.0 + outcome.carried.0, carried.1 + outcome.carried.1);
         }
     }
-    assert!(sent > 500 && used > 200, "{sent} sent, {used} used");
+    assert!(pushed.0 > 500 && pushed.1 > 200, "at barriers {pushed:?}: sent, used");
+    assert!(carried.0 > 500 && carried.1 > 100, "with tokens {carried:?}: sent, used");
 }
 
 #[test]

@@ -400,7 +400,10 @@ impl Locks {
     fn ask(&mut self, cx: &mut Context<'_>, id: LockId, origin: Origin) -> bool {
         let Some((node, queued)) = self.join_queue(cx, id) else { return self.lock(cx, id).token };
         let payload = &mut *cx.payload;
-        let knowledge = |body: &mut Vec<u8>| payload.knowledge(Scope::Lock(id), body);
+        let knowledge = |body: &mut Vec<u8>| {
+            payload.knowledge(Scope::Lock(id), body);
+            payload.wishes(id, body);
+        };
         let message = if queued {
             Message::LockForward { lock: id, requester: None, knowledge: &[] }
         } else {

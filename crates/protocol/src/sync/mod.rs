@@ -52,6 +52,8 @@ impl Mark {
 pub trait Payload {
     /// Appends what this node has seen; goes with its request, so that the answer can leave that out.
     fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>);
+    /// Behind that, in a request for a lock's token: appends what this node would like to have with it.
+    fn wishes(&mut self, _lock: LockId, _out: &mut Vec<u8>) {}
     /// The moment at which a thread of this node releases something.
     fn mark(&mut self) -> Mark;
     /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing). The thread released at

@@ -72,6 +72,7 @@ impl<'a> Gather<'a> {
         }
         let epoch = self.ledger.epoch();
         for (home, messages) in self.by_home {
+            let needs = self.shared.needs.lock().before_diffs(home, self.shared.me);
             for (serial, parts) in messages {
                 if self.node.put(self.shared, self.ledger, (home, serial), &parts, slot) {
                     continue;
@@ -79,7 +80,7 @@ impl<'a> Gather<'a> {
                 // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
                 let target = Target::Post { node: home, origin: Origin::Service };
                 side.send_with(target, &Message::Diffs { body: &[] }, |body| {
-                    DiffsHead { epoch, serial }.emit(body);
+                    DiffsHead { epoch, serial, needs: needs.clone() }.emit(body);
                     body.extend_from_slice(&parts);
                 });
             }

@@ -9,7 +9,9 @@ use super::release::Why;
 use crate::node::Node;
 use comem_memory::pages::{Offers, TOLD_BYTES_MAX};
 use comem_net::Backbone;
+use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
+use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
@@ -32,6 +34,16 @@ impl Payload for PagePayload<'_> {
         self.shared.mark()
     }
 
+    fn wishes(&mut self, lock: LockId, out: &mut Vec<u8>) {
+        if !self.node.sends_unasked() {
+            return;
+        }
+        let section = self.shared.sections.lock().expected(lock);
+        if !section.is_empty() {
+            carry::wishes(&mut self.node.page_house(self.shared, self.slot), &section).emit(out);
+        }
+    }
+
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
         let mut ledger = self.shared.ledger.lock();
         // Who has the ledger knows that no interval is ending: those that have begun to are over.
@@ -39,16 +51,23 @@ impl Payload for PagePayload<'_> {
             let why = if let Scope::Lock(lock) = scope { Why::Lock(lock) } else { Why::Else };
             self.node.close_interval(self.shared, &mut ledger, why, self.slot, &mut self.side);
         }
-        ledger.tell(scope, knowledge, out);
+        let ((seen, wishes), at) = (carry::split(knowledge), out.len());
+        ledger.tell(scope, seen, out);
+        if let Some(wishes) = wishes {
+            let told = out[at..].to_vec();
+            self.load(&ledger, wishes, &told, out);
+        }
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
+        let (told, carried) = carry::take_off(bytes);
         let mut ledger = self.shared.ledger.lock();
-        let learnt = ledger.learn(scope, bytes, &mut self.shared.needs.lock());
+        let learnt = ledger.learn(scope, told, &mut self.shared.needs.lock());
         match learnt {
             Ok(entries) => {
                 self.shared.end_pushed(&entries);
                 self.node.end_copies(self.shared, &mut ledger, &entries, false, self.slot, &mut self.side);
+                carried.into_iter().for_each(|carried| self.unload(&ledger, carried));
             }
             Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
         }
@@ -122,6 +141,26 @@ impl Payload for PagePayload<'_> {
     fn pick_up(&mut self, lock: LockId, from: NodeId) -> bool {
         let told = self.node.offers_of(self.shared, from).and_then(|table| table.pick_up(lock.0));
         told.map(|told| self.on_acquire(Scope::Lock(lock), &told)).is_some()
+    }
+}
+
+impl PagePayload<'_> {
+    /// What the acquirer wishes for goes with the token.
+    fn load(&mut self, ledger: &Ledger, wishes: &[u8], told: &[u8], out: &mut Vec<u8>) {
+        let needs = self.shared.needs.lock().at(self.shared.me);
+        let fresh = self.shared.meets(&needs);
+        let mut house = self.node.page_house(self.shared, self.slot);
+        let pages = carry::load(&mut house, ledger, (wishes, fresh), told, out);
+        self.node.counters(self.slot).pages_pushed.add(pages);
+    }
+
+    /// What came with a token is put aside until it is fetched.
+    fn unload(&mut self, ledger: &Ledger, carried: &[u8]) {
+        let mut house = self.node.page_house(self.shared, self.slot);
+        let pass_by = |home| self.shared.needs.lock().pass_by(home);
+        if let Err(error) = carry::unload(&mut house, ledger, pass_by, carried) {
+            self.node.bug(&format!("a token came with what makes no sense: {error}"));
+        }
     }
 }
 

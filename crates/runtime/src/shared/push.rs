@@ -30,7 +30,7 @@ impl Shared {
 
 impl Node {
     /// Whether this job's homes send pages unasked: under `shm` they are taken.
-    fn sends_unasked(&self) -> bool {
+    pub(super) fn sends_unasked(&self) -> bool {
         self.config.prefetch && self.config.backbone.named() != Some(Backbone::Shm)
     }
 

@@ -48,6 +48,9 @@ impl Thread {
         if ended.is_empty() {
             return refetch;
         }
+        if let Some(lock) = lock.filter(|_| self.home().sends_unasked()) {
+            shared.sections.lock().fetches(lock, &ended);
+        }
         let (node, slot) = (self.home(), self.slot());
         let (mut homes, mut none) = (Vec::new(), Outbox::new());
         for run in &ended {

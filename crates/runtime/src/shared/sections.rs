@@ -12,6 +12,7 @@
 //! barriers of one kind are followed by the sections and those of another by everybody's reads. So each page remembers what became of it after the
 //! last four barriers that ended it, and a barrier passes over what was of no use two and four of them before.
 
+use comem_protocol::coherence::pages::carry::CARRIED_PAGES_MAX;
 use comem_protocol::coherence::pages::{PageNo, push_range};
 use comem_protocol::ids::LockId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,9 @@ use std::ops::Range;
 
 /// Pages that are followed; more are nobody's.
 const PAGES_MAX: usize = 4096;
+
+/// Locks of which it is remembered what their acquires fetched.
+const LOCKS_MAX: usize = 1024;
 
 /// From this score on, a page belongs to its lock.
 const SURE: u8 = 2;
@@ -62,6 +66,8 @@ impl Guard {
 pub(crate) struct Sections {
     guards: BTreeMap<PageNo, Guard>,
     of_lock: BTreeMap<LockId, Vec<PageNo>>,
+    /// What the last acquires of locks fetched that fetched a few pages.
+    fetched: BTreeMap<LockId, Vec<Range<PageNo>>>,
     /// Copies that ended when other locks than theirs were taken, or at barriers that passed over them.
     put_off: Vec<Range<PageNo>>,
     /// The pages that the next barrier passes over.
@@ -123,6 +129,22 @@ impl Sections {
     /// The lock to which a page belongs.
     pub(super) fn guard_of(&self, page: PageNo) -> Option<LockId> {
         self.guards.get(&page).filter(|guard| guard.is_sure()).map(|guard| guard.lock)
+    }
+
+    /// The pages that an acquire of this lock will probably fetch, in order: the lock's own, and those that the last one fetched.
+    pub(super) fn expected(&self, lock: LockId) -> Vec<Range<PageNo>> {
+        let own = self.of_lock.get(&lock).into_iter().flatten().map(|page| *page..page + 1);
+        in_order(own.chain(self.fetched.get(&lock).into_iter().flatten().cloned()).collect())
+    }
+
+    /// An acquire of this lock fetches these pages.
+    pub(super) fn fetches(&mut self, lock: LockId, pages: &[Range<PageNo>]) {
+        let few = pages.iter().map(|run| run.end - run.start).sum::<PageNo>() <= CARRIED_PAGES_MAX;
+        if few && (self.fetched.len() < LOCKS_MAX || self.fetched.contains_key(&lock)) {
+            self.fetched.insert(lock, pages.to_vec());
+        } else {
+            self.fetched.remove(&lock);
+        }
     }
 
     /// A barrier is about to end copies: the pages, in order, that it does not fetch ahead.
@@ -313,6 +335,19 @@ mod tests {
         sections.pass_over();
         assert_eq!(sections.sort_out(None, vec![]), [4..8], "what was put off");
         assert_eq!(sections.pass_over(), [4, 5, 7]);
+    }
+
+    #[test]
+    fn an_acquire_expects_its_own_pages_and_what_the_last_one_fetched_if_that_was_little() {
+        let mut sections = Sections::default();
+        often(&mut sections, A, 4..6);
+        assert_eq!(sections.expected(A), [4..6]);
+        sections.fetches(A, &[5..7, 9..10]);
+        assert_eq!((sections.expected(A), sections.expected(B)), (vec![4..7, 9..10], vec![]));
+        sections.fetches(A, &[20..20 + CARRIED_PAGES_MAX + 1]);
+        assert_eq!(sections.expected(A), [4..6], "neither the many nor what came before them");
+        (0..LOCKS_MAX as u64 + 2).for_each(|lock| sections.fetches(LockId(100 + lock), &[1..2]));
+        assert_eq!(sections.fetched.len(), LOCKS_MAX);
     }
 
     #[test]

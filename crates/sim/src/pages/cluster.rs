@@ -52,6 +52,8 @@ pub struct Outcome {
     pub put: u64,
     /// Pages sent unasked, and how many of them were used.
     pub pushed: (u64, u64),
+    /// Pages sent with tokens, and how many of them were used.
+    pub carried: (u64, u64),
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
 }
@@ -212,6 +214,8 @@ impl Cluster {
         let counts = self.carriers.iter().map(Carrier::counts);
         self.outcome.datagrams = counts.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let pushed = self.nodes.iter().map(|n| n.pages.pushed);
+        let carried = self.nodes.iter().map(|n| n.pages.carried);
+        self.outcome.carried = carried.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         self.outcome.pushed = pushed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
             let new = [tally.pages_fetched, tally.diffs_made, tally.migrations, tally.evictions, tally.void_fetches];
@@ -437,7 +441,7 @@ impl Cluster {
         let takes = self.nodes[node.index()].pages.layout.takes;
         for diffs in std::mem::take(&mut self.nodes[node.index()].pages.diffs) {
             let home = &mut self.nodes[diffs.home.index()].pages;
-            if takes && self.rng.below(4) > 0 && home.put(node, diffs.head, &diffs.parts) {
+            if takes && self.rng.below(4) > 0 && home.put(node, diffs.head.serial, &diffs.parts) {
                 self.outcome.put += 1;
             } else {
                 diffs.send(side);

@@ -83,6 +83,8 @@ pub struct Pages {
     pub(super) stash: Stash,
     /// Pages sent unasked, and pages that came so and were used.
     pub(super) pushed: (u64, u64),
+    /// Pages sent with tokens, and pages that came so and were used.
+    pub(super) carried: (u64, u64),
     migration: Migration,
     pub(super) tally: Tally,
     /// What a thread's fault came to while another thread was in the ledger, and what the home must have applied.
@@ -138,6 +140,7 @@ impl Pages {
             desk: Desk::new(),
             stash: Stash::default(),
             pushed: (0, 0),
+            carried: (0, 0),
             migration: Migration::default(),
             tally: Tally::default(),
             faults: vec![None; layout.threads],
@@ -174,8 +177,8 @@ impl Pages {
     }
 
     /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send them.
-    pub(super) fn put(&mut self, writer: NodeId, head: DiffsHead, diffs: &[u8]) -> bool {
-        let before = Need { writer, serial: head.serial - 1 };
+    pub(super) fn put(&mut self, writer: NodeId, serial: u32, diffs: &[u8]) -> bool {
+        let before = Need { writer, serial: serial - 1 };
         let in_order = before.serial == 0 || self.desk.meets(&[before]);
         if !in_order && Rule::PutsKeepTheirOrder.on() {
             return false;
@@ -186,7 +189,7 @@ impl Pages {
                 self.failure = Some(format!("{writer} put what is no diff of page {page}"));
             }
         }
-        self.desk.applied(writer, head.serial);
+        self.desk.applied(writer, serial);
         true
     }
 
@@ -279,7 +282,8 @@ impl Pages {
         let epoch = self.ledger.epoch();
         for (home, messages) in diffs.messages {
             let origin = self.origin();
-            let head = |serial| DiffsHead { epoch, serial };
+            let needs = self.needs.before_diffs(home, self.me);
+            let head = |serial| DiffsHead { epoch, serial, needs: needs.clone() };
             self.diffs.extend(messages.into_iter().map(|(serial, parts)| Diffs {
                 home,
                 origin,
@@ -406,7 +410,9 @@ impl Pages {
     /// Installs what was picked from the stash.
     pub(super) fn install(&mut self, picked: &[Picked]) {
         let mut out = Outbox::new();
-        self.pushed.1 += serve::take_picked(self, picked, &mut out);
+        let (of_homes, with_tokens): (Vec<Picked>, Vec<Picked>) = picked.iter().cloned().partition(|p| p.from_home);
+        self.pushed.1 += serve::take_picked(self, &of_homes, &mut out);
+        self.carried.1 += serve::take_picked(self, &with_tokens, &mut out);
     }
 
     /// Claims units in the table of their home by the layout; gives what must be taken or asked for.

@@ -97,6 +97,16 @@ impl Book {
         }
     }
 
+    /// The intervals that this node has seen.
+    pub(super) fn seen(&self) -> &Vector {
+        self.history.seen()
+    }
+
+    /// The entries that a node which has seen so much lacks.
+    pub(super) fn beyond<'a>(&'a self, seen: &'a Vector) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.history.beyond(seen)
+    }
+
     /// Whether this knowledge of the one book that there is, under `hlrc`, is all that this node has seen.
     pub(super) fn is_all_seen(&self, epoch: u32, knowledge: &[u8]) -> bool {
         Knowledge::is(knowledge, epoch, self.history.seen())

@@ -35,6 +35,7 @@ use std::ops::Range;
 use steady::Steady;
 
 mod along;
+mod carried;
 mod chains;
 mod claim;
 pub mod close;

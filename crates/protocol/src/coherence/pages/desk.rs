@@ -1,7 +1,7 @@
 //! A home's desk: which diffs of which node have been applied, and what lies here until it can be done.
 //!
 //! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until the diffs that it
-//! names have been applied. What a node in a later epoch sends waits until this node has come as far: homes may have changed.
+//! names have been applied; so do diffs that name others, which are of pages that came with a token ([`carry`](super::carry)). What a node in a later epoch sends waits until this node has come as far: homes may have changed.
 
 use super::wire::{DiffsHead, Fetch, Need};
 use crate::ids::NodeId;
@@ -14,7 +14,7 @@ struct Writer {
     /// The last serial that was applied, and before it all others.
     applied: u32,
     /// Later messages, until their turn comes.
-    held: BTreeMap<u32, (u32, Vec<u8>)>,
+    held: BTreeMap<u32, (DiffsHead, Vec<u8>)>,
 }
 
 /// What lies at a home.
@@ -33,17 +33,22 @@ impl Desk {
 
     /// Diffs have come: gives `true` when they are to be applied now; call [`Desk::applied`] afterwards. Otherwise they are kept.
     pub fn take_diffs(&mut self, from: NodeId, head: DiffsHead, body: &[u8]) -> bool {
-        let epoch = self.epoch;
+        let may_go = self.may_be_applied(&head);
         let writer = self.writers.entry(from).or_default();
         let in_order = head.serial == writer.applied + 1 || !Rule::DiffsInOrder.on();
-        let not_ahead = head.epoch <= epoch || !Rule::LaterEpochsWait.on();
-        if in_order && not_ahead {
+        if in_order && may_go {
             return true;
         }
         if head.serial > writer.applied {
-            writer.held.insert(head.serial, (head.epoch, body.to_vec()));
+            writer.held.insert(head.serial, (head, body.to_vec()));
         }
         false
+    }
+
+    /// Whether diffs can be applied now, as far as other nodes and the epoch are concerned.
+    fn may_be_applied(&self, head: &DiffsHead) -> bool {
+        let not_ahead = head.epoch <= self.epoch || !Rule::LaterEpochsWait.on();
+        not_ahead && (self.meets(&head.needs) || !Rule::DiffsFollowWhatTheyNeed.on())
     }
 
     /// A message of diffs has been applied.
@@ -54,14 +59,17 @@ impl Desk {
 
     /// The next kept message of diffs whose turn has come.
     pub fn next_diffs(&mut self) -> Option<(NodeId, u32, Vec<u8>)> {
-        let epoch = self.epoch;
-        for (node, writer) in &mut self.writers {
+        let (node, serial) = self.writers.iter().find_map(|(node, writer)| {
             let serial = writer.applied + 1;
-            if writer.held.get(&serial).is_some_and(|(of, _)| *of <= epoch) {
-                return writer.held.remove(&serial).map(|(_, body)| (*node, serial, body));
-            }
-        }
-        None
+            writer.held.get(&serial).is_some_and(|(head, _)| self.may_be_applied(head)).then_some((*node, serial))
+        })?;
+        let (_, body) = self.writers.get_mut(&node)?.held.remove(&serial)?;
+        Some((node, serial, body))
+    }
+
+    /// The epoch that this node has come to, with homes migrated.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// What has been applied: of each writer the last message of diffs.

@@ -160,6 +160,11 @@ impl History {
         self.entries.range((writer, after.saturating_add(1))..=(writer, u32::MAX)).map(|(_, e)| e)
     }
 
+    /// The entries that somebody who has seen `known` lacks.
+    pub fn beyond<'a>(&'a self, known: &'a Vector) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.seen.keys().flat_map(|writer| self.after(*writer, known.get(writer).copied().unwrap_or_default()))
+    }
+
     /// Whether somebody who has seen `known` lacks anything.
     pub fn has_news(&self, known: &Vector) -> bool {
         self.seen.iter().any(|(writer, seen)| known.get(writer).is_none_or(|known| seen > known))
@@ -241,6 +246,11 @@ fn mark(which: Which) -> u32 {
     if which == Which::Other { OTHER } else { 0 }
 }
 
+/// How long a blob is behind its first word.
+pub(super) fn blob_bytes(word: u32) -> usize {
+    (word & !OTHER) as usize
+}
+
 /// The blobs in a payload, still closed, and the books that they are of.
 pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(Which, &[u8]), WireError>> {
     let mut left = payload;
@@ -251,7 +261,7 @@ pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(Which, &[u8]), Wire
         let mut r = Reader::new(left);
         let blob = r.u32().and_then(|len| {
             let which = if len & OTHER == 0 { Which::Main } else { Which::Other };
-            Ok((which, r.take((len & !OTHER) as usize)?))
+            Ok((which, r.take(blob_bytes(len))?))
         });
         left = if blob.is_ok() { r.rest() } else { &[] };
         Some(blob)

@@ -14,7 +14,7 @@
 
 use super::PageEngine;
 use super::book::{Book, Standing, Told};
-use super::history::{self, Knowledge, Which};
+use super::history::{self, Knowledge, Vector, Which};
 use super::wire::{Entry, Group, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
@@ -112,6 +112,16 @@ impl Ledger {
     /// Whether releases of all locks tell the same: all that the acquirer has not seen, as under `hlrc`.
     pub fn is_alike(&self) -> bool {
         !self.main.is_scoped() && self.other.is_none()
+    }
+
+    /// The intervals that this node has seen of the main book.
+    pub fn seen(&self) -> &Vector {
+        self.main.seen()
+    }
+
+    /// What this node knows of the main book, and a node that has seen so much does not.
+    pub fn beyond<'a>(&'a self, seen: &'a Vector) -> impl Iterator<Item = &'a Arc<Entry>> {
+        self.main.beyond(seen)
     }
 
     /// Whether these tokens, which no thread had asked for, come from beyond the barrier at which this node is: what they tell is of an epoch
@@ -251,6 +261,8 @@ impl Ledger {
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     by_home: BTreeMap<NodeId, BTreeMap<NodeId, u32>>,
+    /// The homes of pages that came with tokens, as long as these homes may lack what the pages had in them.
+    passed_by: BTreeSet<NodeId>,
 }
 
 impl Needs {
@@ -275,6 +287,23 @@ impl Needs {
         }
         let needs = self.by_home.get(&home).into_iter().flatten();
         needs.map(|(writer, serial)| Need { writer: *writer, serial: *serial }).collect()
+    }
+
+    /// A page of `home` has come by another way than from there.
+    pub fn pass_by(&mut self, home: NodeId) {
+        self.passed_by.insert(home);
+    }
+
+    /// What diffs of `me` for `home` must ask for: the home would overwrite them with what was in the pages before.
+    pub fn before_diffs(&mut self, home: NodeId, me: NodeId) -> Vec<Need> {
+        if !self.passed_by.contains(&home) {
+            return Vec::new();
+        }
+        let needs: Vec<Need> = self.at(home).into_iter().filter(|need| need.writer != me).collect();
+        if needs.is_empty() {
+            self.passed_by.remove(&home);
+        }
+        needs
     }
 
     /// The home has answered a fetch with these needs: it need not be told of them again.

@@ -32,12 +32,15 @@
 //!
 //! Where they cannot, a home sends pages that it has written to the nodes that would ask for them, before it arrives at a barrier ([`push`]).
 //!
+//! Pages of a critical section come with the lock's token from whoever has held it ([`carry`]).
+//!
 //! # Epochs
 //!
 //! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
 //! migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
 pub mod book;
+pub mod carry;
 pub mod chunk;
 pub mod desk;
 pub mod era;

@@ -44,6 +44,8 @@ struct Coming {
 #[derive(Clone, Debug)]
 struct Kept {
     home: NodeId,
+    /// Whether the home sent it, and wants to know if that was in vain.
+    from_home: bool,
     /// With which epoch it can be used.
     epoch: u32,
     bytes: Arc<Vec<u8>>,
@@ -56,6 +58,8 @@ struct Kept {
 pub struct Picked {
     /// Which, as whole units.
     pub pages: Range<PageNo>,
+    /// Whether their home sent them; else they came with a token.
+    pub from_home: bool,
     bytes: Arc<Vec<u8>>,
     at: usize,
 }
@@ -69,7 +73,8 @@ impl Picked {
     /// Whether `next` stands right behind it.
     fn goes_on_with(&self, next: &Picked) -> bool {
         let end = self.at + self.pages.len() * PAGE_BYTES;
-        self.pages.end == next.pages.start && end == next.at && Arc::ptr_eq(&self.bytes, &next.bytes)
+        let same = self.from_home == next.from_home && Arc::ptr_eq(&self.bytes, &next.bytes);
+        same && self.pages.end == next.pages.start && end == next.at
     }
 }
 
@@ -155,10 +160,34 @@ impl Stash {
             if self.allocated.iter().any(|new| new.contains(&page)) {
                 continue;
             }
-            let kept = Kept { home, epoch: self.epoch, bytes: bytes.clone(), at };
-            if let Some(before) = self.here.insert(page, kept) {
-                self.unused.entry(before.home).or_default().push(page);
-            }
+            let kept = Kept { home, from_home: true, epoch: self.epoch, bytes: bytes.clone(), at };
+            self.replace(page, kept);
+        }
+    }
+
+    fn replace(&mut self, page: PageNo, kept: Kept) {
+        if let Some(before) = self.here.insert(page, kept).filter(|before| before.from_home) {
+            self.unused.entry(before.home).or_default().push(page);
+        }
+    }
+
+    /// Whether a page of these can be used.
+    pub fn has(&self, pages: &Range<PageNo>) -> bool {
+        self.here.range(pages.clone()).next().is_some()
+    }
+
+    /// Whether a page of these was allocated in this epoch.
+    pub fn is_new(&self, pages: &Range<PageNo>) -> bool {
+        self.allocated.iter().any(|new| new.start < pages.end && pages.start < new.end)
+    }
+
+    /// These pages of `home` have come with a token ([`carry`](super::carry)) and can be used at once; their bytes begin at `at`.
+    pub(super) fn put(&mut self, home: NodeId, pages: &Range<PageNo>, bytes: &Arc<Vec<u8>>, at: usize) {
+        if self.is_new(pages) {
+            return;
+        }
+        for (page, at) in pages.clone().zip((at..).step_by(PAGE_BYTES)) {
+            self.replace(page, Kept { home, from_home: false, epoch: self.epoch, bytes: bytes.clone(), at });
         }
     }
 
@@ -180,9 +209,10 @@ impl Stash {
         if self.here.is_empty() || !Rule::NoticesEndPushedPages.on() {
             return;
         }
-        while let Some((page, home)) = self.here.range(pages.clone()).next().map(|(page, kept)| (*page, kept.home)) {
-            self.here.remove(&page);
-            self.unused.entry(home).or_default().push(page);
+        while let Some(page) = self.here.range(pages.clone()).next().map(|(page, _)| *page) {
+            if let Some(before) = self.here.remove(&page).filter(|before| before.from_home) {
+                self.unused.entry(before.home).or_default().push(page);
+            }
         }
     }
 
@@ -211,7 +241,8 @@ impl Stash {
         let mut fits = true;
         for page in unit.clone() {
             let next = self.here.remove(&page).filter(|kept| kept.home == home);
-            let next = next.map(|Kept { bytes, at, .. }| Picked { pages: page..page + 1, bytes, at });
+            let next =
+                next.map(|Kept { bytes, at, from_home, .. }| Picked { pages: page..page + 1, from_home, bytes, at });
             whole = match (whole, next) {
                 (None, Some(first)) if page == unit.start => Some(first),
                 (Some(whole), Some(next)) if whole.goes_on_with(&next) => {

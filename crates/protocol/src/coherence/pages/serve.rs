@@ -286,8 +286,9 @@ pub fn on_unused(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mu
 pub fn on_diffs(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
     hear_of_puts(rooms, from);
+    let serial = head.serial;
     if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
-        apply(rooms, from, head.serial, rest, out)?;
+        apply(rooms, from, serial, rest, out)?;
         rerun(rooms, out)?;
     }
     Ok(())

@@ -4,6 +4,7 @@
 
 mod along;
 mod books;
+mod carry;
 mod chunk;
 mod claim;
 mod desk;

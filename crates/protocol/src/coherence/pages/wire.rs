@@ -6,7 +6,8 @@
 //! | pages (its reply) | direct u8, runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes unless direct |
 //! | push (free) | epoch u32, applied: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16), the runs' bytes |
 //! | unused (free) | runs: count u16 of (first page u32, pages u16) |
-//! | diffs (post) | epoch u32, serial u32, then parts: first page u32, length u32, the encoded diff |
+//! | diffs (post) | epoch u32, serial u32, needs: count u16 of (node u16, serial u32), then parts: first page u32, length u32, the encoded diff |
+//! | wishes (behind what an acquirer has seen), carried (behind what a release tells) | see [`carry`](super::carry) |
 //! | notices (in payloads) | see [`Entry`] |
 
 use super::history::Which;
@@ -39,13 +40,13 @@ fn put_run(out: &mut Vec<u8>, run: &Range<PageNo>) {
     out.put_u16((run.end - run.start) as u16);
 }
 
-fn put_runs(out: &mut Vec<u8>, runs: &[Range<PageNo>]) {
+pub(super) fn put_runs(out: &mut Vec<u8>, runs: &[Range<PageNo>]) {
     out.put_u16(runs.len() as u16);
     runs.iter().for_each(|run| put_run(out, run));
 }
 
 /// Reads runs of at most `most` pages in all.
-fn take_runs(r: &mut Reader<'_>, most: u32) -> Result<Vec<Range<PageNo>>, WireError> {
+pub(super) fn take_runs(r: &mut Reader<'_>, most: u32) -> Result<Vec<Range<PageNo>>, WireError> {
     let count = usize::from(r.u16()?);
     if count > RUNS_MAX {
         return Err(WireError::BadValue("number of runs"));
@@ -230,19 +231,22 @@ pub fn take_unused(body: &[u8]) -> Result<Vec<Range<PageNo>>, WireError> {
 }
 
 /// The head of a message of diffs; its parts follow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DiffsHead {
     /// The sender's epoch when it made them.
     pub epoch: u32,
     /// Their place in the order of what the sender sends to this home, from 1.
     pub serial: u32,
+    /// What other nodes' diffs must have been applied before.
+    pub needs: Vec<Need>,
 }
 
 impl DiffsHead {
     /// Appends it.
-    pub fn emit(self, out: &mut Vec<u8>) {
+    pub fn emit(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
         out.put_u32(self.serial);
+        put_needs(out, &self.needs);
     }
 
     /// Reads it; gives the parts too.
@@ -251,7 +255,7 @@ impl DiffsHead {
     /// When the body is too short.
     pub fn parse(body: &[u8]) -> Result<(DiffsHead, &[u8]), WireError> {
         let mut r = Reader::new(body);
-        Ok((DiffsHead { epoch: r.u32()?, serial: r.u32()? }, r.rest()))
+        Ok((DiffsHead { epoch: r.u32()?, serial: r.u32()?, needs: take_needs(&mut r)? }, r.rest()))
     }
 }
 

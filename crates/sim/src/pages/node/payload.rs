@@ -1,6 +1,7 @@
 //! What releases tell and acquires hear, and what nodes lay open of locks.
 
 use super::{LaidOpen, Pages};
+use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::sync::{Last, Mark, Payload, Scope};
@@ -11,6 +12,15 @@ impl Pages {
     fn laid_open(&self, at: NodeId) -> Option<MutexGuard<'_, LaidOpen>> {
         let reaches = at == self.me || self.me.0 % 3 != 2;
         self.queues.as_ref().filter(|_| reaches)?.lock().ok()
+    }
+
+    /// Puts aside what came with a token.
+    fn unload(&mut self, carried: &[u8]) {
+        let (ledger, mut homes) = (self.ledger.clone(), Vec::new());
+        if let Err(why) = carry::unload(self, &ledger, |home| homes.push(home), carried) {
+            self.failure = Some(format!("{}: carried pages that make no sense: {why}", self.me));
+        }
+        homes.into_iter().for_each(|home| self.needs.pass_by(home));
     }
 }
 
@@ -23,19 +33,35 @@ impl Payload for Pages {
         Mark(self.closes)
     }
 
+    fn wishes(&mut self, _lock: LockId, out: &mut Vec<u8>) {
+        if self.layout.pushes.is_some() && self.rng.below(4) != 0 {
+            let first = self.rng.below(u64::from(self.layout.pages())) as u32;
+            let section = first..(first + 1 + self.rng.below(8) as u32).min(self.layout.pages());
+            carry::wishes(self, &[section]).emit(out);
+        }
+    }
+
     fn on_release(&mut self, scope: Scope, _to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>) {
         if released.needs_close(self.mark()) {
             self.close();
         }
-        self.ledger.tell(scope, knowledge, out);
+        let ((seen, wishes), at) = (carry::split(knowledge), out.len());
+        self.ledger.tell(scope, seen, out);
+        if let Some(wishes) = wishes {
+            let (ledger, told) = (self.ledger.clone(), out[at..].to_vec());
+            let fresh = self.desk.meets(&self.needs.at(self.me));
+            self.carried.0 += carry::load(self, &ledger, (wishes, fresh), &told, out);
+        }
     }
 
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]) {
-        match self.ledger.learn(scope, bytes, &mut self.needs) {
+        let (told, carried) = carry::take_off(bytes);
+        match self.ledger.learn(scope, told, &mut self.needs) {
             Ok(entries) => {
                 let named = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
                 named.for_each(|(run, _)| self.stash.void(run));
                 self.invalidate(entries.iter(), false);
+                carried.into_iter().for_each(|carried| self.unload(carried));
             }
             Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),
         }

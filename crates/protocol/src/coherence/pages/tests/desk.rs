@@ -34,7 +34,7 @@ impl Home {
 
     fn diffs(&mut self, epoch: u32, serial: u32, page: PageNo) -> Outbox {
         let (mut body, mut out) = (Vec::new(), Outbox::new());
-        DiffsHead { epoch, serial }.emit(&mut body);
+        DiffsHead { epoch, serial, needs: Vec::new() }.emit(&mut body);
         put_part(&mut body, page, &[0]);
         serve::on_diffs(self, OTHER, &body, &mut out).unwrap();
         out

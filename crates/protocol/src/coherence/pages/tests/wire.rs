@@ -1,3 +1,4 @@
+use crate::coherence::pages::carry;
 use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
@@ -74,7 +75,8 @@ fn everything_survives_the_wire() {
 
 #[test]
 fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
-    let (head, mut body) = (DiffsHead { epoch: 3, serial: 9 }, Vec::new());
+    let needs = vec![Need { writer: NodeId(4), serial: 2 }];
+    let (head, mut body) = (DiffsHead { epoch: 3, serial: 9, needs }, Vec::new());
     head.emit(&mut body);
     put_part(&mut body, 7, b"abc");
     put_part(&mut body, 8, b"");
@@ -123,6 +125,7 @@ fn parse_all(body: &[u8]) {
         parts(rest).for_each(drop);
     }
     history::blobs(body).for_each(drop);
+    let (_, _) = (carry::split(body), carry::take_off(body));
     history::unite(body, &mut body.to_vec());
     for knowledge in [Knowledge::default(), Knowledge::parse(body)] {
         history::hand_out(body, &knowledge, &mut Vec::new());

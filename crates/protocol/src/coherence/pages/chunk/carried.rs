@@ -1,0 +1,43 @@
+//! Units that travel with a lock's token: see [`carry`](crate::coherence::pages::carry).
+
+use super::{Chunk, FRESH, KEPT, NOTED, State};
+use crate::coherence::pages::{Context, PageNo};
+use crate::ids::NodeId;
+use crate::rules::Rule;
+use std::ops::Range;
+
+impl Chunk {
+    /// Whether the unit of this page is valid here; `None` if an acquire would not fetch it again.
+    pub fn would_fetch(&self, page: PageNo) -> Option<bool> {
+        let this = self.units[self.units_in(&(page..page + 1)).start];
+        let copy = matches!(this.state, State::Invalid | State::Valid) && !this.has(FRESH) && !self.read_only;
+        (copy && this.credit > 0).then_some(this.state == State::Valid)
+    }
+
+    /// The token of a lock goes to a node that wants this unit: appends its bytes if they are as that node must see them. At its home all diffs are in that
+    /// were announced, if it is `fresh`.
+    pub fn copy_for_token(
+        &mut self,
+        cx: &mut Context<'_>,
+        unit: &Range<PageNo>,
+        fresh: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        match self.units[self.units_in(unit).start].state {
+            State::Valid => cx.memory.copy_out(unit.clone(), out),
+            State::Home if fresh => self.share(cx, std::slice::from_ref(unit), Some(out)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The home of this unit, if what came of it with a token can be used: it is not here, this node knows its home for certain, and nothing that was written
+    /// to it here is on its way.
+    pub fn can_use_carried(&self, unit: &Range<PageNo>) -> Option<NodeId> {
+        let units = self.units_in(unit);
+        let this = self.units[units.start];
+        let whole = self.pages(units.start..units.start + 1) == *unit;
+        let own = this.has(NOTED) && Rule::CarriedPagesHaveOwnBytes.on();
+        (whole && this.state == State::Invalid && !this.has(KEPT | FRESH) && !own).then_some(this.home)
+    }
+}

@@ -1,0 +1,221 @@
+use super::ledger::{LOCK, ledger};
+use super::{Bench, ME, OTHER};
+use crate::coherence::pages::carry::{self, Wishes};
+use crate::coherence::pages::chunk::Chunk;
+use crate::coherence::pages::desk::Desk;
+use crate::coherence::pages::ledger::{Ledger, Needs};
+use crate::coherence::pages::push::Stash;
+use crate::coherence::pages::serve::PageRooms;
+use crate::coherence::pages::wire::{DiffsHead, Group, Need};
+use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageNo};
+use crate::faults::Rng;
+use crate::ids::NodeId;
+use crate::outbox::Outbox;
+use std::ops::Range;
+
+const THIRD: NodeId = NodeId(3);
+
+/// One of two nodes between which a lock's token goes: its pages and its ledger.
+struct Node {
+    bench: Bench,
+    desk: Desk,
+    stash: Stash,
+    ledger: Ledger,
+    needs: Needs,
+}
+
+impl PageRooms for Node {
+    fn chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let Bench { chunk, memory, tally, era, .. } = &mut self.bench;
+        (page < 4).then(|| step(chunk, &mut Context { me: ME, caller: None, era: *era, memory, out, tally }))
+    }
+    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
+        step(&mut self.desk)
+    }
+    fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
+        Some(step(&mut self.stash))
+    }
+}
+
+impl Node {
+    /// A node with copies of pages of `home`, which it has had in use.
+    fn new(number: u16, home: NodeId, engine: PageEngine) -> Node {
+        let mut bench = Bench::new(home, true);
+        if home != ME {
+            bench.fetch(0..4);
+            bench.invalidate(0..4);
+            bench.fetch(0..4);
+        }
+        let ledger = ledger(number, engine);
+        Node { bench, desk: Desk::new(), stash: Stash::default(), ledger, needs: Needs::default() }
+    }
+
+    /// An interval ends in which these pages of [`OTHER`] were written.
+    fn writes(&mut self, pages: Range<PageNo>, serial: u32) {
+        let group = Group { home: OTHER, serial, runs: vec![(pages, true)] };
+        self.ledger.close([vec![group], Vec::new()]);
+    }
+
+    /// Takes the token of a lock from `giver`, and wishes for these pages; gives those that can be used now without asking their home.
+    fn takes_from(&mut self, giver: &mut Node, wanted: Range<PageNo>, fresh: bool) -> Vec<Range<PageNo>> {
+        let (mut request, mut payload) = (Vec::new(), Vec::new());
+        self.ledger.knowledge(LOCK, &mut request);
+        let plain = request.clone();
+        carry::wishes(self, &[wanted]).emit(&mut request);
+        let (seen, wishes) = carry::split(&request);
+        assert_eq!(seen, plain);
+        giver.ledger.tell(LOCK, seen, &mut payload);
+        let (told, ledger) = (payload.clone(), giver.ledger.clone());
+        if let Some(wishes) = wishes {
+            carry::load(giver, &ledger, (wishes, fresh), &told, &mut payload);
+        }
+        let (rest, carried) = carry::take_off(&payload);
+        assert_eq!(rest, told);
+        for entry in self.ledger.learn(LOCK, rest, &mut self.needs).unwrap() {
+            entry.groups.iter().flat_map(|g| &g.runs).for_each(|(run, _)| {
+                self.stash.void(run);
+                self.bench.invalidate(run.clone());
+            });
+        }
+        let (ledger, mut homes) = (self.ledger.clone(), Vec::new());
+        carried.into_iter().for_each(|c| carry::unload(self, &ledger, |home| homes.push(home), c).unwrap());
+        homes.into_iter().for_each(|home| self.needs.pass_by(home));
+        (0..4).filter(|page| self.stash.has(&(*page..page + 1))).map(|page| page..page + 1).collect()
+    }
+}
+
+fn two(engine: PageEngine) -> (Node, Node) {
+    (Node::new(4, OTHER, engine), Node::new(5, OTHER, engine))
+}
+
+#[test]
+fn what_the_giver_has_written_comes_with_the_token_and_nothing_else() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    giver.writes(1..3, 1);
+    assert_eq!(taker.takes_from(&mut giver, 0..3, true), [1..2, 2..3], "page 0 is valid, and stays so");
+    let (mut picked, mut left) = (Vec::new(), Vec::new());
+    taker.stash.pick(OTHER, &[1..2, 2..3], &mut picked, &mut left);
+    assert_eq!(picked.iter().map(|p| p.bytes().len()).sum::<usize>(), 2 * PAGE_BYTES);
+    assert!(left.is_empty() && picked.iter().all(|p| !p.from_home));
+}
+
+#[test]
+fn what_the_taker_has_lost_before_comes_too_if_the_giver_still_has_it() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    taker.bench.invalidate(0..2);
+    giver.bench.invalidate(1..2);
+    assert_eq!(taker.takes_from(&mut giver, 0..4, true), [0..1]);
+}
+
+#[test]
+fn nothing_comes_under_scope_nor_in_another_epoch() {
+    let (mut giver, mut taker) = two(PageEngine::Scope);
+    giver.writes(1..3, 1);
+    assert_eq!(taker.takes_from(&mut giver, 0..4, true), []);
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    taker.bench.invalidate(0..2);
+    giver.desk.open(1);
+    assert_eq!(taker.takes_from(&mut giver, 0..4, true), [], "homes may be about to migrate");
+}
+
+#[test]
+fn a_page_that_the_giver_has_not_seen_written_is_of_no_use() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    taker.writes(1..2, 1);
+    taker.bench.invalidate(0..3);
+    assert_eq!(taker.takes_from(&mut giver, 0..3, true), [0..1, 2..3], "what it wrote itself is at the home");
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    let mut third = Node::new(6, OTHER, PageEngine::Hlrc);
+    third.writes(2..3, 1);
+    taker.takes_from(&mut third, 0..0, true);
+    assert_eq!(taker.takes_from(&mut giver, 2..3, true), []);
+}
+
+#[test]
+fn a_page_whose_own_bytes_are_on_their_way_is_of_no_use() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    giver.writes(0..2, 1);
+    taker.bench.memory.written = vec![1];
+    assert_eq!(taker.takes_from(&mut giver, 0..2, true), [0..1], "page 1 was flushed when it ended");
+}
+
+#[test]
+fn a_home_sends_its_pages_when_what_it_has_heard_of_is_in() {
+    for (fresh, expected) in [(false, vec![]), (true, vec![2..3])] {
+        let mut home = Node::new(1, ME, PageEngine::Hlrc);
+        home.bench.fault(2, Access::Write);
+        let mut taker = Node::new(5, OTHER, PageEngine::Hlrc);
+        taker.bench.invalidate(2..3);
+        assert_eq!(taker.takes_from(&mut home, 2..3, fresh), expected);
+    }
+}
+
+#[test]
+fn diffs_of_pages_that_came_with_a_token_name_what_was_in_them() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    giver.writes(1..2, 7);
+    taker.needs.raise(OTHER, ME, 3);
+    assert_eq!(taker.needs.before_diffs(OTHER, ME), [], "no page has passed its home by");
+    assert_eq!(taker.takes_from(&mut giver, 1..2, true), [1..2]);
+    let need = Need { writer: NodeId(4), serial: 7 };
+    assert_eq!(taker.needs.before_diffs(OTHER, ME), [need]);
+    assert_eq!(taker.needs.before_diffs(THIRD, ME), []);
+    taker.needs.confirm(OTHER, &[need]);
+    assert_eq!(taker.needs.before_diffs(OTHER, ME), []);
+}
+
+#[test]
+fn nothing_is_wished_for_of_memory_that_is_new_in_this_epoch() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    giver.writes(0..4, 1);
+    taker.stash.on_allocation(1..3);
+    assert_eq!(taker.takes_from(&mut giver, 0..4, true), [0..1, 3..4]);
+}
+
+#[test]
+fn diffs_wait_for_what_they_name() {
+    let mut desk = Desk::new();
+    let head = |serial, needs: &[Need]| DiffsHead { epoch: 0, serial, needs: needs.to_vec() };
+    let needs = [Need { writer: THIRD, serial: 2 }];
+    assert!(!desk.take_diffs(OTHER, head(1, &needs), b"a"));
+    assert!(!desk.take_diffs(OTHER, head(2, &[]), b"b"), "nor do those overtake it");
+    desk.applied(THIRD, 1);
+    assert_eq!(desk.next_diffs(), None);
+    desk.applied(THIRD, 2);
+    assert_eq!(desk.next_diffs(), Some((OTHER, 1, b"a".to_vec())));
+    desk.applied(OTHER, 1);
+    assert_eq!(desk.next_diffs(), Some((OTHER, 2, b"b".to_vec())));
+}
+
+#[test]
+fn no_bytes_whatever_make_giver_or_taker_panic() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    let mut rng = Rng::new(5);
+    for _ in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..rng.below(40)).map(|_| rng.below(5) as u8).collect();
+        if rng.below(2) == 0 {
+            // A page, or nearly one, behind a head that may be one.
+            bytes.truncate(18);
+            bytes.resize(18 + PAGE_BYTES - rng.below(2) as usize, 1);
+        }
+        let (gives, takes) = (giver.ledger.clone(), taker.ledger.clone());
+        carry::load(&mut giver, &gives, (&bytes, true), &bytes, &mut Vec::new());
+        let _ = carry::unload(&mut taker, &takes, |_| (), &bytes);
+        taker.stash.void(&(0..4));
+    }
+}
+
+#[test]
+fn only_so_much_is_wished_for_as_a_token_carries() {
+    let mut taker = Node::new(5, OTHER, PageEngine::Hlrc);
+    let wishes = carry::wishes(&mut taker, &[0..3, 1..4, 0..4, 2..3]);
+    assert_eq!((wishes.pages(), wishes.lacking.len()), (carry::CARRIED_PAGES_MAX, 0));
+    let mut none = Vec::new();
+    Wishes::default().emit(&mut none);
+    assert!(none.is_empty());
+}
