@@ -2,6 +2,7 @@
 //! passes here.
 
 mod in_place;
+mod line;
 mod replies;
 
 use crate::error::{Error, Result};
@@ -21,9 +22,9 @@ use comem_protocol::time::Time;
 use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
 use in_place::{InPlace, LONG_BYTES, LOOKS};
+use line::Line;
 use parking_lot::Mutex;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -36,16 +37,6 @@ thread_local! {
     static OUTBOX: RefCell<Outbox> = RefCell::default();
     /// Where datagrams are received.
     static INCOMING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A guarded message that found no room in its sender's window.
-struct Overflow {
-    /// Whose sender: the answer comes back there.
-    from: Slot,
-    node: NodeId,
-    class: Class,
-    ty: MsgType,
-    body: Vec<u8>,
 }
 
 /// Sockets and link machines of a node.
@@ -64,7 +55,8 @@ pub(crate) struct Wire {
     senders: Vec<Mutex<Sender>>,
     encoders: Vec<Mutex<ReplyEncoder>>,
     peers: Vec<OnceLock<Box<Mutex<PeerChannel>>>>,
-    overflow: Mutex<VecDeque<Overflow>>,
+    /// What found no room in the senders, by slot.
+    lines: Vec<Line>,
     /// A socket of its own to rouse threads that sleep in theirs.
     kicker: Option<UdpSocket>,
 }
@@ -104,7 +96,7 @@ impl Wire {
                 .map(|s| Mutex::new(ReplyEncoder::new(channel(s), prog, link, sealer.clone())))
                 .collect(),
             peers: (0..addresses.len() * slots).map(|_| OnceLock::new()).collect(),
-            overflow: Mutex::default(),
+            lines: (0..slots).map(|_| Line::default()).collect(),
             kicker: endpoints.get(1).and_then(|e| UdpSocket::bind((e.local_addr().ip(), 0)).ok()),
             me,
             prog,
@@ -281,42 +273,6 @@ impl Node {
     /// Rouses the service thread, to look at the clock.
     pub(crate) fn rouse_service(&self) {
         self.wire.kick(Slot::SERVICE);
-    }
-
-    fn send_guarded(&self, now: Time, from: Slot, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
-        let dest = Dest::Node(node, Slot::SERVICE);
-        match self.wire.sender(from).lock().send(now, dest, class, ty, body) {
-            Ok(_) => {}
-            Err(SendError::WindowFull) => {
-                self.wire.overflow.lock().push_back(Overflow { from, node, class, ty, body: body.to_vec() });
-            }
-            Err(error) => self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0)),
-        }
-    }
-
-    /// Sends what had found no room, as far as there is some now; called when acknowledgements or replies came in.
-    fn retry_overflow(&self) {
-        let now = self.now();
-        let mut tried = std::mem::take(&mut *self.wire.overflow.lock());
-        let mut left = VecDeque::new();
-        let mut used = Vec::new();
-        while let Some(first) = tried.pop_front() {
-            let dest = Dest::Node(first.node, Slot::SERVICE);
-            // What left earlier from the same slot goes first.
-            let blocked = left.iter().any(|o: &Overflow| o.from == first.from);
-            let sender = self.wire.sender(first.from);
-            if blocked || sender.lock().send(now, dest, first.class, first.ty, &first.body).is_err() {
-                left.push_back(first);
-            } else if !used.contains(&first.from) {
-                used.push(first.from);
-            }
-        }
-        if !left.is_empty() {
-            let mut overflow = self.wire.overflow.lock();
-            left.append(&mut overflow);
-            *overflow = left;
-        }
-        used.into_iter().for_each(|slot| self.transmit(slot));
     }
 
     fn send_free(&self, now: Time, from: Slot, node: NodeId, to: Slot, ty: MsgType, body: &[u8]) {
@@ -533,9 +489,7 @@ impl Node {
         let now = self.now();
         self.wire.sender(slot).lock().on_ack(now, packet.channel.node, &ack);
         self.transmit(slot);
-        if !self.wire.overflow.lock().is_empty() {
-            self.retry_overflow();
-        }
+        self.advance_line(slot);
         Ok(())
     }
 
@@ -567,9 +521,7 @@ impl Node {
                 let origin = route::Origin { from, ticket: None, caller: Self::caller(slot) };
                 self.act(slot, asker, origin, ty, &body)?;
                 self.wire.sender(asker).lock().recycle(body);
-                if !self.wire.overflow.lock().is_empty() {
-                    self.retry_overflow();
-                }
+                self.advance_line(asker);
             }
             Reply::Complete { seq, .. } => return Err(format!("request {} was refused", seq.0).into()),
             Reply::Partial => self.transmit(asker),
@@ -741,9 +693,10 @@ impl Node {
         }
     }
 
-    /// The slots whose senders still wait for acknowledgements.
+    /// How many messages are not sent or not acknowledged yet.
     pub(crate) fn unsent(&self) -> usize {
-        self.wire.senders.iter().map(|s| s.lock().outstanding()).sum()
+        let lines: usize = self.wire.lines.iter().map(Line::len).sum();
+        lines + self.wire.senders.iter().map(|s| s.lock().outstanding()).sum::<usize>()
     }
 
     /// Adds what the link's machines counted to the counters.

@@ -287,7 +287,8 @@ impl Desk {
             return;
         }
         let payload = &mut *cx.payload;
-        let target = Target::Post { node: manager, origin: Origin::Caller };
+        // Receipts go to the service thread: this one may be at work, or gone, before they come.
+        let target = Target::Post { node: manager, origin: Origin::Service };
         cx.out.send_with(target, &Message::Tell { news, name, payload: &[] }, |body| {
             if releases {
                 payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);

@@ -64,7 +64,8 @@ impl Flags {
         }
         let payload = &mut *cx.payload;
         let set = Message::FlagSet { flag: id, value, payload: &[] };
-        let target = Target::Post { node: manager, origin: Origin::Caller };
+        // Receipts go to the service thread: this one may be at work, or gone, before they come.
+        let target = Target::Post { node: manager, origin: Origin::Service };
         cx.out.send_with(target, &set, |body| payload.on_release(Scope::Flag(id), manager, &[], Mark::NOW, body));
     }
 

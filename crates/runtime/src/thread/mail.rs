@@ -16,6 +16,8 @@ impl Thread {
     pub fn flush_posts(&self) -> Result<()> {
         while self.node.unsent() > 0 {
             self.node.sleep_a_little(self.slot)?;
+            // Threads that have ended look after their sockets no more.
+            self.node.attend_idle_sockets(self.slot);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Jobs that synchronise with semaphores, condition variables and reader-writer locks.
 
-use comem::{Comem, ConditionId, LockId, Options, RwLockId, SemaphoreId, SharedArray, Thread};
+use comem::{Comem, ConditionId, FlagId, LockId, Options, RwLockId, SemaphoreId, SharedArray, Thread};
 
 const ROUNDS: usize = 40;
 
@@ -13,6 +13,17 @@ pub fn play(comem: &Comem) {
         fill_and_empty_a_buffer(t, &counts);
         read_what_writers_keep_equal(t, &counts);
         take_what_was_posted(t);
+    });
+}
+
+/// Every thread says far more than fits into a window, waits for none of it, and ends.
+pub fn say_much(comem: &Comem) {
+    const MANY: u64 = 60_000;
+    comem.run(|t| {
+        let (me, next) = (t.id() as u64, ((t.id() + 1) % t.count()) as u64);
+        (0..MANY).for_each(|i| t.flag_set(FlagId(me * MANY + i), 1));
+        (0..MANY).step_by(997).for_each(|i| assert_eq!(t.flag_wait(FlagId(next * MANY + i), 1), 1));
+        (0..MANY).for_each(|i| t.cond_signal(ConditionId(me * MANY + i)));
     });
 }
 

@@ -200,6 +200,14 @@ fn semaphores_conditions_and_readers_work_between_nodes_and_on_a_bad_network() {
 }
 
 #[test]
+fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
+    // What has waited for room was looked through from its beginning for each of it, and receipts for threads that had ended lay about.
+    for backbone in ["udp", "shm"] {
+        all_well(&start("many-said", 2, &[("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2")], &[]).finish());
+    }
+}
+
+#[test]
 fn a_node_that_is_asked_says_for_which_semaphore_condition_or_lock_its_threads_wait() {
     let outcome = start("asked", 2, &[("COMEM_THREADS", "4")], &[]).finish();
     all_well(&outcome);

@@ -43,6 +43,7 @@ pub fn play(role: &str) {
         "litmus" => litmus(&comem),
         "cores" => cores::play(&comem),
         "desks" => desks::play(&comem),
+        "many-said" => desks::say_much(&comem),
         "asked" => desks::ask_where_it_waits(&comem),
         _ => {}
     }
