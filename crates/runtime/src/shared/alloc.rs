@@ -422,5 +422,6 @@ impl Node {
         }
         self.each_chunk(shared, &range, slot, out, super::fault::drop_copies);
         super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
+        shared.table.bury(shared.epoch.load(Ordering::Acquire), range);
     }
 }

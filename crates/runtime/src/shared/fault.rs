@@ -101,7 +101,9 @@ impl Shared {
         }
         let what = if fault.access == fault::Access::Write { "a write to" } else { "a read of" };
         let page = self.page_of(fault.address).unwrap_or_default();
+        let fallen = self.table.find(page).is_none() && self.table.is_freed(page);
         let place = match self.table.find(page).or_else(|| self.table.before(page)) {
+            _ if fallen => "in a region that was freed".to_string(),
             Some(known) => {
                 let start = self.address_of(known.region.first);
                 let over = fault.address.saturating_sub(start) as u64;

@@ -24,6 +24,7 @@ pub(crate) mod alloc;
 pub(crate) mod fault;
 pub(crate) mod gather;
 mod globals;
+mod graves;
 pub(crate) mod hooks;
 mod lying;
 pub(crate) mod memory;

@@ -58,7 +58,7 @@ impl PageRooms for PageHouse<'_> {
     }
 
     fn is_freed(&mut self, page: PageNo) -> bool {
-        self.shared.table.find(page).is_some_and(|known| known.freed.load(Ordering::Acquire))
+        self.shared.table.is_freed(page)
     }
 
     fn hear_of_freed(&mut self, pages: &Range<PageNo>) {

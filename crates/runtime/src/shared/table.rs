@@ -1,6 +1,7 @@
 //! The regions that this node has heard of, and the tables of their chunks, which come into being when a page of theirs is
 //! first met.
 
+use super::graves::Graves;
 use super::memory::Frames;
 use crate::config::Config;
 use comem_memory::twins::Twin;
@@ -200,6 +201,7 @@ impl Known {
 #[derive(Debug)]
 pub(crate) struct Table {
     regions: RwLock<BTreeMap<PageNo, Arc<Known>>>,
+    graves: Mutex<Graves>,
     me: NodeId,
     nodes: usize,
     write_detection: bool,
@@ -207,7 +209,13 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(me: NodeId, nodes: usize, config: &Config) -> Table {
-        Table { regions: RwLock::default(), me, nodes, write_detection: config.write_detection }
+        Table {
+            regions: RwLock::default(),
+            graves: Mutex::default(),
+            me,
+            nodes,
+            write_detection: config.write_detection,
+        }
     }
 
     /// The region with this page.
@@ -270,6 +278,29 @@ impl Table {
     /// Forgets a region, whose addresses are used again.
     pub(crate) fn remove(&self, first: PageNo) {
         self.regions.write().remove(&first);
+    }
+
+    /// A region was freed in this epoch, and none of its addresses is used again.
+    pub(crate) fn bury(&self, epoch: u32, pages: Range<PageNo>) {
+        self.graves.lock().add(epoch, pages);
+    }
+
+    /// An epoch has begun: forgets most of regions that were freed long ago.
+    pub(crate) fn forget_freed(&self, epoch: u32) {
+        let mut fallen = Vec::new();
+        self.graves.lock().fall(epoch, &mut fallen);
+        if !fallen.is_empty() {
+            let mut regions = self.regions.write();
+            fallen.iter().for_each(|first| drop(regions.remove(first)));
+        }
+    }
+
+    /// Whether the memory with this page was freed here.
+    pub(crate) fn is_freed(&self, page: PageNo) -> bool {
+        match self.find(page) {
+            Some(known) => known.freed.load(Ordering::Acquire),
+            None => self.graves.lock().has_fallen(page),
+        }
     }
 
     /// All regions, in the order of their addresses.

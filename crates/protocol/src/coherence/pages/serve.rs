@@ -316,6 +316,7 @@ fn apply(
                     rooms.diff_applied(from, page, diff);
                 }
             }
+            None if rooms.is_freed(page) => {}
             None => return Err(Misbehaved("sent diffs of pages that no region has")),
         }
     }
