@@ -117,7 +117,8 @@ pub struct NodeArgs {
     /// How pages are shared.
     #[command(flatten)]
     pub pages: PageArgs,
-    /// Faults to inject: drop=5%,dup=1%,reorder=2%,delay=25us,rate=10gbit,seed=7
+    /// Faults to inject: drop=5%,dup=1%,reorder=2%,truncate=1%,corrupt=1% (percentages), delay=25us (ns, us, ms or s),
+    /// rate=10gbit (bit, kbit, mbit or gbit a second), seed=7
     #[arg(long, env = "COMEM_FAULTS", value_name = "F", value_parser = faults)]
     pub faults: Option<FaultSpec>,
     /// The network to use: an interface's name, an address, or 10.0.0.0/8
@@ -126,7 +127,7 @@ pub struct NodeArgs {
     /// The UDP ports to use
     #[arg(long, env = "COMEM_PORTS", value_name = "A-B", value_parser = ports)]
     pub ports: Option<String>,
-    /// Authenticate every datagram: on or off [default: on with several hosts]
+    /// Authenticate every datagram: on or off [default: on with several hosts, and when faults truncate or corrupt]
     #[arg(long, env = "COMEM_AUTH", value_name = "on|off", value_parser = switch)]
     pub auth: Option<bool>,
     /// How long a node may be silent before the job ends: 10s, or off
@@ -419,13 +420,26 @@ impl NodeArgs {
     /// Refuses choices that do not go together; `one_host` says whether all nodes share a host.
     ///
     /// # Errors
-    /// An engine and a detector that are no pair, or shared memory between hosts.
+    /// An engine and a detector that are no pair, shared memory between hosts, or damage that nobody would notice.
     pub fn check(&self, one_host: bool) -> Outcome<()> {
         self.engine.check_with(&self.pages.detector)?;
+        if self.auth == Some(false) && self.damages() {
+            let what = "--faults with truncate or corrupt does not go with --auth off: damage would go unnoticed";
+            return Err(Failure::usage(what, "leave --auth off out"));
+        }
         if self.backbone == BackboneChoice::Named(Backbone::Shm) && !one_host {
             return Err(Failure::usage("--backbone shm works between the processes of one host alone", "use udp"));
         }
         Ok(())
+    }
+
+    /// Whether datagrams are authenticated; `usually` where nothing asks for it or forbids it.
+    pub fn authenticates(&self, usually: bool) -> bool {
+        self.auth.unwrap_or(usually || self.damages())
+    }
+
+    fn damages(&self) -> bool {
+        self.faults.is_some_and(|faults| faults.damages())
     }
 
     /// What the backbone of a job of so many nodes depends on, `descriptors` being the limit for each.

@@ -15,7 +15,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     };
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
-    let auth = args.node.auth.unwrap_or(args.key_file.is_some());
+    let auth = args.node.authenticates(args.key_file.is_some());
     let job = Job { key: String::new(), job: 0, prog_id: args.node.prog_id.unwrap_or(0), auth, hosts: Vec::new() };
     let mut node = args.node.clone();
     node.check(false)?;

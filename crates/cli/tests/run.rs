@@ -357,6 +357,7 @@ fn bad_input_gets_one_clear_line() {
         (&["--gdb", "0", "true"], 2, "needs a terminal"),
         (&["--gdb", "2", "-n", "2", "true"], 2, "no node 2"),
         (&["--faults", "drop=200%", "true"], 2, "--faults"),
+        (&["--faults", "corrupt=1%", "--auth", "off", "true"], 2, "does not go with --auth off"),
         (&["--ports", "5-3", "true"], 2, "FIRST-LAST"),
         (&["--hosts", "a:0", "true"], 2, "names no host"),
         (&["--hosts", "a,,b", "true"], 2, "names no host"),
@@ -396,6 +397,18 @@ fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
     }
     assert!(text.contains("datagrams authenticated") && text.contains("COMEM_AUTH=on"), "{text}");
     assert!(!scratch.path("made").exists());
+}
+
+#[test]
+fn faults_that_damage_datagrams_have_them_authenticated() {
+    let scratch = Scratch::new();
+    for (faults, auth) in [("drop=5%", "off"), ("truncate=1%", "on"), ("corrupt=0.1%", "on")] {
+        let by_flag = scratch.run(&["-n", "2", "--dry-run", "--faults", faults, "true"]);
+        assert!(out(&by_flag).contains(&format!("COMEM_AUTH={auth} ")), "{faults}: {}", out(&by_flag));
+        let mut command = scratch.comem();
+        let by_variable = finish(command.env("COMEM_FAULTS", faults).args(["run", "-n", "2", "--dry-run", "true"]));
+        assert!(out(&by_variable).contains(&format!("COMEM_AUTH={auth} ")), "{faults}: {}", out(&by_variable));
+    }
 }
 
 #[test]

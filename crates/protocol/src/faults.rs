@@ -88,9 +88,9 @@ impl FaultSpec {
     pub fn holds_datagrams(&self) -> bool {
         self.delay > Span(0) || self.rate_bits > 0 || !self.reorder.is_never()
     }
-    /// Whether damage can go unnoticed by a job that does not authenticate its datagrams.
+    /// Whether datagrams arrive damaged, which a job that does not authenticate them may fail to notice.
     pub fn damages(&self) -> bool {
-        !self.corrupt.is_never()
+        !self.corrupt.is_never() || !self.truncate.is_never()
     }
 }
 

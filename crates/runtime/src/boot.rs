@@ -163,13 +163,7 @@ impl Boot {
             Some(key) => Some(JobKey::new(key)),
             None => shared_key(&config)?,
         };
-        // Damage that the network's own checksum would catch goes unnoticed when faults are injected above it.
-        let damaged = key.is_some() && config.faults.is_some_and(|f| f.damages());
-        let shared = config.discover && key.is_some();
-        let auth = config.auth.unwrap_or(job.as_ref().is_some_and(|j| j.auth) || damaged || shared);
-        if auth && key.is_none() {
-            return Err(Error::Start("authentication needs a job key; start with comem run or comem exec".to_string()));
-        }
+        let auth = authenticates(&config, job.as_ref(), key.is_some())?;
         let sealer = Sealer::new(key.filter(|_| auth));
         let resolved = config.backbone.resolve(&config.circumstances());
         // All nodes come to the same; one says so.
@@ -597,6 +591,27 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
         Some(path) => report::write_file(node, path, stats),
         None => Ok(()),
     }
+}
+
+/// Whether this node's datagrams are authenticated.
+fn authenticates(config: &Config, job: Option<&Job>, has_key: bool) -> Result<bool> {
+    // Damage that the network's own checksum would catch goes unnoticed when faults are injected above it.
+    let damaged = config.faults.is_some_and(|f| f.damages());
+    let auth = config.auth.unwrap_or(job.is_some_and(|j| j.auth) || damaged || config.discover && has_key);
+    if damaged && !auth {
+        return Err(Error::Start(
+            "faults that truncate or corrupt datagrams do not go with COMEM_AUTH=off".to_string(),
+        ));
+    }
+    if auth && !has_key {
+        let why = if damaged {
+            "faults that truncate or corrupt datagrams need authentication, which"
+        } else {
+            "authentication"
+        };
+        return Err(Error::Start(format!("{why} needs a job key; start with comem run or comem exec")));
+    }
+    Ok(auth)
 }
 
 /// The key of a job whose nodes find each other: from a file that all hosts have and only its owner can read.

@@ -67,7 +67,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         key: key_to_hex(&meeting.key),
         job: place.number("job"),
         prog_id,
-        auth: args.node.auth.unwrap_or(!place.one_host),
+        auth: args.node.authenticates(!place.one_host),
         hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
     };
     let variables = variables(args, &node, &place, &job, &program, meeting.zero)?;
