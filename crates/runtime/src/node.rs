@@ -462,6 +462,20 @@ impl Node {
         }
     }
 
+    /// A few of the locks that threads of this node hold, each with the thread that does.
+    pub(crate) fn locks_held(&self) -> Vec<(LockId, Slot)> {
+        const FEW: usize = 8;
+        let mut held: Vec<_> = self.locks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
+        held.sort_unstable();
+        held.truncate(FEW);
+        held
+    }
+
+    /// Whether a thread waits for a lock.
+    pub(crate) fn somebody_waits_for_a_lock(&self) -> bool {
+        self.seats.iter().any(|seat| matches!(*seat.status.lock(), Some((Waiting::Lock(_), _))))
+    }
+
     /// One line for each thread that waits: for what, how long.
     pub(crate) fn where_threads_wait(&self) -> Vec<String> {
         let now = self.now();
@@ -496,7 +510,11 @@ impl Node {
             Waiting::Diffs => "the diffs of pages whose home it is".to_string(),
             Waiting::Lock(lock) => {
                 let manager = comem_protocol::ids::manager_of(lock.0, self.nodes);
-                format!("lock {:#x} (managed by {})", lock.0, self.name_of(manager))
+                let holder = match self.lock_room(lock).holder(lock) {
+                    Some(slot) => format!("which thread {} holds", slot.index() - 1),
+                    None => "which no thread of this node holds".to_string(),
+                };
+                format!("lock {:#x} (managed by {}), {holder}", lock.0, self.name_of(manager))
             }
             Waiting::Flag(flag, value) => format!("flag {:#x} to reach {value}", flag.0),
             Waiting::Answer(..) if waiting.is_for_work() => "work, or for the end of a worker".to_string(),

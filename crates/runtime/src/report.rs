@@ -129,26 +129,32 @@ fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string()
 }
 
-/// Says on standard error where this node's threads wait.
+/// Says on standard error where this node's threads wait, and which locks they hold.
 pub(crate) fn print_waits(node: &Node, why: &str) {
-    let lines = node.where_threads_wait();
-    let name = node.name_of(node.me());
+    let mut lines = node.where_threads_wait();
     if lines.is_empty() {
-        eprintln!("comem: {name}: {why}: no thread waits in Comem");
-    } else {
-        eprintln!("comem: {name}: {why}: {}", lines.join("; "));
+        lines.push("no thread waits in Comem".to_string());
     }
+    let held = node.locks_held();
+    lines.extend(held.iter().map(|(lock, slot)| format!("thread {} holds lock {:#x}", slot.index() - 1, lock.0)));
+    eprintln!("comem: {}: {why}: {}", node.name_of(node.me()), lines.join("; "));
 }
 
 /// Says so when nothing has happened for a while although threads wait, and what may be the reason.
 pub(crate) fn print_hang(node: &Node) {
     print_waits(node, "no progress for ten seconds");
     let relaxed = node.config.page_engine != PageEngine::Msi;
-    if relaxed && node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty()) {
+    let shares = node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty());
+    let name = node.name_of(node.me());
+    if node.somebody_waits_for_a_lock() {
         eprintln!(
-            "comem: {}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees what others \
+            "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; threads that wait for \
+             one another's locks wait for ever: each node says which locks its threads hold, here or after kill -USR1"
+        );
+    } else if relaxed && shares {
+        eprintln!(
+            "comem: {name}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees what others \
              write: let it synchronise (lock, flag, barrier), or start with --engine msi",
-            node.name_of(node.me()),
             node.config.page_engine
         );
     }

@@ -242,14 +242,10 @@ impl Node {
         }
     }
 
-    /// Sleeps until something has happened that may end this thread's wait.
-    pub(crate) fn wait_some(&self, slot: Slot, why: Waiting) -> Result<()> {
+    /// Sleeps until something has happened that may end this thread's wait, which began at `since`.
+    pub(crate) fn wait_some(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
         let seat = &self.seats[slot.index()];
-        {
-            let mut status = seat.status.lock();
-            let since = status.filter(|(w, _)| *w == why).map_or_else(|| self.now(), |(_, since)| since);
-            *status = Some((why, since));
-        }
+        *seat.status.lock() = Some((why, since));
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = self.goes_on().and_then(|()| self.sleep(slot, why)).and_then(|()| self.goes_on());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -261,7 +257,7 @@ impl Node {
         let waiter = &self.seats[slot.index()].waiter;
         // A host wants to be asked now and then, in the middle of a wait.
         let asked = crate::host::host().is_some();
-        let mut lets_go = self.lets_go_at(slot, why);
+        let mut lets_go = self.lets_go_at(why);
         loop {
             if waiter.was_roused() {
                 return Ok(());
@@ -316,10 +312,10 @@ impl Node {
         }
     }
 
-    /// When a thread that waits no longer keeps from others what they have asked its node for.
-    fn lets_go_at(&self, slot: Slot, why: Waiting) -> Option<Time> {
-        let since = (*self.seats[slot.index()].status.lock()).map_or(Time(0), |(_, since)| since);
-        why.is_for_others().then_some(if matches!(why, Waiting::Lock(_)) { since + BRIEF } else { since })
+    /// When a thread that falls asleep now no longer keeps from others what they have asked its node for.
+    fn lets_go_at(&self, why: Waiting) -> Option<Time> {
+        let now = self.now();
+        why.is_for_others().then_some(if matches!(why, Waiting::Lock(_)) { now + BRIEF } else { now })
     }
 
     /// A thread that spins in its socket can as well do the service thread's work: nobody need be woken for it, and the core is

@@ -45,6 +45,8 @@ struct State {
     soft: bool,
     /// Nanoseconds waited in the operation under way.
     waited_ns: u64,
+    /// What the operation under way has waited for last, and since when.
+    waits: Option<(Waiting, Time)>,
     /// Messages put aside while the thread waited to send.
     stash: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
@@ -139,7 +141,7 @@ impl Thread {
     /// Runs an operation and books its time: waiting where it was waited, the rest as protocol.
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
         let start = self.node.now();
-        self.state.borrow_mut().waited_ns = 0;
+        self.forget_waits();
         self.node.be_patient(self.slot);
         let result = operation();
         self.node.settle(self.slot);
@@ -152,7 +154,7 @@ impl Thread {
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
         let start = self.node.now();
-        let result = self.node.wait_some(self.slot, why);
+        let result = self.node.wait_some(self.slot, why, self.waits_since(why, start));
         let span = (self.node.now() - start).0;
         let before = self.state.borrow().waited_ns;
         self.state.borrow_mut().waited_ns = before + span;
@@ -165,6 +167,19 @@ impl Thread {
             }
         }
         result.and_then(|()| self.ask_host(before, before + span))
+    }
+
+    fn forget_waits(&self) {
+        let mut state = self.state.borrow_mut();
+        (state.waited_ns, state.waits) = (0, None);
+    }
+
+    /// When the wait began of which a part begins now: a thread wakes now and then, and waits on for the same thing.
+    fn waits_since(&self, why: Waiting, now: Time) -> Time {
+        let mut state = self.state.borrow_mut();
+        let since = state.waits.filter(|(before, _)| *before == why).map_or(now, |(_, since)| since);
+        state.waits = Some((why, since));
+        since
     }
 
     /// Asks the host, if there is one, at the end of each slice of a wait whether it shall go on.

@@ -186,6 +186,16 @@ impl Locks {
         self.locks.get(&id).is_some_and(|l| l.holder == Some(slot))
     }
 
+    /// The thread of this node that holds the lock.
+    pub fn holder(&self, id: LockId) -> Option<Slot> {
+        self.locks.get(&id)?.holder
+    }
+
+    /// The locks that threads of this node hold.
+    pub fn held(&self) -> impl Iterator<Item = (LockId, Slot)> {
+        self.locks.iter().filter_map(|(id, lock)| Some((*id, lock.holder?)))
+    }
+
     /// Begins to acquire the lock for thread `slot`. The lock is not reentrant.
     pub fn acquire(&mut self, cx: &mut Context<'_>, id: LockId, slot: Slot) -> Acquire {
         self.take_back(cx, id);

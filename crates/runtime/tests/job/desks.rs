@@ -105,6 +105,31 @@ fn take_what_was_posted(t: &Thread) {
     t.barrier();
 }
 
+/// Node 0 holds a lock for a while and node 1 waits for it; both ask themselves meanwhile.
+pub fn ask_while_a_lock_is_held(comem: &Comem) {
+    let lock = LockId(9);
+    comem.run(|t| {
+        if t.id() == 0 {
+            t.lock(lock);
+        }
+        t.barrier();
+        if t.id() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1900));
+            // SAFETY: the runtime handles the signal.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            t.unlock(lock);
+        } else {
+            std::thread::spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(1900));
+                // SAFETY: as above.
+                unsafe { libc::raise(libc::SIGUSR1) };
+            });
+            t.locked(lock, || ());
+        }
+    });
+}
+
 /// Three threads of node 1 wait for something each; the fourth asks its own node where they wait, and then lets them go.
 pub fn ask_where_it_waits(comem: &Comem) {
     let (semaphore, condition, lock, shared) = (SemaphoreId(5), ConditionId(6), LockId(6), RwLockId(7));

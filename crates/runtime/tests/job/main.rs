@@ -220,6 +220,21 @@ fn a_node_that_is_asked_says_for_which_semaphore_condition_or_lock_its_threads_w
 }
 
 #[test]
+fn a_wait_is_as_long_as_it_lasts_and_who_holds_a_lock_says_so() {
+    for backbone in BACKBONES {
+        let outcome = start("asked-about-locks", 2, &[backbone], &[]).finish();
+        all_well(&outcome);
+        let (holder, waiter) = (&outcome.errors[0], &outcome.errors[1]);
+        assert!(holder.contains("no thread waits in Comem; thread 0 holds lock 0x9"), "{holder}");
+        // It wakes every second at least.
+        let seconds = waiter.split("thread 0 has waited ").nth(1).and_then(|rest| rest.split(' ').next());
+        let seconds: f64 = seconds.and_then(|text| text.parse().ok()).expect(waiter);
+        assert!(seconds > 1.5, "{waiter}");
+        assert!(waiter.contains("which no thread of this node holds"), "{waiter}");
+    }
+}
+
+#[test]
 fn ranges_that_cross_do_not_wait_for_each_other_for_ever() {
     for backbone in BACKBONES {
         all_well(&start("crossing", 3, &[("COMEM_THREADS", "2"), backbone], &[]).finish());

@@ -45,6 +45,7 @@ pub fn play(role: &str) {
         "desks" => desks::play(&comem),
         "many-said" => desks::say_much(&comem),
         "asked" => desks::ask_where_it_waits(&comem),
+        "asked-about-locks" => desks::ask_while_a_lock_is_held(&comem),
         _ => {}
     }
     if let Err(error) = comem.finish() {
