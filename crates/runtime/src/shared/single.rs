@@ -136,8 +136,12 @@ impl Node {
             out,
         };
         let before = state.is_stored();
+        let had = state.holds(Want::Shared) && state.leaving().is_none();
         let result = step(&mut state, &mut cx);
         shared.count_unit(&known, pages.start, before, state.is_stored());
+        if had && !state.holds(Want::Shared) && state.leaving().is_none() {
+            known.costs.invalidations.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        }
         if state.is_wanted() {
             shared.holds.wanted.store(true, Ordering::Release);
         }
@@ -283,11 +287,15 @@ impl Thread {
             if hit != Some(false) {
                 break;
             }
+            let start = self.home().now();
             self.wait(Waiting::Page(page))?;
+            known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         }
         if asked {
+            let pages = u64::from(known.region.unit_pages);
             self.counters().page_requests.add(1);
-            self.counters().pages_fetched.add(u64::from(known.region.unit_pages));
+            self.counters().pages_fetched.add(pages);
+            known.costs.pages_fetched.fetch_add(pages, Ordering::Relaxed);
         }
         let now = self.home().now();
         let mut held = shared.holds.of_slot[slot.index()].lock();

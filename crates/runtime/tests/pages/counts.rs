@@ -7,7 +7,7 @@ use crate::launcher::Outcome;
 use crate::matrix::{DETECTORS, counted, job};
 use crate::order::many_locks;
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -33,6 +33,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "set-up" => set_up(comem),
         "untouched" => untouched(comem),
         "read-in-turn" => read_in_turn(comem),
+        "written-in-turn" => written_in_turn(comem),
         _ => return false,
     }
     true
@@ -57,6 +58,22 @@ fn lock_in_turn(comem: &Comem) {
         assert_eq!(slice.get(0), steps() as u64);
         t.barrier();
     });
+}
+
+/// Threads write the same page under `msi` one after the other.
+fn written_in_turn(comem: &Comem) {
+    let options =
+        RegionOptions { engine: Some(PageEngine::Msi), homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let slice = pages_of(comem, 1, &options);
+    comem.run(|t| {
+        for step in 0..steps() {
+            if step % t.count() == t.id() {
+                slice.set(0, step as u64);
+            }
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
 }
 
 /// The last thread takes a lock again and again, and writes under it.
@@ -458,6 +475,23 @@ fn no_home_moves_to_who_has_written_a_page_to_set_it_up_for_others() {
         let moved =
             |steps: &str| counted(&job("set-up", 2, &[&settings[..], &[(STEPS, steps)]].concat()), "migrations");
         assert_eq!((moved("0"), moved("1")), (4, 0), "{detector}");
+    }
+}
+
+#[test]
+fn what_a_region_under_msi_costs_is_booked() {
+    for backbone in ["udp", "shm"] {
+        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1"), (STEPS, "20")];
+        let outcome = job("written-in-turn", 2, &settings);
+        for (node, stats) in &outcome.stats {
+            let regions = stats["regions"].as_array().expect("regions");
+            let region = regions.iter().find(|region| region["engine"] == "msi").expect("the region");
+            let count = |name: &str| region[name].as_u64().unwrap_or(0);
+            // The home has the page at first, and node 1 has it in the end.
+            let expected = if *node == 0 { [9, 10] } else { [10, 9] };
+            assert_eq!([count("pages_fetched"), count("invalidations")], expected, "{backbone}, node {node}: {region}");
+            assert!(count("fetch_us") > 0, "{backbone}, node {node}: {region}");
+        }
     }
 }
 
