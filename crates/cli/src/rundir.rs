@@ -6,7 +6,7 @@ use crate::sys;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The directory: `/tmp/comem-UID`, or what `COMEM_RUNTIME_DIR` says. Made if need be, refused if others could write
@@ -32,10 +32,20 @@ pub fn directory() -> Outcome<PathBuf> {
     Ok(path)
 }
 
-/// A program number that belongs to one job on this host while this value lives (and no longer than the process).
+/// A program number that belongs to one job on this host while this value lives (and no longer than the process). Its file goes with it.
 #[derive(Debug)]
 pub struct ProgLock {
     file: Option<File>,
+    path: PathBuf,
+}
+
+impl Drop for ProgLock {
+    fn drop(&mut self) {
+        // Still locked: whoever has opened the file meanwhile finds that it is not there any more, and opens another.
+        if self.file.is_some() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// What a lock's holder wrote into it.
@@ -46,9 +56,9 @@ struct Holder {
 }
 
 impl ProgLock {
-    /// Keeps the lock for the program that this process becomes.
-    pub fn hand_to_program(self) -> Outcome<()> {
-        let Some(file) = self.file else { return Ok(()) };
+    /// Keeps the lock for the program that this process becomes; the file stays then.
+    pub fn hand_to_program(mut self) -> Outcome<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
         let fd = std::os::fd::IntoRawFd::into_raw_fd(file);
         sys::process::let_inherit(fd).map_err(|e| Failure::system("the lock of the program number", e))
     }
@@ -58,24 +68,27 @@ impl ProgLock {
     /// # Errors
     /// Names the process of the job that has it.
     pub fn take(prog_id: u16, job: u64) -> Outcome<ProgLock> {
-        let path = directory()?.join(format!("prog-{prog_id}.lock"));
+        ProgLock::take_at(directory()?.join(format!("prog-{prog_id}.lock")), prog_id, job)
+    }
+
+    fn take_at(path: PathBuf, prog_id: u16, job: u64) -> Outcome<ProgLock> {
         let trouble = |e| Failure::system(format!("the lock {}", path.display()), e);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(trouble)?;
-        if sys::try_lock(&file).map_err(trouble)? {
-            let holder = format!("{} {job}\n", std::process::id());
-            file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(trouble)?;
-            return Ok(ProgLock { file: Some(file) });
-        }
-        match read_holder(&mut file) {
-            Some(holder) if holder.job == job => Ok(ProgLock { file: None }),
-            holder => Err(taken(prog_id, holder)),
+        loop {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(trouble)?;
+            if !sys::try_lock(&file).map_err(trouble)? {
+                return match read_holder(&mut file) {
+                    Some(holder) if holder.job == job => Ok(ProgLock { file: None, path }),
+                    holder => Err(taken(prog_id, holder)),
+                };
+            }
+            if is_at(&file, &path).map_err(trouble)? {
+                let holder = format!("{} {job}\n", std::process::id());
+                file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(trouble)?;
+                return Ok(ProgLock { file: Some(file), path });
+            }
+            // It was removed by its last holder after it was opened here.
         }
     }
 
@@ -90,6 +103,16 @@ impl ProgLock {
             }
         }
         Err(last.expect("64 attempts were made"))
+    }
+}
+
+/// Whether this is the file that has this name now.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let own = file.metadata()?;
+    match std::fs::symlink_metadata(path) {
+        Ok(named) => Ok((own.dev(), own.ino()) == (named.dev(), named.ino())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
 
@@ -114,5 +137,32 @@ fn read_holder(file: &mut File) -> Option<Holder> {
             return None;
         }
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn one_job_at_a_time_has_a_number_although_its_file_comes_and_goes() {
+        let path = std::env::temp_dir().join(format!("comem-lock-{}", std::process::id()));
+        let (holders, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for job in 0..4 {
+                let (path, holders, taken) = (&path, &holders, &taken);
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        let Ok(lock) = ProgLock::take_at(path.clone(), 1, job) else { continue };
+                        assert!(lock.file.is_some(), "each job asks once");
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two have it");
+                        taken.fetch_add(1, Ordering::SeqCst);
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!(taken.into_inner() > 0 && !path.exists());
     }
 }

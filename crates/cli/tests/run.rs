@@ -334,6 +334,8 @@ fn a_program_number_belongs_to_one_job_at_a_time() {
     signal(child.id(), "TERM");
     wait(child);
     assert_eq!(scratch.run(&["--prog-id", "77", "true"]).status.code(), Some(0));
+    let left = std::fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<std::ffi::OsString>::new(), "the locks go with their jobs");
 }
 
 #[test]
