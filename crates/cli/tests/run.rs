@@ -352,6 +352,7 @@ fn bad_input_gets_one_clear_line() {
         (&["--engine", "hlrc", "--detector", "explicit", "true"], 2, "engine hlrc does not go with detector explicit"),
         (&["--cache", "much", "true"], 2, "64M"),
         (&["--heap", "0", "true"], 2, "64M"),
+        (&["--heap", "64M", "true"], 2, "from 256M to 16T"),
         (&["--unit-pages", "3", "true"], 2, "power of two"),
         (&["--prefetch", "maybe", "true"], 2, "on or off"),
         (&["--lock-turns", "maybe", "true"], 2, "on or off"),

@@ -1,6 +1,7 @@
 //! What a node was told to do: environment variables, one for each flag of `comem run`.
 
 use crate::bind::Bind;
+use crate::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
 use comem_memory::pages::Detector;
 use comem_net::BackboneChoice;
 use comem_net::backbone::Circumstances;
@@ -9,11 +10,6 @@ use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
 use std::time::Duration;
-
-/// Address space of the shared heap: 16 TiB, of which only what is touched costs anything.
-const HEAP_BYTES: u64 = 16 << 40;
-/// The smallest heap.
-const HEAP_BYTES_MIN: u64 = 256 << 20;
 
 /// How a thread waits for the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

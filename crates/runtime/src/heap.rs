@@ -29,6 +29,11 @@ use comem_protocol::wire::message::Collective;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
+/// The most address space that a heap can have, and has where nothing is asked for; only what is touched costs anything.
+pub const HEAP_BYTES: u64 = 16 << 40;
+/// The least.
+pub const HEAP_BYTES_MIN: u64 = 256 << 20;
+
 /// Types that may live in shared memory: any bytes are a value, and no pointer to this node's own memory is in them.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! Flags about memory that is shared by pages.
 
-use super::values::{copy_or_share, size, size_or_share, switch_word, unit_pages};
+use super::values::{copy_or_share, heap_size, size_or_share, switch_word, unit_pages};
 use crate::choice;
 use clap::Args;
 
@@ -15,9 +15,9 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_CACHE", value_name = "BYTES|%", default_value = "", hide_default_value = true,
           value_parser = size_or_share)]
     pub cache: String,
-    /// Address space for shared pages: 64G
+    /// Address space for shared pages, from 256M to 16T: 64G [default: 16T]
     #[arg(long, env = "COMEM_HEAP", value_name = "BYTES", default_value = "", hide_default_value = true,
-          value_parser = size)]
+          value_parser = heap_size)]
     pub heap: String,
     /// Pages that are fetched and invalidated together: 1, 2, 4, ... or 256
     #[arg(long, env = "COMEM_UNIT_PAGES", value_name = "N", default_value = "", hide_default_value = true,

@@ -1,5 +1,6 @@
 //! What flags take: numbers within bounds, times, sizes, switches.
 
+use comem::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
 use std::time::Duration;
@@ -92,6 +93,18 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 /// As [`bytes`].
 pub fn size(text: &str) -> Result<String, String> {
     if text.is_empty() { Ok(String::new()) } else { bytes(text).map(|_| text.to_string()) }
+}
+
+/// Checks the size of the shared heap; an empty text chooses nothing.
+///
+/// # Errors
+/// It is no size, or not one that a heap can have.
+pub fn heap_size(text: &str) -> Result<String, String> {
+    let possible = |bytes| (HEAP_BYTES_MIN..=HEAP_BYTES).contains(&bytes);
+    if text.is_empty() || possible(bytes(text)?) {
+        return Ok(text.to_string());
+    }
+    Err(format!("expected a size from {}M to {}T", HEAP_BYTES_MIN >> 20, HEAP_BYTES >> 40))
 }
 
 /// Checks a size or a share of the memory, such as `50%`; an empty text chooses nothing.
