@@ -10,10 +10,10 @@ text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:13px;fi
 .paper{fill:#fff;stroke:#d1d5da}.rule{stroke:#8b949e}.grid{stroke:#dde1e6}.title{font-size:18px;font-weight:600}
 .soft{fill:#59636e;font-size:12px}.right{text-anchor:end}.middle{text-anchor:middle}
 .c0{fill:#3b7dd8;stroke:#3b7dd8}.c1{fill:#e8833a;stroke:#e8833a}.c2{fill:#a05195;stroke:#a05195}.c3{fill:#d9b23d;stroke:#d9b23d}
-.c4{fill:#8ec5f4;stroke:#8ec5f4}.c5{fill:#6b7a89;stroke:#6b7a89}.c6{fill:#2a9d6f;stroke:#2a9d6f}.c7{fill:#cf4a5a;stroke:#cf4a5a}
+.c4{fill:#8ec5f4;stroke:#8ec5f4}.c5{fill:#6b7a89;stroke:#6b7a89}.c6{fill:#2a9d6f;stroke:#2a9d6f}.c7{fill:#cf4a5a;stroke:#cf4a5a}.idle{fill:#e4e7eb}
 rect{stroke-width:0}polyline{stroke-width:2}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117;stroke:#30363d}.grid{stroke:#252c35}
-.soft{fill:#9198a1}.c4{fill:#345f8f;stroke:#345f8f}}";
+.soft{fill:#9198a1}.c4{fill:#345f8f;stroke:#345f8f}.idle{fill:#20262e}}";
 
 /// A picture under construction; lengths are in pixels, from the upper left corner.
 pub struct Sheet {

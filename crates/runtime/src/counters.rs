@@ -151,10 +151,10 @@ const PAGES: [&str; 19] = [
     "between_slices",
 ];
 
-/// The sums over a node's threads, in the form of the stats file.
-pub fn summary<'a>(threads: impl Iterator<Item = &'a Counters>, wall_ns: u64) -> Value {
+/// The sums over the counters of a node with so many application threads, in the form of the stats file.
+pub fn summary<'a>(counters: impl Iterator<Item = &'a Counters>, threads: usize, wall_ns: u64) -> Value {
     let mut sums: Vec<(&'static str, u64)> = Counters::default().all();
-    for counters in threads {
+    for counters in counters {
         for (sum, (_, value)) in sums.iter_mut().zip(counters.all()) {
             sum.1 += value;
         }
@@ -162,6 +162,8 @@ pub fn summary<'a>(threads: impl Iterator<Item = &'a Counters>, wall_ns: u64) ->
     let get = |name: &str| sums.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| *v);
     let waits = get("fetch_ns") + get("lock_ns") + get("barrier_ns");
     let compute = get("lifetime_ns").saturating_sub(waits + get("protocol_ns"));
+    // Before threads began, and after they had ended.
+    let idle = (threads as u64 * wall_ns).saturating_sub(compute + waits + get("protocol_ns"));
     let mut object = serde_json::Map::new();
     let mut pages = serde_json::Map::new();
     for (name, value) in sums.iter().filter(|(n, _)| !n.ends_with("_ns")) {
@@ -179,6 +181,7 @@ pub fn summary<'a>(threads: impl Iterator<Item = &'a Counters>, wall_ns: u64) ->
             "lock": get("lock_ns") / 1000,
             "barrier": get("barrier_ns") / 1000,
             "protocol": get("protocol_ns") / 1000,
+            "idle": idle / 1000,
             "service": get("service_ns") / 1000,
         }),
     );
@@ -197,8 +200,9 @@ mod tests {
         counters.fetch_ns.add(2_000_000);
         counters.barrier_ns.add(1_000_000);
         counters.protocol_ns.add(500_000);
-        let value = summary([&counters].into_iter(), 10_000_000);
+        let value = summary([&counters].into_iter(), 2, 11_000_000);
         assert_eq!(value["time_us"]["compute"], 6500);
+        assert_eq!(value["time_us"]["idle"], 12_000, "the second thread never was, the first began later");
         assert_eq!(value["messages_sent"], 0);
         assert!(value.get("fetch_ns").is_none());
     }

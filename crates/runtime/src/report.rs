@@ -27,7 +27,7 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     node.collect_link_counters();
     // From the moment in which the program's main thread took its place: what its parts add up to.
     let wall = (node.now() - node.began()).0;
-    let mut value = summary(node.seats.iter().map(|s| &s.counters), wall);
+    let mut value = summary(node.seats.iter().map(|s| &s.counters), node.threads(), wall);
     let (host, pid) = node.wire.member(node.me()).unwrap_or_default();
     value["node"] = json!(node.me().0);
     value["host"] = json!(host);

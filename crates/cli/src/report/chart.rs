@@ -1,4 +1,4 @@
-//! Where the time went, as a picture: a stacked bar for each node (HLRC on UDP, figure 8). The five parts of the
+//! Where the time went, as a picture: a stacked bar for each node (HLRC on UDP, figure 8). The six parts of the
 //! application threads' time are piled up; the service thread's work is a thin bar beside them.
 
 use super::model::{PARTS, Run, THREAD_PARTS};
@@ -32,7 +32,7 @@ pub fn picture(runs: &[Run]) -> String {
     if let [run] = runs {
         sheet.text(24.0, 54.0, "soft", &shortened(&run.command, width));
     }
-    let names: Vec<(String, &str)> = PARTS.iter().enumerate().map(|(i, name)| (format!("c{i}"), *name)).collect();
+    let names: Vec<(String, &str)> = PARTS.iter().enumerate().map(|(i, name)| (class(i), *name)).collect();
     let names: Vec<(&str, &str)> = names.iter().map(|(class, name)| (class.as_str(), *name)).collect();
     sheet.legend(24.0, 82.0, &names);
     let highest = runs
@@ -49,6 +49,15 @@ pub fn picture(runs: &[Run]) -> String {
         x += run.nodes.len() as f64 * pitch + RUN_GAP;
     }
     sheet.finish()
+}
+
+/// The colour of a part: idle time is as good as not there.
+fn class(part: usize) -> String {
+    match PARTS[part] {
+        "idle" => "idle".to_string(),
+        "service" => "c5".to_string(),
+        _ => format!("c{part}"),
+    }
 }
 
 /// A text that fits a title's width.
@@ -104,12 +113,12 @@ fn draw_run(sheet: &mut Sheet, run: &Run, from: f64, pitch: f64, scale: &Scale) 
             y -= height;
             let percent = 100.0 * *us as f64 / whole;
             let hint = format!("node {}: {} {} ({percent:.1} %)", node.node, PARTS[part], seconds(*us as f64 / 1e6));
-            sheet.bar(x, y, thick, height, &format!("c{part}"), &hint);
+            sheet.bar(x, y, thick, height, &class(part), &hint);
         }
         let service = node.times_us[THREAD_PARTS];
         let height = scale.height(service);
         let hint = format!("node {}: service {}", node.node, seconds(service as f64 / 1e6));
-        sheet.bar(x + thick + 1.0, TOP + HEIGHT - height, SLIM.min(pitch * 0.25), height, "c5", &hint);
+        sheet.bar(x + thick + 1.0, TOP + HEIGHT - height, SLIM.min(pitch * 0.25), height, &class(THREAD_PARTS), &hint);
         if pitch >= 18.0 || index % 8 == 0 {
             sheet.text(x + thick / 2.0, TOP + HEIGHT + 18.0, "soft middle", &node.node.to_string());
         }
@@ -131,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_has_a_bar_of_five_parts_that_stand_on_each_other() {
+    fn every_node_has_a_bar_of_six_parts_that_stand_on_each_other() {
         let run = Run::parse("run", &file()).unwrap();
         let text = picture(&[run.clone(), run]);
         for node in 0..2 {
@@ -140,11 +149,11 @@ mod tests {
                 .filter(|line| line.contains(&format!("<title>node {node}: ")) && !line.contains("service"))
                 .map(|line| numbers(line, ["y", "height"]))
                 .collect();
-            assert_eq!(parts.len(), 10, "two runs: {text}");
-            for pair in parts[..5].windows(2) {
+            assert_eq!(parts.len(), 12, "two runs: {text}");
+            for pair in parts[..6].windows(2) {
                 assert!((pair[0][0] - pair[1][0] - pair[1][1]).abs() < 0.3, "{parts:?}");
             }
-            let sum: f64 = parts[..5].iter().map(|part| part[1]).sum();
+            let sum: f64 = parts[..6].iter().map(|part| part[1]).sum();
             assert!(sum > 0.5 * HEIGHT && sum <= HEIGHT + 0.5, "{sum}");
         }
     }
@@ -152,7 +161,7 @@ mod tests {
     #[test]
     fn a_run_that_did_nothing_is_drawn_too() {
         let mut run = Run::parse("run", &file()).unwrap();
-        run.nodes.iter_mut().for_each(|node| node.times_us = [0; 6]);
+        run.nodes.iter_mut().for_each(|node| node.times_us = [0; PARTS.len()]);
         assert!(!picture(&[run]).contains("NaN"));
     }
 }

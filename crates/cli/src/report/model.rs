@@ -6,11 +6,12 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The parts of the time, in the order of the stats file: the first five are those of the application threads and add
-/// up to their lifetimes (HLRC on UDP, figure 8); the sixth is the service thread's own work, beside them.
-pub const PARTS: [&str; 6] = ["compute", "fetch", "lock", "barrier", "protocol", "service"];
+/// The parts of the time: the first five are those of the application threads and add up to their lifetimes (HLRC on UDP,
+/// figure 8); with the sixth, in which a thread was not there, to threads times wall time; the last is the service thread's own work, beside them.
+pub const PARTS: [&str; 7] = ["compute", "fetch", "lock", "barrier", "protocol", "idle", "service"];
 /// How many of [`PARTS`] are the application threads'.
-pub const THREAD_PARTS: usize = 5;
+pub const THREAD_PARTS: usize = 6;
+const IDLE: usize = 5;
 
 /// The counters of messages and synchronisation, and their heads in tables.
 pub const MESSAGE_COUNTERS: [(&str, &str); 17] = [
@@ -90,7 +91,7 @@ pub struct Node {
     /// Its lifetime in seconds.
     pub wall_s: f64,
     /// Microseconds, in the order of [`PARTS`].
-    pub times_us: [u64; 6],
+    pub times_us: [u64; PARTS.len()],
     /// In the order of [`MESSAGE_COUNTERS`].
     pub messages: [u64; 17],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
@@ -133,8 +134,14 @@ impl Node {
     }
 
     /// Its threads' time by the clock, in microseconds: threads times wall time.
-    pub fn threads_wall_us(&self) -> f64 {
-        self.threads as f64 * self.wall_s * 1e6
+    pub fn threads_wall_us(&self) -> u64 {
+        (self.threads as f64 * self.wall_s * 1e6).round() as u64
+    }
+
+    /// What is in no other part was idle, to the microsecond; older files do not name it.
+    fn settle_idle(&mut self) {
+        let booked: u64 = self.times_us[..IDLE].iter().sum();
+        self.times_us[IDLE] = self.threads_wall_us().saturating_sub(booked);
     }
 
     /// Adds another node's figures.
@@ -210,6 +217,11 @@ impl Run {
         index.map_or(0, |index| self.total().messages[index])
     }
 
+    /// Whether any region of shared pages is under an engine for which false sharing is not looked for.
+    pub fn has_regions_under_msi(&self) -> bool {
+        self.regions.iter().any(|region| region.engine == "msi")
+    }
+
     /// Whether any node shared pages.
     pub fn has_pages(&self) -> bool {
         self.nodes.iter().any(|node| node.pages.is_some_and(|pages| pages.iter().any(|n| *n > 0)))
@@ -236,7 +248,7 @@ fn how(file: &Value, nodes: &[Value]) -> String {
 fn read_node(index: usize, value: &Value) -> Node {
     let number = |from: &Value, field: &str| from[field].as_u64().unwrap_or(0);
     let pages = value["pages"].as_object().map(|_| PAGE_COUNTERS.map(|(name, _)| number(&value["pages"], name)));
-    Node {
+    let mut node = Node {
         node: value["node"].as_u64().unwrap_or(index as u64),
         host: value["host"].as_str().unwrap_or_default().to_string(),
         threads: value["threads"].as_u64().unwrap_or(1),
@@ -245,7 +257,11 @@ fn read_node(index: usize, value: &Value) -> Node {
         messages: MESSAGE_COUNTERS.map(|(name, _)| number(value, name)),
         pages,
         reported: value["time_us"].is_object(),
+    };
+    if node.reported {
+        node.settle_idle();
     }
+    node
 }
 
 fn read_regions(nodes: &[Value]) -> Vec<Region> {
@@ -327,6 +343,15 @@ pub mod tests {
         assert_eq!((total.messages[0], total.pages.unwrap()[3]), (201, 15));
         assert_eq!(run.how, "engine msi, pages hlrc, detector uffd-async, backbone udp");
         assert!(run.has_pages());
+    }
+
+    #[test]
+    fn what_nobody_booked_was_idle() {
+        let mut file = file();
+        file["nodes"][1]["threads"] = json!(3);
+        let run = Run::parse("run", &file).unwrap();
+        assert_eq!(run.nodes.iter().map(|node| node.times_us[IDLE]).collect::<Vec<_>>(), [0, 1_000_000]);
+        assert!(run.nodes.iter().all(|node| node.threads_us() == node.threads_wall_us()));
     }
 
     #[test]

@@ -4,10 +4,10 @@ use super::model::{MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PAR
 use crate::table::{Table, bytes, grouped, seconds};
 use std::collections::BTreeMap;
 
-/// Threads' times that miss threads x wall time by more than this share are pointed out,
+/// Threads' times that exceed threads x wall time by more than this share are pointed out,
 const TIME_GAP: f64 = 0.05;
-/// when it is more than this many seconds a thread as well: start-up and the end belong to no part.
-const START_UP_S: f64 = 0.25;
+/// when it is more than this many seconds a thread as well.
+const GAP_S: f64 = 0.25;
 
 /// One run in detail; at most `rows` regions and pages are shown.
 pub fn single(run: &Run, rows: usize) -> String {
@@ -62,17 +62,17 @@ fn times(run: &Run) -> String {
     if run.nodes.len() > 1 {
         table.row(line("all".to_string(), &run.total()));
     }
-    let heading = "\nwhere the threads' time went (thread-microseconds; the service thread's own work stands beside)\n";
+    let heading = "\nwhere the threads' time went (thread-microseconds, threads x wall time in all; idle: before a thread began and \
+                   after it had ended; the service thread's own work stands beside)\n";
     let gaps = run.nodes.iter().filter(|node| node.reported).filter_map(gap);
     heading.to_string() + &table.text(2) + &gaps.collect::<String>()
 }
 
-/// A line about threads whose times do not add up to their lifetimes.
+/// A line about threads whose times add up to more than there was.
 fn gap(node: &Node) -> Option<String> {
-    let wall = node.threads_wall_us();
+    let wall = node.threads_wall_us() as f64;
     let part = node.threads_us() as f64 / wall;
-    let missing_s = (part - 1.0).abs() * node.wall_s;
-    (wall > 0.0 && (part - 1.0).abs() > TIME_GAP && missing_s > START_UP_S).then(|| {
+    (wall > 0.0 && part - 1.0 > TIME_GAP && (part - 1.0) * node.wall_s > GAP_S).then(|| {
         let (percent, node_number, threads) = (100.0 * part, node.node, node.threads);
         format!(
             "  node {node_number}: the parts add up to {percent:.0} % of {threads} threads x {}\n",
@@ -146,11 +146,15 @@ fn false_sharing(run: &Run, rows: usize) -> String {
         row.extend(named.then(|| region.variables.get(offset).cloned().unwrap_or_default()));
         table.row(row);
     }
-    let heading = "\nfalse sharing: pages that several nodes wrote in one interval, at different bytes\n";
-    if table.is_empty() {
-        return heading.to_string() + "  none\n";
-    }
-    heading.to_string() + &table.text(2) + &left_out(pages.len(), rows)
+    let heading = "\nfalse sharing: pages that several nodes wrote in one interval, at different bytes\n".to_string();
+    let unseen = run.has_regions_under_msi();
+    let untold = if unseen { "  under msi nobody looks for it; a run with --engine hlrc shows it\n" } else { "" };
+    let seen = match table.is_empty() {
+        true if run.regions.iter().all(|region| region.engine == "msi") => String::new(),
+        true => "  none\n".to_string(),
+        false => table.text(2) + &left_out(pages.len(), rows),
+    };
+    heading + &seen + untold
 }
 
 /// Several runs, a column each: totals over their nodes.
@@ -265,8 +269,9 @@ mod tests {
             let found = text.lines().find(|line| line.trim_start().starts_with(start));
             found.unwrap_or_else(|| panic!("{start}: {text}")).split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(row("0  a")[3..13].join(" "), "1,000,000 50.0 400,000 20.0 300,000 15.0 200,000 10.0 100,000 5.0");
-        assert_eq!(row("0  a")[13], "2,000,000", "the sum of the five parts");
+        let parts = "1,000,000 50.0 400,000 20.0 300,000 15.0 200,000 10.0 100,000 5.0 0 0.0";
+        assert_eq!(row("0  a")[3..15].join(" "), parts);
+        assert_eq!(row("0  a")[15], "2,000,000", "the sum of the six parts");
         assert_eq!(row("all ")[2], "2,000,000", "all nodes' computing");
         assert_eq!(row("sums")[..4], ["sums", "0x10000", "4.0", "KiB"]);
         assert!(text.find("  sums").unwrap() < text.find("  grid").unwrap(), "{text}");
@@ -280,10 +285,23 @@ mod tests {
     #[test]
     fn parts_that_do_not_add_up_are_pointed_out() {
         let mut run = run("run");
-        run.nodes[1].times_us[0] /= 2;
-        run.nodes[1].wall_s = 1.1;
+        run.nodes[1].times_us[0] *= 2;
         let text = single(&run, 20);
-        assert!(text.contains("node 1: the parts add up to 68 % of 2 threads x 1.10 s"), "{text}");
+        assert!(text.contains("node 1: the parts add up to 150 % of 2 threads x 1.00 s"), "{text}");
+    }
+
+    #[test]
+    fn where_false_sharing_is_not_looked_for_that_is_said() {
+        let mut run = run("run");
+        assert!(!single(&run, 20).contains("under msi"));
+        run.regions[1].engine = "msi".to_string();
+        let some = single(&run, 20);
+        assert!(some.contains("0 1 5") && some.contains("under msi nobody looks for it"), "{some}");
+        for region in &mut run.regions {
+            (region.engine, region.false_sharing) = ("msi".to_string(), Default::default());
+        }
+        let none = single(&run, 20);
+        assert!(none.contains("under msi nobody looks for it") && !none.contains("  none\n  under"), "{none}");
     }
 
     #[test]

@@ -93,7 +93,9 @@ def stats() -> Dict[str, Any]:
     """
     counted: Dict[str, Any] = json.loads(_core.stats())
     time_us = counted["time_us"]
-    time_us["compute"] = max(0, time_us["compute"] - _idle_ns // 1000)
+    idle = min(time_us["compute"], _idle_ns // 1000)
+    time_us["compute"] -= idle
+    time_us["idle"] += idle
     return counted
 
 
