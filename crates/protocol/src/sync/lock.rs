@@ -540,6 +540,7 @@ mod tests {
         assert!(!node.locks.retake(lock, slot), "never named here");
         node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot));
         assert!(!node.locks.retake(lock, slot), "held");
+        assert_eq!((node.locks.holder(lock), node.locks.held().collect()), (Some(slot), vec![(lock, slot)]));
         assert!(!node.locks.put_down(lock, Slot::thread(1), Mark::default), "held by another");
         assert!(node.locks.put_down(lock, slot, Mark::default) && node.locks.retake(lock, slot));
         node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 5), &[]));
