@@ -2,7 +2,7 @@
 
 use crate::failure::{Code, Failure, Outcome, checked, done, reported};
 use crate::options;
-use comem_rt::{Comem, Thread};
+use comem_rt::{Comem, Thread, in_a_child};
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -12,8 +12,22 @@ static JOB: OnceLock<Comem> = OnceLock::new();
 static STARTING: AtomicBool = AtomicBool::new(false);
 static FINISHED: AtomicBool = AtomicBool::new(false);
 
-/// The job this node is part of.
+/// The job this node is part of. Every call that needs the node comes by here.
 pub fn job() -> Outcome<&'static Comem> {
+    if in_a_child() {
+        return Err(called_in_a_child());
+    }
+    joined()
+}
+
+#[cold]
+fn called_in_a_child() -> Failure {
+    let what = "a process made by fork called Comem, whose job it has no part in; let its parent do that, or start it as a node of its own";
+    Failure::new(Code::Misuse, what)
+}
+
+/// The same for what a child made by `fork` may ask as well: who is who.
+fn joined() -> Outcome<&'static Comem> {
     match JOB.get() {
         Some(_) if FINISHED.load(Ordering::Acquire) => {
             Err(Failure::new(Code::NotStarted, "Comem was called after comem_finish(); finish last"))
@@ -30,7 +44,16 @@ pub fn started() -> Option<&'static Comem> {
 
 /// The calling thread's seat in it.
 pub fn thread() -> Outcome<Rc<Thread>> {
-    job()?.current().map_err(|error| Failure::new(Code::Thread, error.to_string()))
+    seat(job()?)
+}
+
+fn seat(job: &Comem) -> Outcome<Rc<Thread>> {
+    job.current().map_err(|error| Failure::new(Code::Thread, error.to_string()))
+}
+
+/// The calling thread's number in the job.
+pub fn thread_number() -> Outcome<usize> {
+    Ok(seat(joined()?)?.id())
 }
 
 /// This node's name in errors.
@@ -54,6 +77,9 @@ pub fn start_for_workers() -> Outcome<&'static Comem> {
 }
 
 fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Comem> {
+    if in_a_child() {
+        return Err(called_in_a_child());
+    }
     if STARTING.swap(true, Ordering::AcqRel) {
         return Err(Failure::new(
             Code::Misuse,
@@ -127,31 +153,31 @@ fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {
 /// This node's number.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_node() -> c_int {
-    number(|| Ok(job()?.node()))
+    number(|| Ok(joined()?.node()))
 }
 
 /// How many nodes there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_nodes() -> c_int {
-    number(|| Ok(job()?.nodes()))
+    number(|| Ok(joined()?.nodes()))
 }
 
 /// The calling thread's number in the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_thread() -> c_int {
-    number(|| Ok(thread()?.id()))
+    number(thread_number)
 }
 
 /// How many threads there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_threads() -> c_int {
-    number(|| Ok(job()?.threads()))
+    number(|| Ok(joined()?.threads()))
 }
 
 /// How many threads each node has.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_threads_per_node() -> c_int {
-    number(|| Ok(job()?.threads_per_node()))
+    number(|| Ok(joined()?.threads_per_node()))
 }
 
 /// The library's version.

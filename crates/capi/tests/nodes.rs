@@ -100,3 +100,19 @@ fn the_same_source_is_a_program_with_plain_memory() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), "heap: ok\n", "{mode}");
     }
 }
+
+#[test]
+fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
+    const CALLS: usize = 13;
+    let program = common::build("cc", "c11", "forks.c");
+    for options in [["-n", "1"].as_slice(), &["-n", "2", "--backbone", "shm"], &["-n", "2", "--backbone", "udp"]] {
+        let mut command: Command = common::node(common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options).arg(&program);
+        let output = common::run(&mut command);
+        let (printed, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let count = |text: &str, part: &str| text.lines().filter(|line| line.contains(part)).count();
+        assert_eq!(count(&said, "a process made by fork called Comem"), CALLS, "{said}");
+        assert_eq!(count(&printed, "printed by the parent alone"), options[1].parse().expect("a number"), "{printed}");
+        assert_eq!(count(&printed, "forks: ended"), 1, "{printed}");
+    }
+}

@@ -151,12 +151,19 @@ pub fn start_with_spare_places() -> Result<Comem> {
 }
 
 fn begin(spare: bool) -> Result<Comem> {
+    comem_memory::pages::fault::watch_forks();
     boot::start(spare).map(|node| {
         let comem = Comem { node };
         comem.node.begin();
         comem.sit(Slot::thread(0));
         comem
     })
+}
+
+/// Whether this process was made by `fork` from a node: it is none itself, and must not use the job.
+#[inline]
+pub fn in_a_child() -> bool {
+    comem_memory::pages::fault::in_a_child()
 }
 
 /// How many bytes of stack a node's threads get: the soft limit (`ulimit -s`), as with pthreads, within reason.

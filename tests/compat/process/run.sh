@@ -129,6 +129,10 @@ wrong busy 9 'ended with status 9' -n 2
 wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2
 wrong fork 0 'made by fork touched shared memory' -n 2
+for backbone in shm udp; do
+    wrong "worker's child" 0 'a process made by fork called Comem.*let its parent' -n 2 --backbone $backbone
+    wrong "worker's child" 0 "the second child's status is right" -n 2 --backbone $backbone
+done
 wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers
 wrong pointers 0 'global at 0x[0-9a-f]+ \(record\+8\) points into the private heap' -n 2 --check-pointers
 wrong pointers 0 "global at 0x[0-9a-f]+ \(argument\) points into main's stack or arguments" -n 2 --check-pointers

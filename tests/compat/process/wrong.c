@@ -55,6 +55,25 @@ static void fork_and_look(void) {
     if (status == 0) printf("the child has written\n");
 }
 
+/* A child of a worker, which shares its slot: neither its exit nor its lock is the worker's. */
+static void fork_and_lock(void) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) exit(0);
+    waitpid(child, &status, 0);
+    if (status != 0) printf("the first child's status is %d\n", status);
+    child = fork();
+    if (child == 0) {
+        comem_parmacs_lock(1);
+        printf("the child has the lock\n");
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    comem_parmacs_lock(1);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) printf("the second child's status is right\n");
+    comem_parmacs_unlock(1);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int i;
@@ -89,6 +108,7 @@ int main(int argc, char **argv) {
         printf("ended\n");
         return 0;
     }
+    if (strcmp(what, "worker's child") == 0) comem_create_worker(fork_and_lock);
     if (strcmp(what, "pointers") == 0) {
         private_thing = (long *)malloc(sizeof *private_thing);
         record.inner = (long *)malloc(64);

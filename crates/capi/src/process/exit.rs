@@ -7,6 +7,7 @@
 //! | main, workers at work | other | the node ends at once, and so the job |
 //! | a worker | 0 | that is the end of its work, as if its function had returned |
 //! | a worker | other | the node ends at once, and so the job, with this status |
+//! | a child made by `fork` | any | that process alone ends |
 //!
 //! Programs call `exit` by way of the header, and so [`exit`] here. What a library calls comes to [`at_exit`], once: there, a worker of node 0
 //! ends the node whatever the status, since it shares the process with main. The C library takes down a thread's own variables before it calls the functions registered for the exit. What is left to say for that thread is
@@ -15,12 +16,9 @@
 use super::{PROCESS, Process, creator, worker};
 use crate::failure::{Outcome, report};
 use crate::job;
+use comem_rt::in_a_child;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
-
-/// The process that joined the job; a forked child is another.
-static PID: AtomicI32 = AtomicI32::new(0);
 
 unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
@@ -29,21 +27,15 @@ unsafe extern "C" {
 
 /// Sees to it that exits come here.
 pub fn watch() {
-    // SAFETY: tells a number.
-    PID.store(unsafe { libc::getpid() }, Ordering::Relaxed);
-    be_told();
+    // SAFETY: the function takes what it is called with, and stays.
+    unsafe { on_exit(at_exit, std::ptr::null_mut()) };
 }
 
 /// What was registered last is called first. When main creates workers, the constructors of global objects have run: so the job ends before
 /// their destructors run, and these find all variables as they were written last.
 pub fn watch_before_destructors() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(be_told);
-}
-
-fn be_told() {
-    // SAFETY: the function takes what it is called with, and stays.
-    unsafe { on_exit(at_exit, std::ptr::null_mut()) };
+    ONCE.call_once(watch);
 }
 
 /// How long to wait for the launcher to read; it may be held up itself.
@@ -84,7 +76,7 @@ fn end(status: c_int) -> ! {
 
 /// What `exit` is for a program.
 pub fn exit(status: c_int) -> ! {
-    let at_work = PROCESS.get().zip(worker::in_work());
+    let at_work = PROCESS.get().zip(worker::in_work()).filter(|_| !in_a_child());
     let Some((process, (slot, serial))) = at_work else {
         // SAFETY: ends the process as the program wants it.
         unsafe { libc::exit(status) }
@@ -111,9 +103,7 @@ fn wait_for_the_end() -> ! {
 
 unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
     let Some(process) = PROCESS.get() else { return };
-    // SAFETY: tells a number.
-    let forked = unsafe { libc::getpid() } != PID.load(Ordering::Relaxed);
-    if forked || job::has_finished() {
+    if in_a_child() || job::has_finished() {
         return;
     }
     let first_node = process.job.node() == 0;

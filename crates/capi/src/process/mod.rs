@@ -71,6 +71,13 @@ struct Process {
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
 fn process() -> Outcome<&'static Process> {
+    let process = described()?;
+    job::job()?;
+    Ok(process)
+}
+
+/// The same for what is known when the job is left, and in a child made by `fork`.
+fn described() -> Outcome<&'static Process> {
     let what =
         "a PARMACS macro was used in a program that did not start as one; put MAIN_ENV into the file with main()";
     PROCESS.get().ok_or_else(|| Failure::new(Code::NotStarted, what))
@@ -202,20 +209,20 @@ fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {
 /// The calling worker's slot.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_worker_slot() -> c_int {
-    number(|| Ok(process().and_then(|_| job::thread())?.id()))
+    number(|| described().and_then(|_| job::thread_number()))
 }
 
 /// How many slots there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_worker_slots() -> c_int {
-    number(|| Ok(process()?.slots()))
+    number(|| Ok(described()?.slots()))
 }
 
 /// The node of a slot.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_slot_node(slot: c_int) -> c_int {
     number(|| {
-        let process = process()?;
+        let process = described()?;
         let slot = usize::try_from(slot).ok().filter(|slot| *slot < process.slots());
         slot.map(|slot| process.node_of(slot)).ok_or_else(|| Failure::new(Code::Argument, "there is no such slot"))
     })

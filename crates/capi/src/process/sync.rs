@@ -1,6 +1,6 @@
 //! Barriers, locks, pauses, counters and memory, as the macros of PARMACS want them.
 
-use super::process;
+use super::described;
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::job::{has_finished, job, thread};
 use comem_rt::{ConditionId, LockId, MeetingId, NodeId, SemaphoreId};
@@ -145,7 +145,7 @@ pub extern "C" fn comem_g_malloc(bytes: usize) -> *mut c_void {
 /// NU_MALLOC.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_nu_malloc(bytes: usize, node: c_int) -> *mut c_void {
-    let nodes = process().map_or(1, |process| process.job.nodes());
+    let nodes = described().map_or(1, |process| process.job.nodes());
     piece(bytes, Some(NodeId(node.rem_euclid(nodes as c_int) as u16)))
 }
 

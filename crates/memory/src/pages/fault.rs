@@ -13,7 +13,7 @@ use super::stack;
 use std::cell::Cell;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// What the faulting instruction wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +84,27 @@ fn handler() -> Option<fn(&Fault) -> Verdict> {
 /// # Errors
 /// What the system says to `sigaction`.
 pub fn install(handler: fn(&Fault) -> Verdict) -> io::Result<()> {
-    static WATCH_FORKS: std::sync::Once = std::sync::Once::new();
-    WATCH_FORKS.call_once(|| {
-        // SAFETY: `leave_to_parent` lives for ever and only stores to an atomic.
-        unsafe { libc::pthread_atfork(None, None, Some(leave_to_parent)) };
-    });
+    watch_forks();
     HANDLER.store(handler as *mut (), Ordering::Release);
     SIGNALS.iter().try_for_each(|signal| chain::come_first(*signal, &HANDLERS).map(|_| ()))
 }
+
+/// From now on children made by `fork` know that they are ([`in_a_child`]).
+pub fn watch_forks() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `leave_to_parent` lives for ever, stores to atomics and maps memory.
+        unsafe { libc::pthread_atfork(None, None, Some(leave_to_parent)) };
+    });
+}
+
+/// Whether this process was made by `fork` from one that watched.
+#[inline]
+pub fn in_a_child() -> bool {
+    IN_A_CHILD.load(Ordering::Relaxed)
+}
+
+static IN_A_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// Puts the handler back in front when somebody replaced it, and hands on to the newcomer from now on. True if it had to. Cheap:
 /// two `sigaction` calls.
@@ -162,6 +175,7 @@ fn end_without_memory(address: usize) -> ! {
 }
 
 extern "C" fn leave_to_parent() {
+    IN_A_CHILD.store(true, Ordering::Relaxed);
     HANDLER.store(std::ptr::null_mut(), Ordering::Release);
     super::window::keep_in_child();
 }

@@ -53,8 +53,11 @@ pub(crate) fn tell_range(range: std::ops::Range<usize>) {
 }
 
 /// Brings memory here for a system call; not 0 when it is no allocation, or the thread has no place in the job and there is none
-/// left: the call then meets what it would have met without us.
+/// left, or this is a child made by `fork`: the call then meets what it would have met without us.
 unsafe extern "C" fn touch(start: *const c_void, bytes: usize, write: c_int) -> c_int {
+    if crate::in_a_child() {
+        return -1;
+    }
     let Some(node) = NODE.get() else { return -1 };
     let Some(shared) = node.shared() else { return -1 };
     let touched =
