@@ -137,5 +137,12 @@ wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the privat
 wrong pointers 0 'global at 0x[0-9a-f]+ \(record\+8\) points into the private heap' -n 2 --check-pointers
 wrong pointers 0 "global at 0x[0-9a-f]+ \(argument\) points into main's stack or arguments" -n 2 --check-pointers
 wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap' -n 2 --globals share --check-pointers
+for name in large mapped; do
+    wrong pointers 0 "global at 0x[0-9a-f]+ \\($name\\) points into private memory of malloc or mmap.*allocate it with G_MALLOC" -n 2 --check-pointers
+done
+if [ -z "$only" ] || [ "$only" = wrong ]; then
+    fine=$("$bin/comem" run --no-prefix -n 2 --check-pointers "$out/wrong" pointers 2>&1 | grep '(fine') || true
+    [ -z "$fine" ] && verdict ok "pointers: nothing is said of those that mean the same everywhere" || verdict FAILED "$fine"
+fi
 
 exit $status

@@ -1,7 +1,10 @@
 /* The process model when something is wrong. Argument: what. */
+#define _GNU_SOURCE 1 /* MAP_ANONYMOUS */
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +19,11 @@ struct {
     int before;
     long *inner;
 } record;
+void *large, *mapped;
+struct {
+    void *library, *thread, *shared, *own, *text, *name;
+} fine;
+static _Thread_local int thread_local_number;
 
 static void nothing(void) {}
 static void wait_for_ever(void) { comem_pause_wait(1); }
@@ -113,6 +121,14 @@ int main(int argc, char **argv) {
         private_thing = (long *)malloc(sizeof *private_thing);
         record.inner = (long *)malloc(64);
         argument = argv[1];
+        large = malloc(80000000);
+        mapped = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        fine.library = stdout;
+        fine.thread = &thread_local_number;
+        fine.shared = shared;
+        fine.own = &record;
+        fine.text = (void *)(size_t)main;
+        fine.name = setlocale(LC_ALL, 0);
         comem_create_worker(private_thing == 0 ? follow : nothing);
     }
     comem_wait_workers(1);

@@ -1,8 +1,9 @@
-//! `--check-pointers`: at CREATE, variables of the program that point to what only node 0 has: its private heap, its stack, its arguments.
+//! `--check-pointers`: at CREATE, variables of the program that point to what only node 0 has: its private memory, its stack, its arguments.
 //!
 //! What looks like a pointer may be a number, so this is asked for, not done always, and says only what it has seen.
 
 use super::globals::PAGE;
+use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -17,25 +18,71 @@ pub fn wanted() -> bool {
     std::env::var("COMEM_CHECK_POINTERS").is_ok_and(|on| matches!(on.as_str(), "on" | "1" | "true"))
 }
 
-/// Memory of this process alone, with what it is.
-fn private() -> Vec<(Range<usize>, &'static str)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let kind = |line: &str| {
-        let range = line.split(' ').next()?;
-        let (low, high) = range.split_once('-')?;
-        let (low, high) = (usize::from_str_radix(low, 16).ok()?, usize::from_str_radix(high, 16).ok()?);
-        match line.split_whitespace().nth(5)? {
-            "[heap]" => Some((low..high, "the private heap")),
-            "[stack]" => Some((low..high, "main's stack or arguments")),
-            _ => None,
-        }
+/// Memory that only this process has: every private mapping that can be written, but for what the program and its libraries brought
+/// with them, which is at the same addresses on every node.
+struct Private {
+    /// In order, with what they are.
+    mappings: Vec<(Range<usize>, &'static str)>,
+    brought: Vec<Range<usize>>,
+}
+
+impl Private {
+    fn of_this_process() -> Private {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        Private { mappings: maps.lines().filter_map(private_mapping).collect(), brought: brought() }
+    }
+
+    /// What is at an address, if it is such memory.
+    fn at(&self, address: usize) -> Option<&'static str> {
+        let behind = self.mappings.partition_point(|(range, _)| range.start <= address);
+        let (range, what) = self.mappings.get(behind.checked_sub(1)?)?;
+        let private = range.contains(&address) && !self.brought.iter().any(|range| range.contains(&address));
+        private.then_some(*what)
+    }
+}
+
+/// A line of `/proc/self/maps` (proc(5)), if it tells of a private mapping that can be written.
+fn private_mapping(line: &str) -> Option<(Range<usize>, &'static str)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (low, high) = fields.next()?.split_once('-')?;
+    let range = usize::from_str_radix(low, 16).ok()?..usize::from_str_radix(high, 16).ok()?;
+    let private = fields.next().is_some_and(|access| access.contains('w') && access.ends_with('p'));
+    let what = match fields.nth(3) {
+        Some("[heap]") => "the private heap",
+        Some("[stack]") => "main's stack or arguments",
+        _ => "private memory of malloc or mmap",
     };
-    maps.lines().filter_map(kind).collect()
+    private.then_some((range, what))
+}
+
+/// The program's and its libraries' own memory, and this thread's variables. The kernel makes one mapping of it and of what `mmap`
+/// gave beside it, so it has to be asked for.
+fn brought() -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    // SAFETY: the callback gets back the list, which lives during the call.
+    unsafe { libc::dl_iterate_phdr(Some(add_object), (&raw mut found).cast()) };
+    found
+}
+
+unsafe extern "C" fn add_object(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
+    // SAFETY: the linker gives a description of a loaded object; [`brought`] gives a list.
+    let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Range<usize>>>()) };
+    // SAFETY: the linker's table of this many headers.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    for header in headers {
+        let start = match header.p_type {
+            libc::PT_LOAD => (info.dlpi_addr + header.p_vaddr) as usize,
+            libc::PT_TLS => info.dlpi_tls_data.addr(),
+            _ => continue,
+        };
+        found.push(start..start + header.p_memsz as usize);
+    }
+    0
 }
 
 /// Looks through the touched pages of the variables.
 pub fn check(variables: &Range<usize>, pages: &[usize]) {
-    let private = private();
+    let private = Private::of_this_process();
     let mut reported = super::locked(&REPORTED);
     let mut names = None;
     for page in pages {
@@ -43,7 +90,7 @@ pub fn check(variables: &Range<usize>, pages: &[usize]) {
         for address in (start..start + PAGE).step_by(size_of::<usize>()) {
             // SAFETY: a word of the program's own variables.
             let value = unsafe { (address as *const usize).read_volatile() };
-            let Some((_, what)) = private.iter().find(|(range, _)| range.contains(&value)) else { continue };
+            let Some(what) = private.at(value) else { continue };
             if reported.len() >= REPORTS_MAX || reported.contains(&address) {
                 continue;
             }
@@ -101,4 +148,34 @@ fn symbols(file: &[u8]) -> Option<Vec<(Range<usize>, String)>> {
         }
     }
     Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static INITIALISED: std::sync::Mutex<usize> = std::sync::Mutex::new(7);
+    thread_local! {
+        static OWN: std::cell::Cell<usize> = const { std::cell::Cell::new(1) };
+    }
+
+    #[test]
+    fn private_mappings_are_those_that_are_written_and_not_shared() {
+        let what = |line| private_mapping(line).map(|(_, what)| what);
+        let heap = "00405000-00426000 rw-p 00000000 00:00 0                                  [heap]";
+        assert_eq!(private_mapping(heap), Some((0x405000..0x426000, "the private heap")));
+        assert_eq!(what("7ffe0000-7fff0000 rw-p 00000000 00:00 0 [stack]"), Some("main's stack or arguments"));
+        assert_eq!(what("7f000000-7f001000 rw-p 00000000 00:00 0 "), Some("private memory of malloc or mmap"));
+        assert_eq!(what("7f000000-7f001000 rw-s 00000000 00:01 9 /memfd:comem (deleted)"), None);
+        assert_eq!(what("7f000000-7f001000 r--p 00000000 fe:00 9 /usr/lib/locale/locale-archive"), None);
+    }
+
+    #[test]
+    fn what_was_allocated_is_private_and_what_the_program_brought_is_not() {
+        let large = vec![1_u8; 32 << 20];
+        let private = Private::of_this_process();
+        assert_eq!(private.at(large.as_ptr().addr() + (16 << 20)), Some("private memory of malloc or mmap"));
+        assert_eq!(private.at((&raw const INITIALISED).addr()), None);
+        assert_eq!(private.at(OWN.with(|own| (&raw const *own).addr())), None);
+    }
 }
