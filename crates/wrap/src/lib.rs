@@ -13,7 +13,7 @@
 //! | [`real`] | the functions that ours stand before |
 //! | [`transfer`] | the rule above, for one buffer |
 //! | [`vectors`] | the same for several buffers in one call |
-//! | [`files`], [`sockets`], [`streams`], [`paths`] | the functions themselves |
+//! | [`files`], [`sockets`], [`streams`], [`paths`], [`small`] | the functions themselves |
 //!
 //! These functions are called before `main`, in signal handlers and in the middle of Comem: without a shared buffer they take no
 //! lock, allocate nothing and leave `errno` alone.
@@ -27,6 +27,7 @@ mod heap;
 mod paths;
 mod private;
 mod real;
+mod small;
 mod sockets;
 mod streams;
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Calls with a path, or that fill in a small structure: such things are copied.
+//! Calls with a path, which is copied.
 
 use crate::heap::{self, Way};
 use crate::real;
+use crate::small::with_result;
 use libc::{FILE, c_char, c_int, mode_t, size_t, ssize_t, stat};
-use std::mem::MaybeUninit;
 
 /// Bytes of the longest path, its end included.
 const PATH_BYTES: usize = libc::PATH_MAX as usize;
@@ -45,24 +45,6 @@ unsafe fn copy_string(from: *const c_char, to: &mut [c_char]) -> bool {
     true
 }
 
-/// Calls with a place for a result, or with a private one where it is shared; then it is copied if the call gave 0.
-///
-/// # Safety
-/// As for the call.
-#[inline]
-unsafe fn with_result<T>(to: *mut T, call: impl FnOnce(*mut T) -> c_int) -> c_int {
-    if !heap::overlaps(to, size_of::<T>()) || !heap::touch_if_shared(to, size_of::<T>(), Way::In) {
-        return call(to);
-    }
-    let mut private = MaybeUninit::uninit();
-    let status = call(private.as_mut_ptr());
-    if status == 0 {
-        // SAFETY: the call has filled it in; by this function's contract there is room.
-        unsafe { to.write(private.assume_init()) };
-    }
-    status
-}
-
 macro_rules! with_a_path {
     ($($name:ident($($before:ident: $bt:ty,)* @path $(, $after:ident: $at:ty)*) -> $ret:ty = $real:ident;)*) => { $(
         /// The call of this name.
@@ -89,6 +71,8 @@ with_a_path! {
     access(@path, mode: c_int) -> c_int = access;
     mkdir(@path, mode: mode_t) -> c_int = mkdir;
     unlink(@path) -> c_int = unlink;
+    chdir(@path) -> c_int = chdir;
+    rmdir(@path) -> c_int = rmdir;
     __open_2(@path, flags: c_int) -> c_int = open_2;
     __open64_2(@path, flags: c_int) -> c_int = open64_2;
     __openat_2(dir: c_int, @path, flags: c_int) -> c_int = openat_2;

@@ -4,7 +4,10 @@
 //! earlier looks up its own.
 
 use crate::errno;
-use libc::{FILE, c_char, c_int, c_void, iovec, mode_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, stat};
+use libc::{
+    FILE, c_char, c_int, c_uint, c_void, iovec, mode_t, msghdr, off_t, pid_t, size_t, sockaddr, socklen_t, ssize_t,
+    stat, timespec,
+};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -111,9 +114,18 @@ real! {
     c"access" access(path: *const c_char, mode: c_int) -> c_int;
     c"mkdir" mkdir(path: *const c_char, mode: mode_t) -> c_int;
     c"unlink" unlink(path: *const c_char) -> c_int;
+    c"chdir" chdir(path: *const c_char) -> c_int;
+    c"rmdir" rmdir(path: *const c_char) -> c_int;
     c"rename" rename(from: *const c_char, to: *const c_char) -> c_int;
     c"readlink" readlink(path: *const c_char, to: *mut c_char, n: size_t) -> ssize_t;
     c"getcwd" getcwd(to: *mut c_char, n: size_t) -> *mut c_char;
+    c"wait" wait(status: *mut c_int) -> pid_t;
+    c"waitpid" waitpid(child: pid_t, status: *mut c_int, options: c_int) -> pid_t;
+    c"pipe" pipe(ends: *mut c_int) -> c_int;
+    c"pipe2" pipe2(ends: *mut c_int, flags: c_int) -> c_int;
+    c"socketpair" socketpair(family: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int;
+    c"nanosleep" nanosleep(time: *const timespec, left: *mut timespec) -> c_int;
+    c"getrandom" getrandom(to: *mut c_void, n: size_t, flags: c_uint) -> ssize_t;
     c"__read_chk" read_chk(fd: c_int, to: *mut c_void, n: size_t, room: size_t) -> ssize_t;
     c"__pread_chk" pread_chk(fd: c_int, to: *mut c_void, n: size_t, at: off_t, room: size_t) -> ssize_t;
     c"__recv_chk" recv_chk(fd: c_int, to: *mut c_void, n: size_t, room: size_t, flags: c_int) -> ssize_t;

@@ -8,15 +8,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PAGES = 24, BYTES = PAGE * PAGES, ODD = 777, PATHS = 50, TEXT = 54 };
+enum { PAGE = 4096, PAGES = 24, BYTES = PAGE * PAGES, ODD = 777, PATHS = 50, TEXT = 54, PLACE = 55, MADE = 56, REMOVED = 57, TIME = 58 };
 
 static unsigned char *outgoing;    /* pages at home on node 0, written by it: node 1 has none of them */
 static unsigned char *incoming[64]; /* one for each check, so that none is here before its call */
@@ -232,6 +237,85 @@ static void paths(void) {
     }
 }
 
+static void directories(void) {
+    char *made = (char *)outgoing + (size_t)MADE * BYTES;
+    if (wanted("chdir")) {
+        char place[100];
+        expect("chdir", chdir((char *)outgoing + (size_t)PLACE * BYTES) == 0 && strcmp(getcwd(place, 100), "/proc") == 0);
+    }
+    if (wanted("mkdir")) expect("mkdir", mkdir(made, 0700) == 0), rmdir(made);
+    if (wanted("rmdir")) {
+        char name[100];
+        snprintf(name, sizeof name, "/tmp/comem-wrap-%d", (int)getppid());
+        if (mkdir(name, 0700) != 0) abort();
+        expect("rmdir", rmdir((char *)outgoing + (size_t)REMOVED * BYTES) == 0);
+        rmdir(name);
+    }
+}
+
+static pid_t child(void) {
+    pid_t made = fork();
+    if (made == 0) _exit(3);
+    return made;
+}
+
+static void children(void) {
+    int status;
+    if (wanted("waitpid")) {
+        int *shared = (int *)(void *)(fresh() - ODD);
+        pid_t made = child();
+        expect("waitpid", waitpid(made, shared, 0) == made && WIFEXITED(*shared) && WEXITSTATUS(*shared) == 3);
+        waitpid(made, &status, 0);
+        errno = 0;
+    }
+    if (wanted("wait")) {
+        int *shared = (int *)(void *)(fresh() - ODD);
+        pid_t made = child();
+        expect("wait", wait(shared) == made && WIFEXITED(*shared) && WEXITSTATUS(*shared) == 3);
+        waitpid(made, &status, 0);
+        errno = 0;
+    }
+}
+
+/* Two descriptors in shared memory: a byte goes from one to the other. */
+static void expect_pair(const char *name, int made, const int *ends, int from, int to) {
+    char byte = 0;
+    expect(name, made == 0 && write(ends[from], "x", 1) == 1 && read(ends[to], &byte, 1) == 1 && byte == 'x');
+}
+
+static void pairs(void) {
+    int *ends;
+    if (wanted("pipe")) ends = (int *)(void *)(fresh() - ODD), expect_pair("pipe", pipe(ends), ends, 1, 0);
+    if (wanted("pipe2")) ends = (int *)(void *)(fresh() - ODD), expect_pair("pipe2", pipe2(ends, O_CLOEXEC), ends, 1, 0);
+    if (wanted("socketpair")) {
+        ends = (int *)(void *)(fresh() - ODD);
+        expect_pair("socketpair", socketpair(AF_UNIX, SOCK_STREAM, 0, ends), ends, 0, 1);
+    }
+}
+
+static void wake(int number) { (void)number; }
+
+static void others(void) {
+    if (wanted("getrandom")) {
+        unsigned char *to = fresh();
+        int zeros = 0;
+        ssize_t came = getrandom(to, 3 * PAGE, 0);
+        for (int i = 0; came > 0 && i < 3 * PAGE; i++) zeros += to[i] == 1; /* what node 0 wrote there */
+        expect("getrandom", came == 3 * PAGE && zeros < PAGE);
+    }
+    if (wanted("nanosleep")) {
+        const struct timespec *time = (struct timespec *)(void *)(outgoing + (size_t)TIME * BYTES);
+        struct timespec *left = (struct timespec *)(void *)(fresh() - ODD);
+        struct itimerval soon = {{0, 100000}, {0, 100000}}, never = {{0, 0}, {0, 0}};
+        signal(SIGALRM, wake);
+        setitimer(ITIMER_REAL, &soon, NULL);
+        int slept = nanosleep(time, left), why = errno;
+        setitimer(ITIMER_REAL, &never, NULL);
+        errno = why;
+        expect("nanosleep", slept == -1 && why == EINTR && left->tv_sec > 0 && left->tv_sec < 20);
+    }
+}
+
 int main(int argc, char **argv) {
     only = argc > 1 ? argv[1] : NULL;
     if (comem_is_shared(&only) || comem_is_shared(NULL)) return 9;
@@ -245,6 +329,10 @@ int main(int argc, char **argv) {
         }
         for (size_t i = PATHS; i < TEXT; i++) memcpy(outgoing + i * BYTES, PATH, sizeof PATH);
         memset(outgoing + (size_t)TEXT * BYTES, 'x', (size_t)20 * PAGE);
+        strcpy((char *)outgoing + (size_t)PLACE * BYTES, "/proc");
+        sprintf((char *)outgoing + (size_t)MADE * BYTES, "/tmp/comem-wrap-%d-made", (int)getppid());
+        sprintf((char *)outgoing + (size_t)REMOVED * BYTES, "/tmp/comem-wrap-%d", (int)getppid());
+        ((struct timespec *)(void *)(outgoing + (size_t)TIME * BYTES))->tv_sec = 20;
         for (int i = 0; i < 64; i++) memset(incoming[i], 1, BYTES);
     }
     comem_barrier();
@@ -255,6 +343,10 @@ int main(int argc, char **argv) {
         streams();
         sockets();
         paths();
+        directories();
+        children();
+        pairs();
+        others();
         if (failures == 0) puts("ok");
         fflush(stdout);
     }
