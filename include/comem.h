@@ -197,7 +197,7 @@ enum {
     COMEM_PLACE_CYCLIC = 1, /* `place` units (at least 1) to each node in turn */
     COMEM_PLACE_ON = 2,     /* all at node `place` */
     /* for comem_alloc_with() and comem_alloc_all() alone: */
-    COMEM_PLACE_FIRST_TOUCH = 3, /* each unit at the node that touches it first */
+    COMEM_PLACE_FIRST_TOUCH = 3, /* each unit at the node that touches it first, or fetches it ahead; exact with --prefetch off */
     COMEM_PLACE_AUTOMATIC = 4    /* as BLOCK at first; a unit that one node alone writes moves there at the next barrier */
 };
 
