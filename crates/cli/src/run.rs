@@ -43,6 +43,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let caller = caller(args, &signals)?;
     let placements = plan::placements(args, &found_hosts(args, caller.as_ref())?)?;
     let plan = Plan::new(args, &placements, job_number, prog_id)?;
+    args.node.stats.as_deref().map_or(Ok(()), stats::check)?;
     // What nodes may have open, which the plan looks at, is not what this process may.
     let limit = process::raise_fd_limit();
     let mut output = Output::new(!args.no_prefix);

@@ -7,7 +7,8 @@ use crate::failure::{Failure, Outcome};
 use crate::sys::host::HostInfo;
 use crate::sys::process::Ended;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The schema's number; it grows when a field changes its meaning or goes.
@@ -127,20 +128,40 @@ fn sum(name: &str, old: &Value, new: &Value) -> Value {
     }
 }
 
-/// Writes the file: first beside its place, then into it, so that a reader never sees half of it.
-pub fn write(path: &Path, content: &Value) -> Outcome<()> {
-    let trouble = |e: std::io::Error| Failure::system(format!("cannot write the statistics to {}", path.display()), e);
-    let mut text = serde_json::to_string_pretty(content).expect("a JSON value has a JSON form");
-    text.push('\n');
+fn trouble(path: &Path, error: std::io::Error) -> Failure {
+    Failure::system(format!("cannot write the statistics to {}", path.display()), error)
+}
+
+/// Where the file is written before it comes to its place; `None` for a pipe, a terminal, a link, which are written as they are.
+fn beside(path: &Path) -> Option<PathBuf> {
     let is_plain_file = std::fs::symlink_metadata(path).map_or(true, |meta| meta.is_file());
-    if !is_plain_file {
-        // A pipe, a terminal, a link: written as it is.
-        return std::fs::write(path, text).map_err(trouble);
-    }
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.part", std::process::id()));
-    let beside = path.with_file_name(name);
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(trouble)
+    is_plain_file.then(|| path.with_file_name(name))
+}
+
+/// Whether the file can be written, as far as that can be seen before the job runs.
+///
+/// # Errors
+/// It cannot.
+pub fn check(path: &Path) -> Outcome<()> {
+    let seen = match beside(path) {
+        Some(beside) => File::create(&beside).and_then(|_| std::fs::remove_file(&beside)),
+        None if path.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        None => Ok(()),
+    };
+    seen.map_err(|error| trouble(path, error))
+}
+
+/// Writes the file: first beside its place, then into it, so that a reader never sees half of it.
+pub fn write(path: &Path, content: &Value) -> Outcome<()> {
+    let mut text = serde_json::to_string_pretty(content).expect("a JSON value has a JSON form");
+    text.push('\n');
+    let written = match beside(path) {
+        Some(beside) => std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)),
+        None => std::fs::write(path, text),
+    };
+    written.map_err(|error| trouble(path, error))
 }
 
 #[cfg(test)]

@@ -174,6 +174,17 @@ fn holding(fifo: &str) -> String {
 }
 
 #[test]
+fn a_place_where_no_statistics_can_be_written_is_refused_before_the_job_runs() {
+    let scratch = Scratch::new();
+    for place in ["/", "/proc/none/run.json", "/dev/null/run.json"] {
+        let output = scratch.run(&["-n", "2", "--stats", place, "sh", "-c", "echo ran"]);
+        assert_ne!(output.status.code(), Some(0), "{place}");
+        assert!(err(&output).contains(&format!("cannot write the statistics to {place}")), "{}", err(&output));
+        assert!(!out(&output).contains("ran"), "{place}: {}", out(&output));
+    }
+}
+
+#[test]
 fn ctrl_c_ends_every_node_and_what_it_started() {
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let scratch = Scratch::new();
