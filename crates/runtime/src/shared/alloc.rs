@@ -234,8 +234,11 @@ impl Thread {
         owner: Option<NodeId>,
     ) -> Result<Region> {
         let no_room = || {
+            let part = shared.allocator.lock().slice * PAGE_BYTES as u64;
+            let whose = if owner.is_none() { "what all nodes allocate together has" } else { "each node has" };
             Error::Misuse(format!(
-                "no room for {bytes} bytes in this part of the shared heap of {} bytes; free memory, or start with a larger --heap",
+                "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} {part} for an engine's pages; free memory, \
+                 or start with a larger --heap (16T at most) or fewer nodes",
                 shared.bytes
             ))
         };

@@ -19,6 +19,9 @@ use crate::sync::Scope;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Most intervals of a merged entry that are told apart.
+const MERGED_MAX: u32 = 1 << 16;
+
 /// The history of one lock, flag or the like under `scope`.
 #[derive(Clone, Debug, Default)]
 struct Scoped {
@@ -169,8 +172,7 @@ impl Book {
                     Told::OfEverything => drop(self.history.insert(entry.clone())),
                     Told::AtBarrier => {}
                 }
-                let first_time = self.applied.insert((entry.writer, entry.interval));
-                first_time || entry.from != entry.interval
+                self.is_first_time(&entry)
             } else {
                 self.history.insert(entry.clone())
             };
@@ -179,6 +181,17 @@ impl Book {
                 fresh.push(entry);
             }
         }
+    }
+
+    /// Under `scope`: whether an entry names what was not applied here before; from now on it was.
+    fn is_first_time(&mut self, entry: &Entry) -> bool {
+        let (from, last) = (entry.from, entry.interval);
+        // Of some intervals in between nobody knows which these are.
+        if from == 0 || last.saturating_sub(from) > MERGED_MAX {
+            self.applied.insert((entry.writer, last));
+            return true;
+        }
+        (from..=last).fold(false, |new, interval| self.applied.insert((entry.writer, interval)) | new)
     }
 
     /// At a barrier: appends the own entries of this epoch.

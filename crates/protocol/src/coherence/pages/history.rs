@@ -201,7 +201,9 @@ fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
     let mut merged: Option<Entry> = None;
     let mut pages: BTreeMap<NodeId, (u32, BTreeMap<u32, bool>)> = BTreeMap::new();
     for entry in entries {
-        let whole = merged.get_or_insert_with(|| Entry { groups: Vec::new(), ..entry.clone() });
+        let whole = merged.get_or_insert_with(|| Entry { interval: 0, groups: Vec::new(), ..entry.clone() });
+        let goes_on = whole.interval == 0 || (whole.from > 0 && entry.from == whole.interval + 1);
+        whole.from = if goes_on { whole.from } else { 0 };
         whole.interval = entry.interval;
         for group in &entry.groups {
             let (serial, of_home) = pages.entry(group.home).or_default();

@@ -296,7 +296,7 @@ pub struct Group {
 pub struct Entry {
     /// Who wrote.
     pub writer: NodeId,
-    /// The first of its intervals that the entry stands for: old ones are merged.
+    /// The first of its intervals that the entry stands for: old ones are merged. 0: not all between some earlier one and the last are among them.
     pub from: u32,
     /// In which of its intervals, from 1; the last one if several are merged.
     pub interval: u32,

@@ -216,6 +216,29 @@ fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_interval
 }
 
 #[test]
+fn what_was_merged_is_applied_once_however_many_locks_tell_it() {
+    let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
+    let intervals = 2 * ENTRIES_MAX as u32;
+    (0..intervals).for_each(|page| a.close(wrote(page..page + 1, 0, 0)));
+    assert!(a.entries() <= ENTRIES_MAX + 1);
+    assert_eq!(moves(&mut a, &mut b, LOCK).iter().map(ExactSizeIterator::len).sum::<usize>(), intervals as usize);
+    a.close(wrote(900..901, 0, 0));
+    assert_eq!(moves(&mut a, &mut b, LOCK_2), [900..901], "the rest came with the other lock");
+    // What one lock tells of every other interval does not say which these were.
+    let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
+    for page in 0..intervals {
+        a.close(wrote(page..page + 1, 0, 0));
+        moves(&mut a, &mut b, LOCK);
+        moves(&mut b, &mut a, LOCK);
+        a.close(wrote(1_000 + page..1_001 + page, 0, 0));
+        moves(&mut b, &mut a, LOCK);
+    }
+    let mut c = ledger(2, PageEngine::Scope);
+    let told: Vec<u32> = moves(&mut a, &mut c, LOCK).into_iter().flatten().collect();
+    assert!((0..intervals).all(|page| told.contains(&page)), "{told:?}");
+}
+
+#[test]
 fn needs_only_rise_and_are_confirmed_as_far_as_they_were_met() {
     let (mut needs, home, writer) = (Needs::default(), NodeId(0), NodeId(1));
     let need = |serial| Need { writer, serial };
