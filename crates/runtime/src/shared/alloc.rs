@@ -243,7 +243,8 @@ impl Thread {
             ))
         };
         let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
-        let first = shared.allocator.lock().take(engine, pages, align, owner.is_none()).ok_or_else(no_room)?;
+        let taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
+        let first = taken.ok_or_else(no_room)?;
         let mut label = options.label.clone();
         while label.len() > comem_protocol::coherence::pages::region::LABEL_MAX {
             label.pop();
