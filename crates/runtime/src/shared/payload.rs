@@ -9,6 +9,7 @@ use super::release::Why;
 use crate::node::Node;
 use comem_memory::pages::{Offers, TOLD_BYTES_MAX};
 use comem_net::Backbone;
+use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::carry;
 use comem_protocol::coherence::pages::history::{self, Knowledge};
 use comem_protocol::coherence::pages::ledger::Ledger;
@@ -145,8 +146,12 @@ impl Payload for PagePayload<'_> {
 }
 
 impl PagePayload<'_> {
-    /// What the acquirer wishes for goes with the token.
+    /// What the acquirer wishes for goes with the token, if one message can take it.
     fn load(&mut self, ledger: &Ledger, wishes: &[u8], told: &[u8], out: &mut Vec<u8>) {
+        let most = (carry::CARRIED_PAGES_MAX as usize + 1) * PAGE_BYTES;
+        if out.len() + most > self.node.wire.message_bytes() {
+            return;
+        }
         let needs = self.shared.needs.lock().at(self.shared.me);
         let fresh = self.shared.meets(&needs);
         let mut house = self.node.page_house(self.shared, self.slot);
