@@ -3,7 +3,6 @@
 
 use super::Wire;
 use crate::node::Node;
-
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::link::{Class, Dest, SendError};
 use comem_protocol::time::Time;
