@@ -189,6 +189,17 @@ impl Bench {
         step(&mut self.chunk, &mut cx, &mut self.flushed)
     }
 
+    /// A step of the chunk for [`PageRooms`](super::serve::PageRooms), if the page is in it.
+    fn chunk_with<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let Bench { chunk, memory, tally, era, .. } = self;
+        (page < 4).then(|| step(chunk, &mut Context { me: ME, caller: None, era: *era, memory, out, tally }))
+    }
+
     fn fault(&mut self, page: PageNo, access: Access) -> Fault {
         self.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, access, Ahead::NOTHING))
     }

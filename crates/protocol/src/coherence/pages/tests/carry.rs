@@ -31,8 +31,7 @@ impl PageRooms for Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        let Bench { chunk, memory, tally, era, .. } = &mut self.bench;
-        (page < 4).then(|| step(chunk, &mut Context { me: ME, caller: None, era: *era, memory, out, tally }))
+        self.bench.chunk_with(page, out, step)
     }
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.desk)
