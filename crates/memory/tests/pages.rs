@@ -184,7 +184,7 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
         [3, 600, 1_099].into_iter().for_each(|page| s.store(page, 1));
         let peek = || {
             let mut seen = Vec::new();
-            s.arena.peek(0..1_200, &mut seen).unwrap();
+            s.arena.peek(0..1_200, &mut seen, |_, _| ()).unwrap();
             seen
         };
         assert_eq!(peek(), [3..4, 600..601, 1_099..1_100]);
@@ -227,7 +227,7 @@ fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again
     for s in noting(8) {
         let peek = || {
             let mut seen = Vec::new();
-            s.arena.peek(0..8, &mut seen).unwrap();
+            s.arena.peek(0..8, &mut seen, |_, _| ()).unwrap();
             seen
         };
         s.arena.map_write(0..8).unwrap();

@@ -131,13 +131,15 @@ pub enum Rule {
     HomesCarryWhatIsApplied,
     /// Diffs of pages that came with a token are applied after those that the pages had in them.
     DiffsFollowWhatTheyNeed,
+    /// A page that is laid aside is taken from the threads before it is looked whether it was written.
+    AsideLooksAfterUnmap,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 44] = [
+    pub const PAGES: [Rule; 45] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -181,6 +183,7 @@ impl Rule {
         Rule::CarriedPagesHaveOwnBytes,
         Rule::HomesCarryWhatIsApplied,
         Rule::DiffsFollowWhatTheyNeed,
+        Rule::AsideLooksAfterUnmap,
         Rule::LeftNotesCount,
     ];
 

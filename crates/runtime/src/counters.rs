@@ -110,6 +110,8 @@ counters! {
     migrations,
     /// Copies given up to make room.
     evictions,
+    /// Pages that were unmapped because they had not been written for long.
+    laid_aside,
     /// Parts of long closes of intervals.
     slices,
     /// Requests for pages that came between two such parts.
@@ -129,7 +131,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 19] = [
+const PAGES: [&str; 20] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -147,6 +149,7 @@ const PAGES: [&str; 19] = [
     "page_invalidations",
     "migrations",
     "evictions",
+    "laid_aside",
     "slices",
     "between_slices",
 ];

@@ -35,7 +35,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 17] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 18] = [
+pub const PAGE_COUNTERS: [(&str, &str); 19] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
@@ -52,6 +52,7 @@ pub const PAGE_COUNTERS: [(&str, &str); 18] = [
     ("write_notices", "notices"),
     ("invalidations", "invalidated"),
     ("evictions", "evicted"),
+    ("laid_aside", "laid aside"),
     ("migrations", "migrated"),
     ("home_notices", "home notices"),
 ];

@@ -368,14 +368,25 @@ impl Arena {
     }
 
     /// As [`Arena::collect`], but changes nothing: what was written stays noted, and no other processor is interrupted. Pages that were mapped by
-    /// [`Arena::map_write`] and not collected since are among the written ones; disregarded ones are not.
+    /// [`Arena::map_write`] and not collected since are among the written ones; disregarded ones are not. `looked` is told of each stretch that took a
+    /// call, and whether something in it was written.
     ///
     /// # Errors
     /// As for [`Arena::collect`].
-    pub fn peek(&self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) -> io::Result<()> {
+    pub fn peek(
+        &self,
+        pages: Range<PageNo>,
+        written: &mut Vec<Range<PageNo>>,
+        mut looked: impl FnMut(Range<PageNo>, bool),
+    ) -> io::Result<()> {
         self.bytes_of(&pages)?;
         let Some(regarded) = &self.regarded else { return Ok(()) };
-        self.scan(pages, sys::Notes::Kept, regarded, PageSet::spans, written)
+        for span in regarded.spans(pages) {
+            let before = written.last().cloned();
+            self.scan(span.clone(), sys::Notes::Kept, regarded, |_, span| std::iter::once(span), written)?;
+            looked(span, written.last() != before.as_ref());
+        }
+        Ok(())
     }
 
     /// As [`Arena::collect`], but changes nothing: what was written stays noted, until the page is mapped again if it is not mapped.

@@ -42,6 +42,7 @@ pub(crate) mod space;
 pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod take;
+mod vain;
 
 use crate::config::{CacheLimit, Config};
 use crate::error::{Error, Result};
@@ -64,6 +65,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use table::Table;
+use vain::Vain;
 
 /// Memory that other nodes see too.
 #[derive(Debug)]
@@ -131,6 +133,8 @@ pub(crate) struct Shared {
     pub(crate) closes: AtomicU64,
     /// Whether this node's workers have begun: see [`Thread::begin_work`](crate::Thread::begin_work).
     pub(crate) claims: AtomicBool,
+    /// Where closes looked in vain.
+    pub(crate) vain: Mutex<Vain>,
     /// How many notes of who put diffs here were taken.
     pub(crate) putters_noted: Mutex<u64>,
     /// When an interval was last closed.
@@ -193,6 +197,7 @@ impl Shared {
             active: Mutex::default(),
             closes: AtomicU64::new(0),
             putters_noted: Mutex::default(),
+            vain: Mutex::default(),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),
             sections: Mutex::default(),

@@ -52,8 +52,13 @@ impl Shared {
     }
 
     /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
-    /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none.
-    pub(super) fn writes_seen(&self, chunks: &[(Range<PageNo>, Asks)]) -> Option<Vec<Range<PageNo>>> {
+    /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none. `looked` is told of each stretch that was
+    /// looked at, and whether something in it was written.
+    pub(super) fn writes_seen(
+        &self,
+        chunks: &[(Range<PageNo>, Asks)],
+        mut looked: impl FnMut(Range<PageNo>, bool),
+    ) -> Option<Vec<Range<PageNo>>> {
         let arena = self.views.as_ref().map(|views| &views.tracked).filter(|arena| arena.notes_writes())?;
         let mut seen = Vec::new();
         let mut chunks = chunks.iter().map(|(chunk, _)| chunk.clone()).peekable();
@@ -62,7 +67,7 @@ impl Shared {
                 walk.end = next.end;
             }
             // Without an answer, everything is looked at.
-            arena.peek(walk, &mut seen).ok()?;
+            arena.peek(walk, &mut seen, &mut looked).ok()?;
         }
         Some(seen)
     }
@@ -153,6 +158,7 @@ impl Node {
         counters.home_notices.add(tally.home_notices);
         counters.migrations.add(tally.migrations);
         counters.evictions.add(tally.evictions);
+        counters.laid_aside.add(tally.laid_aside);
         let add = |to: &std::sync::atomic::AtomicU64, n: u64| {
             if n > 0 {
                 to.fetch_add(n, Ordering::Relaxed);
@@ -215,7 +221,9 @@ impl Node {
         let era = shared.count_close();
         let known = shared.table.chunks_at(chunks);
         self.heed_takers(shared, &known, slot, side);
-        let seen = shared.writes_seen(&known);
+        let (mut idle, mut vain) = (Vec::new(), shared.vain.lock());
+        let seen = shared.writes_seen(&known, |pages, found| idle.extend(vain.looked(&pages, found).then_some(pages)));
+        drop(vain);
         let mut gather = Gather::new(self, shared, ledger);
         let mut notices = [Vec::new(), Vec::new()];
         let mut passed_over = Vec::new();
@@ -247,6 +255,9 @@ impl Node {
         }
         let groups = notices.map(|notices| groups(shared, ledger, notices));
         ledger.close(groups);
+        self.each_chunk_of(shared, idle.iter(), slot, side, |chunk, cx, parts| {
+            parts.iter().for_each(|part| chunk.lay_aside(cx, part));
+        });
         shared.last_close.store(self.now().0, Ordering::Relaxed);
     }
 

@@ -64,7 +64,7 @@ impl Node {
         }
         let mut active = shared.active.lock().clone();
         active.sort_unstable();
-        match shared.writes_seen(&shared.table.chunks_at(&active)) {
+        match shared.writes_seen(&shared.table.chunks_at(&active), |_, _| ()) {
             Some(seen) => seen.iter().map(|run| run.end - run.start).sum::<u32>() >= PAGES_MIN,
             None => active.len() >= CHUNKS_MIN,
         }

@@ -31,6 +31,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "threads-that-fault-together" => threads_that_fault_together(comem),
         "private-pages" => private_pages(comem),
         "set-up" => set_up(comem),
+        "idle-for-long" => crate::pages::idle_for_long(comem),
         "untouched" => untouched(comem),
         "read-in-turn" => read_in_turn(comem),
         "written-in-turn" => written_in_turn(comem),
@@ -350,6 +351,19 @@ fn a_write_to_a_valid_page_raises_no_signal_where_the_kernel_notes_writes() {
             counted(&job("writes-to-valid-pages", 2, &[&settings[..], &[(STEPS, steps)]].concat()), "signals")
         };
         assert_eq!(signals("0"), signals("50"), "{engine}");
+    }
+}
+
+#[test]
+fn pages_that_nobody_uses_for_long_are_laid_aside_where_the_kernel_notes_writes() {
+    for backbone in ["shm", "udp"] {
+        for detector in DETECTORS {
+            let settings = [("COMEM_BACKBONE", backbone), ("COMEM_DETECTOR", detector)];
+            let laid = counted(&job("idle-for-long", 2, &settings), "laid_aside");
+            // Two pages, each with a copy.
+            let expected = if detector == "uffd-async" { 4 } else { 0 };
+            assert_eq!(laid, expected, "{backbone} {detector}");
+        }
     }
 }
 

@@ -15,7 +15,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 27] = [
+const SCENARIOS: [Scenario; 28] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -37,6 +37,7 @@ const SCENARIOS: [Scenario; 27] = [
     ("memory of every size and alignment", blocks::every_size_and_alignment),
     ("lists across nodes", blocks::a_list_across_nodes),
     ("read-only memory", pages::declared_read_only),
+    ("pages that nobody uses for long", pages::idle_for_long),
     ("rendezvous", pages::a_rendezvous_holds_everybody),
     ("accesses that span two pages", pages::accesses_that_span_two_pages),
     ("msi beside the job's engine", pages::one_writer_regions_beside_others),

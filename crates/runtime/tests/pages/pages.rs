@@ -1,10 +1,14 @@
 //! What else pages promise: read-only regions, a meeting without news, accesses across a page's end, regions with one writer.
 
+use crate::matrix::times;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::Comem;
 use comem::heap::{PageEngine, RegionOptions, SharedSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Pages between two that are looked at: more than a look passes over.
+const IDLE_APART: usize = 200;
 
 fn with_one_writer() -> RegionOptions {
     RegionOptions { engine: Some(PageEngine::Msi), ..RegionOptions::default() }
@@ -30,6 +34,36 @@ pub fn declared_read_only(comem: &Comem) {
             (round..slice.len()).step_by(11).for_each(|i| assert_eq!(slice.get(i), i as u64 * 3 + 1, "word {i}"));
             t.barrier();
         }
+    });
+    give_back(comem, slice);
+}
+
+/// Pages that everybody has and nobody writes for many barriers, until they are used again.
+pub fn idle_for_long(comem: &Comem) {
+    let slice = pages_of(comem, 2 * IDLE_APART * comem.nodes(), &RegionOptions::default());
+    let place = |node: usize| 2 * IDLE_APART * node * WORDS;
+    let all = |f: &dyn Fn(usize)| (0..comem.nodes()).for_each(|node| f(place(node)));
+    comem.run(|t| {
+        all(&|page| slice.set(page + t.id(), t.id() as u64 + 1));
+        t.barrier();
+        all(&|page| (0..t.count()).for_each(|id| assert_eq!(slice.get(page + id), id as u64 + 1)));
+        for step in 0..times(30) {
+            slice.set(IDLE_APART * WORDS + t.id(), step as u64);
+            t.barrier();
+        }
+        // Some come back by a load, some by a store, and what was laid aside may end by a notice.
+        let mine = place(t.node().index()) + t.id();
+        slice.set(mine, slice.get(mine) + 10);
+        t.barrier();
+        all(&|page| slice.set(page + t.id(), slice.get(page + t.id()) + 100));
+        t.barrier();
+        for node in 0..comem.nodes() {
+            for id in 0..t.count() {
+                let here = if id / (t.count() / comem.nodes()) == node { 10 } else { 0 };
+                assert_eq!(slice.get(place(node) + id), id as u64 + 101 + here, "thread {id} in the page of {node}");
+            }
+        }
+        t.barrier();
     });
     give_back(comem, slice);
 }

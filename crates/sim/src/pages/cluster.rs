@@ -44,8 +44,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Datagrams handed to the network, and repetitions among them.
     pub datagrams: (u64, u64),
-    /// Pages fetched, diffs made, migrations, evictions and void fetches, over all nodes.
-    pub tally: [u64; 5],
+    /// Pages fetched, diffs made, migrations, evictions, void fetches and pages laid aside, over all nodes.
+    pub tally: [u64; 6],
     /// Units copied out of their home's memory without asking.
     pub taken: u64,
     /// Messages of diffs that were stored into their home's memory instead.
@@ -218,7 +218,9 @@ impl Cluster {
         self.outcome.carried = carried.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         self.outcome.pushed = pushed.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         for tally in self.nodes.iter().map(|n| n.pages.tally) {
-            let new = [tally.pages_fetched, tally.diffs_made, tally.migrations, tally.evictions, tally.void_fetches];
+            let moved = [tally.pages_fetched, tally.diffs_made, tally.migrations];
+            let ended = [tally.evictions, tally.void_fetches, tally.laid_aside];
+            let new = moved.into_iter().chain(ended);
             self.outcome.tally.iter_mut().zip(new).for_each(|(sum, new)| *sum += new);
         }
         self.outcome

@@ -30,6 +30,8 @@ pub struct Layout {
     pub takes: bool,
     /// Whether nodes want tokens that have left before a thread waits for them.
     pub wants: bool,
+    /// Whether pages are laid aside.
+    pub idles: bool,
     /// After how many questions in a row homes send pages unasked, if they do.
     pub pushes: Option<u8>,
     /// Most bytes of diffs in a message.

@@ -331,6 +331,14 @@ impl Pages {
         self.ledger.close(groups);
     }
 
+    /// Another thread that closes an interval lays aside what is around this page, now and then.
+    pub(super) fn lay_aside(&mut self, page: PageNo) {
+        if self.layout.idles && self.rng.below(8) == 0 {
+            let run = page.saturating_sub(self.rng.below(3) as u32)..page + 1 + self.rng.below(3) as u32;
+            self.each_chunk(&run, |c, cx| c.lay_aside(cx, &run));
+        }
+    }
+
     /// Whether a close that has seen writes to these pages leaves a chunk out.
     fn is_passed_over(&self, at: usize, seen: Option<&[Range<PageNo>]>) -> bool {
         let (chunk, era) = (&self.chunks[at], self.era);

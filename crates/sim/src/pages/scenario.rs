@@ -77,6 +77,7 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
+        layout.idles = seed.is_multiple_of(5);
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
         let layout = Arc::new(layout);
         let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
@@ -117,6 +118,7 @@ impl Scenario {
             fetches_ahead: rng.below(2) == 0,
             takes: false,
             wants: false,
+            idles: false,
             pushes: None,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),

@@ -192,6 +192,7 @@ impl Node {
             Phase::Begin => {
                 let access = Access { page, word: word % PAGE_WORDS, store, progress: Progress::Wanted };
                 *self.pages.memory.access(t) = Some(access);
+                self.pages.lay_aside(page);
                 self.goes_to(t, Phase::Access)
             }
             Phase::Ask { home, needs, runs, claim } => {

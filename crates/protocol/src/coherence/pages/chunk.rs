@@ -35,6 +35,7 @@ use std::ops::Range;
 use steady::Steady;
 
 mod along;
+mod aside;
 mod carried;
 mod chains;
 mod claim;
@@ -97,12 +98,14 @@ const KEPT: u32 = 1024;
 const BEFORE: u32 = 16384;
 /// Not the home, and where the home is stands in the layout alone: see `claim`.
 const FRESH: u32 = 32768;
+/// A copy that is not mapped, and was not written since it was last clean: see `aside`.
+const ASIDE: u32 = 1 << 18;
 /// Being fetched for a store, where the kernel notes writes: mapped writable, and so as written, when it comes.
 const STORES: u32 = 1 << 17;
 const _: () = {
     let all = [
         SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
-        BEFORE, FRESH, ALONG, STORES,
+        BEFORE, FRESH, ALONG, STORES, ASIDE,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {
@@ -405,10 +408,14 @@ impl Chunk {
     fn valid_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
         let pages = self.pages(unit..unit + 1);
         if self.read_only {
+            self.units[unit].set(ASIDE, false);
             cx.memory.map_read(pages);
             return if access == Access::Write { Fault::ReadOnly } else { Fault::Mapped };
         }
-        if cx.memory.notes_writes() {
+        if self.units[unit].has(ASIDE) && access == Access::Read {
+            self.bring_back(cx, unit);
+        } else if cx.memory.notes_writes() {
+            self.units[unit].set(ASIDE, false);
             // The kernel took the page table entry away, and with it perhaps the note of a write.
             if Rule::SpuriousFaultCountsAsWritten.on() { cx.memory.map_write(pages) } else { cx.memory.map_read(pages) }
         } else if self.units[unit].has(WRITTEN) {
@@ -677,7 +684,7 @@ impl Chunk {
 
     /// Whether the kernel's notes about the unit count: a copy, or a home page that others hold.
     fn is_tracked(unit: &Unit) -> bool {
-        unit.state == State::Valid
+        (unit.state == State::Valid && !unit.has(ASIDE))
             || unit.has(KEPT)
             || (unit.state == State::Home && unit.has(SHARED) && unit.has(MAPPED))
     }
@@ -709,7 +716,8 @@ impl Chunk {
                 if this.has(HELD) {
                     cx.tally.held -= i64::from(self.shape.unit_pages);
                 }
-                this.flags = MAPPED | HOT | if self.shape.write_detection { 0 } else { SHARED };
+                let mapped = if this.has(ASIDE) { 0 } else { MAPPED };
+                this.flags = mapped | HOT | if self.shape.write_detection { 0 } else { SHARED };
                 cx.memory.drop_twin(at.clone());
                 cx.tally.migrations += 1;
                 if self.shape.write_detection {

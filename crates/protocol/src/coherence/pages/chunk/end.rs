@@ -1,6 +1,6 @@
 //! The end of copies: by a notice that another node wrote, or because their memory is wanted. What was written in them is flushed first.
 
-use super::{Chunk, Flush, HELD, KEPT, NOTED, State, Unit, WRITTEN, WROTE, add_unit};
+use super::{ASIDE, Chunk, Flush, HELD, KEPT, NOTED, State, Unit, WRITTEN, WROTE, add_unit};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -73,6 +73,7 @@ impl Chunk {
             }
             cx.memory.drop_twin(self.pages(unit..unit + 1));
             self.units[unit].state = State::Invalid;
+            self.units[unit].set(ASIDE, false);
             self.units[unit].ended = cx.era.epoch();
             cx.tally.invalidations += 1;
         }

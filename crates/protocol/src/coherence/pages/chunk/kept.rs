@@ -4,7 +4,7 @@
 //! out of date, as long as all threads of the node are in the barrier. When the bytes come, what differs from the twin is stored and nothing
 //! else: whatever a thread that is no part of the barrier writes beside it stays, and stays noted.
 
-use super::{Chunk, Flush, KEPT, State, VOID, WRITTEN, add_unit};
+use super::{ASIDE, Chunk, Flush, KEPT, State, VOID, WRITTEN, add_unit};
 use crate::coherence::pages::{Context, PageNo};
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ impl Chunk {
             let pages = self.pages(unit..unit + 1);
             cx.memory.unmap(pages.clone());
             cx.memory.drop_twin(pages);
-            self.units[unit].set(KEPT | WRITTEN, false);
+            self.units[unit].set(KEPT | WRITTEN | ASIDE, false);
         }
     }
 }

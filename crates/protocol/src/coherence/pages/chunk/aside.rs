@@ -1,0 +1,71 @@
+//! Pages that a node looked at in vain for long are laid aside: they are taken from the threads, and nobody looks where they may have been written.
+//!
+//! Each close of an interval looks at the kernel's notes of all copies, and of home pages that others hold, which takes a call for each stretch of them.
+//! In programs with many closes most stretches were used once and are looked at ever after. A page that is laid aside stays what it is: its bytes and its
+//! twin are here and up to date, a notice ends it, a diff is applied to it. The next access faults and maps it again, without a message.
+//!
+//! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was written up to then is mapped again,
+//! noted as written.
+
+use super::{ASIDE, Chunk, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN};
+use crate::coherence::pages::{Context, PageNo, push_range};
+use crate::rules::Rule;
+use std::ops::Range;
+
+/// Most units that come back with the one that is touched.
+const BACK_RUN: usize = 16;
+
+impl Chunk {
+    /// Lays aside what of `pages` was not written, where the kernel notes writes.
+    pub fn lay_aside(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
+        if !cx.memory.notes_writes() {
+            return;
+        }
+        let mut runs: Vec<Range<PageNo>> = Vec::new();
+        for unit in self.units_in(pages).filter(|unit| Self::may_lie_aside(&self.units[*unit])) {
+            push_range(&mut runs, self.pages(unit..unit + 1));
+        }
+        runs.into_iter().for_each(|run| self.lay_run_aside(cx, &run));
+    }
+
+    fn may_lie_aside(unit: &Unit) -> bool {
+        let busy = WRITTEN | NOTED | LOOSE | KEPT | PRESUMED | ASIDE;
+        !unit.has(busy)
+            && (unit.state == State::Valid || unit.state == State::Home && unit.has(SHARED) && unit.has(MAPPED))
+    }
+
+    fn lay_run_aside(&mut self, cx: &mut Context<'_>, run: &Range<PageNo>) {
+        let mut written = std::mem::take(&mut self.written);
+        written.clear();
+        if Rule::AsideLooksAfterUnmap.on() {
+            cx.memory.unmap(run.clone());
+            cx.memory.written(run.clone(), &mut written);
+        } else {
+            cx.memory.written(run.clone(), &mut written);
+            cx.memory.unmap(run.clone());
+        }
+        for unit in self.units_in(run) {
+            let at = self.pages(unit..unit + 1);
+            if !Self::part(&written, &at).is_empty() {
+                cx.memory.map_write(at);
+                continue;
+            }
+            let this = &mut self.units[unit];
+            match this.state {
+                State::Home => this.set(MAPPED, false),
+                _ => this.set(ASIDE, true),
+            }
+            cx.tally.laid_aside += u64::from(at.end - at.start);
+            cx.memory.disregard(at);
+        }
+        self.written = written;
+    }
+
+    /// A copy that lay aside is touched: it comes back with those behind it, clean, for nobody could write to it.
+    pub(super) fn bring_back(&mut self, cx: &mut Context<'_>, unit: usize) {
+        let lies = |u: &Unit| u.state == State::Valid && u.has(ASIDE);
+        let end = unit + self.units[unit..].iter().take(BACK_RUN).take_while(|u| lies(u)).count();
+        self.units[unit..end].iter_mut().for_each(|u| u.set(ASIDE, false));
+        cx.memory.map_read(self.pages(unit..end));
+    }
+}
