@@ -230,6 +230,8 @@ pub struct Chunk {
     pending: bool,
     /// The last close found nothing to do and changed nothing: the next one may find something.
     passed_over: bool,
+    /// All that a close had to look at was laid aside: the next one may leave the chunk out for good.
+    leaves: bool,
     /// Whether a unit may be `WROTE`.
     told: bool,
     /// How many units are `OFFERED`.
@@ -284,6 +286,7 @@ impl Chunk {
             swept: 0,
             pending: false,
             passed_over: false,
+            leaves: false,
             told: false,
             offered: 0,
             readers: Chains::default(),
@@ -373,8 +376,8 @@ impl Chunk {
 
     /// Whether an interval's close may find something here.
     pub fn may_be_dirty(&self) -> bool {
-        let may = SHARED | NOTED | KEPT | OFFERED;
-        self.passed_over || self.units.iter().any(|u| u.state == State::Valid || u.has(may))
+        let may = NOTED | KEPT | OFFERED;
+        self.passed_over || self.pending || self.told || self.units.iter().any(|u| Self::is_tracked(u) || u.has(may))
     }
 
     // ---- accesses

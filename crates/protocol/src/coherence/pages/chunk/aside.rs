@@ -26,6 +26,7 @@ impl Chunk {
             push_range(&mut runs, self.pages(unit..unit + 1));
         }
         runs.into_iter().for_each(|run| self.lay_run_aside(cx, &run));
+        self.leaves = !self.units.iter().any(Self::is_tracked);
     }
 
     fn may_lie_aside(unit: &Unit) -> bool {

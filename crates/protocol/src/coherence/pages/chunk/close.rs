@@ -55,7 +55,7 @@ impl Chunk {
         self.count_written(here.unwrap_or_default());
         let nothing_seen = here.is_some_and(|here| here.is_empty());
         if nothing_seen && !(self.pending && Rule::PassedOverHasNothingToTell.on()) && !self.sweeps(cx.era) {
-            self.passed_over = true;
+            self.passed_over = !std::mem::take(&mut self.leaves);
             return;
         }
         self.passed_over = false;
@@ -112,7 +112,7 @@ impl Chunk {
 
     /// What the chunk has to be asked for.
     pub fn asks(&self) -> Asks {
-        Asks { close: self.pending, open: self.told, heed: self.offered > 0 }
+        Asks { close: self.pending || self.leaves, open: self.told, heed: self.offered > 0 }
     }
 
     fn close_home(&mut self, cx: &mut Context<'_>, unit: usize) {
