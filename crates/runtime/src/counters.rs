@@ -74,6 +74,8 @@ counters! {
     lock_kept,
     /// Tokens that came before a thread asked for them, many together.
     lock_ahead,
+    /// How often a thread waited because it had said more than could leave.
+    line_waits,
     /// Barriers passed.
     barriers,
     /// Page faults of loads.

@@ -14,7 +14,7 @@ pub const THREAD_PARTS: usize = 6;
 const IDLE: usize = 5;
 
 /// The counters of messages and synchronisation, and their heads in tables.
-pub const MESSAGE_COUNTERS: [(&str, &str); 17] = [
+pub const MESSAGE_COUNTERS: [(&str, &str); 18] = [
     ("messages_sent", "messages"),
     ("messages_received", "received"),
     ("bytes_sent", "bytes"),
@@ -28,6 +28,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 17] = [
     ("lock_turns", "turns"),
     ("lock_kept", "kept"),
     ("lock_ahead", "ahead"),
+    ("line_waits", "waits to send"),
     ("barriers", "barriers"),
     ("remote_reads", "remote reads"),
     ("remote_writes", "remote writes"),
@@ -94,7 +95,7 @@ pub struct Node {
     /// Microseconds, in the order of [`PARTS`].
     pub times_us: [u64; PARTS.len()],
     /// In the order of [`MESSAGE_COUNTERS`].
-    pub messages: [u64; 17],
+    pub messages: [u64; 18],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
     pub pages: Option<[u64; PAGE_COUNTERS.len()]>,
     /// Whether it reported at all.

@@ -11,6 +11,9 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Whoever has so many in line waits before it says more.
+const LINE_MAX: usize = 4096;
+
 /// A message in line.
 struct Waiting {
     node: NodeId,
@@ -68,6 +71,11 @@ impl Node {
         if let Err(error) = result {
             self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0));
         }
+    }
+
+    /// Whether a thread that goes on to say more, itself or through the service thread, would fill memory with it.
+    pub(crate) fn line_is_long(&self, slot: Slot) -> bool {
+        [slot, Slot::SERVICE].into_iter().any(|slot| self.wire.lines[slot.index()].len() > LINE_MAX)
     }
 
     /// Acknowledgements or an answer have come in for a slot's sender.

@@ -220,8 +220,24 @@ impl Thread {
         self.operation(|| {
             let slot = self.slot;
             self.node.tell_gathered(slot, slot);
-            self.stepping(|out| self.node.with_desk(news.thing(name), Some(slot), out, tell))
+            let told = self.stepping(|out| self.node.with_desk(news.thing(name), Some(slot), out, tell));
+            self.wait_for_the_line();
+            told
         })
+    }
+
+    /// Who says more than can leave waits until some of it has. When the job ends meanwhile, the next operation tells.
+    pub(super) fn wait_for_the_line(&self) {
+        if !self.node.line_is_long(self.slot) {
+            return;
+        }
+        self.let_pins_go();
+        self.counters().line_waits.add(1);
+        while self.node.line_is_long(self.slot) && self.node.goes_on().is_ok() {
+            if self.node.sleep_a_little(self.slot).is_err() {
+                return;
+            }
+        }
     }
 
     /// An acquire: begins to ask, and waits for the answer unless it is there at once.

@@ -282,6 +282,7 @@ impl Thread {
         self.operation(|| {
             self.node.tell_gathered(self.slot, self.slot);
             self.stepping(|out| self.node.with_flags(flag, Some(self.slot), out, |f, cx| f.set(cx, flag, value)));
+            self.wait_for_the_line();
         });
     }
 

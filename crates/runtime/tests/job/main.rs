@@ -215,7 +215,9 @@ fn semaphores_conditions_and_readers_work_between_nodes_and_on_a_bad_network() {
 fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
     // What has waited for room was looked through from its beginning for each of it, and receipts for threads that had ended lay about.
     for backbone in ["udp", "shm"] {
-        all_well(&start("many-said", 2, &[("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2")], &[]).finish());
+        let outcome = start("many-said", 2, &[("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2")], &[]).finish();
+        all_well(&outcome);
+        assert!(counter(&outcome, "line_waits") > 0, "memory is not filled with what waits: {:?}", outcome.stats);
     }
 }
 
