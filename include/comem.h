@@ -262,7 +262,8 @@ typedef struct comem_region_options {
     int placement;       /* COMEM_PLACE_..., of pages; without options: automatic */
     int place;           /* CYCLIC: pages to each node in turn (0: 1); ON: the node */
     size_t alignment;    /* in bytes, a power of two; 0: 64 */
-    unsigned unit_pages; /* pages of 4 KiB that move together: 1, 2, 4 ... 256; 0: the job's */
+    unsigned unit_pages; /* pages of 4 KiB that move together: 1, 2, 4 ... 256; 0: the job's or, without one, 1
+                          * (more once mappings have run out: docs/running.md) */
 } comem_region_options;
 
 /* Allocates; any thread of any node may, at any time. The others use the memory once they have got the pointer through

@@ -9,8 +9,9 @@ use crate::io::{Parts, Wire};
 use crate::node::Node;
 use crate::report;
 use crate::service;
-use crate::shared::{Shared, fault, hooks, space};
+use crate::shared::{Place, Shared, fault, hooks, space};
 use crate::thread::Thread;
+use comem_memory::pages::Detector;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Reach};
@@ -110,20 +111,28 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
 /// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs without: only
 /// allocating fails.
 fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
-    let mut offers = space::offers(node.config.heap);
+    let detector = space::choose_detector(&node.config);
+    let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
+    let mut offers = space::offers(node.config.heap).to_vec();
+    offers.push(i64::from(units_stay));
     let bytes: Vec<u8> = offers.iter().flat_map(|o| o.to_be_bytes()).collect();
     main.collective(Collective::PLACE, &bytes, |result| {
         for (offer, word) in offers.iter_mut().zip(result.as_chunks::<8>().0) {
             *offer = i64::from_be_bytes(*word);
         }
     })?;
+    let units_may_differ = offers.pop() == Some(0);
     let Some(base) = space::agreed(&offers) else {
         if node.config.verbose {
             eprintln!("comem: no place for a shared heap of {} bytes is free on every node", node.config.heap);
         }
         return Ok(());
     };
-    match Shared::new(&node.config, node.me(), node.nodes(), Some(base)) {
+    let made = detector.and_then(|detector| {
+        let place = Place { base, detector, units_may_differ };
+        Shared::new(&node.config, node.me(), node.nodes(), Some(place))
+    });
+    match made {
         Ok(shared) => {
             node.set_shared(shared);
             node.inscribe_heap();

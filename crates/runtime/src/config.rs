@@ -73,7 +73,7 @@ pub struct Config {
     pub prefetch: bool,
     /// Whether requests for a lock may wait while this node wants its locks all the time (`turns.rs`).
     pub lock_turns: bool,
-    /// Pages of a unit where an allocation does not say.
+    /// Pages of a unit where an allocation does not say; 0: one page, or more where mappings have run out (`shared/coarse.rs`).
     pub unit_pages: u32,
     /// What becomes of the program's global variables.
     pub globals: Globals,
@@ -286,7 +286,7 @@ impl Config {
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
             prefetch: parse("COMEM_PREFETCH", env, switch)?.unwrap_or(true),
             lock_turns: parse("COMEM_LOCK_TURNS", env, switch)?.unwrap_or(true),
-            unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(1),
+            unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(0),
             globals: parse("COMEM_GLOBALS", env, |t| match t {
                 "copy" => Ok(Globals::Copy),
                 "share" => Ok(Globals::Share),

@@ -37,7 +37,7 @@ impl PageReport {
             lines.push(("  used here", self.reason()));
         }
         if self.chosen() == Some(Detector::Mprotect.name()) {
-            let text = format!("about {map_count} scattered pages at most (vm.max_map_count)");
+            let text = format!("about {map_count} scattered pages; beyond, larger units and slower (vm.max_map_count)");
             lines.push(("  bound", text));
         }
         let limit = self.group_limit_mib.map_or("none".to_string(), |mib| format!("{mib} MiB"));

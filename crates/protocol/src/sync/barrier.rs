@@ -51,6 +51,8 @@ pub mod kinds {
     /// A node has come to the end of its part, in the middle of which the others may still be. Meets any other call: that fails at whoever made
     /// it, and all go on from there.
     pub const LEAVE: u8 = 7;
+    /// The choice of the unit of shared memory that all nodes allocate together, called once a node: the largest of integers.
+    pub const UNIT: u8 = 8;
 
     /// The kind's name in messages to people.
     pub fn name(kind: u8) -> &'static str {
@@ -62,6 +64,7 @@ pub mod kinds {
             RENDEZVOUS => "a rendezvous",
             PLACE => "the choice of a place for the shared heap",
             LEAVE => "the end of what all do together",
+            UNIT => "the allocation of shared memory",
             _ => "an unknown collective call",
         }
     }
@@ -81,6 +84,9 @@ impl Collective {
 
     /// The choice of a place for the heap.
     pub const PLACE: Collective = Collective { kind: kinds::PLACE, detail: 0 };
+
+    /// The choice of a unit.
+    pub const UNIT: Collective = Collective { kind: kinds::UNIT, detail: 0 };
 
     /// The end of a node's part.
     pub const LEAVE: Collective = Collective { kind: kinds::LEAVE, detail: 0 };
@@ -114,6 +120,7 @@ impl Collective {
         match self.kind {
             kinds::REDUCE => Reduction::from_code((self.detail >> 32) as u8),
             kinds::PLACE => Some(Reduction { operator: Operator::Min, number: Number::I64 }),
+            kinds::UNIT => Some(Reduction { operator: Operator::Max, number: Number::I64 }),
             _ => None,
         }
     }

@@ -4,9 +4,9 @@
 //! one for what all nodes allocate together, in the same order. What is known of allocations stands in private memory, never in
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
-use super::Shared;
 use super::pieces::{self, Pieces};
 use super::table::Known;
+use super::{Shared, coarse};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
@@ -15,7 +15,7 @@ use comem_protocol::coherence::pages::wire::Need;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
-use comem_protocol::wire::message::Message;
+use comem_protocol::wire::message::{Collective, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,8 @@ pub struct RegionOptions {
     pub homes: Homes,
     /// Bytes, a power of two.
     pub alignment: usize,
-    /// Pages of a unit, a power of two; 0 takes the job's.
+    /// Pages of a unit, a power of two; 0 takes the job's or, where that names none either, one: more once a node has as many
+    /// mappings as it may have (`vm.max_map_count`).
     pub unit_pages: u32,
     /// A name for reports.
     pub label: String,
@@ -79,7 +80,7 @@ struct Class {
     free: Vec<(usize, Option<Need>)>,
 }
 
-/// The kind of small blocks: engine, unit and homes must agree.
+/// The kind of small blocks: engine, unit (0: none was named) and size must agree.
 type Kind = (PageEngine, u32, usize);
 
 /// What this node knows of its allocations.
@@ -156,17 +157,18 @@ fn shape(bytes: usize, unit_pages: u32, alignment: usize) -> Option<(u64, u64)> 
 }
 
 impl Thread {
+    /// The engine, and the unit that the allocation or the job names; 0 where neither does.
     pub(super) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<(PageEngine, u32)> {
         let wrong = |what: String| Err(Error::Misuse(what));
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
         }
-        let unit = if options.unit_pages == 0 { self.home().config.unit_pages } else { options.unit_pages };
+        let named = if options.unit_pages == 0 { self.home().config.unit_pages } else { options.unit_pages };
+        let unit = named.max(1);
         if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {
             return wrong(format!("a unit of {unit} pages is no power of two up to {UNIT_PAGES_MAX}"));
         }
-        // Beside a page's bytes a diff of it has a few more, and a message a few of its own.
-        let fits = self.home().wire.message_bytes().saturating_sub(64) / (PAGE_BYTES + 16);
+        let fits = self.message_pages();
         if self.home().nodes() > 1 && unit as usize > fits {
             return wrong(format!(
                 "a unit of {unit} pages does not fit one message on this network; take at most {fits} pages"
@@ -187,18 +189,45 @@ impl Thread {
         if bytes > isize::MAX as usize / 2 {
             return wrong(format!("{bytes} bytes are more than an address space holds; allocate less"));
         }
-        Ok((engine, unit))
+        Ok((engine, named))
+    }
+
+    /// How many pages of a unit fit one message on this network.
+    fn message_pages(&self) -> usize {
+        // Beside a page's bytes a diff of it has a few more, and a message a few of its own.
+        self.home().wire.message_bytes().saturating_sub(64) / (PAGE_BYTES + 16)
+    }
+
+    /// The unit of a region that this node allocates now, where `named` is what [`Thread::checked`] gave.
+    fn unit_now(&self, named: u32, homes: &Homes) -> u32 {
+        match homes {
+            _ if named > 0 => named,
+            // The program has said which node gets which pages.
+            Homes::Dealt(_) => 1,
+            _ => coarse::pages().min(1 << self.message_pages().max(1).ilog2()),
+        }
+    }
+
+    /// As [`Thread::unit_now`] where all nodes allocate together: the largest unit of any.
+    fn unit_of_all(&self, shared: &Shared, named: u32, homes: &Homes) -> Result<u32> {
+        let mine = self.unit_now(named, homes);
+        if named > 0 || !shared.units_may_differ {
+            return Ok(mine);
+        }
+        self.collective(Collective::UNIT, &i64::from(mine).to_be_bytes(), |largest| {
+            largest.as_chunks::<8>().0.first().map_or(mine, |word| i64::from_be_bytes(*word) as u32)
+        })
     }
 
     /// Allocates on this node alone.
     pub(crate) fn allocate(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
-        let (engine, unit) = self.checked(bytes, options)?;
+        let (engine, named) = self.checked(bytes, options)?;
         let plain =
             options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block | Homes::Claimed);
         if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
-            return self.allocate_small(shared, bytes, (engine, unit), options.alignment);
+            return self.allocate_small(shared, bytes, (engine, named), options.alignment);
         }
-        self.allocate_region(shared, bytes, (engine, unit), options)
+        self.allocate_region(shared, bytes, (engine, named), options)
     }
 
     /// Allocates a region of this node's and tells the others.
@@ -206,9 +235,10 @@ impl Thread {
         &self,
         shared: &Shared,
         bytes: usize,
-        kind: (PageEngine, u32),
+        (engine, named): (PageEngine, u32),
         options: &RegionOptions,
     ) -> Result<usize> {
+        let kind = (engine, self.unit_now(named, &options.homes));
         let region = self.region(shared, bytes, kind, options, Some(shared.me))?;
         self.announce(shared, &region)?;
         let first = region.first;
@@ -218,8 +248,9 @@ impl Thread {
 
     /// Allocates what all nodes allocate in the same order; the caller sees to it that they do.
     pub(crate) fn allocate_common(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
-        let kind = self.checked(bytes, options)?;
-        let region = self.region(shared, bytes, kind, options, None)?;
+        let (engine, named) = self.checked(bytes, options)?;
+        let unit = self.unit_of_all(shared, named, &options.homes)?;
+        let region = self.region(shared, bytes, (engine, unit), options, None)?;
         let first = region.first;
         shared.add(region);
         Ok(shared.address_of(first))
@@ -284,11 +315,11 @@ impl Thread {
         &self,
         shared: &Shared,
         bytes: usize,
-        (engine, unit): (PageEngine, u32),
+        (engine, named): (PageEngine, u32),
         align: usize,
     ) -> Result<usize> {
         let size = bytes.max(align).max(16).next_power_of_two();
-        let kind = (engine, unit, size);
+        let kind = (engine, named, size);
         loop {
             {
                 let mut allocator = shared.allocator.lock();
@@ -316,6 +347,7 @@ impl Thread {
                 label: format!("blocks of {size} bytes of node {}", shared.me.0),
                 ..RegionOptions::default()
             };
+            let unit = self.unit_now(named, &options.homes);
             let pages = (SMALL_REGION_PAGES as usize).max(unit as usize);
             let region = self.region(shared, pages * PAGE_BYTES, (engine, unit), &options, Some(shared.me))?;
             self.announce(shared, &region)?;

@@ -11,7 +11,6 @@ use comem_protocol::ids::NodeId;
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
 /// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with these.
@@ -37,23 +36,14 @@ pub(crate) struct Frames<'a> {
     pub(crate) own_bytes: bool,
 }
 
-/// Carries out a change of these pages' mappings. When the process has too many of them, all pages of the arena are unmapped, which merges its
-/// mappings into one; they come back as they are touched.
+/// Carries out a change of these pages' mappings; when the process has too many of them, with coarser ones.
 pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<PageNo>) -> io::Result<()>) {
-    static TOLD: AtomicBool = AtomicBool::new(false);
     if arena.is_detached() {
         return;
     }
     let mut result = step(pages.clone());
     if result.as_ref().is_err_and(TooManyRanges::is) {
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            let limit = comem_memory::pages::map_count_limit();
-            eprintln!(
-                "comem: shared pages with permissions of their own have used up the {limit} mappings that this process may \
-                 have; going on, slower: raise vm.max_map_count, or use units of more pages (--unit-pages)"
-            );
-        }
-        result = arena.unmap(0..arena.pages()).and_then(|()| step(pages.clone()));
+        result = super::coarse::make_room(arena, pages, step);
     }
     if let Err(error) = result {
         if arena.is_detached() {
@@ -145,6 +135,10 @@ impl Frames<'_> {
 impl PageMemory for Frames<'_> {
     fn notes_writes(&self) -> bool {
         self.arena.notes_writes()
+    }
+
+    fn mapped_together(&self) -> u32 {
+        super::coarse::pages()
     }
 
     fn map_read(&mut self, pages: Range<PageNo>) {

@@ -21,6 +21,7 @@
 //! A job of one node has no detector and no faults: its heap is plain memory.
 
 pub(crate) mod alloc;
+mod coarse;
 pub(crate) mod fault;
 pub(crate) mod gather;
 mod globals;
@@ -90,6 +91,14 @@ pub(crate) struct Peer {
     pub(crate) offers: Option<Offers>,
 }
 
+/// Where the heap of a job of several nodes lies, and how accesses to it are noticed here.
+pub(crate) struct Place {
+    pub(crate) base: usize,
+    pub(crate) detector: Detector,
+    /// See [`Shared::units_may_differ`].
+    pub(crate) units_may_differ: bool,
+}
+
 /// The heap of a node.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -99,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) bytes: usize,
     /// The job's engine for pages.
     page_engine: PageEngine,
+    /// Whether any node changes permissions by `mprotect`, and so may come to use larger units than others.
+    pub(crate) units_may_differ: bool,
     /// None in a job of one node.
     pub(crate) views: Option<Views>,
     /// The memory of a job of one node.
@@ -159,16 +170,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The heap at `base`, or of a job of one node anywhere.
-    pub(crate) fn new(config: &Config, me: NodeId, nodes: usize, base: Option<usize>) -> Result<Shared> {
+    /// The heap at its place, or of a job of one node anywhere.
+    pub(crate) fn new(config: &Config, me: NodeId, nodes: usize, place: Option<Place>) -> Result<Shared> {
         let bytes = config.heap;
-        let (views, plain, base) = match base {
+        let units_may_differ = place.as_ref().is_some_and(|place| place.units_may_differ);
+        let (views, plain, base) = match place {
             None => {
                 let plain = Mapping::new(bytes).map_err(Error::system("cannot reserve the shared heap"))?;
                 let base = plain.start().addr();
                 (None, Some(plain), base)
             }
-            Some(base) => (Some(Views::new(config, base, bytes, nodes)?), None, base),
+            Some(Place { base, detector, .. }) => (Some(Views::new(config, base, bytes, nodes, detector)?), None, base),
         };
         Ok(Shared {
             me,
@@ -176,6 +188,7 @@ impl Shared {
             base,
             bytes,
             page_engine: config.page_engine,
+            units_may_differ,
             views,
             _plain: plain,
             globals: OnceLock::new(),
@@ -256,8 +269,7 @@ impl Shared {
 }
 
 impl Views {
-    fn new(config: &Config, base: usize, bytes: usize, nodes: usize) -> Result<Views> {
-        let detector = space::choose_detector(config)?;
+    fn new(config: &Config, base: usize, bytes: usize, nodes: usize, detector: Detector) -> Result<Views> {
         let arena = |at: usize, tracking| {
             let made = Arena::new(at, bytes / 2, tracking, detector);
             made.map_err(Error::system(format!("cannot reserve the shared heap at {at:#x} with detector {detector}")))

@@ -26,7 +26,7 @@ const REGION_BYTES_MAX: usize = 64 << 20;
 /// What the label of a region for pieces begins with.
 pub(crate) const LABEL: &str = "pieces of ";
 
-/// Which pieces lie side by side: engine, unit and home must agree.
+/// Which pieces lie side by side: engine, unit (0: none was named) and home must agree.
 type Kind = (PageEngine, u32, Option<NodeId>);
 
 /// The pieces of one kind.
@@ -97,9 +97,9 @@ impl Thread {
         if bytes > PIECE_BYTES {
             return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() });
         }
-        let (engine, unit) =
+        let (engine, named) =
             self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
-        let (kind, size) = ((engine, unit, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
+        let (kind, size) = ((engine, named, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
         loop {
             let epoch = shared.epoch.load(std::sync::atomic::Ordering::Acquire);
             let mut allocator = shared.allocator.lock();
@@ -113,10 +113,10 @@ impl Thread {
                 }
                 return Ok(address);
             }
-            let pages = (region_bytes / PAGE_BYTES).max(unit as usize);
+            let pages = (region_bytes / PAGE_BYTES).max(named as usize);
             let label = format!("{LABEL}node {}", shared.me.0);
             let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
-            let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options)?;
+            let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, named), &options)?;
             shared.allocator.lock().pieces.add_region(kind, start, pages * PAGE_BYTES);
         }
     }

@@ -60,7 +60,8 @@ impl Thread {
             let slot = self.slot;
             // Where nodes may come to the end of their part at any call, any call may find their notices.
             let coherent = what.is_coherent()
-                || (crate::host::host().is_some() && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS));
+                || (crate::host::host().is_some()
+                    && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT));
             let (notices, gate) = if coherent { self.before_barrier() } else { Default::default() };
             let epoch = self.stepping(|out| {
                 let now = self.node.now();

@@ -106,14 +106,15 @@ fn vast(comem: &Comem) {
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
 }
 
-/// Every second page is used, so that under `mprotect` each is a mapping of its own.
+/// Every second page is used, so that under `mprotect` each is a mapping of its own; by the last node few of them.
 fn scattered(comem: &Comem) {
     let each = 2 * (map_count_limit() + 2000);
     let slice = pages_of(comem, each * comem.nodes(), &RegionOptions::default());
     let place = |node: usize, n: usize| (node * each + 2 * n) * WORDS;
     comem.run(|t| {
         let (node, next) = (t.node().index(), (t.node().index() + 1) % comem.nodes());
-        (0..each / 2).for_each(|n| slice.set(place(node, n), n as u64 + 1));
+        let step = if next == 0 { 999 } else { 1 };
+        (0..each / 2).step_by(step).for_each(|n| slice.set(place(node, n), n as u64 + 1));
         t.barrier();
         for n in (0..each / 2).step_by(999) {
             assert_eq!(slice.get(place(next, n)), n as u64 + 1);
@@ -124,7 +125,51 @@ fn scattered(comem: &Comem) {
             assert_eq!(slice.get(place(node, n) + 1), n as u64 + 2);
         }
     });
+    allocated_afterwards(comem);
     give_back(comem, slice);
+}
+
+/// Pages of each region that is allocated once mappings have run out.
+const AFTERWARDS_PAGES: usize = 40;
+
+/// By all nodes together, by each alone, and in units that the program names.
+fn allocated_afterwards(comem: &Comem) {
+    let named = |label: &str, unit_pages| RegionOptions {
+        label: label.to_string(),
+        unit_pages,
+        homes: Homes::Cyclic(1),
+        ..RegionOptions::default()
+    };
+    let bytes = AFTERWARDS_PAGES * WORDS * 8;
+    let mine = comem.alloc(bytes, &named(&format!("by node {}", comem.node()), 0)).expect("there is room");
+    let small = comem.alloc(100, &RegionOptions::default()).expect("there is room");
+    // SAFETY: allocated here, and nobody else has the pointer yet.
+    unsafe { small.cast::<u64>().write_volatile(7) };
+    let [fine, coarse] = [("as named", 1), ("by all", 0)].map(|(label, unit)| {
+        let slice = pages_of(comem, AFTERWARDS_PAGES, &named(label, unit));
+        slice.set(comem.node(), mine as u64);
+        slice
+    });
+    comem.run(|t| {
+        t.barrier();
+        let theirs = (0..t.count()).map(|node| {
+            assert_eq!(fine.get(node), coarse.get(node));
+            coarse.get(node) as *mut u64
+        });
+        let all: Vec<*mut u64> = [fine.as_ptr(), coarse.as_ptr()].into_iter().chain(theirs).collect();
+        for word in 100 + t.id()..AFTERWARDS_PAGES * WORDS {
+            if word % t.count() == t.id() {
+                // SAFETY: all regions have as many words, and each word has one writer.
+                all.iter().for_each(|region| unsafe { region.add(word).write_volatile(word as u64) });
+            }
+        }
+        t.barrier();
+        for word in 100 + t.count()..AFTERWARDS_PAGES * WORDS {
+            // SAFETY: as above; nobody writes between these barriers.
+            all.iter().for_each(|region| assert_eq!(unsafe { region.add(word).read_volatile() }, word as u64));
+        }
+        t.barrier();
+    });
 }
 
 fn map_count_limit() -> usize {
@@ -210,8 +255,23 @@ fn a_process_that_runs_out_of_mappings_says_so_once_and_goes_on() {
         println!("SKIP: mappings used up: this system allows {limit} of them, which takes too long");
         return;
     }
-    let outcome = start("scattered", 2, &[("COMEM_DETECTOR", "mprotect")], &[]).finish();
+    let outcome = start("scattered", 3, &[("COMEM_DETECTOR", "mprotect")], &[]).finish();
     all_well("scattered", &outcome);
     let told = outcome.errors.iter().map(|e| e.matches("have used up the").count());
-    assert_eq!(told.collect::<Vec<_>>(), [1, 1], "{:?}", outcome.errors);
+    assert_eq!(told.collect::<Vec<_>>(), [1, 1, 0], "{:?}", outcome.errors);
+    assert!(outcome.errors[0].contains("has units of 2 pages"), "{:?}", outcome.errors[0]);
+    let unit = |label: &str| {
+        let of_nodes = outcome.stats.values().map(|stats| unit_of(stats, label)).collect::<Vec<_>>();
+        assert!(of_nodes.windows(2).all(|two| two[0] == two[1]), "{label}: {of_nodes:?}");
+        of_nodes[0]
+    };
+    assert_eq!((unit("as named"), unit("by node 2")), (1, 1), "whoever has mappings left needs no larger units");
+    assert!([unit("by node 0"), unit("by node 1"), unit("by all")].iter().all(|unit| (2..=16).contains(unit)));
+}
+
+/// The unit of the region with this label, as a node's report has it.
+fn unit_of(stats: &serde_json::Value, label: &str) -> u64 {
+    let regions = stats["regions"].as_array().expect("regions");
+    let region = regions.iter().find(|region| region["label"] == label);
+    region.and_then(|region| region["unit_pages"].as_u64()).unwrap_or_else(|| panic!("no region {label}: {regions:?}"))
 }

@@ -128,6 +128,11 @@ pub trait PageMemory {
     /// Whether the first store to a readable page is noted silently ([`PageMemory::collect`] finds it) instead of
     /// raising a fault. Then every valid copy needs a twin from the beginning.
     fn notes_writes(&self) -> bool;
+    /// How many pages a home maps together, as far as others have no copies of them: where each stretch with permissions of its own costs
+    /// something that there is too little of.
+    fn mapped_together(&self) -> u32 {
+        1
+    }
     /// Lets threads load; stores are noted or fault. The pages count as clean.
     fn map_read(&mut self, pages: Range<PageNo>);
     /// Lets threads load and store; where writes are noted, the pages count as written.

@@ -39,6 +39,8 @@ struct Recorder {
     puts: bool,
     /// What a look at a few words of any page gives.
     sample: u32,
+    /// How many pages beyond one a home maps together.
+    more_together: u32,
     /// The table of claims, whoever's it is; there is one if it is not empty.
     claims: BTreeMap<PageNo, NodeId>,
 }
@@ -52,6 +54,9 @@ impl Recorder {
 impl PageMemory for Recorder {
     fn notes_writes(&self) -> bool {
         self.notes
+    }
+    fn mapped_together(&self) -> u32 {
+        1 + self.more_together
     }
     fn map_read(&mut self, pages: Range<PageNo>) {
         self.note("map_read", pages);

@@ -30,7 +30,8 @@ impl Chunk {
             return Fault::Mapped;
         }
         if this.has(MAPPED) {
-            Self::map_plain(cx, self.pages(unit..unit + 1));
+            let together = self.together(cx, unit);
+            self.map_units(cx, together);
             return Fault::Mapped;
         }
         if ahead.stride != 1 {
@@ -46,9 +47,24 @@ impl Chunk {
             (unit..end).for_each(|i| self.settle(cx, i, me));
         }
         let run = unit..(unit..end).take_while(|i| plain(&self.units[*i])).last().unwrap_or(unit) + 1;
-        Self::map_plain(cx, self.pages(run.clone()));
-        self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
+        let together = self.together(cx, unit);
+        self.map_units(cx, together.start..run.end.max(together.end));
         Fault::Mapped
+    }
+
+    /// This home unit with those around it that are mapped with it, in an aligned stretch of pages.
+    fn together(&self, cx: &Context<'_>, unit: usize) -> Range<usize> {
+        let most = (cx.memory.mapped_together() / self.shape.unit_pages).max(1) as usize;
+        let start = unit - unit % most;
+        let end = (start + most).min(self.units.len());
+        let plain = |i: &usize| self.units[*i].state == State::Home && !self.units[*i].has(SHARED);
+        let before = (start..unit).rev().take_while(plain).count();
+        unit - before..unit + 1 + (unit + 1..end).take_while(plain).count()
+    }
+
+    fn map_units(&mut self, cx: &mut Context<'_>, units: Range<usize>) {
+        Self::map_plain(cx, self.pages(units.clone()));
+        self.units[units].iter_mut().for_each(|u| u.set(MAPPED, true));
     }
 
     /// Others hold copies of a home page that is touched, so its memory is there, and so is that of the pages behind it that others hold too: to map

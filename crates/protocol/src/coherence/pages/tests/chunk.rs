@@ -207,6 +207,25 @@ fn a_home_maps_what_others_hold_together_and_protected() {
 }
 
 #[test]
+fn where_mappings_are_scarce_a_home_maps_aligned_stretches_of_what_nobody_else_holds() {
+    let mut bench = Bench::with_shape(ME, false, |shape| shape.pages = 24);
+    bench.memory.more_together = 7;
+    bench.copy_out(10..11);
+    for (page, call) in
+        [(5, "map_write 0..8"), (14, "map_write 11..16"), (8, "map_write 8..10"), (23, "map_write 16..24")]
+    {
+        assert_eq!(bench.fault(page, Access::Read), Fault::Mapped);
+        assert_eq!(bench.memory.calls, [call]);
+    }
+    bench.fault(6, Access::Write);
+    assert_eq!(bench.memory.calls, ["map_write 0..8"], "also where a mapping was lost");
+    bench.copy_out(3..4);
+    assert_eq!(bench.memory.calls, ["protect 3..4", "copy_out 3..4"], "what was mapped along is watched like the rest");
+    assert_eq!(bench.fault(10, Access::Read), Fault::Mapped);
+    assert_eq!(bench.memory.calls[0], "map_read 10..11");
+}
+
+#[test]
 fn a_home_tells_of_its_own_writes_while_others_hold_copies_and_only_then() {
     let mut bench = Bench::new(ME, true);
     bench.fault(0, Access::Write);
