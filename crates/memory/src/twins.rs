@@ -5,8 +5,12 @@
 //! want ([`Twins::keep`]). Beyond that a free block's memory is given back, but not its addresses: giving those back one
 //! by one would leave the process with more mappings than it may have.
 
+mod copy;
+mod row;
+
+pub use row::Row;
+
 use crate::mapping::Mapping;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +27,7 @@ struct Block(NonNull<u8>);
 
 // SAFETY: an address; whoever takes a block from the pool is the only one to have it.
 unsafe impl Send for Block {}
-// SAFETY: as above: it is used through the twin that owns it alone.
+// SAFETY: as above: it is used through the row that owns it alone.
 unsafe impl Sync for Block {}
 
 /// Free blocks of one size.
@@ -51,18 +55,9 @@ struct Pool {
     wanted: AtomicUsize,
 }
 
-/// A pool of twins, for use by many threads. Clones share it.
+/// A pool of twins, for use by many threads. Clones share it. Twins are taken from it by a [`Row`].
 #[derive(Clone, Debug, Default)]
 pub struct Twins {
-    pool: Arc<Pool>,
-}
-
-/// A block of memory that goes back to its pool when it is dropped. At first it holds whatever its last user left
-/// there.
-#[derive(Debug)]
-pub struct Twin {
-    block: Block,
-    bytes: usize,
     pool: Arc<Pool>,
 }
 
@@ -73,39 +68,34 @@ impl Twins {
     }
 
     /// A block of `bytes` bytes, a unit's size. What it holds is arbitrary.
-    ///
-    /// # Panics
-    /// When `bytes` is not a multiple of 4096, or 0; when the system has no memory for it, as any allocation would.
-    pub fn take(&self, bytes: usize) -> Twin {
-        assert!(bytes > 0 && bytes.is_multiple_of(4096));
+    fn take(&self, bytes: usize) -> Block {
         let block = self.pool.lock().take(bytes);
         self.pool.in_use.fetch_add(bytes, Ordering::Relaxed);
-        Twin { block, bytes, pool: self.pool.clone() }
+        block
     }
 
-    /// Gives a block of `bytes` bytes to each place that has none, in one look at the pool; in the order of their addresses, so that many lie one
-    /// behind the other.
-    ///
-    /// # Panics
-    /// As [`Twins::take`].
-    pub fn take_into(&self, places: &mut [Option<Twin>], bytes: usize) {
-        assert!(bytes > 0 && bytes.is_multiple_of(4096));
-        let count = places.iter().filter(|place| place.is_none()).count();
+    /// As many blocks, in the order of their addresses.
+    fn take_many(&self, count: usize, bytes: usize) -> Vec<Block> {
         let mut free = self.pool.lock();
         let mut blocks: Vec<Block> = (0..count).map(|_| free.take(bytes)).collect();
         drop(free);
         // Blocks that were taken together come back together, in the other order.
         blocks.sort_unstable_by_key(|block| block.0);
-        for (place, block) in places.iter_mut().filter(|place| place.is_none()).zip(blocks) {
-            *place = Some(Twin { block, bytes, pool: self.pool.clone() });
-        }
         self.pool.in_use.fetch_add(count * bytes, Ordering::Relaxed);
+        blocks
+    }
+
+    /// Takes a block back.
+    fn put(&self, block: Block, bytes: usize) {
+        self.pool.in_use.fetch_sub(bytes, Ordering::Relaxed);
+        let limit = self.pool.limit();
+        self.pool.lock().put(block, bytes, limit);
     }
 
     /// Has memory ready for `count` twins of `bytes` bytes each, as far as that can be had; for moments with nothing else to do.
     ///
     /// # Panics
-    /// As [`Twins::take`].
+    /// When `bytes` is not a multiple of 4096, or 0.
     pub fn prepare(&self, count: usize, bytes: usize) {
         assert!(bytes > 0 && bytes.is_multiple_of(4096));
         self.pool.lock().prepare(count, bytes);
@@ -236,217 +226,76 @@ impl Free {
     }
 }
 
-impl Twin {
-    /// Copies the twin's length from `from`, past the caches where `stream` says that this twin will not be looked at soon
-    /// (pages that arrive in runs): then the copy costs the caches nothing.
-    ///
-    /// # Safety
-    /// As many bytes are readable at `from`, and nobody stores there meanwhile.
-    pub unsafe fn copy_from(&mut self, from: *const u8, stream: bool) {
-        let (to, len) = (self.block.0.as_ptr(), self.bytes);
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if stream {
-            // SAFETY: as many bytes on both sides; blocks are whole pages.
-            unsafe { copy_past_caches(from, to, len) };
-            return settle();
-        }
-        let _ = stream;
-        // SAFETY: as many bytes on both sides, and the block is ours alone.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-    }
-}
-
-/// What the first of these twins holds, with those behind it as far as they lie one behind the other in memory too; empty if there is no first.
-pub fn stretch(twins: &[Option<Twin>]) -> &[u8] {
-    let mut twins = twins.iter().map_while(Option::as_ref);
+/// The first of these twins with those behind it as far as they lie one behind the other in memory; empty if there is none.
+fn stretch<'a>(mut twins: impl Iterator<Item = &'a [u8]>) -> &'a [u8] {
     let Some(first) = twins.next() else { return &[] };
-    let (start, mut bytes) = (first.block.0.as_ptr(), first.bytes);
-    for twin in twins.take_while(|twin| twin.bytes == first.bytes) {
-        if twin.block.0.as_ptr() != start.wrapping_add(bytes) {
+    let mut bytes = first.len();
+    for twin in twins {
+        if twin.as_ptr() != first.as_ptr().wrapping_add(bytes) {
             break;
         }
-        bytes += twin.bytes;
+        bytes += twin.len();
     }
     // SAFETY: all of it belongs to these twins. Where one piece ends and another begins, it is still memory that the system gave at these addresses.
-    unsafe { std::slice::from_raw_parts(start, bytes) }
-}
-
-/// Copies bytes that stand one behind the other at `from` to these twins, past the caches.
-///
-/// # Safety
-/// As many bytes as the twins have are readable at `from`, and nobody stores there meanwhile.
-pub unsafe fn copy_from<'a>(twins: impl Iterator<Item = &'a mut Twin>, from: *const u8) {
-    let mut at = 0;
-    for twin in twins {
-        // SAFETY: as many bytes on both sides, and blocks are ours alone and whole pages.
-        unsafe { pass(from.add(at), twin.block.0.as_ptr(), None, twin.bytes) };
-        at += twin.bytes;
-    }
-    settle();
-}
-
-/// As [`copy_from`], and to `also`: for units that arrive in runs, which are more than the caches hold. The units' memory need not be
-/// brought near to be overwritten then. Each byte at `from` is read but once: where that is another node's memory, it may change meanwhile, and twin and
-/// unit must be the same.
-///
-/// # Safety
-/// As many bytes as the twins have are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to `also` meanwhile.
-pub unsafe fn copy_both<'a>(twins: impl Iterator<Item = &'a mut Twin>, from: *const u8, also: *mut u8) {
-    let mut at = 0;
-    for twin in twins {
-        // SAFETY: as many bytes on all sides, and blocks are ours alone and whole pages.
-        unsafe { pass(from.add(at), twin.block.0.as_ptr(), Some(also.add(at)), twin.bytes) };
-        at += twin.bytes;
-    }
-    settle();
-}
-
-/// Copies past the caches, as far as the processor can; [`settle`] is to follow.
-///
-/// # Safety
-/// `len` bytes, a multiple of 4096, are readable at `from` and writable at `to` and at `also`, which are aligned to 16.
-unsafe fn pass(from: *const u8, to: *mut u8, also: Option<*mut u8>, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: this function's own condition.
-    unsafe {
-        match also {
-            Some(also) => copy_twice_past_caches(from, to, also, len),
-            None => copy_past_caches(from, to, len),
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    // SAFETY: this function's own condition. What lies at `from` is read once: the second copy is one of the first.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from, to, len);
-        if let Some(also) = also {
-            std::ptr::copy_nonoverlapping(to, also, len);
-        }
-    }
-}
-
-/// Streaming stores wait for nobody: without this a thread that is handed a twin, or sees the unit, could find it older. Once for a run: the wait for each
-/// page's stores took 0.06 us of 0.42.
-fn settle() {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: part of this architecture.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
-}
-
-/// # Safety
-/// `len` bytes, a multiple of 64, are readable at `from` and writable at `to` and at `also`, which are aligned to 16.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn copy_twice_past_caches(from: *const u8, to: *mut u8, also: *mut u8, len: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    let (from, to, also) = (from.cast::<__m128i>(), to.cast::<__m128i>(), also.cast::<__m128i>());
-    for at in (0..len / 16).step_by(4) {
-        // SAFETY: within all ranges; the targets are aligned; SSE2 is part of this architecture.
-        unsafe {
-            let mut words: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at + i)));
-            let [a, b, c, d] = &mut words;
-            // Another node may be writing there: what was loaded is stored to both, and nothing is loaded twice.
-            std::arch::asm!(
-                "/* {0} {1} {2} {3} */",
-                inout(xmm_reg) * a,
-                inout(xmm_reg) * b,
-                inout(xmm_reg) * c,
-                inout(xmm_reg) * d,
-                options(nomem, nostack, preserves_flags)
-            );
-            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(to.add(at + i), *word));
-            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(also.add(at + i), *word));
-        }
-    }
-}
-
-/// # Safety
-/// `len` bytes, a multiple of 64, are readable at `from` and writable at `to`, which is aligned to 16.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn copy_past_caches(from: *const u8, to: *mut u8, len: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
-    for at in (0..len / 16).step_by(4) {
-        // SAFETY: within both ranges; the target is aligned; SSE2 is part of this architecture.
-        unsafe {
-            let words: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at + i)));
-            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(to.add(at + i), *word));
-        }
-    }
-}
-
-impl Deref for Twin {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the block is as long, holds bytes, and is ours alone; the pool keeps its piece.
-        unsafe { std::slice::from_raw_parts(self.block.0.as_ptr(), self.bytes) }
-    }
-}
-
-impl DerefMut for Twin {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.block.0.as_ptr(), self.bytes) }
-    }
-}
-
-impl Drop for Twin {
-    fn drop(&mut self) {
-        self.pool.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
-        let limit = self.pool.limit();
-        self.pool.lock().put(self.block, self.bytes, limit);
-    }
+    unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A row of one unit with a twin.
+    fn twin(twins: &Twins, bytes: usize) -> Row {
+        let mut row = twins.row(1, bytes);
+        row.take(0..1);
+        row
+    }
+
+    fn bytes(row: &mut Row) -> &mut [u8] {
+        row.get_mut(0).expect("it has a twin")
+    }
+
     #[test]
     fn a_block_is_used_again_for_its_size_alone() {
         let twins = Twins::new();
-        let mut twin = twins.take(4096);
-        twin[4095] = 7;
-        assert_eq!((twin.len(), twins.bytes_in_use(), twins.bytes_kept()), (4096, 4096, BATCH_BYTES - 4096));
-        let at = twin.as_ptr();
-        drop(twin);
+        let mut first = twin(&twins, 4096);
+        bytes(&mut first)[4095] = 7;
+        assert_eq!((twins.bytes_in_use(), twins.bytes_kept()), (4096, BATCH_BYTES - 4096));
+        let at = bytes(&mut first).as_ptr();
+        drop(first);
         assert_eq!((twins.bytes_in_use(), twins.bytes_kept()), (0, BATCH_BYTES));
-        assert_eq!(twins.take(8192).len(), 8192);
-        let again = twins.take(4096);
-        assert_eq!((again.as_ptr(), again[4095]), (at, 7));
+        assert_eq!(bytes(&mut twin(&twins, 8192)).len(), 8192);
+        let mut again = twin(&twins, 4096);
+        assert_eq!((bytes(&mut again).as_ptr(), bytes(&mut again)[4095]), (at, 7));
     }
 
     #[test]
     fn blocks_that_are_taken_together_lie_one_behind_the_other() {
         let twins = Twins::new();
-        let mut places: Vec<Option<Twin>> = (0..8).map(|_| None).collect();
+        let mut row = twins.row(8, 4096);
         // The one that was there before is somewhere else.
-        places[3] = Some(twins.take(4096));
+        row.take(3..4);
         for _ in 0..3 {
-            twins.take_into(&mut places, 4096);
-            for (index, twin) in places.iter_mut().flatten().enumerate() {
-                twin.fill(index as u8);
-            }
-            let parts = [stretch(&places), stretch(&places[4..])];
+            row.take(0..8);
+            (0..8).for_each(|unit| row.get_mut(unit).expect("it has a twin").fill(unit as u8));
+            let parts = [row.stretch(0..8), row.stretch(4..8)];
             assert_eq!(parts.map(<[u8]>::len), [3 * 4096, 4 * 4096]);
-            assert!(parts[1].chunks(4096).zip(4..8).all(|(twin, index)| twin.iter().all(|byte| *byte == index)));
+            assert!(parts[1].chunks(4096).zip(4..8).all(|(twin, unit)| twin.iter().all(|byte| *byte == unit)));
             // However they come back.
-            places.iter_mut().enumerate().filter(|(index, _)| *index != 3).for_each(|(_, place)| *place = None);
+            (0..8).filter(|unit| *unit != 3).for_each(|unit| row.drop_twin(unit));
         }
-        assert!(stretch(&[None]).is_empty());
     }
 
     #[test]
     fn memory_is_given_back_beyond_the_limit() {
         let twins = Twins::new();
-        let mut many: Vec<Twin> = (0..100).map(|_| twins.take(1 << 20)).collect();
-        many.iter_mut().for_each(|twin| twin[0] = 1);
+        let mut many: Vec<Row> = (0..100).map(|_| twin(&twins, 1 << 20)).collect();
+        many.iter_mut().for_each(|row| bytes(row)[0] = 1);
         assert_eq!(twins.bytes_in_use(), 100 << 20);
         drop(many);
         assert!(twins.bytes_kept() >= KEPT_BYTES_MIN && twins.bytes_kept() <= 50 << 20, "{}", twins.bytes_kept());
-        let all: Vec<Twin> = (0..100).map(|_| twins.take(1 << 20)).collect();
-        let with_memory = all.iter().filter(|twin| twin[0] != 0).count();
+        let mut all: Vec<Row> = (0..100).map(|_| twin(&twins, 1 << 20)).collect();
+        let with_memory = all.iter_mut().filter_map(|row| (bytes(row)[0] != 0).then_some(())).count();
         assert!((4..=50).contains(&with_memory), "{with_memory} blocks kept what was in them");
     }
 
@@ -454,7 +303,7 @@ mod tests {
     fn as_much_memory_is_kept_as_may_be_wanted() {
         let twins = Twins::new();
         twins.keep(80 << 20);
-        let many: Vec<Twin> = (0..80).map(|_| twins.take(1 << 20)).collect();
+        let many: Vec<Row> = (0..80).map(|_| twin(&twins, 1 << 20)).collect();
         drop(many);
         assert_eq!(twins.bytes_kept(), 80 << 20);
         twins.keep(50 << 20);
@@ -466,12 +315,12 @@ mod tests {
         let twins = Twins::new();
         let source: Vec<u8> = (0..12_289).map(|at| (at * 7 % 251) as u8).collect();
         for stream in [false, true] {
-            for (bytes, skip) in [(4096, 0), (12_288, 1)] {
-                let mut twin = twins.take(bytes);
-                twin.fill(0);
+            for (size, skip) in [(4096, 0), (12_288, 1)] {
+                let mut row = twin(&twins, size);
+                bytes(&mut row).fill(0);
                 // SAFETY: the source has so many bytes.
-                unsafe { twin.copy_from(source[skip..].as_ptr(), stream) };
-                assert_eq!(twin[..], source[skip..skip + bytes]);
+                unsafe { row.copy_from(0, source[skip..].as_ptr(), stream) };
+                assert_eq!(bytes(&mut row)[..], source[skip..skip + size]);
             }
         }
     }
@@ -481,25 +330,21 @@ mod tests {
         let pool = Twins::new();
         let source: Vec<u8> = (0..3 * 8192 + 1).map(|at| (at * 13 % 251) as u8).collect();
         for skip in [0, 1] {
-            let mut unit = pool.take(3 * 8192);
-            let mut twins = [None, Some(pool.take(8192)), None];
-            let kept = twins[1].as_ref().map(|twin| twin.as_ptr());
-            pool.take_into(&mut twins, 8192);
-            assert_eq!((twins[1].as_ref().map(|twin| twin.as_ptr()), pool.bytes_in_use()), (kept, 6 * 8192));
+            let mut unit = twin(&pool, 3 * 8192);
+            let mut row = pool.row(3, 8192);
+            row.take(1..2);
+            let kept = row.get(1).map(<[u8]>::as_ptr);
             for both in [true, false] {
-                unit.fill(0);
-                twins.iter_mut().flatten().for_each(|twin| twin.fill(0));
-                let of_run = twins.iter_mut().flatten();
+                bytes(&mut unit).fill(0);
+                row.take(0..3);
+                (0..3).for_each(|at| row.get_mut(at).expect("it has a twin").fill(0));
+                let also = both.then(|| bytes(&mut unit).as_mut_ptr());
                 // SAFETY: the source has so many bytes, and the unit is a block of as many.
-                unsafe {
-                    match both {
-                        true => copy_both(of_run, source[skip..].as_ptr(), unit.as_mut_ptr()),
-                        false => copy_from(of_run, source[skip..].as_ptr()),
-                    }
-                }
-                let made: Vec<u8> = twins.iter().flatten().flat_map(|twin| twin.iter().copied()).collect();
+                unsafe { row.copy_run(0..3, source[skip..].as_ptr(), also) };
+                assert_eq!((row.get(1).map(<[u8]>::as_ptr), pool.bytes_in_use()), (kept, 6 * 8192));
+                let made: Vec<u8> = (0..3).filter_map(|at| row.get(at)).flatten().copied().collect();
                 assert_eq!(made, source[skip..skip + 3 * 8192]);
-                assert_eq!(unit[..] == made[..], both);
+                assert_eq!(bytes(&mut unit)[..] == made[..], both);
             }
         }
     }
@@ -512,9 +357,9 @@ mod tests {
                 let twins = &twins;
                 scope.spawn(move || {
                     for _ in 0..2_000 {
-                        let mut held = [twins.take(4096), twins.take(4096)];
-                        held.iter_mut().for_each(|twin| twin.fill(thread));
-                        assert!(held.iter().all(|twin| twin.iter().all(|byte| *byte == thread)));
+                        let mut held = [twin(twins, 4096), twin(twins, 4096)];
+                        held.iter_mut().for_each(|row| bytes(row).fill(thread));
+                        assert!(held.iter_mut().all(|row| bytes(row).iter().all(|byte| *byte == thread)));
                     }
                 });
             }

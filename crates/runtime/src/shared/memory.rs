@@ -2,7 +2,7 @@
 
 use super::Peer;
 use comem_memory::pages::{Arena, Offers, TooManyRanges};
-use comem_memory::twins::{self, Twin, Twins};
+use comem_memory::twins::Row;
 use comem_memory::{copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Shape;
@@ -22,8 +22,7 @@ const BATCH_PAGES: u32 = 32;
 /// The memory of one chunk, while its lock is held.
 pub(crate) struct Frames<'a> {
     pub(crate) arena: &'a Arena,
-    pub(crate) pool: &'a Twins,
-    pub(crate) twins: &'a mut Vec<Option<Twin>>,
+    pub(crate) twins: &'a mut Row,
     pub(crate) shape: Shape,
     /// This node.
     pub(crate) me: NodeId,
@@ -85,25 +84,9 @@ impl Frames<'_> {
         (pages.end - pages.start) as usize * PAGE_BYTES
     }
 
-    /// The unit's twin, with arbitrary contents if there was none.
-    fn twin_of(&mut self, unit: &Range<PageNo>) -> &mut Twin {
-        let (len, at, pool) = (Self::bytes(unit), self.unit(unit), self.pool);
-        if self.twins.is_empty() {
-            // Most chunks of a home never have a twin.
-            self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
-        }
-        self.twins[at].get_or_insert_with(|| pool.take(len))
-    }
-
-    /// The twins of units that follow each other, as [`Frames::twin_of`] gives them.
-    fn twins_of(&mut self, pages: &Range<PageNo>, unit_pages: u32) -> impl Iterator<Item = &mut Twin> {
-        let (first, count) = (self.unit(pages), (pages.end - pages.start) / unit_pages);
-        if self.twins.is_empty() {
-            self.twins.resize_with((self.shape.pages / self.shape.unit_pages) as usize, || None);
-        }
-        let places = &mut self.twins[first..first + count as usize];
-        self.pool.take_into(places, unit_pages as usize * PAGE_BYTES);
-        places.iter_mut().flatten()
+    /// The places of these pages' units in the chunk.
+    fn units(&self, pages: &Range<PageNo>) -> Range<usize> {
+        self.unit(pages)..self.unit(pages) + pages.len() / self.shape.unit_pages as usize
     }
 
     /// Gives pages that have no memory what lies at `bytes`, where their home may be writing: they get what their twins got. Twins that lie one behind
@@ -113,13 +96,13 @@ impl Frames<'_> {
         let unit_bytes = unit_pages as usize * PAGE_BYTES;
         let parts = pages.clone().step_by(batch as usize).map(|first| first..pages.end.min(first + batch));
         for (mut part, bytes) in parts.zip(bytes.chunks(batch as usize * PAGE_BYTES)) {
-            for (twin, bytes) in self.twins_of(&part, unit_pages).zip(bytes.chunks(unit_bytes)) {
-                // SAFETY: the twin is as long as the unit, and so are the bytes.
-                unsafe { twin.copy_from(bytes.as_ptr(), false) };
+            self.twins.take(self.units(&part));
+            for (unit, bytes) in self.units(&part).zip(bytes.chunks(unit_bytes)) {
+                // SAFETY: there are as many bytes as the unit has.
+                unsafe { self.twins.copy_from(unit, bytes.as_ptr(), false) };
             }
             while !part.is_empty() {
-                let first = self.unit(&part);
-                let copied = twins::stretch(&self.twins[first..first + part.len() / unit_pages as usize]);
+                let copied = self.twins.stretch(self.units(&part));
                 let end = part.start + (copied.len() / PAGE_BYTES) as PageNo;
                 change(arena, &(part.start..end), |p| arena.fill(p, copied));
                 part.start = end;
@@ -214,7 +197,7 @@ impl PageMemory for Frames<'_> {
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {
         let from = self.pointer(unit.start);
         // SAFETY: the unit lies within the service view; where its threads can store they fault first, and wait for this step.
-        unsafe { self.twin_of(&unit).copy_from(from, many) };
+        unsafe { self.twins.copy_from(self.unit(&unit), from, many) };
     }
 
     fn install_with_twins(&mut self, pages: Range<PageNo>, unit_pages: u32, bytes: &[u8], many: bool) {
@@ -222,7 +205,7 @@ impl PageMemory for Frames<'_> {
             let to = self.pointer(pages.start);
             self.arena.meet(pages.clone());
             // SAFETY: the units lie one behind the other within the service view, and no thread can see them meanwhile; as many bytes came.
-            unsafe { twins::copy_both(self.twins_of(&pages, unit_pages), bytes.as_ptr(), to) };
+            unsafe { self.twins.copy_run(self.units(&pages), bytes.as_ptr(), Some(to)) };
             return;
         }
         let units = pages.step_by(unit_pages as usize).zip(bytes.chunks(unit_pages as usize * PAGE_BYTES));
@@ -234,15 +217,12 @@ impl PageMemory for Frames<'_> {
     }
 
     fn drop_twin(&mut self, unit: Range<PageNo>) {
-        let at = self.unit(&unit);
-        if let Some(twin) = self.twins.get_mut(at) {
-            *twin = None;
-        }
+        self.twins.drop_twin(self.unit(&unit));
     }
 
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
         let (at, now) = (self.unit(&unit), self.pointer(unit.start));
-        let Some(Some(twin)) = self.twins.get_mut(at) else { return 0 };
+        let Some(twin) = self.twins.get_mut(at) else { return 0 };
         // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
         unsafe { diff::make(now, twin, out) }
     }
@@ -250,7 +230,7 @@ impl PageMemory for Frames<'_> {
     fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, u64)) -> Option<usize> {
         let peer = self.peers.get(home.index())?.get()?.as_ref()?;
         let (at, now) = (self.unit(&unit), self.pointer(unit.start));
-        let Some(Some(twin)) = self.twins.get_mut(at) else { return Some(0) };
+        let Some(twin) = self.twins.get_mut(at) else { return Some(0) };
         let mut page = |number: usize, lines| changed(unit.start + number as PageNo, lines);
         // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
         unsafe { peer.memory.put(unit.start as usize * PAGE_BYTES, now, twin, &mut page) }
@@ -295,8 +275,8 @@ impl PageMemory for Frames<'_> {
             return true;
         }
         if twins {
-            // SAFETY: the twins are as long as the units, and as many bytes came, which nobody changes.
-            unsafe { twins::copy_from(self.twins_of(&pages, unit_pages), bytes.as_ptr()) };
+            // SAFETY: as many bytes came as the units have, and nobody changes them.
+            unsafe { self.twins.copy_run(self.units(&pages), bytes.as_ptr(), None) };
         }
         change(arena, &pages, |p| arena.fill(p, bytes));
         true
@@ -306,8 +286,8 @@ impl PageMemory for Frames<'_> {
         let (at, target) = (self.unit(&unit), self.pointer(unit.start));
         match self.twins.get_mut(at) {
             // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
-            Some(Some(twin)) => unsafe { diff::renew(target, twin, bytes) },
-            _ => unreachable!("a copy that stayed mapped has kept its twin"),
+            Some(twin) => unsafe { diff::renew(target, twin, bytes) },
+            None => unreachable!("a copy that stayed mapped has kept its twin"),
         }
     }
 

@@ -182,6 +182,7 @@ impl Shared {
             }
             Some(Place { base, detector, .. }) => (Some(Views::new(config, base, bytes, nodes, detector)?), None, base),
         };
+        let twins = Twins::new();
         Ok(Shared {
             me,
             nodes,
@@ -192,8 +193,8 @@ impl Shared {
             views,
             _plain: plain,
             globals: OnceLock::new(),
-            twins: Twins::new(),
-            table: Table::new(me, nodes, config),
+            table: Table::new(me, nodes, config, twins.clone()),
+            twins,
             allocator: Mutex::new(Allocator::new(me, nodes, (bytes / PAGE_BYTES) as u64)),
             ledger: Mutex::new(Ledger::new(me, config.page_engine)),
             needs: Mutex::default(),

@@ -97,7 +97,7 @@ impl Node {
     ) -> Option<R> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
-        shared.table.step(views, &shared.twins, page, |known, chunk, frames, listed| {
+        shared.table.step(views, page, |known, chunk, frames, listed| {
             *listed &= !unlisted;
             self.step_listed(slot, shared, known, (chunk, frames, listed), out, step)
         })
@@ -113,7 +113,7 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        Some(known.step(shared.views.as_ref()?, &shared.twins, page, |known, chunk, frames, listed| {
+        Some(known.step(shared.views.as_ref()?, page, |known, chunk, frames, listed| {
             self.step_listed(slot, shared, known, (chunk, frames, listed), out, step)
         }))
     }

@@ -4,12 +4,12 @@
 use super::graves::Graves;
 use super::memory::Frames;
 use crate::config::Config;
-use comem_memory::twins::Twin;
+use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
 use comem_protocol::coherence::pages::region::Region;
-use comem_protocol::coherence::pages::{CHUNK_PAGES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) chunk: Chunk,
-    /// The units' twins; empty before the first.
-    pub(crate) twins: Vec<Option<Twin>>,
+    /// The units' twins.
+    pub(crate) twins: Row,
     /// Whether the chunk is in the list of active ones.
     pub(crate) listed: bool,
 }
@@ -54,13 +54,14 @@ pub(crate) struct Known {
     asks: Box<[AtomicU8]>,
     /// Under `msi`: the units.
     units: Box<[OnceLock<Box<Mutex<Unit>>>]>,
+    pool: Twins,
     me: NodeId,
     nodes: usize,
     write_detection: bool,
 }
 
 impl Known {
-    fn new(region: Region, me: NodeId, nodes: usize, write_detection: bool) -> Known {
+    fn new(region: Region, table: &Table) -> Known {
         let (chunks, units) = match region.engine {
             PageEngine::Msi => (0, region.pages / region.unit_pages),
             _ => (region.pages.div_ceil(CHUNK_PAGES), 0),
@@ -75,9 +76,10 @@ impl Known {
             asks: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
             units: (0..units).map(|_| OnceLock::new()).collect(),
             region,
-            me,
-            nodes,
-            write_detection,
+            pool: table.pool.clone(),
+            me: table.me,
+            nodes: table.nodes,
+            write_detection: table.write_detection,
         }
     }
 
@@ -109,7 +111,9 @@ impl Known {
             if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
                 chunk.declare_read_only();
             }
-            Box::new(Mutex::new(Cell { chunk, twins: Vec::new(), listed: false }))
+            let unit_bytes = shape.unit_pages as usize * PAGE_BYTES;
+            let twins = self.pool.row((shape.pages / shape.unit_pages) as usize, unit_bytes);
+            Box::new(Mutex::new(Cell { chunk, twins, listed: false }))
         })
     }
 
@@ -117,16 +121,15 @@ impl Known {
     pub(crate) fn step<R>(
         &self,
         views: &super::Views,
-        twins: &comem_memory::twins::Twins,
         page: PageNo,
         step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
     ) -> R {
         let mut cell = self.cell(page).lock();
-        let Cell { chunk, twins: kept, listed } = &mut *cell;
+        let Cell { chunk, twins, listed } = &mut *cell;
         let shape = chunk.shape();
         let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
         let peers = &views.peers;
-        let mut frames = Frames { arena, pool: twins, twins: kept, shape, me: self.me, offers, peers, own_bytes };
+        let mut frames = Frames { arena, twins, shape, me: self.me, offers, peers, own_bytes };
         step(self, chunk, &mut frames, listed)
     }
 
@@ -202,16 +205,18 @@ impl Known {
 pub(crate) struct Table {
     regions: RwLock<BTreeMap<PageNo, Arc<Known>>>,
     graves: Mutex<Graves>,
+    pool: Twins,
     me: NodeId,
     nodes: usize,
     write_detection: bool,
 }
 
 impl Table {
-    pub(crate) fn new(me: NodeId, nodes: usize, config: &Config) -> Table {
+    pub(crate) fn new(me: NodeId, nodes: usize, config: &Config, pool: Twins) -> Table {
         Table {
             regions: RwLock::default(),
             graves: Mutex::default(),
+            pool,
             me,
             nodes,
             write_detection: config.write_detection,
@@ -270,7 +275,7 @@ impl Table {
         if clash {
             return None;
         }
-        let known = Arc::new(Known::new(region, self.me, self.nodes, self.write_detection));
+        let known = Arc::new(Known::new(region, self));
         regions.insert(known.region.first, known.clone());
         Some(known)
     }
@@ -312,11 +317,10 @@ impl Table {
     pub(crate) fn step<R>(
         &self,
         views: &super::Views,
-        twins: &comem_memory::twins::Twins,
         page: PageNo,
         step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
     ) -> Option<R> {
         let known = self.find(page).filter(|k| k.region.engine != PageEngine::Msi)?;
-        Some(known.step(views, twins, page, step))
+        Some(known.step(views, page, step))
     }
 }

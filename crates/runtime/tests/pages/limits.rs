@@ -14,6 +14,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "vast" => vast(comem),
         "scattered" => scattered(comem),
         "too-much" => too_much(comem),
+        "one-page-of-each-chunk" => one_page_of_each_chunk(comem),
         _ => return false,
     }
     true
@@ -104,6 +105,38 @@ fn vast(comem: &Comem) {
         t.barrier();
     });
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+}
+
+/// So many chunks of 2 MiB, of each of which one page is used.
+const CHUNKS: usize = 10_240;
+
+/// Node 0 reads, and writes, one page of each chunk of another node's memory.
+fn one_page_of_each_chunk(comem: &Comem) {
+    const CHUNK_WORDS: usize = 512 * WORDS;
+    let slice =
+        pages_of(comem, CHUNKS * 512, &RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() });
+    let place = |chunk: usize| chunk * CHUNK_WORDS + chunk % 512 * WORDS;
+    comem.run(|t| {
+        if t.node() == NodeId(1) {
+            (0..CHUNKS).for_each(|chunk| slice.set(place(chunk), chunk as u64 + 1));
+        }
+        t.barrier();
+        if t.node() == NodeId(0) {
+            let before = crate::sharing::own_bytes();
+            for chunk in 0..CHUNKS {
+                assert_eq!(slice.get(place(chunk)), chunk as u64 + 1);
+                slice.set(place(chunk) + 1, chunk as u64 + 2);
+            }
+            let each = (crate::sharing::own_bytes() - before) as usize / CHUNKS;
+            // The twin, a table of 512 units of 12 bytes, and what finds the two.
+            assert!(each < 14 << 10, "a page alone in its chunk costs {each} bytes beside its own");
+        }
+        t.barrier();
+        if t.node() == NodeId(1) {
+            (0..CHUNKS).for_each(|chunk| assert_eq!(slice.get(place(chunk) + 1), chunk as u64 + 2));
+        }
+    });
+    give_back(comem, slice);
 }
 
 /// Every second page is used, so that under `mprotect` each is a mapping of its own; by the last node few of them.
@@ -239,6 +272,11 @@ fn what_is_not_touched_costs_nothing() {
     for engine in ["hlrc", "msi"] {
         job("vast", 2, &[("COMEM_ENGINE", engine)]);
     }
+}
+
+#[test]
+fn a_page_that_is_used_alone_in_its_chunk_costs_little_beside_its_twin() {
+    job("one-page-of-each-chunk", 2, &[]);
 }
 
 #[test]
