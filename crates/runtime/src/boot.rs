@@ -23,9 +23,9 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, VERSION};
-use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Startup, To, Transmit};
+use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, Startup, To, Transmit, Waits};
 use comem_protocol::node::table::Membership;
-use comem_protocol::time::Span;
+use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
 use parking_lot::Mutex;
@@ -43,6 +43,8 @@ const LINGER: Duration = Duration::from_millis(30);
 
 /// How long start-up goes without looking whether the launcher has said something.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// A node that nobody launched says after this long whom it waits for; after twice as long where nodes first look for each other.
+const SILENCE: Span = Span::from_ms(2_000);
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -280,7 +282,10 @@ impl Boot {
         if let Some((reader, _)) = launcher {
             ear.listen(reader)?;
         }
-        let membership = self.meet(&mut machine, &ear)?;
+        // A launcher watches over its nodes by itself.
+        let silence = if self.config.discover { Span(2 * SILENCE.0) } else { SILENCE };
+        let patience = writer.is_none().then_some(silence);
+        let membership = self.meet(&mut machine, &ear, patience)?;
         let node = self.into_node(machine, membership, writer);
         ear.hand_over(&node);
         service::start(&node)?;
@@ -326,7 +331,9 @@ impl Boot {
     }
 
     /// Runs start-up until all nodes know each other.
-    fn meet(&self, machine: &mut Startup, ear: &Ear) -> Result<Membership> {
+    /// Becomes part of the job. Says once whom it waits for, if that takes longer than `patience`.
+    fn meet(&self, machine: &mut Startup, ear: &Ear, patience: Option<Span>) -> Result<Membership> {
+        let mut tell_at = patience.map(|patience| self.clock.now() + patience);
         let mut buffer = vec![0; comem_net::RECEIVE_BUFFER_BYTES];
         let service = &self.endpoints[0];
         let discovery = Group::discovery(self.network.interface(), DISCOVERY_PORT).ok();
@@ -376,6 +383,9 @@ impl Boot {
                 }
             }
             let now = self.clock.now();
+            if tell_at.take_if(|at| *at <= now).is_some() {
+                self.tell_whom_it_waits_for(machine, now);
+            }
             let wait = machine.next_timeout().map_or(PATIENCE, |at| Duration::from_nanos((at - now).0).min(PATIENCE));
             match service.recv(&mut buffer, Some(wait.max(Duration::from_micros(10))), Wait::Block) {
                 Ok(Received::Datagrams { from, len, segment }) => {
@@ -388,6 +398,39 @@ impl Boot {
                 Err(error) => return Err(Error::system("cannot receive")(error)),
             }
             machine.on_timeout(self.clock.now());
+        }
+    }
+
+    fn tell_whom_it_waits_for(&self, machine: &Startup, now: Time) {
+        let Some(waits) = machine.waits_for() else { return };
+        let (nodes, pid) = (self.config.nodes, std::process::id());
+        let me = waits.me.map_or("a node".to_string(), |node| node.to_string());
+        let (how, most) = (self.how_they_meet(&waits), waits.until.map(|at| (at - now).0.div_ceil(1_000_000_000)));
+        let most = most.map_or(String::new(), |seconds| format!("; gives up in {seconds} s"));
+        eprintln!(
+            "comem: {me} of a job of {nodes} (host {}, pid {pid}) waits for {}: {how}{most}",
+            host_name(),
+            waits.missing()
+        );
+    }
+
+    /// How the nodes of a job without a launcher find each other, as seen from here.
+    fn how_they_meet(&self, waits: &Waits) -> String {
+        match waits.zero {
+            Some(zero) if waits.me.is_some() => format!("node 0 at {zero} gathers the others"),
+            Some(zero) => format!("nobody at {zero} has answered yet"),
+            None if waits.phase == Phase::Address => {
+                "COMEM_NODE is for launchers, which say where node 0 is; by hand take COMEM_JOIN or COMEM_DISCOVER"
+                    .to_string()
+            }
+            None if self.config.discover => {
+                let interface = self.network.interface();
+                format!(
+                    "they find each other with COMEM_DISCOVER=on, at UDP port {DISCOVERY_PORT} of {}",
+                    interface.name
+                )
+            }
+            None => format!("the others join with COMEM_JOIN={}", self.endpoints[0].local_addr()),
         }
     }
 

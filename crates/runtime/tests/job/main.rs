@@ -1,5 +1,6 @@
 //! Jobs of real processes: this test binary is launcher and node in one.
 
+mod by_hand;
 mod cores;
 mod desks;
 mod launcher;

@@ -224,6 +224,28 @@ fn list(missing: &[Missing]) -> String {
     text.join("; ")
 }
 
+/// Whom a process waits for, while it is on its way into a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waits {
+    /// Its number, if it has one.
+    pub me: Option<NodeId>,
+    /// Where it has asked for a place, unless it is node zero or does not know yet.
+    pub zero: Option<SocketAddr>,
+    /// In which part of start-up.
+    pub phase: Phase,
+    /// Whom it waits for; node zero alone where that has to gather the others.
+    pub missing: Vec<Missing>,
+    /// When it gives up.
+    pub until: Option<Time>,
+}
+
+impl Waits {
+    /// The nodes it waits for, in words.
+    pub fn missing(&self) -> String {
+        list(&self.missing)
+    }
+}
+
 /// Why a process is not part of a job.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StartError {

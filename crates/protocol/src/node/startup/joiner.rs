@@ -12,7 +12,7 @@
 //! The joiner is the one who repeats: until the start it asks node zero again and again, and each answer
 //! brings it as far as node zero is. Whatever is lost on the way is thereby sent again.
 
-use super::core::{Core, Event, Missing, Mode, Phase, StartError, To};
+use super::core::{Core, Event, Missing, Mode, Phase, StartError, To, Waits};
 use crate::ids::NodeId;
 use crate::node::identity::Refusal;
 use crate::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, UNHEARD_MAX, Verdict, Wakeup};
@@ -196,13 +196,34 @@ impl Joiner {
         self.progress(now);
     }
 
-    fn time_out(&mut self, core: &mut Core) {
+    /// In which part of start-up this is, and node zero as far as it is known.
+    fn missing(&self) -> (Phase, Missing) {
         let zero = Missing { node: NodeId(0), process: None, unheard: Vec::new() };
-        let (phase, missing) = match &self.state {
+        match &self.state {
             State::NoAddress => (Phase::Address, zero),
             State::Hello(_, i) => (Phase::Hello, i.zero_entry().unwrap_or(zero)),
             _ => (Phase::Join, zero),
+        }
+    }
+
+    pub fn waits_for(&self, core: &Core) -> Option<Waits> {
+        let zero = match &self.state {
+            State::Running(_) | State::Over => return None,
+            State::Seek { .. } | State::NoAddress => None,
+            State::Ask { zero } => Some(*zero),
+            State::Wait(seat) | State::Hello(seat, _) => Some(seat.zero),
         };
+        let launched = match core.config.mode {
+            Mode::Launched { node, .. } => Some(node),
+            _ => None,
+        };
+        let (phase, missing) = self.missing();
+        let until = core.config.deadline.map(|span| self.heard + span);
+        Some(Waits { me: self.seat().map(|seat| seat.node).or(launched), zero, phase, missing: vec![missing], until })
+    }
+
+    fn time_out(&mut self, core: &mut Core) {
+        let (phase, missing) = self.missing();
         self.state = State::Over;
         core.fail(StartError::TimedOut { phase, missing: vec![missing] });
     }

@@ -43,7 +43,7 @@ mod joiner;
 mod tests;
 mod zero;
 
-pub use self::core::{Config, ConfigError, Event, Missing, Mode, Phase, StartError, To, Transmit};
+pub use self::core::{Config, ConfigError, Event, Missing, Mode, Phase, StartError, To, Transmit, Waits};
 
 use self::core::Core;
 use self::joiner::Joiner;
@@ -219,6 +219,14 @@ impl Startup {
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.core.events.pop_front()
+    }
+
+    /// Whom this process waits for; `None` once the job runs or has failed.
+    pub fn waits_for(&self) -> Option<Waits> {
+        match &self.role {
+            Role::Joiner(joiner) => joiner.waits_for(&self.core),
+            Role::Zero(zero) => zero.waits_for(&self.core),
+        }
     }
 
     /// Whether the job runs, as far as this node knows.

@@ -10,7 +10,7 @@
 //! it. So a process that was given places by two would-be nodes zero is counted by one of them only. Node zero says
 //! everything once on its own account; after that it answers those who ask again.
 
-use super::core::{Config, Core, Event, Missing, Mode, Phase, StartError, To};
+use super::core::{Config, Core, Event, Missing, Mode, Phase, StartError, To, Waits};
 use crate::ids::NodeId;
 use crate::node::identity::Refusal;
 use crate::node::message::{self, Answer, BODY_MAX, Hello, Intent, Join, Ready, StartMessage, Verdict, Wakeup};
@@ -181,7 +181,8 @@ impl Zero {
         }
     }
 
-    fn time_out(&mut self, core: &mut Core) {
+    /// In which part of start-up this is, and who has not come, or not come through.
+    fn missing(&self) -> (Phase, Vec<Missing>) {
         let missing = |node, seat: Option<&Seat>| Missing {
             node,
             process: seat.map(|seat| (seat.member.host.clone(), seat.member.pid)),
@@ -191,15 +192,27 @@ impl Zero {
             State::Gather { .. } => (Phase::Join, |seat| seat.confirmed),
             _ => (Phase::Hello, |seat| seat.ready),
         };
-        let came = 1 + self.occupied().filter(|(_, seat)| done(seat)).count() as u16;
+        let seats = self.seats.iter().zip(1..).map(|(seat, node)| (NodeId(node), seat.as_ref()));
+        let those = seats.filter(|(_, seat)| !seat.is_some_and(done)).map(|(node, seat)| missing(node, seat));
+        (phase, those.collect())
+    }
+
+    pub fn waits_for(&self, core: &Core) -> Option<Waits> {
+        if !matches!(self.state, State::Gather { .. } | State::Hello { .. }) {
+            return None;
+        }
+        let (phase, missing) = self.missing();
+        Some(Waits { me: Some(NodeId(0)), zero: None, phase, missing, until: self.deadline(core) })
+    }
+
+    fn time_out(&mut self, core: &mut Core) {
+        let (phase, missing) = self.missing();
+        let came = core.config.identity.nodes - missing.len() as u16;
         if phase == Phase::Join && !is_launched(core) {
             let wanted = core.config.identity.nodes;
             self.give_up(core, Verdict::Refused(Refusal::TooFew { came, wanted }));
             return core.fail(StartError::TooFew { came, wanted });
         }
-        let seats = self.seats.iter().zip(1..).map(|(seat, node)| (NodeId(node), seat.as_ref()));
-        let missing: Vec<Missing> =
-            seats.filter(|(_, seat)| !seat.is_some_and(done)).map(|(node, seat)| missing(node, seat)).collect();
         self.fail(core, StartError::TimedOut { phase, missing });
     }
 

@@ -33,6 +33,24 @@ fn a_launched_node_that_does_not_come_is_named_on_every_node() {
 }
 
 #[test]
+fn a_process_on_its_way_knows_whom_it_waits_for_and_until_when() {
+    let mut network = Network::new(10, 0);
+    for index in [0, 1, 3] {
+        network.start(launched(index, 4));
+    }
+    network.run_until(|network| network.now >= Time::default() + Span::from_ms(2_000));
+    let waits: Vec<Waits> = network.processes.iter().map(|p| p.startup.waits_for().expect("it waits")).collect();
+    let seen: Vec<_> = waits.iter().map(|w| (w.me, w.zero.is_some(), w.phase, w.missing())).collect();
+    let (join, node) = (Phase::Join, |n| Some(NodeId(n)));
+    let expected = [(0, false, "node 2"), (1, true, "node 0"), (3, true, "node 0")];
+    assert_eq!(seen, expected.map(|(me, asked, whom)| (node(me), asked, join, whom.to_string())));
+    assert!(waits.iter().all(|w| w.until.is_some_and(|at| at > network.now)), "{waits:?}");
+    network.start(launched(2, 4));
+    network.run_to_ends();
+    assert!(network.processes.iter().all(|p| p.startup.waits_for().is_none()));
+}
+
+#[test]
 fn a_firewall_between_two_nodes_is_named() {
     let mut network = Network::new(11, 0);
     network.parted.insert((2, 3));

@@ -1,0 +1,58 @@
+//! Nodes that are started one by one, without a launcher.
+
+use comem::control::var;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+/// One node of a job of two; `more` says how it finds the other.
+fn node(more: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", "relock");
+    command.env(var::NODES, "2").envs(more.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().expect("a node can be started")
+}
+
+/// What a node says when it has ended, which it must do well.
+fn rest(mut node: Child, mut errors: impl Read) -> String {
+    let mut text = String::new();
+    errors.read_to_string(&mut text).expect("a node's words");
+    assert!(node.wait().expect("a node ends").success(), "{text}");
+    text
+}
+
+#[test]
+fn a_node_that_waits_for_others_says_for_whom_where_and_how_long_and_only_then() {
+    for backbone in ["udp", "shm"] {
+        let mut zero = node(&[(var::BACKBONE, backbone)]);
+        let mut errors = BufReader::new(zero.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        errors.read_line(&mut line).expect("a node's words");
+        assert!(
+            line.starts_with("comem: node 0 of a job of 2 (host ") && line.contains(" waits for node 1: "),
+            "{line}"
+        );
+        assert!(line.contains(&format!("pid {})", zero.id())) && line.contains("; gives up in 2"), "{line}");
+        let at = line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split(';').next()).expect("an address");
+        let mut other = node(&[(var::BACKBONE, backbone), ("COMEM_JOIN", at)]);
+        let said = other.stderr.take().expect("a pipe");
+        assert!(!rest(other, said).contains("waits for"), "who finds the other at once says nothing");
+        assert!(!rest(zero, errors).contains("waits for"), "once is enough");
+    }
+}
+
+#[test]
+fn a_node_that_finds_nobody_where_it_was_sent_says_so() {
+    // Nobody listens at the address of a socket that is gone.
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("an address");
+    let numbered = "COMEM_NODE is for launchers";
+    let unanswered = format!("waits for node 0: nobody at {nobody} has answered yet; gives up in ");
+    for (name, value, words) in
+        [("COMEM_JOIN", nobody.to_string(), unanswered.as_str()), (var::NODE, "1".into(), numbered)]
+    {
+        let mut one = node(&[(var::BACKBONE, "udp"), (name, &value)]);
+        let mut line = String::new();
+        BufReader::new(one.stderr.take().expect("a pipe")).read_line(&mut line).expect("a node's words");
+        assert!(line.contains(words), "{line}");
+        one.kill().and_then(|()| one.wait()).expect("it waits still");
+    }
+}
