@@ -330,8 +330,7 @@ impl Boot {
         }
     }
 
-    /// Runs start-up until all nodes know each other.
-    /// Becomes part of the job. Says once whom it waits for, if that takes longer than `patience`.
+    /// Runs start-up until all nodes know each other. Says once whom it waits for, if that takes longer than `patience`.
     fn meet(&self, machine: &mut Startup, ear: &Ear, patience: Option<Span>) -> Result<Membership> {
         let mut tell_at = patience.map(|patience| self.clock.now() + patience);
         let mut buffer = vec![0; comem_net::RECEIVE_BUFFER_BYTES];
