@@ -250,6 +250,7 @@ impl Comem {
         }
         known.read_only.store(true, Ordering::Release);
         known.cells().for_each(|cell| cell.lock().chunk.declare_read_only());
+        self.shared()?.unmap_writable(&known);
         Ok(())
     }
 

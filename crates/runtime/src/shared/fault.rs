@@ -150,9 +150,17 @@ impl Thread {
             Access::Write => counters.write_faults.add(1),
         }
         if known.region.engine == PageEngine::Msi {
+            if access == Access::Write && known.read_only.load(Ordering::Acquire) {
+                return Err(self.refuse_write(&known));
+            }
             return self.operation(|| self.single_fault(shared, &known, page, access)).map(|()| true);
         }
         self.operation(|| self.fetch_page(shared, &known, page, access)).map(|()| true)
+    }
+
+    fn refuse_write(&self, known: &Known) -> Error {
+        self.home().read_only_written(known);
+        Error::Misuse(format!("{} is read-only", known.name()))
     }
 
     fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
@@ -169,10 +177,7 @@ impl Thread {
         });
         match fault {
             Some(Fault::Mapped) | None => Ok(()),
-            Some(Fault::ReadOnly) => {
-                self.home().read_only_written(known);
-                Err(Error::Misuse(format!("{} is read-only", known.name())))
-            }
+            Some(Fault::ReadOnly) => Err(self.refuse_write(known)),
             Some(Fault::Wait) => {
                 self.run_ahead(shared, known, page, ahead, None);
                 self.wait_for_fetch(page)

@@ -49,6 +49,8 @@ impl Holds {
 struct Frame<'a> {
     arena: &'a Arena,
     pages: Range<PageNo>,
+    /// Declared by the program: whoever stores there is to fault, whatever the unit's state.
+    read_only: bool,
 }
 
 impl Frame<'_> {
@@ -65,8 +67,10 @@ impl UnitMemory for Frame<'_> {
 
     fn permit(&mut self, permission: Permission) {
         match permission {
-            Permission::Write => memory::change(self.arena, &self.pages, |p| self.arena.map_write(p)),
-            Permission::Read => memory::change(self.arena, &self.pages, |p| self.arena.map_read(p)),
+            Permission::Write if !self.read_only => {
+                memory::change(self.arena, &self.pages, |p| self.arena.map_write(p));
+            }
+            Permission::Read | Permission::Write => memory::change(self.arena, &self.pages, |p| self.arena.map_read(p)),
             Permission::None => {}
         }
     }
@@ -108,6 +112,20 @@ impl UnitMemory for Frame<'_> {
     }
 }
 
+impl Shared {
+    /// The region was declared read-only. What of it is mapped here may be writable, and so is mapped anew when it is touched.
+    pub(crate) fn unmap_writable(&self, known: &Known) {
+        let Some(views) = self.views.as_ref().filter(|_| known.region.engine == PageEngine::Msi) else { return };
+        let from = self.guarded_from();
+        for index in 0..known.region.pages / known.region.unit_pages {
+            let Some(unit) = known.unit_if_used(index).map(|unit| unit.lock()) else { continue };
+            let pages = known.pages_of_unit(index);
+            memory::change(&views.guarded, &(pages.start - from..pages.end - from), |p| views.guarded.unmap(p));
+            drop(unit);
+        }
+    }
+}
+
 impl Node {
     /// Runs a step on the `msi` unit that begins at `page`; `None` when there is none.
     pub(crate) fn single_step<R>(
@@ -124,8 +142,12 @@ impl Node {
         let pages = known.pages_of_unit(index);
         let from = shared.guarded_from();
         let unit = UnitId { object: PAGES, index: pages.start };
-        let mut frame = Frame { arena: &views.guarded, pages: pages.start - from..pages.end - from };
         let mut state = known.unit(index)?.lock();
+        let mut frame = Frame {
+            arena: &views.guarded,
+            pages: pages.start - from..pages.end - from,
+            read_only: known.read_only.load(Ordering::Acquire),
+        };
         let mut cx = Context {
             me: shared.me,
             nodes: shared.nodes,

@@ -23,7 +23,11 @@ fn word(slice: &SharedSlice<u64>, index: usize) -> &AtomicU64 {
 
 /// Memory that is filled once and then declared read-only has its contents everywhere.
 pub fn declared_read_only(comem: &Comem) {
-    let slice = pages_of(comem, 12, &RegionOptions::default());
+    [RegionOptions::default(), with_one_writer()].iter().for_each(|options| read_by_all(comem, options));
+}
+
+fn read_by_all(comem: &Comem, options: &RegionOptions) {
+    let slice = pages_of(comem, 12, options);
     comem.run(|t| {
         t.share(slice.len()).for_each(|i| slice.set(i, i as u64 * 3 + 1));
         t.barrier();

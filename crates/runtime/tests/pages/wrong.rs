@@ -27,7 +27,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "freed-at-home" => freed_at_home(comem),
         "null" => node_1(comem, |_, _| assert_eq!(read(std::ptr::null()), 0)),
         "deep" => node_1(comem, |_, _| assert!(deep(1) > 0)),
-        "write-read-only" => write_read_only(comem),
+        "write-read-only" => write_read_only(comem, NodeId(1)),
+        "home-writes-read-only" => write_read_only(comem, NodeId(0)),
         "frees" => frees(comem),
         "calls" => calls(comem),
         "one-thread-too-many" => one_thread_too_many(comem),
@@ -104,15 +105,20 @@ fn deep(level: u64) -> u64 {
     deep(level + 1) + room[level as usize % 512]
 }
 
-fn write_read_only(comem: &Comem) {
+fn write_read_only(comem: &Comem, writer: NodeId) {
     let slice = pages_of(comem, 4, &RegionOptions { label: "table".to_string(), ..RegionOptions::default() });
-    comem.run(|t| t.barrier());
+    comem.run(|t| {
+        if t.node() == NodeId(0) {
+            slice.set(0, 7);
+        }
+        t.barrier();
+    });
     comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
     comem.run(|t| {
         t.barrier();
-        if t.node() == NodeId(1) {
-            // Homes are in blocks: the first page is node 0's.
-            assert_eq!(slice.get(0), 0);
+        if t.node() == writer {
+            // Homes are in blocks: the first page is node 0's, which has written it.
+            assert_eq!(slice.get(0), 7);
             slice.set(0, 1);
         }
         t.barrier();
@@ -350,6 +356,19 @@ fn a_write_to_memory_declared_read_only_is_reported() {
         let (_, outcome) = ends("write-read-only", &[("COMEM_DETECTOR", detector)]);
         let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
         assert!(text.contains("the program wrote to table, which it had declared read-only"), "{detector}: {text}");
+    }
+}
+
+#[test]
+fn under_msi_a_write_to_memory_declared_read_only_is_reported_wherever_its_home_is() {
+    for detector in DETECTORS {
+        // Homes are in blocks: node 0 writes to a page of its own, node 1 to a copy.
+        for (role, node) in [("home-writes-read-only", 0), ("write-read-only", 1)] {
+            let (_, outcome) = ends(role, &[("COMEM_DETECTOR", detector), ("COMEM_ENGINE", "msi")]);
+            let text = format!("{:?}{:?}", outcome.errors[node], outcome.failures);
+            let told = "the program wrote to table, which it had declared read-only";
+            assert!(text.contains(told), "{detector} {role}: {text}");
+        }
     }
 }
 
