@@ -4,6 +4,7 @@ use crate::launcher::{Outcome, start};
 use comem::Comem;
 use comem::bind::{allowed_cores, in_words};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Each thread says where it may run, and so does the service thread.
 pub fn play(comem: &Comem) {
@@ -14,13 +15,27 @@ pub fn play(comem: &Comem) {
         println!("cores app {}:{}", t.local_id(), in_words(&allowed_cores()));
         t.barrier();
     });
-    for task in std::fs::read_dir("/proc/self/task").expect("this process has threads") {
+    // The service thread takes its name and its cores itself, once it has a core to do so.
+    let own = in_words(&allowed_cores());
+    let mut seen = None;
+    for _ in 0..50 {
+        seen = of_the_service_thread();
+        if seen.as_ref().is_some_and(|line| *line != own) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if let Some(line) = seen {
+        println!("cores service {line}");
+    }
+}
+
+fn of_the_service_thread() -> Option<String> {
+    std::fs::read_dir("/proc/self/task").expect("this process has threads").find_map(|task| {
         let read = |name: &str| std::fs::read_to_string(task.as_ref().expect("a thread").path().join(name));
         let service = read("comm").is_ok_and(|name| name.trim() == "comem-service");
-        if let Some(line) = read("status").ok().filter(|_| service).as_deref().and_then(allowed_line) {
-            println!("cores service {line}");
-        }
-    }
+        read("status").ok().filter(|_| service).as_deref().and_then(allowed_line)
+    })
 }
 
 fn allowed_line(status: &str) -> Option<String> {
