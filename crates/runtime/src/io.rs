@@ -201,6 +201,8 @@ pub(crate) struct Drained {
     pub(crate) datagrams: usize,
     /// Remote channels that acknowledgements are owed to.
     owed: Vec<Channel>,
+    /// Datagrams that were to rouse whose socket it is.
+    kicks: usize,
 }
 
 impl Node {
@@ -415,6 +417,11 @@ impl Node {
             }
         });
         self.send_owed(as_slot, &drained.owed);
+        if drained.kicks > 0 && at != as_slot {
+            // It was for a thread that may sleep there still.
+            self.wire.kick(at);
+            drained.datagrams = drained.datagrams.saturating_sub(drained.kicks);
+        }
         drained.datagrams
     }
 
@@ -450,6 +457,7 @@ impl Node {
     /// Takes in one datagram.
     fn on_datagram(&self, slot: Slot, datagram: &[u8], from: SocketAddr, drained: &mut Drained) {
         if datagram.len() <= KICK.len() && from.ip() == self.wire.endpoint(slot).local_addr().ip() {
+            drained.kicks += 1;
             return;
         }
         let Some(bytes) = self.wire.sealer.open(datagram) else {

@@ -300,7 +300,7 @@ impl Node {
                 let wait = self.wait_of(slot, true);
                 let served = if wait == Wait::Block { None } else { self.serve_meanwhile(slot, timeout) };
                 let came = match served {
-                    Some(came) if came > 0 || !waiter.in_socket() || lets_go.is_some() => came,
+                    Some(came) if came > 0 || waiter.is_roused() || lets_go.is_some() => came,
                     // It has spun enough.
                     Some(_) => self.receive(slot, slot, Some(timeout), Wait::Block),
                     None => self.receive(slot, slot, Some(timeout), wait),
@@ -353,7 +353,7 @@ impl Node {
                     break came;
                 }
             }
-            if !waiter.in_socket() {
+            if waiter.is_roused() {
                 break 0;
             }
             std::hint::spin_loop();

@@ -10,6 +10,8 @@ const AWAKE: u32 = 0;
 const ROUSED: u32 = 1;
 const IN_SOCKET: u32 = 2;
 const PARKED: u32 = 3;
+/// Roused in its socket, where it may still sleep: what rouses it lies there and is for nobody else.
+const LEAVING: u32 = 4;
 
 /// The sleep of one thread.
 #[derive(Debug, Default)]
@@ -31,7 +33,12 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>
 impl Waiter {
     /// Takes note of having been roused, if so.
     pub fn was_roused(&self) -> bool {
-        self.state.swap(AWAKE, Ordering::AcqRel) == ROUSED
+        matches!(self.state.swap(AWAKE, Ordering::AcqRel), ROUSED | LEAVING)
+    }
+
+    /// Whether it has been roused; it takes no note of that.
+    pub fn is_roused(&self) -> bool {
+        matches!(self.state.load(Ordering::Acquire), ROUSED | LEAVING)
     }
 
     /// About to sleep in the socket; `false` when roused meanwhile: then do not sleep.
@@ -44,9 +51,9 @@ impl Waiter {
         self.was_roused()
     }
 
-    /// Whether the thread sleeps in its socket (and so attends it).
+    /// Whether the thread sleeps in its socket (and so attends it), roused or not.
     pub fn in_socket(&self) -> bool {
-        self.state.load(Ordering::Acquire) == IN_SOCKET
+        matches!(self.state.load(Ordering::Acquire), IN_SOCKET | LEAVING)
     }
 
     /// Sleeps until roused or until the time is up; tells whether it was roused.
@@ -60,13 +67,12 @@ impl Waiter {
     /// Rouses the thread; `true` when it sleeps in its socket and a datagram must be sent there.
     #[must_use]
     pub fn rouse(&self) -> bool {
-        match self.state.swap(ROUSED, Ordering::AcqRel) {
-            PARKED => {
-                futex(&self.state, libc::FUTEX_WAKE, 1, None);
-                false
-            }
-            before => before == IN_SOCKET,
+        let roused = |before| Some(if matches!(before, IN_SOCKET | LEAVING) { LEAVING } else { ROUSED });
+        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, roused);
+        if before == Ok(PARKED) {
+            futex(&self.state, libc::FUTEX_WAKE, 1, None);
         }
+        before == Ok(IN_SOCKET)
     }
 }
 
@@ -81,6 +87,16 @@ mod tests {
         assert!(!waiter.enter_socket());
         assert!(waiter.park(Duration::from_secs(60)), "returns at once");
         assert!(waiter.enter_socket() && waiter.rouse() && waiter.leave_socket());
+    }
+
+    #[test]
+    fn a_thread_that_was_roused_in_its_socket_attends_it_until_it_has_left() {
+        let waiter = Waiter::default();
+        assert!(waiter.enter_socket() && waiter.in_socket() && !waiter.is_roused());
+        assert!(waiter.rouse(), "it wants a datagram");
+        assert!(waiter.in_socket() && waiter.is_roused(), "who takes the datagram for it lets it sleep");
+        assert!(!waiter.rouse(), "one datagram will do");
+        assert!(waiter.leave_socket() && !waiter.in_socket() && !waiter.is_roused());
     }
 
     #[test]

@@ -164,8 +164,11 @@ impl Node {
         if had && !state.holds(Want::Shared) && state.leaving().is_none() {
             known.costs.invalidations.fetch_add(pages.len() as u64, Ordering::Relaxed);
         }
-        if state.is_wanted() {
-            shared.holds.wanted.store(true, Ordering::Release);
+        let wanted = state.is_wanted() && !shared.holds.wanted.swap(true, Ordering::AcqRel);
+        drop(state);
+        // It may be asleep until its next tick, and this thread may do nothing else for long.
+        if wanted && crate::seated().is_some() {
+            self.rouse_service();
         }
         Some(result)
     }

@@ -48,6 +48,10 @@ const SCENARIOS: [Scenario; 28] = [
 
 /// Plays a role of this file; `false` when it has none of that name.
 pub fn play(comem: &Comem, role: &str) -> bool {
+    if role == "many barriers" {
+        order::many_barriers(comem);
+        return true;
+    }
     if role != "suite" {
         return false;
     }
@@ -140,5 +144,14 @@ fn the_suite_has_its_right_answers_under_msi() {
 fn the_suite_has_its_right_answers_in_a_job_of_one_node() {
     for engine in ["hlrc", "scope", "msi"] {
         job("suite", 1, &[("COMEM_ENGINE", engine), ("COMEM_THREADS", "3")]);
+    }
+}
+
+/// Threads look into the socket of their node's first thread, for pages that come with barriers; what is to wake that thread lies there too. Each barrier
+/// that it slept through took a second.
+#[test]
+fn a_thread_that_is_roused_in_its_socket_wakes() {
+    for threads in ["2", "3"] {
+        job("many barriers", 2, &[("COMEM_BACKBONE", "udp"), ("COMEM_THREADS", threads)]);
     }
 }

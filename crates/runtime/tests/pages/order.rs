@@ -248,3 +248,8 @@ pub fn chains_beside_scope(comem: &Comem) {
     give_back(comem, record);
     give_back(comem, beside);
 }
+
+/// Far more barriers than a node has seconds for.
+pub fn many_barriers(comem: &Comem) {
+    on_record(comem, |t, _| (0..3000).for_each(|_| t.barrier()));
+}
