@@ -370,20 +370,20 @@ impl Node {
     /// Passes a barrier that adds up what the threads bring, or the one that ends the program.
     fn pass_barrier(&mut self, now: Time, t: usize, number: Option<i64>, out: &mut Outbox) -> Turn {
         let sum = Reduction { operator: Operator::Sum, number: Number::I64 };
-        let epoch = match self.threads[t].phase {
-            Phase::Barrier(epoch) => Ok(epoch),
+        let what = if number.is_some() { Collective::reduce(sum, 1) } else { Collective::EXIT };
+        let passed = match self.threads[t].phase {
+            Phase::Barrier(passed) => Ok(passed),
             _ => {
-                let what = if number.is_some() { Collective::reduce(sum, 1) } else { Collective::EXIT };
                 let payload = number.map(i64::to_be_bytes);
                 self.barrier.arrive(now, Self::slot(t), what, (payload.as_ref().map_or(&[], |p| &p[..]), &[]), out)
             }
         };
-        let Ok(epoch) = epoch else { return Turn::Sleeps };
-        if self.barrier.is_open(epoch) != Ok(true) {
-            return self.sleeps_in(t, Phase::Barrier(epoch));
+        let Ok(passed) = passed else { return Turn::Sleeps };
+        if self.barrier.is_open(what, passed) != Ok(true) {
+            return self.sleeps_in(t, Phase::Barrier(passed));
         }
         let Some(brought) = number else { return self.ends(t) };
-        let result = self.barrier.result().try_into().map_or(i64::MIN, i64::from_be_bytes);
+        let result = self.barrier.result(what).try_into().map_or(i64::MIN, i64::from_be_bytes);
         self.ends_with(t, Deed::Barrier { brought, result })
     }
 

@@ -140,15 +140,20 @@ pub struct Mismatch {
     pub theirs: Collective,
     /// What was called here.
     pub mine: Collective,
+    /// The other party is another thread of the same node.
+    pub neighbour: bool,
 }
 
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mine, theirs) = (kinds::name(self.mine.kind), kinds::name(self.theirs.kind));
-        if self.mine.kind == self.theirs.kind {
-            write!(f, "{mine} here and at {} differ in shape or arguments", self.node)
-        } else {
-            write!(f, "{mine} here met {theirs} at {}", self.node)
+        match (self.mine.kind == self.theirs.kind, self.neighbour) {
+            (true, false) => write!(f, "{mine} here and at {} differ in shape or arguments", self.node),
+            (false, false) => write!(f, "{mine} here met {theirs} at {}", self.node),
+            (true, true) => {
+                write!(f, "two threads of this node call for {mine} at the same time, or with different arguments")
+            }
+            (false, true) => write!(f, "{mine} here met {theirs} in another thread of this node"),
         }
     }
 }
@@ -194,20 +199,34 @@ pub struct Barrier {
     shape: Shape,
     /// The barrier that is not open yet.
     epoch: u32,
+    /// Those of all threads that have opened here.
+    rounds: u32,
     local: Vec<(Slot, Arrival)>,
+    /// A call that one thread of each node makes goes before one of all threads for which others of this node wait already: it lacks the former.
+    one: Option<(Slot, Arrival)>,
     /// This node's combined arrival at `epoch`, once all its threads (and in the tree its children) are in.
     mine: Option<Arrival>,
     seen: BTreeMap<NodeId, Arrival>,
     early: BTreeMap<NodeId, Arrival>,
     /// What this node said at the barrier before, for peers that missed it.
     last: Option<Arrival>,
-    result: Vec<u8>,
+    /// What came of the last barrier.
+    last_result: Vec<u8>,
     notices: Vec<u8>,
+    /// What came of the last call of all threads, for those that have not looked yet, and of the last of one thread of each node.
+    of_threads: Outcome,
+    of_one: Outcome,
     /// Most bytes of notices in an unguarded message.
     free_bytes: usize,
     retry: Option<(Time, Span)>,
     mismatch: Option<Mismatch>,
-    /// Who had left at the last barrier, where others had not.
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    result: Vec<u8>,
+    /// Who had left, where others had not.
     left: Option<NodeId>,
 }
 
@@ -221,17 +240,20 @@ impl Barrier {
             threads,
             shape,
             epoch: 0,
+            rounds: 0,
             local: Vec::new(),
+            one: None,
             mine: None,
             seen: BTreeMap::new(),
             early: BTreeMap::new(),
             last: None,
-            result: Vec::new(),
+            last_result: Vec::new(),
             notices: Vec::new(),
+            of_threads: Outcome::default(),
+            of_one: Outcome::default(),
             free_bytes: FREE_NOTICES,
             retry: None,
             mismatch: None,
-            left: None,
         }
     }
 
@@ -258,26 +280,30 @@ impl Barrier {
         self.epoch
     }
 
-    /// Whether the barrier that a thread arrived at is open.
+    /// Whether the barrier that a thread arrived at, with this call, is open; `number` is what it got there.
     ///
     /// # Errors
     /// When another party came with a different call.
-    pub fn is_open(&self, epoch: u32) -> Result<bool, Mismatch> {
+    pub fn is_open(&self, what: Collective, number: u32) -> Result<bool, Mismatch> {
         match self.mismatch {
             Some(mismatch) => Err(mismatch),
-            None => Ok(self.epoch != epoch),
+            None => Ok(number != if what.by_threads() { self.rounds } else { self.epoch }),
         }
     }
 
-    /// What the last reduction came to; valid until this thread arrives again.
-    pub fn result(&self) -> &[u8] {
-        &self.result
+    fn outcome(&self, what: Collective) -> &Outcome {
+        if what.by_threads() { &self.of_threads } else { &self.of_one }
     }
 
-    /// At the last barrier some nodes came to the end of their part and others made another call: one of the former. The call has
+    /// What the thread's call came to, if it was a reduction; valid until this thread arrives again.
+    pub fn result(&self, what: Collective) -> &[u8] {
+        &self.outcome(what).result
+    }
+
+    /// At the barrier of the thread's call some nodes came to the end of their part and others made another call: one of the former. The call has
     /// failed, but memory is as consistent as after a barrier. Valid until this thread arrives again.
-    pub fn left(&self) -> Option<NodeId> {
-        self.left
+    pub fn left(&self, what: Collective) -> Option<NodeId> {
+        self.outcome(what).left
     }
 
     /// The write notices of all nodes at the last barrier, in no particular order; valid until this thread arrives again.
@@ -297,16 +323,34 @@ impl Barrier {
         (payload, notices): (&[u8], &[u8]),
         out: &mut Outbox,
     ) -> Result<u32, Mismatch> {
-        let epoch = self.epoch;
-        if let Some((_, first)) = self.local.first().filter(|(_, first)| first.what != what) {
-            return self.fail(self.me, first.what, what);
+        let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
+        let first =
+            if what.by_threads() { self.local.first().filter(|(_, a)| a.what != what) } else { self.one.as_ref() };
+        if let Some((_, first)) = first {
+            let theirs = first.what;
+            self.wake_all(Some(slot), out);
+            return self.fail(self.me, theirs, what);
         }
-        self.local.push((slot, Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() }));
-        let expected = if what.by_threads() { self.threads } else { 1 };
-        if self.local.len() == expected {
-            self.node_arrived(now, Some(slot), out)?;
-        }
-        Ok(epoch)
+        let number = if what.by_threads() {
+            self.local.push((slot, arrival));
+            self.rounds
+        } else {
+            self.one = Some((slot, arrival));
+            self.epoch
+        };
+        self.node_arrived(now, Some(slot), out)?;
+        Ok(number)
+    }
+
+    /// The threads of this node whose call is next, as far as they have come.
+    fn party(&self) -> &[(Slot, Arrival)] {
+        if self.one.is_some() { self.one.as_slice() } else { &self.local }
+    }
+
+    /// With which call this node has arrived, once all of its threads that take part are here.
+    fn arrived(&self) -> Option<Collective> {
+        let all = self.one.is_some() || self.local.len() == self.threads;
+        self.party().first().filter(|_| all).map(|(_, arrival)| arrival.what)
     }
 
     /// Another node's arrival.
@@ -360,7 +404,7 @@ impl Barrier {
         let waits = epoch == self.epoch && matches!(self.shape, Shape::Tree { parent: Some(_), .. });
         if let Some(mine) = self.mine.as_mut().filter(|_| waits) {
             mine.what = what;
-            self.open(caller, payload.to_vec(), notices.to_vec(), out);
+            self.open(caller, what, (payload.to_vec(), notices.to_vec()), out);
         }
     }
 
@@ -369,7 +413,7 @@ impl Barrier {
     pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) -> bool {
         let waits = self.mine.as_ref().is_some_and(|a| a.what.kind == kinds::EXIT);
         if waits {
-            self.open(caller, Vec::new(), Vec::new(), out);
+            self.open(caller, Collective::EXIT, Default::default(), out);
         }
         waits
     }
@@ -402,7 +446,7 @@ impl Barrier {
 
     /// The nodes whose arrival is awaited, for reports of what hangs; local threads first.
     pub fn missing(&self) -> (usize, Vec<NodeId>) {
-        let threads = self.threads.saturating_sub(self.local.len());
+        let threads = if self.one.is_some() { 0 } else { self.threads.saturating_sub(self.local.len()) };
         let nodes = NodeId::all(self.nodes).filter(|n| self.expects(*n) && !self.seen.contains_key(n)).collect();
         (threads, nodes)
     }
@@ -423,21 +467,18 @@ impl Barrier {
     }
 
     fn fail<T>(&mut self, node: NodeId, theirs: Collective, mine: Collective) -> Result<T, Mismatch> {
-        let mismatch = Mismatch { node, theirs, mine };
+        let mismatch = Mismatch { node, theirs, mine, neighbour: node == self.me };
         self.mismatch = Some(mismatch);
         Err(mismatch)
     }
 
     /// Goes as far as the arrivals so far allow.
     fn node_arrived(&mut self, now: Time, caller: Option<Slot>, out: &mut Outbox) -> Result<(), Mismatch> {
-        let Some(what) = self.local.first().map(|(_, a)| a.what) else { return Ok(()) };
-        if self.local.len() < (if what.by_threads() { self.threads } else { 1 }) {
-            return Ok(());
-        }
+        let Some(what) = self.arrived() else { return Ok(()) };
         let all = match self.agreed(what) {
             Ok(all) => all,
             Err((node, theirs)) => {
-                self.wake_local(caller, out);
+                self.wake_all(caller, out);
                 return self.fail(node, theirs, what);
             }
         };
@@ -461,7 +502,7 @@ impl Barrier {
                     Some(parent) => self.tell(now, Arrival { what: all, payload, notices }, vec![parent], out),
                     None => {
                         self.mine = Some(Arrival { what: all, payload: payload.clone(), notices: Vec::new() });
-                        self.open(caller, payload, notices, out);
+                        self.open(caller, all, (payload, notices), out);
                     }
                 }
             }
@@ -514,20 +555,19 @@ impl Barrier {
         }
         let mut notices = self.mine.as_ref().map(|a| a.notices.clone()).unwrap_or_default();
         self.seen.values().for_each(|a| notices.extend_from_slice(&a.notices));
-        self.open(caller, result.unwrap_or_default(), notices, out);
-        self.left = what.leaver();
+        self.open(caller, what, (result.unwrap_or_default(), notices), out);
     }
 
     fn combine_local(&mut self, what: Collective) -> (Vec<u8>, Vec<u8>) {
         self.local.sort_by_key(|(slot, _)| *slot);
-        let mut payloads = self.local.iter().map(|(_, a)| &a.payload);
+        let mut payloads = self.party().iter().map(|(_, a)| &a.payload);
         let mut all = payloads.next().cloned().unwrap_or_default();
         if let Some(reduction) = what.reduction() {
             payloads.for_each(|p| {
                 reduction.combine(&mut all, p);
             });
         }
-        (all, self.local.iter().flat_map(|(_, a)| a.notices.iter().copied()).collect())
+        (all, self.party().iter().flat_map(|(_, a)| a.notices.iter().copied()).collect())
     }
 
     fn combine_seen(&self, what: Collective, into: &mut [u8], notices: &mut Vec<u8>) {
@@ -539,15 +579,25 @@ impl Barrier {
         }
     }
 
-    fn wake_local(&self, caller: Option<Slot>, out: &mut Outbox) {
-        for (slot, _) in self.local.iter().filter(|(slot, _)| caller != Some(*slot)) {
+    fn wake(party: &[(Slot, Arrival)], caller: Option<Slot>, out: &mut Outbox) {
+        for (slot, _) in party.iter().filter(|(slot, _)| caller != Some(*slot)) {
             out.wake(*slot);
         }
     }
 
-    fn open(&mut self, caller: Option<Slot>, result: Vec<u8>, notices: Vec<u8>, out: &mut Outbox) {
+    fn wake_all(&self, caller: Option<Slot>, out: &mut Outbox) {
+        Self::wake(&self.local, caller, out);
+        Self::wake(self.one.as_slice(), caller, out);
+    }
+
+    fn open(
+        &mut self,
+        caller: Option<Slot>,
+        what: Collective,
+        (result, notices): (Vec<u8>, Vec<u8>),
+        out: &mut Outbox,
+    ) {
         if let Shape::Tree { children, .. } = &self.shape {
-            let what = self.mine.as_ref().map_or(Collective::BARRIER, |a| a.what);
             let fits = notices.len() <= self.free_bytes;
             for child in children {
                 let message = Message::Release { epoch: self.epoch, what, payload: &result, notices: &notices };
@@ -555,11 +605,17 @@ impl Barrier {
             }
         }
         self.notices = notices;
-        self.left = self.mine.as_ref().and_then(|a| a.what.leaver());
-        self.wake_local(caller, out);
+        Self::wake(self.party(), caller, out);
         self.last = self.mine.take();
-        self.result = result;
-        self.local.clear();
+        self.last_result.clone_from(&result);
+        let outcome = Outcome { result, left: what.leaver() };
+        if self.one.take().is_some() {
+            self.of_one = outcome;
+        } else {
+            self.of_threads = outcome;
+            self.rounds = self.rounds.wrapping_add(1);
+            self.local.clear();
+        }
         self.seen = std::mem::take(&mut self.early);
         self.epoch = self.epoch.wrapping_add(1);
         self.retry = None;
@@ -576,7 +632,7 @@ impl Barrier {
                 (Message::Arrive { epoch, repeated: false, what, payload, notices }, notices)
             }
             Shape::Tree { .. } => {
-                let (payload, notices) = (&self.result[..], &self.notices[..]);
+                let (payload, notices) = (&self.last_result[..], &self.notices[..]);
                 (Message::Release { epoch, what, payload, notices }, notices)
             }
         };

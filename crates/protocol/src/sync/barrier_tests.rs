@@ -51,7 +51,7 @@ impl Net {
     }
 
     fn open(&self, epoch: u32) -> usize {
-        self.barriers.iter().filter(|b| b.is_open(epoch) == Ok(true)).count()
+        self.barriers.iter().filter(|b| b.is_open(Collective::BARRIER, epoch) == Ok(true)).count()
     }
 }
 
@@ -111,7 +111,7 @@ fn a_sum_counts_every_thread_once_on_every_node() {
         }
         net.deliver(|_, _| false);
         let expected = (3 * nodes as i64).to_be_bytes();
-        assert!(net.barriers.iter().all(|b| b.result() == expected));
+        assert!(net.barriers.iter().all(|b| b.result(sum) == expected));
     }
 }
 
@@ -121,7 +121,7 @@ fn different_calls_at_one_barrier_are_an_error_that_names_both() {
     net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
     net.arrive(1, 0, Collective::EXIT, &[]).unwrap();
     net.deliver(|_, _| false);
-    let mismatch = net.barriers[0].is_open(0).unwrap_err();
+    let mismatch = net.barriers[0].is_open(Collective::BARRIER, 0).unwrap_err();
     assert_eq!(mismatch.to_string(), "a barrier here met the end of the program at node 1");
 }
 
@@ -137,14 +137,74 @@ fn a_call_that_meets_a_node_at_the_end_of_its_part_fails_everywhere_and_all_go_o
         }
         net.deliver(|_, _| false);
         assert_eq!(net.open(0), nodes, "{nodes} nodes, of which {leaver} left");
-        assert!(net.barriers.iter().all(|b| b.left() == Some(NodeId(leaver as u16))));
+        assert!(net.barriers.iter().all(|b| b.left(sum) == Some(NodeId(leaver as u16))));
         for node in 0..nodes {
             net.arrive(node, 0, Collective::LEAVE, &[]).unwrap();
         }
         net.deliver(|_, _| false);
         assert_eq!(net.open(1), nodes);
-        assert!(net.barriers.iter().all(|b| b.left().is_none()));
+        assert!(net.barriers.iter().all(|b| b.left(Collective::LEAVE).is_none()));
     }
+}
+
+#[test]
+fn what_a_reduction_came_to_outlives_calls_of_one_thread_of_each_node() {
+    let sum = Collective::reduce(Reduction { operator: Operator::Sum, number: Number::I64 }, 1);
+    for nodes in [1, 2, 30] {
+        let mut net = Net::new(nodes, 2);
+        for node in 0..nodes {
+            for thread in 0..2 {
+                net.arrive(node, thread, sum, &1_i64.to_be_bytes()).unwrap();
+            }
+        }
+        net.deliver(|_, _| false);
+        // Thread 1 has not looked yet when thread 0 goes on.
+        for (what, payload) in [(Collective::create(7), 0_i64), (Collective::PLACE, 5)] {
+            let numbers: Vec<u32> =
+                (0..nodes).map(|node| net.arrive(node, 0, what, &payload.to_be_bytes()).unwrap()).collect();
+            net.deliver(|_, _| false);
+            assert!(net.barriers.iter().zip(numbers).all(|(b, number)| b.is_open(what, number) == Ok(true)));
+        }
+        let expected = (2 * nodes as i64).to_be_bytes();
+        assert!(net.barriers.iter().all(|b| b.result(sum) == expected));
+        assert!(net.barriers.iter().all(|b| b.result(Collective::PLACE) == 5_i64.to_be_bytes()));
+    }
+}
+
+/// The others of its node wait at the next barrier meanwhile, before it calls or after.
+#[test]
+fn one_thread_of_each_node_calls_while_the_others_wait_for_it_at_a_barrier() {
+    let what = Collective::create(7);
+    for (nodes, first) in [(1, 0), (2, 0), (2, 1), (5, 0), (30, 1)] {
+        let mut net = Net::new(nodes, 2);
+        for node in 0..nodes {
+            // The same order on no two neighbours.
+            let calls = if node % 2 == first { [0, 1] } else { [1, 0] };
+            for call in calls {
+                let what = if call == 0 { what } else { Collective::BARRIER };
+                assert_eq!(net.arrive(node, call, what, &[]), Ok(0), "{nodes} nodes");
+            }
+        }
+        net.deliver(|_, _| false);
+        assert!(net.barriers.iter().all(|b| b.is_open(what, 0) == Ok(true)), "{nodes} nodes");
+        assert_eq!(net.open(0), 0, "thread 0 is not there");
+        for node in 0..nodes {
+            net.arrive(node, 0, Collective::BARRIER, &[]).unwrap();
+        }
+        net.deliver(|_, _| false);
+        assert_eq!(net.open(0), nodes);
+    }
+}
+
+#[test]
+fn two_threads_of_a_node_cannot_both_call_for_it() {
+    let mut net = Net::new(2, 2);
+    net.arrive(0, 0, Collective::create(7), &[]).unwrap();
+    let mismatch = net.arrive(0, 1, Collective::EXIT, &[]).unwrap_err();
+    assert_eq!(
+        mismatch.to_string(),
+        "the end of the program here met the creation of a shared object in another thread of this node"
+    );
 }
 
 /// Two nodes that had both passed once reminded each other of the barrier for ever.

@@ -63,21 +63,21 @@ impl Thread {
                 || (crate::host::host().is_some()
                     && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT));
             let (notices, gate) = if coherent { self.before_barrier() } else { Default::default() };
-            let epoch = self.stepping(|out| {
+            let number = self.stepping(|out| {
                 let now = self.node.now();
                 self.node.with_barrier(|b| b.arrive(now, slot, what, (payload, &notices), out))
             })?;
-            while !self.node.with_barrier(|b| b.is_open(epoch))? {
-                self.wait(Waiting::Barrier(what, epoch))?;
+            while !self.node.with_barrier(|b| b.is_open(what, number))? {
+                self.wait(Waiting::Barrier(what, number))?;
             }
-            let left = self.node.with_barrier(|b| b.left());
-            let result = if left.is_none() { Some(self.node.with_barrier(|b| f(b.result()))) } else { None };
+            let left = self.node.with_barrier(|b| b.left(what));
+            let result = if left.is_none() { Some(self.node.with_barrier(|b| f(b.result(what)))) } else { None };
             if coherent {
                 self.after_barrier(gate)?;
             }
             self.take_pins_back()?;
             self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
-            let apart = |node| Mismatch { node, theirs: Collective::LEAVE, mine: what };
+            let apart = |node| Mismatch { node, theirs: Collective::LEAVE, mine: what, neighbour: false };
             result.ok_or_else(|| apart(left.unwrap_or(self.node.me())).into())
         })
     }

@@ -15,7 +15,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 28] = [
+const SCENARIOS: [Scenario; 29] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -23,6 +23,7 @@ const SCENARIOS: [Scenario; 28] = [
     ("conditions", order::conditions),
     ("readers and writers", order::readers_and_writers),
     ("reductions", order::reductions),
+    ("allocations beside others", order::allocations_beside_others),
     ("flags", order::flags),
     ("many locks", order::many_locks),
     ("semaphores", order::semaphores),

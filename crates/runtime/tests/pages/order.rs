@@ -115,6 +115,23 @@ pub fn reductions(comem: &Comem) {
     });
 }
 
+/// One thread of each node allocates, for its node; the others have a sum to look at, and go to the next barrier.
+pub fn allocations_beside_others(comem: &Comem) {
+    comem.run(|t| {
+        for round in 0..ROUNDS {
+            let mut sum = [(round * t.count() + t.id()) as i64];
+            t.reduce_i64(Operator::Sum, &mut sum);
+            if t.id() % comem.threads_per_node() == round % comem.threads_per_node() {
+                let slice = pages_of(comem, 1, &RegionOptions::default());
+                assert_eq!(slice.get(round), 0);
+            }
+            let expected = round * t.count() * t.count() + t.count() * (t.count() - 1) / 2;
+            assert_eq!(sum[0] as usize, expected, "round {round}");
+            t.barrier();
+        }
+    });
+}
+
 /// A record that goes from thread to thread by flags.
 pub fn flags(comem: &Comem) {
     if !orders_everything(comem) {

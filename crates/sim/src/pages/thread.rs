@@ -367,7 +367,7 @@ impl Node {
                 self.ends(t)
             }
             Phase::Home => Turn::Sleeps,
-            Phase::Barrier(epoch) if self.barrier.is_open(epoch) == Ok(true) => {
+            Phase::Barrier(epoch) if self.barrier.is_open(Collective::BARRIER, epoch) == Ok(true) => {
                 if self.pages.ledger.epoch() > epoch && !self.opening && !self.renewing {
                     return self.goes_to(t, Phase::Home);
                 }
