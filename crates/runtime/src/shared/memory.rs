@@ -216,6 +216,10 @@ impl PageMemory for Frames<'_> {
         }
     }
 
+    fn has_twin(&self, unit: Range<PageNo>) -> bool {
+        self.twins.get(self.unit(&unit)).is_some()
+    }
+
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         self.twins.drop_twin(self.unit(&unit));
     }

@@ -5,7 +5,7 @@ use crate::launcher::{Outcome, start};
 use crate::matrix::{DETECTORS, all_well};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
-use comem::{Comem, NodeId, Thread};
+use comem::{Comem, LockId, NodeId, Thread};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,6 +29,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "deep" => node_1(comem, |_, _| assert!(deep(1) > 0)),
         "write-read-only" => write_read_only(comem, NodeId(1)),
         "home-writes-read-only" => write_read_only(comem, NodeId(0)),
+        "read-only-after-locks" => read_only_after_locks(comem),
         "frees" => frees(comem),
         "calls" => calls(comem),
         "one-thread-too-many" => one_thread_too_many(comem),
@@ -97,6 +98,26 @@ fn freed(comem: &Comem) {
         assert_eq!(read_at(&slice, WORDS), 0);
     }
     comem.run(|t| t.barrier());
+}
+
+/// Nothing wrong: counters of all under several locks, a barrier, and from then on nobody writes.
+fn read_only_after_locks(comem: &Comem) {
+    let options = RegionOptions { homes: Homes::On(NodeId(comem.nodes() as u16 - 1)), ..RegionOptions::default() };
+    let slice = pages_of(comem, 1, &options);
+    comem.run(|t| {
+        for i in 0..4 {
+            let counter = (i + t.id()) % 4;
+            t.locked(LockId(counter as u64), || slice.set(counter, slice.get(counter) + 1));
+        }
+        t.barrier();
+    });
+    comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    comem.run(|t| {
+        for _ in 0..3 {
+            assert_eq!([0, 1, 2, 3].map(|counter| slice.get(counter)), [t.count() as u64; 4]);
+            t.barrier();
+        }
+    });
 }
 
 #[allow(unconditional_recursion)]
@@ -356,6 +377,15 @@ fn a_write_to_memory_declared_read_only_is_reported() {
         let (_, outcome) = ends("write-read-only", &[("COMEM_DETECTOR", detector)]);
         let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
         assert!(text.contains("the program wrote to table, which it had declared read-only"), "{detector}: {text}");
+    }
+}
+
+#[test]
+fn nobody_is_told_of_a_write_from_before_memory_was_declared_read_only() {
+    for detector in DETECTORS {
+        let outcome = start("read-only-after-locks", 3, &[("COMEM_DETECTOR", detector)], &[]).finish();
+        assert_eq!(outcome.statuses, [Some(0); 3], "{detector}: {outcome:#?}");
+        assert!(outcome.errors.iter().all(|e| !e.contains("read-only")), "{detector}: {:#?}", outcome.errors);
     }
 }
 

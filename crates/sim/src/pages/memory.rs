@@ -298,6 +298,10 @@ impl PageMemory for Memory {
         self.each(unit).iter_mut().for_each(|p| p.twin = Some(p.words));
     }
 
+    fn has_twin(&self, unit: Range<PageNo>) -> bool {
+        self.pages[unit.start as usize].twin.is_some()
+    }
+
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         self.moment();
         self.each(unit).iter_mut().for_each(|p| p.twin = None);

@@ -647,7 +647,7 @@ impl Chunk {
 
     /// Sends what changed in a written copy to its home. The unit is no longer dirty, and stays to be told.
     fn flush_unit(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) {
-        if self.read_only {
+        if self.read_only && self.was_changed(cx, unit) {
             cx.tally.read_only_writes += 1;
         }
         let changed = if self.read_only { 0 } else { self.bring_home(cx, unit, flush) };
@@ -665,6 +665,13 @@ impl Chunk {
                 self.units[unit].set(NOTED, true);
             }
         }
+    }
+
+    /// Whether the kernel's note tells of a change, in memory declared read-only: one of before may have been left, but then there is a twin.
+    fn was_changed(&mut self, cx: &mut Context<'_>, unit: usize) -> bool {
+        let pages = self.pages(unit..unit + 1);
+        self.bytes.clear();
+        !cx.memory.has_twin(pages.clone()) || cx.memory.diff(pages, &mut self.bytes) > 0
     }
 
     /// What changed in a copy goes to its home, at once or as a diff; gives the number of bytes.

@@ -181,6 +181,8 @@ pub trait PageMemory {
     }
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
+    /// Whether the unit has a twin.
+    fn has_twin(&self, unit: Range<PageNo>) -> bool;
     /// Drops the unit's twin, if there is one.
     fn drop_twin(&mut self, unit: Range<PageNo>);
     /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.

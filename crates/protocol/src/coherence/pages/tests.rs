@@ -104,6 +104,9 @@ impl PageMemory for Recorder {
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.note("make_twin", unit);
     }
+    fn has_twin(&self, unit: Range<PageNo>) -> bool {
+        self.calls.contains(&format!("make_twin {}..{}", unit.start, unit.end))
+    }
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         self.note("drop_twin", unit);
     }
