@@ -34,6 +34,7 @@ mod kernel;
 mod tests;
 
 use crate::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::Touched;
 use encoding::Reader;
 use kernel::{Kernel, NO_MASKS, Page};
 use std::fmt;
@@ -208,7 +209,7 @@ unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8
 /// # Safety
 /// `now .. now + twin.len()` is readable and `target .. target + twin.len()` writable. Others may use the bytes at `target` meanwhile; they see each
 /// changed byte old or new.
-pub unsafe fn put(now: *const u8, twin: &mut [u8], target: *mut u8, changed: &mut dyn FnMut(usize, u64)) -> usize {
+pub unsafe fn put(now: *const u8, twin: &mut [u8], target: *mut u8, changed: &mut dyn FnMut(usize, Touched)) -> usize {
     // SAFETY: the caller's promise, and `best` works here.
     unsafe { put_by(Kernel::best(), now, twin, target, changed) }
 }
@@ -220,7 +221,7 @@ unsafe fn put_by(
     now: *const u8,
     twin: &mut [u8],
     target: *mut u8,
-    changed: &mut dyn FnMut(usize, u64),
+    changed: &mut dyn FnMut(usize, Touched),
 ) -> usize {
     assert!((1..=UNIT_BYTES_MAX).contains(&twin.len()) && twin.len().is_multiple_of(PAGE_BYTES));
     let (mut masks, mut total) = (NO_MASKS, 0);
@@ -231,16 +232,17 @@ unsafe fn put_by(
         if count > 0 {
             // SAFETY: as above.
             unsafe { kernel.merge(target.add(at), twin, &masks) };
-            changed(number, lines_of(&masks));
+            changed(number, touched_by(&masks));
             total += count;
         }
     }
     total
 }
 
-/// One bit for each 64-byte line in which something changed.
-fn lines_of(masks: &kernel::Masks) -> u64 {
-    masks.iter().enumerate().fold(0, |all, (line, mask)| all | u64::from(*mask != 0) << line)
+/// Where something changed.
+fn touched_by(masks: &kernel::Masks) -> Touched {
+    let touched = |(line, bytes): (usize, &u64)| Touched { lines: u64::from(*bytes != 0) << line, bytes: *bytes };
+    masks.iter().enumerate().map(touched).fold(Touched::default(), Touched::and)
 }
 
 /// The changed byte ranges of an encoded diff, in order. Ranges of different pages are not joined. It ends where the
@@ -263,13 +265,13 @@ fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The pages of an encoded diff, in order, each by its number in the unit and with one bit for each 64-byte line in which something changed.
+/// The pages of an encoded diff, in order, each by its number in the unit and with where it changed.
 /// It ends where the bytes are not a diff.
-pub fn lines(encoded: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+pub fn touched(encoded: &[u8]) -> impl Iterator<Item = (usize, Touched)> {
     let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
     std::iter::from_fn(move || {
         let mut masks = NO_MASKS;
         let page = reader.as_mut()?.next(&mut masks).ok()??;
-        Some((page.number, lines_of(&masks)))
+        Some((page.number, touched_by(&masks)))
     })
 }

@@ -17,6 +17,7 @@
 use super::peer::memory_file_of;
 use super::sys::{self, View};
 use super::{PAGE_BYTES, PageNo};
+use comem_protocol::coherence::pages::Touched;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,7 +49,7 @@ const FILE_KIND: &str = "offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
 
-/// Who wrote which lines of a page.
+/// Who wrote a page, and where.
 #[repr(C)]
 struct Note {
     /// Its number from 1, and in the lowest 16 bits the writer; stored last.
@@ -56,6 +57,7 @@ struct Note {
     /// The epoch, and in the low half the page.
     place: AtomicU64,
     lines: AtomicU64,
+    bytes: AtomicU64,
 }
 
 /// Who asked last for a lock.
@@ -294,26 +296,28 @@ impl Offers {
         name != 0 && self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// At another node: it has stored to these lines (one bit each) of a page, in an epoch.
-    pub fn note_writer(&self, writer: u16, epoch: u32, page: PageNo, lines: u64) {
+    /// At another node: it has stored to a page there, in an epoch.
+    pub fn note_writer(&self, writer: u16, epoch: u32, page: PageNo, touched: Touched) {
         let number = self.note_count().fetch_add(1, Ordering::Relaxed);
         let note = self.note(number);
         note.stamp.store(0, Ordering::SeqCst);
         note.place.store(u64::from(epoch) << 32 | u64::from(page), Ordering::SeqCst);
-        note.lines.store(lines, Ordering::SeqCst);
+        note.lines.store(touched.lines, Ordering::SeqCst);
+        note.bytes.store(touched.bytes, Ordering::SeqCst);
         note.stamp.store((number + 1) << 16 | u64::from(writer), Ordering::SeqCst);
     }
 
-    /// At the home: gives `f` the notes (writer, epoch, page, lines) from number `from` on that are still there and complete; gives the number of
+    /// At the home: gives `f` the notes (writer, epoch, page, where) from number `from` on that are still there and complete; gives the number of
     /// the next one.
-    pub fn writers(&self, from: u64, mut f: impl FnMut(u16, u32, PageNo, u64)) -> u64 {
+    pub fn writers(&self, from: u64, mut f: impl FnMut(u16, u32, PageNo, Touched)) -> u64 {
         let end = self.note_count().load(Ordering::Relaxed);
         for number in from.max(end.saturating_sub(NOTES))..end {
             let note = self.note(number);
             let read = |word: &AtomicU64| word.load(Ordering::SeqCst);
-            let (stamp, place, lines) = (read(&note.stamp), read(&note.place), read(&note.lines));
+            let (stamp, place) = (read(&note.stamp), read(&note.place));
+            let touched = Touched { lines: read(&note.lines), bytes: read(&note.bytes) };
             if stamp >> 16 == number + 1 && read(&note.stamp) == stamp {
-                f(stamp as u16, (place >> 32) as u32, place as PageNo, lines);
+                f(stamp as u16, (place >> 32) as u32, place as PageNo, touched);
             }
         }
         end
@@ -365,12 +369,13 @@ mod tests {
         home.diffs_are_in(3, 5);
         home.diffs_are_in(3, 4);
         assert_eq!((other.diffs_in(3), other.diffs_in(65_535)), (5, 0));
-        other.note_writer(3, 9, 70, 0b101);
-        other.note_writer(65_535, u32::MAX, PageNo::MAX, u64::MAX);
+        let [some, all] = [(0b101, 3), (u64::MAX, u64::MAX)].map(|(lines, bytes)| Touched { lines, bytes });
+        other.note_writer(3, 9, 70, some);
+        other.note_writer(65_535, u32::MAX, PageNo::MAX, all);
         let mut notes = Vec::new();
-        assert_eq!(home.writers(0, |writer, epoch, page, lines| notes.push((writer, epoch, page, lines))), 2);
-        assert_eq!(notes, [(3, 9, 70, 0b101), (65_535, u32::MAX, PageNo::MAX, u64::MAX)]);
-        (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, 1));
+        assert_eq!(home.writers(0, |writer, epoch, page, touched| notes.push((writer, epoch, page, touched))), 2);
+        assert_eq!(notes, [(3, 9, 70, some), (65_535, u32::MAX, PageNo::MAX, all)]);
+        (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, some));
         let mut kept = Vec::new();
         assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 2);
         assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");

@@ -3,6 +3,7 @@
 
 use super::sys::{self, View};
 use crate::diff;
+use comem_protocol::coherence::pages::Touched;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -72,7 +73,7 @@ impl PeerView {
         at: usize,
         now: *const u8,
         twin: &mut [u8],
-        changed: &mut dyn FnMut(usize, u64),
+        changed: &mut dyn FnMut(usize, Touched),
     ) -> Option<usize> {
         if !self.writable || at.checked_add(twin.len()).is_none_or(|end| end > self.bytes()) {
             return None;

@@ -44,8 +44,8 @@ impl Node {
                 return false;
             }
             applied += 1;
-            for (number, lines) in diff::lines(encoded) {
-                offers.note_writer(shared.me.0, epoch, page + number as u32, lines);
+            for (number, touched) in diff::touched(encoded) {
+                offers.note_writer(shared.me.0, epoch, page + number as u32, touched);
             }
         }
         offers.diffs_are_in(shared.me.0, serial);

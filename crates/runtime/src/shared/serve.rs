@@ -13,7 +13,7 @@ use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::Need;
-use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
+use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo, Touched};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
@@ -80,12 +80,12 @@ impl PageRooms for PageHouse<'_> {
     }
 }
 
-/// Which nodes wrote a page in an epoch, and which of its 64 lines.
+/// Which nodes wrote a page in an epoch, and where.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writers {
     epoch: u32,
-    lines: Vec<(NodeId, u64)>,
-    /// Epochs in which several nodes wrote the page, never the same line.
+    of_node: Vec<(NodeId, Touched)>,
+    /// Epochs in which several nodes wrote the page, never the same byte.
     pub(crate) times: u64,
     /// Who did.
     pub(crate) nodes: Vec<NodeId>,
@@ -95,52 +95,52 @@ impl Writers {
     /// After so many epochs of false sharing a unit is not watched any more.
     const ENOUGH: u64 = 16;
 
-    fn note(&mut self, epoch: u32, writer: NodeId, lines: u64) {
+    fn note(&mut self, epoch: u32, writer: NodeId, touched: Touched) {
         if self.epoch != epoch {
             self.settle();
-            *self = Writers { epoch, times: self.times, nodes: std::mem::take(&mut self.nodes), lines: Vec::new() };
+            *self = Writers { epoch, times: self.times, nodes: std::mem::take(&mut self.nodes), of_node: Vec::new() };
         }
-        match self.lines.iter_mut().find(|(node, _)| *node == writer) {
-            Some((_, mask)) => *mask |= lines,
-            None => self.lines.push((writer, lines)),
+        match self.of_node.iter_mut().find(|(node, _)| *node == writer) {
+            Some((_, before)) => *before = before.and(touched),
+            None => self.of_node.push((writer, touched)),
         }
     }
 
     /// Counts the epoch if it was one of false sharing.
     pub(crate) fn settle(&mut self) {
-        let mut all = 0_u64;
-        let apart = self.lines.iter().all(|(_, mask)| {
-            let new = all & mask == 0;
-            all |= mask;
-            new
-        });
-        if self.lines.len() > 1 && apart {
+        let mut rest = &self.of_node[..];
+        let mut apart = true;
+        while let [(_, one), others @ ..] = rest {
+            apart &= others.iter().all(|(_, other)| one.is_apart_from(*other));
+            rest = others;
+        }
+        if self.of_node.len() > 1 && apart {
             self.times += 1;
-            for (node, _) in &self.lines {
+            for (node, _) in &self.of_node {
                 if !self.nodes.contains(node) {
                     self.nodes.push(*node);
                 }
             }
         }
-        self.lines.clear();
+        self.of_node.clear();
     }
 }
 
 impl Shared {
-    /// Takes note of who wrote which lines of a page whose home is here, to find false sharing.
+    /// Takes note of who wrote where to a page whose home is here, to find false sharing.
     fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
         let epoch = self.epoch.load(Ordering::Relaxed);
-        for (number, lines) in diff::lines(encoded) {
-            self.note_lines(writer, epoch, page + number as u32, lines);
+        for (number, touched) in diff::touched(encoded) {
+            self.note_touched(writer, epoch, page + number as u32, touched);
         }
     }
 
-    fn note_lines(&self, writer: NodeId, epoch: u32, page: PageNo, lines: u64) {
+    fn note_touched(&self, writer: NodeId, epoch: u32, page: PageNo, touched: Touched) {
         let Some(known) = self.table.find(page) else { return };
         let mut sharing = known.costs.false_sharing.lock();
         let writers = sharing.entry(page).or_default();
         if writers.times < Writers::ENOUGH {
-            writers.note(epoch, writer, lines);
+            writers.note(epoch, writer, touched);
         }
     }
 
@@ -148,8 +148,8 @@ impl Shared {
     pub(crate) fn note_putters(&self) {
         let Some(offers) = self.offers() else { return };
         let mut noted = self.putters_noted.lock();
-        *noted = offers.writers(*noted, |writer, epoch, page, lines| {
-            self.note_lines(NodeId(writer), epoch, page, lines);
+        *noted = offers.writers(*noted, |writer, epoch, page, touched| {
+            self.note_touched(NodeId(writer), epoch, page, touched);
         });
     }
 
@@ -177,7 +177,7 @@ impl Shared {
         let epoch = self.epoch.load(Ordering::Relaxed);
         let mut sharing = known.costs.false_sharing.lock();
         for (_, writers) in sharing.range_mut(pages) {
-            writers.note(epoch, self.me, 0);
+            writers.note(epoch, self.me, Touched::default());
         }
     }
 }

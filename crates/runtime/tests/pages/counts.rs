@@ -35,6 +35,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "untouched" => untouched(comem),
         "read-in-turn" => read_in_turn(comem),
         "written-in-turn" => written_in_turn(comem),
+        "shared-falsely" => shared_falsely(comem),
         _ => return false,
     }
     true
@@ -58,6 +59,19 @@ fn lock_in_turn(comem: &Comem) {
         t.barrier();
         assert_eq!(slice.get(0), steps() as u64);
         t.barrier();
+    });
+}
+
+/// All write a word each: of one line, and of a line each; and all count in one.
+fn shared_falsely(comem: &Comem) {
+    let slice = homed_at_zero(comem, 3);
+    comem.run(|t| {
+        for step in 0..steps() {
+            slice.set(t.id(), step as u64 + 1);
+            slice.set(WORDS + 64 * t.id(), step as u64 + 1);
+            t.locked(LockId(1), || slice.set(2 * WORDS, slice.get(2 * WORDS) + 1));
+            t.barrier();
+        }
     });
 }
 
@@ -539,5 +553,21 @@ fn who_asks_for_a_page_during_a_long_close_need_not_wait_for_its_end() {
             of_node_0("between_slices") > 0
         });
         assert!(answered, "{engine}: no request was ever answered between two slices");
+    }
+}
+
+#[test]
+fn false_sharing_is_found_within_a_line_too_and_true_sharing_is_none() {
+    for (detector, backbone) in DETECTORS.into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
+        let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), (STEPS, "12")];
+        let outcome = job("shared-falsely", 3, &settings);
+        let found = &outcome.stats[&0]["regions"][0]["false_sharing"];
+        let mut offsets: Vec<_> = found.as_array().unwrap().iter().map(|page| page["offset"].as_u64()).collect();
+        offsets.sort_unstable();
+        assert_eq!(offsets, [Some(0), Some(4096)], "{detector}, {backbone}: {found}");
+        for page in found.as_array().unwrap() {
+            let nodes = page["nodes"].as_array().unwrap();
+            assert!([1, 2].iter().all(|node| nodes.contains(&(*node).into())), "{detector}, {backbone}: {found}");
+        }
     }
 }

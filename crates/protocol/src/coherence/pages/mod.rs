@@ -122,6 +122,27 @@ pub enum Access {
     Write,
 }
 
+/// Where a page changed, as far as two words say.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Touched {
+    /// One bit for each of its 64-byte lines.
+    pub lines: u64,
+    /// One bit for each byte of a line, whichever line it is.
+    pub bytes: u64,
+}
+
+impl Touched {
+    /// Everything that changed in either.
+    pub fn and(self, other: Touched) -> Touched {
+        Touched { lines: self.lines | other.lines, bytes: self.bytes | other.bytes }
+    }
+
+    /// Whether certainly no byte changed in both.
+    pub fn is_apart_from(self, other: Touched) -> bool {
+        self.lines & other.lines == 0 || self.bytes & other.bytes == 0
+    }
+}
+
 /// This node's memory of pages. Each call is one step of real memory: between two of them other threads load and store.
 /// Ranges are whole units of one chunk.
 pub trait PageMemory {
@@ -188,9 +209,9 @@ pub trait PageMemory {
     /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize;
     /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and brings the twin up to date; `changed` is
-    /// told of each page that changed, with one bit for each 64-byte line. Gives the number of bytes changed; `None`, and nothing done, where the home's
+    /// told of each page that changed, and where. Gives the number of bytes changed; `None`, and nothing done, where the home's
     /// memory cannot be written.
-    fn put(&mut self, _home: NodeId, _unit: Range<PageNo>, _changed: &mut dyn FnMut(PageNo, u64)) -> Option<usize> {
+    fn put(&mut self, _home: NodeId, _unit: Range<PageNo>, _changed: &mut dyn FnMut(PageNo, Touched)) -> Option<usize> {
         None
     }
     /// Stores the bytes that a diff changed, and no others.
