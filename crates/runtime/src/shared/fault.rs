@@ -317,32 +317,6 @@ impl Thread {
         Ok(())
     }
 
-    /// Gives copies up until `pages` more fit the cache's bound: clean ones are dropped, written ones flushed first.
-    fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
-        let (node, slot) = (self.home(), self.slot());
-        if !shared.is_full(pages) {
-            return Ok(());
-        }
-        let mut side = Outbox::new();
-        let mut ledger = shared.ledger.lock();
-        let chunks = shared.active.lock().clone();
-        for first in chunks {
-            if !shared.is_full(pages) {
-                break;
-            }
-            node.evict_chunk(shared, &mut ledger, first, slot, &mut side);
-            // To the end of the list: the next eviction begins with another chunk.
-            let mut active = shared.active.lock();
-            if let Some(at) = active.iter().position(|f| *f == first) {
-                let first = active.remove(at);
-                active.push(first);
-            }
-        }
-        drop(ledger);
-        node.flush(slot, &mut side);
-        self.give_units_back(shared, pages)
-    }
-
     /// Brings memory here, for reading or for writing too.
     ///
     /// # Errors

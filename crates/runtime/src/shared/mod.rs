@@ -7,6 +7,7 @@
 //! | [`memory`] | what the protocol's steps do to real memory: views, twins, diffs |
 //! | [`alloc`] | allocation and freeing, from any node |
 //! | [`fault`] | from the signal to the reply and back |
+//! | [`copies`] | the cache's bound, and which copies are given up for it |
 //! | [`release`] | intervals: what releases say and acquires hear |
 //! | [`serve`] | what other nodes ask |
 //! | [`globals`] | the program's global variables as a region |
@@ -22,6 +23,7 @@
 
 pub(crate) mod alloc;
 mod coarse;
+mod copies;
 pub(crate) mod fault;
 pub(crate) mod gather;
 mod globals;
@@ -160,6 +162,8 @@ pub(crate) struct Shared {
     lying: Mutex<lying::Lying>,
     pub(crate) cached_pages: AtomicU64,
     pub(crate) cache_pages_max: u64,
+    /// Where copies are, of engines with several writers.
+    copies: copies::Copies,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
     /// came; without those that are on their way home.
     pub(crate) units: Mutex<VecDeque<PageNo>>,
@@ -219,6 +223,7 @@ impl Shared {
             lying: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: cache_pages(config),
+            copies: copies::Copies::default(),
             units: Mutex::default(),
             slices: Mutex::default(),
             holds: single::Holds::new(config.seats + 1),

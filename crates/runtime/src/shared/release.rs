@@ -6,7 +6,7 @@
 use super::Shared;
 use super::gather::Gather;
 use super::memory::Frames;
-use super::table::Known;
+use super::table::{Known, Marks};
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
@@ -97,9 +97,9 @@ impl Node {
     ) -> Option<R> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
-        shared.table.step(views, page, |known, chunk, frames, listed| {
-            *listed &= !unlisted;
-            self.step_listed(slot, shared, known, (chunk, frames, listed), out, step)
+        shared.table.step(views, page, |known, chunk, frames, marks| {
+            marks.active &= !unlisted;
+            self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
         })
     }
 
@@ -113,18 +113,19 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        Some(known.step(shared.views.as_ref()?, page, |known, chunk, frames, listed| {
-            self.step_listed(slot, shared, known, (chunk, frames, listed), out, step)
+        Some(known.step(shared.views.as_ref()?, page, |known, chunk, frames, marks| {
+            self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
         }))
     }
 
-    /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if something may be dirty.
-    fn step_listed<R>(
+    /// A step of a chunk whose lock is held, and what follows from it; the chunk comes to the list of active ones if something may be dirty, and
+    /// to those of copies.
+    pub(super) fn step_listed<R>(
         &self,
         slot: Slot,
         shared: &Shared,
         known: &Known,
-        (chunk, frames, listed): (&mut Chunk, &mut Frames<'_>, &mut bool),
+        (chunk, frames, marks): (&mut Chunk, &mut Frames<'_>, &mut Marks),
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> R {
@@ -135,10 +136,11 @@ impl Node {
         known.asks_for_a_close(chunk.shape().first);
         let result = step(chunk, &mut cx);
         known.note_asks(chunk.shape().first, chunk.asks());
-        if !*listed && chunk.may_be_dirty() {
-            *listed = true;
+        if !marks.active && chunk.may_be_dirty() {
+            marks.active = true;
             shared.active.lock().push(chunk.shape().first);
         }
+        shared.copies.book(chunk.shape().first, marks, &tally);
         self.book_pages(slot, shared, &known.costs, &tally);
         if tally.read_only_writes > 0 {
             self.read_only_written(known);
@@ -364,23 +366,6 @@ impl Node {
             self.page_step(slot, first.start, out, |chunk, cx| f(chunk, cx, parts));
             parts.clear();
         }
-    }
-
-    /// Gives up a chunk's copies, written ones after a flush. The caller holds the ledger.
-    pub(crate) fn evict_chunk(
-        &self,
-        shared: &Shared,
-        ledger: &mut Ledger,
-        first: PageNo,
-        slot: Slot,
-        side: &mut Outbox,
-    ) {
-        let mut gather = Gather::new(self, shared, ledger);
-        self.page_step(slot, first, side, |chunk, cx| {
-            let pages = first..first + chunk.shape().pages;
-            chunk.evict(cx, &pages, &mut gather);
-        });
-        gather.send(slot, side);
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.

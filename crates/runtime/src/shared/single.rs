@@ -234,11 +234,6 @@ impl Shared {
             }
         }
     }
-
-    /// Whether so many more pages would not fit the cache's bound.
-    pub(super) fn is_full(&self, pages: u64) -> bool {
-        self.cached_pages.load(Ordering::Relaxed) + pages > self.cache_pages_max
-    }
 }
 
 impl Thread {

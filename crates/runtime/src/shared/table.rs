@@ -23,8 +23,18 @@ pub(crate) struct Cell {
     pub(crate) chunk: Chunk,
     /// The units' twins.
     pub(crate) twins: Row,
-    /// Whether the chunk is in the list of active ones.
-    pub(crate) listed: bool,
+    pub(crate) marks: Marks,
+}
+
+/// In which lists a chunk is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Marks {
+    /// In the list of active ones.
+    pub(crate) active: bool,
+    /// Pages that hold copies; in the list of chunks with copies where there are any.
+    pub(crate) held: i64,
+    /// In the list of chunks in which copies may be idle.
+    pub(crate) idle: bool,
 }
 
 /// What a region cost, for reports.
@@ -113,7 +123,7 @@ impl Known {
             }
             let unit_bytes = shape.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((shape.pages / shape.unit_pages) as usize, unit_bytes);
-            Box::new(Mutex::new(Cell { chunk, twins, listed: false }))
+            Box::new(Mutex::new(Cell { chunk, twins, marks: Marks::default() }))
         })
     }
 
@@ -122,15 +132,15 @@ impl Known {
         &self,
         views: &super::Views,
         page: PageNo,
-        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
+        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut Marks) -> R,
     ) -> R {
         let mut cell = self.cell(page).lock();
-        let Cell { chunk, twins, listed } = &mut *cell;
+        let Cell { chunk, twins, marks } = &mut *cell;
         let shape = chunk.shape();
         let (arena, offers, own_bytes) = (&views.tracked, views.offers.as_ref(), views.own_bytes);
         let peers = &views.peers;
         let mut frames = Frames { arena, twins, shape, me: self.me, offers, peers, own_bytes };
-        step(self, chunk, &mut frames, listed)
+        step(self, chunk, &mut frames, marks)
     }
 
     /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on a close that does not see them
@@ -318,7 +328,7 @@ impl Table {
         &self,
         views: &super::Views,
         page: PageNo,
-        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut bool) -> R,
+        step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut Marks) -> R,
     ) -> Option<R> {
         let known = self.find(page).filter(|k| k.region.engine != PageEngine::Msi)?;
         Some(known.step(views, page, step))

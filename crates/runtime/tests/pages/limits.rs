@@ -1,9 +1,9 @@
 //! More memory than fits: the cache's bound, address space that is never touched, the kernel's limit of mappings.
 
-use crate::launcher::start;
+use crate::launcher::{Outcome, start};
 use crate::matrix::{DETECTORS, all_well, counted, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions};
+use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -11,6 +11,9 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "small-cache" => small_cache(comem),
         "written-cache" => written_cache(comem),
+        "ended-copies" => copies_out_of_use(comem, true),
+        "aside-copies" => copies_out_of_use(comem, false),
+        "growing" => growing(comem),
         "vast" => vast(comem),
         "scattered" => scattered(comem),
         "too-much" => too_much(comem),
@@ -83,6 +86,92 @@ fn written_cache(comem: &Comem) {
         }
     });
     give_back(comem, slice);
+}
+
+/// A slice of the first node's pages, with a name for reports.
+fn named(comem: &Comem, label: &str, pages: usize, unit_pages: u32) -> SharedSlice<u64> {
+    let label = label.to_string();
+    let options = RegionOptions { homes: Homes::On(NodeId(0)), unit_pages, label, ..RegionOptions::default() };
+    pages_of(comem, pages, &options)
+}
+
+/// The eight bytes around the beginning of a page.
+fn spanning(slice: &SharedSlice<u64>, page: usize) -> *mut u64 {
+    // SAFETY: the page is not the slice's first, and so the address lies within the slice.
+    unsafe { slice.as_ptr().cast::<u8>().add(page * 4096 - 4).cast() }
+}
+
+/// Where the second node reads again and again: fewer pages than it may keep.
+const AGAIN_PAGES: usize = 160;
+
+/// The second node fills its cache with pages that it does not use any more: they end by a notice, or it looks for long in vain where they were
+/// written. Then it reads others, of which some accesses need two.
+fn copies_out_of_use(comem: &Comem, end: bool) {
+    let [once, two, again, marks] =
+        [("once", 240), ("two", 8), ("again", AGAIN_PAGES), ("marks", 1)].map(|(l, n)| named(comem, l, n, 1));
+    comem.run(|t| {
+        let write = |slice: &SharedSlice<u64>, value| (0..slice.len()).for_each(|i| slice.set(i, value));
+        let first = t.node() == NodeId(0);
+        if first {
+            [&once, &two, &again].into_iter().for_each(|slice| write(slice, 1));
+        }
+        t.barrier();
+        if !first {
+            (0..240).for_each(|page| assert_eq!(once.get(page * WORDS), 1));
+        }
+        for step in 0..100 {
+            t.barrier();
+            marks.set(t.id() * 8, step);
+            if first && end {
+                write(&once, step);
+            }
+        }
+        t.barrier();
+        if !first {
+            for page in 1..8 {
+                // SAFETY: within the slice, and nobody writes.
+                assert_eq!(unsafe { spanning(&two, page).read_unaligned() }, 1 << 32);
+            }
+            for _ in 0..20 {
+                (0..AGAIN_PAGES).for_each(|page| assert_eq!(again.get(page * WORDS + 3), 1));
+            }
+        }
+        t.barrier();
+    });
+    [once, two, again, marks].into_iter().for_each(|slice| give_back(comem, slice));
+}
+
+/// Bytes of files without names that this process has open and that are in memory, of those as large as heaps are.
+fn heap_file_bytes() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let files = files.filter_map(|file| std::fs::metadata(file.path()).ok());
+    files.filter(|file| file.is_file() && file.len() > 1 << 32).map(|file| 512 * file.blocks()).sum()
+}
+
+/// The second node reads one region after another, all of which the first writes again.
+fn growing(comem: &Comem) {
+    let regions: Vec<_> = (0..32).map(|_| named(comem, "", 256, 1)).collect();
+    comem.run(|t| {
+        let first = t.node() == NodeId(0);
+        for (round, slice) in regions.iter().enumerate() {
+            for value in [round as u64, 99] {
+                if first {
+                    (0..256).for_each(|page| slice.set(page * WORDS, value));
+                }
+                t.barrier();
+                if !first && value != 99 {
+                    (0..256).for_each(|page| assert_eq!(slice.get(page * WORDS), value));
+                }
+                t.barrier();
+            }
+            t.barrier();
+        }
+        let bytes = heap_file_bytes();
+        assert!(first || (1..5 << 19).contains(&bytes), "{bytes} bytes of copies, where 2 MiB may be kept");
+        t.barrier();
+    });
+    regions.into_iter().for_each(|slice| give_back(comem, slice));
 }
 
 /// 30 GB are allocated, 40 MB of them used.
@@ -264,6 +353,45 @@ fn copies_under_msi_stay_within_the_caches_bound_and_modified_ones_come_home() {
         // What the other node takes away need not be given up; but node 1 writes every page once while nobody else does.
         let expected = (WRITTEN_PAGES - 256) as u64;
         assert!(counted(&outcome, "evictions") >= expected, "{detector} {backbone}: {:?}", outcome.stats);
+    }
+}
+
+/// How many pages of the region with this label the second node has fetched.
+fn fetched(outcome: &Outcome, label: &str) -> u64 {
+    let regions = outcome.stats[&1]["regions"].as_array().expect("regions");
+    let region = regions.iter().find(|region| region["label"] == label);
+    region.and_then(|region| region["pages_fetched"].as_u64()).unwrap_or_else(|| panic!("no {label}: {regions:?}"))
+}
+
+/// Those that are in use stay.
+fn gives_up_what_is_out_of_use(role: &str, settings: &[(&str, &str)]) -> Outcome {
+    let outcome = job(role, 2, &[&[("COMEM_CACHE", "1M"), ("COMEM_PREFETCH", "off")][..], settings].concat());
+    let counts = ["two", "again"].map(|label| fetched(&outcome, label));
+    assert_eq!(counts, [8, AGAIN_PAGES as u64], "{role}, {settings:?}");
+    outcome
+}
+
+#[test]
+fn copies_that_have_ended_make_room_for_others() {
+    for detector in DETECTORS {
+        for backbone in ["udp", "shm"] {
+            let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
+            gives_up_what_is_out_of_use("ended-copies", &settings);
+        }
+    }
+}
+
+#[test]
+fn copies_that_lie_aside_make_room_for_others() {
+    let outcome = gives_up_what_is_out_of_use("aside-copies", &[("COMEM_DETECTOR", "uffd-async")]);
+    assert!(counted(&outcome, "laid_aside") >= 200, "{:?}", outcome.stats);
+}
+
+#[test]
+fn copies_that_have_ended_count_within_the_caches_bound() {
+    for detector in DETECTORS {
+        let settings = [("COMEM_CACHE", "2M"), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")];
+        job("growing", 2, &settings);
     }
 }
 

@@ -110,27 +110,49 @@ impl Chunk {
 
     /// Gives up this node's copies among `pages`, written ones after a flush; gives how many pages that was.
     pub fn evict(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) -> u32 {
+        self.evict_those(cx, pages, flush, |_| true)
+    }
+
+    /// As [`Chunk::evict`], only of copies that are of no use now: that have ended, or lie aside.
+    pub fn evict_idle(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, flush: &mut dyn Flush) -> u32 {
+        let ended = |unit: &Unit| unit.state == State::Invalid && !unit.has(KEPT);
+        self.evict_those(cx, pages, flush, |unit| ended(unit) || unit.has(ASIDE))
+    }
+
+    fn evict_those(
+        &mut self,
+        cx: &mut Context<'_>,
+        pages: &Range<PageNo>,
+        flush: &mut dyn Flush,
+        goes: impl Fn(&Unit) -> bool,
+    ) -> u32 {
         let before = self.cached_pages();
         for unit in self.units_in(pages) {
-            if self.units[unit].state == State::Valid {
-                self.end_copy(cx, unit, flush);
-                cx.tally.evictions += 1;
-                cx.tally.invalidations -= 1;
-                let this = &mut self.units[unit];
-                this.credit = 0;
-                // What was told of it said that the copy is held.
-                if this.has(WROTE) && Rule::MigrationNeedsValidCopy.on() {
-                    self.pending = true;
-                    this.set(NOTED, true);
-                }
-            }
-            if self.units[unit].has(HELD) && self.units[unit].state == State::Invalid {
-                self.unkeep(cx, unit);
-                cx.memory.discard(self.pages(unit..unit + 1));
-                self.units[unit].set(HELD, false);
-                cx.tally.held -= i64::from(self.shape.unit_pages);
+            if goes(&self.units[unit]) {
+                self.evict_unit(cx, unit, flush);
             }
         }
         before - self.cached_pages()
+    }
+
+    fn evict_unit(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) {
+        if self.units[unit].state == State::Valid {
+            self.end_copy(cx, unit, flush);
+            cx.tally.evictions += 1;
+            cx.tally.invalidations -= 1;
+            let this = &mut self.units[unit];
+            this.credit = 0;
+            // What was told of it said that the copy is held.
+            if this.has(WROTE) && Rule::MigrationNeedsValidCopy.on() {
+                self.pending = true;
+                this.set(NOTED, true);
+            }
+        }
+        if self.units[unit].has(HELD) && self.units[unit].state == State::Invalid {
+            self.unkeep(cx, unit);
+            cx.memory.discard(self.pages(unit..unit + 1));
+            self.units[unit].set(HELD, false);
+            cx.tally.held -= i64::from(self.shape.unit_pages);
+        }
     }
 }

@@ -387,6 +387,21 @@ fn a_flushed_page_stays_to_be_told_and_an_evicted_one_is_told_of_as_gone() {
 }
 
 #[test]
+fn copies_that_have_ended_or_lie_aside_are_given_up_before_those_in_use() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..4);
+    bench.invalidate(0..1);
+    bench.step(|chunk, cx, _| chunk.lay_aside(cx, &(1..3)));
+    bench.memory.written = vec![3];
+    assert_eq!(bench.step(|chunk, cx, flushed| chunk.evict_idle(cx, &(0..2), flushed)), 2);
+    assert_eq!((bench.chunk.cached_pages(), bench.tally.evictions), (2, 1), "page 2 is not among those named");
+    assert_eq!(bench.step(|chunk, cx, flushed| chunk.evict_idle(cx, &(0..4), flushed)), 1);
+    assert!(bench.chunk.is_here(3) && bench.flushed.0.is_empty());
+    assert_eq!(bench.step(|chunk, cx, flushed| chunk.evict(cx, &(0..4), flushed)), 1);
+    assert_eq!((bench.chunk.cached_pages(), bench.flushed.0.len()), (0, 1));
+}
+
+#[test]
 fn the_writer_of_a_migrated_page_keeps_it_and_all_others_let_go() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(0..2);
