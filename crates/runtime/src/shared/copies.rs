@@ -3,6 +3,9 @@
 //! Chunks with copies stand in a list from the first that comes until the last one's memory is given back, whether or not an interval's close has
 //! anything to do there. When a fetch would go beyond the bound, copies go that are of no use now, for they have ended or lie aside; then those of the
 //! chunk that has been in the list longest, and of the next, and that comes to the list's end if something of it stays.
+//!
+//! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met in its last faults stays, and
+//! the bound is never less than that.
 
 use super::Shared;
 use super::gather::Gather;
@@ -10,13 +13,18 @@ use super::table::Marks;
 use crate::error::Result;
 use crate::node::Node;
 use crate::thread::Thread;
+use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::{PageNo, Tally};
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Units that one instruction may need: two operands, each across a boundary.
+const AT_ONCE: usize = 4;
 
 /// Which copies of a chunk go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,10 +34,18 @@ enum Which {
     All,
 }
 
-/// Where copies are.
+/// The pages of a thread's last faults, which it alone notes.
 #[derive(Default, Debug)]
+struct Touched {
+    pages: [AtomicU32; AT_ONCE],
+    next: AtomicU32,
+}
+
+/// Where copies are.
+#[derive(Debug)]
 pub(super) struct Copies {
     lists: Mutex<Lists>,
+    touched: Vec<Touched>,
 }
 
 #[derive(Default, Debug)]
@@ -41,6 +57,10 @@ struct Lists {
 }
 
 impl Copies {
+    pub(super) fn new(slots: usize) -> Copies {
+        Copies { lists: Mutex::default(), touched: (0..slots).map(|_| Touched::default()).collect() }
+    }
+
     /// A step of the chunk that begins at this page has ended; its lock is held.
     pub(super) fn book(&self, first: PageNo, marks: &mut Marks, tally: &Tally) {
         let before = marks.held;
@@ -62,6 +82,25 @@ impl Copies {
             _ => {}
         }
         marks.idle = idle;
+    }
+
+    /// A thread's access to this page faulted.
+    pub(super) fn is_touched(&self, slot: Slot, page: PageNo) {
+        let Some(touched) = self.touched.get(slot.index()) else { return };
+        if touched.pages.iter().any(|p| p.load(Ordering::Relaxed) == page) {
+            return;
+        }
+        let next = touched.next.load(Ordering::Relaxed);
+        touched.next.store(next.wrapping_add(1), Ordering::Relaxed);
+        touched.pages[next as usize % AT_ONCE].store(page, Ordering::Relaxed);
+    }
+
+    /// What threads met in their last faults, in order.
+    fn spared(&self) -> Vec<PageNo> {
+        let pages = self.touched.iter().flat_map(|touched| &touched.pages);
+        let mut spared: Vec<PageNo> = pages.map(|page| page.load(Ordering::Relaxed)).collect();
+        spared.sort_unstable();
+        spared
     }
 
     /// The chunk whose turn it is to give up what is idle; it is in that list no more.
@@ -90,7 +129,14 @@ impl Copies {
 impl Shared {
     /// Whether so many more pages would not fit the cache's bound.
     pub(super) fn is_full(&self, pages: u64) -> bool {
-        self.cached_pages.load(Ordering::Relaxed) + pages > self.cache_pages_max
+        self.cached_pages.load(Ordering::Relaxed) + pages > self.cache_pages_max.load(Ordering::Relaxed)
+    }
+
+    /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at once.
+    pub(super) fn make_bound_fit(&self, unit_pages: u32) {
+        let threads = self.copies.touched.len().saturating_sub(1).max(1);
+        let least = (threads * AT_ONCE) as u64 * u64::from(unit_pages);
+        self.cache_pages_max.fetch_max(least, Ordering::Relaxed);
     }
 }
 
@@ -103,18 +149,18 @@ impl Thread {
         }
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
-        let copies = &shared.copies;
+        let (copies, spared) = (&shared.copies, shared.copies.spared());
         while shared.is_full(pages)
             && let Some(first) = copies.next_idle()
         {
-            node.evict_chunk(shared, &mut ledger, (first, Which::Idle), slot, &mut side);
+            node.evict_chunk(shared, &mut ledger, (first, Which::Idle), &spared, slot, &mut side);
         }
         for _ in 0..copies.len() {
             if !shared.is_full(pages) {
                 break;
             }
             let Some(first) = copies.next() else { break };
-            node.evict_chunk(shared, &mut ledger, (first, Which::All), slot, &mut side);
+            node.evict_chunk(shared, &mut ledger, (first, Which::All), &spared, slot, &mut side);
         }
         drop(ledger);
         node.flush(slot, &mut side);
@@ -123,12 +169,13 @@ impl Thread {
 }
 
 impl Node {
-    /// Gives up a chunk's copies, written ones after a flush. The caller holds the ledger.
+    /// Gives up a chunk's copies, written ones after a flush, but for the units with these pages. The caller holds the ledger.
     fn evict_chunk(
         &self,
         shared: &Shared,
         ledger: &mut Ledger,
         (first, which): (PageNo, Which),
+        spared: &[PageNo],
         slot: Slot,
         side: &mut Outbox,
     ) {
@@ -137,11 +184,12 @@ impl Node {
         let done = shared.table.step(views, first, |known, chunk, frames, marks| {
             marks.idle &= which != Which::Idle;
             self.step_listed(slot, shared, known, (chunk, frames, marks), side, |chunk, cx| {
-                let pages = first..first + chunk.shape().pages;
-                match which {
-                    Which::Idle => chunk.evict_idle(cx, &pages, &mut gather),
-                    Which::All => chunk.evict(cx, &pages, &mut gather),
-                };
+                for pages in others(chunk, spared) {
+                    match which {
+                        Which::Idle => chunk.evict_idle(cx, &pages, &mut gather),
+                        Which::All => chunk.evict(cx, &pages, &mut gather),
+                    };
+                }
             });
         });
         gather.send(slot, side);
@@ -149,6 +197,25 @@ impl Node {
             shared.copies.forget(first);
         }
     }
+}
+
+/// The chunk's pages without the units around these, which are in order.
+fn others(chunk: &Chunk, spared: &[PageNo]) -> Vec<Range<PageNo>> {
+    let shape = chunk.shape();
+    let (mut at, end) = (shape.first, shape.first + shape.pages);
+    let mut runs = Vec::new();
+    let here = shape.first..end;
+    for page in spared.iter().filter(|page| here.contains(page)) {
+        let unit = chunk.unit_of(*page);
+        if at < unit.start {
+            runs.push(at..unit.start);
+        }
+        at = at.max(unit.end);
+    }
+    if at < end {
+        runs.push(at..end);
+    }
+    runs
 }
 
 #[cfg(test)]
@@ -161,7 +228,7 @@ mod tests {
 
     #[test]
     fn chunks_are_listed_as_long_as_copies_are_there_and_idle_ones_once() {
-        let (copies, mut marks) = (Copies::default(), [Marks::default(); 2]);
+        let (copies, mut marks) = (Copies::new(1), [Marks::default(); 2]);
         copies.book(512, &mut marks[0], &tally(3, 0));
         copies.book(1024, &mut marks[1], &tally(1, 0));
         assert_eq!((copies.len(), copies.next_idle()), (2, None));
@@ -173,5 +240,12 @@ mod tests {
         assert_eq!([copies.next_idle(), copies.next_idle()], [Some(512), None]);
         copies.book(512, &mut marks[0], &tally(-3, 0));
         assert_eq!(copies.len(), 0);
+    }
+
+    #[test]
+    fn what_a_thread_met_in_its_last_faults_is_spared() {
+        let copies = Copies::new(2);
+        [7, 8, 7, 9, 3, 4].into_iter().for_each(|page| copies.is_touched(Slot::thread(0), page));
+        assert_eq!(copies.spared()[4..], [3, 4, 8, 9], "without another thread's, which met nothing");
     }
 }

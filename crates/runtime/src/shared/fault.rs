@@ -169,6 +169,7 @@ impl Thread {
         let stream = self.stream(|s| s.next(page, known.region.unit_pages));
         let ahead = if prefetch { stream } else { Ahead::NOTHING };
         let ahead = Ahead { claims: shared.claims.load(Ordering::Relaxed), ..ahead };
+        shared.copies.is_touched(self.slot(), page);
         self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
         let slot = self.slot();
         let fault = self.stepping(|out| {

@@ -161,7 +161,8 @@ pub(crate) struct Shared {
     /// Whether tokens lie out.
     lying: Mutex<lying::Lying>,
     pub(crate) cached_pages: AtomicU64,
-    pub(crate) cache_pages_max: u64,
+    /// The cache's bound; see [`copies`] for why it may grow.
+    pub(crate) cache_pages_max: AtomicU64,
     /// Where copies are, of engines with several writers.
     copies: copies::Copies,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
@@ -222,8 +223,8 @@ impl Shared {
             passes_over: AtomicBool::new(false),
             lying: Mutex::default(),
             cached_pages: AtomicU64::new(0),
-            cache_pages_max: cache_pages(config),
-            copies: copies::Copies::default(),
+            cache_pages_max: AtomicU64::new(cache_pages(config)),
+            copies: copies::Copies::new(config.seats + 1),
             units: Mutex::default(),
             slices: Mutex::default(),
             holds: single::Holds::new(config.seats + 1),
@@ -265,6 +266,7 @@ impl Shared {
             self.ledger.lock().hear_of(region.engine);
         }
         self.stash.lock().on_allocation(region.range());
+        self.make_bound_fit(region.unit_pages);
         self.table.add(region);
     }
 

@@ -243,7 +243,7 @@ impl Thread {
         if !shared.is_full(pages) {
             return Ok(());
         }
-        let wanted = pages + (shared.cache_pages_max / 8).min(AT_ONCE);
+        let wanted = pages + (shared.cache_pages_max.load(Ordering::Relaxed) / 8).min(AT_ONCE);
         let (mut leaving, mut looks) = (0, shared.units.lock().len());
         let mut waits_for = None;
         while looks > 0 && shared.is_full(wanted.saturating_sub(leaving)) {

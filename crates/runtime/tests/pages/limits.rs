@@ -14,6 +14,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "ended-copies" => copies_out_of_use(comem, true),
         "aside-copies" => copies_out_of_use(comem, false),
         "growing" => growing(comem),
+        "few-units" => few_units(comem),
         "vast" => vast(comem),
         "scattered" => scattered(comem),
         "too-much" => too_much(comem),
@@ -172,6 +173,36 @@ fn growing(comem: &Comem) {
         t.barrier();
     });
     regions.into_iter().for_each(|slice| give_back(comem, slice));
+}
+
+/// Every thread accesses two units of many at a time, of which the cache would hold one.
+fn few_units(comem: &Comem) {
+    const UNIT: usize = 64;
+    const UNITS: usize = 48;
+    let slice = named(comem, "", UNITS * UNIT, UNIT as u32);
+    comem.run(|t| {
+        let mut seed = 17 + t.id();
+        for round in 0..8 {
+            for _ in 0..20 {
+                seed = (seed * 1_103_515_245 + 12_345) % (1 << 31);
+                let at = spanning(&slice, (1 + (seed >> 8) % (UNITS - 1)) * UNIT);
+                // SAFETY: within the slice, where nobody has written.
+                assert_eq!(unsafe { at.read_unaligned() }, 0, "round {round}");
+            }
+            t.barrier();
+        }
+        for unit in (1..UNITS).filter(|unit| unit % t.count() == t.id()) {
+            // SAFETY: within the slice; each of these words has one writer.
+            unsafe { spanning(&slice, unit * UNIT).write_unaligned(unit as u64 * 0x1_0000_0001) };
+        }
+        t.barrier();
+        for unit in 1..UNITS {
+            // SAFETY: as above; nobody writes any more.
+            assert_eq!(unsafe { spanning(&slice, unit * UNIT).read_unaligned() }, unit as u64 * 0x1_0000_0001);
+        }
+        t.barrier();
+    });
+    give_back(comem, slice);
 }
 
 /// 30 GB are allocated, 40 MB of them used.
@@ -392,6 +423,16 @@ fn copies_that_have_ended_count_within_the_caches_bound() {
     for detector in DETECTORS {
         let settings = [("COMEM_CACHE", "2M"), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")];
         job("growing", 2, &settings);
+    }
+}
+
+#[test]
+fn an_access_across_two_units_goes_on_in_the_smallest_cache() {
+    for engine in ["hlrc", "scope", "msi"] {
+        for (detector, threads) in DETECTORS.into_iter().zip(["1", "3", "2"]) {
+            let place = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads)];
+            job("few-units", 2, &[&place[..], &[("COMEM_CACHE", "16K")]].concat());
+        }
     }
 }
 
