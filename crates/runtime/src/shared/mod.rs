@@ -293,14 +293,19 @@ impl Views {
     }
 }
 
-/// How many pages of other nodes may be kept: half of what the host and the cgroup leave, divided by the nodes on this host,
-/// unless somebody said otherwise.
+/// How many pages of other nodes may be kept.
 fn cache_pages(config: &Config) -> u64 {
-    let part = |part: f64| (free_bytes() as f64 * part) as u64 / config.host_nodes.max(1) as u64;
-    let bytes = match config.cache {
+    cache_pages_of(config.cache, config.host_nodes.max(1) as u64, free_bytes)
+}
+
+/// As [`cache_pages`], where the host and the cgroup leave `free` bytes to so many nodes on this host. Twins may take as much again: with them, half of what
+/// is left is used unless somebody said otherwise.
+fn cache_pages_of(limit: Option<CacheLimit>, host_nodes: u64, free: impl Fn() -> u64) -> u64 {
+    let part = |part: f64| (free() as f64 * part) as u64 / host_nodes;
+    let bytes = match limit {
         Some(CacheLimit::Bytes(bytes)) => bytes,
         Some(CacheLimit::Part(of_free)) => part(of_free),
-        None => part(0.5),
+        None => part(0.25),
     };
     (bytes / PAGE_BYTES as u64).max(64)
 }
@@ -388,5 +393,13 @@ mod tests {
         let files = [("memory/x/memory.limit_in_bytes", "300\n"), ("memory/x/memory.usage_in_bytes", "50\n")];
         assert_eq!(leave(&files, "5:cpu,cpuacct:/y\n4:memory:/x\n0::/\n"), Some(250));
         assert_eq!(leave(&files, "5:cpu:/x\n"), None);
+    }
+
+    #[test]
+    fn copies_and_their_twins_take_half_of_what_is_left_at_most() {
+        let pages = |limit| cache_pages_of(limit, 2, || 8 << 30);
+        assert_eq!(2 * pages(None) * PAGE_BYTES as u64, (8 << 30) / 2 / 2, "for each of two nodes");
+        assert_eq!(pages(Some(CacheLimit::Part(0.5))), (2 << 30) / PAGE_BYTES as u64, "as was said, twins apart");
+        assert_eq!([1, 1 << 20].map(|bytes| pages(Some(CacheLimit::Bytes(bytes)))), [64, 256]);
     }
 }
