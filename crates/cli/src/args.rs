@@ -19,7 +19,7 @@ use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{faults, nodes, switch, threads, time, time_or_off};
+use values::{faults, mtu, nodes, switch, threads, time, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -127,6 +127,13 @@ pub struct NodeArgs {
     /// The UDP ports to use
     #[arg(long, env = "COMEM_PORTS", value_name = "A-B", value_parser = ports)]
     pub ports: Option<String>,
+    /// Packets of at most so many bytes, where the way to a node takes less than the interface: 1400
+    #[arg(long, env = "COMEM_MTU", value_name = "BYTES", default_value = "", hide_default_value = true,
+          value_parser = mtu)]
+    pub mtu: String,
+    /// Record all datagrams for Wireshark, each node in a file of its own on its host: cap.pcap gives cap.node0.pcap
+    #[arg(long, env = "COMEM_CAPTURE", value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub capture: OsString,
     /// Authenticate every datagram: on or off [default: on with several hosts, and when faults truncate or corrupt]
     #[arg(long, env = "COMEM_AUTH", value_name = "on|off", value_parser = switch)]
     pub auth: Option<bool>,
@@ -396,6 +403,15 @@ pub fn parse() -> Result<Cli, Failure> {
     })
 }
 
+/// The flag of `comem run` behind which a variable stands.
+pub fn flag_of(variable: &str) -> Option<String> {
+    use clap::CommandFactory;
+    let cli = Cli::command();
+    let run = cli.find_subcommand("run")?;
+    let flag = run.get_arguments().find(|argument| argument.get_env().is_some_and(|name| name == variable))?;
+    flag.get_long().map(|name| format!("--{name}"))
+}
+
 /// Reads `2=3x` entries: each node's factor. A lone `3x` is meant for every node.
 pub fn slow_factors(entries: &[String], nodes: usize) -> Result<Vec<f64>, Failure> {
     let mut factors = vec![1.0; nodes];
@@ -444,14 +460,13 @@ impl NodeArgs {
 
     /// What the backbone of a job of so many nodes depends on, `descriptors` being the limit for each.
     pub fn circumstances(&self, one_host: bool, nodes: usize, descriptors: usize) -> Circumstances {
-        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let network = [
             ("--faults", self.faults.is_some()),
             ("--iface", self.iface.as_ref().is_some_and(|name| !name.is_empty())),
             ("--ports", self.ports.as_ref().is_some_and(|range| !range.is_empty())),
             ("--auth on", self.auth == Some(true)),
-            ("COMEM_MTU", set("COMEM_MTU")),
-            ("COMEM_CAPTURE", set("COMEM_CAPTURE")),
+            ("--mtu", !self.mtu.is_empty()),
+            ("--capture", !self.capture.is_empty()),
         ];
         let network = network.into_iter().find(|(_, asked)| *asked).map(|(option, _)| option);
         Circumstances { one_host, nodes, endpoints: self.threads + 1, descriptors, network }
@@ -493,6 +508,7 @@ impl NodeArgs {
             "threads": self.threads,
             "faults": self.faults.map(|f| f.to_string()),
             "seed": self.faults.map(|f| f.seed),
+            "mtu": self.mtu.parse::<u32>().ok(),
             "auth": job.auth,
             "wait": self.wait.name(),
             "bind": self.bind.name(),
@@ -556,6 +572,8 @@ mod tests {
             ("--globals", "both", "copy or share"),
             ("--gdb-server", "1234", "--gdb"),
             ("--ports", "9-3", "FIRST-LAST"),
+            ("--mtu", "575", "from 576 to 65535"),
+            ("--mtu", "small", "from 576 to 65535"),
             ("--auth", "maybe", "on or off"),
             ("--node-timeout", "0s", "positive time"),
             ("--prog-id", "70000", "70000"),

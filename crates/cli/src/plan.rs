@@ -1,6 +1,6 @@
 //! What a command line comes to: which node runs where, and with which variables.
 
-use crate::args::{Launch, NodeArgs, RunArgs, slow_factors};
+use crate::args::{Launch, NodeArgs, RunArgs, flag_of, slow_factors};
 use crate::control::{Job, key_to_hex, var};
 use crate::debug;
 use crate::failure::{Failure, Outcome};
@@ -276,6 +276,7 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::FAULTS, args.faults.map_or(String::new(), |f| f.to_string())),
         (var::IFACE, args.iface.clone().unwrap_or_default()),
         (var::PORTS, args.ports.clone().unwrap_or_default()),
+        (var::MTU, args.mtu.clone()),
         (var::AUTH, switch(job.auth)),
         (var::NODE_TIMEOUT, args.node_timeout.clone()),
         (var::WAIT, args.wait.name().to_string()),
@@ -288,7 +289,11 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
     ];
     variables.extend(args.pages.variables());
     variables.extend(args.stats.as_ref().map(|path| (var::STATS, path.to_string_lossy().into_owned())));
-    variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+    let mut variables: Vec<(OsString, OsString)> =
+        variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    // A file to write: a daemon takes the variable only where it was told to.
+    variables.extend((!args.capture.is_empty()).then(|| (var::CAPTURE.into(), args.capture.clone())));
+    variables
 }
 
 /// Reads `--env NAME` and `--env NAME=VALUE`.
@@ -301,7 +306,11 @@ fn named_variables(names: &[String]) -> Outcome<Vec<(OsString, OsString)>> {
         };
         if name.is_empty() || name.starts_with("COMEM_") {
             let what = format!("--env {entry} names a variable that cannot be passed on");
-            return Err(Failure::usage(what, "use the flag that belongs to a COMEM_ variable"));
+            let advice = match flag_of(name) {
+                Some(flag) => format!("use {flag} instead"),
+                None => "leave it out: launchers and nodes set Comem's own variables".to_string(),
+            };
+            return Err(Failure::usage(what, advice));
         }
         match value {
             Some(value) => named.push((name.into(), value)),

@@ -101,6 +101,25 @@ fn a_caller_with_the_key_starts_programs_of_the_allowed_directory() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// The daemon and its nodes have the variable from nobody but the launcher.
+#[test]
+fn what_is_said_about_packets_reaches_nodes_behind_a_daemon() {
+    let daemon = Daemon::start(&["--bind", HERE, "--allow-env", "COMEM_CAPTURE"]);
+    daemon.scratch.script("programs/packets", "#!/bin/sh\necho \"<$COMEM_MTU> <$COMEM_CAPTURE>\"\n");
+    let program = daemon.scratch.text("programs/packets");
+    let shown = |flags: &[&str], variables: &[(&str, &str)]| {
+        let mut command = daemon.run_command(&["--hosts", "127.0.0.1:2", "--no-prefix"]);
+        let output = finish(command.args(flags).arg(&program).envs(variables.iter().copied()));
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        out(&output)
+    };
+    assert_eq!(shown(&[], &[]), "<> <>\n".repeat(2));
+    assert_eq!(shown(&["--mtu", "1300", "--capture", "a.pcap"], &[]), "<1300> <a.pcap>\n".repeat(2));
+    assert_eq!(shown(&[], &[("COMEM_MTU", "1300")]), "<1300> <>\n".repeat(2));
+    let both = [("COMEM_MTU", "1400"), ("COMEM_CAPTURE", "b.pcap")];
+    assert_eq!(shown(&["--mtu", "1300"], &both), "<1300> <b.pcap>\n".repeat(2));
+}
+
 #[test]
 fn daemons_are_found_by_broadcast() {
     let daemon = Daemon::start(&["--bind", "0.0.0.0"]);
@@ -126,7 +145,8 @@ fn programs_elsewhere_copies_and_dangerous_variables_are_refused() {
         (&["sh", "-c", "echo got in"], "outside the directories"),
         (&["--stage", &allowed], "no program that is sent"),
         (&["--env", "LD_PRELOAD=/tmp/x.so", &allowed], "no variable LD_PRELOAD"),
-        (&["--env", "MODE=1", &allowed], "--allow-env MODE"),
+        (&["--env", "MODE=1", &allowed], "--allow-env MODE, or leave out --env MODE"),
+        (&["--capture", "job.pcap", &allowed], "--allow-env COMEM_CAPTURE, or leave out --capture"),
     ];
     for (args, part) in cases {
         let output = daemon.run(&[&["--hosts", HERE], *args].concat());

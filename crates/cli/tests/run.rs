@@ -379,6 +379,8 @@ fn bad_input_gets_one_clear_line() {
         (&["--slow", "7=2x", "-n", "2", "true"], 2, "no node 7"),
         (&["--env", "NOT_SET_ANYWHERE", "true"], 2, "not set here"),
         (&["--env", "COMEM_NODE=1", "true"], 2, "cannot be passed on"),
+        (&["--env", "COMEM_MTU=1300", "true"], 2, "use --mtu"),
+        (&["--mtu", "100", "true"], 2, "from 576 to 65535"),
         (&["no-such-program"], 3, "not found"),
         (&["./no-such-program"], 3, "not found"),
         (&["./data"], 3, "not executable"),
@@ -514,8 +516,9 @@ fn the_nodes_of_one_host_share_memory_unless_a_network_is_asked_for() {
     for flags in ["--faults drop=1%", "--iface lo", "--ports 9000-9100", "--auth on"] {
         assert!(taken(flags, &[]).starts_with("udp (--"), "{flags}: {}", taken(flags, &[]));
     }
-    for (name, value) in [("COMEM_CAPTURE", "job.pcap"), ("COMEM_MTU", "1500")] {
-        assert_eq!(taken("", &[(name, value)]), format!("udp ({name} asks for a network)"));
+    for (name, flag, value) in [("COMEM_CAPTURE", "--capture", "job.pcap"), ("COMEM_MTU", "--mtu", "1500")] {
+        assert_eq!(taken("", &[(name, value)]), format!("udp ({flag} asks for a network)"));
+        assert_eq!(taken(&format!("{flag} {value}"), &[]), format!("udp ({flag} asks for a network)"));
     }
     assert_eq!(taken("--hosts localhost:2,b:1", &[]), "udp (nodes may be on several hosts)");
     assert_eq!(taken("--hosts b:3", &[]), "auto (found out on host b)");

@@ -1,6 +1,6 @@
 //! A wrapper that records every datagram in a file that tcpdump and Wireshark read.
 //!
-//! `COMEM_CAPTURE=job.pcap` needs no privileges and sees what a process sends and receives itself: with injected
+//! `--capture job.pcap` needs no privileges and sees what a process sends and receives itself: with injected
 //! faults, what really leaves. The format is pcap with nanoseconds and raw IP packets; the IP and UDP headers are made
 //! up from the addresses. A batch is recorded datagram by datagram. Each record is written by one call, so that
 //! the file is whole even when the process is killed.

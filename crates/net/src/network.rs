@@ -27,7 +27,7 @@ pub struct NetworkOptions {
     pub faults: Option<FaultSpec>,
     /// What makes this node's faults differ from those of others: its number.
     pub fault_stream: u64,
-    /// `COMEM_CAPTURE`, made this process's own ([`Capture::path_for`]).
+    /// `--capture`, made this process's own ([`Capture::path_for`]).
     pub capture: Option<PathBuf>,
 }
 

@@ -9,6 +9,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
+/// The MTUs of the networks that a job can use, in bytes.
+pub const MTUS: std::ops::RangeInclusive<usize> = 576..=65_535;
+
 /// An address of one of this host's interfaces, and what is known of the interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {

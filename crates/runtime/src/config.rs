@@ -5,6 +5,7 @@ use crate::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
 use comem_memory::pages::Detector;
 use comem_net::BackboneChoice;
 use comem_net::backbone::Circumstances;
+use comem_net::select::MTUS;
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
@@ -319,7 +320,7 @@ impl Config {
             discover: parse("COMEM_DISCOVER", env, switch)?.unwrap_or(false),
             join: env("COMEM_JOIN").filter(|v| !v.is_empty()),
             program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
-            mtu: parse("COMEM_MTU", env, number(576..=65_535, "an MTU in bytes"))?,
+            mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?,
             capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),
         })
     }

@@ -56,6 +56,10 @@ pub mod var {
     pub const IFACE: &str = "COMEM_IFACE";
     /// The ports to use: `FIRST-LAST`.
     pub const PORTS: &str = "COMEM_PORTS";
+    /// The most bytes of a packet, where the way to a node takes less than the interface.
+    pub const MTU: &str = "COMEM_MTU";
+    /// The file in which a node records its datagrams, its number put into the name.
+    pub const CAPTURE: &str = "COMEM_CAPTURE";
     /// `on` or `off`: whether datagrams carry a keyed tag.
     pub const AUTH: &str = "COMEM_AUTH";
     /// How long a node may be silent: `10s`, or `off`.

@@ -1,6 +1,7 @@
 //! What flags take: numbers within bounds, times, sizes, switches.
 
 use comem::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
+use comem_net::select::MTUS;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
 use std::time::Duration;
@@ -48,6 +49,18 @@ pub fn ports(text: &str) -> Result<String, String> {
         Some((low, high)) if 0 < low && low <= high => Ok(text.to_string()),
         _ => Err("expected FIRST-LAST, port numbers from 1 to 65535".to_string()),
     }
+}
+
+/// Checks a network's MTU in bytes; an empty text chooses nothing.
+///
+/// # Errors
+/// It is no number, or one that no network has.
+pub fn mtu(text: &str) -> Result<String, String> {
+    let possible = |bytes: usize| MTUS.contains(&bytes);
+    if text.is_empty() || text.parse().is_ok_and(possible) {
+        return Ok(text.to_string());
+    }
+    Err(format!("expected a number of bytes from {} to {}", MTUS.start(), MTUS.end()))
 }
 
 /// Reads `90s`, `500ms`, `10m` or plain seconds.

@@ -4,7 +4,7 @@
 //! cannot change between the check and the start by anyone but root and the daemon's own user, because every directory
 //! from the allowed one down, and the program itself, must be writable by nobody else.
 
-use crate::args::page_var as pages;
+use crate::args::{flag_of, page_var as pages};
 use crate::control::var;
 use crate::failure::{Failure, Outcome};
 use crate::preload::WRAP;
@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 33] = [
+const HARMLESS: [&str; 34] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -45,6 +45,7 @@ const HARMLESS: [&str; 33] = [
     var::FAULTS,
     var::IFACE,
     var::PORTS,
+    var::MTU,
     var::AUTH,
     var::NODE_TIMEOUT,
     var::SLOW,
@@ -140,7 +141,8 @@ pub fn check_spec(limits: &Limits, spec: &mut HostSpec) -> Outcome<()> {
         if let Some((name, _)) = env.iter().find(|(name, _)| !limits.may_set(name)) {
             let name = name.to_string_lossy();
             let what = format!("the daemon on host {} takes no variable {name}", spec.host);
-            return Err(Failure::refused(what, format!("start it with --allow-env {name}, or leave out --env {name}")));
+            let given = flag_of(&name).unwrap_or_else(|| format!("--env {name}"));
+            return Err(Failure::refused(what, format!("start it with --allow-env {name}, or leave out {given}")));
         }
     }
     Ok(())
@@ -256,7 +258,7 @@ mod tests {
     #[test]
     fn variables_that_could_load_code_need_permission() {
         let limits = Limits { directories: Vec::new(), variables: vec!["SEA_DATA".to_string()] };
-        for name in ["COMEM_NODE", "OMP_NUM_THREADS", "LC_ALL", "SEA_DATA"] {
+        for name in ["COMEM_NODE", "COMEM_MTU", "OMP_NUM_THREADS", "LC_ALL", "SEA_DATA"] {
             assert!(limits.may_set(OsStr::new(name)), "{name}");
         }
         for name in ["LD_PRELOAD", "PATH", "BASH_ENV", "COMEM_CAPTURE", "COMEM_STATS", "PYTHONPATH"] {
