@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Four hosts, made of network namespaces and joined by a bridge, run sea together: started by daemons and by ssh, with 2 %
 # of all datagrams lost. The answer must be that of the sequential program, the datagrams authenticated, strangers
-# refused, and a node's death the end of all.
+# refused, and a node's death the end of all, as is a way that takes too short packets.
 #
 #     tests/hosts.sh [BIN_DIR [WORKLOADS_DIR]]
 #
@@ -100,6 +100,24 @@ daemons_run_sea() {
     by_daemon -n 4 --auth off --stats "$work/stats" -- "$sea" "${size[@]}"
     is "with --auth off: ends well" $? 0
     is "with --auth off: no node authenticates" "$(authenticated)" 0
+}
+
+# As through a VPN: the first host's kernel knows that the way to the second takes less than the interface.
+a_way_takes_short_packets() {
+    # Rows that fill packets.
+    local wide=(--rows 34 --columns 2048 --iterations 5)
+    remember_processes
+    on alder ip route add 10.77.0.2/32 dev eth0 mtu 1400
+    by_daemon -n 4 -- "$sea" "${wide[@]}"
+    is "a way for short packets: the job ends" $? 6
+    grep -q "cannot send to 10.77.0.2: .* start the job with --mtu 1400" "$work/err"
+    verdict $? "a way for short packets: the sentence says what fits" "$work/err"
+    by_daemon -n 4 --mtu 1400 -- "$sea" "${wide[@]}"
+    is "a way for short packets, with --mtu: ends well" $? 0
+    is "a way for short packets, with --mtu: the answer" "$(checksum "$work/out")" \
+        "$(checksum <("$workloads/sea-seq" "${wide[@]}"))"
+    on alder ip route delete 10.77.0.2/32 dev eth0
+    check_nothing_left "a way for short packets"
 }
 
 daemons_refuse() {
@@ -293,6 +311,7 @@ expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
 set_up_hosts
 start_daemons
 daemons_run_sea
+a_way_takes_short_packets
 daemons_refuse
 a_node_dies
 a_host_goes_silent

@@ -14,7 +14,7 @@ use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
-use comem_net::select::{self, Reach};
+use comem_net::select::{self, Interface, MTUS, Reach};
 use comem_net::{
     Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams,
 };
@@ -194,6 +194,9 @@ impl Boot {
         let network =
             Network::open_over(resolved.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
         let interface = network.interface().clone();
+        if network.backbone() == Backbone::Udp {
+            check_mtu(&interface)?;
+        }
         let usual = if interface.loopback { LOOPBACK_DATAGRAM } else { NETWORK_DATAGRAM };
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
         let datagram_bytes = datagram_bytes.min(network.datagram_bytes_max());
@@ -503,6 +506,17 @@ pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer
     bytes.extend_from_slice(body);
     sealer.seal(&mut bytes, 0);
     bytes
+}
+
+/// Refuses an interface whose packets are too short for a job's datagrams.
+fn check_mtu(interface: &Interface) -> Result<()> {
+    if interface.mtu >= *MTUS.start() {
+        return Ok(());
+    }
+    let (name, mtu, least) = (&interface.name, interface.mtu, MTUS.start());
+    Err(Error::Start(format!(
+        "packets of the interface {name} have {mtu} bytes at most, and {least} are needed; raise its MTU, or choose another with --iface"
+    )))
 }
 
 /// One socket for the service thread and one for each application thread.

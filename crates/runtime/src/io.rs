@@ -131,6 +131,11 @@ impl Wire {
         self.members.get(node.index()).map(|(host, pid)| (host.as_str(), *pid))
     }
 
+    /// The most bytes of one datagram.
+    pub(crate) fn datagram_bytes(&self) -> usize {
+        self.link.datagram_bytes
+    }
+
     /// About how many bytes of data one datagram takes.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.link.datagram_bytes.min(1472) - 96

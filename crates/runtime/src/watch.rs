@@ -7,7 +7,9 @@ use crate::error::Error;
 use crate::io::Wire;
 use crate::node::Node;
 use crate::report;
+use comem_net::backbone::Backbone;
 use comem_net::counts_as_loss;
+use comem_net::select::{MTUS, path_mtu, udp_payload_max};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::node::membership::{Detector, Event, WatchConfig};
 use comem_protocol::node::message::types;
@@ -17,7 +19,8 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::{MsgType, Packet};
 use parking_lot::Mutex;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The machines that live on after start-up, behind their locks.
@@ -27,7 +30,6 @@ pub(crate) struct Watch {
     detector: Mutex<Option<Detector>>,
     free: AtomicU64,
     over: AtomicBool,
-    told_mtu: AtomicBool,
 }
 
 impl Watch {
@@ -40,7 +42,6 @@ impl Watch {
             // Start-up has used the first numbers.
             free: AtomicU64::new(1 << 20),
             over: AtomicBool::new(false),
-            told_mtu: AtomicBool::new(false),
         }
     }
 }
@@ -187,19 +188,46 @@ impl Node {
         }
     }
 
-    pub(crate) fn on_path_mtu(&self, to: impl std::fmt::Display, mtu: usize) {
-        if !self.watch.told_mtu.swap(true, Ordering::Relaxed) {
-            let name = self.name_of(self.me());
-            eprintln!(
-                "comem: {name}: packets to {to} may have no more than {mtu} bytes; set COMEM_MTU={mtu} for all nodes"
-            );
+    /// What the way to an address takes has become known: longer packets are lost, however often they are sent.
+    pub(crate) fn on_path_mtu(&self, to: IpAddr, mtu: usize) {
+        if self.over_udp() && mtu < self.packet_bytes(to) {
+            self.end_with(&self.too_long(to, Some(mtu)));
         }
     }
 
-    pub(crate) fn on_send_error(&self, to: SocketAddr, error: &std::io::Error) {
-        if !counts_as_loss(error) {
+    pub(crate) fn on_send_error(&self, to: SocketAddr, error: &io::Error) {
+        if self.over_udp() && error.raw_os_error() == Some(libc::EMSGSIZE) {
+            let local = self.wire.endpoint(Slot::SERVICE).local_addr().ip();
+            let known = path_mtu(local, to).ok().filter(|mtu| *mtu < self.packet_bytes(to.ip()));
+            self.end_with(&self.too_long(to.ip(), known));
+        } else if !counts_as_loss(error) {
             self.bug(&format!("cannot send to {to}: {error}"));
         }
+    }
+
+    fn over_udp(&self) -> bool {
+        self.config.backbone.named() == Some(Backbone::Udp)
+    }
+
+    /// The most bytes of this job's packets, headers included.
+    fn packet_bytes(&self, to: IpAddr) -> usize {
+        let headers = MTUS.end() - udp_payload_max(*MTUS.end(), to);
+        self.wire.datagram_bytes() + headers
+    }
+
+    /// Why the job ends where packets are too long for the way, as far as its MTU is known, and what to do.
+    fn too_long(&self, to: IpAddr, mtu: Option<usize>) -> Error {
+        let (used, least) = (self.packet_bytes(to), MTUS.start());
+        let why = match mtu {
+            Some(mtu) if MTUS.contains(&mtu) => {
+                format!("packets of {used} bytes are too long, {mtu} are possible; start the job with --mtu {mtu}")
+            }
+            Some(mtu) => {
+                format!("packets of {mtu} bytes are possible, Comem needs {least}; choose a network with --iface")
+            }
+            None => format!("packets of {used} bytes are too long; start the job with a smaller --mtu"),
+        };
+        Error::System { what: format!("cannot send to {to}"), source: io::Error::other(why) }
     }
 
     /// This node has come to the end of the program; from now on others may be gone before they are heard.

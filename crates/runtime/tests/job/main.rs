@@ -4,6 +4,7 @@ mod by_hand;
 mod cores;
 mod desks;
 mod launcher;
+mod packets;
 mod roles;
 
 use launcher::{Outcome, start};

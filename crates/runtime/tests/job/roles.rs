@@ -1,6 +1,6 @@
 //! What the nodes of the test jobs do.
 
-use crate::{cores, desks};
+use crate::{cores, desks, packets};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
 
 pub fn play(role: &str) {
@@ -42,6 +42,7 @@ pub fn play(role: &str) {
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
         "cores" => cores::play(&comem),
+        "narrow-way" => packets::narrow_the_way(&comem),
         "desks" => desks::play(&comem),
         "many-said" => desks::say_much(&comem),
         "asked" => desks::ask_where_it_waits(&comem),
