@@ -1,5 +1,6 @@
 //! What a node counts: events by thread, and where its threads' time went.
 
+use comem_protocol::time::Time;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +35,21 @@ impl Count {
     /// The counter's value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A moment since which something lasts that its thread books when it is over. Only that thread sets it.
+#[derive(Debug, Default)]
+pub struct Since(AtomicU64);
+
+impl Since {
+    /// It lasts since `start`; with `None`, not any longer.
+    pub fn set(&self, start: Option<Time>) {
+        self.0.store(start.map_or(0, |time| time.0 + 1), Ordering::Relaxed);
+    }
+    /// Since when it lasts.
+    pub fn get(&self) -> Option<Time> {
+        self.0.load(Ordering::Relaxed).checked_sub(1).map(Time)
     }
 }
 

@@ -104,17 +104,6 @@ pub(crate) fn end_current_life() {
     });
 }
 
-/// Books the calling thread's life up to now, and lets it go on.
-pub(crate) fn book_current_life() {
-    CURRENT.with(|current| {
-        if let Some(seated) = current.borrow_mut().as_mut()
-            && let Some(since) = seated.since.as_mut()
-        {
-            *since = seated.thread.end_life(*since);
-        }
-    });
-}
-
 impl Seated {
     fn new(node: &Arc<Node>, slot: Slot) -> Seated {
         let thread = Thread::new(node.clone(), slot);

@@ -3,7 +3,7 @@
 use crate::bind::{self, Bind};
 use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
-use crate::counters::Counters;
+use crate::counters::{Count, Counters, Since};
 use crate::error::{Error, Result};
 use crate::gather::Gathered;
 use crate::io::Wire;
@@ -86,6 +86,15 @@ impl Waiting {
     pub(crate) fn is_for_work(self) -> bool {
         matches!(self, Waiting::Answer(Wish::SemWait, name) if SemaphoreId(name).is_reserved())
     }
+
+    /// The counter to which the time of such waits goes.
+    pub(crate) fn time(self, counters: &Counters) -> &Count {
+        match self {
+            Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => &counters.fetch_ns,
+            Waiting::Barrier(..) | Waiting::Answer(Wish::Meet, _) => &counters.barrier_ns,
+            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => &counters.lock_ns,
+        }
+    }
 }
 
 /// What belongs to one slot of the node.
@@ -105,6 +114,24 @@ pub(crate) struct Seat {
     pub(crate) patient: AtomicBool,
     /// Set while an application thread sits here.
     pub(crate) taken: AtomicBool,
+    /// Since when the life of the thread that sits here is not booked.
+    pub(crate) lives: Since,
+    /// Since when the wait of that thread is not booked.
+    pub(crate) waits: Since,
+}
+
+impl Seat {
+    /// What a thread that is not at its end has not booked yet.
+    pub(crate) fn unbooked(&self, now: Time) -> Counters {
+        let unbooked = Counters::default();
+        if let Some(since) = self.lives.get() {
+            unbooked.lifetime_ns.add((now - since).0);
+        }
+        if let (Some(since), Some((why, _))) = (self.waits.get(), *self.status.lock()) {
+            why.time(&unbooked).add((now - since).0);
+        }
+        unbooked
+    }
 }
 
 /// The cores that this node's threads are to stay on.

@@ -1,6 +1,6 @@
 //! What a node says about itself: its statistics at the end, and where its threads wait when nothing moves.
 
-use crate::counters::summary;
+use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::symbols::Symbols;
@@ -14,10 +14,8 @@ pub const STATS_SCHEMA: u32 = 1;
 const VARIABLES: usize = 32;
 
 impl crate::Comem {
-    /// This node's counters up to now, as a JSON object: what `comem run --stats` writes at the end. Of what threads have computed it counts that of the
-    /// caller and of those that have ended.
+    /// This node's counters up to now, as a JSON object: what `comem run --stats` writes at the end.
     pub fn stats(&self) -> String {
-        crate::book_current_life();
         stats(&self.node, None).to_string()
     }
 }
@@ -26,8 +24,12 @@ impl crate::Comem {
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     node.collect_link_counters();
     // From the moment in which the program's main thread took its place: what its parts add up to.
-    let wall = (node.now() - node.began()).0;
-    let mut value = summary(node.seats.iter().map(|s| &s.counters), node.threads(), wall);
+    let now = node.now();
+    let wall = (now - node.began()).0;
+    // Threads that compute or wait have booked neither yet: a job may end in the middle of both.
+    let unbooked: Vec<Counters> = node.seats.iter().map(|seat| seat.unbooked(now)).collect();
+    let counters = node.seats.iter().map(|seat| &seat.counters).chain(&unbooked);
+    let mut value = summary(counters, node.threads(), wall);
     let (host, pid) = node.wire.member(node.me()).unwrap_or_default();
     value["node"] = json!(node.me().0);
     value["host"] = json!(host);

@@ -8,13 +8,12 @@ mod sync;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::node::{Node, Waiting};
+use crate::node::{Node, Seat, Waiting};
 use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::Wish;
 use ranges::Pin;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -134,6 +133,10 @@ impl Thread {
         result.unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)))
     }
 
+    fn seat(&self) -> &Seat {
+        &self.node.seats[self.slot.index()]
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         self.node.counters(self.slot)
     }
@@ -154,18 +157,13 @@ impl Thread {
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
         let start = self.node.now();
+        self.seat().waits.set(Some(start));
         let result = self.node.wait_some(self.slot, why, self.waits_since(why, start));
+        self.seat().waits.set(None);
         let span = (self.node.now() - start).0;
         let before = self.state.borrow().waited_ns;
         self.state.borrow_mut().waited_ns = before + span;
-        let counters = self.counters();
-        match why {
-            Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => counters.fetch_ns.add(span),
-            Waiting::Barrier(..) | Waiting::Answer(Wish::Meet, _) => counters.barrier_ns.add(span),
-            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => {
-                counters.lock_ns.add(span)
-            }
-        }
+        why.time(self.counters()).add(span);
         result.and_then(|()| self.ask_host(before, before + span))
     }
 
@@ -215,7 +213,9 @@ impl Thread {
 
     pub(crate) fn begin_life(&self) -> Time {
         self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
-        self.node.now()
+        let now = self.node.now();
+        self.seat().lives.set(Some(now));
+        now
     }
 
     /// Books the main thread's life up to now, when its node ends before it does.
@@ -223,11 +223,11 @@ impl Thread {
         crate::end_current_life();
     }
 
-    /// Books the thread's life since then; gives the time up to which it is booked.
-    pub(crate) fn end_life(&self, since: Time) -> Time {
+    /// Books the thread's life since then.
+    pub(crate) fn end_life(&self, since: Time) {
         let now = self.node.now();
+        self.seat().lives.set(None);
         self.counters().lifetime_ns.add((now - since).0);
-        now
     }
 }
 

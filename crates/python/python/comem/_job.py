@@ -88,8 +88,7 @@ def stats() -> Dict[str, Any]:
     Returns
     -------
     dict
-        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in microseconds, and more. Of what threads have
-        computed it counts that of the caller and of those that have ended.
+        As in the file that ``comem run --stats`` writes: messages, bytes, page fetches, times in microseconds, and more.
     """
     counted: Dict[str, Any] = json.loads(_core.stats())
     time_us = counted["time_us"]

@@ -108,6 +108,21 @@ fn a_node_is_killed((victim, nodes, backbone): (usize, usize, (&str, &str))) -> 
     took
 }
 
+/// Neither the computation nor the wait comes to its end.
+#[test]
+fn the_statistics_of_a_job_that_is_cut_short_say_what_its_threads_did_last() {
+    for backbone in BACKBONES {
+        let outcome = start("cut-short", 3, &[backbone], &[]).finish();
+        assert_eq!(outcome.statuses, [Some(4), Some(4), Some(9)], "{outcome:#?}");
+        for (node, did) in [(0, "compute"), (1, "lock")] {
+            let times = &outcome.stats[&node]["time_us"];
+            let spent = |name: &str| times[name].as_u64().unwrap_or(0);
+            let others: u64 = ["compute", "fetch", "lock", "barrier", "protocol", "idle"].map(spent).iter().sum();
+            assert!(2 * spent(did) > others, "node {node} spends its time on {did}: {times}");
+        }
+    }
+}
+
 #[test]
 fn a_silent_node_is_warned_about_and_then_given_up() {
     std::thread::scope(|scope| BACKBONES.map(|backbone| scope.spawn(move || silence_is_noticed(backbone))).map(drop));

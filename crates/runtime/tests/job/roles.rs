@@ -20,6 +20,7 @@ pub fn play(role: &str) {
                 t.flag_wait(FlagId(1), 1);
             }
         }),
+        "cut-short" => cut_short(&comem),
         "mismatch" if comem.node() == 0 => comem.run(|t| t.barrier()),
         "shapes" => {
             let len = 10 + comem.node();
@@ -53,6 +54,20 @@ pub fn play(role: &str) {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     }
+}
+
+/// Node 0 computes and node 1 waits, both for ever; node 2 ends the job.
+fn cut_short(comem: &Comem) {
+    comem.run(|t| match t.node().0 {
+        0 => loop {
+            std::hint::spin_loop();
+        },
+        1 => drop(t.flag_wait(FlagId(1), 1)),
+        _ => {
+            std::thread::sleep(std::time::Duration::from_millis(800));
+            std::process::exit(9);
+        }
+    });
 }
 
 fn units(unit_elements: usize) -> Options {
