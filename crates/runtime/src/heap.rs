@@ -22,7 +22,7 @@ pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};
-use crate::shared::Shared;
+use crate::shared::{Shared, space};
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
@@ -138,13 +138,7 @@ fn site(at: &std::panic::Location<'_>) -> String {
 
 impl Comem {
     fn shared(&self) -> Result<&Shared> {
-        self.node.shared().ok_or_else(|| {
-            let bytes = self.node.config.heap;
-            Error::Misuse(format!(
-                "there is no shared heap: no place for {bytes} bytes of address space was free on every node, or memory \
-                 could not be watched; try a smaller --heap, raise `ulimit -v` and `ulimit -f`, and see comem doctor"
-            ))
-        })
+        self.node.shared().ok_or_else(|| Error::Misuse(space::why_none(self.node.config.heap)))
     }
 
     /// The engine of shared memory that names none.

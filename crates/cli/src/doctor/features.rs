@@ -129,6 +129,7 @@ impl HostReport {
         if self.mtu < 1280 {
             list.push(format!("the MTU of {} is below 1280 bytes", self.mtu));
         }
+        list.extend(self.pages.obstacle());
         list
     }
 

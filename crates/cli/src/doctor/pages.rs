@@ -25,6 +25,12 @@ impl PageReport {
         self.detectors.iter().find(|(_, result)| result.is_ok()).map(|(name, _)| name.as_str())
     }
 
+    /// What keeps programs that share pages from running.
+    pub fn obstacle(&self) -> Option<String> {
+        let none = !self.detectors.is_empty() && self.chosen().is_none();
+        none.then(|| "no page detector works: programs that share pages cannot run".to_string())
+    }
+
     /// Lines of a table; `map_count` is the number of mappings that a process may have.
     pub fn lines(&self, map_count: u64) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
@@ -113,7 +119,10 @@ mod tests {
             "{third}"
         );
         assert!(third.contains("no: seccomp forbids it") && third.contains("65530 scattered pages"), "{third}");
-        assert!(text(&report([no(), no(), no()])).contains("none: programs that share pages cannot run"));
+        assert_eq!(report([no(), no(), Ok(())]).obstacle(), None);
+        let none = report([no(), no(), no()]);
+        assert!(text(&none).contains("none: programs that share pages cannot run"));
+        assert!(none.obstacle().is_some_and(|what| what.contains("no page detector works")));
     }
 
     #[test]

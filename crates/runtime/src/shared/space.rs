@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::heap::HEAP_BYTES_MIN;
 use comem_memory::pages::{Arena, Detector};
 
 /// The places, in the order of preference, in units of 16 TiB: away from where systems put programs (5) and libraries (7).
@@ -32,6 +33,25 @@ fn file_bytes_max() -> u64 {
     limit.rlim_cur
 }
 
+/// Why a job has no heap of so many bytes, as far as this node can tell, and what to do.
+pub(crate) fn why_none(bytes: usize) -> String {
+    let most = file_bytes_max();
+    if most >= bytes as u64 {
+        return format!(
+            "there is no shared heap: no place for {bytes} bytes of address space was free on every node, or memory \
+             could not be watched; try a smaller --heap, raise `ulimit -v` and `ulimit -f`, and see comem doctor"
+        );
+    }
+    let smaller = match most >= HEAP_BYTES_MIN {
+        true => format!(", or start with --heap {}M", most >> 20),
+        false => format!(": no heap is smaller than {}M", HEAP_BYTES_MIN >> 20),
+    };
+    format!(
+        "there is no shared heap: it is a memory file of {bytes} bytes, and this process may make files of {most} \
+         (RLIMIT_FSIZE); raise `ulimit -f`{smaller}"
+    )
+}
+
 /// The place that all nodes offer.
 pub(crate) fn agreed(offers: &[i64]) -> Option<usize> {
     offers.iter().position(|free| *free == 1).map(place)
@@ -47,8 +67,13 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
     }
     let (best, others) = Detector::best();
     if config.node.is_none_or(|n| n.0 == 0) || config.verbose {
+        let none_works = others.iter().any(|(detector, _)| *detector == best);
         let others: Vec<String> = others.iter().map(|(better, why)| format!("{better} ({why})")).collect();
         match &others[..] {
+            all if none_works => {
+                let all = all.join(", ");
+                eprintln!("comem: no detector works on this host: {all}; programs that share pages cannot run here");
+            }
             [] => {}
             [one] => eprintln!("comem: the detector {one} does not work on this host; taking {best}, which is slower"),
             all => {

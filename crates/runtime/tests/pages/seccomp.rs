@@ -4,7 +4,7 @@
 use crate::launcher::{Outcome, start};
 use crate::matrix::{all_well, counted};
 
-/// What a node may not do: `userfaultfd`, `pagemap-scan`, or `foreign-files` (opening other processes' memory files).
+/// What a node may not do: `userfaultfd`, `pagemap-scan`, `memory-files`, or `foreign-files` (opening other processes' memory files).
 const FORBID: &str = "COMEM_TEST_FORBID";
 
 /// The request of `ioctl` that finds written pages (linux/fs.h, `PAGEMAP_SCAN`).
@@ -18,6 +18,7 @@ pub fn prepare() {
     match std::env::var(FORBID).as_deref() {
         Ok("userfaultfd") => install(&forbid_userfaultfd()),
         Ok("pagemap-scan") => install(&forbid_ioctl(PAGEMAP_SCAN)),
+        Ok("memory-files") => install(&forbid_memory_files()),
         Ok("foreign-files") => close_own_files(),
         _ => {}
     }
@@ -63,6 +64,11 @@ fn forbid_ioctl(request: u32) -> Vec<libc::sock_filter> {
 fn forbid_userfaultfd() -> Vec<libc::sock_filter> {
     let call = [load(0), skip_unless(libc::SYS_userfaultfd as u32, 1), answer(REFUSE)];
     call.into_iter().chain(forbid_ioctl(USERFAULTFD_NEW)).collect()
+}
+
+fn forbid_memory_files() -> [libc::sock_filter; 4] {
+    let call = skip_unless(libc::SYS_memfd_create as u32, 1);
+    [load(0), call, answer(REFUSE), answer(libc::SECCOMP_RET_ALLOW)]
 }
 
 /// From now on the system has no memory for new pages of files when the calling thread asks for some in advance, or for zeros by its userfaultfd.
@@ -111,6 +117,17 @@ fn where_written_pages_cannot_be_found_write_faults_are_taken_and_one_line_says_
     assert_eq!(detectors(&outcome), ["uffd", "uffd"]);
     let said = said(&outcome);
     assert!(said.len() == 1 && said[0].contains("taking uffd, which is slower"), "{said:?}");
+}
+
+#[test]
+fn where_no_detector_works_none_is_said_to_be_taken() {
+    let settings = [(FORBID, "memory-files"), ("COMEM_BACKBONE", "udp")];
+    let outcome = start("no-memory-files", 2, &settings, &[]).finish();
+    all_well("no memory files", &outcome);
+    let said = said(&outcome);
+    let (none, others): (Vec<&str>, Vec<&str>) = said.into_iter().partition(|line| line.contains("no detector works"));
+    assert!(none.len() == 1 && none[0].contains("memfd_create"), "{none:?}");
+    assert!(others.iter().all(|line| line.contains("there is no shared heap")), "{others:?}");
 }
 
 #[test]

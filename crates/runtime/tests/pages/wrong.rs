@@ -14,6 +14,7 @@ pub fn prepare(role: &str) {
     match role {
         "little-address-space" | "no-heap" => limit(libc::RLIMIT_AS, 8 << 30),
         "small-files" => limit(libc::RLIMIT_FSIZE, 1 << 20),
+        "rather-small-files" => limit(libc::RLIMIT_FSIZE, 300 << 20),
         "handler-before" => handlers::install(),
         _ => {}
     }
@@ -36,7 +37,12 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "handler-before" | "handler-after" => handler(comem, role),
         "full-home" | "full-copy" => full(comem, role),
         "little-address-space" => plain_use(comem),
-        "no-heap" | "small-files" => no_heap(comem),
+        "no-heap" => no_heap(comem, &["raise `ulimit -v`"]),
+        "small-files" => {
+            no_heap(comem, &["RLIMIT_FSIZE", "of 1048576", "raise `ulimit -f`: no heap is smaller than 256M"])
+        }
+        "rather-small-files" => no_heap(comem, &["RLIMIT_FSIZE", "raise `ulimit -f`, or start with --heap 300M"]),
+        "no-memory-files" => no_heap(comem, &["comem doctor"]),
         _ => return false,
     }
     true
@@ -239,9 +245,9 @@ fn plain_use(comem: &Comem) {
 }
 
 /// Without a heap, allocating fails with the reason, and the rest works.
-fn no_heap(comem: &Comem) {
+fn no_heap(comem: &Comem, words: &[&str]) {
     let error = comem.alloc(100, &RegionOptions::default()).expect_err("there is no heap").to_string();
-    assert!(error.contains("there is no shared heap") && error.contains("ulimit -v"), "{error}");
+    assert!(error.contains("there is no shared heap") && words.iter().all(|word| error.contains(word)), "{error}");
     let array = comem.array::<u32>(comem.threads()).expect("objects need no heap");
     comem.run(|t| {
         array.write(t, t.id(), 7);
@@ -446,7 +452,9 @@ fn a_heap_that_fits_the_limit_of_address_space_works_and_a_larger_one_is_refused
 
 #[test]
 fn where_memory_files_must_be_small_there_is_no_heap_and_the_rest_works() {
-    all_well("small files", &start("small-files", 2, &[], &[]).finish());
+    for role in ["small-files", "rather-small-files"] {
+        all_well(role, &start(role, 2, &[], &[]).finish());
+    }
 }
 
 /// Node 1's memory is full: no page gets any more, be it a home page (for which the kernel is asked) or a copy (which is written to).
