@@ -128,7 +128,14 @@ fn list(ask: &AskArgs) -> Outcome<i32> {
     let key = key::named_or_default(ask.key_file.as_deref())?;
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
     println!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM", "HOST", "ID", "PID", "SECONDS", "CALLER");
-    for (name, address) in daemons(ask, &caller)? {
+    let asked = daemons(ask, &caller)?;
+    if asked.is_empty() {
+        eprintln!(
+            "comem: no daemon answers a broadcast to UDP port {}; name the host of one that listens at one address (--bind, --iface) with --host",
+            ask.port
+        );
+    }
+    for (name, address) in asked {
         for job in caller.list(&name, address)? {
             let program = job.program.display();
             println!("{name:<24} {:>5} {:>8} {:>8}  {:<15} {program}", job.id, job.pid, job.seconds, job.caller);

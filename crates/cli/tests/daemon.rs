@@ -128,6 +128,17 @@ fn daemons_are_found_by_broadcast() {
     assert_eq!(out(&output).lines().count(), 3, "{}", err(&output));
     let listed = daemon.ask(&["list", "--iface", "lo"]);
     assert_eq!(listed.status.code(), Some(0));
+    assert_eq!(err(&listed), "");
+}
+
+#[test]
+fn a_list_without_answers_says_how_daemons_at_one_address_are_asked() {
+    let daemon = Daemon::local();
+    let listed = daemon.ask(&["list", "--iface", "lo"]);
+    let text = err(&listed);
+    assert!(text.starts_with("comem: no daemon answers a broadcast") && text.contains("with --host"), "{text}");
+    assert_eq!((listed.status.code(), out(&listed).lines().count(), text.lines().count()), (Some(0), 1, 1));
+    assert_eq!(err(&daemon.ask(&["list", "--host", HERE])), "");
 }
 
 #[test]

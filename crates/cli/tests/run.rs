@@ -79,6 +79,20 @@ fn the_first_failing_status_is_the_jobs() {
 }
 
 #[test]
+fn of_a_node_that_was_killed_is_said_what_to_look_at() {
+    let scratch = Scratch::new();
+    for (signal, advice) in [
+        ("KILL", "was killed by signal 9 (SIGKILL); the kernel's log (dmesg) says whether memory ran out"),
+        ("SEGV", "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1"),
+        ("TERM", "was killed by signal 15 (SIGTERM)\n"),
+    ] {
+        let end = format!("test $COMEM_NODE != 1 || kill -{signal} $$; sleep 1000");
+        let text = err(&scratch.run(&["-n", "2", "sh", "-c", &end]));
+        assert!(text.contains(advice) && text.lines().count() == 1, "{signal}: {text}");
+    }
+}
+
+#[test]
 fn a_node_may_end_well_before_the_others() {
     let scratch = Scratch::new();
     let fifo = scratch.fifo("gate");

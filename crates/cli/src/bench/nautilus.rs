@@ -128,9 +128,7 @@ fn workloads(named: Option<&Path>) -> Outcome<PathBuf> {
     let beside = own.parent().unwrap_or(Path::new("."));
     let candidates = match named {
         Some(folder) => vec![folder.to_path_buf()],
-        None => {
-            vec![beside.join("workloads"), beside.join("../workloads"), PathBuf::from("out/workloads")]
-        }
+        None => usual_folders(beside),
     };
     let found = candidates.iter().find(|folder| folder.is_dir());
     found.cloned().ok_or_else(|| {
@@ -140,6 +138,12 @@ fn workloads(named: Option<&Path>) -> Outcome<PathBuf> {
             "build them with `make`, or name --workloads DIR",
         )
     })
+}
+
+/// Where workloads are, seen from the folder of `comem`: installed with it, built with it, or built in the working directory.
+fn usual_folders(beside: &Path) -> Vec<PathBuf> {
+    let around = ["workloads", "../workloads", "../../out/workloads"].map(|folder| beside.join(folder));
+    around.into_iter().chain([PathBuf::from("out/workloads")]).collect()
 }
 
 /// How one program is run.
@@ -260,6 +264,13 @@ mod tests {
         let cells = line(&PAPER[1], 3, 8.0, Some(measured)).join(" ");
         assert_eq!(cells, "lu WD8k 8.00 s 2.00 s 4.00 1,234 56 | 350.90 s 49.28 s 7.12 245 195");
         assert!(line(&PAPER[0], 0, 8.0, None).join(" ").contains("failed"));
+    }
+
+    #[test]
+    fn workloads_are_found_from_any_folder() {
+        let folders = usual_folders(Path::new("/tree/target/release"));
+        assert!(folders.contains(&PathBuf::from("/tree/target/release/../../out/workloads")), "{folders:?}");
+        assert!(folders.iter().filter(|folder| folder.is_relative()).eq(folders.last()), "{folders:?}");
     }
 
     #[test]

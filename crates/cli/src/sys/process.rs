@@ -32,6 +32,18 @@ impl Ended {
     pub fn is_good(self) -> bool {
         self == Ended::Status(0)
     }
+    /// What a user can do who wonders why this node ended so.
+    pub fn advice(self, node: u16) -> Option<String> {
+        match self {
+            Ended::Signal(libc::SIGKILL) => {
+                Some("the kernel's log (dmesg) says whether memory ran out; if not, somebody sent it".to_string())
+            }
+            Ended::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
+                Some(format!("see where, with comem run --gdb {node}"))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Ended {
