@@ -39,6 +39,11 @@ static char words[] = "as it was"; /* initialised */
 static FILE *out;                  /* the C library's own */
 char unused[300 << 20];            /* never touched; anybody might write to it, as far as the compiler knows */
 static long changing;
+static struct shared *set_late;
+static struct {
+    int of_main, of_worker; /* two halves of a word */
+} pair = {1, 2};
+static int initialised[4000] = {5};
 long common_one;
 
 static long number(void) {
@@ -48,6 +53,8 @@ static long number(void) {
     comem_parmacs_unlock(NAME(&global->counter));
     return me;
 }
+
+static void one_more(void) { number(); }
 
 static void run(void (*work)(void)) {
     global->counter = 0;
@@ -105,6 +112,50 @@ static void between(void) {
         for (i = 1; i < processes; i++)
             CHECK(global->seen[i] == 10 * i + round, "worker %ld saw %ld", i, global->seen[i]);
     }
+}
+
+/* ---- late: main changes globals while a worker of the node is at work, and creates another one there ---- */
+
+enum { BEGUN = 96, SEEN = 97, GO_ON = 98 };
+
+static void check_late(void) {
+    CHECK(set_late == global, "a pointer that was set late is %p", (void *)set_late);
+    CHECK(pair.of_main == 10 && pair.of_worker == 20, "the pair is %d and %d", pair.of_main, pair.of_worker);
+    CHECK(initialised[0] == 5 && initialised[3500] == 6, "%d and %d", initialised[0], initialised[3500]);
+    CHECK(table[50000] == 2.5 && table[70000] == 0, "%g and %g", table[50000], table[70000]);
+    number();
+}
+
+static void early_one(void) {
+    CHECK(set_late == 0 && pair.of_main == 1 && table[70000] == 3, "not as at CREATE");
+    pair.of_worker = 20;
+    comem_pause_set(BEGUN);
+    comem_pause_take(GO_ON);
+    check_late(); /* its node's variables are the later one's too */
+}
+
+static void late_one(void) {
+    check_late();
+    comem_pause_set(SEEN);
+}
+
+/* `processes` workers come first, so that the next two have a node of their own. */
+static void late(void) {
+    long i;
+    table[70000] = 3;
+    for (i = 0; i < processes; i++) comem_create_worker(one_more);
+    comem_create_worker(early_one);
+    comem_pause_take(BEGUN);
+    set_late = global;
+    pair.of_main = 10;
+    initialised[3500] = 6;
+    table[50000] = 2.5;
+    table[70000] = 0;
+    comem_create_worker(late_one);
+    comem_pause_take(SEEN);
+    comem_pause_set(GO_ON);
+    comem_wait_workers((int)processes + 2);
+    CHECK(global->counter == processes + 2, "%ld have counted", global->counter);
 }
 
 /* ---- loops: GETSUB hands out each subscript once, again and again ---- */
@@ -176,8 +227,6 @@ static void pieces(void) { run(allocate_and_free); }
 
 /* ---- part: some of the workers are waited for, and their slots used again ---- */
 
-static void one_more(void) { number(); }
-
 static void wait_long(void) {
     comem_pause_wait(99);
     number();
@@ -240,6 +289,7 @@ int main(int argc, char **argv) {
     global = (struct shared *)comem_g_malloc(sizeof *global);
     if (strcmp(scenario, "rounds") == 0) rounds();
     if (strcmp(scenario, "between") == 0) between();
+    if (strcmp(scenario, "late") == 0) late();
     if (strcmp(scenario, "loops") == 0) loops();
     if (strcmp(scenario, "pauses") == 0) pauses();
     if (strcmp(scenario, "pieces") == 0) pieces();

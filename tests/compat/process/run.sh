@@ -87,6 +87,18 @@ if [ -z "$only" ] || [ "$only" = between ]; then
     [ $fine = 0 ] || verdict ok "each worker begins with the globals as they stood at its own CREATE, also in a slot used again"
 fi
 
+if [ -z "$only" ] || [ "$only" = late ]; then
+    fine=1
+    for engine in hlrc scope msi; do
+        for backbone in shm udp; do
+            job 0 "$bin/comem" run --no-prefix -n 2 -t 2 --engine "$engine" --backbone $backbone "$out/rounds" late 1 || fine=0
+            job 0 "$bin/comem" run --no-prefix -n 2 -t 3 --engine "$engine" --backbone $backbone "$out/rounds" late 2 || fine=0
+        done
+    done
+    job 0 "$out/rounds" late 0 || fine=0
+    [ $fine = 0 ] || verdict ok "a worker on a node with another at work begins with what main has changed, and that one keeps what it has changed"
+fi
+
 # A barrier of all threads is one message each way for each node, however many threads; thousands of pieces cost none. What was
 # repeated, because others had the processor, does not count.
 if [ -z "$only" ] || [ "$only" = costs ]; then

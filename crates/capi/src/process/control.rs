@@ -1,5 +1,6 @@
 //! The shared memory in which orders stand: one place for each slot, one for each node's description of itself.
 
+use super::globals::Version;
 use crate::failure::Outcome;
 use comem_rt::heap::{Homes, RegionOptions};
 use comem_rt::{Comem, NodeId};
@@ -13,11 +14,7 @@ pub struct Order {
     /// Which of the slot's orders it is.
     pub serial: u64,
     /// The version of the program's globals that it begins with.
-    pub version: u64,
-    /// Where they stand: a table of runs, and how many.
-    pub table: usize,
-    /// See `table`.
-    pub runs: usize,
+    pub version: Version,
 }
 
 /// Bytes for a node's description.

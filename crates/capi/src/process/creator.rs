@@ -69,8 +69,7 @@ pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
         let busy = |at: usize| creator.slots[at].busy;
         let node_is_idle = !(0..process.slots()).any(|at| process.node_of(at) == node && busy(at));
         let all_idle = !(0..process.slots()).any(busy);
-        (order.version, order.table, order.runs) =
-            process.globals.version_for(process, node, node_is_idle, all_idle)?;
+        order.version = process.globals.version_for(process, node, node_is_idle, all_idle)?;
     }
     if process.job.nodes() > 1 && creator.outstanding == 0 {
         job::thread()?.end_setup();

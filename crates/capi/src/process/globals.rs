@@ -1,19 +1,19 @@
 //! The program's own variables, as they stood at CREATE.
 //!
-//! The linker script `comem_globals.ld` gathers them on pages of their own. At CREATE of a worker on an idle node, node 0 takes a
-//! *version* of them: it looks at the pages that the program has touched (an untouched one is what it was when the program began,
-//! here and there, so hundreds of megabytes of zeros cost nothing), stores those that differ from what is stored already in shared
-//! memory, and tells the worker where each page stands. The worker's node lets go of its own pages and copies these.
+//! The linker script `comem_globals.ld` gathers them on pages of their own. At CREATE of a worker, node 0 takes a *version* of them: it
+//! looks at the pages that the program has touched (an untouched one is what it was when the program began, here and there, so hundreds
+//! of megabytes of zeros cost nothing), stores those that differ from what is stored already in shared memory, and tells the worker where
+//! each page stands. The node of the first worker lets go of its own pages and copies these.
 //!
-//! So each node's first worker in a round sees the variables as they stood at *its* CREATE, also where the program changes one between two of
-//! them. Workers that share a node share its variables, as threads do: while one of them is at work, another CREATE there takes no
-//! new version. A stored page is overwritten only while no worker is at work; otherwise a changed page gets another place.
+//! So each worker begins with the variables as they stood at *its* CREATE, also where the program changes one between two of them. Workers
+//! that share a node share its variables, as threads do: while one of them is at work, a further CREATE there brings what `main` has
+//! changed since ([`merge`]). A stored page is overwritten only while no worker is at work; otherwise a changed page gets another place.
 
-use super::{Process, locked, pointers};
+use super::{Process, locked, merge, pointers};
 use crate::failure::{Code, Failure, Outcome};
 use comem_rt::heap::{Homes, RegionOptions};
 use comem_rt::{Comem, NodeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
@@ -41,9 +41,43 @@ struct Run {
     place: u64,
 }
 
+/// The variables as they stood at a CREATE. Number 0 is what they were when the program began.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Version {
+    /// Later ones have greater numbers.
+    number: u64,
+    /// The one that was taken when the node was idle last: who has an older one has nobody at work.
+    since_idle: u64,
+    /// Where the pages stand: a table of runs, and how many.
+    table: usize,
+    runs: usize,
+}
+
+impl Version {
+    /// The later one of two.
+    pub fn later(self, other: Version) -> Version {
+        if other.number > self.number { other } else { self }
+    }
+
+    /// Where each page stands.
+    ///
+    /// # Safety
+    /// Node 0 wrote the table, and has not used its memory for something else since.
+    unsafe fn places(&self) -> BTreeMap<usize, usize> {
+        // SAFETY: the table has so many runs.
+        let run = |index| unsafe { (self.table as *const Run).add(index).read_volatile() };
+        let pages =
+            |run: Run| (0..run.count as usize).map(move |i| (run.first as usize + i, run.place as usize + i * PAGE));
+        (0..self.runs).flat_map(|index| pages(run(index))).collect()
+    }
+}
+
 /// The program's own variables in this process.
 pub struct Variables {
     range: Range<usize>,
+    /// What the program's file says of them.
+    file: merge::FilePart,
     mode: Mode,
     store: Mutex<Store>,
 }
@@ -51,9 +85,9 @@ pub struct Variables {
 /// Shared memory in which versions stand, as node 0 knows it.
 #[derive(Default)]
 struct Store {
-    /// The number of the last version; the one that each node began with, and its table.
+    /// The number of the last version; the last one of each node, and where its pages stand.
     version: u64,
-    of_node: BTreeMap<usize, (u64, usize, usize)>,
+    of_node: BTreeMap<usize, (Version, Vec<Run>)>,
     /// Where each page stands.
     places: BTreeMap<usize, usize>,
     /// Places that no version of workers at work needs, once none is at work.
@@ -71,7 +105,7 @@ impl Variables {
     /// Nothing but the program's own variables is there.
     pub unsafe fn new(range: Range<usize>) -> Variables {
         let mode = if std::env::var("COMEM_GLOBALS").is_ok_and(|m| m == "share") { Mode::Share } else { Mode::Copy };
-        Variables { range, mode, store: Mutex::default() }
+        Variables { file: merge::FilePart::of(range.start), range, mode, store: Mutex::default() }
     }
 
     /// Makes them shared memory of all nodes, where the job wants that; collective.
@@ -89,39 +123,46 @@ impl Variables {
         Ok(())
     }
 
-    /// The version that a worker on `node` begins with: its number, and where its table stands.
-    pub fn version_for(
-        &self,
-        process: &Process,
-        node: usize,
-        node_is_idle: bool,
-        all_idle: bool,
-    ) -> Outcome<(u64, usize, usize)> {
+    /// The version that a worker on `node` begins with.
+    pub fn version_for(&self, process: &Process, node: usize, node_is_idle: bool, all_idle: bool) -> Outcome<Version> {
         if self.range.is_empty() {
-            return Ok((0, 0, 0));
+            return Ok(Version::default());
         }
         if self.mode == Mode::Share {
             if pointers::wanted() {
                 // Those that are here are those that main has used last.
                 pointers::check(&self.range, &self.touched_or_why()?);
             }
-            return Ok((0, 0, 0));
+            return Ok(Version::default());
         }
         let mut store = locked(&self.store);
-        if !node_is_idle {
-            return Ok(store.of_node.get(&node).copied().unwrap_or_default());
-        }
         if all_idle {
             let old = std::mem::take(&mut store.old);
             store.free.extend(old);
         }
+        let runs = self.keep_all(process.job, &mut store, all_idle)?;
+        let at_work = store.of_node.get(&node).filter(|_| !node_is_idle);
+        if let Some((version, _)) = at_work.filter(|(_, kept)| *kept == runs) {
+            return Ok(*version);
+        }
+        let since_idle = at_work.map(|(version, _)| version.since_idle);
+        let table = write_table(process.job, &mut store, &runs)?;
+        store.version += 1;
+        let number = store.version;
+        let version = Version { number, since_idle: since_idle.unwrap_or(number), table, runs: runs.len() };
+        store.of_node.insert(node, (version, runs));
+        Ok(version)
+    }
+
+    /// Sees to it that all pages that the program has touched stand in the store as they are now.
+    fn keep_all(&self, job: &Comem, store: &mut Store, all_idle: bool) -> Outcome<Vec<Run>> {
         let pages = self.touched_or_why()?;
         if pointers::wanted() {
             pointers::check(&self.range, &pages);
         }
         let mut runs: Vec<Run> = Vec::new();
         for page in pages {
-            let place = self.keep(process.job, &mut store, page, all_idle)?;
+            let place = self.keep(job, store, page, all_idle)?;
             match runs.last_mut() {
                 Some(run)
                     if run.first + run.count == page as u64 && run.place + run.count * PAGE as u64 == place as u64 =>
@@ -131,11 +172,7 @@ impl Variables {
                 _ => runs.push(Run { first: page as u64, count: 1, place: place as u64 }),
             }
         }
-        let table = write_table(process.job, &mut store, &runs)?;
-        store.version += 1;
-        let version = (store.version, table, runs.len());
-        store.of_node.insert(node, version);
-        Ok(version)
+        Ok(runs)
     }
 
     /// Sees to it that a page stands in the store as it is now.
@@ -185,21 +222,63 @@ impl Variables {
         Ok(touched)
     }
 
-    /// On a worker's node: makes the variables what they were.
+    /// On a worker's node, which has the variables as they were in `before` or as its workers have changed them since: makes them what they
+    /// were in `version`.
     ///
     /// # Safety
-    /// `table` is a table of `runs` runs that node 0 wrote, and no thread of this process uses the program's variables meanwhile.
-    pub unsafe fn install(&self, table: usize, runs: usize) {
+    /// Node 0 wrote both versions. While nobody is at work, no thread of this process uses the program's variables meanwhile.
+    pub unsafe fn bring(&self, before: &Version, version: &Version) -> Outcome<()> {
+        if version.number <= before.number {
+            return Ok(());
+        }
+        // SAFETY: by this function's contract.
+        unsafe {
+            if before.number < version.since_idle {
+                self.install(version);
+                Ok(())
+            } else {
+                self.change(before, version).map_err(|e| {
+                    Failure::new(Code::System, format!("cannot see the program's first values in its file: {e}"))
+                })
+            }
+        }
+    }
+
+    /// # Safety
+    /// Node 0 wrote the version, and no thread of this process uses the program's variables meanwhile.
+    unsafe fn install(&self, version: &Version) {
         // SAFETY: whole pages of the program's own variables: anonymous ones become zero, those of the file what the file says.
         unsafe { libc::madvise(self.range.start as *mut libc::c_void, self.range.len(), libc::MADV_DONTNEED) };
-        for index in 0..runs {
+        for index in 0..version.runs {
             // SAFETY: the table has so many runs; each names pages of the store and as many of the variables.
             unsafe {
-                let run = (table as *const Run).add(index).read_volatile();
+                let run = (version.table as *const Run).add(index).read_volatile();
                 let to = (self.range.start + run.first as usize * PAGE) as *mut u8;
                 std::ptr::copy_nonoverlapping(run.place as *const u8, to, run.count as usize * PAGE);
             }
         }
+    }
+
+    /// Workers are at work here: brings what is different between two versions, but for what they have changed themselves.
+    ///
+    /// # Safety
+    /// Node 0 wrote both versions.
+    unsafe fn change(&self, before: &Version, version: &Version) -> std::io::Result<()> {
+        // SAFETY: by this function's contract; what stands in the store stays there while workers are at work.
+        let (old, new) = unsafe { (before.places(), version.places()) };
+        let pages: BTreeSet<usize> = old.keys().chain(new.keys()).copied().collect();
+        for page in pages.into_iter().filter(|page| old.get(page) != new.get(page)) {
+            let address = self.range.start + page * PAGE;
+            let content = |places: &BTreeMap<usize, usize>| match places.get(&page) {
+                // SAFETY: a whole page of the store.
+                Some(place) => Ok(unsafe { (*place as *const merge::Page).read_volatile() }),
+                None => self.file.first_content(address),
+            };
+            let (old, new) = (content(&old)?, content(&new)?);
+            // SAFETY: a whole page of the program's variables, which nobody reads or writes but by loads and stores.
+            merge::change(unsafe { &*(address as *const merge::Now) }, &old, &new);
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`creator`] | node 0's side: CREATE and WAIT_FOR_END |
 //! | [`worker`] | the other side: waiting, working, ending |
 //! | [`globals`] | the program's variables as they stood at CREATE |
+//! | [`merge`] | what `main` has changed in them since, for a node with workers at work |
 //! | [`pointers`] | `--check-pointers`: variables that point to what other nodes do not have |
 //! | [`libraries`] | whether every node has the same libraries at the same addresses |
 //! | [`exit`] | what happens when some thread of some node calls `exit` |
@@ -23,6 +24,7 @@ mod creator;
 mod exit;
 mod globals;
 mod libraries;
+mod merge;
 mod pointers;
 mod sync;
 mod worker;
@@ -65,7 +67,7 @@ struct Process {
     globals: globals::Variables,
     creator: Mutex<Creator>,
     /// The version of the program's globals that this node has.
-    version: Mutex<u64>,
+    version: Mutex<globals::Version>,
 }
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
@@ -117,7 +119,7 @@ fn start(globals: globals::Variables, other_constructors: impl FnOnce()) -> Outc
         control: Control::new(job, slots)?,
         globals,
         creator: Mutex::new(Creator::new(slots)),
-        version: Mutex::new(0),
+        version: Mutex::default(),
     };
     let process = PROCESS.get_or_init(|| process);
     exit::watch();

@@ -65,11 +65,9 @@ fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<
         {
             // Who comes first brings the node's globals to where they were at CREATE.
             let mut version = locked(&process.version);
-            if order.version > *version {
-                // SAFETY: the table and the pages it names were written before the order; no worker of this node is at work.
-                unsafe { process.globals.install(order.table, order.runs) };
-                *version = order.version;
-            }
+            // SAFETY: node 0 wrote the versions before the order. Where the node was idle, no worker of it is at work before this.
+            unsafe { process.globals.bring(&version, &order.version)? };
+            *version = version.later(order.version);
         }
         thread.begin_work();
         IN_WORK.set(Some((slot, order.serial)));
