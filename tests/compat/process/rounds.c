@@ -271,6 +271,30 @@ static void look_at_size(void) {
 
 static void small(void) { run(look_at_size); }
 
+/* ---- zeros: what main has read, or written zeros to, is not shipped; what it had written before is zero again ---- */
+
+enum { PAGE = 4096 };
+
+static void look_for_zeros(void) {
+    int alone = comem_slot_node(comem_worker_slot()) != 0;
+    CHECK(unused[7 * PAGE] == (changing == 1) && unused[100 << 20] == 0, "not as at CREATE");
+    CHECK(!alone || unused[9 * PAGE] == 0, "not reset");
+    if (alone) unused[9 * PAGE] = 1;
+    number();
+}
+
+static void zeros(void) {
+    size_t i;
+    long sum = 0;
+    memset(unused, 0, 32 << 20);
+    for (i = 32 << 20; i < 64 << 20; i += PAGE) sum += unused[i];
+    CHECK(sum == 0, "the sum is %ld", sum);
+    for (changing = 1; changing <= 2; changing++) {
+        unused[7 * PAGE] = changing == 1;
+        run(look_for_zeros);
+    }
+}
+
 /* ---- costs: 1000 barriers of all, 5000 pieces ---- */
 
 static void meet_often(void) {
@@ -296,6 +320,7 @@ int main(int argc, char **argv) {
     if (strcmp(scenario, "part") == 0) part();
     if (strcmp(scenario, "leave") == 0) leave();
     if (strcmp(scenario, "small") == 0) small();
+    if (strcmp(scenario, "zeros") == 0) zeros();
     if (strcmp(scenario, "costs") == 0) costs();
     printf("ended%s\n", unused[12345] ? "?" : "");
     return 0;

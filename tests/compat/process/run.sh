@@ -115,6 +115,20 @@ if [ -z "$only" ] || [ "$only" = costs ]; then
     [ $fine = 0 ] || verdict ok "barriers of all threads cost one message each way for each node, and small pieces none"
 fi
 
+# 64 MB of zeros that main has touched.
+if [ -z "$only" ] || [ "$only" = zeros ]; then
+    fine=1
+    for backbone in udp shm; do
+        job 0 "$bin/comem" run --no-prefix -n 3 --backbone $backbone --stats "$out/stats.json" "$out/rounds" zeros 3 || fine=0
+        bytes=$(grep -o '"bytes_sent": [0-9]*' "$out/stats.json" | grep -o '[0-9]*$' | sort -n | tail -n 1)
+        if [ -z "$bytes" ] || [ "$bytes" -gt $((2 << 20)) ]; then
+            verdict FAILED "${bytes:-no} bytes were sent over $backbone for pages of zeros"
+            fine=0
+        fi
+    done
+    [ $fine = 0 ] || verdict ok "pages of zeros are not shipped, also where main has read or zeroed them"
+fi
+
 # wrong WHAT STATUS WORDS FLAGS…: ends with that status and says the words.
 wrong() {
     local what=$1 wanted=$2 words=$3 printed ended=0

@@ -1,7 +1,8 @@
 //! The program's own variables, as they stood at CREATE.
 //!
 //! The linker script `comem_globals.ld` gathers them on pages of their own. At CREATE of a worker, node 0 takes a *version* of them: it
-//! looks at the pages that the program has touched (an untouched one is what it was when the program began, here and there, so hundreds
+//! looks at the pages that the program has touched (an untouched one is what it was when the program began, here and there, and so is one of zeros that was zero then,
+//! so hundreds
 //! of megabytes of zeros cost nothing), stores those that differ from what is stored already in shared memory, and tells the worker where
 //! each page stands. The node of the first worker lets go of its own pages and copies these.
 //!
@@ -161,7 +162,7 @@ impl Variables {
             pointers::check(&self.range, &pages);
         }
         let mut runs: Vec<Run> = Vec::new();
-        for page in pages {
+        for page in pages.into_iter().filter(|page| !self.is_as_nobody_touched_it(*page)) {
             let place = self.keep(job, store, page, all_idle)?;
             match runs.last_mut() {
                 Some(run)
@@ -173,6 +174,13 @@ impl Variables {
             }
         }
         Ok(runs)
+    }
+
+    /// Whether a page that the program has touched holds zeros, and would if it had not: workers find it so without being told.
+    fn is_as_nobody_touched_it(&self, page: usize) -> bool {
+        let address = self.range.start + page * PAGE;
+        // SAFETY: a whole page of the program's variables, and present; `main` is here and not there.
+        self.file.is_zero_at_first(address) && unsafe { *(address as *const merge::Page) == [0; PAGE / 8] }
     }
 
     /// Sees to it that a page stands in the store as it is now.

@@ -52,6 +52,11 @@ impl FilePart {
         part
     }
 
+    /// Whether the page at an address is zero before anybody writes to it.
+    pub fn is_zero_at_first(&self, address: usize) -> bool {
+        self.end != 0 && address >= self.end
+    }
+
     /// What the page at an address holds before anybody writes to it.
     pub fn first_content(&self, address: usize) -> std::io::Result<Page> {
         if address >= self.end {
@@ -115,6 +120,7 @@ mod tests {
     fn the_program_s_file_says_what_stood_in_a_page_at_first() {
         let address = (&raw const FIRST).addr().next_multiple_of(PAGE);
         let part = FilePart::of(address);
+        assert!(!part.is_zero_at_first(address), "{part:?}");
         let page = part.first_content(address).unwrap();
         assert!(page.iter().all(|word| *word == 7 << 32 | 7), "{page:?}");
     }
