@@ -123,6 +123,27 @@ objects() {
     [ "$fine" = 1 ] && verdict ok "$what, on 1 to 4 nodes, under every engine"
 }
 
+# What the larger code models keep apart from other variables; beyond 2 GiB the linker refuses.
+large() {
+    local said program=large model what="large arrays of -mcmodel=medium and large are globals" fine=1 link=(tests/compat/globals/large.c -o "$out/large")
+    if [ "$(uname -m)" != x86_64 ]; then
+        echo "SKIP: globals: $what: they are of x86-64"
+        return
+    fi
+    for model in medium large; do
+        "$bin/comem-cc" -std=c11 -Wall -Wextra -Werror -O2 -mcmodel=$model "${link[@]}" || fine=0
+        job "$what" "" -n 2 || fine=0
+        job "$what" "" -n 2 --globals share || fine=0
+    done
+    [ "$fine" = 1 ] && verdict ok "$what"
+    said=$("$bin/comem-cc" -mcmodel=medium -DBYTES=3000000000 "${link[@]}" 2>&1) && fine=0
+    if [ "$fine" = 1 ] && [[ $said == *"2 GiB or more; let the large arrays be"* ]]; then
+        verdict ok "2 GiB of variables are refused by the linker"
+    else
+        verdict FAILED "2 GiB of variables are not refused by the linker"
+    fi
+}
+
 # fails WHAT STATUS SENTENCE PROGRAM: passes when the job ends with this status and says this.
 fails() {
     local what=$1 expected=$2 sentence=$3 printed ended=0
@@ -162,5 +183,6 @@ wants untouched && untouched
 wants named && named
 wants workers && workers
 wants objects && objects
+wants large && large
 wants refused && refused
 exit "$status"
