@@ -59,11 +59,9 @@ extern void comem_wait_workers(int n);
 extern void comem_process_end_(int status) __attribute__((noreturn));
 
 /* exit(): in main the end of the job, with this status. A worker that calls exit(0) has ended as if its function had returned, as a
- * process of its own would; one with another status ends the job with it. */
+ * process of its own would; one with another status ends the job with it. comem-cc has the linker bring all calls of exit() in the
+ * program's own files and archives here (--wrap=exit). Without that, and from shared libraries, a worker's exit(0) on node 0 is an error. */
 extern void comem_exit_(int status) __attribute__((noreturn));
-#ifndef __cplusplus
-#define exit(status) comem_exit_(status)
-#endif
 
 /* The calling worker's slot: 0 in main. Programs number their workers themselves (GETSUB, or a counter under a lock); this
  * is for messages and placement. */

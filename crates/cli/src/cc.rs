@@ -2,8 +2,8 @@
 //!
 //! The compiler is `$COMEM_CC` (`$COMEM_CXX` for `comem c++`), else `cc` (`c++`). It gets the directories of the headers and `-fPIC`, so
 //! that no variable of the C library is copied into the program. When it links a program, it also gets the library and where to find it when
-//! the program runs, `-no-pie`, so that functions and variables have one address on every node, and the linker script that gathers the
-//! program's own variables. Everything else passes through, behind ours where the last of two flags wins.
+//! the program runs, `-no-pie`, so that functions and variables have one address on every node, the linker script that gathers the
+//! program's own variables, and `--wrap=exit`, by which a worker's exit is caught. Everything else passes through, behind ours where the last of two flags wins.
 //!
 //! Headers and libraries are found beside this command (`include`, `libcomem.so`), in the directories `include` and `lib` next to its own, as
 //! installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB` name other places.
@@ -46,6 +46,7 @@ impl Places {
         vec![
             "-no-pie".into(),
             with("-Wl,-T,", &self.include.join("compat/comem_globals.ld")),
+            "-Wl,--wrap=exit".into(),
             with("-L", &self.lib),
             with("-Wl,-rpath,", &self.lib),
             "-lcomem".into(),
@@ -142,6 +143,7 @@ mod tests {
         let both = line(&["a.c", "-o", "a", "-lm"]);
         assert!(both.contains("-fPIC a.c -o a -lm -no-pie"), "{both}");
         assert!(both.contains("-Wl,-T,/i/compat/comem_globals.ld") && both.contains("-Wl,-rpath,/l -lcomem"), "{both}");
+        assert!(both.contains("-Wl,--wrap=exit"), "{both}");
     }
 
     #[test]

@@ -247,10 +247,16 @@ static void part(void) {
 
 /* ---- leave: a worker that calls exit(0) has ended; main's exit status is the job's ---- */
 
+/* Called like this, no macro of a header can have a part in it. */
+static struct {
+    void (*exit)(int);
+} by_pointer = {exit};
+
 static void call_exit(void) {
     number();
     printf("leaving\n");
-    if (comem_worker_slot() > 0) exit(0);
+    if (comem_worker_slot() > 2) exit(0);
+    if (comem_worker_slot() > 0) by_pointer.exit(0);
 }
 
 static void leave(void) {

@@ -63,6 +63,18 @@ scenario pieces 'n*t' 0 "small pieces of shared memory are freed by other proces
 scenario small 'n*t' 0 "300 MB of globals that nobody touches are not resident anywhere"
 scenario leave 'n*t' 7 "a worker's exit(0) ends its work, and main's status is the job's"
 
+# Linked statically, exit comes to the same place.
+if [ -z "$only" ] || [ "$only" = static ]; then
+    if "$bin/comem-cc" -static -O2 tests/compat/process/rounds.c -o "$out/static" -ldl -lm 2>/dev/null; then
+        fine=1
+        job 7 "$out/static" leave 3 || fine=0
+        job 0 "$out/static" rounds 3 || fine=0
+        [ $fine = 0 ] || verdict ok "a program that is linked statically ends as others do"
+    else
+        echo "SKIP: processes: programs that are linked statically: this system has no libraries for them"
+    fi
+fi
+
 # alone PROCESSES: without a launcher, a job of one node makes as many threads as CREATE asks for.
 if [ -z "$only" ] || [ "$only" = alone ]; then
     fine=1
@@ -151,6 +163,9 @@ wrong numbers 2 'expect another number; let all say the same' -n 5
 wrong crowd 2 'barrier 0x5 of 100000 threads, but the job has 2; start it with more' -n 2
 wrong worker 5 'printed before the exit' -n 2
 wrong worker 5 'printed before the exit' -n 1
+wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 2 -t 2
+wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 1
+wrong library 0 ended -n 2
 wrong busy 9 'ended with status 9' -n 2
 wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2

@@ -1,5 +1,6 @@
 /* The process model when something is wrong. Argument: what. */
-#define _GNU_SOURCE 1 /* MAP_ANONYMOUS */
+#define _GNU_SOURCE 1 /* MAP_ANONYMOUS, RTLD_NEXT */
+#include <dlfcn.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,8 @@ static void exits_with_5(void) {
     printf("printed before the exit\n");
     exit(5);
 }
+/* As a shared library would call it. */
+static void exits_by_library(void) { ((void (*)(int))dlsym(RTLD_NEXT, "exit"))(0); }
 static void follow(void) { printf("%ld %s\n", *private_thing, argument); }
 
 /* Waits for a plain variable, which under hlrc never changes here; gives up in the end, so that the job does. */
@@ -99,6 +102,7 @@ int main(int argc, char **argv) {
     }
     if (strcmp(what, "crowd") == 0) comem_barrier_of(5, 100000);
     if (strcmp(what, "worker") == 0) comem_create_worker(exits_with_5);
+    if (strcmp(what, "library") == 0) comem_create_worker(exits_by_library);
     if (strcmp(what, "busy") == 0) {
         comem_create_worker(wait_for_ever);
         exit(9);

@@ -9,15 +9,16 @@
 //! | a worker | other | the node ends at once, and so the job, with this status |
 //! | a child made by `fork` | any | that process alone ends |
 //!
-//! Programs call `exit` by way of the header, and so [`exit`] here. What a library calls comes to [`at_exit`], once: there, a worker of node 0
-//! ends the node whatever the status, since it shares the process with main. The C library takes down a thread's own variables before it calls the functions registered for the exit. What is left to say for that thread is
-//! therefore said by another one, which inherits its place.
+//! `comem-cc` has the linker (`--wrap=exit`) bring what a program's own files call to [`exit`] here, in whatever language and with whatever headers.
+//! What a shared library calls comes to [`at_exit`], once: there, a worker of node 0 ends the job with an error if its status is 0, since it
+//! shares the process with main. The C library takes down a thread's own variables before it calls the functions registered for the exit. What
+//! is left to say for that thread is therefore said by another one, which inherits its place.
 
 use super::{PROCESS, Process, creator, worker};
 use crate::failure::{Outcome, report};
 use crate::job;
 use comem_rt::in_a_child;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::time::{Duration, Instant};
 
 unsafe extern "C" {
@@ -74,12 +75,36 @@ fn end(status: c_int) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Where this library is linked statically, what it calls `exit` is [`exit`] as well: there the linker has another name for the C library's.
+fn exit_of_the_c_library() -> unsafe extern "C" fn(c_int) -> ! {
+    let real: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads an address that the linker has put there; 0 where nothing is wrapped.
+    unsafe {
+        std::arch::asm!(
+            ".weak __real_exit",
+            "mov {}, qword ptr [rip + __real_exit@GOTPCREL]",
+            out(reg) real,
+            options(pure, readonly, nostack)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        real = 0;
+    }
+    match real {
+        0 => libc::exit,
+        // SAFETY: the C library's function.
+        real => unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(c_int) -> !>(real) },
+    }
+}
+
 /// What `exit` is for a program.
 pub fn exit(status: c_int) -> ! {
     let at_work = PROCESS.get().zip(worker::in_work()).filter(|_| !in_a_child());
     let Some((process, (slot, serial))) = at_work else {
         // SAFETY: ends the process as the program wants it.
-        unsafe { libc::exit(status) }
+        unsafe { exit_of_the_c_library()(status) }
     };
     if status != 0 {
         end(status);
@@ -101,6 +126,11 @@ fn wait_for_the_end() -> ! {
     }
 }
 
+/// A worker on node 0 cannot be caught on its way through the C library's exit.
+const CALLED_BY_A_LIBRARY: &CStr =
+    c"comem: a worker on node 0, in one process with main, called exit(0) by way of a shared library or of \
+    a program that comem-cc did not link; link with comem-cc, or let the worker's function return";
+
 unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
     let Some(process) = PROCESS.get() else { return };
     if in_a_child() || job::has_finished() {
@@ -109,6 +139,7 @@ unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
     let first_node = process.job.node() == 0;
     match worker::in_work() {
         Some(order) if !first_node && status == 0 => goes_on_as(process, order),
+        Some(_) if status == 0 => crate::failure::end(comem_rt::error::exit::USAGE, CALLED_BY_A_LIBRARY),
         Some(_) => end(status),
         None if first_node => main_ends(process, status),
         // A library ends a worker's process in a thread of its own.

@@ -198,7 +198,13 @@ pub extern "C" fn comem_process_end_(status: c_int) -> ! {
     exit::exit(status)
 }
 
-/// exit, as the header has programs call it.
+/// exit, as `comem-cc` has the linker name it in programs.
+#[unsafe(no_mangle)]
+pub extern "C" fn __wrap_exit(status: c_int) -> ! {
+    exit::exit(status)
+}
+
+/// The same for programs that are linked otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_exit_(status: c_int) -> ! {
     exit::exit(status)
