@@ -101,8 +101,8 @@ extern void comem_parmacs_cond_signal(uint64_t condition);
 extern void comem_parmacs_cond_broadcast(uint64_t condition);
 
 /* GETSUB: hands out 0, 1, ... max, each once; then -1 to each of `threads` threads, as soon as all of them have come for it,
- * and it begins again with 0. A counter stands in shared memory, on a cache line of its own, all zero at first (GSINIT);
- * nobody but this function touches it after that. */
+ * and it begins again with 0. A counter stands in shared memory (anywhere else is an error in a job of several nodes), on a cache
+ * line of its own, all zero at first (GSINIT); nobody but this function touches it after that. */
 struct comem_counter {
     long next_;
     long exhausted_;

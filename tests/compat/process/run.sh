@@ -166,6 +166,9 @@ wrong worker 5 'printed before the exit' -n 1
 wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 2 -t 2
 wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 1
 wrong library 0 ended -n 2
+wrong counter 2 'GETSUB was given a counter at 0x[0-9a-f]+, which each node has for itself; let GSDEC stand in memory of G_MALLOC' -n 2
+wrong counter 0 '^10 subscripts' -n 2 --globals share
+wrong counter 0 '^10 subscripts' -n 1
 wrong busy 9 'ended with status 9' -n 2
 wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2

@@ -34,6 +34,11 @@ static void exits_with_5(void) {
     printf("printed before the exit\n");
     exit(5);
 }
+static struct comem_counter loop;
+static void deals_out(void) {
+    while (comem_getsub(&loop, 9, 2) >= 0) comem_parmacs_lock(1), ++*shared, comem_parmacs_unlock(1);
+}
+
 /* As a shared library would call it. */
 static void exits_by_library(void) { ((void (*)(int))dlsym(RTLD_NEXT, "exit"))(0); }
 static void follow(void) { printf("%ld %s\n", *private_thing, argument); }
@@ -102,6 +107,10 @@ int main(int argc, char **argv) {
     }
     if (strcmp(what, "crowd") == 0) comem_barrier_of(5, 100000);
     if (strcmp(what, "worker") == 0) comem_create_worker(exits_with_5);
+    if (strcmp(what, "counter") == 0) {
+        comem_create_workers(deals_out, 2);
+        printf("%ld subscripts\n", *shared);
+    }
     if (strcmp(what, "library") == 0) comem_create_worker(exits_by_library);
     if (strcmp(what, "busy") == 0) {
         comem_create_worker(wait_for_ever);

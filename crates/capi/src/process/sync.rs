@@ -97,6 +97,19 @@ pub struct Counter {
     exhausted: c_long,
 }
 
+/// Every node would deal out all subscripts from a counter of its own.
+fn is_everybodys(counter: *const Counter) -> Outcome<()> {
+    let job = job()?;
+    if job.nodes() == 1 || job.is_shared(counter.cast()) {
+        return Ok(());
+    }
+    let what = format!(
+        "GETSUB was given a counter at {counter:?}, which each node has for itself; let GSDEC stand in memory of G_MALLOC, or run with \
+         --globals share if it is a global variable"
+    );
+    Err(Failure::new(Code::Argument, what))
+}
+
 /// GETSUB.
 ///
 /// # Safety
@@ -110,6 +123,7 @@ pub unsafe extern "C" fn comem_getsub(counter: *mut Counter, max: c_long, thread
                 "GETSUB was given no counter; declare it with GSDEC in shared memory",
             ));
         }
+        is_everybodys(counter)?;
         let (thread, name) = (thread()?, counter.addr() as u64);
         let lock = LockId(name);
         thread.try_lock_blocking(lock)?;
