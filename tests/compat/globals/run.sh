@@ -161,6 +161,14 @@ refused() {
     local link=("$bin/libcomem.so" "-Wl,-rpath,$bin" -pthread)
     "${CC:-cc}" -fPIC -no-pie -Iinclude/compat tests/compat/globals/workers.c "${link[@]}" -o "$out/plain"
     fails "a program without the linker's script is refused under --globals share" 3 "link it with comem-cc" plain
+    local said
+    said=$("$bin/comem" run -n 3 --globals copy "$out/plain" 2>&1 </dev/null)
+    if [ "$(grep -c "workers on other nodes do not find in them what main has set; link it with comem-cc" <<<"$said")" = 1 ]; then
+        verdict ok "a program without the linker's script is told once under --globals copy"
+    else
+        echo "$said" | tail -n 5
+        verdict FAILED "a program without the linker's script is told once under --globals copy"
+    fi
     if [ "$(cat /proc/sys/kernel/randomize_va_space)" = 0 ]; then
         echo "SKIP: globals: variables at different addresses: this system puts programs at fixed addresses"
         return

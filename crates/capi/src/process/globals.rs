@@ -12,6 +12,7 @@
 
 use super::{Process, locked, merge, pointers};
 use crate::failure::{Code, Failure, Outcome};
+use crate::job;
 use comem_rt::heap::{Homes, RegionOptions};
 use comem_rt::{Comem, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +128,7 @@ impl Variables {
     /// The version that a worker on `node` begins with.
     pub fn version_for(&self, process: &Process, node: usize, node_is_idle: bool, all_idle: bool) -> Outcome<Version> {
         if self.range.is_empty() {
+            say_that_variables_stay_behind();
             return Ok(Version::default());
         }
         if self.mode == Mode::Share {
@@ -288,6 +290,13 @@ impl Variables {
         }
         Ok(())
     }
+}
+
+/// Once: the program was linked without the script. It may have no variables that its workers need, so this is no error.
+fn say_that_variables_stay_behind() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    let what = "the program's variables are not on pages of their own, so workers on other nodes do not find in them what main has set; link it with comem-cc";
+    ONCE.call_once(|| eprintln!("comem: {}: CREATE: {what}", job::name()));
 }
 
 /// Takes consecutive pages of the store.
