@@ -141,12 +141,13 @@ if [ -z "$only" ] || [ "$only" = zeros ]; then
     [ $fine = 0 ] || verdict ok "pages of zeros are not shipped, also where main has read or zeroed them"
 fi
 
+program=wrong
 # wrong WHAT STATUS WORDS FLAGS…: ends with that status and says the words.
 wrong() {
     local what=$1 wanted=$2 words=$3 printed ended=0
     shift 3
     [ -z "$only" ] || [ "$only" = wrong ] || return
-    printed=$(timeout --kill-after=5 30 "$bin/comem" run --no-prefix "$@" "$out/wrong" "$what" 2>&1 </dev/null) || ended=$?
+    printed=$(timeout --kill-after=5 30 "$bin/comem" run --no-prefix "$@" "$out/$program" "$what" 2>&1 </dev/null) || ended=$?
     if [ "$ended" = "$wanted" ] && grep -qE "$words" <<<"$printed"; then
         verdict ok "$what: $words"
     else
@@ -155,6 +156,15 @@ wrong() {
     fi
 }
 
+if "$bin/comem-cc" -std=gnu11 -DWITHOUT_MAIN_ENV tests/compat/process/wrong.c -o "$out/unstarted"; then
+    program=unstarted
+    for what in lock memory; do
+        wrong $what 2 'a PARMACS macro was used in a program that did not start as one; put MAIN_ENV into the file with main' -n 2
+    done
+    program=wrong
+else
+    verdict FAILED "wrong.c without MAIN_ENV does not build"
+fi
 wrong many 2 'CREATE of worker 4, but 2 nodes of 2 threads have no free slot; start the job with -t 3' -n 2 -t 2
 wrong many 2 'one node has no room for more: start more nodes' -n 1
 wrong nested 2 'CREATE was called by the worker in slot 1; only main\(\) may' -n 2

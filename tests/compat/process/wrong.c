@@ -11,7 +11,9 @@
 
 #include "comem_parmacs.h"
 
+#ifndef WITHOUT_MAIN_ENV
 COMEM_PROCESS_CONSTRUCTOR_
+#endif
 
 static long *shared;
 static long *private_thing;
@@ -93,6 +95,7 @@ static void fork_and_lock(void) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int i;
+    if (strcmp(what, "lock") == 0) comem_parmacs_lock(1);
     shared = (long *)comem_g_malloc(sizeof *shared);
     if (strcmp(what, "many") == 0)
         for (i = 0; i < 300; i++) comem_create_worker(wait_for_ever);

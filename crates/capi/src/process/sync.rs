@@ -2,9 +2,24 @@
 
 use super::described;
 use crate::failure::{Code, Failure, Outcome, done, reported};
-use crate::job::{has_finished, job, thread};
-use comem_rt::{ConditionId, LockId, MeetingId, NodeId, SemaphoreId};
+use crate::job::{self, has_finished};
+use comem_rt::{Comem, ConditionId, LockId, MeetingId, NodeId, SemaphoreId, Thread};
 use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::rc::Rc;
+
+/// The job. Without one a program lacks what would have begun it: a macro, and not the call that C programs lack.
+fn job() -> Outcome<&'static Comem> {
+    if job::started().is_none() {
+        described()?;
+    }
+    job::job()
+}
+
+/// The calling thread's seat in it.
+fn thread() -> Outcome<Rc<Thread>> {
+    job()?;
+    job::thread()
+}
 
 /// BARRIER.
 #[unsafe(no_mangle)]
