@@ -75,6 +75,20 @@ if [ -z "$only" ] || [ "$only" = static ]; then
     fi
 fi
 
+# With AddressSanitizer, as docs/debugging.md has it: the second CREATE compares pages of globals.
+if [ -z "$only" ] || [ "$only" = sanitized ]; then
+    if "$bin/comem-cc" -fsanitize=address -O1 tests/compat/process/rounds.c -o "$out/sanitized" 2>/dev/null; then
+        fine=1
+        export ASAN_OPTIONS=replace_intrin=0:detect_leaks=0
+        job 0 "$bin/comem" run --no-prefix -n 2 -t 2 "$out/sanitized" late 1 || fine=0
+        job 0 "$bin/comem" run --no-prefix -n 2 "$out/sanitized" between 2 || fine=0
+        unset ASAN_OPTIONS
+        [ $fine = 0 ] || verdict ok "a program with AddressSanitizer runs"
+    else
+        echo "SKIP: processes: AddressSanitizer: this system has no libraries for it"
+    fi
+fi
+
 # alone PROCESSES: without a launcher, a job of one node makes as many threads as CREATE asks for.
 if [ -z "$only" ] || [ "$only" = alone ]; then
     fine=1

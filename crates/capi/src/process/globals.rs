@@ -182,7 +182,7 @@ impl Variables {
     fn is_as_nobody_touched_it(&self, page: usize) -> bool {
         let address = self.range.start + page * PAGE;
         // SAFETY: a whole page of the program's variables, and present; `main` is here and not there.
-        self.file.is_zero_at_first(address) && unsafe { *(address as *const merge::Page) == [0; PAGE / 8] }
+        self.file.is_zero_at_first(address) && merge::same(unsafe { &*(address as *const merge::Page) }, &[0; PAGE / 8])
     }
 
     /// Sees to it that a page stands in the store as it is now.
@@ -191,7 +191,7 @@ impl Variables {
         let before = store.places.get(&page).copied();
         if let Some(place) = before {
             // SAFETY: both are whole pages; a page of the store is this node's and nobody writes to it meanwhile.
-            let same = unsafe { libc::memcmp(from.cast(), place as *const libc::c_void, PAGE) } == 0;
+            let same = unsafe { merge::same(&*from.cast(), &*(place as *const merge::Page)) };
             if same {
                 return Ok(place);
             }
