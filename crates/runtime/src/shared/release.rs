@@ -103,6 +103,24 @@ impl Node {
         })
     }
 
+    /// As [`Node::page_step`], for a step that copies pages out for another node: before it begins, the chunk is in the list of active ones. Threads may write to
+    /// what is being copied, and end the interval in which they did before the step is over: that must come by here.
+    pub(super) fn sharing_step<R>(
+        &self,
+        slot: Slot,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let shared = self.shared()?;
+        shared.table.step(shared.views.as_ref()?, page, |known, chunk, frames, marks| {
+            if !std::mem::replace(&mut marks.active, true) {
+                shared.active.lock().push(chunk.shape().first);
+            }
+            self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
+        })
+    }
+
     /// As [`Node::page_step`], where the caller knows the region.
     pub(super) fn known_step<R>(
         &self,

@@ -38,6 +38,15 @@ impl PageRooms for PageHouse<'_> {
         self.node.page_step(self.slot, page, out, step)
     }
 
+    fn shared_chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.node.sharing_step(self.slot, page, out, step)
+    }
+
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.shared.desk.lock())
     }

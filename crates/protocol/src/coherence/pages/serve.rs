@@ -22,6 +22,16 @@ pub trait PageRooms {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R>;
+    /// As [`PageRooms::chunk`], for a step that copies pages out for another node. Who ends an interval while the step goes on comes by the chunk, however
+    /// few chunks it looks at: some of what it ends may be missing in the copy.
+    fn shared_chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.chunk(page, out, step)
+    }
     /// The node's desk.
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
     /// What was sent to the node unasked; `None` where nothing is kept of it.
@@ -106,7 +116,7 @@ fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Ou
         }
         for of_chunk in parts.chunk_by(|a, b| a.0 == b.0) {
             let runs: Vec<Range<PageNo>> = of_chunk.iter().map(|(_, part)| part.clone()).collect();
-            rooms.chunk(runs[0].start, &mut none, |chunk, cx| {
+            rooms.shared_chunk(runs[0].start, &mut none, |chunk, cx| {
                 chunk.share(cx, &runs, if reply.direct { None } else { Some(&mut *body) });
                 if !reply.direct {
                     chunk.note_reader(&runs, asker, fetch.epoch);
@@ -204,7 +214,7 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
         out.send_with(target, &Message::Push { body: &[] }, |body| {
             message.emit(body);
             for (first, runs) in &parts {
-                rooms.chunk(*first, &mut none, |chunk, cx| match Rule::PushedPagesAreShared.on() {
+                rooms.shared_chunk(*first, &mut none, |chunk, cx| match Rule::PushedPagesAreShared.on() {
                     true => chunk.share(cx, runs, Some(&mut *body)),
                     false => runs.iter().for_each(|run| cx.memory.copy_out(run.clone(), body)),
                 });

@@ -10,6 +10,7 @@ mod claim;
 mod desk;
 mod ledger;
 mod push;
+mod serve;
 mod steady;
 mod wire;
 
