@@ -73,6 +73,26 @@ impl Shared {
     }
 }
 
+/// What becomes of a chunk's place in the list of active ones before a step of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listed {
+    AsBefore,
+    /// The caller has taken it from the list, to which it comes back if something may be dirty after the step.
+    Taken,
+    /// It is put there. Threads may write to what the step copies out, and end the interval in which they did before the step is over: that must come by
+    /// the chunk.
+    First,
+}
+
+impl Shared {
+    /// Puts a chunk into the list of active ones; its lock is held.
+    fn list(&self, chunk: &Chunk, marks: &mut Marks) {
+        if !std::mem::replace(&mut marks.active, true) {
+            self.active.lock().push(chunk.shape().first);
+        }
+    }
+}
+
 impl Node {
     /// Runs a step on the chunk with this page; `None` when no region with several writers has it.
     pub(crate) fn page_step<R>(
@@ -82,40 +102,33 @@ impl Node {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.chunk_step(slot, page, out, false, step)
+        self.chunk_step((slot, page), Listed::AsBefore, out, step)
     }
 
-    /// As [`Node::page_step`]; `unlisted` says that the caller has taken the chunk from the list of active ones, to which it comes
-    /// back if something may be dirty after the step.
+    /// As [`Node::page_step`], for a step that copies pages out for another node.
+    pub(super) fn sharing_step<R>(
+        &self,
+        at: (Slot, PageNo),
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.chunk_step(at, Listed::First, out, step)
+    }
+
     fn chunk_step<R>(
         &self,
-        slot: Slot,
-        page: PageNo,
+        (slot, page): (Slot, PageNo),
+        listed: Listed,
         out: &mut Outbox,
-        unlisted: bool,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
         shared.table.step(views, page, |known, chunk, frames, marks| {
-            marks.active &= !unlisted;
-            self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
-        })
-    }
-
-    /// As [`Node::page_step`], for a step that copies pages out for another node: before it begins, the chunk is in the list of active ones. Threads may write to
-    /// what is being copied, and end the interval in which they did before the step is over: that must come by here.
-    pub(super) fn sharing_step<R>(
-        &self,
-        slot: Slot,
-        page: PageNo,
-        out: &mut Outbox,
-        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
-    ) -> Option<R> {
-        let shared = self.shared()?;
-        shared.table.step(shared.views.as_ref()?, page, |known, chunk, frames, marks| {
-            if !std::mem::replace(&mut marks.active, true) {
-                shared.active.lock().push(chunk.shape().first);
+            match listed {
+                Listed::AsBefore => {}
+                Listed::Taken => marks.active = false,
+                Listed::First => shared.list(chunk, marks),
             }
             self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
         })
@@ -155,8 +168,7 @@ impl Node {
         let result = step(chunk, &mut cx);
         known.note_asks(chunk.shape().first, chunk.asks());
         if !marks.active && chunk.may_be_dirty() {
-            marks.active = true;
-            shared.active.lock().push(chunk.shape().first);
+            shared.list(chunk, marks);
         }
         shared.copies.book(chunk.shape().first, marks, &tally);
         self.book_pages(slot, shared, &known.costs, &tally);
@@ -256,7 +268,8 @@ impl Node {
                 passed_over.push(chunk.start);
                 continue;
             }
-            self.chunk_step(slot, chunk.start, side, unlisted, |chunk, cx| {
+            let listed = if unlisted { Listed::Taken } else { Listed::AsBefore };
+            self.chunk_step((slot, chunk.start), listed, side, |chunk, cx| {
                 let book = gather.ledger.which(chunk.shape().engine) as usize;
                 chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
             });
@@ -287,7 +300,7 @@ impl Node {
         let Some(offers) = shared.views.as_ref().and_then(|views| views.offers.as_ref()) else { return };
         let heeding = chunks.iter().filter(|(_, asks)| asks.heed).map(|(chunk, _)| chunk);
         for chunk in heeding.filter(|chunk| offers.any_taken((*chunk).clone())) {
-            self.chunk_step(slot, chunk.start, side, false, |chunk, cx| chunk.heed_takers(cx));
+            self.page_step(slot, chunk.start, side, |chunk, cx| chunk.heed_takers(cx));
         }
     }
 
