@@ -6,37 +6,41 @@ mod common;
 
 use comem_memory::pages::fault;
 use comem_memory::pages::{Arena, Detector, PAGE_BYTES, Tracking};
-use common::{Subject, detectors, free_base, subject, subjects};
+use common::{Subject, detectors, free_base, subject, subjects, undisturbed};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One for each kind of arena where the kernel notes writes.
-fn noting(pages: usize) -> impl Iterator<Item = &'static Subject> {
-    subjects(pages).filter(|subject| subject.arena.notes_writes())
+fn on_each(pages: usize, body: impl Fn(&'static Subject)) {
+    undisturbed(|| subjects(pages), body);
+}
+
+/// Where the kernel notes writes.
+fn on_noting(pages: usize, body: impl Fn(&'static Subject)) {
+    undisturbed(|| subjects(pages).filter(|subject| subject.arena.notes_writes()), body);
 }
 
 #[test]
 fn only_the_async_detector_notes_writes_and_only_when_tracked() {
-    for s in subjects(4) {
+    on_each(4, |s| {
         let expected = s.arena.detector() == Detector::Async && s.arena.tracking() == Tracking::Tracked;
         assert_eq!(s.arena.notes_writes(), expected, "{}", s.name());
-    }
+    });
 }
 
 #[test]
 fn a_read_of_an_unmapped_page_faults_once_and_finds_the_files_bytes() {
-    for s in subjects(4) {
+    on_each(4, |s| {
         // SAFETY: a word of the service view.
         unsafe { s.service(2).write_volatile(42) };
         assert_eq!((s.load(2), s.load(2)), (42, 42), "{}", s.name());
         assert_eq!(s.load(1), 0, "a page that nobody wrote reads as zero");
         assert_eq!(s.faults(), (2, 0), "{}", s.name());
-    }
+    });
 }
 
 #[test]
 fn a_write_to_a_readable_page_is_noted_or_faults() {
-    for s in subjects(4) {
+    on_each(4, |s| {
         s.arena.map_read(0..4).unwrap();
         s.store(1, 5);
         s.store(1, 6);
@@ -44,12 +48,12 @@ fn a_write_to_a_readable_page_is_noted_or_faults() {
         assert_eq!(s.faults(), expected, "{}", s.name());
         // SAFETY: a word of the service view.
         assert_eq!(unsafe { s.service(1).read_volatile() }, 6);
-    }
+    });
 }
 
 #[test]
 fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
-    for s in subjects(4) {
+    on_each(4, |s| {
         s.arena.map_write(1..2).unwrap();
         s.store(1, 7);
         // SAFETY: a word of the service view.
@@ -61,7 +65,7 @@ fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
         // SAFETY: a word of the service view.
         assert_eq!(unsafe { s.service(3).read_volatile() }, 9);
         assert!(s.arena.is_detached() && s.arena.detach().is_ok(), "a second time does nothing");
-    }
+    });
 }
 
 #[test]
@@ -69,15 +73,15 @@ fn a_write_to_an_unmapped_page_says_that_it_is_one() {
     if cfg!(not(target_arch = "x86_64")) {
         return println!("SKIP: this processor's fault context is not read");
     }
-    for s in subjects(4) {
+    on_each(4, |s| {
         s.store(3, 1);
         assert_eq!(s.faults(), (0, 1), "{}", s.name());
-    }
+    });
 }
 
 #[test]
 fn a_page_mapped_for_writing_does_not_fault_and_after_protecting_it_does_or_is_noted() {
-    for s in subjects(8) {
+    on_each(8, |s| {
         s.arena.map_write(0..8).unwrap();
         (0..8).for_each(|page| s.store(page, 1));
         assert_eq!(s.faults(), (0, 0), "{}", s.name());
@@ -87,12 +91,12 @@ fn a_page_mapped_for_writing_does_not_fault_and_after_protecting_it_does_or_is_n
         (0..8).for_each(|page| s.store(page, 2));
         let expected = if s.arena.notes_writes() { (0, 0) } else { (0, 2) };
         assert_eq!(s.faults(), expected, "{}", s.name());
-    }
+    });
 }
 
 #[test]
 fn ranges_that_are_mapped_in_part_become_readable_or_writable_as_a_whole() {
-    for s in subjects(16) {
+    on_each(16, |s| {
         s.arena.map_read(3..5).unwrap();
         s.arena.map_write(8..9).unwrap();
         s.arena.map_write(2..12).unwrap();
@@ -104,12 +108,12 @@ fn ranges_that_are_mapped_in_part_become_readable_or_writable_as_a_whole() {
         (0..16).for_each(|page| s.store(page, 2));
         let expected = if s.arena.notes_writes() { (0, 0) } else { (0, 16) };
         assert_eq!(s.faults(), expected, "{}", s.name());
-    }
+    });
 }
 
 #[test]
 fn pages_are_filled_and_readable_whether_or_not_they_have_memory() {
-    for s in subjects(40) {
+    on_each(40, |s| {
         // SAFETY: words of the service view.
         unsafe {
             s.service(1).write_volatile(6);
@@ -133,23 +137,23 @@ fn pages_are_filled_and_readable_whether_or_not_they_have_memory() {
         assert_eq!(s.faults(), (2, faulted), "{}: stores are noted or fault", s.name());
         assert!(s.arena.fill(39..41, &shifted).is_err(), "pages outside");
         assert!(s.arena.fill(36..38, &shifted[..PAGE_BYTES]).is_err(), "too few bytes");
-    }
+    });
 }
 
 #[test]
 fn an_unmapped_page_faults_again_and_keeps_its_bytes() {
-    for s in subjects(4) {
+    on_each(4, |s| {
         s.store(1, 9);
         s.arena.unmap(0..4).unwrap();
         let before = s.faults();
         assert_eq!(s.load(1), 9);
         assert_eq!(s.faults(), (before.0 + 1, before.1), "{}", s.name());
-    }
+    });
 }
 
 #[test]
 fn a_discarded_page_reads_zero_and_its_memory_is_given_back() {
-    for s in subjects(64) {
+    on_each(64, |s| {
         (0..64).for_each(|page| s.store(page, 7));
         assert!(s.arena.resident_bytes() >= 64 * PAGE_BYTES as u64, "{}", s.name());
         s.arena.discard(0..63).unwrap();
@@ -158,12 +162,12 @@ fn a_discarded_page_reads_zero_and_its_memory_is_given_back() {
         let before = s.faults();
         assert_eq!((s.load(5), s.load(63)), (0, 7), "{}", s.name());
         assert_eq!(s.faults().0, before.0 + 1, "only the discarded page faulted");
-    }
+    });
 }
 
 #[test]
 fn collecting_reports_exactly_what_was_written_and_reports_it_once() {
-    for s in noting(600) {
+    on_noting(600, |s| {
         s.arena.map_read(0..600).unwrap();
         let wanted: Vec<u32> = (0..600).filter(|page| page % 7 == 0 || (100..200).contains(page)).collect();
         wanted.iter().for_each(|page| s.store(*page, 1));
@@ -174,12 +178,12 @@ fn collecting_reports_exactly_what_was_written_and_reports_it_once() {
         assert_eq!(s.collect(4..600), [], "outside the range");
         assert_eq!(s.collect(0..600), [3..4]);
         assert_eq!(s.faults(), (0, 0));
-    }
+    });
 }
 
 #[test]
 fn peeking_names_what_a_collection_would_and_leaves_it_there() {
-    for s in noting(1_200) {
+    on_noting(1_200, |s| {
         s.arena.map_read(0..1_100).unwrap();
         [3, 600, 1_099].into_iter().for_each(|page| s.store(page, 1));
         let peek = || {
@@ -191,12 +195,12 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
         assert_eq!(s.collect(600..700), [600..601], "it was still noted");
         assert_eq!(peek(), [3..4, 1_099..1_100]);
         assert_eq!(s.faults(), (0, 0));
-    }
+    });
 }
 
 #[test]
 fn runs_that_are_unmapped_together_say_what_was_written_until_they_are_mapped_again() {
-    for s in noting(3_000) {
+    on_noting(3_000, |s| {
         let runs: Vec<_> = (0..1_400).map(|run| run * 2..run * 2 + 1).collect();
         s.arena.map_read(0..3_000).unwrap();
         [4, 5, 2_000].into_iter().for_each(|page| s.store(page, 1));
@@ -216,15 +220,15 @@ fn runs_that_are_unmapped_together_say_what_was_written_until_they_are_mapped_ag
         let before = s.faults();
         assert_eq!((s.load(5), s.load(2_000)), (1, 1));
         assert_eq!(s.faults(), (before.0 + 1, before.1), "page 5 stayed mapped");
-    }
-    for s in subjects(4) {
+    });
+    on_each(4, |s| {
         assert!(!s.arena.unmap_all(&[0..1, 3..5]), "{}: pages outside the arena", s.name());
-    }
+    });
 }
 
 #[test]
 fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again() {
-    for s in noting(8) {
+    on_noting(8, |s| {
         let peek = || {
             let mut seen = Vec::new();
             s.arena.peek(0..8, &mut seen, |_, _| ()).unwrap();
@@ -238,58 +242,58 @@ fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again
         (2..5).for_each(|page| s.store(page, 1));
         assert_eq!(peek(), [0..3, 4..5, 6..8]);
         assert_eq!(s.collect(0..8), [0..8], "the notes are there all the same");
-    }
+    });
 }
 
 #[test]
 fn a_page_that_is_loaded_or_written_by_the_service_view_is_clean() {
-    for s in noting(4) {
+    on_noting(4, |s| {
         s.arena.map_read(0..4).unwrap();
         assert_eq!(s.load(0), 0);
         // SAFETY: a word of the service view.
         unsafe { s.service(1).write_volatile(3) };
         assert_eq!(s.collect(0..4), []);
         assert_eq!(s.load(1), 3);
-    }
+    });
 }
 
 #[test]
 fn a_page_written_and_then_unmapped_is_reported_once_and_a_clean_one_never() {
-    for s in noting(8) {
+    on_noting(8, |s| {
         s.arena.map_read(0..4).unwrap();
         s.store(2, 1);
         s.arena.unmap(0..8).unwrap();
         assert_eq!(s.collect(0..8), [2..3], "neither clean pages nor those that were never mapped");
         assert_eq!(s.collect(0..8), []);
-    }
+    });
 }
 
 #[test]
 fn mapping_for_reading_forgets_what_was_written_before() {
-    for s in noting(4) {
+    on_noting(4, |s| {
         s.arena.map_read(0..4).unwrap();
         s.store(1, 1);
         s.arena.unmap(1..2).unwrap();
         s.arena.map_read(1..2).unwrap();
         assert_eq!(s.collect(0..4), []);
-    }
+    });
 }
 
 #[test]
 fn a_page_mapped_for_writing_counts_as_written() {
-    for s in noting(4) {
+    on_noting(4, |s| {
         s.arena.map_write(1..2).unwrap();
         assert_eq!(s.collect(0..4), [1..2]);
         assert_eq!(s.collect(0..4), [], "and is protected by the collection");
         s.arena.map_write(1..2).unwrap();
         assert_eq!(s.collect(0..4), [1..2], "also when it was readable before");
-    }
+    });
 }
 
 /// A store that runs beside collections is in one of them or in the next: the counts must meet.
 #[test]
 fn no_store_falls_between_two_collections() {
-    for s in noting(2) {
+    on_noting(2, |s| {
         s.arena.map_read(0..2).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -317,7 +321,7 @@ fn no_store_falls_between_two_collections() {
             }
             assert_eq!(seen, last);
         });
-    }
+    });
 }
 
 /// Where writes are announced, a store that runs beside protections is visible afterwards or faults.
@@ -355,7 +359,7 @@ fn no_store_slips_past_a_protection() {
 
 #[test]
 fn threads_that_fault_on_one_page_all_come_through() {
-    for s in subjects(256) {
+    on_each(256, |s| {
         let together = Barrier::new(2);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -369,7 +373,7 @@ fn threads_that_fault_on_one_page_all_come_through() {
             }
         });
         assert!((256..=512).contains(&s.faults().0), "{}: {:?}", s.name(), s.faults());
-    }
+    });
 }
 
 #[test]
@@ -396,7 +400,7 @@ fn eight_tebibytes_cost_nothing_and_their_last_page_works() {
 
 #[test]
 fn an_arena_is_refused_where_something_is_mapped_and_for_crooked_sizes() {
-    for s in subjects(4) {
+    on_each(4, |s| {
         let new = |base, bytes| Arena::new(base, bytes, s.arena.tracking(), s.arena.detector()).map(drop);
         let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
         let free = free_base(1 << 20);
@@ -409,7 +413,7 @@ fn an_arena_is_refused_where_something_is_mapped_and_for_crooked_sizes() {
             assert_eq!(kind(s.arena.map_read(pages.clone())), std::io::ErrorKind::InvalidInput);
             assert_eq!(kind(s.arena.collect(pages, &mut Vec::new())), std::io::ErrorKind::InvalidInput);
         }
-    }
+    });
 }
 
 #[test]

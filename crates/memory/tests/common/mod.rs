@@ -4,6 +4,7 @@
 use comem_memory::pages::fault::{self, Access, Fault, Verdict};
 use comem_memory::pages::{Arena, Detector, PAGE_BYTES, Tracking};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
@@ -66,6 +67,27 @@ pub fn subject(pages: usize, tracking: Tracking, detector: Detector) -> &'static
 pub fn subjects(pages: usize) -> impl Iterator<Item = &'static Subject> {
     let pairs = detectors().into_iter().flat_map(|d| [(d, Tracking::Tracked), (d, Tracking::Guarded)]);
     pairs.map(move |(detector, tracking)| subject(pages, tracking, detector))
+}
+
+/// How many pages the kernel has moved, or tried to, to make room for larger ones.
+fn moved_pages() -> u64 {
+    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let number = |line: &str| line.strip_prefix("pgmigrate_")?.split_once(' ')?.1.parse::<u64>().ok();
+    counters.lines().filter_map(number).sum()
+}
+
+/// Has `body` look at each subject, and once more at fresh ones when it failed while the kernel moved pages. The entry of
+/// a page that is being moved may miss its protection afterwards, or be absent for a moment: the page is reported as
+/// written once too often, or faults. Nothing is lost by it, but exact counts are.
+pub fn undisturbed<S, I: Iterator<Item = S>>(subjects: impl Fn() -> I, body: impl Fn(S)) {
+    for attempt in 1.. {
+        let before = moved_pages();
+        let Err(failure) = catch_unwind(AssertUnwindSafe(|| subjects().for_each(&body))) else { return };
+        if moved_pages() == before || attempt == 20 {
+            resume_unwind(failure);
+        }
+        println!("once more: the kernel moved pages meanwhile");
+    }
 }
 
 impl Subject {
