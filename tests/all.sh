@@ -61,7 +61,14 @@ rust_tests() {
 
 build() {
     cargo build --workspace --quiet &&
-        make --no-print-directory --silent -C workloads COMEM_LIB="$(realpath "$COMEM_BIN")" OUT="$COMEM_WORKLOADS"
+        make --no-print-directory --silent -C workloads COMEM_LIB="$(realpath "$COMEM_BIN")" OUT="$COMEM_WORKLOADS" &&
+        make --no-print-directory --silent -C tests/random COMEM_LIB="$(realpath "$COMEM_BIN")" OUT="$COMEM_WORKLOADS"
+}
+
+# A fixed number of fixed programs, also without Comem: is each right on one machine, and free of data races? `make soak` runs others.
+random_programs() {
+    tests/random/run.py --plain --seed 1 --count 15 --phases 60
+    tests/random/run.py --seed 1 --count 40 --phases 150
 }
 
 fuzzing() { "$COMEM_BIN/comem-fuzz" --seconds 15; }
@@ -73,6 +80,7 @@ stage "headers" tests/headers.sh
 stage "build of the workloads" build
 stage "workloads" tests/workloads.sh
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
+stage "random programs" random_programs
 stage "interfaces of other systems" tests/compat.sh
 stage "the Python package" tests/python.sh
 stage "the Python package on the oldest CPython here" tests/python-versions.sh quick

@@ -26,7 +26,7 @@ typedef struct option {
     const char *help;
 } option;
 
-static void usage(const char *program, const option *options, size_t count, FILE *out) {
+static inline void usage(const char *program, const option *options, size_t count, FILE *out) {
     fprintf(out, "usage: %s [OPTIONS]\n", program);
     for (size_t i = 0; i < count; i++) {
         const char *value = options[i].on ? "" : options[i].number ? " N" : " TEXT";
@@ -37,7 +37,7 @@ static void usage(const char *program, const option *options, size_t count, FILE
 }
 
 /* Reads the command line into the options; ends the program with status 2 when it makes no sense. */
-static void read_options(int argc, char **argv, const option *options, size_t count) {
+static inline void read_options(int argc, char **argv, const option *options, size_t count) {
     for (int i = 1; i < argc; i++) {
         const option *found = NULL;
         for (size_t k = 0; k < count; k++) {
