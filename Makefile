@@ -3,7 +3,7 @@
 #   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo); and NumPy programs on shared arrays
 #   make test    runs every test
 #
-# Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
+# Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -72,6 +72,7 @@ bench: build
 	@$(RELEASE)/comem-bench $(BENCH)
 
 soak: workloads
+	@$(MAKE) --no-print-directory -C tests/random COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"
 	@$(CARGO) build --release -p comem-sim
 	@$(RELEASE)/comem-sim $(SOAK)
 	@$(RELEASE)/comem-sim --pages $(SOAK)

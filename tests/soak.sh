@@ -1,32 +1,65 @@
 #!/usr/bin/env bash
-# Runs the programs on shared pages again and again for so many minutes (COMEM_SOAK_MINUTES, 10): jobs of two to eight nodes, over
-# both backbones, whose start-ups and ends fall together differently each time. A job that is wrong, or not over within a
-# minute, ends the script with what it printed.
+# Runs jobs for so many minutes (COMEM_SOAK_MINUTES, 10), half of them the programs on shared pages again and again, of two to eight nodes and
+# over both backbones, whose start-ups and ends fall together differently each time; half of them random programs, from another seed each
+# time (COMEM_SOAK_SEED names it). A program on shared pages that is wrong, or not over within a minute, ends its half with what it
+# printed; random programs that are wrong are told, and the next follow. Meanwhile the kernel moves pages about, where we are root:
+# it does so by itself on machines that have been up for long, also to pages that Comem watches or copies.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 bin=${COMEM_BIN:-target/release}
 programs=${COMEM_WORKLOADS:-out/workloads}
-until=$((SECONDS + ${COMEM_SOAK_MINUTES:-10} * 60))
-jobs=0
+minutes=${COMEM_SOAK_MINUTES:-10}
+seed=${COMEM_SOAK_SEED:-$(od -An -N5 -tu8 /dev/urandom | tr -d ' ')}
+compact=/proc/sys/vm/compact_memory
+mover= moved=
 
-while [ "$SECONDS" -lt "$until" ]; do
-    for kernel in radix is sor lu fft water; do
-        for way in "8 shm" "2 shm" "4 udp" "8 udp"; do
-            [ "$SECONDS" -lt "$until" ] || break 2
-            read -r nodes backbone <<<"$way"
-            size=tiny
-            # Most of the start-ups that fell together badly so far did so here.
-            [ "$kernel $nodes" = "radix 8" ] && size=hlrc
-            command=("$bin/comem" run --no-prefix -n "$nodes" --backbone "$backbone" -- "$programs/$kernel" --preset "$size")
-            printed=$(timeout --kill-after=10 60 "${command[@]}" 2>&1) || ended=$?
-            if [ "${ended:-0}" != 0 ] || [[ $printed != *" ok" ]]; then
-                echo "$printed" | tail -n 40
-                echo "FAILED: after $jobs good jobs, status ${ended:-0}: ${command[*]}"
-                exit 1
-            fi
-            jobs=$((jobs + 1))
+moved_pages() { awk '$1 == "pgmigrate_success" { print $2 }' /proc/vmstat; }
+
+stop_moving() {
+    [ -n "$mover" ] || return
+    kill "$mover" 2>/dev/null
+    echo "pages that the kernel moved meanwhile: $(($(moved_pages) - moved))"
+}
+trap stop_moving EXIT
+
+move_pages() {
+    if ! { echo 1 >"$compact"; } 2>/dev/null; then
+        echo "SKIP: pages that the kernel moves meanwhile: $compact cannot be written; root may"
+        return
+    fi
+    moved=$(moved_pages)
+    while sleep 0.2; do echo 1 >"$compact"; done &
+    mover=$!
+}
+
+run_kernels() {
+    local until=$1 jobs=0 kernel way nodes backbone size command printed ended
+    while [ "$SECONDS" -lt "$until" ]; do
+        for kernel in radix is sor lu fft water; do
+            for way in "8 shm" "2 shm" "4 udp" "8 udp"; do
+                [ "$SECONDS" -lt "$until" ] || break 3
+                read -r nodes backbone <<<"$way"
+                size=tiny
+                # Most of the start-ups that fell together badly so far did so here.
+                [ "$kernel $nodes" = "radix 8" ] && size=hlrc
+                command=("$bin/comem" run --no-prefix -n "$nodes" --backbone "$backbone" -- "$programs/$kernel" --preset "$size")
+                ended=0
+                printed=$(timeout --kill-after=10 60 "${command[@]}" 2>&1) || ended=$?
+                if [ "$ended" != 0 ] || [[ $printed != *" ok" ]]; then
+                    echo "$printed" | tail -n 40
+                    echo "FAILED: after $jobs good jobs, status $ended: ${command[*]}"
+                    return 1
+                fi
+                jobs=$((jobs + 1))
+            done
         done
     done
-done
-echo "ok: $jobs jobs"
+    echo "ok: $jobs jobs"
+}
+
+status=0
+move_pages
+run_kernels $((SECONDS + minutes * 30)) || status=1
+tests/random/run.py --bin "$bin" --programs "$programs" --seed "$seed" --minutes "$(awk "BEGIN { print $minutes / 2 }")" || status=1
+exit "$status"
