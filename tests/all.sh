@@ -67,6 +67,10 @@ build() {
 
 # A fixed number of fixed programs, also without Comem: is each right on one machine, and free of data races? `make soak` runs others.
 random_programs() {
+    if ! command -v python3 >/dev/null; then
+        echo "SKIP: random programs: there is no python3 to run them; sudo apt-get install python3"
+        return
+    fi
     tests/random/run.py --plain --seed 1 --count 15 --phases 60
     tests/random/run.py --seed 1 --count 40 --phases 150
 }
