@@ -143,16 +143,20 @@ impl History {
         }
         self.seen.insert(writer, interval);
         self.entries.insert((writer, interval), entry);
-        let of_writer = (writer, 0)..=(writer, u32::MAX);
-        if self.entries.range(of_writer.clone()).count() > ENTRIES_MAX {
-            let old: Vec<_> =
-                self.entries.range(of_writer).take(ENTRIES_MAX / 2).map(|(k, e)| (*k, e.clone())).collect();
-            old.iter().for_each(|(key, _)| drop(self.entries.remove(key)));
-            if let Some(merged) = merge(old.iter().map(|(_, e)| &**e)) {
-                self.entries.insert((writer, merged.interval), Arc::new(merged));
-            }
+        if self.entries.range((writer, 0)..=(writer, u32::MAX)).count() > ENTRIES_MAX {
+            self.merge_old(writer);
         }
         true
+    }
+
+    fn merge_old(&mut self, writer: NodeId) {
+        let of_writer = self.entries.range((writer, 0)..=(writer, u32::MAX));
+        let old: Vec<_> = of_writer.take(ENTRIES_MAX / 2).map(|(_, e)| e.clone()).collect();
+        let old = &old[large(&old)..];
+        old.iter().for_each(|e| drop(self.entries.remove(&(writer, e.interval))));
+        if let Some(merged) = merge(old.iter().map(|e| &**e)) {
+            self.entries.insert((writer, merged.interval), Arc::new(merged));
+        }
     }
 
     /// The entries of `writer` after its interval `after`.
@@ -196,8 +200,18 @@ impl History {
     }
 }
 
+/// How many of the first of these entries name more pages than all behind them: merged with these again and again, they would cost more than they save.
+fn large(entries: &[Arc<Entry>]) -> usize {
+    let mut behind: u64 = entries.iter().map(|e| e.pages()).sum();
+    let is_large = |entry: &&Arc<Entry>| {
+        behind -= entry.pages();
+        entry.pages() > behind
+    };
+    entries.iter().take(ENTRIES_MAX / 4).take_while(is_large).count()
+}
+
 /// One entry for all of `entries`, which are of one writer, in order.
-fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
+pub(super) fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
     let mut merged: Option<Entry> = None;
     let mut pages: BTreeMap<NodeId, (u32, BTreeMap<u32, bool>)> = BTreeMap::new();
     for entry in entries {

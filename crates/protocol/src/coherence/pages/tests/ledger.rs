@@ -289,3 +289,16 @@ fn of_two_deposits_of_which_one_covers_the_other_one_is_kept_and_else_both() {
     let intervals: Vec<_> = opened.iter().flat_map(|b| &b.entries).map(|e| (e.writer.0, e.interval)).collect();
     assert_eq!(intervals, [(0, 2), (1, 1)], "without what the acquirer has seen");
 }
+
+#[test]
+fn old_intervals_that_name_more_pages_than_all_behind_them_are_not_merged_again() {
+    let mut history = History::default();
+    for n in 1..=10_000 {
+        let [groups, _] = wrote(7 * n..7 * n + 1, 9, n);
+        history.insert(Arc::new(Entry { writer: NodeId(0), from: n, interval: n, groups }));
+        assert!(history.len() <= ENTRIES_MAX);
+    }
+    let sizes: Vec<u64> = history.after(NodeId(0), 0).map(|e| e.pages()).collect();
+    assert_eq!(sizes.iter().sum::<u64>(), 10_000, "each is named once");
+    assert!(sizes.iter().filter(|pages| **pages > 1).count() > 3, "{sizes:?}");
+}
