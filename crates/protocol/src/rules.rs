@@ -69,6 +69,8 @@ pub enum Rule {
     SharedPagesAreRegarded,
     /// A release that is told later ends the interval, unless one has ended since.
     ToldReleasesAreInIntervals,
+    /// What a lock tells reaches to the end of the interval in which it was released.
+    ReleasesTellTheirInterval,
     /// A fetch names the diffs that the home must have applied, its own node's among them.
     FetchNamesItsNeeds,
     /// The home answers a fetch when it has applied the diffs that the fetch names.
@@ -139,7 +141,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 45] = [
+    pub const PAGES: [Rule; 46] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -150,6 +152,7 @@ impl Rule {
         Rule::PassedOverHasNothingToTell,
         Rule::SharedPagesAreRegarded,
         Rule::ToldReleasesAreInIntervals,
+        Rule::ReleasesTellTheirInterval,
         Rule::FetchNamesItsNeeds,
         Rule::FetchWaitsForDiffs,
         Rule::HomeAwaitsDiffs,

@@ -31,13 +31,15 @@ pub enum Scope {
     Other(u64),
 }
 
-/// A moment in the life of a node, counted by the intervals that have begun to end.
+/// A moment in the life of a node, counted by the intervals that have begun to end, from 1: where it is 0, it is before everything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Mark(pub u64);
 
 impl Mark {
     /// Now, whenever that is.
     pub const NOW: Mark = Mark(u64::MAX);
+    /// The moment at which a node begins.
+    pub const FIRST: Mark = Mark(1);
 
     /// Whether a release at this moment can only be told after an interval has ended, if it is `now`: none has begun to end since.
     pub fn needs_close(self, now: Mark) -> bool {
@@ -57,7 +59,7 @@ pub trait Payload {
     /// The moment at which a thread of this node releases something.
     fn mark(&mut self) -> Mark;
     /// Appends what `to` must know when it acquires, and has not seen according to its `knowledge` (empty: nothing). The thread released at
-    /// `released`; if an interval has ended since, that has what it wrote.
+    /// `released` (before everything: none has); if an interval has ended since, that has what it wrote.
     fn on_release(&mut self, scope: Scope, to: NodeId, knowledge: &[u8], released: Mark, out: &mut Vec<u8>);
     /// Takes in what a release elsewhere said.
     fn on_acquire(&mut self, scope: Scope, bytes: &[u8]);

@@ -62,6 +62,7 @@ use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::sync::Mark;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -214,7 +215,7 @@ impl Shared {
             era: Mutex::default(),
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
-            closes: AtomicU64::new(0),
+            closes: AtomicU64::new(Mark::FIRST.0),
             putters_noted: Mutex::default(),
             vain: Mutex::default(),
             last_close: AtomicU64::new(0),

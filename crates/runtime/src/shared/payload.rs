@@ -53,7 +53,7 @@ impl Payload for PagePayload<'_> {
             self.node.close_interval(self.shared, &mut ledger, why, self.slot, &mut self.side);
         }
         let ((seen, wishes), at) = (carry::split(knowledge), out.len());
-        ledger.tell(scope, seen, out);
+        ledger.tell((scope, released), seen, out);
         if let Some(wishes) = wishes {
             let told = out[at..].to_vec();
             self.load(&ledger, wishes, &told, out);

@@ -230,10 +230,11 @@ impl Node {
         if !ledger.may_close() {
             return;
         }
-        shared.closes.fetch_add(1, Ordering::SeqCst);
+        let before = shared.closes.fetch_add(1, Ordering::SeqCst);
         let mut active = std::mem::take(&mut *shared.active.lock());
         active.sort_unstable();
         self.close_chunks(shared, ledger, (&active, true), why, slot, side);
+        ledger.closes_are_over(Mark(before + 1));
     }
 
     /// Ends an interval of what was written to these chunks, in their order, which the caller may have taken from the list of active ones

@@ -27,7 +27,7 @@ use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::desk::Thing;
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
-use comem_protocol::sync::{self, Last};
+use comem_protocol::sync::{self, Last, Mark};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::Message;
@@ -134,7 +134,7 @@ impl Pages {
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed)
                 .with_claims(layout.takes.then(|| open.claims.clone())),
             ledger,
-            closes: 0,
+            closes: Mark::FIRST.0,
             era: Era::default(),
             needs: Needs::default(),
             desk: Desk::new(),
@@ -297,6 +297,7 @@ impl Pages {
     pub(super) fn close(&mut self) {
         self.closes += u64::from(self.ledger.may_close());
         self.close_chunks(0..self.chunks.len());
+        self.ledger.closes_are_over(Mark(self.closes));
     }
 
     /// Ends an interval of what was written to some chunks: a slice of a long close.

@@ -4,23 +4,21 @@
 //!
 //! | event | `hlrc` | `scope` |
 //! |---|---|---|
-//! | an interval closes | its entry joins the one history | its entry waits for the scopes that are released next |
-//! | release of a lock | tell of the history what the acquirer lacks | own entries since the token came join the lock's history; tell of that what the acquirer lacks |
+//! | an interval closes | its entry joins the one history | its entry is kept apart ([`own`](super::own)) for the scopes that are released until then |
+//! | release of a lock | tell of the history what the acquirer lacks | own entries from the token's coming to the release join the lock's history; tell of that what the acquirer lacks |
 //! | acquire | apply what is new | the same, of the lock's history |
 //! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
 
 use super::PageEngine;
 use super::history::{Blob, History, Knowledge, Seen, Vector, Which};
 use super::ledger::Needs;
+use super::own::{Applied, Own};
 use super::wire::Entry;
 use crate::ids::NodeId;
 use crate::rules::Rule;
-use crate::sync::Scope;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::sync::{Mark, Scope};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Most intervals of a merged entry that are told apart.
-const MERGED_MAX: u32 = 1 << 16;
 
 /// The history of one lock, flag or the like under `scope`.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +48,8 @@ pub(super) struct Standing {
     pub(super) interval: u32,
     /// The own interval with which the epoch began.
     pub(super) first: u32,
+    /// How many closes are over.
+    pub(super) over: Mark,
 }
 
 /// The book of one engine.
@@ -59,21 +59,23 @@ pub(super) struct Book {
     engine: PageEngine,
     /// Under `hlrc` everything; under `scope` this node's own entries, and what came with wide locks.
     history: History,
+    /// Under `scope`: this node's own entries, apart.
+    own: Own,
     scopes: BTreeMap<Scope, Scoped>,
-    /// Under `scope`: entries applied in this epoch, through whichever scope they came.
-    applied: BTreeSet<(NodeId, u32)>,
+    /// Under `scope`: intervals applied in this epoch, through whichever scope they came.
+    applied: Applied,
 }
 
 impl Book {
     /// The empty book of `engine` (`hlrc` or `scope`).
     pub(super) fn new(which: Which, engine: PageEngine) -> Book {
-        let (history, scopes, applied) = (History::default(), BTreeMap::new(), BTreeSet::new());
-        Book { which, engine, history, scopes, applied }
+        let (history, scopes) = (History::default(), BTreeMap::new());
+        Book { which, engine, history, own: Own::default(), scopes, applied: Applied::default() }
     }
 
     /// How many entries are kept.
     pub(super) fn len(&self) -> usize {
-        self.history.len() + self.scopes.values().map(|s| s.history.len()).sum::<usize>()
+        self.history.len() + self.own.len() + self.scopes.values().map(|s| s.history.len()).sum::<usize>()
     }
 
     /// Whether it is that of `scope`.
@@ -81,9 +83,13 @@ impl Book {
         self.engine == PageEngine::Scope
     }
 
-    /// An own interval has ended in which pages of this book's engine were written.
-    pub(super) fn close(&mut self, entry: Entry) {
-        self.history.insert(Arc::new(entry));
+    /// An own interval has ended in which pages of this book's engine were written, when so many closes were over.
+    pub(super) fn close(&mut self, over: Mark, entry: Entry) {
+        let entry = Arc::new(entry);
+        if self.is_scoped() {
+            self.own.close(over, entry.clone());
+        }
+        self.history.insert(entry);
     }
 
     /// What this node has seen in a scope, which may be wide, for `out`.
@@ -115,8 +121,14 @@ impl Book {
         Knowledge::is(knowledge, epoch, self.history.seen())
     }
 
-    /// A release of `scope`, which may be wide: appends what an acquirer that has seen this lacks.
-    pub(super) fn tell(&mut self, at: Standing, scope: Scope, wide: bool, seen: &Seen, out: &mut Vec<u8>) {
+    /// A release of `scope`, which may be wide, at some moment: appends what an acquirer that has seen this lacks.
+    pub(super) fn tell(
+        &mut self,
+        at: Standing,
+        (scope, wide, released): (Scope, bool, Mark),
+        seen: &Seen,
+        out: &mut Vec<u8>,
+    ) {
         let (which, epoch) = (self.which, at.epoch);
         if which == Which::Other && !Rule::BothBooksAreTold.on() {
             return;
@@ -125,10 +137,10 @@ impl Book {
             return tell(which, &self.history, epoch, &seen.of_scope, false, out);
         }
         let scoped = self.scopes.entry(scope).or_default();
-        for entry in self.history.after(at.me, scoped.mark.max(at.first)) {
+        for entry in self.own.between(scoped.mark.max(at.first), released) {
+            scoped.mark = entry.interval;
             scoped.history.insert(entry.clone());
         }
-        scoped.mark = at.interval;
         let wide = wide || seen.everything.is_some();
         // A blob of everything is known by the one before it.
         tell(which, &scoped.history, epoch, &seen.of_scope, wide, out);
@@ -187,11 +199,11 @@ impl Book {
     fn is_first_time(&mut self, entry: &Entry) -> bool {
         let (from, last) = (entry.from, entry.interval);
         // Of some intervals in between nobody knows which these are.
-        if from == 0 || last.saturating_sub(from) > MERGED_MAX {
-            self.applied.insert((entry.writer, last));
+        if from == 0 {
+            self.applied.add(entry.writer, last, last);
             return true;
         }
-        (from..=last).fold(false, |new, interval| self.applied.insert((entry.writer, interval)) | new)
+        self.applied.add(entry.writer, from, last)
     }
 
     /// At a barrier: appends the own entries of this epoch.

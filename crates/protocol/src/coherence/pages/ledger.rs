@@ -18,7 +18,7 @@ use super::history::{self, Knowledge, Vector, Which};
 use super::wire::{Entry, Group, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
-use crate::sync::{Scope, bundle};
+use crate::sync::{Mark, Scope, bundle};
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Ledger {
     pub fn new(me: NodeId, engine: PageEngine) -> Ledger {
         let engine = if engine == PageEngine::Scope { engine } else { PageEngine::Hlrc };
         Ledger {
-            at: Standing { me, epoch: 0, interval: 0, first: 0 },
+            at: Standing { me, epoch: 0, interval: 0, first: 0, over: Mark::FIRST },
             main: Book::new(Which::Main, engine),
             other: None,
             wide: BTreeSet::new(),
@@ -146,9 +146,15 @@ impl Ledger {
         let (writer, interval) = (self.at.me, self.at.interval);
         for (which, groups) in [Which::Main, Which::Other].into_iter().zip(groups) {
             if !groups.is_empty() {
-                self.book(which).close(Entry { writer, from: interval, interval, groups });
+                let over = self.at.over;
+                self.book(which).close(over, Entry { writer, from: interval, interval, groups });
             }
         }
+    }
+
+    /// So many closes are over: what was written before a release at an earlier moment is in the intervals that have ended.
+    pub fn closes_are_over(&mut self, closes: Mark) {
+        self.at.over = closes;
     }
 
     /// Whether it can be told to anybody in so many bytes, whatever the lock, what there is to tell; an interval more is.
@@ -172,18 +178,18 @@ impl Ledger {
         }
     }
 
-    /// A release of `scope`, after the interval was closed: appends what an acquirer with this knowledge lacks; nothing where all locks tell the same
-    /// and it lacks nothing.
-    pub fn tell(&mut self, scope: Scope, knowledge: &[u8], out: &mut Vec<u8>) {
+    /// A release of `scope` at some moment, after the interval was closed: appends what an acquirer with this knowledge lacks; nothing where all locks tell
+    /// the same and it lacks nothing. What was written after the release is left out where that makes a difference, under `scope`.
+    pub fn tell(&mut self, (scope, released): (Scope, Mark), knowledge: &[u8], out: &mut Vec<u8>) {
         if self.is_alike() && self.main.is_all_seen(self.at.epoch, knowledge) {
             return;
         }
         let mut knowledge = Knowledge::parse(knowledge);
         knowledge.come_to(self.at.epoch);
-        let (at, wide) = (self.at, self.wide.contains(&scope));
-        self.main.tell(at, scope, wide, knowledge.of(Which::Main), out);
+        let (at, release) = (self.at, (scope, self.wide.contains(&scope), released));
+        self.main.tell(at, release, knowledge.of(Which::Main), out);
         if let Some(other) = &mut self.other {
-            other.tell(at, scope, wide, knowledge.of(Which::Other), out);
+            other.tell(at, release, knowledge.of(Which::Other), out);
         }
     }
 

@@ -47,6 +47,7 @@ pub mod era;
 pub mod history;
 pub mod ledger;
 pub mod migrate;
+mod own;
 pub mod push;
 pub mod region;
 pub mod serve;

@@ -46,7 +46,7 @@ impl Payload for Pages {
             self.close();
         }
         let ((seen, wishes), at) = (carry::split(knowledge), out.len());
-        self.ledger.tell(scope, seen, out);
+        self.ledger.tell((scope, released), seen, out);
         if let Some(wishes) = wishes {
             let (ledger, told) = (self.ledger.clone(), out[at..].to_vec());
             let fresh = self.desk.meets(&self.needs.at(self.me));

@@ -6,6 +6,7 @@ use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::wire::{Group, Need};
 use crate::ids::NodeId;
+use crate::sync::Mark;
 use std::ops::Range;
 
 /// The job's engine: the books are the main and the other one, or the other way round.
@@ -97,7 +98,7 @@ fn needs_are_of_the_home_whichever_book_named_them() {
     let [mut a, mut b] = ledgers(Hlrc);
     close(&mut a, 0..1, 10..11);
     let (mut payload, mut needs) = (Vec::new(), Needs::default());
-    a.tell(LOCK, &[], &mut payload);
+    a.tell((LOCK, Mark::NOW), &[], &mut payload);
     assert_eq!(b.learn(LOCK, &payload, &mut needs).unwrap().len(), 2);
     assert_eq!(needs.at(HOME), [Need { writer: NodeId(0), serial: 2 }]);
 }
@@ -111,7 +112,7 @@ fn said(ledgers: &mut [Ledger; 2], engine: PageEngine) -> Vec<Vec<u8>> {
         close(a, pages(Hlrc), pages(Scope));
         let (mut knowledge, mut payload) = (Vec::new(), Vec::new());
         b.knowledge(LOCK, &mut knowledge);
-        a.tell(LOCK, &knowledge, &mut payload);
+        a.tell((LOCK, Mark::NOW), &knowledge, &mut payload);
         b.learn(LOCK, &payload, &mut Needs::default()).unwrap();
         said.extend([knowledge, payload]);
     }

@@ -11,6 +11,7 @@ use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageNo};
 use crate::faults::Rng;
 use crate::ids::NodeId;
 use crate::outbox::Outbox;
+use crate::sync::Mark;
 use std::ops::Range;
 
 const THIRD: NodeId = NodeId(3);
@@ -68,7 +69,7 @@ impl Node {
         carry::wishes(self, &[wanted]).emit(&mut request);
         let (seen, wishes) = carry::split(&request);
         assert_eq!(seen, plain);
-        giver.ledger.tell(LOCK, seen, &mut payload);
+        giver.ledger.tell((LOCK, Mark::NOW), seen, &mut payload);
         let (told, ledger) = (payload.clone(), giver.ledger.clone());
         if let Some(wishes) = wishes {
             carry::load(giver, &ledger, (wishes, fresh), &told, &mut payload);

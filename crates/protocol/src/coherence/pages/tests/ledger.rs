@@ -1,9 +1,11 @@
 use crate::coherence::pages::PageEngine;
 use crate::coherence::pages::history::{self, ENTRIES_MAX, History, Knowledge, Vector, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
+use crate::coherence::pages::own::APART_MAX;
 use crate::coherence::pages::wire::{Entry, Group, Need, put_vector};
-use crate::ids::{LockId, NodeId};
-use crate::sync::Scope;
+use crate::ids::{FlagId, LockId, NodeId};
+use crate::sync::{Mark, Scope};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ fn wrote(pages: Range<u32>, home: u16, serial: u32) -> [Vec<Group>; 2] {
 pub(super) fn moves(from: &mut Ledger, to: &mut Ledger, scope: Scope) -> Vec<Range<u32>> {
     let (mut known, mut payload, mut needs) = (Vec::new(), Vec::new(), Needs::default());
     to.knowledge(scope, &mut known);
-    from.tell(scope, &known, &mut payload);
+    from.tell((scope, Mark::NOW), &known, &mut payload);
     let fresh = to.learn(scope, &payload, &mut needs).unwrap();
     fresh.iter().flat_map(|e| history::pages_of(e)).collect()
 }
@@ -72,7 +74,7 @@ fn under_hlrc_who_has_seen_everything_is_told_nothing() {
         b.close(wrote(7..8, 3, 1));
         let says = |from: &mut Ledger, known: &[u8]| {
             let mut said = Vec::new();
-            from.tell(LOCK, known, &mut said);
+            from.tell((LOCK, Mark::NOW), known, &mut said);
             !said.is_empty()
         };
         let knows = |of: &Ledger| {
@@ -179,7 +181,7 @@ fn what_was_said_in_an_older_epoch_is_no_news() {
     let mut ledgers = [ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc)];
     ledgers[0].close(wrote(0..1, 1, 1));
     let mut old = Vec::new();
-    ledgers[0].tell(LOCK, &[], &mut old);
+    ledgers[0].tell((LOCK, Mark::NOW), &[], &mut old);
     barrier(&mut ledgers);
     assert_eq!(ledgers[1].learn(LOCK, &old, &mut Needs::default()).unwrap(), []);
 }
@@ -198,33 +200,37 @@ fn no_interval_closes_between_arrival_and_opening() {
 fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_intervals() {
     for engine in [PageEngine::Hlrc, PageEngine::Scope] {
         let (mut a, mut b) = (ledger(0, engine), ledger(1, engine));
-        for round in 0..2_000 {
+        let (rounds, apart) = if engine == PageEngine::Scope { (5_000, 2 * APART_MAX) } else { (2_000, 0) };
+        for round in 0..rounds {
             a.close(wrote(round % 10..round % 10 + 1, 3, round + 1));
             if round % 7 == 0 {
                 moves(&mut a, &mut b, LOCK);
             }
         }
         moves(&mut a, &mut b, LOCK);
-        assert!(a.entries() <= 2 * ENTRIES_MAX && b.entries() <= ENTRIES_MAX, "{} {}", a.entries(), b.entries());
+        let (of_a, of_b) = (a.entries(), b.entries());
+        assert!(of_a <= 2 * ENTRIES_MAX + apart && of_b <= ENTRIES_MAX, "{of_a} {of_b}");
         let (mut c, mut needs, mut payload) = (ledger(2, engine), Needs::default(), Vec::new());
-        a.tell(LOCK, &[], &mut payload);
+        a.tell((LOCK, Mark::NOW), &[], &mut payload);
         let pages = c.learn(LOCK, &payload, &mut needs).unwrap();
         let named = |page: u32| pages.iter().any(|e| history::pages_of(e).iter().any(|run| run.contains(&page)));
         assert!((0..10).all(named), "who comes late hears of every page");
-        assert_eq!(needs.at(NodeId(3)), [Need { writer: NodeId(0), serial: 2_000 }]);
+        assert_eq!(needs.at(NodeId(3)), [Need { writer: NodeId(0), serial: rounds }]);
     }
 }
 
 #[test]
 fn what_was_merged_is_applied_once_however_many_locks_tell_it() {
     let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
-    let intervals = 2 * ENTRIES_MAX as u32;
-    (0..intervals).for_each(|page| a.close(wrote(page..page + 1, 0, 0)));
-    assert!(a.entries() <= ENTRIES_MAX + 1);
-    assert_eq!(moves(&mut a, &mut b, LOCK).iter().map(ExactSizeIterator::len).sum::<usize>(), intervals as usize);
+    let intervals = 2 * APART_MAX as u32;
+    (0..intervals).for_each(|n| a.close(wrote(n % 10..n % 10 + 1, 0, 0)));
+    assert!(a.entries() < APART_MAX + ENTRIES_MAX);
+    let told: BTreeSet<u32> = moves(&mut a, &mut b, LOCK).into_iter().flatten().collect();
+    assert!(told.into_iter().eq(0..10));
     a.close(wrote(900..901, 0, 0));
     assert_eq!(moves(&mut a, &mut b, LOCK_2), [900..901], "the rest came with the other lock");
     // What one lock tells of every other interval does not say which these were.
+    let intervals = 2 * ENTRIES_MAX as u32;
     let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
     for page in 0..intervals {
         a.close(wrote(page..page + 1, 0, 0));
@@ -288,6 +294,70 @@ fn of_two_deposits_of_which_one_covers_the_other_one_is_kept_and_else_both() {
     let opened: Vec<_> = history::blobs(&handed).map(|b| history::open(b.unwrap().1).unwrap()).collect();
     let intervals: Vec<_> = opened.iter().flat_map(|b| &b.entries).map(|e| (e.writer.0, e.interval)).collect();
     assert_eq!(intervals, [(0, 2), (1, 1)], "without what the acquirer has seen");
+}
+
+/// A lock moves that was released at this moment; gives how many bytes that tells, and the pages that the acquirer must invalidate.
+fn moves_released(from: &mut Ledger, to: &mut Ledger, scope: Scope, released: Mark) -> (usize, Vec<Range<u32>>) {
+    let (mut known, mut payload) = (Vec::new(), Vec::new());
+    to.knowledge(scope, &mut known);
+    from.tell((scope, released), &known, &mut payload);
+    let fresh = to.learn(scope, &payload, &mut Needs::default()).unwrap();
+    (payload.len(), fresh.iter().flat_map(|e| history::pages_of(e)).collect())
+}
+
+/// So many closes, each of an interval in which one page was written; gives the moments before them, which are those of releases under which that was.
+fn closes(ledger: &mut Ledger, pages: Range<u32>) -> Vec<Mark> {
+    let close = |page: u32| {
+        let before = Mark(Mark::FIRST.0 + u64::from(page));
+        ledger.close(wrote(page..page + 1, 3, page + 1));
+        ledger.closes_are_over(Mark(before.0 + 1));
+        before
+    };
+    pages.map(close).collect()
+}
+
+#[test]
+fn under_scope_a_release_tells_of_nothing_that_was_written_after_it() {
+    let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
+    let marks = closes(&mut a, 0..2);
+    moves(&mut b, &mut a, LOCK);
+    let marks = [marks, closes(&mut a, 2..10)].concat();
+    assert_eq!(moves_released(&mut a, &mut b, LOCK_2, Mark::default()).1, [], "it was never taken");
+    assert_eq!(moves_released(&mut a, &mut b, LOCK, marks[4]).1, [2..3, 3..4, 4..5]);
+    moves(&mut b, &mut a, LOCK);
+    assert_eq!(moves_released(&mut a, &mut b, LOCK, marks[4]).1, [], "it was not taken since it came back");
+    assert_eq!(moves(&mut a, &mut b, Scope::Flag(FlagId(1))).len(), 10 - 3, "what is told of at once tells of all");
+}
+
+#[test]
+fn under_scope_a_slice_of_a_close_is_told_of_with_the_rest_of_it() {
+    let (mut a, mut b) = (ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope));
+    let marks = closes(&mut a, 0..3);
+    let before = Mark(marks[2].0 + 1);
+    [10, 11].into_iter().for_each(|page| a.close(wrote(page..page + 1, 3, 20)));
+    closes(&mut a, 3..4);
+    a.close(wrote(12..13, 3, 20));
+    assert_eq!(moves_released(&mut a, &mut b, LOCK, before).1.len(), 6, "three before, two slices, and the close");
+}
+
+#[test]
+fn under_scope_what_a_lock_tells_does_not_grow_with_the_number_of_locks() {
+    let mut told = Vec::new();
+    for locks in [1_000, 20_000] {
+        let [mut a, mut b] = [0, 1].map(|n| ledger(n, PageEngine::Scope));
+        // Each of the locks comes, is taken, and is released; then another node wants them all.
+        let scope = |n: u32| Scope::Lock(LockId(n.into()));
+        let mut marks = Vec::new();
+        for n in 0..locks {
+            moves(&mut b, &mut a, scope(n));
+            marks.extend(closes(&mut a, n..n + 1));
+        }
+        let all = (0..locks).zip(marks).map(|(n, mark)| moves_released(&mut a, &mut b, scope(n), mark));
+        let (bytes, pages): (Vec<usize>, Vec<_>) = all.unzip();
+        assert!(pages.into_iter().flatten().eq((0..locks).map(|page| page..page + 1)));
+        told.push(bytes.into_iter().max());
+    }
+    assert_eq!(told[0], told[1]);
 }
 
 #[test]
