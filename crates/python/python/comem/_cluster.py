@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import queue
 import signal
 import threading
@@ -54,6 +55,8 @@ class Cluster:
         is this host, where they are all without ``hosts``.
     engine, backbone, detector, cache, heap : str, optional
         As for ``comem run``.
+    mtu : int, optional
+        As for ``comem run``: packets of at most so many bytes, on all nodes. Without it COMEM_MTU counts, for nodes on other hosts too.
 
     Notes
     -----
@@ -78,9 +81,11 @@ class Cluster:
         detector: Optional[str] = None,
         cache: Optional[str] = None,
         heap: Optional[str] = None,
+        mtu: Optional[int] = None,
     ) -> None:
         global _open
         given = dict(engine=engine, backbone=backbone, detector=detector, cache=cache, heap=heap)
+        given["mtu"] = os.environ.get("COMEM_MTU") if mtu is None else str(mtu)
         options = {"COMEM_" + name.upper(): str(value) for name, value in given.items() if value is not None}
         self._closed = True
         where = places(nodes, hosts)

@@ -523,6 +523,20 @@ def test_workers_on_other_hosts_are_started_by_a_remote_shell(tmp_path):
     assert (tmp_path / "hosts").read_text().split() == ["a", "a"]
 
 
+@pytest.mark.parametrize(("argument", "variable"), [(", mtu=1400", {}), ("", {"COMEM_MTU": "1400"}), (", mtu=1400", {"COMEM_MTU": "1300"})])
+def test_nodes_on_other_hosts_have_the_callers_mtu(tmp_path, argument, variable):
+    shell = tmp_path / "rsh"
+    shell.write_text('#!/bin/sh\nshift\nunset COMEM_MTU\nexec sh -c "$*"\n')
+    shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
+    text = f"""
+        import comem, os
+        with comem.Cluster(hosts=["a", "localhost"]{argument}) as c:
+            print(c.run(lambda: os.environ.get("COMEM_MTU"))[1:])
+    """
+    here = str(pathlib.Path(comem.__file__).parent.parent)
+    assert "['1400', '1400']" in alone(text, COMEM_RSH=str(shell), PYTHONPATH=here, COMEM_IFACE="lo", **variable)
+
+
 def test_workers_end_with_their_caller():
     text = """
         import comem, os
