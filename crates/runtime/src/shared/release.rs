@@ -79,8 +79,8 @@ enum Listed {
     AsBefore,
     /// The caller has taken it from the list, to which it comes back if something may be dirty after the step.
     Taken,
-    /// It is put there. Threads may write to what the step copies out, and end the interval in which they did before the step is over: that must come by
-    /// the chunk.
+    /// It is put there. Threads may write to what the step copies out or maps, and end the interval in which they did before the step is over: that must
+    /// come by the chunk.
     First,
 }
 
@@ -105,8 +105,8 @@ impl Node {
         self.chunk_step((slot, page), Listed::AsBefore, out, step)
     }
 
-    /// As [`Node::page_step`], for a step that copies pages out for another node.
-    pub(super) fn sharing_step<R>(
+    /// As [`Node::page_step`], for a step that copies pages out for another node, or takes copies in.
+    pub(super) fn listing_step<R>(
         &self,
         at: (Slot, PageNo),
         out: &mut Outbox,
@@ -134,7 +134,7 @@ impl Node {
         })
     }
 
-    /// As [`Node::page_step`], where the caller knows the region.
+    /// As [`Node::page_step`], where the caller knows the region, for a step that may map the page.
     pub(super) fn known_step<R>(
         &self,
         slot: Slot,
@@ -145,6 +145,9 @@ impl Node {
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
         Some(known.step(shared.views.as_ref()?, page, |known, chunk, frames, marks| {
+            if chunk.is_told_of(page) {
+                shared.list(chunk, marks);
+            }
             self.step_listed(slot, shared, known, (chunk, frames, marks), out, step)
         }))
     }

@@ -44,7 +44,16 @@ impl PageRooms for PageHouse<'_> {
         out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.node.sharing_step((self.slot, page), out, step)
+        self.node.listing_step((self.slot, page), out, step)
+    }
+
+    fn mapped_chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.node.listing_step((self.slot, page), out, step)
     }
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {

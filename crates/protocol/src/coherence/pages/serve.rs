@@ -32,6 +32,16 @@ pub trait PageRooms {
     ) -> Option<R> {
         self.chunk(page, out, step)
     }
+    /// As [`PageRooms::chunk`], for a step that takes copies in. Threads may write to them as soon as they are mapped, and who ends an interval in which they
+    /// did while the step goes on comes by the chunk, too.
+    fn mapped_chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.chunk(page, out, step)
+    }
     /// The node's desk.
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R;
     /// What was sent to the node unasked; `None` where nothing is kept of it.
@@ -177,7 +187,7 @@ pub fn take_in<'a>(
 ) -> Option<&'a [u8]> {
     let mut left = run.clone();
     while !left.is_empty() {
-        let done = rooms.chunk(left.start, out, |chunk, cx| {
+        let done = rooms.mapped_chunk(left.start, out, |chunk, cx| {
             let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
             let whole = chunk.unit_of(part.start).start == part.start
                 && (part.end - part.start).is_multiple_of(chunk.shape().unit_pages);

@@ -11,6 +11,16 @@ const HOME_RUN: usize = 64;
 const SHARED_RUN: usize = 32;
 
 impl Chunk {
+    /// Whether a step that maps this page makes it, or may make it, one of which this node tells what it writes to it: a copy, or a home page that others hold.
+    pub fn is_told_of(&self, page: PageNo) -> bool {
+        let unit = &self.units[self.index(page)];
+        match unit.state {
+            State::Fetching | State::Valid => true,
+            State::Home => unit.has(SHARED),
+            State::Invalid | State::Unclaimed => false,
+        }
+    }
+
     pub(super) fn home_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, ahead: Ahead) -> Fault {
         let noted = cx.memory.notes_writes();
         let this = &mut self.units[unit];

@@ -1,19 +1,40 @@
-//! What a home does when it is asked for pages.
+//! What a home does when it is asked for pages, and who asked when they come.
 
 use super::*;
 use crate::coherence::pages::desk::Desk;
-use crate::coherence::pages::serve::{PageRooms, on_fetch};
-use crate::coherence::pages::wire::Fetch;
+use crate::coherence::pages::serve::{PageRooms, on_fetch, on_pages};
+use crate::coherence::pages::wire::{Fetch, Pages};
 use crate::ids::{Channel, Seq, Slot};
 use crate::outbox::Outbox;
 use crate::wire::message::Ticket;
 
-/// The rooms of a home with one chunk, which know in which kind of step pages were copied out.
+/// The kinds of steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Plain,
+    Shares,
+    Maps,
+}
+
+/// The rooms of a node with one chunk, which know in which kind of step pages were copied out or mapped.
 struct Rooms {
     bench: Bench,
     desk: Desk,
-    shares: bool,
-    copied: Vec<bool>,
+    kind: Kind,
+    seen: Vec<Kind>,
+}
+
+impl Rooms {
+    fn new(bench: Bench) -> Rooms {
+        Rooms { bench, desk: Desk::default(), kind: Kind::Plain, seen: Vec::new() }
+    }
+
+    fn step_of<R>(&mut self, kind: Kind, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+        self.kind = kind;
+        let result = self.chunk(0, &mut Outbox::new(), step);
+        self.kind = Kind::Plain;
+        result
+    }
 }
 
 impl PageRooms for Rooms {
@@ -24,21 +45,28 @@ impl PageRooms for Rooms {
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let result = self.bench.step(|chunk, cx, _| step(chunk, cx));
-        let copies = self.bench.memory.calls.iter().filter(|call| call.starts_with("copy_out")).count();
-        self.copied.extend((0..copies).map(|_| self.shares));
+        let counts = |call: &&String| call.starts_with("copy_out") || call.starts_with("map_read");
+        let count = self.bench.memory.calls.iter().filter(counts).count();
+        self.seen.extend((0..count).map(|_| self.kind));
         Some(result)
     }
 
     fn shared_chunk<R>(
         &mut self,
-        page: PageNo,
-        out: &mut Outbox,
+        _: PageNo,
+        _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.shares = true;
-        let result = self.chunk(page, out, step);
-        self.shares = false;
-        result
+        self.step_of(Kind::Shares, step)
+    }
+
+    fn mapped_chunk<R>(
+        &mut self,
+        _: PageNo,
+        _: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.step_of(Kind::Maps, step)
     }
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
@@ -49,10 +77,38 @@ impl PageRooms for Rooms {
 /// A thread may write behind the copying and end its interval before it is over: then that must come by this chunk.
 #[test]
 fn pages_are_copied_out_in_steps_that_closes_know_of() {
-    let mut rooms = Rooms { bench: Bench::new(ME, true), desk: Desk::default(), shares: false, copied: Vec::new() };
+    let mut rooms = Rooms::new(Bench::new(ME, true));
     let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
     let mut body = Vec::new();
     Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![0..2] }.emit(&mut body);
     on_fetch(&mut rooms, ticket, &body, &mut Outbox::new()).unwrap();
-    assert_eq!(rooms.copied, [true]);
+    assert_eq!(rooms.seen, [Kind::Shares]);
+}
+
+/// A thread may write to a copy as soon as it is mapped.
+#[test]
+fn copies_are_taken_in_in_steps_that_closes_know_of() {
+    for notes in [true, false] {
+        let mut rooms = Rooms::new(Bench::new(OTHER, notes));
+        assert!(matches!(rooms.bench.fault(1, Access::Read), Fault::Fetch { .. }));
+        let mut body = Vec::new();
+        Pages { runs: vec![1..2], ..Pages::default() }.emit(&mut body);
+        body.resize(body.len() + PAGE_BYTES, 0);
+        on_pages(&mut rooms, OTHER, &body, &mut Outbox::new()).unwrap();
+        assert_eq!(rooms.seen, [Kind::Maps]);
+    }
+}
+
+#[test]
+fn what_is_written_to_copies_and_to_home_pages_that_others_hold_is_told() {
+    let mut copy = Bench::new(OTHER, true);
+    assert!(!copy.chunk.is_told_of(1), "it is not here");
+    copy.fault(1, Access::Read);
+    assert!(copy.chunk.is_told_of(1), "it is mapped when it comes");
+    copy.arrive(1..2);
+    assert!(copy.chunk.is_told_of(1) && !copy.chunk.is_told_of(2));
+    let mut home = Bench::new(ME, true);
+    assert!(!home.chunk.is_told_of(1), "nobody else holds it");
+    home.copy_out(1..2);
+    assert!(home.chunk.is_told_of(1) && !home.chunk.is_told_of(2));
 }
