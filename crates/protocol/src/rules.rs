@@ -55,6 +55,10 @@ pub enum Rule {
     ProtectBeforeDiff,
     /// A home page is protected before it is copied out to its first reader.
     ProtectBeforeCopyOut,
+    /// Pages are copied out of a chunk for another node only when whoever ends an interval comes by the chunk.
+    SharedChunksAreListedFirst,
+    /// So are pages of which this node tells what it writes to them mapped.
+    MappedChunksAreListedFirst,
     /// A notice that meets a page being fetched voids what the fetch will bring.
     NoticeVoidsFetch,
     /// Pages count only for units that are being fetched.
@@ -141,10 +145,12 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 46] = [
+    pub const PAGES: [Rule; 48] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
+        Rule::SharedChunksAreListedFirst,
+        Rule::MappedChunksAreListedFirst,
         Rule::NoticeVoidsFetch,
         Rule::LatePagesAreDropped,
         Rule::HomeWritesMakeNotices,

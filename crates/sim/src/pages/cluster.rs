@@ -67,6 +67,8 @@ enum Event {
     Again(NodeId, Slot, Incoming),
     /// Pages that were taken in before.
     Late(NodeId, Vec<u8>),
+    /// What steps of a node's chunks had left to do is done.
+    Listed(NodeId),
     LinkTimer(Channel),
     BarrierTimer(NodeId),
 }
@@ -99,6 +101,8 @@ pub struct Cluster {
     carriers: Vec<Carrier>,
     plans: Vec<FaultPlan>,
     rng: Rng,
+    /// How much longer the step under way takes: what comes of it comes so much later.
+    lag: Span,
     now: Time,
     events: BinaryHeap<Reverse<Due>>,
     order: u64,
@@ -157,6 +161,7 @@ impl Cluster {
             carriers: carriers.collect(),
             plans: (0..nodes as u64).map(|n| FaultPlan::new(&spec, n)).collect(),
             rng: Rng::new(config.seed),
+            lag: Span(0),
             now: Time(0),
             events: BinaryHeap::new(),
             order: 0,
@@ -179,7 +184,7 @@ impl Cluster {
 
     fn run(&mut self) {
         while let Some(Reverse(Due(at, _, event))) = self.events.pop() {
-            self.now = at;
+            (self.now, self.lag) = (at, Span(0));
             self.outcome.steps += 1;
             if self.outcome.steps > STEPS_MAX {
                 self.outcome.violations.push(format!("a storm: no rest after {STEPS_MAX} steps"));
@@ -193,6 +198,7 @@ impl Cluster {
                 Event::Attend(at) => self.drain(at, Slot::SERVICE),
                 Event::Again(node, slot, message) => self.message(node, slot, message),
                 Event::Late(node, body) => self.late(node, &body),
+                Event::Listed(node) => self.nodes[node.index()].pages.active.all_go_on(),
                 Event::LinkTimer(channel) => self.link_timer(channel),
                 Event::BarrierTimer(node) => self.barrier_timer(node),
             }
@@ -240,7 +246,7 @@ impl Cluster {
 
     fn after(&mut self, span: Span, event: Event) {
         self.order += 1;
-        self.events.push(Reverse(Due(self.now + span, self.order, event)));
+        self.events.push(Reverse(Due(self.now + self.lag + span, self.order, event)));
     }
 
     fn trace(&mut self, line: impl FnOnce() -> String) {
@@ -252,6 +258,7 @@ impl Cluster {
 
     fn step(&mut self, node: NodeId, t: usize) {
         let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].pages.active.goes_on(Some(Slot::thread(t)));
         let before = if self.traces { self.nodes[node.index()].threads[t].place() } else { String::new() };
         let turn = match self.nodes[node.index()].threads[t].phase.clone() {
             Phase::Take(take) => self.take(node, t, take, &mut out),
@@ -388,6 +395,7 @@ impl Cluster {
         let caller = (slot != Slot::SERVICE).then_some(slot);
         let origin = Origin { from: message.from, ticket: message.ticket, caller };
         let machine = &mut self.nodes[node.index()];
+        machine.pages.active.goes_on(caller);
         let content = (message.ty, &message.body[..]);
         let result = machine.on_message(self.now, origin, message.answers, content, &mut out);
         if self.traces {
@@ -412,6 +420,7 @@ impl Cluster {
     /// does with one, so it counts where no fetch is under way.
     fn late(&mut self, node: NodeId, body: &[u8]) {
         let mut out = std::mem::take(&mut self.out);
+        self.nodes[node.index()].pages.active.goes_on(None);
         self.nodes[node.index()].pages.take_late(body, &mut out);
         self.effects(node, Slot::SERVICE, &mut out);
         self.out = out;
@@ -419,6 +428,7 @@ impl Cluster {
 
     /// Sends what a step asked for, diffs first, and wakes whom it woke.
     fn effects(&mut self, node: NodeId, slot: Slot, out: &mut Outbox) {
+        self.linger(node, slot);
         let mut side = std::mem::take(&mut self.nodes[node.index()].pages.side);
         self.put_or_send(node, &mut side);
         for out in [&mut side, out] {
@@ -436,6 +446,17 @@ impl Cluster {
             (0..threads).for_each(|t| self.rouse(node, Slot::thread(t)));
         }
         self.set_timers(node);
+    }
+
+    /// A chunk that the step has made active is listed a little later, and only then do others hear of the step.
+    fn linger(&mut self, node: NodeId, slot: Slot) {
+        let caller = (slot != Slot::SERVICE).then_some(slot);
+        if self.nodes[node.index()].pages.active.is_late(caller) {
+            let high = if self.rng.below(4) == 0 { 100_000 } else { 2_000 };
+            let more = Span(self.rng.between(20, high));
+            self.after(more, Event::Listed(node));
+            self.lag = more;
+        }
     }
 
     /// Diffs leave: into their home's memory, or where the home is elsewhere or does not have those before them yet, as messages.

@@ -1,8 +1,10 @@
 //! A simulated node: the production state machines for pages and synchronisation around a model of memory, joined as the runtime
 //! joins them.
 
+mod active;
 mod payload;
 
+use self::active::Active;
 use super::layout::Layout;
 use super::memory::{Claims, Memory, Progress};
 use super::thread::Thread;
@@ -73,6 +75,7 @@ pub struct Pages {
     pub(super) me: NodeId,
     pub(super) layout: Arc<Layout>,
     pub(super) chunks: Vec<Chunk>,
+    pub(super) active: Active,
     pub(super) memory: Memory,
     pub(super) ledger: Ledger,
     /// How many intervals have begun to end.
@@ -127,10 +130,12 @@ impl Pages {
     fn new(me: NodeId, layout: &Arc<Layout>, open: &Open, seed: u64) -> Pages {
         let mut ledger = Ledger::new(me, layout.engine);
         layout.regions.iter().for_each(|(region, _)| ledger.hear_of(region.engine));
+        let chunks = layout.chunks(me);
         Pages {
             me,
             layout: layout.clone(),
-            chunks: layout.chunks(me),
+            active: Active::new(chunks.len()),
+            chunks,
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed)
                 .with_claims(layout.takes.then(|| open.claims.clone())),
             ledger,
@@ -162,9 +167,14 @@ impl Pages {
 
     /// A step of one chunk.
     pub(super) fn with<R>(&mut self, at: usize, step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R) -> R {
-        let Pages { me, caller, era, memory, side, tally, chunks, .. } = self;
+        let Pages { me, caller, era, memory, side, tally, chunks, active, .. } = self;
+        active.step_begins(*caller, at);
         let mut cx = pages::Context { me: *me, caller: *caller, era: *era, memory, out: side, tally };
-        step(&mut chunks[at], &mut cx)
+        let result = step(&mut chunks[at], &mut cx);
+        if chunks[at].may_be_dirty() {
+            active.step_ends(*caller, at);
+        }
+        result
     }
 
     /// The units of these runs.
@@ -215,6 +225,9 @@ impl Pages {
         let kind = if access.store.is_some() { Access::Write } else { Access::Read };
         let caller = self.caller.replace(Slot::thread(t));
         let ahead = Ahead { claims: self.rng.below(2) == 0, ..self.layout.ahead };
+        if self.chunks[at].is_told_of(access.page) && Rule::MappedChunksAreListedFirst.on() {
+            self.active.put(at);
+        }
         let fault = self.with(at, |c, cx| c.fault(cx, Slot::thread(t), access.page, kind, ahead));
         self.caller = caller;
         if let Some(access) = self.memory.access(t) {
@@ -295,41 +308,59 @@ impl Pages {
 
     /// Ends the interval of this node: diffs leave, notices are noted.
     pub(super) fn close(&mut self) {
-        self.closes += u64::from(self.ledger.may_close());
-        self.close_chunks(0..self.chunks.len());
-        self.ledger.closes_are_over(Mark(self.closes));
+        if self.ledger.may_close() {
+            self.closes += 1;
+            self.active.goes_on(self.caller);
+            let chunks = self.active.take();
+            self.close_chunks(&chunks, true);
+            self.ledger.closes_are_over(Mark(self.closes));
+        }
     }
 
     /// Ends an interval of what was written to some chunks: a slice of a long close.
     fn close_slice(&mut self) {
-        let at = self.rng.below(self.chunks.len() as u64) as usize;
-        self.close_chunks(at..at + 1);
+        self.active.goes_on(self.caller);
+        let chunks = self.active.chunks();
+        if self.ledger.may_close() && !chunks.is_empty() {
+            let chunk = chunks[self.rng.below(chunks.len() as u64) as usize];
+            self.close_chunks(&[chunk], false);
+        }
     }
 
-    fn close_chunks(&mut self, chunks: Range<usize>) {
-        if !self.ledger.may_close() {
+    /// Ends an interval of what was written to these chunks, which the caller may have taken from the list of active ones (`unlisted`).
+    fn close_chunks(&mut self, chunks: &[usize], unlisted: bool) {
+        if chunks.is_empty() {
             return;
         }
         self.era.close();
-        let (mut diffs, mut notices) = (Gather::default(), [Vec::new(), Vec::new()]);
-        for at in chunks.clone() {
-            if self.chunks[at].asks().heed {
-                self.with(at, |c, cx| c.heed_takers(cx));
+        let (mut diffs, mut notices, mut passed_over) = (Gather::default(), [Vec::new(), Vec::new()], Vec::new());
+        for at in chunks {
+            if self.chunks[*at].asks().heed {
+                self.with(*at, |c, cx| c.heed_takers(cx));
             }
         }
         let seen = self.memory.peek();
         self.others_act();
-        for at in chunks {
-            if self.chunks[at].may_be_dirty() && !self.is_passed_over(at, seen.as_deref()) {
-                let book = self.ledger.which(self.chunks[at].shape().engine) as usize;
-                self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices[book]));
-                self.number(&mut diffs);
-                self.others_act();
+        for at in chunks.iter().copied() {
+            if self.is_passed_over(at, seen.as_deref()) {
+                passed_over.push(at);
+                continue;
             }
+            if unlisted {
+                self.active.strike(at);
+            }
+            let book = self.ledger.which(self.chunks[at].shape().engine) as usize;
+            self.with(at, |c, cx| c.close(cx, &mut diffs, seen.as_deref(), &mut notices[book]));
+            self.number(&mut diffs);
+            self.others_act();
         }
         self.send_diffs(diffs);
+        if unlisted {
+            self.active.give_back(passed_over);
+        }
         let groups = notices.map(|notices| self.groups(notices));
         self.ledger.close(groups);
+        self.active.goes_on(self.caller);
     }
 
     /// Another thread that closes an interval lays aside what is around this page, now and then.
@@ -380,6 +411,7 @@ impl Pages {
             }
         }
         self.send_diffs(diffs);
+        self.active.goes_on(self.caller);
     }
 
     fn each_chunk(&mut self, run: &Range<PageNo>, mut step: impl FnMut(&mut Chunk, &mut pages::Context<'_>)) {
@@ -408,11 +440,12 @@ impl Pages {
 
     /// Sends what was written to those that would ask for it, as this node arrives at a barrier.
     pub(super) fn push(&mut self) {
-        let firsts: Vec<PageNo> = self.chunks.iter().map(|c| c.shape().first).collect();
+        let firsts: Vec<PageNo> = self.active.chunks().iter().map(|at| self.chunks[*at].shape().first).collect();
         if self.layout.pushes.is_some() {
             let (epoch, mut out) = (self.ledger.epoch(), std::mem::take(&mut self.side));
             self.pushed.0 += serve::push(self, epoch, &firsts, 6, &mut out);
             self.side = out;
+            self.active.goes_on(self.caller);
         }
     }
 
@@ -475,6 +508,7 @@ impl Pages {
         for (run, writer) in &moves {
             self.each_chunk(run, |c, cx| c.migrate(cx, run, *writer));
         }
+        self.active.goes_on(self.caller);
         let fresh = entries.iter().filter(|(e, fresh)| *fresh && e.writer != self.me);
         fresh.flat_map(|(e, _)| history::pages_of(e)).collect()
     }
@@ -482,11 +516,12 @@ impl Pages {
     /// Then what was written is everybody's knowledge.
     pub(super) fn open(&mut self) {
         self.era.open();
-        for at in 0..self.chunks.len() {
+        for at in self.active.chunks().to_vec() {
             if self.chunks[at].asks().open {
                 self.with(at, |c, cx| c.open(cx));
             }
         }
+        self.active.goes_on(self.caller);
     }
 
     /// Begins to fetch ahead what a barrier ended the copies of; gives the requests made.
@@ -532,6 +567,32 @@ impl PageRooms for Pages {
         step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
     ) -> Option<R> {
         self.chunk_of(page).map(|at| self.with(at, step))
+    }
+
+    fn shared_chunk<R>(
+        &mut self,
+        page: PageNo,
+        _out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        let at = self.chunk_of(page)?;
+        if Rule::SharedChunksAreListedFirst.on() {
+            self.active.put(at);
+        }
+        Some(self.with(at, step))
+    }
+
+    fn mapped_chunk<R>(
+        &mut self,
+        page: PageNo,
+        _out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        let at = self.chunk_of(page)?;
+        if Rule::MappedChunksAreListedFirst.on() {
+            self.active.put(at);
+        }
+        Some(self.with(at, step))
     }
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
