@@ -10,6 +10,8 @@ use comem::heap::PageEngine;
 pub const DETECTORS: [&str; 3] = ["uffd-async", "uffd", "mprotect"];
 /// Nodes and threads in each.
 const SHAPES: [(usize, &str); 3] = [(2, "2"), (3, "1"), (4, "2")];
+/// Pages of a unit where nothing else is said, beside the usual one.
+const UNITS: [&str; 3] = ["16", "4", "2"];
 const FAULTS: &str = "COMEM_FAULTS";
 const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
@@ -104,7 +106,8 @@ pub fn job(role: &str, nodes: usize, settings: &[(&str, &str)]) -> Outcome {
     outcome
 }
 
-/// Every detector with every shape, over both backbones; on a bad network every detector and every shape once.
+/// Every detector with every shape, over both backbones; on a bad network every detector and every shape once. Where writers meet in a unit, every detector with
+/// larger ones too, and every size of those.
 fn suite(engine: &str) {
     let run = |detector, (nodes, threads): (usize, _), backbone, more: &[_]| {
         let place = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone)];
@@ -122,6 +125,10 @@ fn suite(engine: &str) {
             for (shape, backbone) in SHAPES.into_iter().zip(["udp", "shm", "udp"]) {
                 run(detector, shape, backbone, &[]);
             }
+        }
+        let larger = if engine == "msi" { &[][..] } else { &UNITS };
+        for ((detector, shape), unit) in DETECTORS.into_iter().zip(SHAPES).zip(larger) {
+            run(detector, shape, if *unit == "4" { "shm" } else { "udp" }, &[("COMEM_UNIT_PAGES", unit)]);
         }
     });
 }
