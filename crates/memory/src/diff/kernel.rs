@@ -3,6 +3,8 @@
 //! Memory that others may be writing is loaded and stored by volatile accesses or by instructions that the compiler cannot
 //! see into, each once; the twin, the masks and the encoded bytes are ours alone.
 
+use super::BadDiff;
+use super::encoding::{self, Reader};
 use crate::pages::PAGE_BYTES;
 
 /// 64-byte pieces of a page.
@@ -23,15 +25,20 @@ pub struct Page<'a> {
     pub bytes: &'a [u8],
 }
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn bmi() -> bool {
+    is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("lzcnt")
+}
+
 /// The kinds of loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Plain Rust, eight bytes at a time.
     Portable,
-    /// Compares 64 bytes in two steps; otherwise as `Portable`.
+    /// Compares 64 bytes in two steps; otherwise as `Portable`, compiled for such processors.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     Avx2,
-    /// Compares 64 bytes in one step, and packs and unpacks them in one (`avx512bw`, `avx512vbmi2`).
+    /// Compares 64 bytes in one step, and packs and unpacks bytes and bits in one (`avx512bw`, `avx512vbmi2`, `bmi2`).
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     Avx512,
 }
@@ -41,8 +48,9 @@ impl Kernel {
     pub fn all() -> impl DoubleEndedIterator<Item = Kernel> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         let simd = {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") && bmi();
             let avx512 = is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vbmi2");
-            [(is_x86_feature_detected!("avx2"), Kernel::Avx2), (avx512, Kernel::Avx512)]
+            [(avx2, Kernel::Avx2), (avx2 && avx512, Kernel::Avx512)]
         };
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let simd: [(bool, Kernel); 0] = [];
@@ -87,6 +95,38 @@ impl Kernel {
         }
     }
 
+    /// Appends form and head of a page of an encoded diff ([`encoding::write_head`]).
+    ///
+    /// # Safety
+    /// The kernel works on this processor.
+    pub unsafe fn write_head(self, masks: &Masks, changed: usize, out: &mut Vec<u8>) {
+        match self {
+            Kernel::Portable => encoding::write_head::<Plain>(masks, changed, out),
+            // SAFETY: the caller's promise.
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Kernel::Avx2 => unsafe { x86::write_head_avx2(masks, changed, out) },
+            // SAFETY: the caller's promise.
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Kernel::Avx512 => unsafe { x86::write_head_avx512(masks, changed, out) },
+        }
+    }
+
+    /// The next page of an encoded diff ([`Reader::next`]).
+    ///
+    /// # Safety
+    /// The kernel works on this processor.
+    pub unsafe fn next<'a>(self, reader: &mut Reader<'a>, masks: &mut Masks) -> Result<Option<Page<'a>>, BadDiff> {
+        match self {
+            Kernel::Portable => reader.next::<Plain>(masks),
+            // SAFETY: the caller's promise.
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Kernel::Avx2 => unsafe { x86::next_avx2(reader, masks) },
+            // SAFETY: the caller's promise.
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Kernel::Avx512 => unsafe { x86::next_avx512(reader, masks) },
+        }
+    }
+
     /// Stores bytes to the marked places of the page at `target`, and nothing anywhere else.
     ///
     /// # Safety
@@ -118,12 +158,60 @@ impl Kernel {
     }
 }
 
-/// One bit for each byte of a word that is not zero, the lowest byte's first.
-pub fn spread(word: u64) -> u8 {
+/// The highest bit of each byte of a word that is not zero.
+#[inline(always)]
+pub fn tops(word: u64) -> u64 {
     const LOW: u64 = 0x7F7F_7F7F_7F7F_7F7F;
-    let tops = (((word & LOW) + LOW) | word) & !LOW;
+    (((word & LOW) + LOW) | word) & !LOW
+}
+
+/// One bit for each byte of a word that is not zero, the lowest byte's first.
+#[inline(always)]
+pub fn spread(word: u64) -> u8 {
     // The factor moves the bit of byte i to place 56 + i, and nothing else there.
-    ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+    ((tops(word) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
+/// Bits taken from places of a word, and put there.
+pub trait Bits {
+    /// The bits of `word` at `places`, one beside the other from the lowest place on.
+    fn pack(word: u64, places: u64) -> u64;
+    /// The lowest bits of `word`, at `places`.
+    fn unpack(word: u64, places: u64) -> u64;
+}
+
+/// [`Bits`] in plain Rust.
+pub struct Plain;
+
+impl Bits for Plain {
+    #[inline(always)]
+    fn pack(word: u64, places: u64) -> u64 {
+        let (mut packed, mut left, mut at) = (0, places, 0);
+        while left != 0 {
+            // As many places in a row as there are.
+            let first = left.trailing_zeros();
+            let count = (!(left >> first)).trailing_zeros();
+            let run = if count < 64 { (1 << count) - 1 } else { u64::MAX };
+            packed |= (word >> first & run) << at;
+            at += count;
+            left &= !(run << first);
+        }
+        packed
+    }
+
+    #[inline(always)]
+    fn unpack(word: u64, places: u64) -> u64 {
+        let (mut unpacked, mut left, mut word) = (0, places, word);
+        while left != 0 {
+            let first = left.trailing_zeros();
+            let count = (!(left >> first)).trailing_zeros();
+            let run = if count < 64 { (1 << count) - 1 } else { u64::MAX };
+            unpacked |= (word & run) << first;
+            word = word.checked_shr(count).unwrap_or(0);
+            left &= !(run << first);
+        }
+        unpacked
+    }
 }
 
 mod portable {
@@ -219,7 +307,7 @@ mod portable {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
-    use super::{Masks, PAGE_BYTES};
+    use super::{BadDiff, Bits, Masks, PAGE_BYTES, Page, Plain, Reader, encoding};
     use std::arch::asm;
     use std::arch::x86_64::*;
 
@@ -275,6 +363,51 @@ mod x86 {
             }
         }
         changed
+    }
+
+    /// One instruction each. Processors with AVX2 alone need hundreds of cycles for it, some of them.
+    struct Native;
+
+    impl Bits for Native {
+        #[inline(always)]
+        fn pack(word: u64, places: u64) -> u64 {
+            // SAFETY: this is reached through functions with BMI2 alone.
+            unsafe { _pext_u64(word, places) }
+        }
+
+        #[inline(always)]
+        fn unpack(word: u64, places: u64) -> u64 {
+            // SAFETY: as above.
+            unsafe { _pdep_u64(word, places) }
+        }
+    }
+
+    /// # Safety
+    /// The processor has these.
+    #[target_feature(enable = "avx2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn write_head_avx2(masks: &Masks, changed: usize, out: &mut Vec<u8>) {
+        encoding::write_head::<Plain>(masks, changed, out);
+    }
+
+    /// # Safety
+    /// The processor has these.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn write_head_avx512(masks: &Masks, changed: usize, out: &mut Vec<u8>) {
+        encoding::write_head::<Native>(masks, changed, out);
+    }
+
+    /// # Safety
+    /// The processor has these.
+    #[target_feature(enable = "avx2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn next_avx2<'a>(reader: &mut Reader<'a>, masks: &mut Masks) -> Result<Option<Page<'a>>, BadDiff> {
+        reader.next::<Plain>(masks)
+    }
+
+    /// # Safety
+    /// The processor has these.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn next_avx512<'a>(reader: &mut Reader<'a>, masks: &mut Masks) -> Result<Option<Page<'a>>, BadDiff> {
+        reader.next::<Native>(masks)
     }
 
     /// # Safety

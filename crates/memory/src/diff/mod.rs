@@ -115,9 +115,11 @@ unsafe fn make_by(kernel: Kernel, now: *const u8, twin: &mut [u8], out: &mut Vec
         pages += 1;
         total += changed;
         out.push(number as u8);
-        encoding::write_head(&masks, changed, out);
         // SAFETY: the kernel works here.
-        unsafe { kernel.gather(twin, &masks, changed, out) };
+        unsafe {
+            kernel.write_head(&masks, changed, out);
+            kernel.gather(twin, &masks, changed, out);
+        }
     }
     if pages > 0 {
         out[head] = (pages - 1) as u8;
@@ -131,8 +133,9 @@ unsafe fn make_by(kernel: Kernel, now: *const u8, twin: &mut [u8], out: &mut Vec
 /// [`BadDiff`], whatever the bytes are: it never panics, and it accepts no range outside the unit.
 pub fn check(encoded: &[u8], len: usize) -> Result<usize, BadDiff> {
     let mut reader = Reader::new(encoded, len)?;
-    let mut masks = NO_MASKS;
-    while reader.next(&mut masks)?.is_some() {}
+    let (kernel, mut masks) = (Kernel::best(), NO_MASKS);
+    // SAFETY: `best` works here.
+    while unsafe { kernel.next(&mut reader, &mut masks) }?.is_some() {}
     Ok(reader.taken())
 }
 
@@ -163,7 +166,8 @@ pub fn apply_slice(target: &mut [u8], encoded: &[u8]) -> Result<(), BadDiff> {
 unsafe fn apply_by(kernel: Kernel, target: *mut u8, len: usize, encoded: &[u8]) -> Result<(), BadDiff> {
     let mut reader = Reader::new(encoded, len)?;
     let mut masks = NO_MASKS;
-    while let Some(Page { number, bytes }) = reader.next(&mut masks)? {
+    // SAFETY: the kernel works here.
+    while let Some(Page { number, bytes }) = unsafe { kernel.next(&mut reader, &mut masks) }? {
         // SAFETY: the reader gives only pages within the unit, and as many bytes as the masks have bits.
         unsafe { kernel.scatter(target.add(number * PAGE_BYTES), &masks, bytes) };
     }
@@ -252,7 +256,8 @@ fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
     let pages = std::iter::from_fn(move || {
         let mut masks = NO_MASKS;
-        let page = reader.as_mut()?.next(&mut masks).ok()??;
+        // SAFETY: `best` works here.
+        let page = unsafe { Kernel::best().next(reader.as_mut()?, &mut masks) }.ok()??;
         Some((page.number * PAGE_BYTES, masks))
     });
     pages.flat_map(|(start, masks)| {
@@ -271,7 +276,8 @@ pub fn touched(encoded: &[u8]) -> impl Iterator<Item = (usize, Touched)> {
     let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
     std::iter::from_fn(move || {
         let mut masks = NO_MASKS;
-        let page = reader.as_mut()?.next(&mut masks).ok()??;
+        // SAFETY: `best` works here.
+        let page = unsafe { Kernel::best().next(reader.as_mut()?, &mut masks) }.ok()??;
         Some((page.number, touched_by(&masks)))
     })
 }

@@ -113,6 +113,10 @@ fn sizes_are_what_was_asked_for() {
     let size_of_ragged = 3 * words + 64 + words.div_ceil(8) + words + 3;
     assert_eq!(size(&mut (0..PAGE_BYTES).filter(ragged)), size_of_ragged, "parts of words without a pattern");
     assert_eq!(size(&mut (100..2100)), 2000 + 8, "one long run");
+    let at_random = |at: &usize| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61 & 1 != 0;
+    let count = (0..PAGE_BYTES).filter(at_random).count();
+    let longest = count + 24 + 64 * 9 + 3;
+    assert_eq!(size(&mut (0..PAGE_BYTES).filter(at_random)), longest, "the longest head: no word is as usual");
 }
 
 #[test]

@@ -113,7 +113,14 @@ impl Writers {
     /// After so many epochs of false sharing a unit is not watched any more.
     const ENOUGH: u64 = 16;
 
+    fn is_known(&self) -> bool {
+        self.times >= Self::ENOUGH
+    }
+
     fn note(&mut self, epoch: u32, writer: NodeId, touched: Touched) {
+        if self.is_known() {
+            return;
+        }
         if self.epoch != epoch {
             self.settle();
             *self = Writers { epoch, times: self.times, nodes: std::mem::take(&mut self.nodes), of_node: Vec::new() };
@@ -147,19 +154,21 @@ impl Writers {
 impl Shared {
     /// Takes note of who wrote where to a page whose home is here, to find false sharing.
     fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
+        let Some(known) = self.table.find(page) else { return };
         let epoch = self.epoch.load(Ordering::Relaxed);
+        let mut sharing = known.costs.false_sharing.lock();
+        // Of such a page there is nothing to read.
+        if known.region.unit_pages == 1 && sharing.get(&page).is_some_and(Writers::is_known) {
+            return;
+        }
         for (number, touched) in diff::touched(encoded) {
-            self.note_touched(writer, epoch, page + number as u32, touched);
+            sharing.entry(page + number as u32).or_default().note(epoch, writer, touched);
         }
     }
 
     fn note_touched(&self, writer: NodeId, epoch: u32, page: PageNo, touched: Touched) {
         let Some(known) = self.table.find(page) else { return };
-        let mut sharing = known.costs.false_sharing.lock();
-        let writers = sharing.entry(page).or_default();
-        if writers.times < Writers::ENOUGH {
-            writers.note(epoch, writer, touched);
-        }
+        known.costs.false_sharing.lock().entry(page).or_default().note(epoch, writer, touched);
     }
 
     /// Takes note of who put diffs into this node's memory.
