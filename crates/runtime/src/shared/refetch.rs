@@ -99,9 +99,10 @@ impl Thread {
     /// Waits until all of it has come.
     pub(crate) fn end_refetch(&self, shared: &Shared, mut refetch: Refetch) -> Result<()> {
         while let Some((home, fetch)) = refetch.asked.pop_front() {
-            for run in &fetch.runs {
-                while self.is_fetching(run.start) {
-                    self.wait(Waiting::Page(run.start))?;
+            // Another thread may be taking the answer in, in the order of the pages, one chunk after another.
+            for last in fetch.runs.iter().map(|run| run.end - 1) {
+                while self.is_fetching(last) {
+                    self.wait(Waiting::Page(last))?;
                 }
             }
             shared.needs.lock().confirm(home, &fetch.needs);

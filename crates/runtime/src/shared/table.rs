@@ -144,9 +144,9 @@ impl Known {
     }
 
     /// A step of the chunk with this page begins; its lock is held. It may take notes out of the kernel, so from now on a close that does not see them
-    /// there must wait for the step's end.
+    /// there must wait for the step's end. It may offer pages, which others take before it ends: a close must heed that too.
     pub(crate) fn asks_for_a_close(&self, page: PageNo) {
-        self.asks[((page - self.region.first) / CHUNK_PAGES) as usize].fetch_or(Asks::CLOSE, Ordering::SeqCst);
+        self.asks[((page - self.region.first) / CHUNK_PAGES) as usize].fetch_or(Asks::IN_A_STEP, Ordering::SeqCst);
     }
 
     /// The step has ended; the lock is still held.

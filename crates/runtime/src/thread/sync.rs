@@ -138,11 +138,10 @@ impl Thread {
     }
 
     pub(super) fn reduce(&self, reduction: Reduction, bytes: &[u8], mut set: impl FnMut(usize, [u8; 8])) -> Result<()> {
-        self.collective(Collective::reduce(reduction, bytes.len() / 8), bytes, |result| {
-            for (i, word) in result.as_chunks::<8>().0.iter().enumerate() {
-                set(i, *word);
-            }
-        })
+        let result = self.collective(Collective::reduce(reduction, bytes.len() / 8), bytes, <[u8]>::to_vec)?;
+        // After the call: what is set may be shared memory, of which some may have ended in it, and whose fault would wait for others.
+        result.as_chunks::<8>().0.iter().enumerate().for_each(|(i, word)| set(i, *word));
+        Ok(())
     }
 
     /// Acquires a lock (not reentrant).
@@ -187,7 +186,8 @@ impl Thread {
                 (first, !out.sends().is_empty())
             });
             if first == Acquire::Held {
-                return Ok(());
+                // The token has come since `retake`, while no thread waited for it.
+                return if self.node.awaits_diffs() { self.after_acquire(Some(lock)) } else { Ok(()) };
             }
             if first == Acquire::Taken {
                 self.counters().lock_remote.add(1);

@@ -115,6 +115,38 @@ pub fn reductions(comem: &Comem) {
     });
 }
 
+/// What a reduction stores in shared memory stays there, also in a page that another node alone has written before, which so becomes its home.
+pub fn reductions_into_shared_memory(comem: &Comem) {
+    let slice: SharedSlice<i64> = comem.slice(PARTS * WORDS, &RegionOptions::default()).expect("there is room");
+    comem.run(|t| {
+        let (writer, mut sum) = (t.count() - 1, 0);
+        for round in 1..=ROUNDS as i64 {
+            for part in 0..PARTS {
+                if t.id() == writer {
+                    slice.set(part * WORDS + 300, round);
+                }
+                // The first thread adds what it has there from the round before, so that it does not write before the call.
+                let mut own = [round; 2];
+                let values = match t.id() {
+                    // SAFETY: two words of the slice, which nobody else uses now.
+                    0 => unsafe { std::slice::from_raw_parts_mut(slice.as_ptr().add(part * WORDS), 2) },
+                    _ => &mut own,
+                };
+                t.reduce_i64(Operator::Sum, values);
+            }
+            t.barrier();
+            sum += round * (t.count() - 1) as i64;
+            for part in 0..PARTS {
+                let found = [0, 1, 300].map(|word| slice.get(part * WORDS + word));
+                assert_eq!(found, [sum, sum, round], "part {part}, round {round}");
+            }
+            t.barrier();
+        }
+        t.barrier();
+    });
+    comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+}
+
 /// One thread of each node allocates, for its node; the others have a sum to look at, and go to the next barrier.
 pub fn allocations_beside_others(comem: &Comem) {
     comem.run(|t| {

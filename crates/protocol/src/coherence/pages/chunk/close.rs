@@ -25,8 +25,10 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// [`Asks::close`] among the bits.
-    pub const CLOSE: u8 = 1;
+    /// [`Asks::close`] and [`Asks::heed`] among the bits: what a chunk in the midst of a step asks for.
+    pub const IN_A_STEP: u8 = Asks::CLOSE | Asks::HEED;
+    const CLOSE: u8 = 1;
+    const HEED: u8 = 4;
 
     /// As bits.
     pub fn bits(self) -> u8 {
@@ -35,7 +37,7 @@ impl Asks {
 
     /// From [`Asks::bits`].
     pub fn of(bits: u8) -> Asks {
-        Asks { close: bits & Asks::CLOSE != 0, open: bits & 2 != 0, heed: bits & 4 != 0 }
+        Asks { close: bits & Asks::CLOSE != 0, open: bits & 2 != 0, heed: bits & Asks::HEED != 0 }
     }
 }
 
