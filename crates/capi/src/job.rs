@@ -213,7 +213,7 @@ pub extern "C" fn comem_parallel(function: Option<unsafe extern "C" fn(*mut c_vo
         let job = job()?;
         thread()?;
         let work = Work { function, argument };
-        job.run(|_| work.run());
+        job.try_run(|_| work.run())?;
         Ok(())
     })
 }

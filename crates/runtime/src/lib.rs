@@ -287,11 +287,24 @@ impl Comem {
     /// have finished.
     ///
     /// # Panics
-    /// When `f` panics, or when a thread cannot be started.
+    /// When `f` panics, when a thread cannot be started, or as [`Comem::try_run`] fails.
     pub fn run<F: Fn(&Thread) + Sync>(&self, f: F) {
-        let main = self.current().unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)));
+        self.try_run(f).unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)));
+    }
+
+    /// As [`Comem::run`].
+    ///
+    /// # Errors
+    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended.
+    ///
+    /// # Panics
+    /// When `f` panics, or when a thread cannot be started.
+    pub fn try_run<F: Fn(&Thread) + Sync>(&self, f: F) -> Result<()> {
+        let main = self.current()?;
+        let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
+        self.reserve(others())?;
         std::thread::scope(|scope| {
-            for index in (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1) {
+            for index in others() {
                 let (f, comem) = (&f, self.clone());
                 let name = format!("comem-{}", index - 1);
                 let body = move || {
@@ -303,6 +316,21 @@ impl Comem {
             }
             f(&main);
         });
+        Ok(())
+    }
+
+    /// Takes these seats, or none.
+    fn reserve(&self, seats: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        let taken = seats.clone().find(|index| self.node.seats[*index].taken.swap(true, Ordering::AcqRel));
+        let Some(taken) = taken else { return Ok(()) };
+        seats
+            .take_while(|index| *index != taken)
+            .for_each(|i| self.node.seats[i].taken.store(false, Ordering::Release));
+        Err(Error::Misuse(format!(
+            "place {} of this node is that of a thread of the program, which has used Comem and has not ended; let it end \
+             before all threads of the node are started",
+            taken - 1
+        )))
     }
 
     /// Makes an untyped shared object; collective.

@@ -224,7 +224,7 @@ pub enum Message<'a> {
     Diffs { body: &'a [u8] },
     Region { body: &'a [u8] },
     RegionHeard,
-    Free { page: u32, offset: u32, serial: u32 },
+    Free { page: u32, offset: u32, needs: &'a [u8] },
     Freed { fine: bool },
     Push { body: &'a [u8] },
     PushUnused { body: &'a [u8] },
@@ -476,10 +476,10 @@ impl<'a> Message<'a> {
             | Message::Push { body }
             | Message::PushUnused { body } => out.put_bytes(body),
             Message::RegionHeard => {}
-            Message::Free { page, offset, serial } => {
+            Message::Free { page, offset, needs } => {
                 out.put_u32(page);
                 out.put_u32(offset);
-                out.put_u32(serial);
+                out.put_bytes(needs);
             }
             Message::Freed { fine } => out.put_u8(u8::from(fine)),
         }
@@ -550,7 +550,7 @@ impl<'a> Message<'a> {
             types::DIFFS => Message::Diffs { body: r.rest() },
             types::REGION => Message::Region { body: r.rest() },
             types::REGION_HEARD => Message::RegionHeard,
-            types::FREE => Message::Free { page: r.u32()?, offset: r.u32()?, serial: r.u32()? },
+            types::FREE => Message::Free { page: r.u32()?, offset: r.u32()?, needs: r.rest() },
             types::FREED => Message::Freed { fine: take_bool(&mut r)? },
             types::PUSH => Message::Push { body: r.rest() },
             types::PUSH_UNUSED => Message::PushUnused { body: r.rest() },
@@ -609,7 +609,7 @@ mod tests {
             Message::Diffs { body: b"d" },
             Message::Region { body: b"r" },
             Message::RegionHeard,
-            Message::Free { page: 9, offset: 64, serial: 2 },
+            Message::Free { page: 9, offset: 64, needs: b"n" },
             Message::Freed { fine: true },
             Message::Push { body: b"p" },
             Message::PushUnused { body: b"u" },

@@ -4,14 +4,14 @@
 //! one for what all nodes allocate together, in the same order. What is known of allocations stands in private memory, never in
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
-use super::pieces::{self, Pieces};
+use super::pieces::Pieces;
 use super::table::Known;
 use super::{Shared, coarse};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::region::{Homes, Region};
-use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::wire::{self, Need};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
@@ -77,7 +77,7 @@ impl Slice {
 #[derive(Debug, Default)]
 struct Class {
     /// With the diffs that must have come before the block is used again.
-    free: Vec<(usize, Option<Need>)>,
+    free: Vec<(usize, Vec<Need>)>,
 }
 
 /// The kind of small blocks: engine, unit (0: none was named) and size must agree.
@@ -100,6 +100,8 @@ pub(crate) struct Allocator {
     /// Bump space for small blocks: address and end.
     room: BTreeMap<Kind, (usize, usize)>,
     pub(super) pieces: Pieces,
+    /// Where regions begin that are given out as blocks or pieces, and so are not freed as a whole.
+    pub(super) cut_up: BTreeSet<PageNo>,
 }
 
 impl Allocator {
@@ -125,6 +127,7 @@ impl Allocator {
             blocks: BTreeMap::new(),
             room: BTreeMap::new(),
             pieces: Pieces::default(),
+            cut_up: BTreeSet::new(),
         }
     }
 
@@ -323,13 +326,11 @@ impl Thread {
         loop {
             {
                 let mut allocator = shared.allocator.lock();
-                let desk = shared.desk.lock();
-                let usable = |need: &Option<Need>| need.is_none_or(|need| desk.meets(&[need]));
                 let free = allocator.small.entry(kind).or_default();
-                if let Some(at) = free.free.iter().rposition(|(_, need)| usable(need)) {
+                if let Some(at) = free.free.iter().rposition(|(_, needs)| shared.meets(needs)) {
                     let (address, _) = free.free.swap_remove(at);
                     allocator.blocks.insert(address, kind);
-                    drop((desk, allocator));
+                    drop(allocator);
                     // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no meaning.
                     unsafe { std::ptr::write_bytes(address as *mut u8, 0, size) };
                     return Ok(address);
@@ -351,9 +352,11 @@ impl Thread {
             let pages = (SMALL_REGION_PAGES as usize).max(unit as usize);
             let region = self.region(shared, pages * PAGE_BYTES, (engine, unit), &options, Some(shared.me))?;
             self.announce(shared, &region)?;
-            let address = shared.address_of(region.first);
+            let (first, address) = (region.first, shared.address_of(region.first));
             shared.add(region);
-            shared.allocator.lock().room.insert(kind, (address, address + pages * PAGE_BYTES));
+            let mut allocator = shared.allocator.lock();
+            allocator.cut_up.insert(first);
+            allocator.room.insert(kind, (address, address + pages * PAGE_BYTES));
         }
     }
 
@@ -368,16 +371,17 @@ impl Thread {
         let owner = shared.allocator.lock().owner_of(page);
         let fine = match owner {
             Some(owner) if owner != shared.me => {
-                // Freeing is a release: no later diff may bring back what stood in the memory.
+                // Freeing is a release: no later diff may bring back what stood in the memory, whoever wrote it.
                 let mut side = Outbox::new();
                 let mut ledger = shared.ledger.lock();
                 self.home().close_interval(shared, &mut ledger, super::release::Why::Else, self.slot(), &mut side);
-                let serial = ledger.last_serial(owner);
                 drop(ledger);
                 self.home().flush(self.slot(), &mut side);
+                let mut needs = Vec::new();
+                wire::emit_needs(&self.needs_at(shared, owner), &mut needs);
                 self.home().expect_answer(self.slot());
                 let target = Target::Request { node: owner, origin: Origin::Caller };
-                self.stepping(|out| out.send(target, &Message::Free { page, offset, serial }));
+                self.stepping(|out| out.send(target, &Message::Free { page, offset, needs: &needs }));
                 loop {
                     if let Some(answer) = self.home().take_answer(self.slot()) {
                         break answer == [1];
@@ -399,29 +403,31 @@ fn tell_all(shared: &Shared, body: &[u8], out: &mut Outbox) {
 }
 
 impl Node {
-    /// Takes back a block or a region of this node; `false` when there is none.
+    /// Takes back a block or a region of this node; `false` when there is none. Where another node frees it: with what that knows to have been
+    /// written to this node's memory.
     pub(crate) fn free_here(
         &self,
         shared: &Shared,
         (page, offset): (PageNo, u32),
-        after: Option<Need>,
+        elsewhere: Option<Vec<Need>>,
         slot: Slot,
         out: &mut Outbox,
     ) -> bool {
         let address = shared.address_of(page) + offset as usize;
-        {
+        let is_cut_up = {
             let mut allocator = shared.allocator.lock();
             if let Some(kind) = allocator.blocks.remove(&address) {
-                allocator.small.entry(kind).or_default().free.push((address, after));
+                let needs = elsewhere.unwrap_or_default();
+                allocator.small.entry(kind).or_default().free.push((address, needs));
                 return true;
             }
-            if allocator.pieces.give_back(address, after.is_some(), shared.epoch.load(Ordering::Acquire)) {
+            if allocator.pieces.give_back(address, elsewhere.is_some(), shared.epoch.load(Ordering::Acquire)) {
                 return true;
             }
-        }
+            allocator.cut_up.contains(&page)
+        };
         let Some(known) = shared.table.find(page) else { return false };
-        let shared_out = ["blocks of ", pieces::LABEL].iter().any(|label| known.region.label.starts_with(label));
-        let whole = offset == 0 && known.region.first == page && !shared_out;
+        let whole = offset == 0 && known.region.first == page && !is_cut_up;
         if !whole || known.freed.load(Ordering::Acquire) {
             return false;
         }

@@ -23,8 +23,6 @@ const PIECE_ALIGN: usize = 64;
 /// The first region for pieces has so many bytes; later ones are as large as all before them, up to [`REGION_BYTES_MAX`].
 const REGION_BYTES: usize = 1 << 20;
 const REGION_BYTES_MAX: usize = 64 << 20;
-/// What the label of a region for pieces begins with.
-pub(crate) const LABEL: &str = "pieces of ";
 
 /// Which pieces lie side by side: engine, unit (0: none was named) and home must agree.
 type Kind = (PageEngine, u32, Option<NodeId>);
@@ -114,10 +112,12 @@ impl Thread {
                 return Ok(address);
             }
             let pages = (region_bytes / PAGE_BYTES).max(named as usize);
-            let label = format!("{LABEL}node {}", shared.me.0);
+            let label = format!("pieces of node {}", shared.me.0);
             let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
             let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, named), &options)?;
-            shared.allocator.lock().pieces.add_region(kind, start, pages * PAGE_BYTES);
+            let mut allocator = shared.allocator.lock();
+            allocator.cut_up.extend(shared.page_of(start));
+            allocator.pieces.add_region(kind, start, pages * PAGE_BYTES);
         }
     }
 }

@@ -12,7 +12,7 @@ use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
-use comem_protocol::coherence::pages::wire::Need;
+use comem_protocol::coherence::pages::wire::{self, Need};
 use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo, Touched};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
@@ -285,9 +285,10 @@ impl Node {
                 }
             }
             Message::RegionHeard => return Ok(Some(Vec::new())),
-            Message::Free { page, offset, serial } => {
-                let after = (serial > 0).then_some(Need { writer: from, serial });
-                let fine = self.free_here(shared, (page, offset), after, slot, out);
+            Message::Free { page, offset, needs } => {
+                let needs = wire::parse_needs(needs)
+                    .map_err(|_| Misbehaved("freed memory in a message that makes no sense"))?;
+                let fine = self.free_here(shared, (page, offset), Some(needs), slot, out);
                 out.send(Target::Reply(origin.ticket.ok_or(NO_TICKET)?), &Message::Freed { fine });
             }
             Message::Freed { fine } => return Ok(Some(vec![u8::from(fine)])),

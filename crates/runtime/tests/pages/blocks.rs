@@ -1,7 +1,7 @@
 //! Allocation and freeing, from any node and any thread.
 
 use comem::heap::{Homes, RegionOptions, SharedSlice};
-use comem::{Comem, LockId, Thread};
+use comem::{Comem, LockId, SemaphoreId, Thread};
 
 /// A place for each thread to leave an address.
 fn addresses(comem: &Comem) -> SharedSlice<usize> {
@@ -106,6 +106,87 @@ pub fn small_blocks_used_again(comem: &Comem) {
     return_addresses(comem, slice);
 }
 
+/// A small block that one node wrote to and another frees, which has heard of that but not read it, stays what it is made when it is given out
+/// again: the writer's diff may be on its way still.
+pub fn blocks_freed_unread(comem: &Comem) {
+    const ROUNDS: usize = 8;
+    let slice = addresses(comem);
+    let (lock, written, freed) = (LockId(70), SemaphoreId(71), SemaphoreId(72));
+    comem.run(|t| {
+        let last = t.count() - 1;
+        if last < 2 {
+            return;
+        }
+        for round in 0..ROUNDS as u8 {
+            if t.id() == 0 {
+                slice.set(0, allocate(comem, 64));
+            }
+            t.barrier();
+            let block = slice.get(0);
+            if t.id() == last {
+                t.locked(lock, || fill(block, 64, 0xcc));
+                t.sem_post(written);
+            } else if t.id() == last.div_ceil(2) {
+                t.sem_wait(written);
+                t.locked(lock, || comem.free(block as *mut u8).expect("any node may free"));
+                t.sem_post(freed);
+            } else if t.id() == 0 {
+                // Not by an acquire: then this thread would have heard of the diff itself.
+                while allocate(comem, 64) != block {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                assert_filled(block, 64, 0, "a block given out again");
+                fill(block, 64, round);
+                t.sem_wait(freed);
+            }
+            t.barrier();
+            assert_filled(block, 64, round, "a block that a late diff hit");
+            t.barrier();
+        }
+    });
+    return_addresses(comem, slice);
+}
+
+/// A piece that another node frees is not given out again until two barriers have told everybody what was written to it, though its owner is home
+/// to none of that.
+pub fn pieces_that_others_free(comem: &Comem) {
+    let slice = addresses(comem);
+    let piece = || comem.alloc_piece(64, None).expect("there is room for a piece").addr();
+    comem.run(|t| {
+        let owner = t.count() - 1;
+        let elsewhere = comem.nodes() > 1;
+        if t.id() == owner {
+            slice.set(0, piece());
+        }
+        t.barrier();
+        let first = slice.get(0);
+        if t.id() == 0 {
+            fill(first, 64, 0xff);
+            comem.free(first as *mut u8).expect("any thread may free");
+        }
+        t.try_rendezvous().expect("all meet");
+        if t.id() == owner {
+            let next = piece();
+            assert_eq!(next == first, !elsewhere, "{next:#x}: given out again");
+            slice.set(1, next);
+        }
+        t.barrier();
+        t.barrier();
+        if t.id() == owner && elsewhere {
+            let again = piece();
+            assert_eq!(again, first, "after two barriers");
+            assert_filled(again, 64, 0, "a piece given out again");
+            fill(again, 64, 0x11);
+        }
+        t.barrier();
+        if elsewhere {
+            assert_filled(first, 64, 0x11, "a piece that a late diff hit");
+        }
+        t.barrier();
+    });
+    return_addresses(comem, slice);
+}
+
 /// No alignment is missed, blocks do not overlap, and what makes no sense is refused with a sentence.
 pub fn every_size_and_alignment(comem: &Comem) {
     comem.run(|t| {
@@ -124,6 +205,11 @@ pub fn every_size_and_alignment(comem: &Comem) {
         for (n, (block, bytes)) in blocks.into_iter().enumerate() {
             assert_filled(block, bytes, (n / 6) as u8 + 1, "a block of its own alignment");
             comem.free(block as *mut u8).expect("a block can be freed");
+        }
+        for label in ["blocks of 64 bytes of node 0", "pieces of mine"] {
+            let options = RegionOptions { label: label.to_string(), ..RegionOptions::default() };
+            let region = comem.alloc(100_000, &options).expect("there is room for a region");
+            comem.free(region).expect("whatever its name, a region can be freed");
         }
         for (options, part) in [
             (RegionOptions { alignment: 3, ..RegionOptions::default() }, "no power of two"),

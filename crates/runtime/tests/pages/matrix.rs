@@ -17,7 +17,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 29] = [
+const SCENARIOS: [Scenario; 33] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -25,6 +25,7 @@ const SCENARIOS: [Scenario; 29] = [
     ("conditions", order::conditions),
     ("readers and writers", order::readers_and_writers),
     ("reductions", order::reductions),
+    ("reductions into shared memory", order::reductions_into_shared_memory),
     ("allocations beside others", order::allocations_beside_others),
     ("flags", order::flags),
     ("many locks", order::many_locks),
@@ -37,11 +38,14 @@ const SCENARIOS: [Scenario; 29] = [
     ("producer and consumer", sharing::producers_and_consumers),
     ("blocks that others free", blocks::blocks_that_others_free),
     ("small blocks used again", blocks::small_blocks_used_again),
+    ("blocks freed unread", blocks::blocks_freed_unread),
+    ("pieces that others free", blocks::pieces_that_others_free),
     ("memory of every size and alignment", blocks::every_size_and_alignment),
     ("lists across nodes", blocks::a_list_across_nodes),
     ("read-only memory", pages::declared_read_only),
     ("pages that nobody uses for long", pages::idle_for_long),
     ("rendezvous", pages::a_rendezvous_holds_everybody),
+    ("places of other threads", pages::places_of_other_threads),
     ("accesses that span two pages", pages::accesses_that_span_two_pages),
     ("msi beside the job's engine", pages::one_writer_regions_beside_others),
     ("racing programs", pages::racing_programs),

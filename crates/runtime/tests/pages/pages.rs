@@ -72,6 +72,27 @@ pub fn idle_for_long(comem: &Comem) {
     give_back(comem, slice);
 }
 
+/// A thread that the program has started has a place of the node as long as it lives; no other thread is seated there.
+pub fn places_of_other_threads(comem: &Comem) {
+    comem.current().expect("the main thread has a place");
+    if comem.threads_per_node() > 1 {
+        let (arrived, goes) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                assert_eq!(comem.current().expect("there is a free place").local_id(), 1);
+                arrived.wait();
+                goes.wait();
+            });
+            arrived.wait();
+            let refused = comem.try_run(|_| unreachable!("not all can run")).expect_err("a place is taken").to_string();
+            assert!(refused.contains("place 1 of this node"), "{refused}");
+            goes.wait();
+            thread.join().expect("it has ended, and its place is free");
+        });
+    }
+    comem.try_run(|t| t.barrier()).expect("the place is free again");
+}
+
 /// Nobody leaves a rendezvous before everybody has come. It says nothing about memory, so who has come stands in a region
 /// that is coherent without it.
 pub fn a_rendezvous_holds_everybody(comem: &Comem) {

@@ -92,6 +92,22 @@ pub struct Need {
     pub serial: u32,
 }
 
+/// Appends a list of needs, as they stand at the end of a message.
+pub fn emit_needs(needs: &[Need], out: &mut Vec<u8>) {
+    put_needs(out, needs);
+}
+
+/// Reads what [`emit_needs`] has written.
+///
+/// # Errors
+/// When no node would have sent it.
+pub fn parse_needs(body: &[u8]) -> Result<Vec<Need>, WireError> {
+    let mut r = Reader::new(body);
+    let needs = take_needs(&mut r)?;
+    r.finish()?;
+    Ok(needs)
+}
+
 /// A node wants pages.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fetch {
