@@ -5,6 +5,7 @@ mod common;
 use comem_memory::mapping::Mapping;
 use comem_memory::pages::{PAGE_BYTES, Tracking};
 use common::{detectors, subject};
+use std::io::Read;
 
 #[test]
 fn a_child_has_the_windows_memory_as_it_was_and_what_it_writes_stays_with_it() {
@@ -17,9 +18,12 @@ fn a_child_has_the_windows_memory_as_it_was_and_what_it_writes_stays_with_it() {
         std::mem::forget(memory);
         // SAFETY: within the window; the handler makes the page writable.
         unsafe { word.write_volatile(7) };
+        let (mut wait, go) = std::io::pipe().unwrap();
         // SAFETY: the child does nothing but look at memory of its own and end.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            drop(go);
+            let _ = wait.read(&mut [0]);
             // SAFETY: as above; nobody answers faults here, so that one would end the child by a signal.
             unsafe {
                 let seen = word.read_volatile();
@@ -27,11 +31,14 @@ fn a_child_has_the_windows_memory_as_it_was_and_what_it_writes_stays_with_it() {
                 libc::_exit(i32::from(seen != 7 || word.read_volatile() != 8));
             }
         }
+        // SAFETY: as above. The child looks behind this.
+        unsafe { word.write_volatile(9) };
+        drop(go);
         let mut status = -1;
         // SAFETY: writes one number.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0, "{detector}: the child found what was there and could write");
         // SAFETY: within the window.
-        assert_eq!(unsafe { word.read_volatile() }, 7, "{detector}: the parent does not see the child's write");
+        assert_eq!(unsafe { word.read_volatile() }, 9, "{detector}: the parent does not see the child's write");
     }
 }

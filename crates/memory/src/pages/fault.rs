@@ -93,8 +93,8 @@ pub fn install(handler: fn(&Fault) -> Verdict) -> io::Result<()> {
 pub fn watch_forks() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: `leave_to_parent` lives for ever, stores to atomics and maps memory.
-        unsafe { libc::pthread_atfork(None, None, Some(leave_to_parent)) };
+        // SAFETY: these functions live for ever, store to atomics, and copy and map memory.
+        unsafe { libc::pthread_atfork(Some(copy_for_child), Some(go_on), Some(leave_to_parent)) };
     });
 }
 
@@ -172,6 +172,14 @@ fn end_without_memory(address: usize) -> ! {
         stack::with_room(&mut || tell(address));
     }
     std::process::abort();
+}
+
+extern "C" fn copy_for_child() {
+    super::window::copy_for_child();
+}
+
+extern "C" fn go_on() {
+    super::window::drop_copy();
 }
 
 extern "C" fn leave_to_parent() {

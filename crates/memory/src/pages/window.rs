@@ -6,6 +6,7 @@
 
 use super::sys::View;
 use super::{Arena, PAGE_BYTES, PageNo, fault, sys};
+use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -108,7 +109,8 @@ impl Arena {
         let view = unsafe { View::over(start, bytes, self.unmapped_protection(), Some((self.file(), offset)), true)? };
         self.watch(&view)?;
         fault::remember(start..start + bytes, self.service().addr() + offset)?;
-        remember_for_children(start..start + bytes, self.file().as_raw_fd(), offset);
+        let (file, service) = (self.file().as_raw_fd(), self.service().addr() + offset);
+        remember_for_children(Childs { view: start..start + bytes, file, offset, service });
         let window = Window { view, pages, closed: AtomicBool::new(false) };
         self.window.set(window).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
@@ -154,22 +156,72 @@ struct Childs {
     view: Range<usize>,
     file: libc::c_int,
     offset: usize,
+    /// Where the window's memory lies in the service view.
+    service: usize,
 }
 
 /// Of the process's last window: a process has one.
 static CHILDS: AtomicPtr<Childs> = AtomicPtr::new(std::ptr::null_mut());
 
-fn remember_for_children(view: Range<usize>, file: libc::c_int, offset: usize) {
-    // Few bytes, once in a process's life; a fork in another thread may be reading an older one.
-    CHILDS.store(Box::into_raw(Box::new(Childs { view, file, offset })), Ordering::Release);
+thread_local! {
+    /// The copy that this thread has made for its next child.
+    static COPY: Cell<*mut libc::c_void> = const { Cell::new(libc::MAP_FAILED) };
 }
 
-/// In a child made by `fork`, before it does anything: its global variables are as they are here, and its own.
+fn remember_for_children(childs: Childs) {
+    // Few bytes, once in a process's life; a fork in another thread may be reading an older one.
+    CHILDS.store(Box::into_raw(Box::new(childs)), Ordering::Release);
+}
+
+/// Before a `fork`: copies the window's memory for the child, which would see what the parent writes later otherwise.
+pub(super) fn copy_for_child() {
+    // SAFETY: null or a structure that lives for ever.
+    let Some(childs) = (unsafe { CHILDS.load(Ordering::Acquire).as_ref() }) else { return };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new memory.
+    let copy = unsafe { libc::mmap(std::ptr::null_mut(), childs.view.len(), sys::BOTH, flags, -1, 0) };
+    COPY.set(copy);
+    if copy == libc::MAP_FAILED {
+        return;
+    }
+    // SAFETY: asks where the file has bytes.
+    let seek = |from: usize, what| unsafe { libc::lseek(childs.file, from as libc::off_t, what) };
+    let (mut at, end) = (childs.offset, childs.offset + childs.view.len());
+    while let Ok(data) = usize::try_from(seek(at, libc::SEEK_DATA))
+        && data < end
+    {
+        at = usize::try_from(seek(data, libc::SEEK_HOLE)).unwrap_or(end).min(end);
+        let from = std::ptr::with_exposed_provenance::<u8>(childs.service + data - childs.offset);
+        // SAFETY: within the window's memory and the copy of it. Other threads may be writing there: any of their bytes will do.
+        unsafe { std::ptr::copy_nonoverlapping(from, copy.cast::<u8>().add(data - childs.offset), at - data) };
+    }
+}
+
+/// After a `fork`: the parent needs no copy.
+pub(super) fn drop_copy() {
+    let copy = COPY.replace(libc::MAP_FAILED);
+    // SAFETY: null or a structure that lives for ever.
+    let childs = unsafe { CHILDS.load(Ordering::Acquire).as_ref() };
+    if let Some(childs) = childs.filter(|_| copy != libc::MAP_FAILED) {
+        // SAFETY: the copy is this thread's, and nobody looks at it any more.
+        unsafe { libc::munmap(copy, childs.view.len()) };
+    }
+}
+
+/// In a child made by `fork`, before it does anything: its global variables are as they were, and its own.
 pub(super) fn keep_in_child() {
     // SAFETY: null or a structure that lives for ever.
     let Some(childs) = (unsafe { CHILDS.load(Ordering::Acquire).as_ref() }) else { return };
-    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    let at = std::ptr::with_exposed_provenance_mut(childs.view.start);
+    let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(childs.view.start);
+    let (copy, len) = (COPY.replace(libc::MAP_FAILED), childs.view.len());
     // SAFETY: a child does not inherit the window, so nothing is at its place; a new mapping there takes nothing away.
-    unsafe { libc::mmap(at, childs.view.len(), sys::BOTH, flags, childs.file, childs.offset as libc::off_t) };
+    unsafe {
+        if copy == libc::MAP_FAILED {
+            // There was no memory for a copy: better what the parent may be changing than nothing.
+            let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
+            libc::mmap(at, len, sys::BOTH, flags, childs.file, childs.offset as libc::off_t);
+        } else {
+            libc::mremap(copy, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, at);
+        }
+    }
 }
