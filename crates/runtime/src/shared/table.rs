@@ -334,3 +334,39 @@ impl Table {
         Some(known.step(views, page, step))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comem_protocol::coherence::pages::region::Homes;
+
+    #[test]
+    fn a_chunk_in_the_midst_of_a_step_has_its_writes_and_its_takers_looked_for() {
+        let table = Table {
+            regions: RwLock::default(),
+            graves: Mutex::default(),
+            pool: Twins::new(),
+            me: NodeId(0),
+            nodes: 2,
+            write_detection: true,
+        };
+        let region = Region {
+            first: 512,
+            pages: 1000,
+            bytes: 1,
+            unit_pages: 1,
+            engine: PageEngine::Hlrc,
+            homes: Homes::Block,
+            owner: None,
+            label: String::new(),
+        };
+        let known = table.add(region).expect("nothing lies there");
+        let asked =
+            || table.chunks_at(&[512, 1024]).into_iter().map(|(_, asks)| (asks.close, asks.heed)).collect::<Vec<_>>();
+        assert_eq!(asked(), [(false, false); 2]);
+        known.asks_for_a_close(1024);
+        assert_eq!(asked(), [(false, false), (true, true)]);
+        known.note_asks(1024, Asks::default());
+        assert_eq!(asked(), [(false, false); 2]);
+    }
+}
