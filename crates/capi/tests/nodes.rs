@@ -116,3 +116,18 @@ fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
         assert_eq!(count(&printed, "forks: ended"), 1, "{printed}");
     }
 }
+
+#[test]
+fn what_a_program_hands_over_may_lie_in_shared_memory() {
+    let program = common::build("cc", "c11", "buffers.c");
+    for (backbone, detector) in [("udp", "mprotect"), ("udp", "uffd-async"), ("shm", "mprotect"), ("shm", "uffd-async")]
+    {
+        for threads in ["1", "3"] {
+            let options = ["-n", "2", "-t", threads, "--backbone", backbone, "--detector", detector];
+            let mut command: Command = common::node(common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options).arg(&program);
+            let output = common::run(&mut command);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "buffers: ok\n", "{options:?}");
+        }
+    }
+}

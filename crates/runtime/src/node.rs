@@ -484,7 +484,9 @@ impl Node {
 
     pub(crate) fn deliver_user(&self, from: NodeId, thread: u16, bytes: &[u8], out: &mut Outbox) {
         if let Some(seat) = self.seats.get(usize::from(thread) + 1) {
-            seat.inbox.lock().push_back((from, bytes.to_vec()));
+            // They may lie in shared memory, whose fault must not wait for a page with the inbox locked.
+            let bytes = bytes.to_vec();
+            seat.inbox.lock().push_back((from, bytes));
             out.wake(Slot::thread(usize::from(thread)));
         }
     }

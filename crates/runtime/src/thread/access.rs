@@ -17,6 +17,32 @@ const OWNER_CHUNK: usize = 1024;
 
 impl Thread {
     pub(crate) fn read_elements(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
+        if !self.may_fault(out) {
+            return self.read_to_own(object, start, out);
+        }
+        let mut own = vec![0; out.len()];
+        self.read_to_own(object, start, &mut own)?;
+        out.copy_from_slice(&own);
+        Ok(())
+    }
+
+    pub(crate) fn write_elements(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+        if !self.may_fault(values) {
+            return self.write_from_own(object, start, values);
+        }
+        let own = values.to_vec();
+        self.write_from_own(object, start, &own)
+    }
+
+    /// Whether the program's buffer lies in shared pages. A fault there would wait for a page within a step, that is, with the unit's lock held, which
+    /// somebody else's request may be for that comes meanwhile.
+    fn may_fault(&self, buffer: &[u8]) -> bool {
+        let shared = || self.node.shared().filter(|shared| shared.views.is_some());
+        let ends = || [buffer.as_ptr().addr(), buffer.as_ptr_range().end.addr() - 1];
+        !buffer.is_empty() && shared().is_some_and(|shared| ends().iter().any(|end| shared.page_of(*end).is_some()))
+    }
+
+    fn read_to_own(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
         self.operation(|| {
             self.each_unit(object, start, out.len(), |unit, offset, bytes| match object.engine {
                 Engine::Msi => {
@@ -32,7 +58,7 @@ impl Thread {
         })
     }
 
-    pub(crate) fn write_elements(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
+    fn write_from_own(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
         self.operation(|| {
             self.each_unit(object, start, values.len(), |unit, offset, bytes| {
                 let part = &values[bytes];
