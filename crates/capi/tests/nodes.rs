@@ -90,6 +90,19 @@ fn shared_memory_in_c_is_one_memory_on_every_node() {
 }
 
 #[test]
+fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
+    let program = common::build("cc", "c11", "callers.c");
+    for backbone in ["shm", "udp"] {
+        for nodes in ["2", "3"] {
+            let mut command: Command = common::node(common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--backbone", backbone]);
+            let output = common::run(command.args(["-n", nodes, "-t", "2"]).arg(&program));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "callers: ok\n", "{backbone}, {nodes} nodes");
+        }
+    }
+}
+
+#[test]
 fn the_same_source_is_a_program_with_plain_memory() {
     for mode in ["-DCOMEM_SEQUENTIAL", "-DCOMEM_PTHREADS"] {
         let out = common::scratch().join(format!("heap{mode}"));

@@ -243,7 +243,10 @@ impl Author {
             15 => Message::FlagSet { flag, value, payload: few },
             16 => Message::FlagWait { flag, value, knowledge: bytes },
             17 => Message::FlagUp { flag, value, payload: few },
-            18 => Message::Arrive { epoch, repeated: value > 4, what: self.collective(), payload: few, notices: &[] },
+            18 => {
+                let (repeated, elsewhere, what) = (value > 4, value & 1 != 0, self.collective());
+                Message::Arrive { epoch, repeated, elsewhere, what, payload: few, notices: &[] }
+            }
             19 => Message::Noted { epoch },
             20 => Message::Release { epoch, what: self.collective(), payload: few, notices: bytes },
             21 => {

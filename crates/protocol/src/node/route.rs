@@ -244,9 +244,9 @@ fn synchronise(
         Message::Tell { news, name, payload } => {
             return rooms.desk(news.thing(name), caller, out, |d, cx| d.on_tell(cx, news, name, payload));
         }
-        Message::Arrive { epoch, repeated, what, payload, notices } => {
+        Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
             let from = origin.from.node;
-            let heard = Heard { from, epoch, repeated, what, payload, notices };
+            let heard = Heard { from, epoch, repeated, elsewhere, what, payload, notices };
             rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
         }
         Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),

@@ -11,6 +11,10 @@
 //!
 //! A first arrival goes straight to the channel of the thread that waits at the other node (its thread 0); a
 //! repeated one goes to the service thread, which is always there.
+//!
+//! Where one thread of a node calls it need not be thread 0, which may be anywhere then. Such a node waits *elsewhere*: it says so, to the
+//! others' service threads since they may as well, and what it waits for comes to its own. Who has told thread 0 already says it again;
+//! and in the tree such a node tells its children where it waits, who would hear nothing of it before the release.
 
 use crate::ids::{NodeId, Slot};
 use crate::outbox::{Origin, Outbox, Target};
@@ -18,7 +22,7 @@ use crate::rules::Rule;
 use crate::sync::reduce::{Number, Operator, Reduction};
 use crate::time::{Span, Time};
 use crate::wire::message::{Collective, Message};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most nodes that tell each other of their arrival directly. Each arrival wakes a thread at each node, so N(N-1) of
 /// them soon cost more than the tree's second hop, above all where nodes share cores.
@@ -169,6 +173,8 @@ pub struct Heard<'a> {
     pub epoch: u32,
     /// Whether it said so before.
     pub repeated: bool,
+    /// Whether its thread 0 is not among those that wait there.
+    pub elsewhere: bool,
     /// With which call.
     pub what: Collective,
     /// With which numbers.
@@ -208,6 +214,8 @@ pub struct Barrier {
     mine: Option<Arrival>,
     seen: BTreeMap<NodeId, Arrival>,
     early: BTreeMap<NodeId, Arrival>,
+    /// Nodes that wait elsewhere, and at which barriers.
+    elsewhere: BTreeSet<(NodeId, u32)>,
     /// What this node said at the barrier before, for peers that missed it.
     last: Option<Arrival>,
     /// What came of the last barrier.
@@ -246,6 +254,7 @@ impl Barrier {
             mine: None,
             seen: BTreeMap::new(),
             early: BTreeMap::new(),
+            elsewhere: BTreeSet::new(),
             last: None,
             last_result: Vec::new(),
             notices: Vec::new(),
@@ -338,6 +347,7 @@ impl Barrier {
             self.one = Some((slot, arrival));
             self.epoch
         };
+        self.tell_children_where(out);
         self.node_arrived(now, Some(slot), out)?;
         Ok(number)
     }
@@ -353,9 +363,50 @@ impl Barrier {
         self.party().first().filter(|_| all).map(|(_, arrival)| arrival.what)
     }
 
+    /// Whether this node's thread 0 is not among those that wait.
+    fn is_elsewhere(&self) -> bool {
+        self.party().iter().all(|(slot, _)| *slot != Slot::thread(0))
+    }
+
+    /// Where a node waits at a barrier, as far as this one knows.
+    fn place(&self, node: NodeId, epoch: u32) -> Slot {
+        if self.elsewhere.contains(&(node, epoch)) { Slot::SERVICE } else { Slot::thread(0) }
+    }
+
+    /// Takes note of where a node waits, once for each barrier; tells whether it was news.
+    fn note_place(&mut self, heard: &Heard<'_>) -> bool {
+        let near = self.epoch.wrapping_add(1).wrapping_sub(heard.epoch) <= 2;
+        heard.elsewhere && near && self.elsewhere.insert((heard.from, heard.epoch))
+    }
+
+    /// All threads of this node that take part are here: in the tree, children whose arrival is awaited must know where if that is elsewhere.
+    fn tell_children_where(&self, out: &mut Outbox) {
+        let Shape::Tree { children, .. } = &self.shape else { return };
+        if self.arrived().is_none() || !self.is_elsewhere() {
+            return;
+        }
+        let (epoch, what) = (self.epoch, Collective::QUESTION);
+        let message = Message::Arrive { epoch, repeated: false, elsewhere: true, what, payload: &[], notices: &[] };
+        for node in children.iter().copied().filter(|child| !self.seen.contains_key(child)) {
+            out.send(Target::Free { node, slot: Slot::SERVICE }, &message);
+        }
+    }
+
+    /// Says this node's arrival once more to one that asks for it, or that has only now told where it waits.
+    fn say_again(&self, node: NodeId, mine: &Arrival, out: &mut Outbox) {
+        let (epoch, what, elsewhere) = (self.epoch, mine.what, self.is_elsewhere());
+        let (payload, notices) = (&mine.payload[..], &mine.notices[..]);
+        // What does not fit was posted.
+        if notices.len() <= self.free_bytes {
+            let message = Message::Arrive { epoch, repeated: false, elsewhere, what, payload, notices };
+            out.send(Target::Free { node, slot: self.place(node, epoch) }, &message);
+        }
+    }
+
     /// Another node's arrival.
     pub fn on_arrive(&mut self, now: Time, caller: Option<Slot>, heard: Heard<'_>, out: &mut Outbox) {
-        let Heard { from, epoch, repeated, what, payload, notices } = heard;
+        let moved = self.note_place(&heard);
+        let Heard { from, epoch, repeated, what, payload, notices, .. } = heard;
         let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
         if epoch.wrapping_add(1) == self.epoch {
             // Only who still waits repeats itself; answering a late copy would start an exchange of late copies.
@@ -366,16 +417,15 @@ impl Barrier {
             if what != Collective::QUESTION {
                 self.seen.insert(from, arrival);
             }
+            // Who waits elsewhere itself has told the service thread.
+            let missed = moved && !self.is_elsewhere();
             match (&self.mine, &self.shape) {
-                (Some(mine), Shape::All) if repeated => {
-                    let (what, payload, notices) = (mine.what, &mine.payload[..], &mine.notices[..]);
-                    if notices.len() <= self.free_bytes {
-                        let message = Message::Arrive { epoch, repeated: false, what, payload, notices };
-                        out.send(Target::Free { node: from, slot: Slot::thread(0) }, &message);
-                    }
+                (Some(mine), Shape::All) if repeated || missed => self.say_again(from, mine, out),
+                (Some(mine), Shape::Tree { parent, .. }) if missed && *parent == Some(from) => {
+                    self.say_again(from, mine, out)
                 }
                 _ if repeated => {
-                    out.send(Target::Free { node: from, slot: Slot::thread(0) }, &Message::Noted { epoch })
+                    out.send(Target::Free { node: from, slot: self.place(from, epoch) }, &Message::Noted { epoch })
                 }
                 _ => {}
             }
@@ -432,7 +482,8 @@ impl Barrier {
             true => (mine.what, &mine.payload[..], &mine.notices[..]),
             false => (Collective::QUESTION, &[][..], &[][..]),
         };
-        let message = Message::Arrive { epoch: self.epoch, repeated: true, what, payload, notices };
+        let (epoch, elsewhere) = (self.epoch, self.is_elsewhere());
+        let message = Message::Arrive { epoch, repeated: true, elsewhere, what, payload, notices };
         let missing: Vec<NodeId> = match &self.shape {
             Shape::All => NodeId::all(self.nodes).filter(|n| *n != self.me && !self.seen.contains_key(n)).collect(),
             Shape::Tree { parent, .. } => parent.iter().copied().collect(),
@@ -521,18 +572,20 @@ impl Barrier {
 
     fn tell(&mut self, now: Time, arrival: Arrival, to: Vec<NodeId>, out: &mut Outbox) {
         let (payload, notices) = (&arrival.payload[..], &arrival.notices[..]);
-        let message = Message::Arrive { epoch: self.epoch, repeated: false, what: arrival.what, payload, notices };
-        let fits = notices.len() <= self.free_bytes;
+        let (epoch, elsewhere, what) = (self.epoch, self.is_elsewhere(), arrival.what);
+        let message = Message::Arrive { epoch, repeated: false, elsewhere, what, payload, notices };
         for node in to.into_iter().filter(|n| *n != self.me) {
-            out.send(Self::target(node, fits), &message);
+            let slot = if elsewhere { Slot::SERVICE } else { self.place(node, epoch) };
+            out.send(self.target(node, slot, notices), &message);
         }
         self.mine = Some(arrival);
         self.retry = (self.nodes > 1).then_some((now + FIRST_RETRY, FIRST_RETRY));
     }
 
-    /// How a message with notices goes to another node's barrier.
-    fn target(node: NodeId, fits: bool) -> Target {
-        if fits { Target::Free { node, slot: Slot::thread(0) } } else { Target::Post { node, origin: Origin::Service } }
+    /// How a message with notices goes to where another node waits at a barrier.
+    fn target(&self, node: NodeId, slot: Slot, notices: &[u8]) -> Target {
+        let fits = notices.len() <= self.free_bytes;
+        if fits { Target::Free { node, slot } } else { Target::Post { node, origin: Origin::Service } }
     }
 
     fn open_when_all_in(&mut self, what: Collective, caller: Option<Slot>, out: &mut Outbox) {
@@ -598,10 +651,9 @@ impl Barrier {
         out: &mut Outbox,
     ) {
         if let Shape::Tree { children, .. } = &self.shape {
-            let fits = notices.len() <= self.free_bytes;
             for child in children {
                 let message = Message::Release { epoch: self.epoch, what, payload: &result, notices: &notices };
-                out.send(Self::target(*child, fits), &message);
+                out.send(self.target(*child, self.place(*child, self.epoch), &notices), &message);
             }
         }
         self.notices = notices;
@@ -618,18 +670,21 @@ impl Barrier {
         }
         self.seen = std::mem::take(&mut self.early);
         self.epoch = self.epoch.wrapping_add(1);
+        // Who is one barrier behind may still ask.
+        let (last, next) = (self.epoch.wrapping_sub(1), self.epoch);
+        self.elsewhere.retain(|(_, epoch)| [last, next].contains(epoch));
         self.retry = None;
     }
 
     /// Tells a peer that is one barrier behind what it missed.
     fn remind(&self, node: NodeId, epoch: u32, out: &mut Outbox) {
         let Some(last) = self.last.as_ref().filter(|_| self.expects(node)) else { return };
-        let target = Target::Free { node, slot: Slot::thread(0) };
-        let what = last.what;
+        let target = Target::Free { node, slot: self.place(node, epoch) };
+        let (what, elsewhere) = (last.what, false);
         let (message, notices) = match self.shape {
             Shape::All => {
                 let (payload, notices) = (&last.payload[..], &last.notices[..]);
-                (Message::Arrive { epoch, repeated: false, what, payload, notices }, notices)
+                (Message::Arrive { epoch, repeated: false, elsewhere, what, payload, notices }, notices)
             }
             Shape::Tree { .. } => {
                 let (payload, notices) = (&self.last_result[..], &self.notices[..]);

@@ -5,10 +5,18 @@ use crate::sync::reduce::{Number, Operator};
 
 struct Net {
     barriers: Vec<Barrier>,
-    /// Messages under way: from, to, type and body.
-    wire: Vec<(NodeId, NodeId, crate::wire::header::MsgType, Vec<u8>)>,
+    wire: Vec<Sent>,
     now: Time,
     sent: usize,
+}
+
+/// A message under way.
+#[derive(Clone)]
+struct Sent {
+    from: NodeId,
+    to: (NodeId, Slot),
+    ty: crate::wire::header::MsgType,
+    body: Vec<u8>,
 }
 
 impl Net {
@@ -21,9 +29,10 @@ impl Net {
         let mut out = Outbox::new();
         let result = f(&mut self.barriers[node], self.now, &mut out);
         for send in out.sends() {
-            let Target::Free { node: to, .. } = send.target else { panic!("barriers send free messages") };
+            let Target::Free { node: to, slot } = send.target else { panic!("barriers send free messages") };
             self.sent += 1;
-            self.wire.push((NodeId(node as u16), to, send.ty, out.body(send).to_vec()));
+            let (from, body) = (NodeId(node as u16), out.body(send).to_vec());
+            self.wire.push(Sent { from, to: (to, slot), ty: send.ty, body });
         }
         result
     }
@@ -33,21 +42,24 @@ impl Net {
     }
 
     fn deliver(&mut self, mut lost: impl FnMut(NodeId, NodeId) -> bool) {
-        while let Some((from, to, ty, body)) = self.wire.pop() {
-            if lost(from, to) {
-                continue;
+        while let Some(sent) = self.wire.pop() {
+            if !lost(sent.from, sent.to.0) {
+                self.take(sent);
             }
-            self.step(to.index(), |b, now, out| match Message::parse(ty, &body).unwrap() {
-                Message::Arrive { epoch, repeated, what, payload, notices } => {
-                    b.on_arrive(now, None, Heard { from, epoch, repeated, what, payload, notices }, out);
-                }
-                Message::Noted { epoch } => b.on_noted(now, epoch),
-                Message::Release { epoch, what, payload, notices } => {
-                    b.on_release(None, (epoch, what), (payload, notices), out);
-                }
-                other => panic!("{other:?}"),
-            });
         }
+    }
+
+    fn take(&mut self, Sent { from, to: (to, _), ty, body }: Sent) {
+        self.step(to.index(), |b, now, out| match Message::parse(ty, &body).unwrap() {
+            Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
+                b.on_arrive(now, None, Heard { from, epoch, repeated, elsewhere, what, payload, notices }, out);
+            }
+            Message::Noted { epoch } => b.on_noted(now, epoch),
+            Message::Release { epoch, what, payload, notices } => {
+                b.on_release(None, (epoch, what), (payload, notices), out);
+            }
+            other => panic!("{other:?}"),
+        });
     }
 
     fn open(&self, epoch: u32) -> usize {
@@ -223,4 +235,93 @@ fn a_late_copy_of_an_arrival_is_not_answered() {
         delivered > 10
     });
     assert_eq!(net.sent, 2);
+}
+
+/// Nodes that make some calls one after the other, each by any of its threads; what comes to a first thread that is not in a call lies there.
+struct Callers {
+    net: Net,
+    random: u64,
+    /// Each node's calls so far, and which thread made the last.
+    calls: Vec<(u32, usize)>,
+}
+
+impl Callers {
+    const CALLS: u32 = 6;
+    const WHAT: Collective = Collective { kind: kinds::CREATE, detail: 7 };
+
+    fn new(nodes: usize, notices: bool, seed: u64) -> Callers {
+        let mut net = Net::new(nodes, 2);
+        if notices {
+            net.barriers = net.barriers.into_iter().map(|b| b.for_notices(256)).collect();
+        }
+        Callers { net, random: seed, calls: vec![(0, 0); nodes] }
+    }
+
+    fn any(&mut self, of: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) as usize % of
+    }
+
+    fn is_through(&self, node: usize) -> bool {
+        let calls = self.calls[node].0;
+        calls == 0 || self.net.barriers[node].is_open(Self::WHAT, calls - 1) == Ok(true)
+    }
+
+    fn is_attended(&self, sent: &Sent) -> bool {
+        let (node, slot) = (sent.to.0.index(), sent.to.1);
+        slot == Slot::SERVICE || (self.calls[node].1 == 0 && !self.is_through(node))
+    }
+
+    /// Somebody calls, or a message comes; `false` when nothing is left to be done.
+    fn go_on(&mut self, loses: bool) -> bool {
+        let nodes = (0..self.calls.len()).filter(|n| self.calls[*n].0 < Self::CALLS && self.is_through(*n));
+        let nodes: Vec<usize> = nodes.collect();
+        let sent: Vec<usize> = (0..self.net.wire.len()).filter(|i| self.is_attended(&self.net.wire[*i])).collect();
+        if nodes.is_empty() && sent.is_empty() {
+            return false;
+        }
+        let choice = self.any(nodes.len() + sent.len());
+        if let Some(node) = nodes.get(choice) {
+            let thread = self.any(2);
+            self.calls[*node] = (self.calls[*node].0 + 1, thread);
+            self.net.arrive(*node, thread, Self::WHAT, &[]).expect("all make the same call");
+            return true;
+        }
+        let sent = self.net.wire.swap_remove(sent[choice - nodes.len()]);
+        if !loses || self.any(4) > 0 {
+            self.net.take(sent);
+        }
+        true
+    }
+
+    fn are_through(&self) -> bool {
+        (0..self.calls.len()).all(|node| self.calls[node].0 == Self::CALLS && self.is_through(node))
+    }
+}
+
+/// The others' arrivals lay at the first thread for ever, or until it came.
+#[test]
+fn whichever_thread_calls_for_its_node_is_reached_without_a_repetition() {
+    for (nodes, notices) in [(2, true), (3, false), (3, true), (5, false), (30, true)] {
+        for seed in 0..300 {
+            let mut callers = Callers::new(nodes, notices, seed);
+            while callers.go_on(false) {}
+            assert!(callers.are_through(), "{nodes} nodes, seed {seed}: {:?}", callers.calls);
+        }
+    }
+}
+
+#[test]
+fn whichever_thread_calls_for_its_node_is_reached_although_messages_are_lost() {
+    for (nodes, notices) in [(2, true), (3, false), (3, true), (5, false), (30, true)] {
+        for seed in 0..100 {
+            let mut callers = Callers::new(nodes, notices, seed);
+            for _ in 0..1000 {
+                while callers.go_on(true) {}
+                callers.net.now = callers.net.now + Span::from_ms(300);
+                (0..nodes).for_each(|node| callers.net.step(node, |b, now, out| b.on_timeout(now, out)));
+            }
+            assert!(callers.are_through(), "{nodes} nodes, seed {seed}: {:?}", callers.calls);
+        }
+    }
 }

@@ -211,7 +211,7 @@ pub enum Message<'a> {
     FlagSet { flag: FlagId, value: u64, payload: &'a [u8] },
     FlagWait { flag: FlagId, value: u64, knowledge: &'a [u8] },
     FlagUp { flag: FlagId, value: u64, payload: &'a [u8] },
-    Arrive { epoch: u32, repeated: bool, what: Collective, payload: &'a [u8], notices: &'a [u8] },
+    Arrive { epoch: u32, repeated: bool, elsewhere: bool, what: Collective, payload: &'a [u8], notices: &'a [u8] },
     Noted { epoch: u32 },
     Release { epoch: u32, what: Collective, payload: &'a [u8], notices: &'a [u8] },
     User { thread: u16, bytes: &'a [u8] },
@@ -259,6 +259,14 @@ fn take_bool(r: &mut Reader<'_>) -> Result<bool, WireError> {
         0 => Ok(false),
         1 => Ok(true),
         _ => Err(WireError::BadValue("boolean")),
+    }
+}
+
+/// Of two bits of a byte, the lower one first.
+fn take_two_bools(r: &mut Reader<'_>) -> Result<[bool; 2], WireError> {
+    match r.u8()? {
+        bits @ 0..4 => Ok([bits & 1 != 0, bits & 2 != 0]),
+        _ => Err(WireError::BadValue("booleans")),
     }
 }
 
@@ -428,9 +436,9 @@ impl<'a> Message<'a> {
                 out.put_u64(value);
                 out.put_bytes(knowledge);
             }
-            Message::Arrive { epoch, repeated, what, payload, notices } => {
+            Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
                 out.put_u32(epoch);
-                out.put_u8(u8::from(repeated));
+                out.put_u8(u8::from(repeated) | u8::from(elsewhere) << 1);
                 put_collective(out, what);
                 put_said(out, payload, notices);
             }
@@ -526,9 +534,10 @@ impl<'a> Message<'a> {
             types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()?, knowledge: r.rest() },
             types::FLAG_UP => Message::FlagUp { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
             types::ARRIVE => {
-                let (epoch, repeated, what) = (r.u32()?, take_bool(&mut r)?, take_collective(&mut r)?);
+                let (epoch, [repeated, elsewhere], what) =
+                    (r.u32()?, take_two_bools(&mut r)?, take_collective(&mut r)?);
                 let (payload, notices) = take_said(&mut r)?;
-                Message::Arrive { epoch, repeated, what, payload, notices }
+                Message::Arrive { epoch, repeated, elsewhere, what, payload, notices }
             }
             types::NOTED => Message::Noted { epoch: r.u32()? },
             types::RELEASE => {
@@ -600,7 +609,8 @@ mod tests {
             Message::FlagSet { flag: FlagId(7), value: 2, payload: b"" },
             Message::FlagWait { flag: FlagId(7), value: 2, knowledge: b"k" },
             Message::FlagUp { flag: FlagId(7), value: 3, payload: b"q" },
-            Message::Arrive { epoch: 1, repeated: true, what, payload: b"12345678", notices: b"n" },
+            Message::Arrive { epoch: 1, repeated: true, elsewhere: false, what, payload: b"12345678", notices: b"n" },
+            Message::Arrive { epoch: 1, repeated: false, elsewhere: true, what, payload: b"12345678", notices: b"n" },
             Message::Noted { epoch: 1 },
             Message::Release { epoch: 1, what, payload: b"", notices: b"" },
             Message::User { thread: 4, bytes: b"hello" },

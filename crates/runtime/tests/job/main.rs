@@ -1,6 +1,7 @@
 //! Jobs of real processes: this test binary is launcher and node in one.
 
 mod by_hand;
+mod callers;
 mod cores;
 mod desks;
 mod launcher;
@@ -236,6 +237,36 @@ fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
         all_well(&outcome);
         assert!(counter(&outcome, "line_waits") > 0, "memory is not filled with what waits: {:?}", outcome.stats);
     }
+}
+
+/// In a tree and without one; with its node's first thread in the call or anywhere else.
+fn any_thread_may_call(role: &str) {
+    for backbone in BACKBONES {
+        for nodes in [2, 3] {
+            let outcome = start(role, nodes, &[("COMEM_THREADS", "2"), backbone], &[]).finish();
+            all_well(&outcome);
+        }
+    }
+}
+
+#[test]
+fn any_thread_may_call_for_its_node_while_the_first_waits_for_its_end() {
+    any_thread_may_call("called-and-joined");
+}
+
+#[test]
+fn any_thread_may_call_for_its_node_while_the_first_waits_for_its_lock() {
+    any_thread_may_call("called-under-a-lock");
+}
+
+#[test]
+fn any_thread_may_call_for_its_node_when_the_first_is_through() {
+    any_thread_may_call("called-behind-the-first");
+}
+
+#[test]
+fn any_thread_of_an_interpreter_may_come_to_a_barrier() {
+    any_thread_may_call("called-at-barriers");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! What the nodes of the test jobs do.
 
-use crate::{cores, desks, packets};
+use crate::{callers, cores, desks, packets};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
 
 pub fn play(role: &str) {
+    if role == "called-at-barriers" {
+        callers::become_an_interpreter();
+    }
     let comem = comem::start().unwrap_or_else(|error| {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
@@ -47,6 +50,10 @@ pub fn play(role: &str) {
         "desks" => desks::play(&comem),
         "many-said" => desks::say_much(&comem),
         "asked" => desks::ask_where_it_waits(&comem),
+        "called-and-joined" => callers::joined(&comem),
+        "called-under-a-lock" => callers::holding_a_lock(&comem),
+        "called-behind-the-first" => callers::behind_the_first(&comem),
+        "called-at-barriers" => callers::at_barriers(&comem),
         "asked-about-locks" => desks::ask_while_a_lock_is_held(&comem),
         _ => {}
     }
