@@ -3,9 +3,9 @@
 
 mod in_place;
 mod line;
+mod mail;
 mod replies;
 
-use crate::error::{Error, Result};
 use crate::node::{House, Node};
 use crate::service::SPIN;
 use comem_net::{Datagrams, Received, Wait, datagrams};
@@ -561,8 +561,11 @@ impl Node {
     ) -> std::result::Result<(), BoxedError> {
         let channel = packet.channel;
         let peer = self.wire.peer(channel).ok_or("a sender that this job does not have")?;
-        if packet.header.ty == types::USER && self.some_inbox_is_full() {
-            return Ok(()); // not acknowledged: the sender will repeat it when there may be room
+        if packet.header.ty == types::USER {
+            let part = peer.lock().part_of(packet)?;
+            if !self.has_room_for(part) {
+                return Ok(()); // not acknowledged: the sender will repeat it when there may be room
+            }
         }
         let arrival = {
             let mut peer = peer.lock();
@@ -672,37 +675,6 @@ impl Node {
     fn count(&self, slot: Slot, message: &Message<'_>) {
         if let Message::Invalidate { .. } = message {
             self.counters(slot).invalidations.add(1);
-        }
-    }
-
-    fn some_inbox_is_full(&self) -> bool {
-        (0..self.threads() as u16).any(|thread| !self.inbox_has_room(thread))
-    }
-
-    /// Posts a program's message; `false` when there is no room just now.
-    pub(crate) fn post_user(&self, slot: Slot, to: usize, bytes: &[u8]) -> Result<bool> {
-        let (node, thread) = (NodeId((to / self.threads()) as u16), (to % self.threads()) as u16);
-        if node == self.me() {
-            let room = self.inbox_has_room(thread);
-            if room {
-                let mut out = Outbox::new();
-                self.deliver_user(node, thread, bytes, &mut out);
-                self.flush(slot, &mut out);
-            }
-            return Ok(room);
-        }
-        let mut body = Vec::with_capacity(bytes.len() + 2);
-        Message::User { thread, bytes }.emit(&mut body);
-        let dest = Dest::Node(node, Slot::SERVICE);
-        let result = self.wire.sender(slot).lock().send(self.now(), dest, Class::Post, types::USER, &body);
-        match result {
-            Ok(_) => {
-                self.counters(slot).messages_sent.add(1);
-                self.transmit(slot);
-                Ok(true)
-            }
-            Err(SendError::WindowFull) => Ok(false),
-            Err(error) => Err(Error::Misuse(format!("cannot post: {error}"))),
         }
     }
 

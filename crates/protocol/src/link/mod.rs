@@ -66,7 +66,7 @@ mod tests;
 pub use congestion::Congestion;
 pub use control::{AckRepr, ResendRepr, acked};
 pub use fragment::FRAGMENTS_MAX;
-pub use receiver::{Arrival, PeerChannel, Repeat};
+pub use receiver::{Arrival, Part, PeerChannel, Repeat};
 pub use reply::{LEAD, LongReply, ReplyEncoder};
 pub use rtt::Rtt;
 pub use sender::{BATCH_BYTES_MAX, Counters, Dest, Lent, Reply, SEGMENTS_MAX, SendError, Sender, To, Transmit};

@@ -74,6 +74,17 @@ pub enum Arrival<'p> {
     Stale,
 }
 
+/// What a guarded packet would be to its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part<'p> {
+    /// The beginning, which has not been here yet: the message's first bytes.
+    Beginning(&'p [u8]),
+    /// What follows a beginning that is here, or what was here before.
+    Following,
+    /// What has come before its beginning.
+    Ahead,
+}
+
 /// What to do about a packet that was seen before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
@@ -228,6 +239,23 @@ impl PeerChannel {
             Place::Seen if Rule::AtMostOnce.on() || guarded.cut.count > 1 => Ok(self.on_duplicate(&guarded, header)),
             Place::Seen | Place::New => self.on_new(guarded, header.ty),
         }
+    }
+
+    /// What [`PeerChannel::on_packet`] would take a guarded packet for, which may as well be left unseen: then it will be sent again.
+    ///
+    /// # Errors
+    /// Says what is wrong with the packet.
+    pub fn part_of<'p>(&self, packet: &Packet<'p>) -> Result<Part<'p>, WireError> {
+        if packet.header.seq.is_free() {
+            return Err(WireError::BadValue("class"));
+        }
+        let guarded = Guarded::parse(packet)?;
+        let has_been_here = |counter| self.guarded.place(counter) != Place::New;
+        Ok(match guarded.index {
+            _ if has_been_here(guarded.counter) || has_been_here(guarded.first) => Part::Following,
+            0 => Part::Beginning(guarded.bytes),
+            _ => Part::Ahead,
+        })
     }
 
     fn on_free<'p>(&mut self, packet: &Packet<'p>) -> Result<Arrival<'p>, WireError> {

@@ -392,6 +392,32 @@ fn old_packets_replayed_by_a_stranger_have_no_effect() {
     }
 }
 
+/// Who looks before it takes a packet in leaves those unseen that it has no room for, and is sent them again.
+#[test]
+fn a_packet_tells_whether_its_message_begins_with_it_or_has_begun() {
+    let mut sender = Sender::new(Channel::service(NodeId(0)), 1, LinkConfig::default(), Sealer::default());
+    let mut remote = PeerChannel::new(Channel::service(NodeId(0)), &LinkConfig::default());
+    let body: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
+    sender.send(Time(0), Dest::Node(NodeId(1), Slot::SERVICE), Class::Post, POST, &body).unwrap();
+    let (mut out, mut datagrams) = (Vec::new(), Vec::<Vec<u8>>::new());
+    while let Some(transmit) = sender.poll_transmit(Time(0), &mut out) {
+        datagrams.extend(out.chunks(transmit.segment).map(<[u8]>::to_vec));
+    }
+    let packets: Vec<Packet<'_>> = datagrams.iter().map(|d| Packet::new_checked(d).unwrap()).collect();
+    let [first, second, third, ..] = packets[..] else { panic!("{} fragments", packets.len()) };
+    for _ in 0..2 {
+        assert!(matches!(remote.part_of(&first), Ok(Part::Beginning(bytes)) if body.starts_with(bytes)));
+        assert_eq!(remote.part_of(&second), Ok(Part::Ahead), "to look changes nothing");
+    }
+    assert_eq!(remote.on_packet(&second), Ok(Arrival::Incomplete));
+    assert_eq!((remote.part_of(&second), remote.part_of(&third)), (Ok(Part::Following), Ok(Part::Ahead)));
+    assert_eq!(remote.on_packet(&first), Ok(Arrival::Incomplete));
+    assert_eq!((remote.part_of(&first), remote.part_of(&third)), (Ok(Part::Following), Ok(Part::Following)));
+    sender.send(Time(0), Dest::Node(NodeId(1), Slot::SERVICE), Class::Free, POST, b"free").unwrap();
+    sender.poll_transmit(Time(0), &mut out).unwrap();
+    assert!(remote.part_of(&Packet::new_checked(&out).unwrap()).is_err(), "only what is sent again may be left unseen");
+}
+
 #[test]
 fn a_refusal_is_told_apart_from_an_answer() {
     let mut sender = Sender::new(Channel::service(NodeId(0)), 1, LinkConfig::default(), Sealer::default());
@@ -557,6 +583,7 @@ fn no_bytes_from_the_network_make_it_panic() {
             }
             let _ = acked(&packet);
             reach.of_reply(sender.on_reply(now, from, &packet));
+            let _ = remote.part_of(&packet);
             reach.of_arrival(remote.on_packet(&packet));
             if let Ok(resend) = ResendRepr::parse(packet.payload) {
                 let _ = remote.stored_reply(&resend, &mut Vec::new());

@@ -5,6 +5,7 @@ mod callers;
 mod cores;
 mod desks;
 mod launcher;
+mod mail;
 mod packets;
 mod roles;
 
@@ -219,6 +220,16 @@ fn posts_arrive_exactly_once_under_loss() {
     let faults = "drop=5%,dup=5%,reorder=5%,seed=3";
     let outcome = start("posts", 4, &[("COMEM_FAULTS", faults)], &[]).finish();
     all_well(&outcome);
+}
+
+#[test]
+fn a_full_inbox_keeps_no_message_from_the_other_threads_of_its_node() {
+    for backbone in BACKBONES {
+        for faults in ["drop=0%", "drop=3%,dup=3%,reorder=10%,seed=9"] {
+            let settings = [("COMEM_THREADS", "2"), ("COMEM_FAULTS", faults), backbone];
+            all_well(&start("one-inbox-full", 2, &settings, &[]).finish());
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the nodes of the test jobs do.
 
-use crate::{callers, cores, desks, packets};
+use crate::{callers, cores, desks, mail, packets};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
 
 pub fn play(role: &str) {
@@ -43,6 +43,7 @@ pub fn play(role: &str) {
         "impossible" => impossible(&comem),
         "attacked" => attacked(&comem),
         "posts" => posts(&comem),
+        "one-inbox-full" => mail::one_inbox_is_full(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
         "cores" => cores::play(&comem),

@@ -1,0 +1,52 @@
+//! Messages between threads, some of whose inboxes are full.
+
+use comem::{Comem, NodeId, Thread};
+use std::sync::Barrier;
+
+/// As many as an inbox takes.
+const FULL: u32 = 4096;
+/// What needs several datagrams, wherever it goes.
+const LONG: usize = 100_000;
+
+/// Node 0's first thread lets its inbox fill up and comes to a barrier. Its neighbour comes there only when it has got one message, a short one or
+/// a long one, from another thread than those that filled the inbox, or from the same.
+pub fn one_inbox_is_full(comem: &Comem) {
+    let filled = Barrier::new(2);
+    comem.run(|t| {
+        for (bytes, by_other) in [(8, true), (LONG, true), (8, false), (LONG, false)] {
+            match (t.node(), t.local_id()) {
+                (NodeId(0), 0) => {
+                    t.barrier();
+                    let sum: u32 = (0..FULL).map(|_| number_of(t)).sum();
+                    assert_eq!(sum, FULL * (FULL - 1) / 2);
+                }
+                (NodeId(0), _) => {
+                    assert_eq!(t.receive().1.len(), bytes);
+                    t.barrier();
+                }
+                (_, thread) => {
+                    if thread == 0 {
+                        fill(t);
+                    }
+                    filled.wait();
+                    if (thread == 1) == by_other {
+                        t.post(1, &vec![7; bytes]).expect("there is room");
+                    }
+                    t.barrier();
+                }
+            }
+            t.barrier();
+        }
+    });
+}
+
+fn fill(t: &Thread) {
+    for number in 0..FULL {
+        t.post(0, &number.to_be_bytes()).expect("there is room");
+    }
+    t.flush_posts().expect("all arrive");
+}
+
+fn number_of(t: &Thread) -> u32 {
+    u32::from_be_bytes(t.receive().1.try_into().expect("four bytes"))
+}
