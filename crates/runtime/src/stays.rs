@@ -139,7 +139,21 @@ impl Stays {
     fn put_aside(&self, until: Time, message: PutAside) {
         let mut table = self.table.lock();
         table.waiting.push((until, message));
-        self.due.fetch_min(until.0, Ordering::AcqRel);
+        self.due.fetch_min(until.0, Ordering::SeqCst);
+    }
+
+    /// For who has put something aside until then: whether the service thread sleeps longer. If it is about to, it sees what is due.
+    fn oversleeps(&self, until: Time) -> bool {
+        self.sleeps.load(Ordering::SeqCst) > (until + STAY).0
+    }
+
+    /// The service thread is about to sleep until then: gives how long it may, where something waits.
+    fn goes_to_sleep(&self, until: Time) -> Time {
+        let due = || Time(self.due.load(Ordering::SeqCst));
+        let until = until.min(due());
+        self.sleeps.store(until.0, Ordering::SeqCst);
+        // Who has put something aside since the first look may have found it asleep for shorter, and has not roused it.
+        until.min(due())
     }
 
     /// What is due, or (`all`) all that waits.
@@ -191,7 +205,7 @@ impl Node {
         self.stays.put_aside(until, PutAside { origin, ty: message.ty(), body: body.to_vec() });
         self.stays.last.store(now.0, Ordering::Relaxed);
         // Nobody but the service thread may look at the clock in time.
-        if self.stays.sleeps.load(Ordering::Acquire) > (until + STAY).0 {
+        if self.stays.oversleeps(until) {
             self.rouse_service();
         }
         true
@@ -272,11 +286,9 @@ impl Node {
     pub(crate) fn next_stay(&self, until: Time) -> Time {
         let now = self.now();
         let lately = (now - Time(self.stays.last.load(Ordering::Relaxed))).0 < LATELY.0;
-        let due = Time(self.stays.due.load(Ordering::Acquire));
         // Where one message was put aside, more will be: to look now and then costs less than to be woken each time.
-        let until = until.min(if lately { due.min(now + STAY) } else { due });
-        self.stays.sleeps.store(until.0, Ordering::Release);
-        until
+        let until = if lately { until.min(now + STAY) } else { until };
+        self.stays.goes_to_sleep(until)
     }
 }
 
