@@ -107,6 +107,10 @@ impl Service {
         let start = self.node.now();
         self.node.attend_idle_sockets(Slot::SERVICE);
         self.node.tell_all_gathered();
+        // The service thread may have been the last to hear of what the node's arrival waited for, with all threads asleep for long.
+        if self.node.nodes() > 1 {
+            self.node.repeat_arrival(Slot::SERVICE);
+        }
         self.node.watch(now);
         self.look_for_hangs(now);
         self.node.counters(Slot::SERVICE).service_ns.add((self.node.now() - start).0);
