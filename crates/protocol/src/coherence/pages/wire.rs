@@ -306,8 +306,9 @@ pub struct Group {
 }
 
 /// The write notices of one interval of one node:
-/// writer u16, first interval u32, interval u32, groups: count u16 of (home u16, serial u32, runs: count u32 of (first page u32, pages u16 with the
-/// top bit for "no longer held")).
+/// writer u16, first interval u32, interval u32, groups: count u16 of (home u16, serial u32, runs: bytes u32 of (first page u32, pages u16 with the
+/// top bit for "no longer held")). Runs that are alike but for their constant distance, as where homes are dealt out in turn, stand there as one:
+/// first page u32, no pages u16 with the same bit, pages u16, distance u32, runs u32.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Who wrote.
@@ -321,11 +322,12 @@ pub struct Entry {
 }
 
 const GONE: u16 = 0x8000;
-/// What a run takes.
-const RUN_BYTES: usize = 6;
-/// Memory is got at once for so many groups and runs at most, whatever their number is said to be.
+/// Memory is got at once for so many groups at most, whatever their number is said to be.
 const GROUPS_AT_ONCE: usize = 8;
-const RUNS_AT_ONCE: usize = 64;
+/// So many runs at a constant distance take more room one by one than as one.
+const ROW_MIN: usize = 3;
+/// Most runs at constant distances in one entry.
+const IN_ROWS_MAX: u32 = 1 << 24;
 /// Most pages of a run in a notice: whole units of any size.
 const NOTICE_RUN_MAX: u32 = 0x7f00;
 
@@ -341,23 +343,15 @@ impl Entry {
         out.put_u32(self.from);
         out.put_u32(self.interval);
         out.put_u16(self.groups.len() as u16);
+        let mut in_rows = IN_ROWS_MAX;
         for group in &self.groups {
             put_node(out, group.home);
             out.put_u32(group.serial);
             let at = out.len();
             out.put_u32(0);
-            let mut count = 0_u32;
-            for (run, held) in &group.runs {
-                let mut first = run.start;
-                while first < run.end {
-                    let pages = (run.end - first).min(NOTICE_RUN_MAX);
-                    out.put_u32(first);
-                    out.put_u16(pages as u16 | if *held { 0 } else { GONE });
-                    first += pages;
-                    count += 1;
-                }
-            }
-            out[at..at + 4].copy_from_slice(&count.to_be_bytes());
+            put_notices(out, &group.runs, &mut in_rows);
+            let len = (out.len() - at - 4) as u32;
+            out[at..at + 4].copy_from_slice(&len.to_be_bytes());
         }
     }
 
@@ -380,22 +374,96 @@ impl Entry {
         let (writer, from, interval) = (take_node(r)?, r.u32()?, r.u32()?);
         let (known, count) = (known(writer, interval), r.u16()?);
         let mut groups = Vec::with_capacity(if known { 0 } else { usize::from(count).min(GROUPS_AT_ONCE) });
+        let mut in_rows = IN_ROWS_MAX;
         for _ in 0..count {
-            let (home, serial, count) = (take_node(r)?, r.u32()?, r.u32()?);
-            if known {
-                r.take((count as usize).checked_mul(RUN_BYTES).ok_or(WireError::BadValue("notices"))?)?;
-                continue;
+            let (home, serial, len) = (take_node(r)?, r.u32()?, r.u32()?);
+            let bytes = r.take(len as usize)?;
+            if !known {
+                groups.push(Group { home, serial, runs: take_notices(bytes, &mut in_rows)? });
             }
-            let mut runs = Vec::with_capacity((count as usize).min(RUNS_AT_ONCE));
-            for _ in 0..count {
-                let (first, word) = (r.u32()?, r.u16()?);
-                let end = first.checked_add(u32::from(word & !GONE)).filter(|end| *end > first);
-                runs.push((first..end.ok_or(WireError::BadValue("notice"))?, word & GONE == 0));
-            }
-            groups.push(Group { home, serial, runs });
         }
         Ok((!known).then_some(Entry { writer, from, interval, groups }))
     }
+}
+
+/// Pages, and whether their writer still holds them.
+type Notice = (Range<PageNo>, bool);
+
+/// Appends the runs of a group, so many of them at most in rows.
+fn put_notices(out: &mut Vec<u8>, mut runs: &[Notice], in_rows: &mut u32) {
+    while let [first, rest @ ..] = runs {
+        let row = row(first, rest).min(*in_rows as usize);
+        if row < ROW_MIN {
+            put_notice(out, first);
+            runs = rest;
+        } else {
+            put_row(out, first, rest[0].0.start - first.0.start, row);
+            *in_rows -= row as u32;
+            runs = &runs[row..];
+        }
+    }
+}
+
+/// How many runs there are from `first` on that are alike but for their distance, which is constant.
+fn row((first, held): &Notice, rest: &[Notice]) -> usize {
+    let len = first.end.saturating_sub(first.start);
+    let stride = rest.first().map_or(0, |(next, _)| next.start.saturating_sub(first.start));
+    if len == 0 || len > NOTICE_RUN_MAX || stride < len {
+        return 1;
+    }
+    let places = (1..).map_while(|at| stride.checked_mul(at)?.checked_add(first.start));
+    let is_next = |((run, h), start): &(&Notice, u32)| (run.start, *h) == (*start, *held) && run.end - run.start == len;
+    1 + rest.iter().zip(places).take_while(|(notice, start)| is_next(&(*notice, *start))).count()
+}
+
+fn put_notice(out: &mut Vec<u8>, (run, held): &Notice) {
+    let mut first = run.start;
+    while first < run.end {
+        let pages = (run.end - first).min(NOTICE_RUN_MAX);
+        out.put_u32(first);
+        out.put_u16(pages as u16 | if *held { 0 } else { GONE });
+        first += pages;
+    }
+}
+
+fn put_row(out: &mut Vec<u8>, (first, held): &Notice, stride: u32, runs: usize) {
+    out.put_u32(first.start);
+    out.put_u16(if *held { 0 } else { GONE });
+    out.put_u16((first.end - first.start) as u16);
+    out.put_u32(stride);
+    out.put_u32(runs as u32);
+}
+
+/// Reads what [`put_notices`] wrote, with at most so many runs at constant distances.
+fn take_notices(bytes: &[u8], in_rows: &mut u32) -> Result<Vec<Notice>, WireError> {
+    let mut r = Reader::new(bytes);
+    let mut runs = Vec::new();
+    while r.finish().is_err() {
+        let (first, word) = (r.u32()?, r.u16()?);
+        let (pages, held) = (u32::from(word & !GONE), word & GONE == 0);
+        if pages == 0 {
+            take_row(&mut r, (first, held), in_rows, &mut runs)?;
+        } else {
+            runs.push((first..first.checked_add(pages).ok_or(WireError::BadValue("notice"))?, held));
+        }
+    }
+    Ok(runs)
+}
+
+fn take_row(
+    r: &mut Reader<'_>,
+    (first, held): (PageNo, bool),
+    in_rows: &mut u32,
+    runs: &mut Vec<Notice>,
+) -> Result<(), WireError> {
+    let (pages, stride, count) = (u32::from(r.u16()?), r.u32()?, r.u32()?);
+    let last = stride.checked_mul(count.saturating_sub(1)).and_then(|far| far.checked_add(first)?.checked_add(pages));
+    if pages == 0 || stride < pages || last.is_none() || count > *in_rows {
+        return Err(WireError::BadValue("row of notices"));
+    }
+    *in_rows -= count;
+    runs.extend((0..count).map(|at| first + at * stride).map(|first| (first..first + pages, held)));
+    Ok(())
 }
 
 /// In the count of a vector of the other book.

@@ -35,9 +35,20 @@ fn fetch(rng: &mut Rng) -> Fetch {
     }
 }
 
+/// Runs of one length at one distance.
+fn row(rng: &mut Rng, most: u64) -> Vec<(Range<u32>, bool)> {
+    let (first, pages, held) = (rng.below(1 << 20) as u32, rng.between(1, 9) as u32, rng.below(2) == 0);
+    let stride = pages + rng.below(3) as u32;
+    (0..rng.below(most) as u32).map(|at| first + at * stride).map(|first| (first..first + pages, held)).collect()
+}
+
 fn entry(rng: &mut Rng) -> Entry {
     let group = |rng: &mut Rng| {
-        let runs = runs(rng, 6, 1_000).into_iter().map(|run| (run, rng.below(2) == 0)).collect();
+        let mut runs: Vec<_> = runs(rng, 6, 1_000).into_iter().map(|run| (run, rng.below(2) == 0)).collect();
+        if rng.below(2) == 0 {
+            let at = rng.below(runs.len() as u64 + 1) as usize;
+            runs.splice(at..at, row(rng, 9));
+        }
         Group { home: node(rng), serial: rng.next_u64() as u32, runs }
     };
     let groups = (0..rng.below(4)).map(|_| group(rng)).collect();
@@ -111,6 +122,58 @@ fn a_long_run_of_notices_is_cut_between_units_of_any_size() {
     assert_eq!(parsed.pages(), 100_352);
     let runs = &parsed.groups[0].runs;
     assert!(runs.len() > 1 && runs.iter().all(|(run, _)| run.start.is_multiple_of(UNIT_PAGES_MAX)), "{runs:?}");
+}
+
+fn bytes_of(groups: Vec<Group>) -> Vec<u8> {
+    let (entry, mut body) = (Entry { writer: NodeId(1), from: 1, interval: 1, groups }, Vec::new());
+    entry.emit(&mut body);
+    assert_eq!(Entry::parse(&mut Reader::new(&body)), Ok(entry));
+    body
+}
+
+/// 400 MiB whose pages have their homes at three nodes in turn, written whole by one: of each home every third page.
+#[test]
+fn a_cyclic_array_takes_as_many_bytes_whatever_its_length() {
+    let cyclic = |pages: u32| {
+        let of_home = |home: u16| (u32::from(home)..pages).step_by(3).map(|page| (page..page + 1, true)).collect();
+        bytes_of((0..3).map(|home| Group { home: NodeId(home), serial: 1, runs: of_home(home) }).collect()).len()
+    };
+    // Run by run 614,442 bytes.
+    assert_eq!((cyclic(9), cyclic(102_400)), (12 + 3 * 26, 12 + 3 * 26));
+}
+
+#[test]
+fn runs_at_changing_distances_or_of_changing_length_take_six_bytes_each() {
+    let len = |runs: Vec<(Range<u32>, bool)>| bytes_of(vec![Group { home: NodeId(0), serial: 0, runs }]).len() - 22;
+    assert_eq!(len(vec![(1..2, true), (3..4, true)]), 12);
+    assert_eq!(len(vec![(1..2, true), (3..4, true), (6..7, true), (8..9, true)]), 24);
+    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..7, true), (7..8, true)]), 24);
+    assert_eq!(len(vec![(1..2, true), (3..4, false), (5..6, true)]), 18);
+    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..6, true), (9..10, false)]), 16 + 6);
+    assert_eq!(len(vec![(9..10, true), (5..6, true), (1..2, true)]), 18);
+}
+
+#[test]
+fn rows_that_no_node_would_send_are_refused() {
+    let body =
+        bytes_of(vec![Group { home: NodeId(0), serial: 0, runs: vec![(1..3, true), (4..6, true), (7..9, true)] }]);
+    let parse = |at: usize, bytes: &[u8]| {
+        let mut body = body.clone();
+        body[22 + at..22 + at + bytes.len()].copy_from_slice(bytes);
+        Entry::parse(&mut Reader::new(&body)).map(|entry| entry.pages())
+    };
+    let number = |n: u32| n.to_be_bytes();
+    assert_eq!((parse(12, &number(5)), parse(12, &number(0))), (Ok(10), Ok(0)));
+    let refused = Err(crate::wire::bytes::WireError::BadValue("row of notices"));
+    assert_eq!(parse(6, &[0, 0]), refused, "no pages");
+    assert_eq!(parse(8, &number(1)), refused, "they lie one over the other");
+    assert_eq!(parse(12, &number((1 << 24) + 1)), refused, "too many");
+    assert_eq!(parse(8, &number(u32::MAX / 2)), refused, "beyond the last page");
+    assert_eq!(parse(0, &number(u32::MAX - 7)), refused, "beyond the last page");
+    assert_eq!(parse(0, &number(u32::MAX - 8)), Ok(6));
+    for len in 0..body.len() {
+        assert!(Entry::parse(&mut Reader::new(&body[..len])).is_err(), "cut short at {len}");
+    }
 }
 
 /// Reads bytes as each of the bodies.
