@@ -261,7 +261,7 @@ fn synchronise(
 /// Wants the tokens of these locks for this node, although no thread waits for them: they were used here, and will be again. Those that
 /// are here or asked for are passed over.
 pub fn want(rooms: &mut impl Rooms, me: NodeId, caller: Option<Slot>, locks: &[LockId], out: &mut Outbox) {
-    let mut wishes: BTreeMap<(NodeId, bool), Bundle> = BTreeMap::new();
+    let mut wishes = Wishes { of: me, bundles: BTreeMap::new() };
     // Where all locks tell the same, this node has seen at least that when it comes to the next.
     let (mut seen, mut alike) = (Vec::new(), false);
     for lock in locks {
@@ -272,13 +272,36 @@ pub fn want(rooms: &mut impl Rooms, me: NodeId, caller: Option<Slot>, locks: &[L
                     cx.payload.knowledge(Scope::Lock(*lock), &mut seen);
                     alike = cx.payload.is_alike();
                 }
-                wishes.entry(whom).or_default().add(*lock, &seen);
+                wishes.add(whom, *lock, &seen, cx.out);
             }
         });
     }
-    for ((node, queued), wishes) in wishes {
-        post(node, &Message::LockWants { of: me, queued, entries: wishes.bytes() }, out);
+    wishes.post(out);
+}
+
+/// Wishes of a node for tokens, by whom they go to and whether they stand in the queue behind that one.
+struct Wishes {
+    of: NodeId,
+    bundles: BTreeMap<(NodeId, bool), Bundle>,
+}
+
+impl Wishes {
+    /// Adds one; those before it leave if there is no room for it beside them.
+    fn add(&mut self, whom: (NodeId, bool), lock: LockId, seen: &[u8], out: &mut Outbox) {
+        let bundle = self.bundles.entry(whom).or_default();
+        if !bundle.has_room_for(seen) {
+            post_wishes(self.of, whom, &std::mem::take(bundle), out);
+        }
+        bundle.add(lock, seen);
     }
+
+    fn post(self, out: &mut Outbox) {
+        self.bundles.iter().for_each(|(whom, bundle)| post_wishes(self.of, *whom, bundle, out));
+    }
+}
+
+fn post_wishes(of: NodeId, (node, queued): (NodeId, bool), bundle: &Bundle, out: &mut Outbox) {
+    post(node, &Message::LockWants { of, queued, entries: bundle.bytes() }, out);
 }
 
 /// A node wants tokens: those that rest here go there together, the others when they are free, and those that others were the last to ask for
@@ -291,7 +314,7 @@ fn give_wanted(
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
     let mut tokens = Bundle::default();
-    let mut elsewhere: BTreeMap<NodeId, Bundle> = BTreeMap::new();
+    let mut elsewhere = Wishes { of, bundles: BTreeMap::new() };
     // Where all locks say the same, what this node had seen before it gave a token goes with that one, and need not be said again.
     let mut told: Option<Vec<u8>> = None;
     let mut all_told = false;
@@ -307,26 +330,36 @@ fn give_wanted(
             }
             match l.on_want(cx, lock, (of, queued), (seen, told.as_deref()), &mut said) {
                 Wanted::Goes => {
+                    // What is told once for all must be in the same message as they.
+                    if told.is_none() && !tokens.has_room_for(&said) {
+                        post_tokens(of, &std::mem::take(&mut tokens), cx.out);
+                    }
                     tokens.add(lock, &said);
                     if tells {
                         told.get_or_insert_default().clone_from(&now);
                     }
                     all_told = told.is_some() && said.is_empty();
                 }
-                Wanted::HandOn(last) => elsewhere.entry(last).or_default().add(lock, seen),
+                Wanted::HandOn(last) => elsewhere.add((last, true), lock, seen, cx.out),
                 Wanted::Later => {}
             }
         });
     }
     if !tokens.is_empty() {
-        post(of, &Message::LockTokens { entries: tokens.bytes() }, out);
+        post_tokens(of, &tokens, out);
     }
-    for (node, wishes) in elsewhere {
-        post(node, &Message::LockWants { of, queued: true, entries: wishes.bytes() }, out);
-    }
+    elsewhere.post(out);
     Ok(())
+}
+
+fn post_tokens(of: NodeId, tokens: &Bundle, out: &mut Outbox) {
+    post(of, &Message::LockTokens { entries: tokens.bytes() }, out);
 }
 
 fn post(node: NodeId, message: &Message<'_>, out: &mut Outbox) {
     out.send(Target::Post { node, origin: Sender::Service }, message);
 }
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

@@ -7,8 +7,13 @@ use crate::ids::LockId;
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::ops::Range;
 
+/// A bundle of several entries has no more bytes: others go in another message.
+pub const BUNDLE_BYTES: usize = 64 << 10;
+
 /// In place of a length: the same bytes as for the entry before.
 const SAME: u32 = u32::MAX;
+/// What an entry takes beside what it says.
+const ENTRY_BYTES: usize = 8 + 4;
 
 /// Entries of a message to be.
 #[derive(Clone, Default, Debug)]
@@ -31,6 +36,11 @@ impl Bundle {
             self.bytes.put_bytes(said);
             self.last = start..self.bytes.len();
         }
+    }
+
+    /// Whether an entry that says this has room beside those that are in.
+    pub fn has_room_for(&self, said: &[u8]) -> bool {
+        self.is_empty() || self.bytes.len() + ENTRY_BYTES + said.len() <= BUNDLE_BYTES
     }
 
     /// Whether it has no entries.

@@ -1,0 +1,178 @@
+use super::*;
+use crate::ids::{Channel, manager_of};
+use crate::sync::bundle::BUNDLE_BYTES;
+use crate::sync::{Mark, Payload};
+
+/// Says as much of each lock as it is told to; or of all the same, and once.
+struct Long {
+    bytes: usize,
+    alike: bool,
+}
+
+impl Payload for Long {
+    fn knowledge(&mut self, scope: Scope, out: &mut Vec<u8>) {
+        let Scope::Lock(LockId(lock)) = scope else { panic!("of a lock") };
+        out.resize(self.bytes, if self.alike { 1 } else { lock as u8 });
+    }
+    fn mark(&mut self) -> Mark {
+        Mark::NOW
+    }
+    fn on_release(&mut self, scope: Scope, _: NodeId, knowledge: &[u8], _: Mark, out: &mut Vec<u8>) {
+        if !self.alike || knowledge.is_empty() {
+            self.knowledge(scope, out);
+        }
+    }
+    fn on_acquire(&mut self, _: Scope, _: &[u8]) {}
+    fn deposit(&mut self, _: Scope, _: &[u8], _: &mut Vec<u8>) {}
+    fn withdraw(&mut self, _: Scope, _: &[u8], _: &[u8], _: &mut Vec<u8>) {}
+    fn is_alike(&self) -> bool {
+        self.alike
+    }
+}
+
+/// A node of three that has nothing but locks.
+struct House {
+    me: NodeId,
+    locks: Locks,
+    payload: Long,
+}
+
+impl House {
+    fn new(me: u16, bytes: usize, alike: bool) -> House {
+        House { me: NodeId(me), locks: Locks::new(), payload: Long { bytes, alike } }
+    }
+}
+
+impl Rooms for House {
+    fn unit<R>(
+        &mut self,
+        _: UnitId,
+        _: Engine,
+        _: Option<Slot>,
+        _: &mut Outbox,
+        _: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R> {
+        None
+    }
+    fn locks(
+        &mut self,
+        _: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    ) {
+        let mut cx = sync::Context { me: self.me, nodes: 3, caller, payload: &mut self.payload, out };
+        step(&mut self.locks, &mut cx);
+    }
+    fn flags(
+        &mut self,
+        _: FlagId,
+        _: Option<Slot>,
+        _: &mut Outbox,
+        _: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    ) {
+        unreachable!("no flags");
+    }
+    fn desk<R>(
+        &mut self,
+        _: Thing,
+        _: Option<Slot>,
+        _: &mut Outbox,
+        _: impl FnOnce(&mut Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        unreachable!("no desk");
+    }
+    fn barrier(&mut self, _: &mut Outbox, _: impl FnOnce(&mut Barrier, &mut Outbox)) {
+        unreachable!("no barrier");
+    }
+    fn answer(&mut self, _: &[u8]) {}
+    fn user(&mut self, _: NodeId, _: u16, _: &[u8]) {}
+}
+
+/// An entry of a bundle.
+type Said = (LockId, Vec<u8>);
+
+/// The bundles in the messages: to whom each goes, what it says, and whether it wishes.
+fn bundles(out: &Outbox) -> Vec<(NodeId, bool, Vec<Said>)> {
+    let bundle = |send: &crate::outbox::Send| {
+        let Target::Post { node, .. } = send.target else { panic!("{:?}", send.target) };
+        let (wishes, bytes) = match Message::parse(send.ty, out.body(send)).unwrap() {
+            Message::LockWants { entries, .. } => (true, entries),
+            Message::LockTokens { entries } => (false, entries),
+            other => panic!("{other:?}"),
+        };
+        let entries: Vec<Said> =
+            bundle::entries(bytes).map(|e| e.map(|(l, said)| (l, said.to_vec())).unwrap()).collect();
+        assert!(bytes.len() <= BUNDLE_BYTES || entries.len() == 1, "{} locks in {} bytes", entries.len(), bytes.len());
+        (node, wishes, entries)
+    };
+    out.sends().iter().map(bundle).collect()
+}
+
+/// Locks whose manager is node 0.
+fn locks(count: u64) -> Vec<LockId> {
+    (0..).map(LockId).filter(|lock| manager_of(lock.0, 3) == NodeId(0)).take(count as usize).collect()
+}
+
+/// Lets node 1 wish for these tokens, and gives what it posts.
+fn wishes(house: &mut House, locks: &[LockId]) -> Outbox {
+    let mut out = Outbox::new();
+    want(house, house.me, None, locks, &mut out);
+    out
+}
+
+/// Takes these wishes of `from` to node 0.
+fn deliver(manager: &mut House, from: u16, wishes: &Outbox) -> Outbox {
+    let mut out = Outbox::new();
+    let from = Channel::service(NodeId(from));
+    for send in wishes.sends() {
+        let message = Message::parse(send.ty, wishes.body(send)).unwrap();
+        dispatch(manager, Time(0), Origin { from, ticket: None, caller: None }, message, &mut out).unwrap();
+    }
+    out
+}
+
+#[test]
+fn many_tokens_of_which_there_is_much_to_tell_go_in_several_messages() {
+    let all = locks(1000);
+    let (mut manager, mut asker) = (House::new(0, 1000, false), House::new(1, 300, false));
+    let asked = wishes(&mut asker, &all);
+    assert_eq!(bundles(&asked).len(), 1000_usize.div_ceil(BUNDLE_BYTES / 312));
+    let given = deliver(&mut manager, 1, &asked);
+    let given = bundles(&given);
+    assert!(given.len() > 1000 * 1000 / BUNDLE_BYTES);
+    assert!(given.iter().all(|(node, wishes, _)| (*node, *wishes) == (NodeId(1), false)));
+    let told: Vec<Said> = given.into_iter().flat_map(|(_, _, entries)| entries).collect();
+    assert_eq!(told, all.iter().map(|lock| (*lock, vec![lock.0 as u8; 1000])).collect::<Vec<_>>());
+}
+
+#[test]
+fn wishes_that_are_handed_on_go_in_several_messages_too() {
+    let all = locks(1000);
+    let (mut manager, mut asker) = (House::new(0, 0, false), House::new(1, 0, false));
+    drop(deliver(&mut manager, 1, &wishes(&mut asker, &all)));
+    let mut next = House::new(2, 1000, false);
+    let handed = bundles(&deliver(&mut manager, 2, &wishes(&mut next, &all)));
+    assert!(handed.len() > 1000 * 1000 / BUNDLE_BYTES);
+    assert!(handed.iter().all(|(node, wishes, _)| (*node, *wishes) == (NodeId(1), true)));
+    assert_eq!(handed.iter().map(|(_, _, entries)| entries.len()).sum::<usize>(), 1000);
+}
+
+/// However long it is: a token whose message does not say it would come without what its lock protects.
+#[test]
+fn what_is_told_once_for_all_tokens_goes_with_all_of_them() {
+    let all = locks(1000);
+    let (mut manager, mut asker) = (House::new(0, BUNDLE_BYTES - 200, true), House::new(1, 0, true));
+    let given = deliver(&mut manager, 1, &wishes(&mut asker, &all));
+    let entries: Vec<Said> = given
+        .sends()
+        .iter()
+        .flat_map(|send| {
+            let Ok(Message::LockTokens { entries }) = Message::parse(send.ty, given.body(send)) else { panic!() };
+            bundle::entries(entries).map(|e| e.map(|(l, said)| (l, said.to_vec())).unwrap()).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!((given.sends().len(), entries.len()), (1, 1000));
+    assert_eq!(entries[0].1.len(), BUNDLE_BYTES - 200);
+    assert!(entries[1..].iter().all(|(_, said)| said.is_empty()));
+}
