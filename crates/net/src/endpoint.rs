@@ -1,8 +1,9 @@
 //! One UDP socket of one slot: sends at once, receives into the caller's buffer, waits as it is told.
 //!
 //! *Batches.* Datagrams of equal size to one destination go to the kernel in one call (`UDP_SEGMENT`) and come out of
-//! it in one call (`UDP_GRO`); where the kernel cannot, they go one by one. A datagram is never fragmented by IP: one
-//! that exceeds the path's MTU is refused or reported.
+//! it in one call (`UDP_GRO`); where the kernel cannot, they go one by one. A datagram is not fragmented by IP: one
+//! that exceeds the path's MTU is refused or reported. What is longer than an endpoint was told that its datagrams are
+//! ([`Endpoint::cutting_beyond`]) is the exception: such go one by one, and IP cuts them as it must.
 //!
 //! *Waiting.* A blocked thread first sits in the receive call itself, for one or two scheduler ticks at most, a timeout
 //! set once (`SO_RCVTIMEO`); what is expected soon comes in one system call. After that, it sits in `ppoll`. A wait
@@ -25,8 +26,8 @@ use crate::{BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, Datagrams, Interface, Listener
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is asked of the kernel for datagrams that wait; it may grant less.
@@ -68,6 +69,10 @@ pub struct Endpoint {
     reports_waiting: AtomicBool,
     listeners: [OnceLock<Listener>; LISTENERS_MAX],
     turn: AtomicU32,
+    /// Longer datagrams may be cut by IP.
+    uncut_bytes: usize,
+    /// Held while the socket lets IP cut what it sends.
+    cutting: Mutex<()>,
 }
 
 impl Endpoint {
@@ -89,7 +94,14 @@ impl Endpoint {
             reports_waiting: AtomicBool::new(false),
             listeners: [const { OnceLock::new() }; LISTENERS_MAX],
             turn: AtomicU32::new(0),
+            uncut_bytes: usize::MAX,
+            cutting: Mutex::new(()),
         })
+    }
+
+    /// Lets IP cut datagrams of more than so many bytes, and no others, where the way takes less. For few: when one piece is lost, all is.
+    pub fn cutting_beyond(self, bytes: usize) -> Endpoint {
+        Endpoint { uncut_bytes: bytes, ..self }
     }
 
     /// Makes this endpoint able to send to groups and broadcasts through `interface`: not beyond the local network,
@@ -157,6 +169,19 @@ impl Endpoint {
             }
             result => result,
         }
+    }
+
+    /// Sends datagrams, some of which IP may have to cut. What another thread sends meanwhile is short enough for its way, or is not refused this once.
+    #[cold]
+    fn send_long(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let alone = self.cutting.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = self.socket.as_fd();
+        fragment(socket, self.local.ip())?;
+        let mut datagrams = bytes.chunks(segment);
+        let result = datagrams.try_for_each(|bytes| self.insist(|| sys::send_one(socket, bytes, Some(to))));
+        let restored = never_fragment(socket, self.local.ip());
+        drop(alone);
+        result.and(restored)
     }
 
     /// Tries a send again for as long as what stands in its way is about to pass.
@@ -317,6 +342,9 @@ impl Datagrams for Endpoint {
 
     #[inline]
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        if bytes.len().min(segment) > self.uncut_bytes {
+            return self.send_long(bytes, segment, to);
+        }
         if bytes.len() <= segment {
             if let Some(way) = self.ways.socket(self.local, to)
                 && sys::send_one(way, bytes, None).is_ok()
@@ -443,6 +471,14 @@ pub(crate) fn never_fragment(fd: BorrowedFd<'_>, address: IpAddr) -> io::Result<
     match address {
         IpAddr::V4(_) => sys::set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
         IpAddr::V6(_) => sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+    }
+}
+
+/// What exceeds the path's MTU is cut by IP, here or on its way.
+fn fragment(fd: BorrowedFd<'_>, address: IpAddr) -> io::Result<()> {
+    match address {
+        IpAddr::V4(_) => sys::set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+        IpAddr::V6(_) => sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
     }
 }
 

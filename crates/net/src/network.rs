@@ -52,6 +52,8 @@ pub struct Network {
     memory: Option<Arc<ShmHost>>,
     faults: Option<(FaultSpec, Arc<Faults>)>,
     capture: Option<(PathBuf, Arc<Capture>)>,
+    /// IP may cut longer datagrams.
+    uncut_bytes: usize,
 }
 
 /// The network cannot be used.
@@ -95,7 +97,12 @@ impl Network {
         };
         let begin = |path: &Path| Capture::create(path).map(|capture| (path.to_path_buf(), capture));
         let capture = options.capture.as_deref().map(begin).transpose()?;
-        Ok(Network { interface, ports: options.ports, memory, faults, capture })
+        Ok(Network { interface, ports: options.ports, memory, faults, capture, uncut_bytes: usize::MAX })
+    }
+
+    /// Lets IP cut datagrams of more than so many bytes of the endpoints that are opened from now on: see [`Endpoint::cutting_beyond`].
+    pub fn cut_beyond(&mut self, bytes: usize) {
+        self.uncut_bytes = bytes;
     }
 
     /// The chosen interface.
@@ -139,7 +146,7 @@ impl Network {
     }
 
     fn bind_on(&self, ports: PortChoice) -> io::Result<Arc<dyn Datagrams>> {
-        let endpoint = Endpoint::bind(self.interface.address, ports)?;
+        let endpoint = Endpoint::bind(self.interface.address, ports)?.cutting_beyond(self.uncut_bytes);
         endpoint.reach_groups(&self.interface)?;
         let mut endpoint: Arc<dyn Datagrams> = match &self.memory {
             Some(memory) => Arc::new(memory.adopt(endpoint)?),

@@ -183,6 +183,35 @@ fn the_cable_is_chosen_filled_and_never_overfilled() {
     });
 }
 
+/// Those that are not longer than the endpoints were told are refused as ever.
+#[test]
+fn datagrams_longer_than_usual_cross_the_cable_in_pieces() {
+    let Some(hosts) = two_hosts("datagrams_longer_than_usual_cross_the_cable_in_pieces") else { return };
+    on_both(&hosts, |host, mut network, line| {
+        let usual = 3_000;
+        network.cut_beyond(usual);
+        let endpoint = network.bind().unwrap();
+        let other = line.swap(endpoint.local_addr());
+        let sizes = [61_440, usual + 1, 20_000];
+        let batch: Vec<u8> = (0..2 * 61_440 + 5_000).map(|i| (i * 31 / 7) as u8).collect();
+        if host == 0 {
+            for size in sizes {
+                endpoint.send_to(&batch[..2 * size + 5], size, other).unwrap();
+            }
+            for bytes in [&batch[..usual], &batch[..2 * usual]] {
+                let error = endpoint.send_to(bytes, usual, other).unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "{} bytes", bytes.len());
+            }
+        } else {
+            let received = collect(&*endpoint, 9);
+            for (three, size) in received.chunks(3).zip(sizes) {
+                assert!(*three == batch[..2 * size + 5].chunks(size).collect::<Vec<_>>(), "of {size} bytes");
+            }
+        }
+        line.swap(endpoint.local_addr());
+    });
+}
+
 #[test]
 fn a_group_and_a_broadcast_cross_the_cable() {
     let Some(hosts) = two_hosts("a_group_and_a_broadcast_cross_the_cable") else { return };

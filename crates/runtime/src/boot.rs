@@ -191,7 +191,7 @@ impl Boot {
             fault_stream: u64::from(config.node.unwrap_or_default().0),
             capture: config.capture.as_deref().map(|p| Capture::path_for(p.as_ref(), &tag(&config))),
         };
-        let network =
+        let mut network =
             Network::open_over(resolved.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
         let interface = network.interface().clone();
         if network.backbone() == Backbone::Udp {
@@ -200,6 +200,7 @@ impl Boot {
         let usual = if interface.loopback { LOOPBACK_DATAGRAM } else { NETWORK_DATAGRAM };
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
         let datagram_bytes = datagram_bytes.min(network.datagram_bytes_max());
+        network.cut_beyond(datagram_bytes);
         let endpoints = open_endpoints(&config, &network)?;
         // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where somebody does not.
         let wanted = config.engine == Engine::Broadcast && config.nodes > 2;

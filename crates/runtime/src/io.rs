@@ -147,9 +147,9 @@ impl Wire {
         (self.link.datagram_bytes - 96) / 2
     }
 
-    /// The longest message with data in it.
+    /// The longest message with data in it: its datagrams are no longer than usual.
     pub(crate) fn message_bytes(&self) -> usize {
-        self.link.max_message_bytes(self.sealer.tag_len())
+        self.link.usual_message_bytes(self.sealer.tag_len())
     }
 
     pub(crate) fn endpoint(&self, slot: Slot) -> &dyn Datagrams {

@@ -23,11 +23,15 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// The cut of `total` bytes when a whole message has room for `whole` bytes and a fragment for `piece`;
-    /// `None` when it would take too many.
-    pub fn new(total: usize, whole: usize, piece: usize) -> Option<Cut> {
-        let count = if total <= whole { 1 } else { total.div_ceil(piece) };
-        (count <= FRAGMENTS_MAX && total <= TOTAL_MAX).then_some(Cut { count, total })
+    /// The cut of `total` bytes when a whole message has room for `whole` bytes and a fragment for `piece`. Where that would take too many, they are
+    /// longer, up to `long` bytes; `None` when that does not do either.
+    pub fn new(total: usize, whole: usize, piece: usize, long: usize) -> Option<Cut> {
+        if total <= whole && total <= TOTAL_MAX {
+            return Some(Cut { count: 1, total });
+        }
+        let needed = total.div_ceil(FRAGMENTS_MAX);
+        let fits = needed <= piece.max(long) && total <= TOTAL_MAX;
+        fits.then(|| Cut { count: total.div_ceil(piece.max(needed)), total })
     }
 
     /// Bytes of every fragment but the last.
@@ -166,12 +170,14 @@ mod tests {
 
     #[test]
     fn every_cut_covers_the_message_with_no_empty_fragment() {
-        for piece in [1, 3, 700] {
-            for total in 1..piece * 255 + 2 {
-                let Some(cut) = Cut::new(total, piece, piece) else {
-                    assert!(total > piece * 255);
+        for (piece, long) in [(1, 1), (3, 2), (3, 5), (700, 701)] {
+            let most = piece.max(long);
+            for total in 1..most * 255 + 2 {
+                let Some(cut) = Cut::new(total, piece, piece, long) else {
+                    assert!(total > most * 255);
                     continue;
                 };
+                let piece = if total > piece * 255 { most } else { piece };
                 let ends: Vec<_> = (0..cut.count).map(|i| cut.range(i)).collect();
                 assert_eq!((ends[0].start, ends[cut.count - 1].end), (0, total));
                 assert!(ends.windows(2).all(|w| w[0].end == w[1].start && w[0].len() >= w[1].len()));
@@ -198,7 +204,7 @@ mod tests {
     #[test]
     fn fragments_in_any_order_make_the_message() {
         let message: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
-        let cut = Cut::new(1000, 99, 77).unwrap();
+        let cut = Cut::new(1000, 99, 77, 0).unwrap();
         let mut assembly = Assembly::new(cut, &mut Spares::default());
         for i in (0..cut.count).rev() {
             assert!(!assembly.is_complete());

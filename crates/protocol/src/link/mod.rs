@@ -27,6 +27,9 @@
 //! A message of several fragments says in each: their count (8 bits) and the message's length (24 bits). All
 //! fragments but the last are equally long, so that the kernel can cut them from one buffer (GSO).
 //!
+//! Datagrams are at most [`LinkConfig::datagram_bytes`] long, but for those of messages that do not fit [`FRAGMENTS_MAX`] of them: these are as long
+//! as need be, up to [`LONG_DATAGRAM_BYTES`], and IP cuts them where the way takes less.
+//!
 //! # Polling contract
 //!
 //! One [`Sender`] for each of the node's channels, one [`PeerChannel`] for each remote channel heard of, one [`ReplyEncoder`]
@@ -72,6 +75,7 @@ pub use rtt::Rtt;
 pub use sender::{BATCH_BYTES_MAX, Counters, Dest, Lent, Reply, SEGMENTS_MAX, SendError, Sender, To, Transmit};
 pub use window::WINDOW;
 
+use self::fragment::Cut;
 use crate::ids::Slot;
 use crate::time::Span;
 use crate::wire::header::HEADER_BYTES;
@@ -91,11 +95,13 @@ pub enum Class {
 pub const DATAGRAM_MIN: usize = 512;
 /// The largest UDP payload over IPv4.
 pub const DATAGRAM_MAX: usize = 65_507;
+/// So long may a datagram be when its message fits no number of shorter ones.
+pub const LONG_DATAGRAM_BYTES: usize = 60 << 10;
 
 /// Sizes and times of the link. Every node of a job has the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkConfig {
-    /// Most bytes of a datagram, header and tag included.
+    /// Most bytes of a datagram, header and tag included, unless its message is longer than [`LinkConfig::usual_message_bytes`].
     pub datagram_bytes: usize,
     /// How far the numbers of kept packets may lie apart; at most [`WINDOW`].
     pub window: u64,
@@ -132,8 +138,13 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// The longest message in bytes, when every datagram ends with a tag of `tag_len`; a free one to a group has less room.
+    /// The longest guarded message or reply in bytes, when every datagram ends with a tag of `tag_len`.
     pub fn max_message_bytes(&self, tag_len: usize) -> usize {
+        (FRAGMENTS_MAX * self.long_room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
+    }
+
+    /// The longest message whose datagrams are no longer than usual; a free one is not longer, and one to a group has less room.
+    pub fn usual_message_bytes(&self, tag_len: usize) -> usize {
         (FRAGMENTS_MAX * self.room(tag_len, REPLY_BYTES + FRAGMENT_BYTES)).min(fragment::TOTAL_MAX)
     }
 
@@ -145,6 +156,18 @@ impl LinkConfig {
     /// Bytes left for a body behind the header and `prefix` more.
     fn room(&self, tag_len: usize, prefix: usize) -> usize {
         self.datagram_bytes.clamp(DATAGRAM_MIN, DATAGRAM_MAX) - HEADER_BYTES - tag_len - prefix
+    }
+
+    /// The same of the longest datagrams.
+    fn long_room(&self, tag_len: usize, prefix: usize) -> usize {
+        self.datagram_bytes.clamp(LONG_DATAGRAM_BYTES, DATAGRAM_MAX) - HEADER_BYTES - tag_len - prefix
+    }
+
+    /// How a guarded message or a reply of `total` bytes is cut that has `prefix` bytes in front of its fragments' own headers; `None` when it is too long.
+    fn cut(&self, total: usize, tag_len: usize, prefix: usize) -> Option<Cut> {
+        let (whole, long) = (self.room(tag_len, prefix), self.long_room(tag_len, prefix + FRAGMENT_BYTES));
+        Cut::new(total, whole, whole - FRAGMENT_BYTES, long)
+            .filter(|cut| cut.count == 1 || total <= self.max_message_bytes(tag_len))
     }
 
     /// How many requests a channel in this slot may have under way.

@@ -78,6 +78,8 @@ pub struct Net {
     pub harmed: u64,
     /// The largest batch seen, in datagrams.
     pub batch_max: usize,
+    /// Whether datagrams may be longer than usual.
+    pub may_be_long: bool,
     pub dead: Option<NodeId>,
     sealer: Sealer,
     config: LinkConfig,
@@ -116,6 +118,7 @@ impl Net {
             datagrams: 0,
             harmed: 0,
             batch_max: 0,
+            may_be_long: false,
             dead: None,
             sealer,
             config,
@@ -167,7 +170,8 @@ impl Net {
         self.batch_max = self.batch_max.max(bytes.len().div_ceil(segment));
         let from = self.nodes[from].id;
         for bytes in bytes.chunks(segment) {
-            assert!(bytes.len() <= self.config.datagram_bytes);
+            let most = if self.may_be_long { LONG_DATAGRAM_BYTES } else { self.config.datagram_bytes };
+            assert!(bytes.len() <= most, "a datagram of {} bytes", bytes.len());
             self.datagrams += 1;
             if self.rng.chance(self.faults.drop) || Some(to) == self.dead || Some(from) == self.dead {
                 self.harmed += 1;

@@ -6,7 +6,7 @@
 
 use super::control::{AckRepr, ResendRepr};
 use super::fragment::{Cut, Have, has};
-use super::{FRAGMENT_BYTES, LinkConfig, REPLY_BYTES, SendError};
+use super::{LinkConfig, REPLY_BYTES, SendError};
 use crate::auth::Sealer;
 use crate::ids::{COUNTER_BITS, Channel, Seq};
 use crate::wire::bytes::Put;
@@ -15,7 +15,7 @@ use crate::wire::header::{Flags, HEADER_BYTES, HeaderRepr, MsgType};
 const REPLY_HALF: u64 = 1 << (COUNTER_BITS - 2);
 
 /// What a datagram has before its fragment of a reply.
-pub const LEAD: usize = HEADER_BYTES + REPLY_BYTES + FRAGMENT_BYTES;
+pub const LEAD: usize = HEADER_BYTES + REPLY_BYTES + super::FRAGMENT_BYTES;
 /// The shortest fragment that is sent from where the reply was made, and received where it belongs: of shorter ones the system takes and gives several at a
 /// time.
 pub(super) const FRAGMENT_MIN: usize = 16 << 10;
@@ -96,9 +96,8 @@ impl ReplyEncoder {
     ) -> Result<usize, SendError> {
         let tag_len = self.sealer.tag_len();
         let max = self.config.max_message_bytes(tag_len);
-        let whole = self.config.room(tag_len, REPLY_BYTES);
         let too_large = SendError::TooLarge { len: body.len(), max };
-        let cut = Cut::new(body.len(), whole, whole - FRAGMENT_BYTES).ok_or(too_large)?;
+        let cut = self.config.cut(body.len(), tag_len, REPLY_BYTES).ok_or(too_large)?;
         let start = out.len();
         let mut segment = 0;
         let flags = Flags { ack: true, nack, ack_requested: false };
@@ -118,8 +117,7 @@ impl ReplyEncoder {
     /// Takes the reply to request `seq` as it was made, behind [`LEAD`] bytes of room, if its fragments are so long that to put datagrams together would cost more
     /// than a call of the system for each; not where datagrams carry tags, which stand behind them.
     pub fn long_reply(&mut self, seq: Seq, ty: MsgType, bytes: &mut Vec<u8>) -> Option<LongReply> {
-        let whole = self.config.room(0, REPLY_BYTES);
-        let cut = Cut::new(bytes.len().checked_sub(LEAD)?, whole, whole - FRAGMENT_BYTES)?;
+        let cut = self.config.cut(bytes.len().checked_sub(LEAD)?, 0, REPLY_BYTES)?;
         let last = cut.range(cut.count - 1).len();
         if self.sealer.tag_len() > 0 || cut.count == 1 || last < FRAGMENT_MIN {
             return None;

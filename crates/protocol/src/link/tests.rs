@@ -139,6 +139,7 @@ fn a_third_node_answers_whatever_is_lost() {
 #[test]
 fn the_longest_message_passes_both_ways_under_loss() {
     let mut net = net(2, 13, 200);
+    net.may_be_long = true;
     let len = net.nodes[0].senders[0].max_message_bytes();
     let mut body: Vec<u8> = (0..len).map(|i| (i / 7) as u8).collect();
     body[0] = 1;
@@ -148,6 +149,29 @@ fn the_longest_message_passes_both_ways_under_loss() {
     body.push(0);
     let error = net.try_send(0, 1, 1, Class::Post, POST, &body).unwrap_err();
     assert_eq!(error, SendError::TooLarge { len: len + 1, max: len });
+}
+
+/// Datagrams of 512 bytes would have to be more than 255.
+#[test]
+fn what_fits_no_number_of_usual_datagrams_goes_in_longer_ones() {
+    let config = LinkConfig { datagram_bytes: 512, ..LinkConfig::default() };
+    let usual = config.usual_message_bytes(crate::auth::TAG_BYTES);
+    assert!(usual < 255 * 512 && usual > 255 * 460, "{usual}");
+    // A post has room for its number more than a reply has.
+    let most = usual + 255 * 8;
+    for (len, long) in [(usual, false), (most, false), (most + 1, true), (3 * usual, true)] {
+        let mut net = Net::new(2, 1, 3, config, Faults::default());
+        net.may_be_long = long;
+        let body: Vec<u8> = (0..len).map(|i| (i / 5) as u8).collect();
+        net.send(0, 1, 1, Class::Post, POST, &body);
+        net.run(MINUTE, |net| net.outstanding() == 0);
+        assert_eq!(net.nodes[1].arrived.len(), 1, "{len}");
+        assert_eq!(net.nodes[1].arrived[0].2, body);
+        net.may_be_long |= len > usual;
+        let echoed = net.send(0, 1, 1, Class::Request, ECHO, &vec![1; len]);
+        net.run(MINUTE, |net| net.outstanding() == 0);
+        assert_eq!(net.nodes[0].replies, [(echoed, vec![1; len])]);
+    }
 }
 
 #[test]

@@ -2,11 +2,13 @@
 //! room there.
 
 use super::Wire;
+use crate::error::Error;
 use crate::node::Node;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::link::{Class, Dest, SendError};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
+use comem_protocol::wire::message::types;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +22,21 @@ struct Waiting {
     class: Class,
     ty: MsgType,
     body: Vec<u8>,
+}
+
+/// A message that no sender takes, ever: its type, and why.
+type Refused = (MsgType, SendError);
+
+/// What becomes of a job one of whose messages cannot be sent, and what to do.
+fn why_unsent(ty: MsgType, error: SendError) -> String {
+    let what = format!("a message of type {} cannot be sent: {error}", ty.0);
+    if !(types::LOCK_REQUEST..types::FETCH).contains(&ty) {
+        return what;
+    }
+    format!(
+        "{what}; what was written between two synchronisations lies in too many places to be told of: write pages that lie \
+         together, synchronise more often, or take larger units (--unit-pages)"
+    )
 }
 
 /// The line of a slot.
@@ -39,7 +56,7 @@ impl Line {
 impl Wire {
     /// Lets those in front go, as far as the window has room; whether any went. Who joins the line calls this too: the window may have become free
     /// after it was found full, and nobody else would come by again.
-    fn advance(&self, slot: Slot, now: Time, joins: Option<Waiting>) -> Result<bool, SendError> {
+    fn advance(&self, slot: Slot, now: Time, joins: Option<Waiting>) -> Result<bool, Refused> {
         let line = &self.lines[slot.index()];
         let mut waiting = line.waiting.lock();
         waiting.extend(joins);
@@ -49,7 +66,7 @@ impl Wire {
             let dest = Dest::Node(first.node, Slot::SERVICE);
             match self.sender(slot).lock().send(now, dest, first.class, first.ty, &first.body) {
                 Err(SendError::WindowFull) => break,
-                sent => result = result.and(sent.map(drop)),
+                sent => result = result.and(sent.map(drop).map_err(|error| (first.ty, error))),
             }
             waiting.pop_front();
         }
@@ -63,14 +80,19 @@ impl Node {
     pub(super) fn send_guarded(&self, now: Time, from: Slot, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
         let first = self.wire.lines[from.index()].len() == 0;
         let send = || self.wire.sender(from).lock().send(now, Dest::Node(node, Slot::SERVICE), class, ty, body);
-        let mut result = if first { send().map(drop) } else { Err(SendError::WindowFull) };
-        if result == Err(SendError::WindowFull) {
+        let mut result = if first { send().map(drop) } else { Err(SendError::WindowFull) }.map_err(|error| (ty, error));
+        if matches!(result, Err((_, SendError::WindowFull))) {
             let joins = Waiting { node, class, ty, body: body.to_vec() };
             result = self.wire.advance(from, now, Some(joins)).map(drop);
         }
-        if let Err(error) = result {
-            self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0));
+        if let Err(refused) = result {
+            self.end_unsent(refused);
         }
+    }
+
+    /// A message that others wait for cannot be sent: the job cannot go on.
+    pub(super) fn end_unsent(&self, (ty, error): Refused) {
+        self.end_with(&Error::Misuse(why_unsent(ty, error)));
     }
 
     /// Whether a thread that goes on to say more, itself or through the service thread, would fill memory with it.
@@ -86,7 +108,55 @@ impl Node {
         match self.wire.advance(slot, self.now(), None) {
             Ok(true) => self.transmit(slot),
             Ok(false) => {}
-            Err(error) => self.bug(&format!("a message that stood in line cannot be sent: {error}")),
+            Err(refused) => self.end_unsent(refused),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::Parts;
+    use comem_protocol::auth::Sealer;
+    use comem_protocol::link::LinkConfig;
+
+    fn wire() -> Wire {
+        let parts = Parts {
+            me: NodeId(0),
+            prog: 1,
+            sealer: Sealer::new(None),
+            link: LinkConfig::default(),
+            started: Time(0),
+            endpoints: Vec::new(),
+            addresses: Vec::new(),
+            members: Vec::new(),
+            group: None,
+        };
+        Wire::new(parts, 1)
+    }
+
+    fn waiting(ty: MsgType, len: usize) -> Option<Waiting> {
+        Some(Waiting { node: NodeId(1), class: Class::Post, ty, body: vec![0; len] })
+    }
+
+    #[test]
+    fn a_message_that_no_sender_ever_takes_leaves_the_line_and_is_named() {
+        let wire = wire();
+        let too_long = wire.advance(Slot::SERVICE, Time(0), waiting(types::LOCK_TOKENS, 1 << 24)).unwrap_err();
+        assert!(matches!(too_long, (types::LOCK_TOKENS, SendError::TooLarge { .. })), "{too_long:?}");
+        assert_eq!(wire.lines[0].len(), 0);
+        let longest = LinkConfig::default().max_message_bytes(0);
+        assert_eq!(wire.advance(Slot::SERVICE, Time(0), waiting(types::ARRIVE, longest)), Ok(true));
+    }
+
+    #[test]
+    fn who_wrote_in_too_many_places_is_told_what_to_do() {
+        let error = SendError::TooLarge { len: 20_000_000, max: 15_000_000 };
+        for (ty, told) in [(types::ARRIVE, true), (types::LOCK_GRANT, true), (types::TELL, true), (types::DATA, false)]
+        {
+            let why = why_unsent(ty, error);
+            assert!(why.contains("20000000 bytes is too long; at most 15000000"), "{why}");
+            assert_eq!(why.contains("--unit-pages"), told, "{why}");
         }
     }
 }

@@ -21,7 +21,7 @@ impl Node {
                 self.put_on_wire(slot, &datagrams, segment, address);
                 peer.lock().store_reply(ticket.seq, datagrams, segment);
             }
-            Err(error) => self.bug(&format!("a reply of type {} cannot be sent: {error}", ty.0)),
+            Err(error) => self.end_unsent((ty, error)),
         }
     }
 

@@ -254,11 +254,11 @@ impl Sender {
             return self.send_free(to, ty, body);
         }
         let tag_len = self.sealer.tag_len();
-        let whole = self.config.room(tag_len, if class == Class::Request { DELTA_BYTES } else { 0 });
-        let max = self.config.max_message_bytes(tag_len);
-        let cut = Cut::new(body.len(), whole, whole - FRAGMENT_BYTES)
-            .filter(|_| body.len() <= max)
-            .ok_or(SendError::TooLarge { len: body.len(), max })?;
+        let prefix = if class == Class::Request { DELTA_BYTES } else { 0 };
+        let cut = self
+            .config
+            .cut(body.len(), tag_len, prefix)
+            .ok_or_else(|| SendError::TooLarge { len: body.len(), max: self.max_message_bytes() })?;
         let full = self.packets.len() + cut.count > self.config.window as usize;
         let asks = class == Class::Request && self.requests.len() >= self.config.requests_max(self.me.slot);
         if full || asks {
@@ -326,8 +326,8 @@ impl Sender {
     fn send_free(&mut self, to: Dest<'_>, ty: MsgType, body: &[u8]) -> Result<Seq, SendError> {
         let tag_len = self.sealer.tag_len();
         let whole = self.config.max_free_bytes(tag_len);
-        let max = if matches!(to, Dest::Node(..)) { self.config.max_message_bytes(tag_len) } else { whole };
-        let cut = Cut::new(body.len(), whole, whole - FRAGMENT_BYTES)
+        let max = if matches!(to, Dest::Node(..)) { self.config.usual_message_bytes(tag_len) } else { whole };
+        let cut = Cut::new(body.len(), whole, whole - FRAGMENT_BYTES, 0)
             .filter(|_| body.len() <= max)
             .ok_or(SendError::TooLarge { len: body.len(), max })?;
         if (self.free.len() + cut.count) as u64 > self.config.window {
