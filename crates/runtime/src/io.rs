@@ -678,10 +678,10 @@ impl Node {
         }
     }
 
-    /// How many messages are not sent or not acknowledged yet.
-    pub(crate) fn unsent(&self) -> usize {
-        let lines: usize = self.wire.lines.iter().map(Line::len).sum();
-        lines + self.wire.senders.iter().map(|s| s.lock().outstanding()).sum::<usize>()
+    /// Messages of this node that are on their way although nobody here waits for an answer.
+    pub(crate) fn unsent_posts(&self) -> usize {
+        let lines: usize = self.wire.lines.iter().map(Line::posts).sum();
+        lines + self.wire.senders.iter().map(|s| s.lock().posts()).sum::<usize>()
     }
 
     /// Adds what the link's machines counted to the counters.

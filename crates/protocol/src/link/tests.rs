@@ -230,6 +230,10 @@ fn one_waiting_request_does_not_make_replies_to_others_pile_up() {
         net.send(0, 1, 1, Class::Request, ECHO, &[200; 100]);
     }
     net.run(MINUTE, |net| net.outstanding() == 1);
+    net.send(0, 1, 1, Class::Post, POST, b"told");
+    assert_eq!((net.outstanding(), net.nodes[0].senders[1].posts()), (2, 1));
+    net.run(MINUTE, |net| net.outstanding() == 1);
+    assert_eq!(net.nodes[0].senders[1].posts(), 0, "it is a request");
     assert_eq!(net.try_send(0, 1, 1, Class::Request, ECHO, b"\x01"), Err(SendError::WindowFull));
     assert!(net.kept_bytes() < 64 * 21_000, "{}", net.kept_bytes());
     let seq = net.nodes[1].held[0];

@@ -51,6 +51,11 @@ impl Line {
     pub(super) fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
+
+    /// How many of them are posts.
+    pub(super) fn posts(&self) -> usize {
+        self.waiting.lock().iter().filter(|message| message.class == Class::Post).count()
+    }
 }
 
 impl Wire {

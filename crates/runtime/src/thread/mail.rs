@@ -14,10 +14,15 @@ impl Thread {
     /// # Errors
     /// When a node is lost.
     pub fn flush_posts(&self) -> Result<()> {
-        while self.node.unsent() > 0 {
+        let start = self.node.now();
+        let mut waited = 0;
+        while self.node.unsent_posts() > 0 {
+            self.node.goes_on()?;
             self.node.sleep_a_little(self.slot)?;
             // Threads that have ended look after their sockets no more.
             self.node.attend_idle_sockets(self.slot);
+            let before = std::mem::replace(&mut waited, (self.node.now() - start).0);
+            self.ask_host(before, waited)?;
         }
         Ok(())
     }

@@ -448,6 +448,11 @@ impl Sender {
         self.live
     }
 
+    /// Those of them that nobody here waits for: what was told and not asked.
+    pub fn posts(&self) -> usize {
+        self.messages.iter().filter(|m| m.live && m.class == Class::Post).count()
+    }
+
     /// Whether the guarded message with this number is still under way.
     pub fn is_outstanding(&self, seq: Seq) -> bool {
         let at = seq.counter().checked_sub(self.oldest());
