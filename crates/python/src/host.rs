@@ -78,6 +78,10 @@ impl Host for Interpreter {
         ends
     }
 
+    fn has_other_threads(&self) -> bool {
+        HAS_OTHERS.load(Ordering::Relaxed)
+    }
+
     fn ends_fault(&self) -> bool {
         // No Python code may run here. The exception comes when the signal handler has returned.
         let at = INTERRUPTED_AT.load(Ordering::Relaxed);
@@ -153,6 +157,25 @@ fn send(py: Python<'_>, thread: usize) {
 
 /// The interpreter's main thread.
 static MAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there were other threads when the last collective call began.
+static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
+
+/// Before a collective call: notes whether the interpreter has other threads, which may go on meanwhile. Those that Comem has started touch no shared
+/// memory; what numerical libraries have started does so for the caller alone.
+pub fn note_other_threads(py: Python<'_>) -> PyResult<()> {
+    let threads = py.import("threading")?.call_method0("enumerate")?;
+    let mut strangers = 0;
+    for thread in threads.try_iter()? {
+        let name = thread?.getattr("name")?;
+        strangers += usize::from(!name.extract::<String>().is_ok_and(|name| OWN_THREADS.contains(&&*name)));
+    }
+    HAS_OTHERS.store(strangers > 1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Threads of the package that only listen.
+const OWN_THREADS: [&str; 2] = ["comem-cluster", "comem-orders"];
 
 /// Learns which thread runs pending calls and signal handlers.
 pub fn learn_main_thread(py: Python<'_>) -> PyResult<()> {

@@ -64,6 +64,12 @@ pub fn waiting<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Result
     outcome(py, py.detach(|| job.current().and_then(|thread| work(&thread))))
 }
 
+/// As [`waiting`], for what all nodes do together.
+pub fn together<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Result<T, Error> + Send) -> PyResult<T> {
+    host::note_other_threads(py)?;
+    waiting(py, work)
+}
+
 /// Joins the job, unless this process has.
 #[pyfunction]
 #[pyo3(name = "start")]

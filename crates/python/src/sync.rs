@@ -1,19 +1,19 @@
 //! Barriers, locks and their kin, by number; `comem/_sync.py` gives them names.
 
 use crate::errors::raise;
-use crate::job::waiting;
+use crate::job::{together, waiting};
 use comem::{ConditionId, LockId, Operator, RwLockId, SemaphoreId};
 use pyo3::prelude::*;
 
 #[pyfunction]
 fn barrier(py: Python<'_>) -> PyResult<()> {
-    waiting(py, |thread| thread.try_barrier())
+    together(py, |thread| thread.try_barrier())
 }
 
 /// Waits until every node has come to the end of what all do together; other collective calls of nodes that have not fail there.
 #[pyfunction]
 fn leave(py: Python<'_>) -> PyResult<()> {
-    waiting(py, |thread| thread.try_leave())
+    together(py, |thread| thread.try_leave())
 }
 
 #[pyfunction]
@@ -89,14 +89,14 @@ fn operator(py: Python<'_>, name: &str) -> PyResult<Operator> {
 #[pyfunction]
 fn reduce_i64(py: Python<'_>, operation: &str, mut values: Vec<i64>) -> PyResult<Vec<i64>> {
     let operator = operator(py, operation)?;
-    waiting(py, move |thread| thread.try_reduce_i64(operator, &mut values).map(|()| values))
+    together(py, move |thread| thread.try_reduce_i64(operator, &mut values).map(|()| values))
 }
 
 /// Reduces numbers over all nodes.
 #[pyfunction]
 fn reduce_f64(py: Python<'_>, operation: &str, mut values: Vec<f64>) -> PyResult<Vec<f64>> {
     let operator = operator(py, operation)?;
-    waiting(py, move |thread| thread.try_reduce_f64(operator, &mut values).map(|()| values))
+    together(py, move |thread| thread.try_reduce_f64(operator, &mut values).map(|()| values))
 }
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -25,6 +25,9 @@ pub trait Host: Sync {
     fn ends_wait(&self) -> bool;
     /// The same, of a thread that waits for a page: asked within a signal handler.
     fn ends_fault(&self) -> bool;
+    /// Whether other threads than the calling one may use shared memory just now, also such as have not used Comem yet. Asked in a thread that makes a
+    /// collective call.
+    fn has_other_threads(&self) -> bool;
     /// The job is over for this node. Called once, by any thread.
     fn job_is_over(&self, error: &Error, sentence: &str);
     /// The calling thread touched shared memory that was not here, after the job was over: it goes on with what this node had last.

@@ -622,7 +622,7 @@ impl Node {
         body: &[u8],
     ) -> std::result::Result<(), BoxedError> {
         let message = Message::parse(ty, body)?;
-        if self.lets_stay(slot, &message, origin, body) {
+        if self.lets_stay(slot, &message, origin, body) || self.keeps_for_opening(&message, origin, body) {
             return Ok(());
         }
         if slot == Slot::SERVICE && self.puts_aside(origin, &message, body) {

@@ -43,6 +43,7 @@ mod node;
 mod object;
 pub mod raw;
 mod report;
+mod sections;
 mod service;
 mod shared;
 mod stays;

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
+use crate::sections::Sections;
 use crate::service::SpinBudget;
 use crate::shared::Shared;
 use crate::shared::payload::PagePayload;
@@ -67,6 +68,10 @@ pub enum Waiting {
     Diffs,
     /// A collective call, with its number.
     Barrier(Collective, u32),
+    /// Other threads of this node, to let go of their locks before this one comes to a collective call.
+    Sections,
+    /// The end of a collective call that another thread of this node makes.
+    Opening,
     /// Room to send.
     Room,
     /// Messages from other threads.
@@ -78,7 +83,13 @@ impl Waiting {
     pub(crate) fn is_for_others(self) -> bool {
         matches!(
             self,
-            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Barrier(..) | Waiting::Messages
+            Waiting::Lock(_)
+                | Waiting::Flag(..)
+                | Waiting::Answer(..)
+                | Waiting::Barrier(..)
+                | Waiting::Sections
+                | Waiting::Opening
+                | Waiting::Messages
         )
     }
 
@@ -91,8 +102,10 @@ impl Waiting {
     pub(crate) fn time(self, counters: &Counters) -> &Count {
         match self {
             Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => &counters.fetch_ns,
-            Waiting::Barrier(..) | Waiting::Answer(Wish::Meet, _) => &counters.barrier_ns,
-            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => &counters.lock_ns,
+            Waiting::Barrier(..) | Waiting::Sections | Waiting::Answer(Wish::Meet, _) => &counters.barrier_ns,
+            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Opening | Waiting::Messages => {
+                &counters.lock_ns
+            }
         }
     }
 }
@@ -170,6 +183,8 @@ pub struct Node {
     flags: Vec<Mutex<Flags>>,
     desks: Vec<Mutex<Desk>>,
     barrier: Mutex<Barrier>,
+    /// Where one thread makes a collective call and the others go on.
+    pub(crate) sections: Option<Sections>,
     shared: OnceLock<Shared>,
     began: OnceLock<Time>,
     pub(crate) seats: Vec<Seat>,
@@ -220,6 +235,7 @@ impl Node {
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
             barrier: Mutex::new(Barrier::new(me, nodes, callers).for_notices(wire.free_notices_bytes())),
+            sections: crate::host::host().map(|_| Sections::default()),
             shared: OnceLock::new(),
             began: OnceLock::new(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
@@ -566,6 +582,10 @@ impl Node {
                 let missing = if missing.is_empty() { "the release".to_string() } else { missing.join(", ") };
                 format!("{} (number {number}): missing {missing}", kinds::name(what.kind))
             }
+            Waiting::Sections => {
+                "other threads of this node to release their locks, before a collective call".to_string()
+            }
+            Waiting::Opening => "the end of a collective call that another thread of this node makes".to_string(),
             Waiting::Room => "room to send".to_string(),
             Waiting::Messages => "a message from another thread".to_string(),
         }

@@ -57,7 +57,7 @@ struct Table {
     waiting: Vec<(Time, PutAside)>,
     /// Locks whose tokens have left since they were last wanted.
     left: Vec<LockId>,
-    /// Tokens from beyond the barrier at which this node is.
+    /// Tokens, and other news, from beyond the barrier at which this node is.
     ahead: Vec<PutAside>,
 }
 
@@ -224,8 +224,33 @@ impl Node {
         ahead
     }
 
-    /// A barrier has opened: takes in the tokens that came from beyond it.
-    pub(crate) fn take_kept_tokens(&self, slot: Slot) {
+    /// Where threads of this node are at work while one is in a collective call: whether what a release beyond the barrier said waits until that
+    /// has opened here. Of an epoch that has not begun here, it could not be taken in.
+    pub(crate) fn keeps_for_opening(&self, message: &Message<'_>, origin: Origin, body: &[u8]) -> bool {
+        if self.sections.is_none() {
+            return false;
+        }
+        let (Message::LockGrant { payload, .. }
+        | Message::FlagSet { payload, .. }
+        | Message::FlagUp { payload, .. }
+        | Message::Tell { payload, .. }
+        | Message::Answer { payload, .. }
+        | Message::Meet { payload, .. }) = message
+        else {
+            return false;
+        };
+        let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
+        // Whoever opens the barrier looks here afterwards.
+        let mut table = self.stays.table.lock();
+        let ahead = shared.ledger.lock().is_ahead(payload);
+        if ahead {
+            table.ahead.push(PutAside { origin, ty: message.ty(), body: body.to_vec() });
+        }
+        ahead
+    }
+
+    /// A barrier has opened: takes in what came from beyond it.
+    pub(crate) fn take_kept(&self, slot: Slot) {
         let kept = std::mem::take(&mut self.stays.table.lock().ahead);
         kept.into_iter().for_each(|message| self.carry_out_late(slot, message));
     }

@@ -208,6 +208,7 @@ impl Thread {
     }
 
     pub(crate) fn leave_seat(&self) {
+        self.node.sections_are_left(self.slot);
         self.node.seats[self.slot.index()].taken.store(false, std::sync::atomic::Ordering::Release);
     }
 

@@ -134,6 +134,14 @@ impl Desk {
         }
     }
 
+    /// Thread `slot`, which has just got the lock, cannot use it now: as nothing was done under it, this is no release.
+    pub fn rw_hand_back(&mut self, cx: &mut Context<'_>, id: RwLockId, slot: Slot) {
+        if let Some(hold) = self.holds.remove(&(id.0, slot)) {
+            let news = if hold.writes { News::WriteUnlock } else { News::ReadUnlock };
+            self.tell(cx, news, id.0, false);
+        }
+    }
+
     /// Thread `slot` releases the lock, however it holds it.
     ///
     /// # Errors

@@ -302,3 +302,18 @@ def test_a_thread_too_many_is_refused():
         """,
     )
     assert lines(result, 0)[0].startswith("5 a thread uses shared memory, but all 16 places"), result
+
+
+def test_daemon_threads_that_wait_do_not_keep_the_interpreter():
+    result = run(
+        2,
+        """
+        import comem, threading, time
+        comem.barrier()
+        for name in range(4):
+            threading.Thread(target=comem.Semaphore(name).acquire, daemon=True).start()
+        time.sleep(0.2)
+        print("done")
+        """,
+    )
+    assert lines(result, 0) == ["done"] and lines(result, 1) == ["done"]

@@ -1,6 +1,7 @@
 """Locks, barriers, reductions. Every node runs this file, as one job."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -150,3 +151,63 @@ def test_statistics_count():
     before = comem.stats()["barriers"]
     comem.barrier()
     assert comem.stats()["barriers"] == before + 1
+
+
+@pytest.mark.parametrize("name", ["count", "another"])
+def test_threads_count_under_locks_while_the_main_thread_goes_through_barriers(name):
+    a = comem.zeros(2, dtype=np.int64, home=0)
+    times, lock, rw = 60, comem.Lock(name), comem.RWLock(name)
+
+    def work():
+        for _ in range(times):
+            with lock:
+                a[0] += 1
+            with rw.write():
+                a[1] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    [t.start() for t in threads]
+    while comem.allreduce(sum(t.is_alive() for t in threads)):
+        comem.zeros(8)
+        comem.barrier()
+    [t.join() for t in threads]
+    comem.barrier()
+    assert a.tolist() == [2 * times * comem.size] * 2
+
+
+@pytest.mark.skipif("comem.size < 2")
+def test_what_a_thread_that_has_never_called_writes_beside_a_barrier_is_not_lost():
+    # Node 1 alone writes the page before the barrier, so that it would become its home.
+    a = comem.zeros(2, dtype=np.int64)
+    assert a[0] == 0
+    comem.barrier()
+    if comem.rank == 0:
+        thread = threading.Timer(0.1, a.__setitem__, (1, 5))
+        thread.start()
+        comem.barrier()
+        thread.join()
+    else:
+        if comem.rank == 1:
+            a[0] = 3
+        time.sleep(0.3)
+        comem.barrier()
+    comem.barrier()
+    assert a.tolist() == [3, 5]
+
+
+def test_a_lock_waits_for_a_collective_call_and_a_collective_call_for_locks():
+    order, inside = [], threading.Event()
+
+    def work():
+        with comem.Lock(f"of {comem.rank}"):
+            inside.set()
+            time.sleep(0.1)
+            order.append("lock")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait()
+    comem.barrier()
+    order.append("barrier")
+    thread.join()
+    assert order == ["lock", "barrier"]

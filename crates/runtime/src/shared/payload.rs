@@ -140,7 +140,13 @@ impl Payload for PagePayload<'_> {
     }
 
     fn pick_up(&mut self, lock: LockId, from: NodeId) -> bool {
+        // What was laid out beyond the barrier at which this node is could not be taken in. Whoever lays it out there has heard of this node's arrival.
+        let ledger = self.node.sections.as_ref().map(|_| self.shared.ledger.lock());
+        if ledger.as_ref().is_some_and(|ledger| ledger.has_arrived()) {
+            return false;
+        }
         let told = self.node.offers_of(self.shared, from).and_then(|table| table.pick_up(lock.0));
+        drop(ledger);
         told.map(|told| self.on_acquire(Scope::Lock(lock), &told)).is_some()
     }
 }

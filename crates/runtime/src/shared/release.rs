@@ -8,6 +8,7 @@ use super::gather::Gather;
 use super::memory::Frames;
 use super::table::{Known, Marks};
 use crate::node::Node;
+use crate::sections::Call;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::chunk::close::Asks;
@@ -344,6 +345,18 @@ impl Node {
         }
     }
 
+    /// Whether an interval that ended now might have something in it.
+    pub(crate) fn may_have_to_tell(&self) -> bool {
+        let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
+        let mut active = shared.active.lock().clone();
+        active.sort_unstable();
+        let chunks = shared.table.chunks_at(&active);
+        match shared.writes_seen(&chunks, |_, _| ()) {
+            Some(seen) => !seen.is_empty() || chunks.iter().any(|(_, asks)| asks.close),
+            None => !chunks.is_empty(),
+        }
+    }
+
     /// Calls `f` for the chunks that exist here and have pages of the run, with the part of the run in them.
     pub(crate) fn each_chunk(
         &self,
@@ -404,7 +417,7 @@ impl Node {
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
-    fn open_epoch(&self, shared: &Shared, notices: &[u8], slot: Slot) {
+    fn open_epoch(&self, shared: &Shared, notices: &[u8], in_place: bool, slot: Slot) {
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
         let opened = ledger.open(notices, &mut shared.needs.lock());
@@ -413,8 +426,8 @@ impl Node {
             Ok(entries) => {
                 self.open_stash(shared, ledger.epoch(), &entries, &mut side);
                 let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
-                self.end_copies(shared, &mut ledger, &fresh, self.config.prefetch, slot, &mut side);
-                self.migrate(shared, ledger.epoch(), &entries, slot, &mut side);
+                self.end_copies(shared, &mut ledger, &fresh, in_place, slot, &mut side);
+                self.migrate(shared, &ledger, &entries, slot, &mut side);
             }
             Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
         }
@@ -434,14 +447,17 @@ impl Node {
         self.flush(slot, &mut side);
     }
 
-    fn migrate(&self, shared: &Shared, epoch: u32, entries: &[(Arc<Entry>, bool)], slot: Slot, side: &mut Outbox) {
+    fn migrate(&self, shared: &Shared, ledger: &Ledger, entries: &[(Arc<Entry>, bool)], slot: Slot, side: &mut Outbox) {
         if !self.config.migration {
             return;
         }
-        let moves = shared.migration.lock().decide(epoch, entries, |page| {
+        let moves = shared.migration.lock().decide(ledger.epoch(), entries, |page| {
             let known = shared.table.find(page)?;
             known.migrates().then_some(known.region.unit_pages)
         });
+        if ledger.homes_stay() {
+            return;
+        }
         for (run, writer) in moves {
             let mut at = run.start;
             while at < run.end {
@@ -493,7 +509,7 @@ fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId,
 
 impl Thread {
     /// Before the arrival at a coherent barrier: the node's last thread closes the interval and says what was written.
-    pub(crate) fn before_barrier(&self) -> (Vec<u8>, u64) {
+    pub(crate) fn before_barrier(&self, call: Option<&Call<'_>>) -> (Vec<u8>, u64) {
         let mut notices = Vec::new();
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
         let gate = *shared.gate.lock();
@@ -503,6 +519,9 @@ impl Thread {
             let mut ledger = shared.ledger.lock();
             self.home().close_interval(shared, &mut ledger, Why::Else, self.slot(), &mut side);
             ledger.arrive(&mut notices);
+            if call.is_some_and(|call| call.beside) {
+                ledger.keep_homes(&mut notices);
+            }
             self.push(shared, &mut ledger, &mut side);
             drop(ledger);
             self.home().flush(self.slot(), &mut side);
@@ -511,15 +530,18 @@ impl Thread {
     }
 
     /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for that.
-    pub(crate) fn after_barrier(&self, gate: u64) -> crate::Result<()> {
+    pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
         let mut opened = shared.gate.lock();
         let first = *opened == gate;
         if first {
             self.look_for_pushed();
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
-            self.home().open_epoch(shared, &notices, self.slot());
-            self.home().take_kept_tokens(self.slot());
+            // Others that go on meanwhile must not find copies that are out of date.
+            let in_place = self.home().config.prefetch && !call.is_some_and(|call| call.beside);
+            self.home().open_epoch(shared, &notices, in_place, self.slot());
+            call.into_iter().for_each(Call::is_over);
+            self.home().take_kept(self.slot());
             // What stayed mapped must be up to date before anybody goes on.
             self.after_acquire(None)?;
             *opened += 1;

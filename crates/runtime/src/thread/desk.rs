@@ -3,6 +3,7 @@
 use super::Thread;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
+use crate::sections::Entry;
 use comem_protocol::ids::LockId;
 use comem_protocol::sync::Context;
 use comem_protocol::sync::condition::ConditionId;
@@ -148,7 +149,7 @@ impl Thread {
     /// # Errors
     /// When this thread writes under the lock.
     pub fn try_rd_lock(&self, lock: RwLockId) -> Result<()> {
-        self.rw_acquire(Wish::ReadLock, lock, |desk, cx| desk.rd_lock(cx, lock, self.slot))
+        self.rw_in_section(Wish::ReadLock, lock, |desk, cx| desk.rd_lock(cx, lock, self.slot))
     }
 
     /// Acquires a reader-writer lock to write, alone.
@@ -164,7 +165,7 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already.
     pub fn try_wr_lock(&self, lock: RwLockId) -> Result<()> {
-        self.rw_acquire(Wish::WriteLock, lock, |desk, cx| desk.wr_lock(cx, lock, self.slot))
+        self.rw_in_section(Wish::WriteLock, lock, |desk, cx| desk.wr_lock(cx, lock, self.slot))
     }
 
     /// Releases a reader-writer lock, however this thread holds it.
@@ -181,7 +182,9 @@ impl Thread {
     /// When this thread does not hold the lock.
     pub fn try_rw_unlock(&self, lock: RwLockId) -> Result<()> {
         let released = self.tell(News::ReadUnlock, lock.0, |desk, cx| desk.rw_unlock(cx, lock, self.slot));
-        released.map_err(|misuse| self.rw_misuse(lock, "releases", misuse))
+        released.map_err(|misuse| self.rw_misuse(lock, "releases", misuse))?;
+        self.node.sections.iter().for_each(|sections| self.end_section(sections));
+        Ok(())
     }
 
     fn rw_misuse(&self, lock: RwLockId, does: &str, misuse: RwMisuse) -> Error {
@@ -195,6 +198,35 @@ impl Thread {
                  release it first"
             ),
         })
+    }
+
+    /// As [`Thread::rw_acquire`], where another thread of the node may make a collective call meanwhile.
+    fn rw_in_section(
+        &self,
+        wish: Wish,
+        lock: RwLockId,
+        begin: impl Fn(&mut Desk, &mut Context<'_>) -> std::result::Result<bool, RwMisuse>,
+    ) -> Result<()> {
+        let Some(sections) = &self.node.sections else { return self.rw_acquire(wish, lock, begin) };
+        loop {
+            // Who waits for the lock holds nothing, so nobody need wait for that, unless this thread has been patient already.
+            let counts = self.begin_section(sections)? == Entry::PatientLock;
+            if !counts {
+                self.end_section(sections);
+            }
+            let acquired = self.rw_acquire(wish, lock, &begin);
+            if counts && acquired.is_err() {
+                self.end_section(sections);
+            }
+            acquired?;
+            if counts || self.resume_section(sections) {
+                return Ok(());
+            }
+            let slot = self.slot;
+            self.stepping(|out| {
+                self.node.with_desk(wish.thing(lock.0), Some(slot), out, |d, cx| d.rw_hand_back(cx, lock, slot));
+            });
+        }
     }
 
     fn rw_acquire(
@@ -220,7 +252,8 @@ impl Thread {
         self.operation(|| {
             let slot = self.slot;
             self.node.tell_gathered(slot, slot);
-            let told = self.stepping(|out| self.node.with_desk(news.thing(name), Some(slot), out, tell));
+            let told =
+                self.releasing(|| self.stepping(|out| self.node.with_desk(news.thing(name), Some(slot), out, tell)));
             self.wait_for_the_line();
             told
         })
@@ -250,10 +283,14 @@ impl Thread {
         self.operation(|| {
             let (slot, thing) = (self.slot, wish.thing(name));
             self.node.tell_gathered(slot, slot);
-            let (first, asked) = self.stepping(|out| {
-                let first = self.node.with_desk(thing, Some(slot), out, begin);
-                (first, !out.sends().is_empty())
-            });
+            let ask = || {
+                self.stepping(|out| {
+                    let first = self.node.with_desk(thing, Some(slot), out, begin);
+                    (first, !out.sends().is_empty())
+                })
+            };
+            // To come to a meeting is a release, too.
+            let (first, asked) = if wish == Wish::Meet { self.releasing(ask) } else { ask() };
             if let Some(got) = first {
                 self.after_acquire(None)?;
                 return Ok(got);

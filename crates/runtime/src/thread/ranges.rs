@@ -109,7 +109,7 @@ impl Thread {
     }
 
     /// About to wait: a thread that waits is not using its ranges, so others may have them meanwhile.
-    pub(super) fn let_pins_go(&self) {
+    pub(crate) fn let_pins_go(&self) {
         if let Some(shared) = self.node.shared().filter(|s| s.views.is_some()) {
             self.let_go_of(shared, None);
         }
@@ -124,7 +124,7 @@ impl Thread {
     }
 
     /// The wait is over: every range that the program still uses comes back before it goes on.
-    pub(super) fn take_pins_back(&self) -> Result<()> {
+    pub(crate) fn take_pins_back(&self) -> Result<()> {
         let mut pins = {
             let mut state = self.state.borrow_mut();
             if !std::mem::take(&mut state.soft) || state.pins.is_empty() {

@@ -3,8 +3,9 @@
 use super::Thread;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
+use crate::sections::{Entry, Sections};
 use comem_protocol::ids::{FlagId, LockId};
-use comem_protocol::sync::barrier::{Mismatch, kinds};
+use comem_protocol::sync::barrier::Mismatch;
 use comem_protocol::sync::lock::Acquire;
 use comem_protocol::sync::reduce::{NUMBERS_MAX, Number, Operator, Reduction};
 use comem_protocol::time::Time;
@@ -58,11 +59,9 @@ impl Thread {
             self.node.tell_gathered(self.slot, self.slot);
             self.let_pins_go();
             let slot = self.slot;
-            // Where nodes may come to the end of their part at any call, any call may find their notices.
-            let coherent = what.is_coherent()
-                || (crate::host::host().is_some()
-                    && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT));
-            let (notices, gate) = if coherent { self.before_barrier() } else { Default::default() };
+            let coherent = self.is_coherent(what);
+            let call = if coherent { self.begin_call()? } else { None };
+            let (notices, gate) = if coherent { self.before_barrier(call.as_ref()) } else { Default::default() };
             let number = self.stepping(|out| {
                 let now = self.node.now();
                 self.node.with_barrier(|b| b.arrive(now, slot, what, (payload, &notices), out))
@@ -73,7 +72,7 @@ impl Thread {
             let left = self.node.with_barrier(|b| b.left(what));
             let result = if left.is_none() { Some(self.node.with_barrier(|b| f(b.result(what)))) } else { None };
             if coherent {
-                self.after_barrier(gate)?;
+                self.after_barrier(gate, call.as_ref())?;
             }
             self.take_pins_back()?;
             self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
@@ -160,15 +159,55 @@ impl Thread {
         self.node.serve_at_call(self.slot);
         self.node.tell_gathered(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
-        // A lock last held here: no message, and no clock either.
-        if !self.node.lock_room(lock).retake(lock, self.slot) {
-            self.fetch_lock(lock)?;
-        } else if self.node.awaits_diffs() {
-            // The token has come while no thread waited for it.
-            self.operation(|| self.after_acquire(Some(lock)))?;
+        match &self.node.sections {
+            None if self.retakes(lock)? => {}
+            None => self.fetch_lock(lock)?,
+            Some(sections) => self.lock_in_section(sections, lock)?,
         }
         self.has_lock();
         Ok(())
+    }
+
+    /// A lock last held here: no message, and no clock either. Whether it is one, and is held now.
+    fn retakes(&self, lock: LockId) -> Result<bool> {
+        if !self.node.lock_room(lock).retake(lock, self.slot) {
+            return Ok(false);
+        }
+        if self.node.awaits_diffs() {
+            // The token has come while no thread waited for it.
+            self.operation(|| self.after_acquire(Some(lock)))?;
+        }
+        Ok(true)
+    }
+
+    /// Acquires a lock where another thread of the node may make a collective call meanwhile.
+    fn lock_in_section(&self, sections: &Sections, lock: LockId) -> Result<()> {
+        loop {
+            let entry = self.begin_section(sections)?;
+            match self.retakes(lock) {
+                Ok(false) => {}
+                Ok(true) => return Ok(()),
+                Err(error) => {
+                    self.end_section(sections);
+                    return Err(error);
+                }
+            }
+            // Who waits for a token holds nothing, so nobody need wait for that.
+            let counts = entry == Entry::PatientLock;
+            if !counts {
+                self.end_section(sections);
+            }
+            let fetched = self.fetch_lock(lock);
+            if counts && fetched.is_err() {
+                self.end_section(sections);
+            }
+            fetched?;
+            if counts || self.resume_section(sections) {
+                return Ok(());
+            }
+            let slot = self.slot;
+            self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.hand_back(cx, lock, slot)));
+        }
     }
 
     fn fetch_lock(&self, lock: LockId) -> Result<()> {
@@ -230,6 +269,7 @@ impl Thread {
         if !self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) {
             self.give_lock(lock)?;
         }
+        self.node.sections.iter().for_each(|sections| self.end_section(sections));
         self.has_lock_no_more();
         Ok(())
     }
@@ -282,7 +322,9 @@ impl Thread {
     pub fn flag_set(&self, flag: FlagId, value: u64) {
         self.operation(|| {
             self.node.tell_gathered(self.slot, self.slot);
-            self.stepping(|out| self.node.with_flags(flag, Some(self.slot), out, |f, cx| f.set(cx, flag, value)));
+            self.releasing(|| {
+                self.stepping(|out| self.node.with_flags(flag, Some(self.slot), out, |f, cx| f.set(cx, flag, value)));
+            });
             self.wait_for_the_line();
         });
     }

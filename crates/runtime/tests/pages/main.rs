@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`matrix`] | which engines, detectors, shapes and networks a scenario runs under |
 //! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`], [`globals`] | scenarios with one right answer everywhere |
+//! | [`beside`] | threads that go on while another one of their node is in a collective call |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
@@ -11,6 +12,7 @@
 //! | [`wrong`] | programs that do what they must not |
 //! | [`seccomp`] | systems that forbid what the fast detectors need |
 
+mod beside;
 mod blocks;
 mod counts;
 mod globals;
@@ -42,11 +44,12 @@ fn node() {
     unsafe { libc::alarm(NODE_SECONDS) };
     seccomp::prepare();
     wrong::prepare(&role);
+    beside::prepare(&role);
     let comem = comem::start().unwrap_or_else(|error| {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     });
-    let parts = [matrix::play, counts::play, limits::play, notices::play, wrong::play];
+    let parts = [matrix::play, counts::play, limits::play, notices::play, wrong::play, beside::play];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     if let Err(error) = comem.finish() {
         eprintln!("comem: {error}");

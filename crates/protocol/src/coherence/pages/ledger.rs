@@ -14,7 +14,8 @@
 
 use super::PageEngine;
 use super::book::{Book, Standing, Told};
-use super::history::{self, Knowledge, Vector, Which};
+use super::carry;
+use super::history::{self, History, Knowledge, Vector, Which};
 use super::wire::{Entry, Group, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
@@ -37,6 +38,8 @@ pub struct Ledger {
     serials: BTreeMap<NodeId, u32>,
     /// This node has said at a barrier what it wrote, and the barrier is not open yet.
     arrived: bool,
+    /// At the last barrier a node has said that homes are to stay.
+    homes_stay: bool,
 }
 
 impl Ledger {
@@ -50,6 +53,7 @@ impl Ledger {
             wide: BTreeSet::new(),
             serials: BTreeMap::new(),
             arrived: false,
+            homes_stay: false,
         }
     }
 
@@ -102,6 +106,11 @@ impl Ledger {
         std::iter::once(&mut self.main).chain(self.other.as_deref_mut())
     }
 
+    /// Whether this node has said at a barrier what it wrote, and the barrier is not open yet.
+    pub fn has_arrived(&self) -> bool {
+        self.arrived
+    }
+
     /// Whether an interval may close now. Between a node's arrival at a barrier and the barrier's opening none may: what it closed
     /// would be told to nobody (the arrival has left, and who is past the barrier takes no notices of the old epoch), but a home
     /// would believe that its copies elsewhere had been ended.
@@ -131,6 +140,13 @@ impl Ledger {
         Rule::TokensWaitForTheBarrier.on()
             && self.arrived
             && bundle::entries(tokens).flatten().any(|(_, said)| is_ahead(said))
+    }
+
+    /// As [`Ledger::are_ahead`], for any payload of a release.
+    pub fn is_ahead(&self, payload: &[u8]) -> bool {
+        let next = self.at.epoch.wrapping_add(1);
+        let (told, _) = carry::take_off(payload);
+        self.arrived && history::blobs(told).flatten().any(|(_, blob)| Reader::new(blob).u32() == Ok(next))
     }
 
     /// Ends the interval in which the pages of `groups` were written, those of the main book and those of the other. An interval
@@ -232,6 +248,17 @@ impl Ledger {
         self.books().for_each(|book| book.arrive(at, out));
     }
 
+    /// Behind that: threads of this node go on until the barrier opens. So no home may move then, since what they write meanwhile to pages that move away from here
+    /// would be lost. It is a blob without entries, as no other arrival has.
+    pub fn keep_homes(&self, out: &mut Vec<u8>) {
+        History::default().tell(Which::Main, self.at.epoch, &Vector::new(), out);
+    }
+
+    /// Whether homes stay at the barrier that opened last, because a node has said so.
+    pub fn homes_stay(&self) -> bool {
+        self.homes_stay
+    }
+
     /// The barrier is open, and `notices` is what all nodes said. Gives all their entries, and of each whether its pages must be
     /// invalidated here; a new epoch has begun.
     ///
@@ -240,12 +267,14 @@ impl Ledger {
     pub fn open(&mut self, notices: &[u8], needs: &mut Needs) -> Result<Vec<(Arc<Entry>, bool)>, WireError> {
         let mut all = Vec::new();
         let me = self.at.me;
+        self.homes_stay = false;
         for blob in history::blobs(notices) {
             let (which, blob) = blob?;
             let blob = history::open(blob)?;
             if blob.epoch != self.at.epoch {
                 continue;
             }
+            self.homes_stay |= blob.entries.is_empty();
             let entries = blob.entries.clone();
             let mut fresh = Vec::new();
             self.book(which).take_in(me, Told::AtBarrier, blob, needs, &mut fresh);

@@ -276,6 +276,22 @@ fn what_no_correct_peer_sends_changes_nothing() {
 }
 
 #[test]
+fn a_reader_writer_lock_that_is_handed_back_is_free_again_and_was_not_released() {
+    let (mut manager, lock, slot) = (Manager::new(), RwLockId(1), Slot::thread(0));
+    for write in [true, false] {
+        let take = |desk: &mut Desk, cx: &mut sync::Context<'_>| match write {
+            true => desk.wr_lock(cx, lock, slot),
+            false => desk.rd_lock(cx, lock, slot),
+        };
+        assert_eq!(manager.with(take), Ok(true));
+        manager.with(|desk, cx| desk.rw_hand_back(cx, lock, slot));
+        assert!(manager.with(|desk, _| desk.is_empty()), "nothing is told and nobody holds it");
+        let unlocked = manager.with(|desk, cx| desk.rw_unlock(cx, lock, slot));
+        assert_eq!(unlocked, Err(crate::sync::rwlock::RwMisuse::NotHeld));
+    }
+}
+
+#[test]
 fn a_thread_that_would_wait_for_itself_is_told_so() {
     let (mut manager, slot) = (Manager::new(), Slot::thread(0));
     assert_eq!(

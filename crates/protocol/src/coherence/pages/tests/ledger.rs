@@ -197,6 +197,50 @@ fn no_interval_closes_between_arrival_and_opening() {
 }
 
 #[test]
+fn homes_stay_at_a_barrier_at_which_a_node_says_so_and_at_no_other() {
+    let mut nodes = [ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc)];
+    for says in [false, true, false] {
+        nodes[1].close(wrote(4..5, 0, 1));
+        let mut notices = Vec::new();
+        for (index, node) in nodes.iter_mut().enumerate() {
+            node.arrive(&mut notices);
+            if says && index == 0 {
+                node.keep_homes(&mut notices);
+            }
+        }
+        for node in &mut nodes {
+            assert_eq!(node.open(&notices, &mut Needs::default()).unwrap().len(), 1);
+            assert_eq!(node.homes_stay(), says);
+        }
+    }
+}
+
+#[test]
+fn what_is_told_beyond_a_barrier_is_ahead_of_who_has_arrived_there() {
+    let (mut a, mut b) = (ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc));
+    let told = |from: &mut Ledger, known: &[u8]| {
+        let mut said = Vec::new();
+        from.tell((LOCK, Mark::NOW), known, &mut said);
+        said
+    };
+    let mut known = Vec::new();
+    a.knowledge(LOCK, &mut known);
+    b.close(wrote(4..5, 1, 0));
+    let before = told(&mut b, &known);
+    let mut notices = Vec::new();
+    a.arrive(&mut notices);
+    b.arrive(&mut notices);
+    b.open(&notices, &mut Needs::default()).unwrap();
+    b.close(wrote(6..7, 1, 0));
+    let beyond = told(&mut b, &known);
+    let mut both = before.clone();
+    history::unite(&beyond, &mut both);
+    assert_eq!([&before, &beyond, &both].map(|said| a.is_ahead(said)), [false, true, true]);
+    a.open(&notices, &mut Needs::default()).unwrap();
+    assert!(!a.is_ahead(&beyond) && !a.is_ahead(&[]));
+}
+
+#[test]
 fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_intervals() {
     for engine in [PageEngine::Hlrc, PageEngine::Scope] {
         let (mut a, mut b) = (ledger(0, engine), ledger(1, engine));

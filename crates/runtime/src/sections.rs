@@ -1,0 +1,295 @@
+//! Critical sections beside a collective call.
+//!
+//! Where a node has a host ([`host`](crate::host)), one of its threads makes a collective call and the others go on. Between a node's arrival and
+//! the opening no interval may end, so what such a thread released then would be told to nobody. So a collective call waits, before it says what
+//! was written, until no other thread of the node holds a lock; and from then until the opening nobody begins a critical section, or a
+//! release that has something to tell. Tokens go on leaving meanwhile: they have nothing untold.
+//!
+//! A thread that waits for a token holds nothing, and a collective call does not wait for it; a token that comes to it meanwhile is handed back, since
+//! another node may need it to come to the barrier. What comes from beyond the barrier is put aside until it has opened
+//! ([`Node::keeps_for_opening`](crate::node::Node)).
+
+use crate::error::Result;
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_protocol::ids::Slot;
+use comem_protocol::sync::barrier::kinds;
+use comem_protocol::time::Span;
+use comem_protocol::wire::message::Collective;
+use parking_lot::Mutex;
+
+/// So long a critical section waits for a collective call that itself waits for others to end: these may wait for what it does.
+const PATIENCE: Span = Span::from_ms(100);
+
+/// How far a collective call has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    /// There is none.
+    #[default]
+    Open,
+    /// It waits until no other thread holds a lock.
+    Closing,
+    /// It has said what was written, and is not over.
+    Shut,
+}
+
+/// What a thread begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    /// A critical section.
+    Lock,
+    /// A critical section for which it has been patient.
+    PatientLock,
+    /// A release of something else than a lock.
+    Release,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stage: Stage,
+    /// Who makes the collective call.
+    caller: Option<Slot>,
+    /// How many locks each slot's thread holds, and releases that it is in the middle of.
+    held: Vec<u32>,
+    /// Threads that wait for the end of the call.
+    waiting: Vec<Slot>,
+}
+
+impl State {
+    fn held(&mut self, slot: Slot) -> &mut u32 {
+        if self.held.len() <= slot.index() {
+            self.held.resize(slot.index() + 1, 0);
+        }
+        &mut self.held[slot.index()]
+    }
+
+    fn others_hold(&self, slot: Slot) -> bool {
+        self.held.iter().enumerate().any(|(index, held)| index != slot.index() && *held > 0)
+    }
+
+    /// Who makes a collective call and need wait no longer.
+    fn roused(&self) -> Option<Slot> {
+        self.caller.filter(|caller| self.stage == Stage::Closing && !self.others_hold(*caller))
+    }
+}
+
+/// The critical sections of a node's threads, where one of them makes collective calls and the others go on.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    state: Mutex<State>,
+}
+
+impl Sections {
+    /// Whether a thread may begin this now; it counts then until [`Sections::end`].
+    fn begin(&self, slot: Slot, what: Entry) -> bool {
+        let mut state = self.state.lock();
+        let may = match state.stage {
+            Stage::Open => true,
+            Stage::Closing => what != Entry::Lock || *state.held(slot) > 0,
+            Stage::Shut => *state.held(slot) > 0,
+        };
+        if may {
+            *state.held(slot) += 1;
+        } else if !state.waiting.contains(&slot) {
+            state.waiting.push(slot);
+        }
+        may
+    }
+
+    /// It is over; gives who must be roused.
+    #[must_use]
+    fn end(&self, slot: Slot) -> Option<Slot> {
+        let mut state = self.state.lock();
+        let held = state.held(slot);
+        *held = held.saturating_sub(1);
+        state.roused()
+    }
+
+    /// A thread has ended; gives who must be roused.
+    #[must_use]
+    fn forget(&self, slot: Slot) -> Option<Slot> {
+        let mut state = self.state.lock();
+        *state.held(slot) = 0;
+        state.roused()
+    }
+
+    /// A thread makes a collective call: whether it may say what was written. Another one's that is under way is none of its business: the barrier refuses
+    /// one of them.
+    fn shut(&self, slot: Slot) -> bool {
+        let mut state = self.state.lock();
+        if *state.caller.get_or_insert(slot) != slot {
+            return true;
+        }
+        let shut = !state.others_hold(slot);
+        state.stage = if shut { Stage::Shut } else { Stage::Closing };
+        shut
+    }
+
+    /// The thread's collective call is over; gives who must be roused.
+    fn open(&self, slot: Slot) -> Vec<Slot> {
+        let mut state = self.state.lock();
+        if state.caller != Some(slot) {
+            return Vec::new();
+        }
+        (state.caller, state.stage) = (None, Stage::Open);
+        std::mem::take(&mut state.waiting)
+    }
+}
+
+/// A collective call of a thread, beside which others of its node may be at work.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    thread: &'a Thread,
+    /// Whether any are.
+    pub(crate) beside: bool,
+}
+
+impl Call<'_> {
+    /// The call is over as far as others are concerned.
+    pub(crate) fn is_over(&self) {
+        let node = self.thread.home();
+        let roused = node.sections.as_ref().map(|sections| sections.open(self.thread.slot()));
+        roused.into_iter().flatten().for_each(|slot| node.rouse(slot));
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.is_over();
+    }
+}
+
+impl Node {
+    /// A thread has left its seat, with whatever it held.
+    pub(crate) fn sections_are_left(&self, slot: Slot) {
+        if let Some(roused) = self.sections.as_ref().and_then(|sections| sections.forget(slot)) {
+            self.rouse(roused);
+        }
+    }
+
+    /// Whether other threads than this one may be at work.
+    fn others_work(&self, slot: Slot) -> bool {
+        let taken = |index: usize| self.seats[index].taken.load(std::sync::atomic::Ordering::Acquire);
+        let seated = (1..self.seats.len()).any(|index| index != slot.index() && taken(index));
+        seated || crate::host::host().is_some_and(|host| host.has_other_threads())
+    }
+}
+
+impl Thread {
+    /// Whether arrivals at this call carry write notices. Where nodes may come to the end of their part at any call, any call may find their notices.
+    pub(crate) fn is_coherent(&self, what: Collective) -> bool {
+        let hosted = self.home().sections.is_some();
+        what.is_coherent() || (hosted && matches!(what.kind, kinds::CREATE | kinds::RENDEZVOUS | kinds::UNIT))
+    }
+
+    /// Before a coherent collective call says what was written: waits until no other thread of the node is in the middle of a critical section.
+    pub(crate) fn begin_call(&self) -> Result<Option<Call<'_>>> {
+        let Some(sections) = &self.home().sections else { return Ok(None) };
+        let mut call = Call { thread: self, beside: false };
+        while !sections.shut(self.slot()) {
+            self.wait(Waiting::Sections)?;
+        }
+        call.beside = self.home().others_work(self.slot());
+        Ok(Some(call))
+    }
+
+    /// A critical section begins, as soon as it may: where another thread of the node makes a collective call, when that is over. Tells as what.
+    pub(crate) fn begin_section(&self, sections: &Sections) -> Result<Entry> {
+        if sections.begin(self.slot(), Entry::Lock) {
+            return Ok(Entry::Lock);
+        }
+        self.operation(|| {
+            self.let_pins_go();
+            let since = self.home().now();
+            let mut entry = Entry::Lock;
+            while !sections.begin(self.slot(), entry) {
+                self.wait(Waiting::Opening)?;
+                let patient = (self.home().now() - since).0 >= PATIENCE.0;
+                entry = if patient { Entry::PatientLock } else { Entry::Lock };
+            }
+            let taken = self.take_pins_back();
+            taken.inspect_err(|_| self.end_section(sections)).map(|()| entry)
+        })
+    }
+
+    /// As [`Thread::begin_section`], where a lock has come: whether the section may begin now.
+    pub(crate) fn resume_section(&self, sections: &Sections) -> bool {
+        sections.begin(self.slot(), Entry::Lock)
+    }
+
+    pub(crate) fn end_section(&self, sections: &Sections) {
+        if let Some(roused) = sections.end(self.slot()) {
+            self.home().rouse(roused);
+        }
+    }
+
+    /// Runs a release of something else than a lock. Where another thread of the node makes a collective call and there may be something to tell, it waits
+    /// until that is over.
+    pub(crate) fn releasing<R>(&self, release: impl FnOnce() -> R) -> R {
+        let Some(sections) = &self.home().sections else { return release() };
+        let counts = self.begin_release(sections);
+        let result = release();
+        if counts {
+            self.end_section(sections);
+        }
+        result
+    }
+
+    /// Whether the release counts as a section. Where the job ends meanwhile, the next operation tells.
+    fn begin_release(&self, sections: &Sections) -> bool {
+        loop {
+            if sections.begin(self.slot(), Entry::Release) {
+                return true;
+            }
+            if !self.home().may_have_to_tell() || self.wait(Waiting::Opening).is_err() {
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAIN: Slot = Slot(1);
+    const OTHER: Slot = Slot(2);
+    const THIRD: Slot = Slot(3);
+
+    #[test]
+    fn a_call_waits_for_sections_and_sections_for_the_call() {
+        let sections = Sections::default();
+        assert!(sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
+        assert!(sections.begin(OTHER, Entry::Lock), "a section within another");
+        assert!(!sections.begin(THIRD, Entry::Lock) && sections.begin(THIRD, Entry::Release));
+        assert_eq!([sections.end(OTHER), sections.end(THIRD), sections.end(OTHER)], [None, None, Some(MAIN)]);
+        assert!(sections.shut(MAIN));
+        let tries = [Entry::Lock, Entry::PatientLock, Entry::Release].map(|what| sections.begin(OTHER, what));
+        assert_eq!(tries, [false; 3]);
+        assert_eq!(sections.open(MAIN), [THIRD, OTHER]);
+        assert!(sections.begin(OTHER, Entry::Lock));
+    }
+
+    #[test]
+    fn who_was_patient_begins_while_a_call_waits_for_others() {
+        let sections = Sections::default();
+        assert!(sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
+        assert!(!sections.begin(THIRD, Entry::Lock) && sections.begin(THIRD, Entry::PatientLock));
+    }
+
+    #[test]
+    fn the_callers_own_locks_and_those_of_threads_that_have_ended_are_not_waited_for() {
+        let sections = Sections::default();
+        assert!(sections.begin(MAIN, Entry::Lock) && sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
+        assert_eq!(sections.forget(OTHER), Some(MAIN));
+        assert!(sections.shut(MAIN));
+    }
+
+    #[test]
+    fn a_second_call_neither_waits_nor_opens() {
+        let sections = Sections::default();
+        assert!(sections.shut(MAIN) && sections.shut(OTHER));
+        assert_eq!(sections.open(OTHER), []);
+        assert!(!sections.begin(OTHER, Entry::Lock));
+    }
+}
