@@ -91,6 +91,10 @@ pub fn behind_the_first(comem: &Comem) {
 struct Interpreter;
 
 impl Host for Interpreter {
+    fn has_other_threads(&self) -> bool {
+        false
+    }
+
     fn ends_wait(&self) -> bool {
         false
     }
