@@ -275,11 +275,13 @@ COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *option
 /* Gives memory back, from any node; nobody may use it any more. Memory of comem_alloc_all() is freed by every node, each
  * when it has done with it, and none may use it once another has freed it. */
 COMEM_API int comem_free(void *pointer);
-/* Names the region of an address in reports; without a name they say where in the program it was allocated. */
+/* Names the region of an address in reports; without a name they say where in the program it was allocated. Small blocks
+ * share a region, whose name then tells of them. */
 COMEM_API int comem_label(void *pointer, const char *name);
 /* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node, after a
  * barrier behind the last write. A later write is reported as misuse, under msi on every node; under hlrc and scope where it
- * goes to a copy, not on the page's home. A job of one node notices none (docs/memory-model.md). */
+ * goes to a copy, not on the page's home. A job of one node notices none (docs/memory-model.md). A block that shares its
+ * pages with others (up to 2 KiB of comem_alloc) stays as it was. */
 COMEM_API int comem_readonly(const void *pointer);
 /* Brings memory here, for reading or for writing too, so that a system call can use it (see docs/debugging.md). */
 COMEM_API int comem_touch(const void *pointer, size_t bytes, int for_writing);

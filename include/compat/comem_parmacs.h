@@ -117,6 +117,10 @@ extern long comem_getsub(struct comem_counter *counter, long max, unsigned threa
 extern void *comem_g_malloc(size_t bytes);
 /* NU_MALLOC: the same, with its home at `node` (taken modulo the number of nodes). */
 extern void *comem_nu_malloc(size_t bytes, int node);
+/* Says where the next allocation stands: reports name what it makes after that. */
+extern void comem_site_(const char *file, int line);
+#define comem_g_malloc(bytes) (comem_site_(__FILE__, __LINE__), comem_g_malloc(bytes))
+#define comem_nu_malloc(bytes, node) (comem_site_(__FILE__, __LINE__), comem_nu_malloc(bytes, node))
 /* G_FREE, from any node. */
 extern void comem_g_free(void *pointer);
 

@@ -4,6 +4,7 @@ use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::job::{job, started, thread};
 use comem_rt::NodeId;
 use comem_rt::heap::{Homes, PageEngine, RegionOptions};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
@@ -21,23 +22,24 @@ pub struct CRegionOptions {
 
 thread_local! {
     /// Where in the program this thread allocates next: the header's macros say so.
-    static SITE: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+    static SITE: Cell<(*const c_char, c_int)> = const { Cell::new((std::ptr::null(), 0)) };
 }
 
 /// Says where the next allocation stands in the program's text.
 ///
 /// # Safety
-/// `file` is null or a string.
+/// `file` is null or a string that lives until this thread's next allocation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_site_(file: *const c_char, line: c_int) {
-    // SAFETY: by this function's contract.
-    let file = unsafe { text(file) }.unwrap_or_default();
-    SITE.set(format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()));
+    SITE.set((file, line));
 }
 
 /// The place that was said, once.
-fn site() -> String {
-    SITE.take()
+pub fn site() -> String {
+    let (file, line) = SITE.replace((std::ptr::null(), 0));
+    // SAFETY: by the contract of the function that said it.
+    let file = unsafe { text(file) };
+    file.map_or_else(String::new, |file| format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()))
 }
 
 fn argument(what: String) -> Failure {

@@ -163,8 +163,7 @@ impl Comem {
     /// As for [`Comem::alloc`].
     pub fn alloc_at(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<*mut u8> {
         let shared = self.shared()?;
-        let address = self.current()?.allocate(shared, bytes, options)?;
-        shared.name(address, site);
+        let address = self.current()?.allocate(shared, bytes, options, site)?;
         Ok(std::ptr::with_exposed_provenance_mut(address))
     }
 
@@ -212,8 +211,19 @@ impl Comem {
     ///
     /// # Errors
     /// When there is no such node, or no room.
+    #[track_caller]
     pub fn alloc_piece(&self, bytes: usize, home: Option<NodeId>) -> Result<*mut u8> {
-        Ok(self.current()?.allocate_piece(self.shared()?, bytes, home)? as *mut u8)
+        let site = site(std::panic::Location::caller());
+        self.alloc_piece_at(bytes, home, &site)
+    }
+
+    /// As [`Comem::alloc_piece`]; `site` names a region that the piece has to itself.
+    ///
+    /// # Errors
+    /// As for [`Comem::alloc_piece`].
+    pub fn alloc_piece_at(&self, bytes: usize, home: Option<NodeId>, site: &str) -> Result<*mut u8> {
+        let address = self.current()?.allocate_piece(self.shared()?, bytes, home, site)?;
+        Ok(std::ptr::with_exposed_provenance_mut(address))
     }
 
     /// Gives memory back, from any node. What was allocated together is freed by every node.
@@ -224,21 +234,28 @@ impl Comem {
         self.current()?.free(self.shared()?, pointer.addr())
     }
 
-    /// Names the region of an address in reports.
+    /// Names the region of an address in reports. A block of a region that is handed out in blocks names itself only: the region's
+    /// name tells of it.
     ///
     /// # Errors
     /// When the address is in no region.
     pub fn label(&self, pointer: *const u8, name: &str) -> Result<()> {
-        *self.region(pointer)?.label.lock() = name.to_string();
+        let known = self.region(pointer)?;
+        let cut_up = known.region.cut_up;
+        known.name.lock().set(name, cut_up);
         Ok(())
     }
 
-    /// Declares that nobody writes to the region from here on: copies cost half. To be called by every node.
+    /// Declares that nobody writes to the region from here on: copies cost half. To be called by every node. Of a block whose pages
+    /// hold other blocks too nothing is saved, and nothing is declared.
     ///
     /// # Errors
     /// When the address is in no region.
     pub fn readonly(&self, pointer: *const u8) -> Result<()> {
         let known = self.region(pointer)?;
+        if known.region.cut_up {
+            return Ok(());
+        }
         if self.shared()?.globals.get().is_some_and(|globals| globals.has(known.region.first)) {
             return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
         }

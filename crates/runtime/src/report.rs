@@ -66,8 +66,8 @@ fn regions(node: &Node) -> Value {
     let mut all = shared.table.all();
     let symbols = std::cell::LazyCell::new(Symbols::of_this_program);
     all.sort_by_key(|k| {
-        let cost = (k.costs.fetch_ns.load(Relaxed), k.costs.faults.load(Relaxed));
-        std::cmp::Reverse(cost)
+        let cost = (&k.costs.fetch_ns, &k.costs.pages_fetched, &k.costs.faults);
+        std::cmp::Reverse((cost.0.load(Relaxed), cost.1.load(Relaxed), cost.2.load(Relaxed)))
     });
     let one = |known: &std::sync::Arc<crate::shared::table::Known>| {
         let costs = &known.costs;
@@ -93,6 +93,7 @@ fn regions(node: &Node) -> Value {
             .collect();
         json!({
             "label": known.name(),
+            "named_by": known.named_by(),
             "address": format!("{:#x}", shared.address_of(known.region.first)),
             "bytes": known.region.bytes,
             "engine": known.region.engine.name(),

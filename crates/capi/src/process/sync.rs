@@ -2,6 +2,7 @@
 
 use super::described;
 use crate::failure::{Code, Failure, Outcome, done, reported};
+use crate::heap::site;
 use crate::job::{self, has_finished};
 use comem_rt::{Comem, ConditionId, LockId, MeetingId, NodeId, SemaphoreId, Thread};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn comem_getsub(counter: *mut Counter, max: c_long, thread
 }
 
 fn piece(bytes: usize, home: Option<NodeId>) -> *mut c_void {
-    reported(|| Ok(job()?.alloc_piece(bytes, home)?.cast()), |_| std::ptr::null_mut())
+    reported(|| Ok(job()?.alloc_piece_at(bytes, home, &site())?.cast()), |_| std::ptr::null_mut())
 }
 
 /// G_MALLOC.

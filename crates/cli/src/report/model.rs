@@ -115,7 +115,7 @@ pub struct Region {
     pub engine: String,
     /// Faults in it.
     pub faults: u64,
-    /// Thread-microseconds spent waiting for its pages.
+    /// Thread-microseconds spent in faults on its pages and in fetching them again.
     pub fetch_us: u64,
     /// Pages fetched.
     pub pages_fetched: u64,
@@ -267,19 +267,20 @@ fn read_node(index: usize, value: &Value) -> Node {
 }
 
 fn read_regions(nodes: &[Value]) -> Vec<Region> {
-    let mut all: BTreeMap<(String, u64), Region> = BTreeMap::new();
+    let mut all: BTreeMap<u64, (u8, Region)> = BTreeMap::new();
     let lists = nodes.iter().filter_map(|node| node["regions"].as_array());
     for region in lists.flatten().filter_map(Value::as_object) {
         let number = |field: &str| region.get(field).map_or(0, number_or_hex);
         let text = |field: &str| region.get(field).and_then(Value::as_str).unwrap_or_default().to_string();
-        let (label, address) = (text("label"), number("address"));
-        let sum = all.entry((label.clone(), address)).or_insert_with(|| Region {
-            label,
-            address,
-            bytes: number("bytes"),
-            engine: text("engine"),
-            ..Region::default()
+        let address = number("address");
+        let (named, sum) = all.entry(address).or_insert_with(|| {
+            let (bytes, engine) = (number("bytes"), text("engine"));
+            (0, Region { address, bytes, engine, ..Region::default() })
         });
+        let by = how_named(&text("named_by"));
+        if by > *named {
+            (*named, sum.label) = (by, text("label"));
+        }
         sum.faults += number("faults");
         sum.fetch_us += number("fetch_us");
         sum.pages_fetched += number("pages_fetched");
@@ -287,9 +288,18 @@ fn read_regions(nodes: &[Value]) -> Vec<Region> {
         sum.invalidations += number("invalidations");
         add_false_sharing(sum, region);
     }
-    let mut regions: Vec<Region> = all.into_values().collect();
-    regions.sort_by_key(|region| std::cmp::Reverse((region.fetch_us, region.faults)));
+    let mut regions: Vec<Region> = all.into_values().map(|(_, region)| region).collect();
+    regions.sort_by_key(|region| std::cmp::Reverse((region.fetch_us, region.pages_fetched, region.faults)));
     regions
+}
+
+/// Of the names that nodes have for a region the best is taken: the program's own, then where it was allocated, then its place.
+fn how_named(by: &str) -> u8 {
+    match by {
+        "page" => 1,
+        "label" => 3,
+        _ => 2,
+    }
 }
 
 /// An address may be written as a number or as a text such as `0x7f00`.
@@ -335,6 +345,17 @@ pub mod tests {
         };
         json!({"schema": 1, "command": ["prog", "7"], "wall_s": 1.25, "status": 0, "failure": null,
                "nodes": [node(0, 400_000), node(1, 100_000)]})
+    }
+
+    #[test]
+    fn nodes_that_know_a_region_by_different_names_tell_of_one() {
+        let region = |label: &str, by: &str| json!({"label": label, "named_by": by, "address": "0x1000", "bytes": 8192, "engine": "hlrc", "fetch_us": 10});
+        let names =
+            [("region at page 1", "page"), ("grid.c:12", "allocation"), ("grid", "label"), ("grid.c:12", "allocation")];
+        let nodes: Vec<Value> = names.iter().map(|(label, by)| json!({ "regions": [region(label, by)] })).collect();
+        let regions = read_regions(&nodes);
+        assert_eq!(regions.len(), 1);
+        assert_eq!((regions[0].label.as_str(), regions[0].fetch_us), ("grid", 40));
     }
 
     #[test]

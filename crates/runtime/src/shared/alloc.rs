@@ -100,8 +100,6 @@ pub(crate) struct Allocator {
     /// Bump space for small blocks: address and end.
     room: BTreeMap<Kind, (usize, usize)>,
     pub(super) pieces: Pieces,
-    /// Where regions begin that are given out as blocks or pieces, and so are not freed as a whole.
-    pub(super) cut_up: BTreeSet<PageNo>,
 }
 
 impl Allocator {
@@ -127,7 +125,6 @@ impl Allocator {
             blocks: BTreeMap::new(),
             room: BTreeMap::new(),
             pieces: Pieces::default(),
-            cut_up: BTreeSet::new(),
         }
     }
 
@@ -222,15 +219,16 @@ impl Thread {
         })
     }
 
-    /// Allocates on this node alone.
-    pub(crate) fn allocate(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
+    /// Allocates on this node alone; `site` names what has no label.
+    pub(crate) fn allocate(&self, shared: &Shared, bytes: usize, options: &RegionOptions, site: &str) -> Result<usize> {
         let (engine, named) = self.checked(bytes, options)?;
         let plain =
             options.label.is_empty() && matches!(options.homes, Homes::Automatic | Homes::Block | Homes::Claimed);
         if bytes <= SMALL_BYTES && options.alignment <= SMALL_BYTES && plain {
             return self.allocate_small(shared, bytes, (engine, named), options.alignment);
         }
-        self.allocate_region(shared, bytes, (engine, named), options)
+        let label = if options.label.is_empty() { site.to_string() } else { options.label.clone() };
+        self.allocate_region(shared, bytes, (engine, named), &RegionOptions { label, ..options.clone() }, false)
     }
 
     /// Allocates a region of this node's and tells the others.
@@ -240,9 +238,10 @@ impl Thread {
         bytes: usize,
         (engine, named): (PageEngine, u32),
         options: &RegionOptions,
+        cut_up: bool,
     ) -> Result<usize> {
         let kind = (engine, self.unit_now(named, &options.homes));
-        let region = self.region(shared, bytes, kind, options, Some(shared.me))?;
+        let region = Region { cut_up, ..self.region(shared, bytes, kind, options, Some(shared.me))? };
         self.announce(shared, &region)?;
         let first = region.first;
         shared.add(region);
@@ -291,6 +290,7 @@ impl Thread {
             engine,
             homes: options.homes.clone(),
             owner,
+            cut_up: false,
             label,
         })
     }
@@ -350,12 +350,8 @@ impl Thread {
             };
             let unit = self.unit_now(named, &options.homes);
             let pages = (SMALL_REGION_PAGES as usize).max(unit as usize);
-            let region = self.region(shared, pages * PAGE_BYTES, (engine, unit), &options, Some(shared.me))?;
-            self.announce(shared, &region)?;
-            let (first, address) = (region.first, shared.address_of(region.first));
-            shared.add(region);
+            let address = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options, true)?;
             let mut allocator = shared.allocator.lock();
-            allocator.cut_up.insert(first);
             allocator.room.insert(kind, (address, address + pages * PAGE_BYTES));
         }
     }
@@ -414,7 +410,7 @@ impl Node {
         out: &mut Outbox,
     ) -> bool {
         let address = shared.address_of(page) + offset as usize;
-        let is_cut_up = {
+        {
             let mut allocator = shared.allocator.lock();
             if let Some(kind) = allocator.blocks.remove(&address) {
                 let needs = elsewhere.unwrap_or_default();
@@ -424,10 +420,9 @@ impl Node {
             if allocator.pieces.give_back(address, elsewhere.is_some(), shared.epoch.load(Ordering::Acquire)) {
                 return true;
             }
-            allocator.cut_up.contains(&page)
-        };
+        }
         let Some(known) = shared.table.find(page) else { return false };
-        let whole = offset == 0 && known.region.first == page && !is_cut_up;
+        let whole = offset == 0 && known.region.first == page && !known.region.cut_up;
         if !whole || known.freed.load(Ordering::Acquire) {
             return false;
         }

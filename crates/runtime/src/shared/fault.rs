@@ -155,7 +155,10 @@ impl Thread {
             }
             return self.operation(|| self.single_fault(shared, &known, page, access)).map(|()| true);
         }
-        self.operation(|| self.fetch_page(shared, &known, page, access)).map(|()| true)
+        let start = self.home().now();
+        let done = self.operation(|| self.fetch_page(shared, &known, page, access));
+        known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
+        done.map(|()| true)
     }
 
     fn refuse_write(&self, known: &Known) -> Error {
@@ -200,7 +203,6 @@ impl Thread {
                 if runs.is_empty() {
                     return Ok(());
                 }
-                let start = self.home().now();
                 let is_asked_for = runs[0].start == first;
                 let fetch = self.send_fetch(shared, home, runs, claim);
                 self.run_ahead(shared, known, page, ahead, is_asked_for.then_some(&fetch.runs));
@@ -210,7 +212,6 @@ impl Thread {
                 }
                 self.wait_for_fetch(first)?;
                 shared.needs.lock().confirm(home, &fetch.needs);
-                known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
                 Ok(())
             }
         }

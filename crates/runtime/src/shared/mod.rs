@@ -253,9 +253,9 @@ impl Shared {
     pub(crate) fn name(&self, address: usize, site: &str) {
         let known = self.page_of(address).and_then(|page| self.table.find(page));
         if let Some(known) = known.filter(|k| self.address_of(k.region.first) == address) {
-            let mut label = known.label.lock();
-            if label.is_empty() {
-                *label = site.to_string();
+            let mut name = known.name.lock();
+            if name.text.is_empty() {
+                name.text = site.to_string();
             }
         }
     }

@@ -90,10 +90,17 @@ impl Pieces {
 
 impl Thread {
     /// Allocates a piece or, when it is large, a region of its own; at `home`, or where the pages are used.
-    pub(crate) fn allocate_piece(&self, shared: &Shared, bytes: usize, home: Option<NodeId>) -> Result<usize> {
+    /// `site` names such a region.
+    pub(crate) fn allocate_piece(
+        &self,
+        shared: &Shared,
+        bytes: usize,
+        home: Option<NodeId>,
+        site: &str,
+    ) -> Result<usize> {
         let homes = home.map_or(Homes::Claimed, Homes::On);
         if bytes > PIECE_BYTES {
-            return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() });
+            return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() }, site);
         }
         let (engine, named) =
             self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
@@ -114,9 +121,8 @@ impl Thread {
             let pages = (region_bytes / PAGE_BYTES).max(named as usize);
             let label = format!("pieces of node {}", shared.me.0);
             let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
-            let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, named), &options)?;
+            let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, named), &options, true)?;
             let mut allocator = shared.allocator.lock();
-            allocator.cut_up.extend(shared.page_of(start));
             allocator.pieces.add_region(kind, start, pages * PAGE_BYTES);
         }
     }

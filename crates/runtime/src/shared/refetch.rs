@@ -8,6 +8,7 @@ use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::Outbox;
+use comem_protocol::time::Time;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -87,12 +88,21 @@ impl Thread {
             let Some(Wanted { home, runs }) = refetch.wanted.pop_front() else { return };
             let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
             self.counters().pages_prefetched.add(u64::from(pages));
+            let (first, start) = (runs[0].start, self.home().now());
             let runs = self.take(shared, home, runs);
             let (picked, runs) = self.pick(shared, home, runs);
             if !runs.is_empty() {
                 refetch.asked.push_back((home, self.send_fetch(shared, home, runs, false)));
             }
             self.take_picked(shared, &picked);
+            self.book_fetch(shared, first, start);
+        }
+    }
+
+    /// Books the time since `start` to the region of `page`.
+    fn book_fetch(&self, shared: &Shared, page: PageNo, start: Time) {
+        if let Some(known) = shared.table.find(page) {
+            known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         }
     }
 
@@ -101,8 +111,14 @@ impl Thread {
         while let Some((home, fetch)) = refetch.asked.pop_front() {
             // Another thread may be taking the answer in, in the order of the pages, one chunk after another.
             for last in fetch.runs.iter().map(|run| run.end - 1) {
+                let start = self.home().now();
+                let mut waited = false;
                 while self.is_fetching(last) {
+                    waited = true;
                     self.wait(Waiting::Page(last))?;
+                }
+                if waited {
+                    self.book_fetch(shared, last, start);
                 }
             }
             shared.needs.lock().confirm(home, &fetch.needs);

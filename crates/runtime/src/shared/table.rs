@@ -41,6 +41,7 @@ pub(crate) struct Marks {
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
     pub(crate) faults: AtomicU64,
+    /// Time in faults on its pages, and in fetching again what an acquire ended.
     pub(crate) fetch_ns: AtomicU64,
     pub(crate) pages_fetched: AtomicU64,
     pub(crate) diff_bytes: AtomicU64,
@@ -49,11 +50,38 @@ pub(crate) struct Costs {
     pub(crate) false_sharing: Mutex<BTreeMap<PageNo, super::serve::Writers>>,
 }
 
+/// What reports call a region.
+#[derive(Debug, Default)]
+pub(crate) struct Name {
+    pub(crate) text: String,
+    /// Whether the program chose it on this node (`comem_label`): other nodes may know the region by where it was allocated.
+    by_label: bool,
+}
+
+impl Name {
+    /// The program names it; where it is handed out in blocks, one of them.
+    pub(crate) fn set(&mut self, name: &str, of_block: bool) {
+        match of_block {
+            false => self.text = name.to_string(),
+            true if self.text.split([':', ',']).skip(1).any(|block| block.trim() == name) => {}
+            true if self.text.len() + name.len() > BLOCK_NAMES => {}
+            true => {
+                self.text += if self.by_label { ", " } else { ": " };
+                self.text += name;
+            }
+        }
+        self.by_label = true;
+    }
+}
+
+/// Most bytes of a name that tells of blocks.
+const BLOCK_NAMES: usize = 200;
+
 /// A region as this node knows it.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) region: Region,
-    pub(crate) label: Mutex<String>,
+    pub(crate) name: Mutex<Name>,
     pub(crate) freed: AtomicBool,
     /// Freed at its home, which does not give its pages any more; here it may be freed still.
     pub(crate) gone: AtomicBool,
@@ -77,7 +105,7 @@ impl Known {
             _ => (region.pages.div_ceil(CHUNK_PAGES), 0),
         };
         Known {
-            label: Mutex::new(region.label.clone()),
+            name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
             freed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
@@ -100,8 +128,18 @@ impl Known {
 
     /// The name in reports.
     pub(crate) fn name(&self) -> String {
-        let label = self.label.lock();
-        if label.is_empty() { format!("region at page {}", self.region.first) } else { label.clone() }
+        let name = self.name.lock();
+        if name.text.is_empty() { format!("region at page {}", self.region.first) } else { name.text.clone() }
+    }
+
+    /// Where the name is from: of several nodes' names the report takes the best.
+    pub(crate) fn named_by(&self) -> &'static str {
+        let name = self.name.lock();
+        match (name.by_label, name.text.is_empty()) {
+            (true, _) => "label",
+            (false, false) => "allocation",
+            (false, true) => "page",
+        }
     }
 
     /// The cell of the chunk with this page.
@@ -358,6 +396,7 @@ mod tests {
             engine: PageEngine::Hlrc,
             homes: Homes::Block,
             owner: None,
+            cut_up: false,
             label: String::new(),
         };
         let known = table.add(region).expect("nothing lies there");

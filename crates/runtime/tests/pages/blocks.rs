@@ -106,6 +106,39 @@ pub fn small_blocks_used_again(comem: &Comem) {
     return_addresses(comem, slice);
 }
 
+/// Blocks and pieces of one page, of which some are declared read-only: the others are written on, by any node.
+pub fn blocks_beside_read_only_ones(comem: &Comem) {
+    const SIZE: usize = 64;
+    let slice = addresses(comem);
+    comem.run(|t| {
+        let piece = || comem.alloc_piece(SIZE, None).expect("there is room for a piece").addr();
+        let mine = [allocate(comem, SIZE), allocate(comem, SIZE), piece(), piece()];
+        for (n, block) in mine.into_iter().enumerate() {
+            fill(block, SIZE, 1);
+            slice.set(t.id() * 16 + n, block);
+        }
+        t.barrier();
+        for n in [0, 2] {
+            (0..t.count()).for_each(|id| {
+                let block = slice.get(id * 16 + n) as *const u8;
+                comem.readonly(block).expect("a block can be declared read-only");
+            });
+        }
+        t.barrier();
+        for round in 2..6_u8 {
+            let other = (t.id() + round as usize) % t.count();
+            [1, 3].iter().for_each(|n| fill(slice.get(other * 16 + n), SIZE, round));
+            t.barrier();
+            for (id, n) in (0..t.count()).flat_map(|id| (0..4).map(move |n| (id, n))) {
+                let expected = if n % 2 == 1 { round } else { 1 };
+                assert_filled(slice.get(id * 16 + n), SIZE, expected, "a block in a page with read-only ones");
+            }
+            t.barrier();
+        }
+    });
+    return_addresses(comem, slice);
+}
+
 /// A small block that one node wrote to and another frees, which has heard of that but not read it, stays what it is made when it is given out
 /// again: the writer's diff may be on its way still.
 pub fn blocks_freed_unread(comem: &Comem) {

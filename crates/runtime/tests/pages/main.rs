@@ -25,6 +25,7 @@ mod notices;
 mod order;
 mod pages;
 mod placement;
+mod regions;
 mod seccomp;
 mod sharing;
 mod stress;
@@ -49,7 +50,7 @@ fn node() {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     });
-    let parts = [matrix::play, counts::play, limits::play, notices::play, wrong::play, beside::play];
+    let parts = [matrix::play, counts::play, limits::play, notices::play, wrong::play, beside::play, regions::play];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     if let Err(error) = comem.finish() {
         eprintln!("comem: {error}");

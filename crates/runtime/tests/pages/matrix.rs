@@ -17,7 +17,7 @@ const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 33] = [
+const SCENARIOS: [Scenario; 34] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),
@@ -40,6 +40,7 @@ const SCENARIOS: [Scenario; 33] = [
     ("small blocks used again", blocks::small_blocks_used_again),
     ("blocks freed unread", blocks::blocks_freed_unread),
     ("pieces that others free", blocks::pieces_that_others_free),
+    ("blocks beside read-only ones", blocks::blocks_beside_read_only_ones),
     ("memory of every size and alignment", blocks::every_size_and_alignment),
     ("lists across nodes", blocks::a_list_across_nodes),
     ("read-only memory", pages::declared_read_only),

@@ -142,6 +142,6 @@ impl Scenario {
             false => self.engine,
         };
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
-        Region { first, pages, bytes, unit_pages, engine, homes, owner: None, label }
+        Region { first, pages, bytes, unit_pages, engine, homes, owner: None, cut_up: false, label }
     }
 }

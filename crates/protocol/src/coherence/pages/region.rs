@@ -135,6 +135,8 @@ pub struct Region {
     pub homes: Homes,
     /// The node that allocated it, and takes it back; `None` when all did together.
     pub owner: Option<NodeId>,
+    /// Whether its owner hands it out in blocks, whose contents have nothing to do with one another.
+    pub cut_up: bool,
     /// Its name in reports, at most 64 bytes.
     pub label: String,
 }
@@ -197,6 +199,7 @@ impl Region {
             dealt.emit(out);
         }
         out.put_u16(self.owner.map_or(u16::MAX, |n| n.0));
+        out.put_u8(u8::from(self.cut_up));
         out.put_bytes(self.label.as_bytes());
     }
 
@@ -229,6 +232,11 @@ impl Region {
             u16::MAX => None,
             n => Some(node(n)?),
         };
+        let cut_up = match r.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(WireError::BadValue("blocks")),
+        };
         let label = r.rest();
         let unit_fits =
             unit_pages.is_power_of_two() && unit_pages <= UNIT_PAGES_MAX && pages.is_multiple_of(unit_pages);
@@ -236,7 +244,7 @@ impl Region {
             return Err(WireError::BadValue("region"));
         }
         let label = String::from_utf8_lossy(label).into_owned();
-        Ok(Region { first, pages, bytes, unit_pages, engine, homes, owner, label })
+        Ok(Region { first, pages, bytes, unit_pages, engine, homes, owner, cut_up, label })
     }
 }
 
@@ -246,7 +254,17 @@ mod tests {
 
     fn region(pages: u32, unit_pages: u32, homes: Homes) -> Region {
         let (owner, label) = (Some(NodeId(3)), "grid".to_string());
-        Region { first: 512, pages, bytes: 100, unit_pages, engine: PageEngine::Scope, homes, owner, label }
+        Region {
+            first: 512,
+            pages,
+            bytes: 100,
+            unit_pages,
+            engine: PageEngine::Scope,
+            homes,
+            owner,
+            cut_up: true,
+            label,
+        }
     }
 
     #[test]
