@@ -133,6 +133,8 @@ pub enum Rule {
     CarriedPagesHaveAllThatIsKnown,
     /// And only if nothing that this node wrote to it has left for the home in the open interval.
     CarriedPagesHaveOwnBytes,
+    /// Of a copy a token carries what has left this node, and not what its threads have stored since.
+    CarriedCopiesAreReleased,
     /// A home sends its page with a token only when all diffs are in that were announced to it.
     HomesCarryWhatIsApplied,
     /// Diffs of pages that came with a token are applied after those that the pages had in them.
@@ -145,7 +147,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 48] = [
+    pub const PAGES: [Rule; 49] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -190,6 +192,7 @@ impl Rule {
         Rule::PushedPagesAreShared,
         Rule::CarriedPagesHaveAllThatIsKnown,
         Rule::CarriedPagesHaveOwnBytes,
+        Rule::CarriedCopiesAreReleased,
         Rule::HomesCarryWhatIsApplied,
         Rule::DiffsFollowWhatTheyNeed,
         Rule::AsideLooksAfterUnmap,

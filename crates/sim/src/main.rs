@@ -30,7 +30,7 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --messages         whole messages over a network that only reorders, without the link
   --pages            the engines for pages: --engine hlrc, scope or mixed (regions under both in one job; default: each
                      of the three), --program mixed, migratory, sor, producer, same-lock, second-lock, lock-wrc, chain,
-                     wide-release or wide-acquire; the seed chooses the nodes
+                     wavering, wide-release or wide-acquire; the seed chooses the nodes
   --memory KIND      of pages: noted (the kernel notes first writes) or faults (first writes fault); default: each
   --start N          start N nodes over the network, pass 100 barriers, stop; for each seed
   --jobs N           threads of this process (default: one for each core)

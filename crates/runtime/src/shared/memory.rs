@@ -220,6 +220,11 @@ impl PageMemory for Frames<'_> {
         self.twins.get(self.unit(&unit)).is_some()
     }
 
+    fn copy_twin(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> bool {
+        let twin = self.twins.get(self.unit(&unit));
+        twin.inspect(|twin| out.extend_from_slice(twin)).is_some()
+    }
+
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         self.twins.drop_twin(self.unit(&unit));
     }

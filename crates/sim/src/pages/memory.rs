@@ -302,6 +302,20 @@ impl PageMemory for Memory {
         self.pages[unit.start as usize].twin.is_some()
     }
 
+    fn copy_twin(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> bool {
+        if !self.has_twin(unit.clone()) {
+            return false;
+        }
+        for page in unit {
+            let end = out.len() + PAGE_BYTES;
+            self.moment();
+            let twin = self.pages[page as usize].twin.expect("all pages of a unit have twins");
+            twin.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+            out.resize(end, 0);
+        }
+        true
+    }
+
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         self.moment();
         self.each(unit).iter_mut().for_each(|p| p.twin = None);

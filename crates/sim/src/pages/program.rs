@@ -16,6 +16,8 @@ pub enum Op {
     Write(usize, u64),
     /// Store the register plus one.
     WriteNext(usize),
+    /// Store the register: what was read before comes back.
+    WriteBack(usize),
     /// Leave out the next so many operations if the register is zero.
     SkipIfZero(usize),
     /// Acquire a lock.
@@ -56,6 +58,8 @@ pub enum Kind {
     LockWrc,
     /// Words handed on by flags from thread to thread, each of which adds one.
     Chain,
+    /// A word that waves while another word of its page goes about with a lock: it ends as it was.
+    Wavering,
     /// As the second lock's, but its release is release-consistent.
     WideRelease,
     /// As the second lock's, but its acquires are lazy ones.
@@ -88,6 +92,7 @@ impl Kind {
             Kind::SecondLock => "second-lock",
             Kind::LockWrc => "lock-wrc",
             Kind::Chain => "chain",
+            Kind::Wavering => "wavering",
             Kind::WideRelease => "wide-release",
             Kind::WideAcquire => "wide-acquire",
         }
@@ -95,7 +100,7 @@ impl Kind {
 
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().chain(Kind::WIDE).find(|k| k.name() == name)
+        Kind::ALL.into_iter().chain(Kind::WIDE).chain([Kind::Wavering]).find(|k| k.name() == name)
     }
 
     /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag of the writer's own, by critical
@@ -114,6 +119,39 @@ pub struct Maker<'a> {
     next_value: u64,
     rng: &'a mut Rng,
 }
+
+/// Before some of its stores a thread stores something else, and for a while or for good what the word held comes back: memory that is as it was
+/// tells nobody that it has been something else.
+pub fn waver(programs: &mut Programs, rng: &mut Rng) {
+    // Who polls a word without a lock must find in it what the program means.
+    if programs.iter().flatten().flatten().any(|op| matches!(op, Op::SkipIfZero(_))) {
+        return;
+    }
+    for program in programs.iter_mut().flatten() {
+        for op in std::mem::take(program) {
+            let Op::Write(word, value) = op else {
+                program.push(op);
+                continue;
+            };
+            let think = Op::Think(if rng.below(4) == 0 { rng.below(400_000) } else { rng.below(20_000) });
+            match rng.below(3) {
+                0 => program.push(op),
+                1 => program.extend([Op::Read(word), op, think, Op::WriteBack(word)]),
+                _ => program.extend([
+                    Op::Read(word),
+                    Op::Write(word, value + WAVERING),
+                    think,
+                    Op::WriteBack(word),
+                    think,
+                    op,
+                ]),
+            }
+        }
+    }
+}
+
+/// Above all other values.
+const WAVERING: u64 = 1 << 40;
 
 impl<'a> Maker<'a> {
     /// Makes a family's programs for so many nodes, threads of each and pages.
@@ -178,6 +216,7 @@ impl<'a> Maker<'a> {
             Kind::Producer => self.producer(phase),
             Kind::SameLock | Kind::SecondLock | Kind::WideRelease | Kind::WideAcquire => self.publish(kind),
             Kind::LockWrc => self.lock_wrc(),
+            Kind::Wavering => self.wavering(),
             Kind::Chain => self.chain(phase),
         }
     }
@@ -241,6 +280,33 @@ impl<'a> Maker<'a> {
             self.read_or_write(who, words);
         }
         self.program(who).push(Op::Unlock(lock));
+    }
+
+    fn wavering(&mut self) {
+        let count = self.places.len();
+        let page = self.below(self.words / PAGE_WORDS) * PAGE_WORDS;
+        let (at, apart) = (self.below(PAGE_WORDS), 1 + self.below(PAGE_WORDS - 1));
+        let (counter, waving) = (page + at, page + (at + apart) % PAGE_WORDS);
+        let (carries, other) = (LockId(5), LockId(6));
+        let look = [Op::Lock(carries), Op::Read(counter), Op::Unlock(carries)];
+        let pass = [Op::Lock(other), Op::Unlock(other)];
+        let count_up = [Op::Lock(carries), Op::Read(counter), Op::WriteNext(counter), Op::Unlock(carries)];
+        let (waverer, value) = (self.below(count), self.value() + WAVERING);
+        for who in (0..count).map(|further| (waverer + further) % count) {
+            // Each of the others closes intervals, or has the page come with the token.
+            let ops = if self.below(2) == 0 { &look[..] } else { &pass };
+            for _ in 0..6 {
+                let span = Op::Think(self.rng.below(60_000));
+                let ops = if who == waverer { &count_up[..] } else { ops };
+                self.program(who).push(span);
+                self.program(who).extend(ops);
+            }
+        }
+        let program = self.program(waverer);
+        program.extend(pass);
+        program.extend([Op::Read(waving), Op::Write(waving, value), Op::Think(60_000), Op::WriteBack(waving)]);
+        self.barrier();
+        (0..count).for_each(|who| self.program(who).push(Op::Read(waving)));
     }
 
     fn migratory(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::cluster::{self, Config, Outcome};
 use super::layout::Layout;
-use super::program::{Kind, Maker};
+use super::program::{self, Kind, Maker};
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
 use comem_protocol::coherence::pages::region::{Homes, Region};
@@ -63,7 +63,8 @@ impl Scenario {
     pub fn run(&self, seed: u64) -> Verdict {
         let mut rng = Rng::new(seed ^ 0x9a6e_5000);
         let kinds = self.kinds();
-        let kind = self.kind.unwrap_or(kinds[rng.below(kinds.len() as u64) as usize]);
+        let chosen = kinds[rng.below(kinds.len() as u64) as usize];
+        let kind = self.kind.unwrap_or(if seed % 7 == 4 { Kind::Wavering } else { chosen });
         let run = || self.run_kind(kind, seed, &mut rng);
         let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -79,8 +80,14 @@ impl Scenario {
         layout.wants = seed.is_multiple_of(3);
         layout.idles = seed.is_multiple_of(5);
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
+        if kind == Kind::Wavering {
+            (layout.takes, layout.pushes) = (false, Some(1));
+        }
         let layout = Arc::new(layout);
-        let programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
+        let mut programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
+        if seed % 7 == 2 {
+            program::waver(&mut programs, &mut Rng::new(seed));
+        }
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
         let beyond_scope = self.mixed && !kind.is_scoped();
         let config = Config { seed, faults: self.faults, datagram_bytes, trace: self.trace, beyond_scope };

@@ -136,6 +136,10 @@ impl Node {
                 let next = self.threads[t].register + 1;
                 self.access(t, word, Some(next), judge, out)
             }
+            Op::WriteBack(word) => {
+                let before = self.threads[t].register;
+                self.access(t, word, Some(before), judge, out)
+            }
             Op::SkipIfZero(count) => {
                 self.threads[t].at += if self.threads[t].register == 0 { count } else { 0 };
                 self.ends(t)

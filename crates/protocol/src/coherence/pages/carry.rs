@@ -10,6 +10,8 @@
 //! - if the giver knew of every write to the page that the acquirer knows of: it says how far it had seen
 //!   ([`Rule::CarriedPagesHaveAllThatIsKnown`]);
 //! - if the acquirer's own bytes are in it too: none have left for the home in an interval that is still open ([`Rule::CarriedPagesHaveOwnBytes`]);
+//! - if it has nothing in it that the giver's threads have stored since their last release: a byte that becomes again what it was makes no diff, and
+//!   nobody is told. So it is the copy's twin that travels ([`Rule::CarriedCopiesAreReleased`]); a copy without one has not been written;
 //! - if the giver is the page's home, when all diffs are in of which it has heard ([`Rule::HomesCarryWhatIsApplied`]).
 //!
 //! The home has not answered for it, so it may still lack what the page had in it when the acquirer's own diff comes. That diff names what must be

@@ -205,6 +205,8 @@ pub trait PageMemory {
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Whether the unit has a twin.
     fn has_twin(&self, unit: Range<PageNo>) -> bool;
+    /// Appends the unit's twin, if there is one; whether there is.
+    fn copy_twin(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> bool;
     /// Drops the unit's twin, if there is one.
     fn drop_twin(&mut self, unit: Range<PageNo>);
     /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.

@@ -108,6 +108,14 @@ impl PageMemory for Recorder {
     fn has_twin(&self, unit: Range<PageNo>) -> bool {
         self.calls.contains(&format!("make_twin {}..{}", unit.start, unit.end))
     }
+    fn copy_twin(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> bool {
+        let has = self.has_twin(unit.clone());
+        if has {
+            out.resize(out.len() + (unit.end - unit.start) as usize * PAGE_BYTES, 2);
+            self.note("copy_twin", unit);
+        }
+        has
+    }
     fn drop_twin(&mut self, unit: Range<PageNo>) {
         self.note("drop_twin", unit);
     }

@@ -24,7 +24,12 @@ impl Chunk {
         out: &mut Vec<u8>,
     ) -> bool {
         match self.units[self.units_in(unit).start].state {
-            State::Valid => cx.memory.copy_out(unit.clone(), out),
+            State::Valid => {
+                let released = Rule::CarriedCopiesAreReleased.on();
+                if !(released && cx.memory.copy_twin(unit.clone(), out)) {
+                    cx.memory.copy_out(unit.clone(), out);
+                }
+            }
             State::Home if fresh => self.share(cx, std::slice::from_ref(unit), Some(out)),
             _ => return false,
         }

@@ -7,7 +7,7 @@ use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::push::Stash;
 use crate::coherence::pages::serve::PageRooms;
 use crate::coherence::pages::wire::{DiffsHead, Group, Need};
-use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageNo};
+use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo};
 use crate::faults::Rng;
 use crate::ids::NodeId;
 use crate::outbox::Outbox;
@@ -102,6 +102,17 @@ fn what_the_giver_has_written_comes_with_the_token_and_nothing_else() {
     taker.stash.pick(OTHER, &[1..2, 2..3], &mut picked, &mut left);
     assert_eq!(picked.iter().map(|p| p.bytes().len()).sum::<usize>(), 2 * PAGE_BYTES);
     assert!(left.is_empty() && picked.iter().all(|p| !p.from_home));
+}
+
+#[test]
+fn what_the_givers_threads_have_stored_since_does_not_come() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    giver.writes(1..2, 1);
+    giver.bench.memory.make_twin(1..2, false);
+    assert_eq!(taker.takes_from(&mut giver, 1..2, true), [1..2]);
+    let (mut picked, mut left) = (Vec::new(), Vec::new());
+    taker.stash.pick(OTHER, &[1..2], &mut picked, &mut left);
+    assert!(picked.iter().all(|p| p.bytes().iter().all(|byte| *byte == 2)), "the twin's bytes, and not the memory's");
 }
 
 #[test]
