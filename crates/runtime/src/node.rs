@@ -566,6 +566,7 @@ impl Node {
             Waiting::Answer(wish, name) => {
                 let what = match wish {
                     Wish::SemWait | Wish::SemTryWait | Wish::SemPass => format!("semaphore {name:#x} to be posted"),
+                    Wish::SemGive | Wish::SemReset => format!("word that semaphore {name:#x} has changed"),
                     Wish::CondJoin | Wish::CondAwait => format!("condition variable {name:#x} to be signalled"),
                     Wish::ReadLock => format!("reader-writer lock {name:#x}, to read"),
                     Wish::WriteLock => format!("reader-writer lock {name:#x}, to write"),

@@ -126,7 +126,9 @@ impl House {
                 }
             }
             None => {
-                let (wish, done) = match number % 5 {
+                let (wish, done) = match number % 7 {
+                    5 => (Wish::SemGive, desk.sem_give(cx, semaphore, caller)),
+                    6 => (Wish::SemReset, desk.sem_reset(cx, semaphore, caller)),
                     0 => (Wish::SemWait, desk.sem_wait(cx, semaphore, caller)),
                     1 => (Wish::SemTryWait, desk.sem_try_wait(cx, semaphore, caller).is_some()),
                     4 => (Wish::Meet, desk.meet(cx, MeetingId(number % 9), 1 + number as u32 % 3, caller).is_some()),

@@ -3,7 +3,8 @@
 //!
 //! Each thing lives at its *manager*. A thread *asks* there and waits for the *answer*, which comes straight to its own
 //! channel; releases *tell* the manager something and wait for nothing. Messages of different channels overtake each
-//! other, so no machine relies on their order: what a thread must know to have happened, it asks for. The machines
+//! other, so no machine relies on their order: what a thread must know to have happened, it asks for, a release of its own among
+//! it ([`Desk::sem_give`]). The machines
 //! themselves ([`semaphore`](super::semaphore), [`condition`](super::condition), [`rwlock`](super::rwlock),
 //! [`meeting`](super::meeting)) say only who gets what; the desk carries questions, answers and payloads.
 //!
@@ -66,7 +67,7 @@ impl Wish {
     /// The thing of that name that is wished for.
     pub fn thing(self, name: u64) -> Thing {
         let kind = match self {
-            Wish::SemWait | Wish::SemTryWait | Wish::SemPass => Kind::Semaphore,
+            Wish::SemWait | Wish::SemTryWait | Wish::SemPass | Wish::SemGive | Wish::SemReset => Kind::Semaphore,
             Wish::CondJoin | Wish::CondAwait => Kind::Condition,
             Wish::ReadLock | Wish::WriteLock => Kind::RwLock,
             Wish::Meet => Kind::Meeting,
@@ -157,7 +158,7 @@ impl Entry {
 
     fn wish(&mut self, waiter: Waiter, given: &mut Given) -> Result<(), Misbehaved> {
         match (&mut self.machine, waiter.wish) {
-            (Machine::Semaphore(semaphore), _) => semaphore.wait(waiter, given),
+            (Machine::Semaphore(semaphore), _) => semaphore.wish(waiter, given),
             (Machine::Condition(condition), Wish::CondJoin) => return condition.join(waiter, given),
             (Machine::Condition(condition), _) => return condition.wait(waiter, given),
             (Machine::RwLock(lock), Wish::WriteLock) => lock.write(waiter, given),
@@ -242,20 +243,37 @@ impl Desk {
         let manager = thing.manager(cx.nodes);
         self.question(slot, wish, name);
         if manager == cx.me {
+            let mut told = Vec::new();
+            if releases(wish) {
+                cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut told);
+            }
             let channel = Channel { node: cx.me, slot };
             let waiter = Waiter { wish, channel, place: Place::Here };
-            let served = self.step(cx, thing, |entry, _, given| entry.wish(waiter, given));
+            let served = self.wish(cx, name, waiter, &told);
             debug_assert!(served.is_ok(), "a thread of this node asks only what makes sense");
             return self.collect(wish, name, slot);
         }
         let payload = &mut *cx.payload;
         let target = Target::Request { node: manager, origin: Origin::Caller };
         cx.out.send_with(target, &Message::Ask { wish, name, knowledge: &[] }, |body| {
-            if acquires(wish, true) {
+            if releases(wish) {
+                payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
+            } else if acquires(wish, true) {
                 payload.knowledge(thing.scope(), body);
             }
         });
         None
+    }
+
+    /// At the manager: a thread wishes for something, and its node tells this with it.
+    fn wish(&mut self, cx: &mut Context<'_>, name: u64, waiter: Waiter, told: &[u8]) -> Result<(), Misbehaved> {
+        let thing = waiter.wish.thing(name);
+        let from_here = waiter.place == Place::Here;
+        self.step(cx, thing, |entry, cx, given| {
+            entry.wish(waiter, given)?;
+            entry.deposit(cx, thing.scope(), told, from_here);
+            Ok(())
+        })
     }
 
     /// Takes the answer to what thread `slot` has asked, once it is there: whether the thread got it.
@@ -308,9 +326,9 @@ impl Desk {
         ticket: Ticket,
         knowledge: &[u8],
     ) -> Result<(), Misbehaved> {
-        let place = Place::There(ticket, knowledge.to_vec());
-        let waiter = Waiter { wish, channel: ticket.channel, place };
-        self.step(cx, wish.thing(name), |entry, _, given| entry.wish(waiter, given))
+        let (seen, told) = if releases(wish) { (&[][..], knowledge) } else { (knowledge, &[][..]) };
+        let place = Place::There(ticket, seen.to_vec());
+        self.wish(cx, name, Waiter { wish, channel: ticket.channel, place }, told)
     }
 
     /// At the manager: a thread elsewhere tells something.
@@ -416,9 +434,15 @@ impl Desk {
     }
 }
 
-/// Whether this answer makes the thread's node acquire what releases have said. To be heard by the manager is not yet to be woken.
+/// Whether this answer makes the thread's node acquire what releases have said. To be heard by the manager is not yet to be woken, or
+/// to be given anything.
 fn acquires(wish: Wish, yes: bool) -> bool {
-    yes && wish != Wish::CondJoin
+    yes && !matches!(wish, Wish::CondJoin | Wish::SemGive | Wish::SemReset)
+}
+
+/// Whether a question is a release, too.
+fn releases(wish: Wish) -> bool {
+    wish == Wish::SemGive
 }
 
 #[cfg(test)]

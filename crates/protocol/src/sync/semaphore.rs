@@ -8,7 +8,8 @@
 //! | zero, nobody waits | one | queue | no | queue |
 //! | zero, some wait | all who want to pass do, and the first of the others gets it | queue | no | queue |
 //!
-//! A post takes effect when it arrives at the manager, so a try may miss one that is still on its way.
+//! A post takes effect when it arrives at the manager, so a try may miss one that is still on its way. To *give* is a post whose
+//! thread waits until it has arrived: what it does next comes after. To *reset* makes the count zero, and is answered as well.
 
 use super::Context;
 use super::desk::{Desk, Given, Waiter};
@@ -50,7 +51,22 @@ impl Semaphore {
         self.count == 0 && self.queue.is_none()
     }
 
-    pub(super) fn wait(&mut self, waiter: Waiter, given: &mut Given) {
+    /// A thread asks for something, which it mostly waits for.
+    pub(super) fn wish(&mut self, waiter: Waiter, given: &mut Given) {
+        match waiter.wish {
+            Wish::SemGive => {
+                self.post(given);
+                given.push((waiter, true));
+            }
+            Wish::SemReset => {
+                self.count = 0;
+                given.push((waiter, true));
+            }
+            _ => self.wait(waiter, given),
+        }
+    }
+
+    fn wait(&mut self, waiter: Waiter, given: &mut Given) {
         if self.count > 0 {
             self.count -= u64::from(waiter.wish != Wish::SemPass);
             given.push((waiter, true));
@@ -83,6 +99,18 @@ impl Desk {
     /// Adds one to the semaphore.
     pub fn sem_post(&mut self, cx: &mut Context<'_>, id: SemaphoreId) {
         self.tell(cx, News::SemPost, id.0, true);
+    }
+
+    /// Thread `slot` adds one to the semaphore; whether that has happened. Otherwise wait until woken or answered, and ask
+    /// [`Desk::collect`] for [`Wish::SemGive`].
+    pub fn sem_give(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
+        self.ask(cx, Wish::SemGive, id.0, slot).is_some()
+    }
+
+    /// Thread `slot` makes the semaphore's count zero; whether that has happened. Otherwise as [`Desk::sem_give`], for
+    /// [`Wish::SemReset`].
+    pub fn sem_reset(&mut self, cx: &mut Context<'_>, id: SemaphoreId, slot: Slot) -> bool {
+        self.ask(cx, Wish::SemReset, id.0, slot).is_some()
     }
 
     /// Thread `slot` begins to take one from the semaphore; whether it has it now. Otherwise wait until woken or answered, and ask

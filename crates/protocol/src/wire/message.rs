@@ -75,6 +75,10 @@ coded! {
         Meet = 7,
         /// A semaphore to have one, which stays.
         SemPass = 8,
+        /// That a semaphore has one more. What the thread's node tells by that comes in place of what it has seen.
+        SemGive = 9,
+        /// That a semaphore has none.
+        SemReset = 10,
     }
 }
 
@@ -624,6 +628,7 @@ mod tests {
             Message::Push { body: b"p" },
             Message::PushUnused { body: b"u" },
             Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
+            Message::Ask { wish: Wish::SemGive, name: 3, knowledge: b"told" },
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },
             Message::Tell { news: News::WriteUnlock, name: 5, payload: b"" },
             Message::Meet { name: 5, threads: 3, payload: b"pay", knowledge: b"known" },

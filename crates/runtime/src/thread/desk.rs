@@ -20,6 +20,24 @@ impl Thread {
         self.tell(News::SemPost, semaphore.0, |desk, cx| desk.sem_post(cx, semaphore));
     }
 
+    /// Adds one to a semaphore, and waits until that counts: whoever comes to know of it by other means finds it there.
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_give(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(Wish::SemGive, semaphore.0, |desk, cx| desk.sem_give(cx, semaphore, self.slot).then_some(true))?;
+        Ok(())
+    }
+
+    /// Makes a semaphore's count zero, and waits until it is. Those who wait for it go on waiting.
+    ///
+    /// # Errors
+    /// When the job ends meanwhile.
+    pub fn try_sem_reset(&self, semaphore: SemaphoreId) -> Result<()> {
+        self.obtain(Wish::SemReset, semaphore.0, |desk, cx| desk.sem_reset(cx, semaphore, self.slot).then_some(true))?;
+        Ok(())
+    }
+
     /// Takes one from a semaphore, once there is one; threads get theirs in the order in which they ask.
     pub fn sem_wait(&self, semaphore: SemaphoreId) {
         self.must(self.try_sem_wait(semaphore));
@@ -289,8 +307,9 @@ impl Thread {
                     (first, !out.sends().is_empty())
                 })
             };
-            // To come to a meeting is a release, too.
-            let (first, asked) = if wish == Wish::Meet { self.releasing(ask) } else { ask() };
+            // To come to a meeting is a release, too, and so is to give.
+            let releases = matches!(wish, Wish::Meet | Wish::SemGive);
+            let (first, asked) = if releases { self.releasing(ask) } else { ask() };
             if let Some(got) = first {
                 self.after_acquire(None)?;
                 return Ok(got);

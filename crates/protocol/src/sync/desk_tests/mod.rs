@@ -65,6 +65,19 @@ fn every_take_matches_a_post_in_every_order() {
 }
 
 #[test]
+fn what_was_given_before_a_meeting_is_there_after_it_and_what_was_posted_may_not_be() {
+    let tries: &[Do] = &[Come(3), TryTake];
+    let in_vain = |first: &'static [Do]| -> usize {
+        let programs = [[first, tries, tries], [tries, first, tries], [tries, tries, first]];
+        let worlds = programs.iter().flat_map(|programs| (0..500).map(|seed| (World::new(programs), seed)));
+        worlds.map(|(world, seed)| some_order(world, seed).truth.tried_in_vain).sum()
+    };
+    assert_eq!(in_vain(&[Give, Give, Come(3)]), 0);
+    let in_vain = in_vain(&[Post, Post, Come(3)]);
+    assert!(in_vain > 10, "{in_vain} tries in vain");
+}
+
+#[test]
 fn takers_hear_of_as_many_posts_as_were_taken() {
     let mut in_vain = 0;
     for seed in 0..2000 {
@@ -212,6 +225,18 @@ fn a_post_lets_all_pass_who_leave_it_and_one_who_takes_it() {
 }
 
 #[test]
+fn a_semaphore_that_is_reset_has_none_and_keeps_those_who_wait() {
+    let mut manager = Manager::new();
+    assert_eq!((manager.ask(Wish::SemGive, 1), manager.ask(Wish::SemGive, 2)), (vec![1], vec![2]));
+    assert_eq!(manager.ask(Wish::SemReset, 3), [3]);
+    assert_eq!(manager.ask(Wish::SemTryWait, 4), [0], "there is none");
+    assert_eq!((manager.ask(Wish::SemWait, 5), manager.ask(Wish::SemPass, 6)), (vec![], vec![]));
+    assert_eq!(manager.ask(Wish::SemReset, 3), [3]);
+    assert_eq!(manager.ask(Wish::SemGive, 1), [6, 5, 1]);
+    assert!(manager.node.desk.is_empty());
+}
+
+#[test]
 fn a_condition_wakes_in_the_order_of_joining_and_keeps_a_signal_for_who_has_joined() {
     let mut manager = Manager::new();
     assert_eq!(manager.tell(News::CondSignal), [], "forgotten");
@@ -234,12 +259,14 @@ fn a_post_tells_of_what_was_written_and_a_signal_leaves_that_to_the_lock_that_it
         let (mut desk, mut known, mut out) = (Desk::new(), Known::of(7), Outbox::new());
         tell(&mut desk, &mut Context { me: NodeId(0), nodes: 2, caller: None, payload: &mut known, out: &mut out });
         match Message::parse(out.sends()[0].ty, out.body(&out.sends()[0])) {
-            Ok(Message::Tell { payload, .. }) => payload.len(),
+            Ok(Message::Tell { payload, .. } | Message::Ask { knowledge: payload, .. }) => payload.len(),
             other => panic!("{other:?}"),
         }
     };
     let (semaphore, condition) = (SemaphoreId(elsewhere(Kind::Semaphore)), ConditionId(elsewhere(Kind::Condition)));
     assert!(payload_of(&|desk, cx| desk.sem_post(cx, semaphore)) > 0);
+    let given = payload_of(&|desk, cx| assert!(!desk.sem_give(cx, semaphore, Slot::thread(0))));
+    assert_eq!(given, payload_of(&|desk, cx| desk.sem_post(cx, semaphore)));
     for (under_lock, tells) in [(false, true), (true, false)] {
         assert_eq!(payload_of(&|desk, cx| desk.cond_signal(cx, condition, under_lock)) > 0, tells);
         assert_eq!(payload_of(&|desk, cx| desk.cond_broadcast(cx, condition, under_lock)) > 0, tells);

@@ -72,6 +72,8 @@ pub(super) enum Do {
     /// The node wants the token; the thread does not wait for it.
     Want,
     Post,
+    /// The same, and the thread waits until it has happened.
+    Give,
     Take,
     TryTake,
     Read,
@@ -328,7 +330,8 @@ impl World {
         let truth = &mut self.truth;
         let unlocks = matches!(what, Unlock) || phase == Phase::Joined;
         let comes = matches!(what, Come(_)) && phase == Phase::Begin;
-        if matches!(what, Post | Leave | Signal | Broadcast) || unlocks || comes {
+        let gives = matches!(what, Give) && phase == Phase::Begin;
+        if matches!(what, Post | Leave | Signal | Broadcast) || unlocks || comes || gives {
             truth.releases += 1;
             self.nodes[node].known.0.insert(truth.releases);
         }
@@ -339,6 +342,7 @@ impl World {
             }
             Come(_) if comes => drop(truth.came.entry(nth).or_default().insert(truth.releases)),
             Post => drop(truth.posts.insert(truth.releases)),
+            Give if gives => drop(truth.posts.insert(truth.releases)),
             Leave if truth.writers > 0 => {
                 truth.writers -= 1;
                 truth.writes_ended.insert(truth.releases);
@@ -467,6 +471,7 @@ fn act(
             desk.sem_post(cx, SEM);
             Next::Ended(true)
         }
+        (Give, Phase::Begin) => wait_for(desk.sem_give(cx, SEM, slot), Wish::SemGive),
         (Take, Phase::Begin) => wait_for(desk.sem_wait(cx, SEM, slot), Wish::SemWait),
         (TryTake, Phase::Begin) => match desk.sem_try_wait(cx, SEM, slot) {
             Some(got) => Next::Ended(got),
@@ -494,7 +499,7 @@ fn act(
         (TakeToken, _) => take_token(desk, locks, cx, slot, phase, tokens),
         (_, Phase::Asked(wish)) => {
             let name = match wish {
-                Wish::SemWait | Wish::SemTryWait => SEM.0,
+                Wish::SemWait | Wish::SemTryWait | Wish::SemGive => SEM.0,
                 Wish::Meet => MEETING.0,
                 _ => RW.0,
             };
