@@ -87,9 +87,11 @@ extern void comem_parmacs_unlock(uint64_t name);
  * that was written under; who acquires it by LAZY_LOCK sees the same after either kind of release. */
 extern void comem_parmacs_lock_lazy(uint64_t name);
 extern void comem_parmacs_unlock_rc(uint64_t name);
-/* A pause counts. SETPAUSE adds one; WAITPAUSE waits until there is one, and leaves it, so that one SETPAUSE lets all pass who
- * wait; CLEARPAUSE takes one away, if there is one. WAITPAUSE and then CLEARPAUSE by the only one who waits is a semaphore's
+/* A pause counts, from zero: at first, and after PAUSEINIT. SETPAUSE adds one; WAITPAUSE waits until there is one, and leaves it, so
+ * that one SETPAUSE lets all pass who wait; CLEARPAUSE takes one away, if there is one. Whoever comes to know, by a barrier or a lock, that
+ * a pause was set, finds it set. WAITPAUSE and then CLEARPAUSE by the only one who waits is a semaphore's
  * wait; comem_pause_take() (PAUSE, EVENT) is that in one step, for any number of threads. */
+extern void comem_pause_init(uint64_t name);
 extern void comem_pause_set(uint64_t name);
 extern void comem_pause_wait(uint64_t name);
 extern void comem_pause_clear(uint64_t name);

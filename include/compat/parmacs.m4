@@ -116,11 +116,11 @@ define(`CONDVARBCAST', `ifelse($#, 0, ``CONDVARBCAST'', `{ comem_parmacs_cond_br
 
 # ---- pauses --------------------------------------------------------------------------------------------------------
 #
-# A pause counts. SETPAUSE adds one; WAITPAUSE waits until the count is not zero and leaves it so; CLEARPAUSE takes one away
-# if there is one. EVENT and PAUSE wait and take one in the same step.
+# A pause counts, from zero: at first, and after PAUSEINIT. SETPAUSE adds one; WAITPAUSE waits until the count is not zero and leaves
+# it so; CLEARPAUSE takes one away if there is one. EVENT and PAUSE wait and take one in the same step.
 
 define(`PAUSEDEC', `ifelse($#, 0, ``PAUSEDEC'', `comem_word_($1);')')
-define(`PAUSEINIT', `ifelse($#, 0, ``PAUSEINIT'', `{ ; }')')
+define(`PAUSEINIT', `ifelse($#, 0, ``PAUSEINIT'', `{ comem_pause_init(comem_name_($1)); }')')
 define(`SETPAUSE', `ifelse($#, 0, ``SETPAUSE'', `{ comem_pause_set(comem_name_($1)); }')')
 define(`CLEARPAUSE', `ifelse($#, 0, ``CLEARPAUSE'', `{ comem_pause_clear(comem_name_($1)); }')')
 define(`WAITPAUSE', `ifelse($#, 0, ``WAITPAUSE'', `{ comem_pause_wait(comem_name_($1)); }')')

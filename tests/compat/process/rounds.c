@@ -195,6 +195,25 @@ static void pauses(void) {
     comem_pause_wait(NAME(&global->seen[0]));
 }
 
+/* ---- cleared: what was set before a barrier is there after it, to be cleared, or to be forgotten ---- */
+
+/* A semaphore's try, which says whether there was one to take. */
+extern int comem_sem_trywait(uint64_t semaphore);
+
+static void set_and_clear(void) {
+    enum { ROUNDS = 4, PAUSES = 32 };
+    long me = number(), round, i;
+    for (round = 0; round < ROUNDS; round++) {
+        for (i = 0; me == 0 && i < PAUSES; i++) comem_pause_set(NAME(&global->cells[i]));
+        comem_barrier_of(9, (unsigned)processes);
+        for (i = 0; me == processes - 1 && i < PAUSES; i++)
+            CHECK(comem_sem_trywait(NAME(&global->cells[i])) == 1, "pause %ld, set before a barrier, is not there", i);
+        comem_barrier_of(10, (unsigned)processes);
+    }
+}
+
+static void cleared(void) { run(set_and_clear); }
+
 /* ---- pieces: thousands of small allocations, freed by another process, used again, never overlapping ---- */
 
 static void allocate_and_free(void) {
@@ -322,6 +341,7 @@ int main(int argc, char **argv) {
     if (strcmp(scenario, "late") == 0) late();
     if (strcmp(scenario, "loops") == 0) loops();
     if (strcmp(scenario, "pauses") == 0) pauses();
+    if (strcmp(scenario, "cleared") == 0) cleared();
     if (strcmp(scenario, "pieces") == 0) pieces();
     if (strcmp(scenario, "part") == 0) part();
     if (strcmp(scenario, "leave") == 0) leave();

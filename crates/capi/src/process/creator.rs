@@ -4,6 +4,7 @@ use super::control::Order;
 use super::{Process, Work, exit, libraries, locked, semaphore, worker};
 use crate::failure::{Code, Failure, Outcome};
 use crate::job;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A slot, as node 0 sees it.
 #[derive(Clone, Copy, Default)]
@@ -33,6 +34,14 @@ impl Creator {
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
+}
+
+/// There has been a worker.
+static CREATED: AtomicBool = AtomicBool::new(false);
+
+/// Whether `main` is all that has run so far.
+pub fn nobody_was_created(process: &Process) -> bool {
+    process.job.node() == 0 && !CREATED.load(Ordering::Relaxed)
 }
 
 fn misuse(what: String) -> Failure {
@@ -74,6 +83,7 @@ pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
     if process.job.nodes() > 1 && creator.outstanding == 0 {
         job::thread()?.end_setup();
     }
+    CREATED.store(true, Ordering::Relaxed);
     exit::flush_output(); // what main has printed stands before what the worker will
     process.control.give(slot, order);
     creator.slots[slot].serial = order.serial;

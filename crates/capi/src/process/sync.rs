@@ -1,12 +1,13 @@
 //! Barriers, locks, pauses, counters and memory, as the macros of PARMACS want them.
 
-use super::described;
+use super::{creator, described};
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::heap::site;
 use crate::job::{self, has_finished};
 use comem_rt::{Comem, ConditionId, LockId, MeetingId, NodeId, SemaphoreId, Thread};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The job. Without one a program lacks what would have begun it: a macro, and not the call that C programs lack.
 fn job() -> Outcome<&'static Comem> {
@@ -52,12 +53,26 @@ pub extern "C" fn comem_parmacs_unlock_rc(name: u64) {
     done(|| Ok(thread()?.try_unlock_widely(LockId(name))?));
 }
 
-/// SETPAUSE.
+/// Some pause was set by this process: until then, and until there are workers, there is none to forget.
+static PAUSE_WAS_SET: AtomicBool = AtomicBool::new(false);
+
+/// PAUSEINIT. Programs initialise thousands of them before there are workers, which asks nobody.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_pause_init(name: u64) {
+    done(|| {
+        if creator::nobody_was_created(described()?) && !PAUSE_WAS_SET.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Ok(thread()?.try_sem_reset(SemaphoreId(name))?)
+    });
+}
+
+/// SETPAUSE. Whoever hears by a barrier or a lock that the pause was set finds it set.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_set(name: u64) {
     done(|| {
-        thread()?.sem_post(SemaphoreId(name));
-        Ok(())
+        PAUSE_WAS_SET.store(true, Ordering::Relaxed);
+        Ok(thread()?.try_sem_give(SemaphoreId(name))?)
     });
 }
 
