@@ -275,6 +275,12 @@ impl Node {
         self.config.threads
     }
 
+    /// Whether threads come and go here, in a job of this node alone: then the number with which it was started says nothing of how many
+    /// there are.
+    pub(crate) fn has_spare_places(&self) -> bool {
+        self.nodes == 1 && self.config.seats > self.config.threads
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
     }

@@ -89,6 +89,11 @@ done
 [ $failures = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope and msi"
 
 before=$failures
+over 1 2 hlrc shm "more workers than -t on one node" "macros: ok" "$out/macros" -p4
+over 1 3 hlrc shm "as many workers as -t on one node" "macros: ok" "$out/macros" -p3
+[ $failures = $before ] && echo "ok: barriers of pairs on one node"
+
+before=$failures
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
 for engine in hlrc scope msi; do
     for backbone in udp shm; do

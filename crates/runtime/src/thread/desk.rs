@@ -75,7 +75,8 @@ impl Thread {
     }
 
     /// Waits until `threads` threads of the job have come to the barrier of that name; any threads, not always the same. What each of
-    /// them wrote before is seen after. When all threads of the job are meant, it is [`Thread::barrier`].
+    /// them wrote before is seen after. When all threads of the job are meant, it is [`Thread::barrier`]; in a job of one node whose threads
+    /// come and go no number means all.
     ///
     /// # Panics
     /// When another thread is there that expects another number.
@@ -88,7 +89,7 @@ impl Thread {
     /// # Errors
     /// When another thread is there that expects another number, or no job could have so many threads at one barrier.
     pub fn try_barrier_of(&self, name: MeetingId, threads: usize) -> Result<()> {
-        if threads == self.count() {
+        if threads == self.count() && !self.node.has_spare_places() {
             return self.try_barrier();
         }
         let most = self.node.nodes() * self.node.config.seats;
