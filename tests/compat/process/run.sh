@@ -23,6 +23,10 @@ for program in rounds wrong; do
     }
 done
 
+# A library that a program loads when it runs.
+echo 'int of_later = 5;' | ${CC:-cc} -shared -fPIC -Wl,--build-id -x c - -o "$out/later.so"
+export COMEM_TEST_LATER="$out/later.so"
+
 # job WANTED COMMAND…: passes when the command ends with that status and prints `ended` and nothing else but `leaving`.
 job() {
     local wanted=$1 printed ended=0 rest
@@ -197,6 +201,12 @@ wrong counter 0 '^10 subscripts' -n 1
 wrong busy 9 'ended with status 9' -n 2
 wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2
+wrong later 0 '^ended$' -n 2
+# So many that what a node says of them is long.
+if [ -z "$only" ] || [ "$only" = wrong ]; then
+    for i in {1..120}; do cp "$out/later.so" "$out/one-library-of-many-$i.so"; done
+    LD_PRELOAD=$(echo "$out"/one-library-of-many-*.so) wrong later 0 '^ended$' -n 2
+fi
 wrong fork 0 'made by fork touched shared memory' -n 2
 for backbone in shm udp; do
     wrong "worker's child" 0 'a process made by fork called Comem.*let its parent' -n 2 --backbone $backbone

@@ -26,6 +26,7 @@ void *large, *mapped;
 struct {
     void *library, *thread, *shared, *own, *text, *name;
 } fine;
+static int *of_later;
 static _Thread_local int thread_local_number;
 
 static void nothing(void) {}
@@ -43,6 +44,14 @@ static void deals_out(void) {
 
 /* As a shared library would call it. */
 static void exits_by_library(void) { ((void (*)(int))dlsym(RTLD_NEXT, "exit"))(0); }
+
+/* As iconv does, or the look-up of a name: a library comes into the process of main alone. */
+static void load_a_library(void) {
+    void *library = dlopen(getenv("COMEM_TEST_LATER"), RTLD_NOW);
+    if (library != 0) of_later = (int *)dlsym(library, "of_later");
+    if (of_later == 0 || *of_later != 5) printf("the library is not there: %s\n", dlerror());
+}
+
 static void follow(void) { printf("%ld %s\n", *private_thing, argument); }
 
 /* Waits for a plain variable, which under hlrc never changes here; gives up in the end, so that the job does. */
@@ -120,6 +129,10 @@ int main(int argc, char **argv) {
         exit(9);
     }
     if (strcmp(what, "null") == 0) comem_create_worker(0);
+    if (strcmp(what, "later") == 0) {
+        load_a_library();
+        comem_create_worker(nothing);
+    }
     if (strcmp(what, "spin") == 0) {
         shared[0] = 0; /* touched before there are workers, so its home is not the worker's node */
         comem_create_worker(spin);

@@ -20,13 +20,22 @@ pub struct Order {
 /// Bytes for a node's description.
 const DESCRIPTION_BYTES: usize = 8192;
 
+/// What a node's description begins with.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Described {
+    bytes: usize,
+    /// Where it stands if it is longer than the room behind this; 0: there.
+    elsewhere: usize,
+}
+
 /// Where orders stand.
 pub struct Control {
     /// One for each slot, written by node 0.
     orders: *mut Order,
     /// One for each slot, written there: the serial of the last order that it has carried out. A cache line each.
     carried_out: *mut [u64; 8],
-    /// One for each node, written there: its length and its bytes.
+    /// One for each node, written there: where it stands, and mostly its bytes.
     descriptions: *mut u8,
 }
 
@@ -76,15 +85,22 @@ impl Control {
         unsafe { self.carried_out.add(slot).cast::<u64>().read_volatile() }
     }
 
-    /// Writes what a node says of itself, as much of it as there is room for.
-    pub fn describe(&self, node: usize, text: &str) {
-        let text = &text.as_bytes()[..text.len().min(DESCRIPTION_BYTES - 8)];
-        // SAFETY: there is a place of this size for each node, and only the node itself writes there.
-        unsafe {
+    /// Writes what a node says of itself.
+    pub fn describe(&self, job: &Comem, node: usize, text: &str) -> Outcome<()> {
+        // SAFETY: there is a place of this size for each node.
+        let (place, room) = unsafe {
             let place = self.descriptions.add(node * DESCRIPTION_BYTES);
-            place.cast::<u64>().write_volatile(text.len() as u64);
-            std::ptr::copy_nonoverlapping(text.as_ptr(), place.add(8), text.len());
+            (place, place.add(size_of::<Described>()))
+        };
+        let fits = text.len() <= DESCRIPTION_BYTES - size_of::<Described>();
+        let to = if fits { room } else { job.alloc_piece(text.len(), Some(NodeId(0)))? };
+        let elsewhere = if fits { 0 } else { to.expose_provenance() };
+        // SAFETY: there is room for so many bytes, and only the node itself writes there.
+        unsafe {
+            place.cast::<Described>().write_volatile(Described { bytes: text.len(), elsewhere });
+            std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len());
         }
+        Ok(())
     }
 
     /// What a node has said of itself.
@@ -92,8 +108,12 @@ impl Control {
         // SAFETY: there is a place of this size for each node; the node that wrote there has said so since.
         let bytes = unsafe {
             let place = self.descriptions.add(node * DESCRIPTION_BYTES);
-            let len = place.cast::<u64>().read_volatile() as usize;
-            std::slice::from_raw_parts(place.add(8), len.min(DESCRIPTION_BYTES - 8)).to_vec()
+            let Described { bytes, elsewhere } = place.cast::<Described>().read_volatile();
+            let from = match elsewhere {
+                0 => place.add(size_of::<Described>()).cast_const(),
+                address => std::ptr::with_exposed_provenance(address),
+            };
+            std::slice::from_raw_parts(from, bytes).to_vec()
         };
         String::from_utf8_lossy(&bytes).into_owned()
     }

@@ -114,9 +114,8 @@ fn compare_libraries(process: &Process, creator: &mut Creator) -> Outcome<()> {
     }
     let thread = job::thread()?;
     (1..process.job.nodes()).try_for_each(|_| thread.try_sem_wait(semaphore::ready()))?;
-    let mine = libraries::description();
     for node in 1..process.job.nodes() {
-        if let Some(difference) = libraries::difference(&mine, &process.control.description(node)) {
+        if let Some(difference) = libraries::difference(&process.libraries, &process.control.description(node)) {
             return Err(Failure::new(Code::Start, format!("node {node} {difference}")));
         }
     }

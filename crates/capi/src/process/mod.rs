@@ -68,6 +68,8 @@ struct Process {
     creator: Mutex<Creator>,
     /// The version of the program's globals that this node has.
     version: Mutex<globals::Version>,
+    /// The libraries with which this process began; what `main` loads later is its own.
+    libraries: String,
 }
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
@@ -120,6 +122,7 @@ fn start(globals: globals::Variables, other_constructors: impl FnOnce()) -> Outc
         globals,
         creator: Mutex::new(Creator::new(slots)),
         version: Mutex::default(),
+        libraries: libraries::description(),
     };
     let process = PROCESS.get_or_init(|| process);
     exit::watch();
@@ -127,7 +130,7 @@ fn start(globals: globals::Variables, other_constructors: impl FnOnce()) -> Outc
     if job.node() == 0 {
         return Ok(());
     }
-    process.control.describe(job.node(), &libraries::description());
+    process.control.describe(job, job.node(), &process.libraries)?;
     job::thread()?.sem_post(semaphore::ready());
     worker::serve_node(process)
 }
