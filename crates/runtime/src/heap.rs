@@ -27,6 +27,7 @@ use comem_protocol::coherence::checksum;
 use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// The most address space that a heap can have, and has where nothing is asked for; only what is touched costs anything.
@@ -224,6 +225,11 @@ impl Comem {
     pub fn alloc_piece_at(&self, bytes: usize, home: Option<NodeId>, site: &str) -> Result<*mut u8> {
         let address = self.current()?.allocate_piece(self.shared()?, bytes, home, site)?;
         Ok(std::ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// What this node has allocated by [`Comem::alloc_piece`] and not given back, in the order of addresses.
+    pub fn pieces(&self) -> Vec<Range<usize>> {
+        self.node.shared().map_or_else(Vec::new, Shared::pieces)
     }
 
     /// Gives memory back, from any node. What was allocated together is freed by every node.

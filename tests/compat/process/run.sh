@@ -202,6 +202,7 @@ wrong busy 9 'ended with status 9' -n 2
 wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2
 wrong later 0 '^ended$' -n 2
+wrong later 0 'global at 0x[0-9a-f]+ \(of_later\) points into a library that was loaded later' -n 2 --check-pointers
 # So many that what a node says of them is long.
 if [ -z "$only" ] || [ "$only" = wrong ]; then
     for i in {1..120}; do cp "$out/later.so" "$out/one-library-of-many-$i.so"; done
@@ -216,6 +217,8 @@ wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the privat
 wrong pointers 0 'global at 0x[0-9a-f]+ \(record\+8\) points into the private heap' -n 2 --check-pointers
 wrong pointers 0 "global at 0x[0-9a-f]+ \(argument\) points into main's stack or arguments" -n 2 --check-pointers
 wrong pointers 0 'global at 0x[0-9a-f]+ \(private_thing\) points into the private heap' -n 2 --globals share --check-pointers
+wrong pointers 0 'shared memory at 0x[0-9a-f]+ \(.*\+24\) points into the private heap.*allocate it with G_MALLOC' -n 2 --check-pointers
+wrong much 0 'looks at the first 64 of 80 MiB of shared memory at a CREATE' -n 2 --check-pointers
 for name in large mapped; do
     wrong pointers 0 "global at 0x[0-9a-f]+ \\($name\\) points into private memory of malloc or mmap.*allocate it with G_MALLOC" -n 2 --check-pointers
 done

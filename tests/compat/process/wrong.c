@@ -18,6 +18,7 @@ COMEM_PROCESS_CONSTRUCTOR_
 static long *shared;
 static long *private_thing;
 static char *argument;
+static void **inside;
 struct {
     int before;
     long *inner;
@@ -129,6 +130,10 @@ int main(int argc, char **argv) {
         exit(9);
     }
     if (strcmp(what, "null") == 0) comem_create_worker(0);
+    if (strcmp(what, "much") == 0) {
+        memset(comem_g_malloc(80 << 20), 1, 80 << 20);
+        comem_create_worker(nothing);
+    }
     if (strcmp(what, "later") == 0) {
         load_a_library();
         comem_create_worker(nothing);
@@ -149,6 +154,9 @@ int main(int argc, char **argv) {
     if (strcmp(what, "pointers") == 0) {
         private_thing = (long *)malloc(sizeof *private_thing);
         record.inner = (long *)malloc(64);
+        inside = (void **)comem_g_malloc(5000 * sizeof *inside);
+        inside[3] = malloc(64);
+        inside[4000] = &inside[3];
         argument = argv[1];
         large = malloc(80000000);
         mapped = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,7 +1,7 @@
 //! Node 0's side: CREATE gives an order to a free slot, WAIT_FOR_END waits for workers to have carried theirs out.
 
 use super::control::Order;
-use super::{Process, Work, exit, libraries, locked, semaphore, worker};
+use super::{Process, Work, exit, libraries, locked, pointers, semaphore, worker};
 use crate::failure::{Code, Failure, Outcome};
 use crate::job;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,6 +78,9 @@ pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
         let busy = |at: usize| creator.slots[at].busy;
         let node_is_idle = !(0..process.slots()).any(|at| process.node_of(at) == node && busy(at));
         let all_idle = !(0..process.slots()).any(busy);
+        if pointers::wanted() {
+            pointers::check_shared(&process.job.pieces())?;
+        }
         order.version = process.globals.version_for(process, node, node_is_idle, all_idle)?;
     }
     if process.job.nodes() > 1 && creator.outstanding == 0 {

@@ -134,7 +134,7 @@ impl Variables {
         if self.mode == Mode::Share {
             if pointers::wanted() {
                 // Those that are here are those that main has used last.
-                pointers::check(&self.range, &self.touched_or_why()?);
+                pointers::check(&self.range, &pages_that_are(PRESENT_OR_SWAPPED, &self.range)?);
             }
             return Ok(Version::default());
         }
@@ -159,7 +159,7 @@ impl Variables {
 
     /// Sees to it that all pages that the program has touched stand in the store as they are now.
     fn keep_all(&self, job: &Comem, store: &mut Store, all_idle: bool) -> Outcome<Vec<Run>> {
-        let pages = self.touched_or_why()?;
+        let pages = pages_that_are(PRESENT_OR_SWAPPED, &self.range)?;
         if pointers::wanted() {
             pointers::check(&self.range, &pages);
         }
@@ -205,31 +205,6 @@ impl Variables {
         unsafe { std::ptr::copy_nonoverlapping(from, place as *mut u8, PAGE) };
         store.places.insert(page, place);
         Ok(place)
-    }
-
-    fn touched_or_why(&self) -> Outcome<Vec<usize>> {
-        self.touched().map_err(|e| {
-            Failure::new(Code::System, format!("cannot see which of the program's variables were touched: {e}"))
-        })
-    }
-
-    /// The pages that the program has touched, by their number in the range.
-    fn touched(&self) -> std::io::Result<Vec<usize>> {
-        const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
-        let map = std::fs::File::open("/proc/self/pagemap")?;
-        let pages = self.range.len() / PAGE;
-        let mut touched = Vec::new();
-        let mut buffer = vec![0_u8; 64 << 10];
-        let mut at = 0;
-        while at < pages {
-            let bytes = ((pages - at) * 8).min(buffer.len());
-            let part = &mut buffer[..bytes];
-            map.read_exact_at(part, ((self.range.start / PAGE + at) * 8) as u64)?;
-            let entries = part.as_chunks::<8>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
-            touched.extend(entries.enumerate().filter(|(_, e)| e & PRESENT_OR_SWAPPED != 0).map(|(i, _)| at + i));
-            at += bytes / 8;
-        }
-        Ok(touched)
     }
 
     /// On a worker's node, which has the variables as they were in `before` or as its workers have changed them since: makes them what they
@@ -290,6 +265,31 @@ impl Variables {
         }
         Ok(())
     }
+}
+
+/// What the kernel says of a page of a process (its documentation, "pagemap").
+pub const PRESENT: u64 = 1 << 63;
+/// The program has touched the page.
+const PRESENT_OR_SWAPPED: u64 = PRESENT | 1 << 62;
+
+/// The pages of a range that are one of these in this process, by their number in the range.
+pub fn pages_that_are(bits: u64, range: &Range<usize>) -> Outcome<Vec<usize>> {
+    let system =
+        |e| Failure::new(Code::System, format!("cannot see which pages of the program's memory were touched: {e}"));
+    let map = std::fs::File::open("/proc/self/pagemap").map_err(system)?;
+    let pages = range.len() / PAGE;
+    let mut touched = Vec::new();
+    let mut buffer = vec![0_u8; (pages * 8).min(64 << 10)];
+    let mut at = 0;
+    while at < pages {
+        let bytes = ((pages - at) * 8).min(buffer.len());
+        let part = &mut buffer[..bytes];
+        map.read_exact_at(part, ((range.start / PAGE + at) * 8) as u64).map_err(system)?;
+        let entries = part.as_chunks::<8>().0.iter().map(|entry| u64::from_ne_bytes(*entry));
+        touched.extend(entries.enumerate().filter(|(_, e)| e & bits != 0).map(|(i, _)| at + i));
+        at += bytes / 8;
+    }
+    Ok(touched)
 }
 
 /// Once: the program was linked without the script. It may have no variables that its workers need, so this is no error.

@@ -128,6 +128,7 @@ fn start(globals: globals::Variables, other_constructors: impl FnOnce()) -> Outc
     exit::watch();
     worker::start_threads(process)?;
     if job.node() == 0 {
+        pointers::note_libraries();
         return Ok(());
     }
     process.control.describe(job, job.node(), &process.libraries)?;

@@ -1,17 +1,33 @@
-//! `--check-pointers`: at CREATE, variables of the program that point to what only node 0 has: its private memory, its stack, its arguments.
+//! `--check-pointers`: at CREATE, variables of the program and words of shared memory that point to what only node 0 has: its private memory,
+//! its stack, its arguments, libraries that it has loaded since it began.
 //!
 //! What looks like a pointer may be a number, so this is asked for, not done always, and says only what it has seen.
 
-use super::globals::PAGE;
+use super::globals::{self, PAGE};
+use crate::failure::Outcome;
+use std::cell::LazyCell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// Reports of one run; beyond, a program has more wrong with it than a list helps.
 const REPORTS_MAX: usize = 20;
 
-/// Variables that were reported already.
+const MIB: usize = 1 << 20;
+/// So many touched pages of shared memory are looked at for each CREATE, which takes some tenths of a second.
+const SHARED_PAGES_MAX: usize = 64 * MIB / PAGE;
+
+/// Places that were reported already.
 static REPORTED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// Where the program's libraries were when it began.
+static AT_START: OnceLock<Vec<Range<usize>>> = OnceLock::new();
+
+/// Notes the libraries of this moment: what `main` loads later is not there on other nodes.
+pub fn note_libraries() {
+    if wanted() {
+        AT_START.get_or_init(|| brought().segments);
+    }
+}
 
 /// Whether to look: `COMEM_CHECK_POINTERS`.
 pub fn wanted() -> bool {
@@ -23,17 +39,26 @@ pub fn wanted() -> bool {
 struct Private {
     /// In order, with what they are.
     mappings: Vec<(Range<usize>, &'static str)>,
+    /// What was brought, and what came later.
     brought: Vec<Range<usize>>,
+    later: Vec<Range<usize>>,
 }
 
 impl Private {
     fn of_this_process() -> Private {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        Private { mappings: maps.lines().filter_map(private_mapping).collect(), brought: brought() }
+        let Brought { segments, variables } = brought();
+        let was_there = |segment: &Range<usize>| AT_START.get().is_none_or(|first| first.contains(segment));
+        let (mut brought, later): (Vec<_>, Vec<_>) = segments.into_iter().partition(was_there);
+        brought.extend(variables);
+        Private { mappings: maps.lines().filter_map(private_mapping).collect(), brought, later }
     }
 
     /// What is at an address, if it is such memory.
     fn at(&self, address: usize) -> Option<&'static str> {
+        if self.later.iter().any(|range| range.contains(&address)) {
+            return Some("a library that was loaded later");
+        }
         let behind = self.mappings.partition_point(|(range, _)| range.start <= address);
         let (range, what) = self.mappings.get(behind.checked_sub(1)?)?;
         let private = range.contains(&address) && !self.brought.iter().any(|range| range.contains(&address));
@@ -57,52 +82,107 @@ fn private_mapping(line: &str) -> Option<(Range<usize>, &'static str)> {
 
 /// The program's and its libraries' own memory, and this thread's variables. The kernel makes one mapping of it and of what `mmap`
 /// gave beside it, so it has to be asked for.
-fn brought() -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    // SAFETY: the callback gets back the list, which lives during the call.
+#[derive(Default)]
+struct Brought {
+    segments: Vec<Range<usize>>,
+    variables: Vec<Range<usize>>,
+}
+
+fn brought() -> Brought {
+    let mut found = Brought::default();
+    // SAFETY: the callback gets back the lists, which live during the call.
     unsafe { libc::dl_iterate_phdr(Some(add_object), (&raw mut found).cast()) };
     found
 }
 
 unsafe extern "C" fn add_object(info: *mut libc::dl_phdr_info, _size: usize, found: *mut c_void) -> c_int {
-    // SAFETY: the linker gives a description of a loaded object; [`brought`] gives a list.
-    let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Range<usize>>>()) };
+    // SAFETY: the linker gives a description of a loaded object; [`brought`] gives its lists.
+    let (info, found) = unsafe { (&*info, &mut *found.cast::<Brought>()) };
     // SAFETY: the linker's table of this many headers.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     for header in headers {
-        let start = match header.p_type {
-            libc::PT_LOAD => (info.dlpi_addr + header.p_vaddr) as usize,
-            libc::PT_TLS => info.dlpi_tls_data.addr(),
+        let (start, list) = match header.p_type {
+            libc::PT_LOAD => ((info.dlpi_addr + header.p_vaddr) as usize, &mut found.segments),
+            libc::PT_TLS => (info.dlpi_tls_data.addr(), &mut found.variables),
             _ => continue,
         };
-        found.push(start..start + header.p_memsz as usize);
+        list.push(start..start + header.p_memsz as usize);
     }
     0
 }
 
 /// Looks through the touched pages of the variables.
 pub fn check(variables: &Range<usize>, pages: &[usize]) {
+    let names = LazyCell::new(Symbols::of_this_program);
+    let pages = pages.iter().map(|page| variables.start + page * PAGE);
+    report(pages, |address| Some(format!("global {}", names.name(address))));
+}
+
+/// Looks through what this process has touched of its shared memory, in which these pieces are in use.
+pub fn check_shared(pieces: &[Range<usize>]) -> Outcome<()> {
+    let mut pages = Vec::new();
+    for run in runs_of_pages(pieces) {
+        pages.extend(globals::pages_that_are(globals::PRESENT, &run)?.into_iter().map(|page| run.start + page * PAGE));
+    }
+    static SAID: std::sync::Once = std::sync::Once::new();
+    if pages.len() > SHARED_PAGES_MAX {
+        let (of, looked_at) = (pages.len() * PAGE / MIB, SHARED_PAGES_MAX * PAGE / MIB);
+        SAID.call_once(|| {
+            let job = crate::job::name();
+            eprintln!(
+                "comem: {job}: --check-pointers looks at the first {looked_at} of {of} MiB of shared memory at a CREATE"
+            );
+        });
+        pages.truncate(SHARED_PAGES_MAX);
+    }
+    report(pages.into_iter(), |address| {
+        let piece = &pieces[pieces.partition_point(|piece| piece.start <= address).checked_sub(1)?];
+        let (start, bytes) = (piece.start, piece.len());
+        let at = format!("shared memory at {address:#x} ({bytes} bytes from {start:#x}+{})", address - start);
+        piece.contains(&address).then_some(at)
+    });
+    Ok(())
+}
+
+/// The pages in which pieces are, which are in the order of their addresses.
+fn runs_of_pages(pieces: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for piece in pieces {
+        let (start, end) = (piece.start / PAGE * PAGE, piece.end.next_multiple_of(PAGE));
+        match runs.last_mut() {
+            Some(run) if run.end >= start => run.end = run.end.max(end),
+            _ => runs.push(start..end),
+        }
+    }
+    runs
+}
+
+/// Tells of pointers in these pages to what only this process has, where `name` has a name for their place.
+fn report(pages: impl Iterator<Item = usize>, name: impl Fn(usize) -> Option<String>) {
     let private = Private::of_this_process();
     let mut reported = super::locked(&REPORTED);
-    let mut names = None;
-    for page in pages {
-        let start = variables.start + page * PAGE;
-        for address in (start..start + PAGE).step_by(size_of::<usize>()) {
-            // SAFETY: a word of the program's own variables.
-            let value = unsafe { (address as *const usize).read_volatile() };
-            let Some(what) = private.at(value) else { continue };
-            if reported.len() >= REPORTS_MAX || reported.contains(&address) {
-                continue;
-            }
-            reported.push(address);
-            let names = names.get_or_insert_with(Symbols::of_this_program);
-            eprintln!(
-                "comem: {}: global {} points into {what} ({value:#x}): other nodes will not find what it points to; allocate it with \
-                 G_MALLOC",
-                crate::job::name(),
-                names.name(address),
-            );
+    for address in pages.flat_map(|start| (start..start + PAGE).step_by(size_of::<usize>())) {
+        // SAFETY: a word of the program's own variables, or of shared memory that is allocated.
+        let value = unsafe { (address as *const usize).read_volatile() };
+        let Some(what) = private.at(value) else { continue };
+        if reported.len() >= REPORTS_MAX || reported.contains(&address) {
+            continue;
         }
+        let Some(name) = name(address) else { continue };
+        reported.push(address);
+        eprintln!(
+            "comem: {}: {name} points into {what} ({value:#x}): other nodes will not find what it points to; {}",
+            crate::job::name(),
+            remedy(what),
+        );
+    }
+}
+
+fn remedy(what: &str) -> &'static str {
+    if what.contains("library") {
+        "link the program with the library, so that every node has it"
+    } else {
+        "allocate it with G_MALLOC"
     }
 }
 
@@ -168,6 +248,12 @@ mod tests {
         assert_eq!(what("7f000000-7f001000 rw-p 00000000 00:00 0 "), Some("private memory of malloc or mmap"));
         assert_eq!(what("7f000000-7f001000 rw-s 00000000 00:01 9 /memfd:comem (deleted)"), None);
         assert_eq!(what("7f000000-7f001000 r--p 00000000 fe:00 9 /usr/lib/locale/locale-archive"), None);
+    }
+
+    #[test]
+    fn pieces_on_the_same_pages_are_looked_at_once() {
+        let pieces = [0x1040..0x1080, 0x1080..0x2000, 0x2000..0x2040, 0x5fc0..0x6040];
+        assert_eq!(runs_of_pages(&pieces), [0x1000..0x3000, 0x5000..0x7000]);
     }
 
     #[test]

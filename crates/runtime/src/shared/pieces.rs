@@ -9,12 +9,16 @@
 
 use super::Shared;
 use super::alloc::RegionOptions;
+use super::table::Known;
 use crate::error::Result;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
 use comem_protocol::ids::NodeId;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The largest piece; beyond, an allocation is a region of its own.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
@@ -88,6 +92,25 @@ impl Pieces {
     }
 }
 
+impl Shared {
+    /// The pieces of this node that are in use, and the regions that it allocated because a piece would have been too large.
+    pub(crate) fn pieces(&self) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        let allocator = self.allocator.lock();
+        found.extend(allocator.pieces.used.iter().map(|(start, (_, size))| *start..start + size));
+        let whole = |known: &&Arc<Known>| {
+            let region = &known.region;
+            let mine = region.owner == Some(self.me) && !allocator.cut_up.contains(&region.first);
+            mine && region.bytes > PIECE_BYTES as u64 && region.label.is_empty() && !known.freed.load(Ordering::Acquire)
+        };
+        let at = |known: &Arc<Known>| self.address_of(known.region.first);
+        let range = |known: &Arc<Known>| at(known)..at(known) + known.region.bytes as usize;
+        found.extend(self.table.all().iter().filter(whole).map(range));
+        found.sort_by_key(|piece| piece.start);
+        found
+    }
+}
+
 impl Thread {
     /// Allocates a piece or, when it is large, a region of its own; at `home`, or where the pages are used.
     /// `site` names such a region.
@@ -106,7 +129,7 @@ impl Thread {
             self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
         let (kind, size) = ((engine, named, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
         loop {
-            let epoch = shared.epoch.load(std::sync::atomic::Ordering::Acquire);
+            let epoch = shared.epoch.load(Ordering::Acquire);
             let mut allocator = shared.allocator.lock();
             let cut = allocator.pieces.cut(kind, size, epoch);
             let region_bytes = allocator.pieces.next_region(kind);
