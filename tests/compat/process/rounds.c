@@ -214,6 +214,21 @@ static void set_and_clear(void) {
 
 static void cleared(void) { run(set_and_clear); }
 
+/* ---- deep: workers that end by exit(0) with much on their stacks, round after round ---- */
+
+static void exit_from_deep(void) {
+    volatile char frame[3 << 20];
+    size_t i;
+    for (i = 0; i < sizeof frame; i += 4096) frame[i] = 1;
+    number();
+    if (comem_worker_slot() > 0) exit(frame[0] - 1);
+}
+
+static void deep(void) {
+    int round;
+    for (round = 0; round < 8; round++) run(exit_from_deep);
+}
+
 /* ---- pieces: thousands of small allocations, freed by another process, used again, never overlapping ---- */
 
 static void allocate_and_free(void) {
@@ -342,6 +357,7 @@ int main(int argc, char **argv) {
     if (strcmp(scenario, "loops") == 0) loops();
     if (strcmp(scenario, "pauses") == 0) pauses();
     if (strcmp(scenario, "cleared") == 0) cleared();
+    if (strcmp(scenario, "deep") == 0) deep();
     if (strcmp(scenario, "pieces") == 0) pieces();
     if (strcmp(scenario, "part") == 0) part();
     if (strcmp(scenario, "leave") == 0) leave();

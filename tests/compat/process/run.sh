@@ -64,6 +64,7 @@ scenario rounds 'n*t>2?n*t-1:1' 0 "barriers of some of the threads order memory 
 scenario loops 'n*t' 0 "GETSUB hands out every subscript once, and begins again"
 scenario pauses 'n*t' 0 "pauses count, and order memory"
 scenario cleared 'n*t' 0 "what was set before a barrier is there after it"
+scenario deep 'n*t' 0 "workers that end by exit(0) leave nothing on the stacks of those that follow"
 scenario pieces 'n*t' 0 "small pieces of shared memory are freed by other processes and used again"
 scenario small 'n*t' 0 "300 MB of globals that nobody touches are not resident anywhere"
 scenario leave 'n*t' 7 "a worker's exit(0) ends its work, and main's status is the job's"

@@ -99,6 +99,20 @@ fn exit_of_the_c_library() -> unsafe extern "C" fn(c_int) -> ! {
     }
 }
 
+/// Whether more than a quarter of this thread's stack is in use.
+fn stack_runs_out() -> bool {
+    let here = 0_u8;
+    let (mut low, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the calls fill what they are given, which the last one gives back.
+    let known = unsafe {
+        let mut attributes = std::mem::zeroed();
+        libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) == 0
+            && libc::pthread_attr_getstack(&raw const attributes, &raw mut low, &raw mut bytes) == 0
+            && libc::pthread_attr_destroy(&raw mut attributes) == 0
+    };
+    known && (&raw const here).addr() < low.addr() + bytes - bytes / 4
+}
+
 /// What `exit` is for a program.
 pub fn exit(status: c_int) -> ! {
     let at_work = PROCESS.get().zip(worker::in_work()).filter(|_| !in_a_child());
@@ -109,7 +123,10 @@ pub fn exit(status: c_int) -> ! {
     if status != 0 {
         end(status);
     }
-    // What the function has on this stack stays there, as far down as it got; further orders are carried out below.
+    // What the function has on this stack stays there, as far down as it got; further orders are carried out below, or where there is more room.
+    if stack_runs_out() {
+        goes_on_as(process, (slot, serial));
+    }
     if let Err(failure) = worker::go_on(process, slot, serial) {
         report(&failure);
     }
