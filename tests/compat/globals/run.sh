@@ -30,6 +30,32 @@ build() {
     "$bin/comem-cc" -std=c11 -Wall -Wextra -Werror -O2 tests/compat/globals/workers.c -o "$out/workers"
 }
 
+# The same program, of which one file comes from an archive of its own, with a section for each variable; and with Comem from an archive.
+archived() {
+    local nodes what="variables in a program's own archives are globals" fine=1 static others
+    "$bin/comem-cc" -std=c11 -O2 -fdata-sections -c tests/compat/globals/other.c -o "$out/other-apart.o" &&
+        "$bin/comem-cc" -std=c11 -O2 -fdata-sections -c tests/compat/globals/variables.c -o "$out/variables-apart.o" &&
+        (cd "$out" && rm -f libown.a && ar rcs libown.a other-apart.o) &&
+        "$bin/comem-cc" "$out/variables-apart.o" -L"$out" -lown -o "$out/archived" || fine=0
+    for nodes in 1 2 3; do program=archived job "$what" check -n "$nodes" || fine=0; done
+    [ "$fine" = 1 ] && verdict ok "$what"
+    what="variables of Comem and the C library, linked statically, are no globals"
+    static=("$out/variables-apart.o" "$out/libown.a" "$bin/libcomem.a" -pthread -ldl -lm)
+    if [ ! -e "$bin/libcomem.a" ] || ! "${CC:-cc}" -static -no-pie -T include/compat/comem_globals.ld "${static[@]}" -o "$out/static" 2>/dev/null; then
+        echo "SKIP: globals: $what: this system has no libraries for that"
+        return
+    fi
+    # What stands there is of the program's two files, but for two marks of the linker's.
+    nm "$out/variables-apart.o" "$out/libown.a" | awk 'NF == 3 { print $3 }' | sort -u >"$out/own-names"
+    others=$(nm -n "$out/static" | sed -n '/ __comem_globals_start$/,/ __comem_globals_end$/p' | awk '$3 !~ /^(__comem_globals_.*|__bss_start|_edata)$/ { print $3 }' |
+        sort -u | comm -23 - "$out/own-names" | head -n 5)
+    if [ -z "$others" ]; then
+        verdict ok "$what"
+    else
+        verdict FAILED "$what: $others"
+    fi
+}
+
 # job WHAT NAME COMEM-FLAGS…: passes when the job ends well and its only line is `ok`. ($program runs, with NAME as its argument.)
 program=variables
 job() {
@@ -192,5 +218,6 @@ wants named && named
 wants workers && workers
 wants objects && objects
 wants large && large
+wants archived && archived
 wants refused && refused
 exit "$status"

@@ -20,6 +20,8 @@ long taken[THREADS_MAX * ROUNDS];
 char line[4096];
 char text[3 * 4096];
 static int ran_before_main;
+/* A constant, which no script makes a variable. */
+static const char *const constants[2] = {"one", "two"};
 /* Private to each process: no global. */
 static __thread int node;
 
@@ -43,6 +45,8 @@ static void initial_values(void) {
     CHECK(strcmp(words[1], "two") == 0 && points_to_answer == &answer);
     CHECK(table[0] == 1 && table[3000] == 3001 && table[5999] == 6000 && table[2999] == 0);
     CHECK(ran_before_main == 1 && *hidden() == 18);
+    CHECK((char *)constants < __comem_globals_start || (char *)constants >= __comem_globals_end);
+    CHECK(strcmp(constants[table[0]], "two") == 0);
     for (int i = 0; i < THREADS_MAX; i++)
         CHECK(sums[i] == 0 && bytes_of[64 * i] == 0);
 }
