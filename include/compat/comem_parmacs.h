@@ -110,6 +110,7 @@ struct comem_counter {
     long exhausted_;
     char line_[48];
 };
+static __inline__ void comem_counter_init_(struct comem_counter *counter) { counter->next_ = counter->exhausted_ = 0; }
 extern long comem_getsub(struct comem_counter *counter, long max, unsigned threads);
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */

@@ -14,10 +14,12 @@ divert(-1)
 #
 # A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but is
 # written without parentheses, stays the word that it is, as m4's own do: BARRIER in a comment, or as an enumerator, is
-# left alone.
+# left alone. MAIN_INITENV and the markers at the end need no arguments, and no parentheses. Every argument is evaluated once,
+# also where nothing is done with it: it may count.
 
 define(`comem_name_', `(uint64_t)(uintptr_t)&($1)')
 define(`comem_word_', `unsigned long $1')
+define(`comem_only_evaluated_', `{ (void)&($1); }')
 
 # ---- the program ---------------------------------------------------------------------------------------------------
 #
@@ -41,7 +43,7 @@ define(`EXTERN_ENV', `
 define(`ENV', defn(`EXTERN_ENV'))
 define(`MAIN_ENV', defn(`EXTERN_ENV')`COMEM_PROCESS_CONSTRUCTOR_
 ')
-define(`MAIN_INITENV', `ifelse($#, 0, ``MAIN_INITENV'', `{ ; }')')
+define(`MAIN_INITENV', `{ ; }')
 define(`MAIN_END', `{ comem_process_end_(0); }')
 
 # ---- workers -------------------------------------------------------------------------------------------------------
@@ -76,19 +78,19 @@ define(`NU_FREE', `ifelse($#, 0, ``NU_FREE'', `G_FREE($@)')')
 # primitives: an acquire and a release that order all writes, not only those made under this lock, under scope consistency too.
 
 define(`LOCKDEC', `ifelse($#, 0, ``LOCKDEC'', `comem_word_($1);')')
-define(`LOCKINIT', `ifelse($#, 0, ``LOCKINIT'', `{ ; }')')
+define(`LOCKINIT', `ifelse($#, 0, ``LOCKINIT'', `comem_only_evaluated_($1)')')
 define(`LOCK', `ifelse($#, 0, ``LOCK'', `{ comem_parmacs_lock(comem_name_($1)); }')')
 define(`UNLOCK', `ifelse($#, 0, ``UNLOCK'', `{ comem_parmacs_unlock(comem_name_($1)); }')')
 define(`LAZY_LOCK', `ifelse($#, 0, ``LAZY_LOCK'', `{ comem_parmacs_lock_lazy(comem_name_($1)); }')')
 define(`RC_UNLOCK', `ifelse($#, 0, ``RC_UNLOCK'', `{ comem_parmacs_unlock_rc(comem_name_($1)); }')')
 
 define(`NLOCKDEC', `ifelse($#, 0, ``NLOCKDEC'', `LOCKDEC($1)')')
-define(`NLOCKINIT', `ifelse($#, 0, ``NLOCKINIT'', `{ ; }')')
+define(`NLOCKINIT', `ifelse($#, 0, ``NLOCKINIT'', `LOCKINIT($1)')')
 define(`NLOCK', `ifelse($#, 0, ``NLOCK'', `LOCK($1)')')
 define(`NUNLOCK', `ifelse($#, 0, ``NUNLOCK'', `UNLOCK($1)')')
 
 define(`ALOCKDEC', `ifelse($#, 0, ``ALOCKDEC'', `comem_word_($1)[$2];')')
-define(`ALOCKINIT', `ifelse($#, 0, ``ALOCKINIT'', `{ ; }')')
+define(`ALOCKINIT', `ifelse($#, 0, ``ALOCKINIT'', `comem_only_evaluated_(($1)[0])')')
 define(`AGETL', `ifelse($#, 0, ``AGETL'', `(($1)[$2])')')
 define(`ALOCK', `ifelse($#, 0, ``ALOCK'', `LOCK(($1)[$2])')')
 define(`AULOCK', `ifelse($#, 0, ``AULOCK'', `UNLOCK(($1)[$2])')')
@@ -98,7 +100,7 @@ define(`AULOCK', `ifelse($#, 0, ``AULOCK'', `UNLOCK(($1)[$2])')')
 # BARRIER(b, n) waits for n threads; whichever come first. BARINIT says nothing that BARRIER does not say again.
 
 define(`BARDEC', `ifelse($#, 0, ``BARDEC'', `comem_word_($1);')')
-define(`BARINIT', `ifelse($#, 0, ``BARINIT'', `{ ; }')')
+define(`BARINIT', `ifelse($#, 0, ``BARINIT'', `comem_only_evaluated_($1)')')
 define(`BARRIER', `ifelse($#, 0, ``BARRIER'', $#, 1,
     `errprint(__file__:__line__: `BARRIER' needs the number of threads as its second argument
 )m4exit(1)', `{ comem_barrier_of(comem_name_($1), (unsigned)($2)); }')')
@@ -108,7 +110,7 @@ define(`BAREXCLUDE', `ifelse($#, 0, ``BAREXCLUDE'', `{ ; }')')
 # ---- condition variables -------------------------------------------------------------------------------------------
 
 define(`CONDVARDEC', `ifelse($#, 0, ``CONDVARDEC'', `comem_word_($1);')')
-define(`CONDVARINIT', `ifelse($#, 0, ``CONDVARINIT'', `{ ; }')')
+define(`CONDVARINIT', `ifelse($#, 0, ``CONDVARINIT'', `comem_only_evaluated_($1)')')
 define(`CONDVARWAIT', `ifelse($#, 0, ``CONDVARWAIT'',
     `{ comem_parmacs_cond_wait(comem_name_($1), comem_name_($2)); }')')
 define(`CONDVARSIGNAL', `ifelse($#, 0, ``CONDVARSIGNAL'', `{ comem_parmacs_cond_signal(comem_name_($1)); }')')
@@ -133,7 +135,7 @@ define(`EVENT', `ifelse($#, 0, ``EVENT'', `{ comem_pause_take(comem_name_($1)); 
 # counter, unlike all else, is used where it stands: GSDEC belongs into shared memory.
 
 define(`GSDEC', `ifelse($#, 0, ``GSDEC'', `struct comem_counter $1;')')
-define(`GSINIT', `ifelse($#, 0, ``GSINIT'', `{ ($1).next_ = ($1).exhausted_ = 0; }')')
+define(`GSINIT', `ifelse($#, 0, ``GSINIT'', `{ comem_counter_init_(&($1)); }')')
 define(`GS_INIT', `ifelse($#, 0, ``GS_INIT'', `GSINIT($1)')')
 define(`GETSUB', `ifelse($#, 0, ``GETSUB'', `{ ($2) = comem_getsub(&($1), (long)($3), (unsigned)($4)); }')')
 define(`NU_GSDEC', `ifelse($#, 0, ``NU_GSDEC'', `GSDEC($1)')')
@@ -151,7 +153,7 @@ define(`ACQUIRE_FENCE', `ifelse($#, 0, ``ACQUIRE_FENCE'', `{ __atomic_thread_fen
 define(`RELEASE_FENCE', `ifelse($#, 0, ``RELEASE_FENCE'', `{ __atomic_thread_fence(__ATOMIC_RELEASE); }')')
 define(`FULL_FENCE', `ifelse($#, 0, ``FULL_FENCE'', `{ __atomic_thread_fence(__ATOMIC_SEQ_CST); }')')
 
-define(`comem_marker_', `define(`$1', `ifelse($'`#, 0, ``$1'', `{ ; }')')')
+define(`comem_marker_', `define(`$1', `{ ; }')')
 comem_marker_(`SPLASH3_ROI_BEGIN')
 comem_marker_(`SPLASH3_ROI_END')
 comem_marker_(`SPLASH4_ROI_BEGIN')

@@ -62,6 +62,7 @@ over() {
 checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1"; }
 
 program macros tests/compat/parmacs macros || failed "macros does not build"
+program bare tests/compat/parmacs bare || failed "bare does not build"
 program order tests/compat/parmacs order || failed "order does not build"
 program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
 for name in sor is water; do
@@ -91,7 +92,9 @@ done
 before=$failures
 over 1 2 hlrc shm "more workers than -t on one node" "macros: ok" "$out/macros" -p4
 over 1 3 hlrc shm "as many workers as -t on one node" "macros: ok" "$out/macros" -p3
-[ $failures = $before ] && echo "ok: barriers of pairs on one node"
+expect "bare by itself" "bare: ok" "$out/bare"
+over 2 1 hlrc shm "bare" "bare: ok" "$out/bare"
+[ $failures = $before ] && echo "ok: barriers of pairs on one node, macros without parentheses, arguments with side effects"
 
 before=$failures
 expect "rounds by itself" "rounds: ok" "$out/rounds" -p3
