@@ -25,6 +25,12 @@ interfaces=(jia.h tmk.h quarks.h)
 
 for c in cc clang; do
     [ "$c" = clang ] && ! command -v clang >/dev/null 2>&1 && continue
+    # What old programs are built with: the strict old language, too, of which these headers use nothing newer.
+    for standard in c89 gnu89; do
+        for header in compat/comem_parmacs.h "${interfaces[@]}"; do
+            alone "$header" "$standard" "$c" -x c "-std=$standard"
+        done
+    done
     for standard in c99 c11 c17; do
         alone comem.h "$standard" "$c" -x c "-std=$standard"
         alone comem.h "$standard, sequential" "$c" -x c "-std=$standard" -DCOMEM_SEQUENTIAL

@@ -37,7 +37,7 @@ extern void comem_jia_init_(int *pid, int *hosts);
 extern void comem_program_error_(const char *message) __attribute__((noreturn));
 
 /* Joins the job: first of all calls. Collective, like jia_exit(). The command line is the program's own. */
-static inline void jia_init(int argc, char **argv) {
+static __inline__ void jia_init(int argc, char **argv) {
     (void)argc;
     (void)argv;
     comem_jia_init_(&jiapid, &jiahosts);
@@ -45,11 +45,11 @@ static inline void jia_init(int argc, char **argv) {
 /* Leaves the job, when all hosts have come as far: last of all calls. */
 extern void jia_exit(void);
 /* Prints a message made as printf() makes it, and ends all hosts. */
-static inline void jia_error(const char *format, ...) {
+static __inline__ void jia_error(const char *format, ...) {
     char message[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    __builtin_vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     comem_program_error_(message);
 }

@@ -40,7 +40,7 @@ extern void comem_quarks_init_(Id *node, int *nodes, int *master, int *child);
 
 /* Joins the job: first of all calls. On the master it returns. On the other nodes it runs what is forked, and ends the process
  * when the master shuts down. The hosts are those of `comem run`, and the file of hosts is not read. */
-static inline void Qk_init(int argc, char **argv, const char *hosts) {
+static __inline__ void Qk_init(int argc, char **argv, const char *hosts) {
     (void)argc;
     (void)argv;
     (void)hosts;

@@ -41,7 +41,7 @@ extern void comem_tmk_startup_(unsigned *proc_id, unsigned *nprocs);
 extern void comem_program_error_(const char *message) __attribute__((noreturn));
 
 /* Joins the job: first of all calls. Collective, like Tmk_exit(). The command line is the program's own. */
-static inline void Tmk_startup(int argc, char *const *argv) {
+static __inline__ void Tmk_startup(int argc, char *const *argv) {
     (void)argc;
     (void)argv;
     comem_tmk_startup_(&Tmk_proc_id, &Tmk_nprocs);
@@ -49,11 +49,11 @@ static inline void Tmk_startup(int argc, char *const *argv) {
 /* Waits until all processes have come as far, leaves the job, and ends the process with this status. */
 extern void Tmk_exit(int status) __attribute__((noreturn));
 /* Prints a message made as printf() makes it, and ends all processes. */
-static inline void Tmk_errexit(const char *format, ...) {
+static __inline__ void Tmk_errexit(const char *format, ...) {
     char message[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    __builtin_vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     comem_program_error_(message);
 }
