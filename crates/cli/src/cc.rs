@@ -14,8 +14,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Flags with which a compiler does not link.
-const NO_LINKING: [&str; 7] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r"];
+/// Flags with which a compiler links no program.
+const NO_LINKING: [&str; 10] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r", "-shared", "--version", "--help"];
+/// Flags whose value is the next word, and no input.
+const WITH_VALUE: &str = "-o -I -L -l -D -U -T -u -z -e -A -J -B -MF -MT -MQ -include -imacros -isystem -idirafter -iquote --param \
+     -Xlinker -Xassembler -Xpreprocessor";
+/// What headers are called. Alone they are compiled for later use.
+const HEADERS: [&str; 9] = ["h", "hh", "H", "hp", "hxx", "hpp", "HPP", "h++", "tcc"];
+/// Files of arguments may name others; so deep is looked.
+const DEPTH_MAX: usize = 8;
 
 /// Where headers and libraries are.
 pub struct Places {
@@ -43,15 +50,12 @@ impl Places {
     }
 
     fn link_flags(&self) -> Vec<OsString> {
-        vec![
-            "-no-pie".into(),
-            with("-Wl,-T,", &self.include.join("compat/comem_globals.ld")),
-            "-Wl,--wrap=exit".into(),
-            with("-L", &self.lib),
-            with("-Wl,-rpath,", &self.lib),
-            "-lcomem".into(),
-            "-lpthread".into(),
-        ]
+        let mut flags = vec!["-no-pie".into()];
+        flags.extend(for_linker("-T", &self.include.join("compat/comem_globals.ld")));
+        flags.extend(["-Wl,--wrap=exit".into(), with("-L", &self.lib)]);
+        flags.extend(for_linker("-rpath", &self.lib));
+        flags.extend(["-lcomem".into(), "-lpthread".into()]);
+        flags
     }
 }
 
@@ -75,12 +79,77 @@ fn with(flag: &str, path: &Path) -> OsString {
     word
 }
 
+/// A flag of the linker's and its value. Commas separate such words, so a path with a comma goes another way.
+fn for_linker(flag: &str, path: &Path) -> Vec<OsString> {
+    if path.as_os_str().as_encoded_bytes().contains(&b',') {
+        ["-Xlinker", flag, "-Xlinker"].iter().map(OsString::from).chain([path.into()]).collect()
+    } else {
+        vec![with(&format!("-Wl,{flag},"), path)]
+    }
+}
+
 /// Whether a compiler with these arguments links a program.
 fn links(arguments: &[OsString]) -> bool {
-    let one_of = |argument: &OsString, flags: &[&str]| flags.iter().any(|flag| argument == OsStr::new(flag));
-    let no_linking = |a: &OsString| one_of(a, &NO_LINKING) || one_of(a, &["-shared", "--version", "--help"]);
-    let is_input = |a: &OsString| !a.as_encoded_bytes().starts_with(b"-");
-    !arguments.iter().any(no_linking) && arguments.iter().any(is_input)
+    let mut words = Vec::new();
+    expand(arguments, DEPTH_MAX, &mut words);
+    let (mut inputs, mut language) = (Vec::new(), OsString::new());
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        if one_of(word, &NO_LINKING) {
+            return false;
+        }
+        match word.as_encoded_bytes() {
+            b"-x" => language = rest.next().cloned().unwrap_or_default(),
+            [b'-', b'x', of @ ..] => language = String::from_utf8_lossy(of).into_owned().into(),
+            [b'-', _, ..] => drop(WITH_VALUE.split(' ').any(|flag| word == flag).then(|| rest.next())),
+            _ => inputs.push(is_header(word, &language)),
+        }
+    }
+    inputs.contains(&false)
+}
+
+fn one_of(word: &OsStr, words: &[&str]) -> bool {
+    words.iter().any(|w| word == OsStr::new(w))
+}
+
+/// Whether an input is a header, which is compiled and not linked: by its name, unless the language was named.
+fn is_header(input: &OsStr, language: &OsStr) -> bool {
+    match language.to_string_lossy().as_ref() {
+        "" | "none" => Path::new(input).extension().is_some_and(|end| one_of(end, &HEADERS)),
+        language => language.ends_with("-header"),
+    }
+}
+
+/// The arguments with those in files (`@file`) in their place, as compilers read them; a file that cannot be read is an argument.
+fn expand(arguments: &[OsString], depth: usize, words: &mut Vec<OsString>) {
+    for argument in arguments {
+        let file = argument.to_str().and_then(|argument| argument.strip_prefix('@')).filter(|_| depth > 0);
+        match file.and_then(|file| std::fs::read_to_string(file).ok()) {
+            Some(text) => expand(&words_of(&text), depth - 1, words),
+            None => words.push(argument.clone()),
+        }
+    }
+}
+
+/// The words of a file of arguments: blanks separate them, quotes of both kinds keep them together, and what follows a backslash is
+/// itself.
+fn words_of(text: &str) -> Vec<OsString> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match (c, quote) {
+            ('\\', _) => word.get_or_insert_default().extend(characters.next()),
+            ('"' | '\'', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, Some(end)) if c == end => quote = None,
+            (c, None) if c.is_ascii_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words.into_iter().map(OsString::from).collect()
 }
 
 /// The compiler's whole command line.
@@ -148,8 +217,59 @@ mod tests {
 
     #[test]
     fn what_links_no_program_gets_no_library() {
-        for arguments in [&["-E", "a.c"][..], &["--version"], &["-shared", "a.o", "-o", "a.so"], &["-MM", "a.c"]] {
+        let lines = [
+            &["-E", "a.c"][..],
+            &["--version"],
+            &["-shared", "a.o", "-o", "a.so"],
+            &["-MM", "a.c"],
+            &["a.h", "-o", "a.h.gch"],
+            &["-xc-header", "a", "-include", "b.c"],
+            &["-v", "-o", "a"],
+        ];
+        for arguments in lines {
             assert!(!line(arguments).contains("-lcomem"), "{arguments:?}");
         }
+    }
+
+    #[test]
+    fn what_comes_by_standard_input_is_a_program() {
+        for arguments in [&["-xc", "-"][..], &["-x", "c", "-", "-o", "a"], &["a.h", "a.c"], &["-x", "none", "a.o"]] {
+            assert!(line(arguments).contains("-lcomem"), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_arguments_are_read() {
+        let folder = std::env::temp_dir().join(format!("comem-cc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            format!("@{}", path.display())
+        };
+        let inner = file("inner", "-c");
+        let outer = file("outer", &format!("'a file.c'\n-o \"a\" {inner}\\\n"));
+        let program = file("program", "a\\ file.c\n");
+        assert!(!line(&[&inner, "a.c"]).contains("-lcomem"));
+        assert!(line(&[&outer]).contains("-lcomem"), "the inner file's name goes on after the backslash");
+        assert!(!line(&[&file("both", &format!("a.c {inner}"))]).contains("-lcomem"));
+        assert!(line(&[&program]).contains("-lcomem"));
+        assert!(line(&["@nowhere.c"]).contains("-lcomem"), "no such file, so an input");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn words_in_a_file_are_quoted_as_compilers_want_them() {
+        let words = words_of(" -DA=\"b c\" 'x \"y\"' \\\"z ''\n-o\ta");
+        assert_eq!(words, ["-DA=b c", "x \"y\"", "\"z", "", "-o", "a"]);
+    }
+
+    #[test]
+    fn paths_with_commas_reach_the_linker_whole() {
+        let places = Places { include: "/i,j".into(), lib: "/l,m".into() };
+        let words = places.link_flags();
+        let after = |word: &str| words.iter().position(|w| w == word).map(|at| words[at + 2].clone());
+        assert_eq!(after("-T"), Some("/i,j/compat/comem_globals.ld".into()));
+        assert_eq!(after("-rpath"), Some("/l,m".into()));
     }
 }
