@@ -335,7 +335,7 @@ static void zeros(void) {
     }
 }
 
-/* ---- costs: 1000 barriers of all, 5000 pieces ---- */
+/* ---- costs: 1000 barriers of all, 5000 pieces, 5000 pauses that begin before there are workers ---- */
 
 static void meet_often(void) {
     int i;
@@ -344,7 +344,11 @@ static void meet_often(void) {
     for (i = 0; i < 5000; i++) comem_g_malloc(200);
 }
 
-static void costs(void) { run(meet_often); }
+static void costs(void) {
+    int i;
+    for (i = 0; i < CELLS; i++) comem_pause_init(NAME(&global->cells[i]));
+    run(meet_often);
+}
 
 int main(int argc, char **argv) {
     const char *scenario = argc > 1 ? argv[1] : "rounds";

@@ -131,8 +131,8 @@ if [ -z "$only" ] || [ "$only" = late ]; then
     [ $fine = 0 ] || verdict ok "a worker on a node with another at work begins with what main has changed, and that one keeps what it has changed"
 fi
 
-# A barrier of all threads is one message each way for each node, however many threads; thousands of pieces cost none. What was
-# repeated, because others had the processor, does not count.
+# A barrier of all threads is one message each way for each node, however many threads; thousands of pieces, and of
+# pauses that are initialised, cost none. What was repeated, because others had the processor, does not count.
 if [ -z "$only" ] || [ "$only" = costs ]; then
     fine=1
     for t in 1 2; do
@@ -140,11 +140,11 @@ if [ -z "$only" ] || [ "$only" = costs ]; then
         messages=$(grep -o '"messages_sent": [0-9]*' "$out/stats.json" | head -n 1 | grep -o '[0-9]*$')
         repeated=$(grep -o '"timeouts": [0-9]*' "$out/stats.json" | head -n 1 | grep -o '[0-9]*$')
         if [ "$messages" -gt $((1100 + 3 * repeated)) ]; then
-            verdict FAILED "$messages messages of a node for 1000 barriers and 5000 pieces, $repeated repeated"
+            verdict FAILED "$messages messages of a node for 1000 barriers, 5000 pieces and 5000 pauses, $repeated repeated"
             fine=0
         fi
     done
-    [ $fine = 0 ] || verdict ok "barriers of all threads cost one message each way for each node, and small pieces none"
+    [ $fine = 0 ] || verdict ok "barriers of all threads cost one message each way for each node, and small pieces and pauses at their beginning none"
 fi
 
 # 64 MB of zeros that main has touched.
