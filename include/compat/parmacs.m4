@@ -14,8 +14,8 @@ divert(-1)
 #
 # A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but is
 # written without parentheses, stays the word that it is, as m4's own do: BARRIER in a comment, or as an enumerator, is
-# left alone. MAIN_INITENV and the markers at the end need no arguments, and no parentheses. Every argument is evaluated once,
-# also where nothing is done with it: it may count.
+# left alone. MAIN_INITENV and the markers at the end need no arguments, and no parentheses. What names a lock, a barrier and
+# so on is evaluated once, also where nothing is done with it: it may count.
 
 define(`comem_name_', `(uint64_t)(uintptr_t)&($1)')
 define(`comem_word_', `unsigned long $1')
