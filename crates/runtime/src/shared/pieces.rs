@@ -100,8 +100,8 @@ impl Shared {
         found.extend(allocator.pieces.used.iter().map(|(start, (_, size))| *start..start + size));
         let whole = |known: &&Arc<Known>| {
             let region = &known.region;
-            let mine = region.owner == Some(self.me) && !allocator.cut_up.contains(&region.first);
-            mine && region.bytes > PIECE_BYTES as u64 && region.label.is_empty() && !known.freed.load(Ordering::Acquire)
+            let mine = region.owner == Some(self.me) && !region.cut_up;
+            mine && region.bytes > PIECE_BYTES as u64 && !known.freed.load(Ordering::Acquire)
         };
         let at = |known: &Arc<Known>| self.address_of(known.region.first);
         let range = |known: &Arc<Known>| at(known)..at(known) + known.region.bytes as usize;
