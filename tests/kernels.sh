@@ -71,6 +71,24 @@ for name in "${kernels[@]}"; do
     done
 done
 
+# What is too large for a check says so; and without being asked, one wrong number is found.
+large=(--rows 1000 --columns 1000 --iterations 300)
+printed=$("$programs/sor-sequential" "${large[@]}") || true
+[[ $printed == *" unchecked" ]] && verdict ok "sor of many cells says that it is unchecked" ||
+    verdict "not ok" "sor of many cells says that it is unchecked: $printed"
+spoiled() {
+    local name=$1 spoil=$2 printed
+    if sed "/^    comem_parallel(work, NULL);\$/a $spoil" "workloads/$name.c" |
+        ${CC:-cc} -std=c11 -O2 -Iinclude -Iworkloads -DCOMEM_SEQUENTIAL -x c - -o "$programs/$name-spoiled" -lm &&
+        ! printed=$("$programs/$name-spoiled") && [[ $printed == *" WRONG" ]]; then
+        verdict ok "$name finds a wrong number"
+    else
+        verdict "not ok" "$name finds a wrong number: $printed"
+    fi
+}
+spoiled sor 'shared.colour[BLACK][200][100] = 0;'
+spoiled fft 'shared[1][100][100] = first_value(100 * side + 100);'
+
 # Every means of synchronisation; semaphores and flags alone order writes but under `scope`, where they need not.
 sync=(--rounds 20)
 run "sync-test for one thread" any "$programs/sync-test-sequential" "${sync[@]}" --publish

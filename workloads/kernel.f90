@@ -34,7 +34,7 @@ module kernel
         integer(int64) :: address = 0
     end type
 
-    ! Whether to compare with a computation of another kind, and how long the parallel phase took, as thread 0 saw it.
+    ! Whether to compare with a computation of another kind whatever that costs, and how long the parallel phase took, as thread 0 saw it.
     logical, public :: kernel_check = .false.
     real(real64), public :: kernel_seconds = 0
 
@@ -139,21 +139,20 @@ contains
     ! ---- the end -----------------------------------------------------------------------------------------------
 
     ! Prints the line of results, which begins with the program's own `numbers`, leaves the job, and ends with the
-    ! status. Node 0 calls it with its verdict; the others' is not looked at.
-    subroutine kernel_finish(numbers, checksum, right)
-        character(*), intent(in) :: numbers
+    ! status. Node 0 calls it with its verdict, 'ok', 'WRONG' or 'unchecked'; the others' is not looked at.
+    subroutine kernel_finish(numbers, checksum, verdict)
+        character(*), intent(in) :: numbers, verdict
         integer(int64), intent(in) :: checksum
-        logical, intent(in) :: right
         logical :: first
         integer :: stat
         first = comem_node() == 0
         if (first) then
             print '(2a, i0, a, i0, 6a)', numbers, ' threads=', comem_threads(), ' nodes=', comem_nodes(), &
                 ' time_s=', decimal(kernel_seconds), ' checksum=', hexadecimal(checksum), ' ', &
-                trim(merge('ok   ', 'WRONG', right))
+                trim(verdict)
         end if
         call comem_finish(stat)
-        call c_exit(merge(1_c_int, 0_c_int, stat /= comem_ok .or. (first .and. .not. right)))
+        call c_exit(merge(1_c_int, 0_c_int, stat /= comem_ok .or. (first .and. verdict == 'WRONG')))
     end subroutine
 
     ! A number with six decimals, without blanks.

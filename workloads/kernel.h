@@ -22,7 +22,10 @@ typedef struct preset {
     int64_t values[KERNEL_NUMBERS_MAX];
 } preset;
 
-/* Whether to compare with a computation of another kind, and how long the parallel phase took, as thread 0 saw it. */
+/* A program's verdict on its own result. */
+enum { KERNEL_WRONG, KERNEL_OK, KERNEL_UNCHECKED };
+
+/* Whether to compare with a computation of another kind whatever that costs, and how long the parallel phase took, as thread 0 saw it. */
 static int kernel_check;
 static double kernel_seconds;
 
@@ -71,13 +74,14 @@ static inline void kernel_start(int argc, char **argv, const option *numbers, si
 
 /* Ends the line of results that the program began with its own numbers, leaves the job, and gives the exit status.
  * Node 0 calls it with its verdict; the others' is not looked at. */
-static inline int kernel_finish(uint64_t checksum, int right) {
+static inline int kernel_finish(uint64_t checksum, int verdict) {
+    static const char *const words[] = {"WRONG", "ok", "unchecked"};
     const int first = comem_node() == 0;
     if (first) {
         printf(" threads=%d nodes=%d time_s=%.6f checksum=%016" PRIx64 " %s\n", comem_threads(), comem_nodes(),
-               kernel_seconds, checksum, right ? "ok" : "WRONG");
+               kernel_seconds, checksum, words[verdict]);
     }
-    return comem_finish() != 0 || (first && !right);
+    return comem_finish() != 0 || (first && verdict == KERNEL_WRONG);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------------------------- */

@@ -11,6 +11,10 @@
 
 enum { RED, BLACK };
 
+/* What relaxes no more cells than that is always done again by one thread, in some tenths of a second; --check asks for
+ * it beyond. */
+enum { CELLS_CHECKED = 1 << 28 };
+
 static int64_t rows = 512, columns = 512, iterations = 10;
 
 /* The rows of both colours, by number. A row of one colour has columns / 2 cells. */
@@ -166,7 +170,8 @@ int main(int argc, char **argv) {
     shared = new_shared_grid();
     comem_parallel(work, NULL);
     if (comem_node() != 0) return kernel_finish(0, 1);
-    const int right = !kernel_check || agrees();
+    const int affordable = (double)rows * (double)columns * (double)(iterations + 1) <= CELLS_CHECKED;
+    const int verdict = kernel_check || affordable ? agrees() : KERNEL_UNCHECKED;
     printf("sor rows=%" PRId64 " columns=%" PRId64 " iterations=%" PRId64, rows, columns, iterations);
-    return kernel_finish(checksum(), right);
+    return kernel_finish(checksum(), verdict);
 }

@@ -15,6 +15,8 @@ module sor_grid
     implicit none
 
     integer, parameter :: red = 0, black = 1
+    ! What relaxes no more cells than that is always done again by one thread; --check asks for it beyond.
+    real(real64), parameter :: cells_checked = 2.0_real64**28
     real(real32), parameter :: quarter = 0.25_real32
 
     ! One colour's cells of a row: columns / 2 of them.
@@ -196,7 +198,7 @@ program sor
         preset('large', 'four times Nautilus', [3584_int64, 3584_int64, 10_int64])]
     character(80) :: line
     integer(int64) :: total
-    logical :: right
+    character(9) :: verdict
 
     call kernel_start(options, presets)
     rows = options(1)%number
@@ -207,12 +209,14 @@ program sor
     end if
     call find_shared_rows()
     call comem_parallel(work)
-    right = .true.
+    verdict = 'unchecked'
     total = 0
     if (comem_node() == 0) then
-        if (kernel_check) right = agrees()
+        if (kernel_check .or. real(rows, real64)*columns*(iterations + 1) <= cells_checked) then
+            verdict = merge('ok   ', 'WRONG', agrees())
+        end if
         total = checksum()
     end if
     write (line, '(3(a, i0))') 'sor rows=', rows, ' columns=', columns, ' iterations=', iterations
-    call kernel_finish(trim(line), total, right)
+    call kernel_finish(trim(line), total, verdict)
 end program
