@@ -42,6 +42,7 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     let signals = comem_memory::pages::fault::counts();
     value["pages"]["signals"] = json!(signals.ours);
     value["regions"] = regions(node);
+    value["pages"]["sharing_unseen"] = json!(node.shared().map_or(0, |shared| shared.sharing_unseen()));
     value["auth"] = json!(node.wire.authenticated());
     value["clock"] = json!(if node.clock.cycles_per_second().is_some() { "cycle counter" } else { "system" });
     if let Some(faults) = &node.config.faults {
@@ -63,6 +64,7 @@ fn regions(node: &Node) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let Some(shared) = node.shared() else { return json!([]) };
     shared.note_putters();
+    shared.sharing.lock().settle();
     let mut all = shared.table.all();
     let symbols = std::cell::LazyCell::new(Symbols::of_this_program);
     all.sort_by_key(|k| {
@@ -71,20 +73,19 @@ fn regions(node: &Node) -> Value {
     });
     let one = |known: &std::sync::Arc<crate::shared::table::Known>| {
         let costs = &known.costs;
-        let mut sharing = costs.false_sharing.lock();
-        sharing.values_mut().for_each(|w| w.settle());
-        let mut pages: Vec<_> = sharing.iter().filter(|(_, w)| w.times > 0).collect();
-        pages.sort_by_key(|(_, w)| std::cmp::Reverse(w.times));
+        let sharing = shared.sharing.lock();
+        let mut pages: Vec<_> = sharing.found(known.region.range()).collect();
+        pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
         let page_bytes = PAGE_BYTES as u64;
         let false_sharing: Vec<Value> = pages
             .iter()
             .take(100)
-            .map(|(page, w)| {
-                let nodes: Vec<u16> = w.nodes.iter().map(|n| n.0).collect();
-                let offset = u64::from(**page - known.region.first) * page_bytes;
-                let mut one = json!({ "offset": offset, "nodes": nodes, "times": w.times });
-                if shared.globals.get().is_some_and(|globals| globals.has(**page)) {
-                    let start = shared.address_of(**page);
+            .map(|(page, found)| {
+                let nodes: Vec<u16> = found.nodes.iter().map(|n| n.0).collect();
+                let offset = u64::from(*page - known.region.first) * page_bytes;
+                let mut one = json!({ "offset": offset, "nodes": nodes, "times": found.times });
+                if shared.globals.get().is_some_and(|globals| globals.has(*page)) {
+                    let start = shared.address_of(*page);
                     let variables: Vec<&str> = symbols.within(&(start..start + PAGE_BYTES)).take(VARIABLES).collect();
                     one["variables"] = json!(variables);
                 }

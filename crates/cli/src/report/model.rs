@@ -79,6 +79,8 @@ pub struct Run {
     pub nodes: Vec<Node>,
     /// Regions of shared pages, all nodes' figures added up, the dearest first.
     pub regions: Vec<Region>,
+    /// How often a write was not looked at for false sharing.
+    pub sharing_unseen: u64,
 }
 
 /// A node's figures.
@@ -203,6 +205,7 @@ impl Run {
             detector: list.iter().find_map(|node| node["detector"].as_str()).unwrap_or_default().to_string(),
             nodes,
             regions: read_regions(list),
+            sharing_unseen: list.iter().filter_map(|node| node["pages"]["sharing_unseen"].as_u64()).sum(),
         })
     }
 

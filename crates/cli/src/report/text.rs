@@ -154,7 +154,11 @@ fn false_sharing(run: &Run, rows: usize) -> String {
         true => "  none\n".to_string(),
         false => table.text(2) + &left_out(pages.len(), rows),
     };
-    heading + &seen + untold
+    let missed = match run.sharing_unseen {
+        0 => String::new(),
+        times => format!("  {} writes were not looked at: too many between two barriers\n", grouped(times)),
+    };
+    heading + &seen + untold + &missed
 }
 
 /// Several runs, a column each: totals over their nodes.
@@ -302,6 +306,17 @@ mod tests {
         }
         let none = single(&run, 20);
         assert!(none.contains("under msi nobody looks for it") && !none.contains("  none\n  under"), "{none}");
+    }
+
+    #[test]
+    fn where_not_all_writes_were_looked_at_that_is_said() {
+        let mut file = file();
+        assert!(!single(&Run::parse("run", &file).unwrap(), 20).contains("not looked at"));
+        for node in file["nodes"].as_array_mut().unwrap() {
+            node["pages"]["sharing_unseen"] = 600.into();
+        }
+        let text = single(&Run::parse("run", &file).unwrap(), 20);
+        assert!(text.contains("1,200 writes were not looked at"), "{text}");
     }
 
     #[test]

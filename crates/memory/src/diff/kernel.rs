@@ -6,12 +6,13 @@
 use super::BadDiff;
 use super::encoding::{self, Reader};
 use crate::pages::PAGE_BYTES;
+use comem_protocol::coherence::pages::ByteMarks;
 
 /// 64-byte pieces of a page.
 pub const CHUNKS: usize = PAGE_BYTES / 64;
 
 /// One bit for each byte of a page: whether it changed. Bit `b` of mask `c` stands for byte `64 c + b`.
-pub type Masks = [u64; CHUNKS];
+pub type Masks = ByteMarks;
 
 /// Nothing changed.
 pub const NO_MASKS: Masks = [0; CHUNKS];

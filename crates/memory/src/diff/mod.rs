@@ -34,7 +34,7 @@ mod kernel;
 mod tests;
 
 use crate::pages::PAGE_BYTES;
-use comem_protocol::coherence::pages::Touched;
+use comem_protocol::coherence::pages::ByteMarks;
 use encoding::Reader;
 use kernel::{Kernel, NO_MASKS, Page};
 use std::fmt;
@@ -205,7 +205,7 @@ unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8
 
 /// Compares `twin.len()` bytes at `now` with `twin`, stores what differs at `target` and in the twin, and nothing else: [`make`] and [`apply`] in one,
 /// without an encoding between them. Other threads may be writing at `now` meanwhile: each word is read once. `changed` is told of each page of the
-/// unit that changed, with one bit for each 64-byte line. Returns the count of changed bytes.
+/// unit that changed, with one bit for each byte. Returns the count of changed bytes.
 ///
 /// # Panics
 /// When the twin is not 1 to 256 whole pages.
@@ -213,7 +213,12 @@ unsafe fn renew_by(kernel: Kernel, target: *mut u8, twin: &mut [u8], bytes: &[u8
 /// # Safety
 /// `now .. now + twin.len()` is readable and `target .. target + twin.len()` writable. Others may use the bytes at `target` meanwhile; they see each
 /// changed byte old or new.
-pub unsafe fn put(now: *const u8, twin: &mut [u8], target: *mut u8, changed: &mut dyn FnMut(usize, Touched)) -> usize {
+pub unsafe fn put(
+    now: *const u8,
+    twin: &mut [u8],
+    target: *mut u8,
+    changed: &mut dyn FnMut(usize, &ByteMarks),
+) -> usize {
     // SAFETY: the caller's promise, and `best` works here.
     unsafe { put_by(Kernel::best(), now, twin, target, changed) }
 }
@@ -225,7 +230,7 @@ unsafe fn put_by(
     now: *const u8,
     twin: &mut [u8],
     target: *mut u8,
-    changed: &mut dyn FnMut(usize, Touched),
+    changed: &mut dyn FnMut(usize, &ByteMarks),
 ) -> usize {
     assert!((1..=UNIT_BYTES_MAX).contains(&twin.len()) && twin.len().is_multiple_of(PAGE_BYTES));
     let (mut masks, mut total) = (NO_MASKS, 0);
@@ -236,17 +241,11 @@ unsafe fn put_by(
         if count > 0 {
             // SAFETY: as above.
             unsafe { kernel.merge(target.add(at), twin, &masks) };
-            changed(number, touched_by(&masks));
+            changed(number, &masks);
             total += count;
         }
     }
     total
-}
-
-/// Where something changed.
-fn touched_by(masks: &kernel::Masks) -> Touched {
-    let touched = |(line, bytes): (usize, &u64)| Touched { lines: u64::from(*bytes != 0) << line, bytes: *bytes };
-    masks.iter().enumerate().map(touched).fold(Touched::default(), Touched::and)
 }
 
 /// The changed byte ranges of an encoded diff, in order. Ranges of different pages are not joined. It ends where the
@@ -270,14 +269,13 @@ fn ranges(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The pages of an encoded diff, in order, each by its number in the unit and with where it changed.
+/// Tells `f` of the pages of an encoded diff, in order, each by its number in the unit and with the bytes that changed.
 /// It ends where the bytes are not a diff.
-pub fn touched(encoded: &[u8]) -> impl Iterator<Item = (usize, Touched)> {
-    let mut reader = Reader::new(encoded, UNIT_BYTES_MAX).ok();
-    std::iter::from_fn(move || {
-        let mut masks = NO_MASKS;
-        // SAFETY: `best` works here.
-        let page = unsafe { Kernel::best().next(reader.as_mut()?, &mut masks) }.ok()??;
-        Some((page.number, touched_by(&masks)))
-    })
+pub fn marks(encoded: &[u8], mut f: impl FnMut(usize, &ByteMarks)) {
+    let Ok(mut reader) = Reader::new(encoded, UNIT_BYTES_MAX) else { return };
+    let (kernel, mut masks) = (Kernel::best(), NO_MASKS);
+    // SAFETY: `best` works here.
+    while let Ok(Some(page)) = unsafe { kernel.next(&mut reader, &mut masks) } {
+        f(page.number, &masks);
+    }
 }

@@ -11,13 +11,14 @@
 //! And for some locks that this process manages, which node asked last: whoever asks next puts its own number there. And for some locks that this
 //! process has released, what it tells to whoever acquires them next: such a token *lies out*, and who asks takes it without a message.
 //!
-//! Who stores its diffs into the memory by itself says here that they are in, and which lines they changed: the newest of these notes are kept for
+//! Who stores its diffs into the memory by itself says here that they are in, and which bytes they changed: the newest of these notes are kept for
 //! the home's report of who wrote what.
 
 use super::peer::memory_file_of;
 use super::sys::{self, View};
 use super::{PAGE_BYTES, PageNo};
-use comem_protocol::coherence::pages::Touched;
+use comem_protocol::coherence::pages::ByteMarks;
+use comem_protocol::coherence::pages::sharing::Touched;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,8 +39,11 @@ const TOKEN_BYTES: usize = PAGE_BYTES;
 /// Most bytes that such a token may tell.
 pub const TOLD_BYTES_MAX: usize = TOKEN_BYTES - size_of::<Token>();
 const TOKENS_BYTES: usize = LOCKS * TOKEN_BYTES;
+/// Beside each note, for those that need it: one bit for each byte of the page.
+const MARKS_AT: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + TOKENS_BYTES;
+const MARKS_BYTES: usize = NOTES as usize * size_of::<ByteMarks>();
 /// What lies before the bytes of the pages.
-const BYTES_BEFORE: usize = WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + TOKENS_BYTES;
+const BYTES_BEFORE: usize = MARKS_AT + MARKS_BYTES;
 /// Beside who asked last: the token lies out at that node.
 const LIES_OUT: u64 = 1 << 16;
 /// In place of a lock's name: what its token tells is being read.
@@ -56,6 +60,7 @@ struct Note {
     stamp: AtomicU64,
     /// The epoch, and in the low half the page.
     place: AtomicU64,
+    /// The lines, and the bytes of each of them ([`Touched::Alike`]); no lines: the marks say it.
     lines: AtomicU64,
     bytes: AtomicU64,
 }
@@ -296,31 +301,54 @@ impl Offers {
         name != 0 && self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// At another node: it has stored to a page there, in an epoch.
-    pub fn note_writer(&self, writer: u16, epoch: u32, page: PageNo, touched: Touched) {
-        let number = self.note_count().fetch_add(1, Ordering::Relaxed);
-        let note = self.note(number);
-        note.stamp.store(0, Ordering::SeqCst);
-        note.place.store(u64::from(epoch) << 32 | u64::from(page), Ordering::SeqCst);
-        note.lines.store(touched.lines, Ordering::SeqCst);
-        note.bytes.store(touched.bytes, Ordering::SeqCst);
-        note.stamp.store((number + 1) << 16 | u64::from(writer), Ordering::SeqCst);
+    fn marks(&self, number: u64) -> &[AtomicU64; PAGE_BYTES / 64] {
+        let at = self.view.start() + MARKS_AT + (number % NOTES) as usize * size_of::<ByteMarks>();
+        // SAFETY: as in `writer`.
+        unsafe { &*std::ptr::with_exposed_provenance::<[AtomicU64; PAGE_BYTES / 64]>(at) }
     }
 
-    /// At the home: gives `f` the notes (writer, epoch, page, where) from number `from` on that are still there and complete; gives the number of
-    /// the next one.
+    /// At another node: it has stored these bytes of a page there, in an epoch.
+    pub fn note_writer(&self, writer: u16, epoch: u32, page: PageNo, marks: &ByteMarks) {
+        let number = self.note_count().fetch_add(1, Ordering::Relaxed);
+        let note = self.note(number);
+        note.stamp.store(0, Ordering::Relaxed);
+        // Who sees any of what follows sees that the note is incomplete.
+        fence(Ordering::Release);
+        note.place.store(u64::from(epoch) << 32 | u64::from(page), Ordering::Relaxed);
+        let (lines, bytes) = Touched::alike(marks).unwrap_or_default();
+        note.lines.store(lines, Ordering::Relaxed);
+        note.bytes.store(bytes, Ordering::Relaxed);
+        if lines == 0 {
+            self.marks(number).iter().zip(marks).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+        }
+        note.stamp.store((number + 1) << 16 | u64::from(writer), Ordering::Release);
+    }
+
+    /// At the home: gives `f` the notes (writer, epoch, page, where) from number `from` on that are still there, up to the first that is being written;
+    /// gives the number of the next one.
     pub fn writers(&self, from: u64, mut f: impl FnMut(u16, u32, PageNo, Touched)) -> u64 {
         let end = self.note_count().load(Ordering::Relaxed);
         for number in from.max(end.saturating_sub(NOTES))..end {
             let note = self.note(number);
-            let read = |word: &AtomicU64| word.load(Ordering::SeqCst);
-            let (stamp, place) = (read(&note.stamp), read(&note.place));
-            let touched = Touched { lines: read(&note.lines), bytes: read(&note.bytes) };
-            if stamp >> 16 == number + 1 && read(&note.stamp) == stamp {
+            let stamp = note.stamp.load(Ordering::Acquire);
+            if stamp >> 16 <= number {
+                return number;
+            }
+            let (place, touched) = (note.place.load(Ordering::Relaxed), self.touched(number, note));
+            fence(Ordering::Acquire);
+            if stamp >> 16 == number + 1 && note.stamp.load(Ordering::Relaxed) == stamp {
                 f(stamp as u16, (place >> 32) as u32, place as PageNo, touched);
             }
         }
         end
+    }
+
+    fn touched(&self, number: u64, note: &Note) -> Touched {
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        match read(&note.lines) {
+            0 => Touched::Each(Box::new(self.marks(number).each_ref().map(read))),
+            lines => Touched::Alike { lines, bytes: read(&note.bytes) },
+        }
     }
 
     /// At the home, or at `writer` itself when it has stored them: the diffs of node `writer` up to this serial are in the memory.
@@ -369,16 +397,23 @@ mod tests {
         home.diffs_are_in(3, 5);
         home.diffs_are_in(3, 4);
         assert_eq!((other.diffs_in(3), other.diffs_in(65_535)), (5, 0));
-        let [some, all] = [(0b101, 3), (u64::MAX, u64::MAX)].map(|(lines, bytes)| Touched { lines, bytes });
-        other.note_writer(3, 9, 70, some);
-        other.note_writer(65_535, u32::MAX, PageNo::MAX, all);
+        let mut mixed = [3; PAGE_BYTES / 64];
+        mixed[63] = 1 << 63;
+        let [some, all] = [[3; PAGE_BYTES / 64], [u64::MAX; PAGE_BYTES / 64]];
+        other.note_writer(3, 9, 70, &some);
+        other.note_writer(65_535, u32::MAX, PageNo::MAX, &all);
+        other.note_writer(4, 9, 71, &mixed);
         let mut notes = Vec::new();
-        assert_eq!(home.writers(0, |writer, epoch, page, touched| notes.push((writer, epoch, page, touched))), 2);
-        assert_eq!(notes, [(3, 9, 70, some), (65_535, u32::MAX, PageNo::MAX, all)]);
-        (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, some));
+        assert_eq!(home.writers(0, |writer, epoch, page, touched| notes.push((writer, epoch, page, touched))), 3);
+        let [some_touched, all, mixed] = [some, all, mixed].map(|marks| Touched::of(&marks));
+        assert!(matches!(mixed, Touched::Each(_)));
+        assert_eq!(notes, [(3, 9, 70, some_touched), (65_535, u32::MAX, PageNo::MAX, all), (4, 9, 71, mixed)]);
+        (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, &some));
         let mut kept = Vec::new();
-        assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 2);
+        assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 3);
         assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
+        home.note(NOTES + 1).stamp.store(0, Ordering::Relaxed);
+        assert_eq!(home.writers(NOTES, |_, _, _, _| ()), NOTES + 1, "one that is being written is waited for");
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
         assert_eq!([other.claim(7, 3), home.claim(7, 0), other.claim(7, 4), home.claim(8, 0)], [3, 3, 3, 0].map(Some));
         assert_eq!([other.claim(999, 1022), other.claim(1000, 0), other.claim(9, u16::MAX)], [Some(1022), None, None]);

@@ -3,7 +3,7 @@
 
 use super::sys::{self, View};
 use crate::diff;
-use comem_protocol::coherence::pages::Touched;
+use comem_protocol::coherence::pages::ByteMarks;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -73,7 +73,7 @@ impl PeerView {
         at: usize,
         now: *const u8,
         twin: &mut [u8],
-        changed: &mut dyn FnMut(usize, Touched),
+        changed: &mut dyn FnMut(usize, &ByteMarks),
     ) -> Option<usize> {
         if !self.writable || at.checked_add(twin.len()).is_none_or(|end| end > self.bytes()) {
             return None;

@@ -9,7 +9,7 @@ use comem_memory::pages::Offers;
 use comem_protocol::coherence::pages::chunk::Flush;
 use comem_protocol::coherence::pages::ledger::Ledger;
 use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, put_part};
-use comem_protocol::coherence::pages::{PageNo, Touched};
+use comem_protocol::coherence::pages::{ByteMarks, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::rules::Rule;
@@ -111,13 +111,13 @@ impl Flush for Gather<'_> {
         self.homes[at].offers.is_some()
     }
 
-    fn was_put(&mut self, home: NodeId, page: PageNo, touched: Touched) {
+    fn was_put(&mut self, home: NodeId, page: PageNo, marks: &ByteMarks) {
         let at = self.home(home);
         if self.homes[at].serial.is_none() {
             self.homes[at].serial = Some(self.next_serial(home));
         }
         if let Some(offers) = self.homes[at].offers {
-            offers.note_writer(self.shared.me.0, self.ledger.epoch(), page, touched);
+            offers.note_writer(self.shared.me.0, self.ledger.epoch(), page, marks);
         }
     }
 }

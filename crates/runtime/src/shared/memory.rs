@@ -6,7 +6,7 @@ use comem_memory::twins::Row;
 use comem_memory::{copy, diff};
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Shape;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo, Touched};
+use comem_protocol::coherence::pages::{ByteMarks, PAGE_BYTES, PageMemory, PageNo};
 use comem_protocol::ids::NodeId;
 use std::io;
 use std::ops::Range;
@@ -236,11 +236,11 @@ impl PageMemory for Frames<'_> {
         unsafe { diff::make(now, twin, out) }
     }
 
-    fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, Touched)) -> Option<usize> {
+    fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
         let peer = self.peers.get(home.index())?.get()?.as_ref()?;
         let (at, now) = (self.unit(&unit), self.pointer(unit.start));
         let Some(twin) = self.twins.get_mut(at) else { return Some(0) };
-        let mut page = |number: usize, touched| changed(unit.start + number as PageNo, touched);
+        let mut page = |number: usize, marks: &ByteMarks| changed(unit.start + number as PageNo, marks);
         // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
         unsafe { peer.memory.put(unit.start as usize * PAGE_BYTES, now, twin, &mut page) }
     }

@@ -60,6 +60,7 @@ use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::sharing::Sharing;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::Mark;
@@ -149,8 +150,12 @@ pub(crate) struct Shared {
     pub(crate) claims: AtomicBool,
     /// Where closes looked in vain.
     pub(crate) vain: Mutex<Vain>,
-    /// How many notes of who put diffs here were taken.
+    /// Who wrote where to pages whose home is here.
+    pub(crate) sharing: Mutex<Sharing>,
+    /// How many notes of who put diffs here were taken, or had been written over.
     pub(crate) putters_noted: Mutex<u64>,
+    /// How many of them had been.
+    pub(crate) putters_missed: AtomicU64,
     /// When an interval was last closed.
     pub(crate) last_close: AtomicU64,
     /// Copies that ended at the last acquires, to be fetched again if they were in use.
@@ -216,7 +221,9 @@ impl Shared {
             diff_waiters: Mutex::default(),
             active: Mutex::default(),
             closes: AtomicU64::new(Mark::FIRST.0),
+            sharing: Mutex::default(),
             putters_noted: Mutex::default(),
+            putters_missed: AtomicU64::new(0),
             vain: Mutex::default(),
             last_close: AtomicU64::new(0),
             invalidated: Mutex::default(),

@@ -44,9 +44,9 @@ impl Node {
                 return false;
             }
             applied += 1;
-            for (number, touched) in diff::touched(encoded) {
-                offers.note_writer(shared.me.0, epoch, page + number as u32, touched);
-            }
+            diff::marks(encoded, |number, marks| {
+                offers.note_writer(shared.me.0, epoch, page + number as u32, marks);
+            });
         }
         offers.diffs_are_in(shared.me.0, serial);
         self.counters(slot).diffs_applied.add(applied);

@@ -439,7 +439,9 @@ impl Node {
         let epoch = ledger.epoch();
         shared.epoch.store(epoch, Ordering::Release);
         shared.desk.lock().open(epoch);
-        shared.table.forget_freed(epoch);
+        for gone in shared.table.forget_freed(epoch) {
+            shared.sharing.lock().forget(&gone);
+        }
         drop(ledger);
         if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), &mut side) {
             self.bug(&format!("a node {misbehaved}"));

@@ -12,8 +12,9 @@ use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::sharing::Touched;
 use comem_protocol::coherence::pages::wire::{self, Need};
-use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo, Touched};
+use comem_protocol::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
@@ -98,86 +99,36 @@ impl PageRooms for PageHouse<'_> {
     }
 }
 
-/// Which nodes wrote a page in an epoch, and where.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Writers {
-    epoch: u32,
-    of_node: Vec<(NodeId, Touched)>,
-    /// Epochs in which several nodes wrote the page, never the same byte.
-    pub(crate) times: u64,
-    /// Who did.
-    pub(crate) nodes: Vec<NodeId>,
-}
-
-impl Writers {
-    /// After so many epochs of false sharing a unit is not watched any more.
-    const ENOUGH: u64 = 16;
-
-    fn is_known(&self) -> bool {
-        self.times >= Self::ENOUGH
-    }
-
-    fn note(&mut self, epoch: u32, writer: NodeId, touched: Touched) {
-        if self.is_known() {
-            return;
-        }
-        if self.epoch != epoch {
-            self.settle();
-            *self = Writers { epoch, times: self.times, nodes: std::mem::take(&mut self.nodes), of_node: Vec::new() };
-        }
-        match self.of_node.iter_mut().find(|(node, _)| *node == writer) {
-            Some((_, before)) => *before = before.and(touched),
-            None => self.of_node.push((writer, touched)),
-        }
-    }
-
-    /// Counts the epoch if it was one of false sharing.
-    pub(crate) fn settle(&mut self) {
-        let mut rest = &self.of_node[..];
-        let mut apart = true;
-        while let [(_, one), others @ ..] = rest {
-            apart &= others.iter().all(|(_, other)| one.is_apart_from(*other));
-            rest = others;
-        }
-        if self.of_node.len() > 1 && apart {
-            self.times += 1;
-            for (node, _) in &self.of_node {
-                if !self.nodes.contains(node) {
-                    self.nodes.push(*node);
-                }
-            }
-        }
-        self.of_node.clear();
-    }
-}
-
 impl Shared {
     /// Takes note of who wrote where to a page whose home is here, to find false sharing.
     fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
         let Some(known) = self.table.find(page) else { return };
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut sharing = known.costs.false_sharing.lock();
+        let mut sharing = self.sharing.lock();
         // Of such a page there is nothing to read.
-        if known.region.unit_pages == 1 && sharing.get(&page).is_some_and(Writers::is_known) {
+        if known.region.unit_pages == 1 && sharing.is_known(page) {
             return;
         }
-        for (number, touched) in diff::touched(encoded) {
-            sharing.entry(page + number as u32).or_default().note(epoch, writer, touched);
-        }
-    }
-
-    fn note_touched(&self, writer: NodeId, epoch: u32, page: PageNo, touched: Touched) {
-        let Some(known) = self.table.find(page) else { return };
-        known.costs.false_sharing.lock().entry(page).or_default().note(epoch, writer, touched);
+        diff::marks(encoded, |number, marks| {
+            sharing.note(epoch, writer, page + number as u32, Touched::of(marks));
+        });
     }
 
     /// Takes note of who put diffs into this node's memory.
     pub(crate) fn note_putters(&self) {
         let Some(offers) = self.offers() else { return };
-        let mut noted = self.putters_noted.lock();
-        *noted = offers.writers(*noted, |writer, epoch, page, touched| {
-            self.note_touched(NodeId(writer), epoch, page, touched);
+        let (mut noted, mut sharing, mut read) = (self.putters_noted.lock(), self.sharing.lock(), 0);
+        let end = offers.writers(*noted, |writer, epoch, page, touched| {
+            read += 1;
+            sharing.note(epoch, NodeId(writer), page, touched);
         });
+        self.putters_missed.fetch_add(end.saturating_sub(*noted + read), Ordering::Relaxed);
+        *noted = end.max(*noted);
+    }
+
+    /// How often a write of another node to a page whose home is here was not looked at for false sharing.
+    pub(crate) fn sharing_unseen(&self) -> u64 {
+        self.sharing.lock().passed_over() + self.putters_missed.load(Ordering::Relaxed)
     }
 
     pub(super) fn offers(&self) -> Option<&Offers> {
@@ -200,12 +151,7 @@ impl Shared {
 impl Shared {
     /// The home itself wrote these pages in the interval that closes; nobody knows which bytes.
     pub(crate) fn note_home_write(&self, pages: Range<PageNo>) {
-        let Some(known) = self.table.find(pages.start) else { return };
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut sharing = known.costs.false_sharing.lock();
-        for (_, writers) in sharing.range_mut(pages) {
-            writers.note(epoch, self.me, Touched::default());
-        }
+        self.sharing.lock().note_home(self.epoch.load(Ordering::Relaxed), self.me, pages);
     }
 }
 

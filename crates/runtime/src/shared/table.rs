@@ -46,8 +46,6 @@ pub(crate) struct Costs {
     pub(crate) pages_fetched: AtomicU64,
     pub(crate) diff_bytes: AtomicU64,
     pub(crate) invalidations: AtomicU64,
-    /// By page: which nodes wrote it in one epoch, at different bytes.
-    pub(crate) false_sharing: Mutex<BTreeMap<PageNo, super::serve::Writers>>,
 }
 
 /// What reports call a region.
@@ -338,14 +336,15 @@ impl Table {
         self.graves.lock().add(epoch, pages);
     }
 
-    /// An epoch has begun: forgets most of regions that were freed long ago.
-    pub(crate) fn forget_freed(&self, epoch: u32) {
+    /// An epoch has begun: forgets most of regions that were freed long ago; gives their pages.
+    pub(crate) fn forget_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
         let mut fallen = Vec::new();
         self.graves.lock().fall(epoch, &mut fallen);
-        if !fallen.is_empty() {
-            let mut regions = self.regions.write();
-            fallen.iter().for_each(|first| drop(regions.remove(first)));
+        if fallen.is_empty() {
+            return Vec::new();
         }
+        let mut regions = self.regions.write();
+        fallen.iter().filter_map(|first| regions.remove(first)).map(|known| known.region.range()).collect()
     }
 
     /// Whether the memory with this page was freed here.

@@ -25,7 +25,7 @@
 
 use super::Access;
 use super::wire::RUNS_MAX;
-use super::{CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, Touched, push_range};
+use super::{ByteMarks, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
 use along::{ALONG, Along};
@@ -211,8 +211,8 @@ pub trait Flush {
     fn puts(&mut self, _home: NodeId) -> bool {
         false
     }
-    /// This of a page was stored into its home's memory.
-    fn was_put(&mut self, _home: NodeId, _page: PageNo, _touched: Touched) {}
+    /// These bytes of a page were stored into its home's memory.
+    fn was_put(&mut self, _home: NodeId, _page: PageNo, _marks: &ByteMarks) {}
 }
 
 /// The table of a chunk.
@@ -678,7 +678,7 @@ impl Chunk {
     fn bring_home(&mut self, cx: &mut Context<'_>, unit: usize, flush: &mut dyn Flush) -> usize {
         let (home, pages) = (self.units[unit].home, self.pages(unit..unit + 1));
         if flush.puts(home) {
-            let put = cx.memory.put(home, pages.clone(), &mut |page, touched| flush.was_put(home, page, touched));
+            let put = cx.memory.put(home, pages.clone(), &mut |page, marks| flush.was_put(home, page, marks));
             if let Some(changed) = put {
                 cx.tally.diffs_applied += u64::from(changed > 0);
                 return changed;

@@ -14,6 +14,7 @@
 //! | [`ledger`] | intervals, serial numbers of what was sent to homes, and a [`book`] for each engine in use: timestamps, notices | one lock, held while an interval closes and while notices are applied |
 //! | [`desk`] | at a home: which diffs have been applied, what waits for more | one lock, held briefly |
 //! | [`push`] | what was sent to this node unasked | one lock, held briefly |
+//! | [`sharing`] | at a home: who wrote where, for the report of false sharing | one lock, held briefly |
 //! | [`wire`] | the bytes of all that | |
 //!
 //! # Versions
@@ -51,6 +52,7 @@ mod own;
 pub mod push;
 pub mod region;
 pub mod serve;
+pub mod sharing;
 pub mod wire;
 
 use self::era::Era;
@@ -123,26 +125,8 @@ pub enum Access {
     Write,
 }
 
-/// Where a page changed, as far as two words say.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Touched {
-    /// One bit for each of its 64-byte lines.
-    pub lines: u64,
-    /// One bit for each byte of a line, whichever line it is.
-    pub bytes: u64,
-}
-
-impl Touched {
-    /// Everything that changed in either.
-    pub fn and(self, other: Touched) -> Touched {
-        Touched { lines: self.lines | other.lines, bytes: self.bytes | other.bytes }
-    }
-
-    /// Whether certainly no byte changed in both.
-    pub fn is_apart_from(self, other: Touched) -> bool {
-        self.lines & other.lines == 0 || self.bytes & other.bytes == 0
-    }
-}
+/// Which bytes of a page changed: one bit for each. Bit `b` of word `l` stands for byte `64 l + b`.
+pub type ByteMarks = [u64; PAGE_BYTES / 64];
 
 /// This node's memory of pages. Each call is one step of real memory: between two of them other threads load and store.
 /// Ranges are whole units of one chunk.
@@ -214,7 +198,12 @@ pub trait PageMemory {
     /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and brings the twin up to date; `changed` is
     /// told of each page that changed, and where. Gives the number of bytes changed; `None`, and nothing done, where the home's
     /// memory cannot be written.
-    fn put(&mut self, _home: NodeId, _unit: Range<PageNo>, _changed: &mut dyn FnMut(PageNo, Touched)) -> Option<usize> {
+    fn put(
+        &mut self,
+        _home: NodeId,
+        _unit: Range<PageNo>,
+        _changed: &mut dyn FnMut(PageNo, &ByteMarks),
+    ) -> Option<usize> {
         None
     }
     /// Stores the bytes that a diff changed, and no others.

@@ -11,12 +11,13 @@ mod desk;
 mod ledger;
 mod push;
 mod serve;
+mod sharing;
 mod steady;
 mod wire;
 
 use super::chunk::{Ahead, Chunk, Fault, FirstTouch, Flush, Shape};
 use super::era::Era;
-use super::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, Touched, push_range};
+use super::{Access, ByteMarks, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo, Tally, push_range};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
 use crate::outbox::Outbox;
@@ -124,9 +125,9 @@ impl PageMemory for Recorder {
         out.push(7);
         1
     }
-    fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, Touched)) -> Option<usize> {
+    fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
         if self.puts {
-            changed(unit.start, Touched { lines: 1, bytes: 1 });
+            changed(unit.start, &[1; PAGE_BYTES / 64]);
             self.note("put", unit);
         }
         self.puts.then_some(1)
@@ -161,7 +162,7 @@ impl Flush for Flushed {
     fn puts(&mut self, home: NodeId) -> bool {
         self.1 == Some(home)
     }
-    fn was_put(&mut self, _: NodeId, page: PageNo, _: Touched) {
+    fn was_put(&mut self, _: NodeId, page: PageNo, _: &ByteMarks) {
         self.2.push(page);
     }
 }

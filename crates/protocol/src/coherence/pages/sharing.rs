@@ -1,0 +1,237 @@
+//! False sharing: pages that several nodes write in one epoch, at different bytes.
+//!
+//! A page's home hears from each other node which bytes that node changed. It keeps them for the epoch, to the byte, and when the next one begins looks
+//! for writers of a page that had no byte in common. A page of which every two have written a common byte is shared on purpose.
+//!
+//! Of its own writes a home knows the page alone. So it counts as one of the writers only where no two others have a byte in common.
+//!
+//! That must cost little. Most nodes write the same bytes of every line that they write, or all: that takes two words ([`Touched`]). Other pages take
+//! half a kilobyte for each writer, for at most [`MASKS_MAX`] writers; what is beyond is passed over, and counted. And of a page that was shared falsely
+//! in [`ENOUGH`] epochs nothing is kept any more.
+
+use super::{ByteMarks, PageNo};
+use crate::ids::NodeId;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// After so many epochs of false sharing a page is not watched any more.
+pub const ENOUGH: u64 = 16;
+/// As many writers of pages may have marks of half a kilobyte at a time.
+pub const MASKS_MAX: usize = 1 << 14;
+
+/// Which bytes of a page changed, in two words where they say it all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Touched {
+    /// In each of these 64-byte lines these bytes, and nothing else.
+    Alike {
+        /// One bit for each line.
+        lines: u64,
+        /// One bit for each byte of a line.
+        bytes: u64,
+    },
+    /// One bit for each byte.
+    Each(Box<ByteMarks>),
+}
+
+impl Touched {
+    /// The bytes that are marked.
+    pub fn of(marks: &ByteMarks) -> Touched {
+        match Touched::alike(marks) {
+            Some((lines, bytes)) => Touched::Alike { lines, bytes },
+            None => Touched::Each(Box::new(*marks)),
+        }
+    }
+
+    /// The lines in which something is marked and the bytes that are marked in each of them, if these are the same.
+    pub fn alike(marks: &ByteMarks) -> Option<(u64, u64)> {
+        // Whole pages are frequent, and soon told.
+        let (all, any) = marks.iter().fold((u64::MAX, 0), |(all, any), bytes| (all & bytes, any | bytes));
+        if all == any {
+            return Some((if any == 0 { 0 } else { u64::MAX }, any));
+        }
+        let (mut lines, mut alike) = (0, 0);
+        for (line, bytes) in marks.iter().enumerate().filter(|(_, bytes)| **bytes != 0) {
+            if lines != 0 && *bytes != alike {
+                return None;
+            }
+            lines |= 1 << line;
+            alike = *bytes;
+        }
+        Some((lines, alike))
+    }
+
+    fn line(&self, line: usize) -> u64 {
+        match self {
+            Touched::Alike { lines, bytes } if lines >> line & 1 != 0 => *bytes,
+            Touched::Alike { .. } => 0,
+            Touched::Each(marks) => marks[line],
+        }
+    }
+
+    fn is_apart_from(&self, other: &Touched) -> bool {
+        (0..64).all(|line| self.line(line) & other.line(line) == 0)
+    }
+
+    fn add(&mut self, other: &Touched) {
+        match self {
+            Touched::Each(marks) => marks.iter_mut().enumerate().for_each(|(line, bytes)| *bytes |= other.line(line)),
+            Touched::Alike { .. } if *self == *other => {}
+            Touched::Alike { .. } => {
+                *self = Touched::of(&std::array::from_fn(|line| self.line(line) | other.line(line)));
+            }
+        }
+    }
+}
+
+/// What is known of a page.
+#[derive(Clone, Debug, Default)]
+struct Page {
+    /// Who wrote it in this epoch, and where.
+    writers: Vec<(NodeId, Touched)>,
+    /// Its home wrote it in this epoch, nobody knows where.
+    home: Option<NodeId>,
+    /// There was no room for all writers of this epoch.
+    passed_over: bool,
+    found: Found,
+}
+
+/// False sharing of a page.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// Epochs in which several nodes wrote the page at different bytes.
+    pub times: u64,
+    /// Who did.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Page {
+    fn is_open(&self) -> bool {
+        self.passed_over || self.home.is_some() || !self.writers.is_empty()
+    }
+
+    fn masks(&self) -> usize {
+        self.writers.iter().filter(|(_, touched)| matches!(touched, Touched::Each(_))).count()
+    }
+
+    fn add(&mut self, writer: NodeId, touched: Touched) {
+        match self.writers.iter_mut().find(|(node, _)| *node == writer) {
+            Some((_, before)) => before.add(&touched),
+            None => self.writers.push((writer, touched)),
+        }
+    }
+
+    /// The epoch is over.
+    fn settle(&mut self) {
+        let nodes = if self.passed_over { Vec::new() } else { self.apart() };
+        self.found.times += u64::from(!nodes.is_empty());
+        for node in nodes {
+            if !self.found.nodes.contains(&node) {
+                self.found.nodes.push(node);
+            }
+        }
+        *self = Page { found: std::mem::take(&mut self.found), ..Page::default() };
+    }
+
+    /// The writers that had no byte in common with some other one.
+    fn apart(&self) -> Vec<NodeId> {
+        let others = |at: usize| self.writers[..at].iter().chain(&self.writers[at + 1..]);
+        let is_apart = |at: usize, other: &Touched| self.writers[at].1.is_apart_from(other);
+        let all = 0..self.writers.len();
+        if let Some(home) = self.home
+            && all.clone().all(|at| self.writers[..at].iter().all(|(_, other)| is_apart(at, other)))
+        {
+            let nodes = self.writers.iter().map(|(node, _)| *node);
+            return if self.writers.is_empty() { Vec::new() } else { nodes.chain([home]).collect() };
+        }
+        let apart = all.filter(|at| others(*at).any(|(_, other)| is_apart(*at, other)));
+        apart.map(|at| self.writers[at].0).collect()
+    }
+}
+
+/// Who wrote where to pages whose home is here.
+#[derive(Clone, Debug, Default)]
+pub struct Sharing {
+    epoch: u32,
+    pages: BTreeMap<PageNo, Page>,
+    /// Those of which something is kept of this epoch.
+    open: Vec<PageNo>,
+    masks: usize,
+    passed_over: u64,
+}
+
+impl Sharing {
+    /// Whether the page has been shared falsely so often that nothing more is noted of it.
+    pub fn is_known(&self, page: PageNo) -> bool {
+        self.pages.get(&page).is_some_and(|page| page.found.times >= ENOUGH)
+    }
+
+    /// In this epoch another node has changed these bytes of a page.
+    pub fn note(&mut self, epoch: u32, writer: NodeId, number: PageNo, touched: Touched) {
+        if !self.turn(epoch) {
+            return;
+        }
+        let page = self.pages.entry(number).or_default();
+        if page.found.times >= ENOUGH || page.passed_over {
+            return;
+        }
+        if !page.is_open() {
+            self.open.push(number);
+        }
+        self.masks -= page.masks();
+        page.add(writer, touched);
+        if self.masks + page.masks() > MASKS_MAX {
+            page.writers = Vec::new();
+            page.passed_over = true;
+            self.passed_over += 1;
+        }
+        self.masks += page.masks();
+    }
+
+    /// In this epoch the home itself has written these pages; those that no other node has ever written do not matter.
+    pub fn note_home(&mut self, epoch: u32, home: NodeId, pages: Range<PageNo>) {
+        if !self.turn(epoch) {
+            return;
+        }
+        for (number, page) in self.pages.range_mut(pages).filter(|(_, page)| page.found.times < ENOUGH) {
+            if !page.is_open() {
+                self.open.push(*number);
+            }
+            page.home = Some(home);
+        }
+    }
+
+    /// Whether what is told of this epoch may be noted: what comes too late may not.
+    fn turn(&mut self, epoch: u32) -> bool {
+        if epoch > self.epoch {
+            self.settle();
+            self.epoch = epoch;
+        }
+        epoch == self.epoch
+    }
+
+    /// Looks for false sharing in what has been noted.
+    pub fn settle(&mut self) {
+        for number in std::mem::take(&mut self.open) {
+            self.pages.get_mut(&number).into_iter().for_each(Page::settle);
+        }
+        self.masks = 0;
+    }
+
+    /// Forgets pages that were freed.
+    pub fn forget(&mut self, pages: &Range<PageNo>) {
+        let gone: Vec<PageNo> = self.pages.range(pages.clone()).map(|(number, _)| *number).collect();
+        let gone = gone.into_iter().filter_map(|number| self.pages.remove(&number));
+        self.masks -= gone.map(|page| page.masks()).sum::<usize>();
+    }
+
+    /// Pages that have been shared falsely.
+    pub fn found(&self, pages: Range<PageNo>) -> impl Iterator<Item = (PageNo, &Found)> {
+        let found = self.pages.range(pages).map(|(number, page)| (*number, &page.found));
+        found.filter(|(_, found)| found.times > 0)
+    }
+
+    /// How often a page was passed over for an epoch, since too many were written.
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over
+    }
+}
