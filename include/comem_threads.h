@@ -36,10 +36,20 @@ struct comem_named_ {
     int holder;              /* of a lock, or a writer: its thread plus one */
     uint64_t value;          /* of a flag or a semaphore */
     int readers;             /* that hold a reader-writer lock */
-    int writers_waiting;     /* readers let them go first */
+    int readers_waiting;     /* for the next writer to end */
+    int writers_waiting;     /* new readers let them go first */
+    unsigned writers_ended;
     void *messages, *newest; /* of a mailbox */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
+};
+
+/* That a thread holds a reader-writer lock. */
+struct comem_hold_ {
+    struct comem_hold_ *next;
+    const struct comem_named_ *lock;
+    int writes;
+    int depth; /* how often it has entered */
 };
 
 /* The job: one node, so one of these for all translation units of the program. */
@@ -60,6 +70,7 @@ struct comem_job_ {
 };
 __attribute__((weak)) struct comem_job_ comem_job_;
 __attribute__((weak)) __thread int comem_number_; /* this thread's number plus one; 0: none yet */
+__attribute__((weak)) __thread struct comem_hold_ *comem_holds_;
 __attribute__((weak)) __thread const char *comem_sentence_;
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
@@ -317,39 +328,79 @@ static inline int comem_sem_trywait(uint64_t sem) {
     return took;
 }
 
-/* Readers let waiting writers go first. */
+/* Where the calling thread's hold of a reader-writer lock stands in its list, or the list's end. */
+static inline struct comem_hold_ **comem_hold_of_(const struct comem_named_ *lock) {
+    struct comem_hold_ **at = &comem_holds_;
+    while (*at && (*at)->lock != lock) at = &(*at)->next;
+    return at;
+}
+static inline void comem_note_hold_(const struct comem_named_ *lock, int writes) {
+    struct comem_hold_ *made = (struct comem_hold_ *)malloc(sizeof *made);
+    if (!made) comem_abort(1, "comem: no memory for a lock");
+    made->next = comem_holds_;
+    made->lock = lock;
+    made->writes = writes;
+    made->depth = 1;
+    comem_holds_ = made;
+}
+
+/* New readers let waiting writers go first, but for those that read already, which would wait for themselves. A reader
+ * that waits does so until the next writer ends, which lets it in. */
 static inline int comem_rdlock(uint64_t lock) {
     struct comem_named_ *self = comem_by_name_(COMEM_A_RWLOCK_, lock);
+    struct comem_hold_ *hold = *comem_hold_of_(self);
+    if (hold && hold->writes) {
+        return comem_fail_(COMEM_E_MISUSE, "comem: a thread asks for a reader-writer lock that it writes under");
+    }
+    if (hold) {
+        hold->depth++;
+        return COMEM_OK;
+    }
     pthread_mutex_lock(&self->mutex);
-    while (self->holder || self->writers_waiting) pthread_cond_wait(&self->changed, &self->mutex);
-    self->readers++;
+    if (self->holder || self->writers_waiting) {
+        const unsigned ended = self->writers_ended;
+        self->readers_waiting++;
+        while (self->writers_ended == ended) pthread_cond_wait(&self->changed, &self->mutex);
+    } else {
+        self->readers++;
+    }
     pthread_mutex_unlock(&self->mutex);
+    comem_note_hold_(self, 0);
     return COMEM_OK;
 }
 static inline int comem_wrlock(uint64_t lock) {
     struct comem_named_ *self = comem_by_name_(COMEM_A_RWLOCK_, lock);
+    if (*comem_hold_of_(self)) {
+        return comem_fail_(COMEM_E_MISUSE, "comem: a thread asks to write under a reader-writer lock that it holds");
+    }
     pthread_mutex_lock(&self->mutex);
     self->writers_waiting++;
     while (self->holder || self->readers) pthread_cond_wait(&self->changed, &self->mutex);
     self->writers_waiting--;
     self->holder = comem_thread() + 1;
     pthread_mutex_unlock(&self->mutex);
+    comem_note_hold_(self, 1);
     return COMEM_OK;
 }
 static inline int comem_rwunlock(uint64_t lock) {
     struct comem_named_ *self = comem_by_name_(COMEM_A_RWLOCK_, lock);
-    int misuse = 0;
+    struct comem_hold_ **at = comem_hold_of_(self), *hold = *at;
+    if (!hold) return comem_fail_(COMEM_E_MISUSE, "comem: a lock is released that this thread does not hold");
+    if (--hold->depth > 0) return COMEM_OK;
+    *at = hold->next;
     pthread_mutex_lock(&self->mutex);
-    if (self->holder && self->holder == comem_number_) {
+    if (hold->writes) {
         self->holder = 0;
-    } else if (self->readers) {
-        self->readers--;
+        self->writers_ended++;
+        self->readers += self->readers_waiting;
+        self->readers_waiting = 0;
     } else {
-        misuse = 1;
+        self->readers--;
     }
-    if (!misuse) pthread_cond_broadcast(&self->changed);
+    pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->mutex);
-    return misuse ? comem_fail_(COMEM_E_MISUSE, "comem: a lock is released that nobody holds") : COMEM_OK;
+    free(hold);
+    return COMEM_OK;
 }
 
 static inline int comem_flag_set(uint64_t flag, uint64_t value) {

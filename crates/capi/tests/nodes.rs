@@ -115,6 +115,16 @@ fn the_same_source_is_a_program_with_plain_memory() {
 }
 
 #[test]
+fn reader_writer_locks_of_plain_threads_let_readers_in_again_and_together() {
+    let out = common::scratch().join("readers");
+    let mut compile = common::strict("cc", "c11");
+    compile.args(["-DCOMEM_PTHREADS", "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("readers.c"));
+    common::run(&mut compile);
+    let output = common::run(common::node(&out, 4).env_remove("LD_LIBRARY_PATH"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "readers: ok\n");
+}
+
+#[test]
 fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
     const CALLS: usize = 13;
     let program = common::build("cc", "c11", "forks.c");
