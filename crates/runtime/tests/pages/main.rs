@@ -8,6 +8,7 @@
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
+//! | [`names`] | a million names of locks |
 //! | [`notices`] | more notices than fit the datagrams of a message |
 //! | [`wrong`] | programs that do what they must not |
 //! | [`seccomp`] | systems that forbid what the fast detectors need |
@@ -21,6 +22,7 @@ mod globals;
 mod launcher;
 mod limits;
 mod matrix;
+mod names;
 mod notices;
 mod order;
 mod pages;
@@ -50,7 +52,16 @@ fn node() {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     });
-    let parts = [matrix::play, counts::play, limits::play, notices::play, wrong::play, beside::play, regions::play];
+    let parts = [
+        matrix::play,
+        counts::play,
+        limits::play,
+        names::play,
+        notices::play,
+        wrong::play,
+        beside::play,
+        regions::play,
+    ];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     if let Err(error) = comem.finish() {
         eprintln!("comem: {error}");
