@@ -36,6 +36,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "read-in-turn" => read_in_turn(comem),
         "written-in-turn" => written_in_turn(comem),
         "shared-falsely" => shared_falsely(comem),
+        "many-puts" => many_puts(comem),
         _ => return false,
     }
     true
@@ -93,6 +94,18 @@ fn shared_falsely(comem: &Comem) {
             }
             t.barrier();
         }
+    });
+}
+
+/// The last thread writes a word of so many pages, which have their home at node 0.
+fn many_puts(comem: &Comem) {
+    let slice = homed_at_zero(comem, steps());
+    comem.run(|t| {
+        t.barrier();
+        if t.id() + 1 == t.count() {
+            (0..steps()).for_each(|page| slice.set(page * WORDS, 1));
+        }
+        t.barrier();
     });
 }
 
@@ -592,5 +605,16 @@ fn false_sharing_is_found_to_the_byte_and_true_sharing_is_none() {
             let nodes = page["nodes"].as_array().unwrap();
             assert!([1, 2, 3].iter().all(|node| nodes.contains(&(*node).into())), "{detector}, {backbone}: {found}");
         }
+    }
+}
+
+#[test]
+fn writes_that_are_not_looked_at_for_false_sharing_are_counted() {
+    // A home keeps notes of so many pages that others have put into its memory.
+    const NOTES: usize = 1 << 14;
+    for (pages, unseen) in [(NOTES, 0), (NOTES + 216, 216)] {
+        let place = [("COMEM_DETECTOR", "uffd-async"), ("COMEM_BACKBONE", "shm")];
+        let outcome = job("many-puts", 2, &[&place[..], &[(STEPS, pages.to_string().as_str())]].concat());
+        assert_eq!(outcome.stats[&0]["pages"]["sharing_unseen"], unseen, "{pages} pages");
     }
 }
