@@ -11,7 +11,7 @@ use crate::rundir;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Settings and helpers for gdb.
 const SCRIPT: &str = include_str!("../../../tools/gdb/comem.gdb");
@@ -28,6 +28,21 @@ pub struct Debugger {
 /// Where the script for gdb goes on this host.
 fn script_path() -> Outcome<PathBuf> {
     Ok(rundir::directory()?.join(format!("comem-{}.gdb", env!("CARGO_PKG_VERSION"))))
+}
+
+/// Writes the script for whoever attaches to a node of this host; where it goes.
+///
+/// # Errors
+/// It cannot be written.
+pub fn leave_script() -> Outcome<PathBuf> {
+    let path = script_path()?;
+    if std::fs::read(&path).is_ok_and(|there| there == SCRIPT.as_bytes()) {
+        return Ok(path);
+    }
+    let beside = path.with_extension(format!("{}.part", std::process::id()));
+    let written = std::fs::write(&beside, SCRIPT).and_then(|()| std::fs::rename(&beside, &path));
+    written.map_err(|e| Failure::system(format!("cannot write {}", path.display()), e))?;
+    Ok(path)
 }
 
 /// The debugger for node `args.gdb`, if any, which is reached in this way.
@@ -87,12 +102,7 @@ fn in_terminal(node: u16, here: bool) -> Outcome<Debugger> {
 /// The script cannot be written.
 pub fn prepare(args: &RunArgs, plan: &Plan) -> Outcome<Option<String>> {
     let Some(node) = args.gdb else { return Ok(None) };
-    let path = script_path()?;
-    let write = |path: &Path| {
-        let beside = path.with_extension(format!("{}.part", std::process::id()));
-        std::fs::write(&beside, SCRIPT).and_then(|()| std::fs::rename(&beside, path))
-    };
-    write(&path).map_err(|e| Failure::system(format!("cannot write {}", path.display()), e))?;
+    let path = leave_script()?;
     let program = plan.program.path.to_string_lossy();
     Ok(Some(match args.gdb_server {
         Some(port) => format!(

@@ -5,6 +5,7 @@
 //! cannot pass to a stranger. `close` kills what is left of every group, and strays that left theirs.
 
 use crate::control::{Lines, ToNode, encode, var};
+use crate::debug;
 use crate::failure::{Failure, Outcome};
 use crate::guardian::{Guardian, watch_me};
 use crate::preload::{LD_PRELOAD, preload};
@@ -85,6 +86,8 @@ impl Group {
                 "run from a directory that all hosts have, such as one of a shared file system",
             ));
         }
+        // A job goes well without it, and whoever asks for a debugger hears why there is none (`debug::prepare`).
+        let _ = debug::leave_script();
         let mut group =
             Group { nodes: Vec::new(), guardian, _lock: lock, closed: false, memory_kills: sys::host::memory_kills() };
         for node in &spec.nodes {

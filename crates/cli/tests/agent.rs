@@ -48,6 +48,18 @@ fn nodes_run_on_their_hosts_in_the_same_directory() {
 }
 
 #[test]
+fn the_script_for_gdb_lies_on_the_host_of_every_node() {
+    let scratch = Scratch::new();
+    let name = format!("comem-{}.gdb", env!("CARGO_PKG_VERSION"));
+    // The node's own host keeps such files elsewhere than the launcher's.
+    scratch.script("rsh", &RSH.replace("cd /\n", "export COMEM_RUNTIME_DIR=$COMEM_RUNTIME_DIR/there\ncd /\n"));
+    let output = run(&scratch, &["--hosts", "alpha", "true"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let script = std::fs::read_to_string(scratch.path("run/there").join(name)).unwrap();
+    assert!(script.contains("nostop noprint pass"), "{script}");
+}
+
+#[test]
 fn named_variables_travel_and_others_do_not() {
     let scratch = Scratch::new();
     let args = ["--hosts", "alpha", "--env", "SEA_DATA", "--env", "MODE=deep", "sh", "-c", "echo $SEA_DATA $MODE"];
