@@ -73,7 +73,7 @@ pub struct Run {
     pub failure: Option<String>,
     /// Engines, detector and backbone in one line.
     pub how: String,
-    /// The detector that the nodes report; empty when they do not.
+    /// The detectors that the nodes report, each once; empty when they do not.
     pub detector: String,
     /// The nodes, in order.
     pub nodes: Vec<Node>,
@@ -125,10 +125,19 @@ pub struct Region {
     pub diff_bytes: u64,
     /// Pages invalidated.
     pub invalidations: u64,
-    /// Pages that several nodes wrote in one interval at different bytes: offset, and the nodes.
-    pub false_sharing: BTreeMap<u64, BTreeSet<u64>>,
-    /// The variables on such pages, where they are known: by the page's offset.
-    pub variables: BTreeMap<u64, String>,
+    /// Pages that several nodes wrote in one interval at different bytes, by their offsets.
+    pub false_sharing: BTreeMap<u64, FalseSharing>,
+}
+
+/// A page that several nodes wrote in one interval at different bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FalseSharing {
+    /// In how many intervals; 0 in older files.
+    pub times: u64,
+    /// Which nodes.
+    pub nodes: BTreeSet<u64>,
+    /// The variables there, where they are known.
+    pub variables: String,
 }
 
 impl Node {
@@ -202,7 +211,7 @@ impl Run {
             status: value["status"].as_i64().unwrap_or(0),
             failure: value["failure"].as_str().map(str::to_string),
             how: how(value, list),
-            detector: list.iter().find_map(|node| node["detector"].as_str()).unwrap_or_default().to_string(),
+            detector: detectors(list),
             nodes,
             regions: read_regions(list),
             sharing_unseen: list.iter().filter_map(|node| node["pages"]["sharing_unseen"].as_u64()).sum(),
@@ -244,10 +253,22 @@ fn how(file: &Value, nodes: &[Value]) -> String {
     if !name("page_engine").is_empty() {
         text += &format!(", pages {}", name("page_engine"));
     }
-    if !name("detector").is_empty() {
-        text += &format!(", detector {}", name("detector"));
+    let detectors = if detectors(nodes).is_empty() { name("detector") } else { detectors(nodes) };
+    if !detectors.is_empty() {
+        text += &format!(", detector {detectors}");
     }
     text + &format!(", backbone {}", name("backbone"))
+}
+
+/// The nodes' detectors, each once, in the order of the nodes: each host has the best that works there.
+fn detectors(nodes: &[Value]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in nodes.iter().filter_map(|node| node["detector"].as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(" and ")
 }
 
 fn read_node(index: usize, value: &Value) -> Node {
@@ -315,10 +336,12 @@ fn add_false_sharing(to: &mut Region, region: &Map<String, Value>) {
     for page in region.get("false_sharing").and_then(Value::as_array).into_iter().flatten() {
         let offset = page["offset"].as_u64().unwrap_or(0);
         let nodes = page["nodes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        to.false_sharing.entry(offset).or_default().extend(nodes);
+        let sum = to.false_sharing.entry(offset).or_default();
+        sum.nodes.extend(nodes);
+        sum.times += page["times"].as_u64().unwrap_or(0);
         let names: Vec<&str> = page["variables"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if !names.is_empty() {
-            to.variables.insert(offset, names.join(" "));
+            sum.variables = names.join(" ");
         }
     }
 }
@@ -342,7 +365,7 @@ pub mod tests {
                      "pages_fetched": 1, "diff_bytes": 64, "invalidations": 1, "false_sharing": []},
                     {"label": "sums", "address": 65536, "bytes": 4096, "engine": "hlrc", "faults": 9, "fetch_us": 900,
                      "pages_fetched": 8, "diff_bytes": 640, "invalidations": 4,
-                     "false_sharing": [{"offset": 0, "nodes": [node, 5], "variables": ["total", "best"]}]},
+                     "false_sharing": [{"offset": 0, "nodes": [node, 5], "times": 6, "variables": ["total", "best"]}]},
                 ],
             })
         };
@@ -372,6 +395,15 @@ pub mod tests {
     }
 
     #[test]
+    fn nodes_with_different_detectors_are_told_apart() {
+        let mut file = file();
+        file["nodes"][1]["detector"] = json!("mprotect");
+        let run = Run::parse("run", &file).unwrap();
+        assert_eq!(run.how, "engine msi, pages hlrc, detector uffd-async and mprotect, backbone udp");
+        assert_eq!(run.detector, "uffd-async and mprotect");
+    }
+
+    #[test]
     fn what_nobody_booked_was_idle() {
         let mut file = file();
         file["nodes"][1]["threads"] = json!(3);
@@ -386,7 +418,8 @@ pub mod tests {
         let labels: Vec<&str> = run.regions.iter().map(|r| r.label.as_str()).collect();
         assert_eq!(labels, ["sums", "grid"]);
         assert_eq!((run.regions[0].faults, run.regions[0].fetch_us), (18, 1800));
-        assert_eq!(run.regions[0].false_sharing, BTreeMap::from([(0, BTreeSet::from([0, 1, 5]))]));
+        let page = FalseSharing { times: 12, nodes: BTreeSet::from([0, 1, 5]), variables: "total best".to_string() };
+        assert_eq!(run.regions[0].false_sharing, BTreeMap::from([(0, page)]));
     }
 
     #[test]

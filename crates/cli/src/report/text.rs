@@ -133,17 +133,19 @@ fn left_out(all: usize, shown: usize) -> String {
     if all > shown { format!("  and {} more (--rows {all})\n", all - shown) } else { String::new() }
 }
 
-/// Pages that several nodes wrote in one interval at different bytes: what to move apart.
+/// Pages that several nodes wrote in one interval at different bytes: what to move apart, the most often written so first.
 fn false_sharing(run: &Run, rows: usize) -> String {
-    let named = run.regions.iter().any(|region| !region.variables.is_empty());
-    let heads = ["<region", "offset", "<address", "<written by nodes", "<variables"];
-    let mut table = Table::new(if named { &heads } else { &heads[..4] });
-    let pages: Vec<_> = run.regions.iter().flat_map(|r| r.false_sharing.iter().map(move |page| (r, page))).collect();
-    for (region, (offset, nodes)) in pages.iter().take(rows) {
-        let list: Vec<String> = nodes.iter().map(u64::to_string).collect();
-        let address = format!("{:#x}", region.address + **offset);
-        let mut row = vec![name_of(&region.label), grouped(**offset), address, list.join(" ")];
-        row.extend(named.then(|| region.variables.get(offset).cloned().unwrap_or_default()));
+    let mut pages: Vec<_> =
+        run.regions.iter().flat_map(|r| r.false_sharing.iter().map(move |(offset, page)| (r, *offset, page))).collect();
+    pages.sort_by_key(|(_, _, page)| std::cmp::Reverse(page.times));
+    let named = pages.iter().any(|(_, _, page)| !page.variables.is_empty());
+    let heads = ["<region", "offset", "times", "<address", "<written by nodes", "<variables"];
+    let mut table = Table::new(if named { &heads } else { &heads[..5] });
+    for (region, offset, page) in pages.iter().take(rows) {
+        let list: Vec<String> = page.nodes.iter().map(u64::to_string).collect();
+        let address = format!("{:#x}", region.address + offset);
+        let mut row = vec![name_of(&region.label), grouped(*offset), grouped(page.times), address, list.join(" ")];
+        row.extend(named.then(|| page.variables.clone()));
         table.row(row);
     }
     let heading = "\nfalse sharing: pages that several nodes wrote in one interval, at different bytes\n".to_string();
@@ -261,6 +263,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::super::model::tests::file;
     use super::*;
+    use serde_json::json;
 
     fn run(name: &str) -> Run {
         Run::parse(name, &file()).unwrap()
@@ -317,6 +320,19 @@ mod tests {
         }
         let text = single(&Run::parse("run", &file).unwrap(), 20);
         assert!(text.contains("1,200 writes were not looked at"), "{text}");
+    }
+
+    #[test]
+    fn the_pages_that_are_shared_falsely_most_often_come_first() {
+        let mut file = file();
+        let page = |offset: u64, times: u64| json!({"offset": offset, "nodes": [0, 1], "times": times});
+        file["nodes"][0]["regions"][0]["false_sharing"] = json!([page(0x1000, 3), page(0x3000, 400)]);
+        file["nodes"][1]["regions"][0]["false_sharing"] = json!([page(0x2000, 50), page(0x1000, 48)]);
+        let text = single(&Run::parse("run", &file).unwrap(), 3);
+        let shared = text.split("false sharing").nth(1).unwrap();
+        let rows =
+            shared.lines().skip(2).take(3).map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+        assert_eq!(rows.collect::<Vec<_>>(), ["grid 12,288 400", "grid 4,096 51", "grid 8,192 50"], "{text}");
     }
 
     #[test]
