@@ -40,9 +40,21 @@ impl Trial {
     /// # Panics
     /// There is no counter of this name.
     pub fn pages(&self, name: &str) -> u64 {
-        let index = PAGE_COUNTERS.iter().position(|(n, _)| *n == name).expect("a page counter's name");
-        self.run.total().pages.map_or(0, |pages| pages[index])
+        self.run.total().pages.map_or(0, |pages| pages[page_counter(name)])
     }
+
+    /// The same, of the node that has the most.
+    ///
+    /// # Panics
+    /// As [`Trial::pages`].
+    pub fn most_pages(&self, name: &str) -> u64 {
+        let of_nodes = self.run.nodes.iter().filter_map(|node| node.pages);
+        of_nodes.map(|pages| pages[page_counter(name)]).max().unwrap_or(0)
+    }
+}
+
+fn page_counter(name: &str) -> usize {
+    PAGE_COUNTERS.iter().position(|(n, _)| *n == name).expect("a page counter's name")
 }
 
 /// A file that goes with this value.

@@ -119,6 +119,19 @@ fn a_program_with_objects_alone_runs_under_the_engines_of_objects() {
 }
 
 #[test]
+fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
+    let scratch = Scratch::new();
+    let objects = scratch.script("objects", "#!/bin/sh\necho checksum=7\n");
+    let args = ["compare", "--repeat", "1", "--engines", "hlrc,msi", "--detectors", "uffd,mprotect", "--", &objects];
+    let output = comem(&scratch, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(rows(&output).len(), 3, "{}", out(&output));
+    assert!(err(&output).contains("shares no pages, so --detectors uffd,mprotect changes nothing"), "{}", err(&output));
+    let quiet = comem(&scratch, &["compare", "--repeat", "1", "--detectors", "explicit", "--", &objects]);
+    assert!(!err(&quiet).contains("--detectors"), "{}", err(&quiet));
+}
+
+#[test]
 fn a_broken_reference_ends_the_comparison() {
     let scratch = Scratch::new();
     let failing = comem(&scratch, &["compare", "--", "false"]);
@@ -131,6 +144,18 @@ fn a_broken_reference_ends_the_comparison() {
 }
 
 #[test]
+fn where_node_0_prints_no_result_there_is_nothing_to_compare() {
+    let scratch = Scratch::new();
+    for body in ["exit 0", "echo result 7 >&2", "echo time_s=0.5 nodes=$COMEM_NODES"] {
+        let program = scratch.script("prog", &format!("#!/bin/sh\n{body}\n"));
+        let output = comem(&scratch, &["compare", "--repeat", "1", "--", &program]);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(3), ""), "{body}");
+        let text = err(&output);
+        assert!(text.contains("nothing to compare") && text.contains("node 0") && text.contains("checksum="), "{text}");
+    }
+}
+
+#[test]
 fn bad_input_gets_one_clear_line() {
     let scratch = Scratch::new();
     let cases: &[(&[&str], i32, &str)] = &[
@@ -138,10 +163,13 @@ fn bad_input_gets_one_clear_line() {
         (&["compare", "--engines", "scope", "--detectors", "explicit", "true"], 2, "does not go with"),
         (&["compare", "--detectors", "page", "true"], 2, "unknown detector"),
         (&["compare", "--repeat", "0", "true"], 2, "--repeat"),
+        (&["compare", "--flag=--no-prefix", "true"], 2, "the numbers in front"),
+        (&["compare", "--flag", "--no-prefix", "true"], 2, "the numbers in front"),
         (&["compare"], 2, "required"),
         (&["report"], 2, "required"),
         (&["bench", "net", "--backbones", "pigeon"], 2, "unknown backbone"),
         (&["bench", "nautilus", "--programs", "fft"], 2, "ep, lu, water, sor"),
+        (&["bench", "nautilus", "--detector", "magic"], 2, "unknown detector"),
         (&["bench", "nautilus", "--workloads", "/nowhere"], 3, "no workloads"),
         (&["bench", "nautilus", "--workloads", "run"], 3, "run/ep cannot be used"),
     ];
@@ -169,7 +197,7 @@ fn the_network_is_measured_and_drawn() {
 fn the_programs_of_the_nautilus_paper_stand_beside_its_figures() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("w")).unwrap();
-    let body = "#!/bin/bash\necho \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"pages\\\":{\\\"signals\\\":${COMEM_UNIT_PAGES}0,\
+    let body = "#!/bin/bash\necho \"{\\\"type\\\":\\\"stats\\\",\\\"stats\\\":{\\\"pages\\\":{\\\"signals\\\":${COMEM_UNIT_PAGES}$COMEM_NODE,\
                 \\\"page_requests\\\":5}}}\" >&$COMEM_CONTROL_FD\n\
                 echo checksum=$2 $1 time_s=4\n";
     scratch.script("w/sor", body);
@@ -179,6 +207,20 @@ fn the_programs_of_the_nautilus_paper_stand_beside_its_figures() {
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let rows: Vec<String> = rows(&output);
     let sor = |variant: &str| rows.iter().find(|row| row.starts_with(&format!("sor {variant}"))).unwrap().clone();
-    assert_eq!(sor("V4k"), "sor V4k 8.00 s 4.00 s 2.00 20 10 | 29.10 s 7.66 s 3.80 12,425 118");
-    assert_eq!(sor("WD8k"), "sor WD8k 8.00 s 4.00 s 2.00 40 10 | 29.10 s 4.14 s 7.03 458 33");
+    assert_eq!(sor("V4k"), "sor V4k 8.00 s 4.00 s 2.00 11 10 | 29.10 s 7.66 s 3.80 12,425 118");
+    assert_eq!(sor("WD8k"), "sor WD8k 8.00 s 4.00 s 2.00 21 10 | 29.10 s 4.14 s 7.03 458 33");
+    let footnote = out(&output).lines().last().unwrap_or_default().to_string();
+    assert!(footnote.contains("SG: page-fault signals of the node with the most"), "{footnote}");
+    assert!(footnote.contains("gp: page requests of all nodes"), "{footnote}");
+}
+
+#[test]
+fn a_program_of_the_paper_that_prints_nothing_is_not_called_right() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("w")).unwrap();
+    scratch.script("w/sor", "#!/bin/sh\nexit 0\n");
+    scratch.script("w/sor-sequential", "#!/bin/sh\necho time_s=8\n");
+    let output = comem(&scratch, &["bench", "nautilus", "-n", "2", "--workloads", "w", "--programs", "sor"]);
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    assert!(err(&output).contains("nothing to compare"), "{}", err(&output));
 }

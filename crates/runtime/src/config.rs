@@ -167,17 +167,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a size such as `64M`, `2G` or plain bytes.
+/// Reads a size: `4096`, `64K`, `64M`, `2G`, `1T`, with or without an `i`, a `B` or both behind the letter.
+///
+/// # Errors
+/// It is no positive number of bytes.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || "expected a size such as 64M, 2G or a number of bytes".to_string();
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(at);
-    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+    let shift = match unit.strip_suffix('B').unwrap_or(unit) {
         "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        "T" | "t" => 40,
+        "K" | "k" | "Ki" | "ki" => 10,
+        "M" | "m" | "Mi" | "mi" => 20,
+        "G" | "g" | "Gi" | "gi" => 30,
+        "T" | "t" | "Ti" | "ti" => 40,
         _ => return Err(wrong()),
     };
     let number: u64 = digits.parse().map_err(|_| wrong())?;
@@ -364,6 +367,16 @@ mod tests {
         ] {
             let error = read(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for text in ["2G", "2g", "2GB", "2GiB", "2Gi", "2147483648", "2147483648B", "2097152k", "2048Mi"] {
+            assert_eq!(size(text), Ok(2 << 30), "{text}");
+        }
+        for wrong in ["", "0", "M", "-1", "1.5G", "64X", "99999999T", "µ", "2GBiB", "2GBB", "2Giii", "2iB", "2BG"] {
+            assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -16,6 +16,7 @@
 //! # Ok::<(), comem::Error>(())
 //! ```
 
+pub use crate::config::size as size_bytes;
 pub use crate::shared::alloc::RegionOptions;
 pub use comem_protocol::coherence::pages::PageEngine;
 pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};

@@ -1,6 +1,6 @@
 //! What flags take: numbers within bounds, times, sizes, switches.
 
-use comem::heap::{HEAP_BYTES, HEAP_BYTES_MIN};
+use comem::heap::{HEAP_BYTES, HEAP_BYTES_MIN, size_bytes};
 use comem_net::select::MTUS;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
@@ -31,6 +31,16 @@ pub fn threads(text: &str) -> Result<usize, String> {
 /// Faults to inject.
 pub fn faults(text: &str) -> Result<FaultSpec, String> {
     text.parse().map_err(|e: <FaultSpec as std::str::FromStr>::Err| e.to_string())
+}
+
+/// A flag of `comem run` for a trial, whose output is told apart by the numbers in front of the lines.
+pub fn trial_flag(text: &str) -> Result<String, String> {
+    match text {
+        "--no-prefix" => {
+            Err("it takes away the numbers in front of the lines, by which node 0's are known".to_string())
+        }
+        _ => Ok(text.to_string()),
+    }
 }
 
 /// Reads `on` or `off`.
@@ -81,31 +91,12 @@ pub fn time_or_off(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a size in bytes: `4096`, `64K`, `64M`, `2G`, `1T`, with or without a `B` or `iB` behind the letter.
-///
-/// # Errors
-/// It is no positive number of bytes.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a size such as 4096, 64M or 2G".to_string();
-    let number = text.trim_end_matches('B').trim_end_matches('i');
-    let shift = match number.chars().last().map(|letter| letter.to_ascii_uppercase()) {
-        Some('K') => 10,
-        Some('M') => 20,
-        Some('G') => 30,
-        Some('T') => 40,
-        _ => 0,
-    };
-    let digits = if shift > 0 { &number[..number.len() - 1] } else { number };
-    let count = digits.parse::<u64>().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
-    count.checked_mul(1 << shift).ok_or_else(|| "more bytes than there are addresses".to_string())
-}
-
 /// Checks a size; the text goes on as it is, and an empty one chooses nothing.
 ///
 /// # Errors
-/// As [`bytes`].
+/// It is no positive number of bytes.
 pub fn size(text: &str) -> Result<String, String> {
-    if text.is_empty() { Ok(String::new()) } else { bytes(text).map(|_| text.to_string()) }
+    if text.is_empty() { Ok(String::new()) } else { size_bytes(text).map(|_| text.to_string()) }
 }
 
 /// Checks the size of the shared heap; an empty text chooses nothing.
@@ -114,7 +105,7 @@ pub fn size(text: &str) -> Result<String, String> {
 /// It is no size, or not one that a heap can have.
 pub fn heap_size(text: &str) -> Result<String, String> {
     let possible = |bytes| (HEAP_BYTES_MIN..=HEAP_BYTES).contains(&bytes);
-    if text.is_empty() || possible(bytes(text)?) {
+    if text.is_empty() || possible(size_bytes(text)?) {
         return Ok(text.to_string());
     }
     Err(format!("expected a size from {}M to {}T", HEAP_BYTES_MIN >> 20, HEAP_BYTES >> 40))
@@ -179,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_binary_units() {
-        for (text, wanted) in [("1", 1), ("4096", 4096), ("64K", 65536), ("64m", 64 << 20), ("2GiB", 2 << 30)] {
-            assert_eq!(bytes(text), Ok(wanted), "{text}");
+    fn nodes_read_the_sizes_that_the_launcher_takes() {
+        for good in ["", "4096", "64m", "2G", "2GB", "2GiB", "2Gi"] {
+            assert_eq!(size(good), Ok(good.to_string()));
         }
-        for wrong in ["", "0", "M", "-1", "1.5G", "64X", "99999999T", "µ", "%"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
+        for wrong in ["0", "2GBB", "2Giii", "2iB", "µ"] {
+            assert!(size(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -35,7 +35,14 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
         let advice = "the program must end with status 0 on one node and print the same result every time";
         Failure::new(exit::START, format!("the reference run on 1 node failed: {why}"), advice)
     })?;
-    let pairs = pairs(args, reference.run.has_pages())?;
+    let has_pages = reference.run.has_pages();
+    let pairs = pairs(args, has_pages)?;
+    if result::says_nothing(&reference.output) {
+        return Err(Failure::new(exit::START, result::NOTHING, result::NOTHING_ADVICE));
+    }
+    if let Some(names) = detectors_without_pages(args, has_pages) {
+        eprintln!("comem: the program shares no pages, so --detectors {names} changes nothing: each engine runs once");
+    }
     let mut lines = vec![Line {
         engine: "(1 node)".to_string(),
         detector: String::new(),
@@ -50,6 +57,12 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
     crate::show(&show(&lines));
     let good = lines.iter().all(|line| matches!(line.verdict, Verdict::Ok(_)));
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
+}
+
+/// The detectors that were asked for and that a program without pages has no use for.
+fn detectors_without_pages(args: &CompareArgs, has_pages: bool) -> Option<String> {
+    let of_pages = args.detectors.iter().any(|name| !name.is_empty() && name != EXPLICIT);
+    (of_pages && !has_pages).then(|| args.detectors.join(","))
 }
 
 /// The engines to run, each with its detectors.

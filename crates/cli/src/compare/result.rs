@@ -19,6 +19,16 @@ fn lines(output: &str) -> Vec<Vec<&str>> {
     output.lines().filter(|line| !line.trim().is_empty()).map(words).collect()
 }
 
+/// What is wrong with a reference that says nothing.
+pub const NOTHING: &str = "there is nothing to compare: node 0 printed no result on its standard output";
+/// What to do about it.
+pub const NOTHING_ADVICE: &str = "let node 0 print a result or checksum=VALUE: its standard output is what is compared";
+
+/// Whether nothing in the output of a run would be compared: any other that says nothing would be as good.
+pub fn says_nothing(output: &str) -> bool {
+    lines(output).iter().all(Vec::is_empty)
+}
+
 /// Where the output of a run differs from the reference: the first pair of texts that are not the same.
 pub fn difference(reference: &str, output: &str) -> Option<(String, String)> {
     let (wanted, got) = match checksums(reference) {
