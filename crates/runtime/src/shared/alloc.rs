@@ -457,7 +457,7 @@ impl Node {
             super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
             return;
         }
-        self.each_chunk(shared, &range, slot, out, super::fault::drop_copies);
+        self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
         super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         shared.table.bury(shared.epoch.load(Ordering::Acquire), range);
     }

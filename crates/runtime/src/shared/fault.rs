@@ -350,11 +350,6 @@ impl Thread {
 }
 
 /// Drops a chunk's copies of a region that was freed; nothing of it is flushed.
-pub(crate) fn drop_copies(
-    chunk: &mut Chunk,
-    cx: &mut comem_protocol::coherence::pages::Context<'_>,
-    pages: &Range<PageNo>,
-) {
-    chunk.evict(cx, pages, &mut NoFlush);
-    chunk.withdraw_all(cx);
+pub(crate) fn drop_copies(chunk: &mut Chunk, cx: &mut Context<'_>) {
+    chunk.free(cx, &mut NoFlush);
 }

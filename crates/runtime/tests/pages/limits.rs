@@ -17,6 +17,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "few-units" => few_units(comem),
         "vast" => vast(comem),
         "scattered" => scattered(comem),
+        "half-read" => half_read(comem),
         "too-much" => too_much(comem),
         "one-page-of-each-chunk" => one_page_of_each_chunk(comem),
         _ => return false,
@@ -259,6 +260,23 @@ fn one_page_of_each_chunk(comem: &Comem) {
     give_back(comem, slice);
 }
 
+/// Node 1 begins to read regions in order, and frees them while more of them is on its way.
+fn half_read(comem: &Comem) {
+    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    for _ in 0..300 {
+        let slice = pages_of(comem, 200, &options);
+        if comem.node() == 1 {
+            (0..20).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
+            comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+        }
+        comem.run(|t| t.barrier());
+        if comem.node() == 0 {
+            comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+        }
+    }
+    assert!(file_bytes() < 16 << 20, "{} bytes of memory files", file_bytes());
+}
+
 /// Every second page is used, so that under `mprotect` each is a mapping of its own; by the last node few of them.
 fn scattered(comem: &Comem) {
     let each = 2 * (map_count_limit() + 2000);
@@ -440,6 +458,13 @@ fn an_access_across_two_units_goes_on_in_the_smallest_cache() {
 fn what_is_not_touched_costs_nothing() {
     for engine in ["hlrc", "msi"] {
         job("vast", 2, &[("COMEM_ENGINE", engine)]);
+    }
+}
+
+#[test]
+fn what_is_on_its_way_when_memory_is_freed_takes_none() {
+    for detector in DETECTORS {
+        job("half-read", 2, &[("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")]);
     }
 }
 

@@ -26,6 +26,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "beyond" => node_1(comem, |_, slice| assert_eq!(read_at(slice, 4 * WORDS + 1), 0)),
         "freed" => freed(comem),
         "freed-at-home" => freed_at_home(comem),
+        "freed-on-the-way" => freed_on_the_way(comem),
         "null" => node_1(comem, |_, _| assert_eq!(read(std::ptr::null()), 0)),
         "deep" => node_1(comem, |_, _| assert!(deep(1) > 0)),
         "write-read-only" => write_read_only(comem, NodeId(1)),
@@ -102,6 +103,21 @@ fn freed(comem: &Comem) {
     comem.run(|t| t.barrier());
     if comem.node() == 1 {
         assert_eq!(read_at(&slice, WORDS), 0);
+    }
+    comem.run(|t| t.barrier());
+}
+
+/// Node 1 reads in order, so that more is on its way when the table is freed, and then one of those pages.
+fn freed_on_the_way(comem: &Comem) {
+    let homes = Homes::On(NodeId(0));
+    let slice = pages_of(comem, 200, &RegionOptions { label: "table".to_string(), homes, ..RegionOptions::default() });
+    if comem.node() == 1 {
+        (0..10).for_each(|page| assert_eq!(slice.get(page * WORDS), 0));
+        comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+    }
+    comem.run(|t| t.barrier());
+    if comem.node() == 1 {
+        assert_eq!(read_at(&slice, 60 * WORDS), 0);
     }
     comem.run(|t| t.barrier());
 }
@@ -359,6 +375,14 @@ fn an_access_to_freed_memory_says_that_it_was_freed_and_kills() {
         let part = "which is 4096 bytes into table, which was freed";
         dies("freed", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
         dies("freed-at-home", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
+    }
+}
+
+#[test]
+fn what_is_on_its_way_when_memory_is_freed_does_not_come_back() {
+    for detector in DETECTORS {
+        let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")];
+        dies("freed-on-the-way", &settings, libc::SIGSEGV, "which is 245760 bytes into table, which was freed");
     }
 }
 

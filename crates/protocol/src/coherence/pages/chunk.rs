@@ -222,6 +222,8 @@ pub struct Chunk {
     units: Vec<Unit>,
     waiters: Vec<(u16, Slot)>,
     read_only: bool,
+    /// Its region was freed: what comes is not taken in.
+    freed: bool,
     written: Vec<Range<PageNo>>,
     bytes: Vec<u8>,
     /// When all notes of writes were taken the last time, in closes.
@@ -281,6 +283,7 @@ impl Chunk {
             units: units.collect(),
             waiters: Vec::new(),
             read_only: false,
+            freed: false,
             written: Vec::new(),
             bytes: Vec::new(),
             swept: 0,
@@ -540,6 +543,9 @@ impl Chunk {
     /// The bytes of `pages` have come (whole units of this chunk). What is not being fetched keeps its state: a
     /// late answer never lands in a valid page.
     pub fn on_pages(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, bytes: &[u8]) {
+        if self.freed {
+            return self.on_freed(cx, &pages);
+        }
         let bytes_of = |run: &Range<PageNo>| {
             let at = |page: PageNo| (page - pages.start) as usize * PAGE_BYTES;
             &bytes[at(run.start)..at(run.end)]
@@ -602,7 +608,7 @@ impl Chunk {
         self.wake_waiters(cx, &pages);
     }
 
-    /// The answer to a fetch says that these pages were freed.
+    /// The answer to a fetch says that these pages were freed, or they were freed here before it came.
     pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         for unit in self.units_in(pages) {
             if self.units[unit].state == State::Fetching {

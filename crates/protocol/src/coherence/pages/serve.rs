@@ -172,7 +172,11 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
                 chunk.on_freed(cx, &part);
                 part.end
             });
-            left.start = end.ok_or(UNASKED)?;
+            left.start = match end {
+                Some(end) => end,
+                None if rooms.is_freed(left.start) => left.end,
+                None => return Err(UNASKED),
+            };
         }
     }
     Ok(())
@@ -197,7 +201,12 @@ pub fn take_in<'a>(
             }
             (part.end, len, whole)
         });
-        let (end, len, true) = done? else { return None };
+        let Some(done) = done else {
+            // Of what was freed long ago there is no chunk.
+            let rest = left.len() * PAGE_BYTES;
+            return if rooms.is_freed(left.start) { bytes.get(rest..) } else { None };
+        };
+        let (end, len, true) = done else { return None };
         left.start = end;
         bytes = &bytes[len..];
     }

@@ -117,6 +117,9 @@ impl Chunk {
 
     /// The home of these pages, which are being fetched, is another node; when it is this one, they are its own.
     pub fn on_moved(&mut self, cx: &mut Context<'_>, pages: Range<PageNo>, home: NodeId) {
+        if self.freed {
+            return self.on_freed(cx, &pages);
+        }
         let mut mine: Vec<Range<PageNo>> = Vec::new();
         for unit in self.units_in(&pages).filter(|unit| self.units[*unit].state == State::Fetching).collect::<Vec<_>>()
         {

@@ -22,11 +22,13 @@ struct Rooms {
     desk: Desk,
     kind: Kind,
     seen: Vec<Kind>,
+    /// Its region was freed, and no more than that is known of it.
+    fallen: bool,
 }
 
 impl Rooms {
     fn new(bench: Bench) -> Rooms {
-        Rooms { bench, desk: Desk::default(), kind: Kind::Plain, seen: Vec::new() }
+        Rooms { bench, desk: Desk::default(), kind: Kind::Plain, seen: Vec::new(), fallen: false }
     }
 
     fn step_of<R>(&mut self, kind: Kind, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
@@ -44,6 +46,9 @@ impl PageRooms for Rooms {
         _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
+        if self.fallen {
+            return None;
+        }
         let result = self.bench.step(|chunk, cx, _| step(chunk, cx));
         let counts = |call: &&String| call.starts_with("copy_out") || call.starts_with("map_read");
         let count = self.bench.memory.calls.iter().filter(counts).count();
@@ -72,6 +77,10 @@ impl PageRooms for Rooms {
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.desk)
     }
+
+    fn is_freed(&mut self, _: PageNo) -> bool {
+        self.fallen
+    }
 }
 
 /// A thread may write behind the copying and end its interval before it is over: then that must come by this chunk.
@@ -97,6 +106,24 @@ fn copies_are_taken_in_in_steps_that_closes_know_of() {
         on_pages(&mut rooms, OTHER, &body, &mut Outbox::new()).unwrap();
         assert_eq!(rooms.seen, [Kind::Maps]);
     }
+}
+
+/// It may be late: it was sent again, or lay in the socket of a thread that computes.
+#[test]
+fn an_answer_that_comes_when_its_region_has_fallen_is_nobodys_mistake() {
+    let mut rooms = Rooms::new(Bench::new(OTHER, true));
+    let mut bytes = Vec::new();
+    Pages { runs: vec![1..3], ..Pages::default() }.emit(&mut bytes);
+    bytes.resize(bytes.len() + 2 * PAGE_BYTES, 0);
+    let mut freed = Vec::new();
+    Pages { freed: vec![1..3], ..Pages::default() }.emit(&mut freed);
+    for fallen in [true, false] {
+        rooms.fallen = fallen;
+        for body in [&bytes, &freed] {
+            assert!(on_pages(&mut rooms, OTHER, body, &mut Outbox::new()).is_ok());
+        }
+    }
+    assert_eq!(rooms.seen, []);
 }
 
 #[test]
