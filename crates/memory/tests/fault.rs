@@ -49,6 +49,39 @@ fn a_bad_access_still_ends_the_process_by_sigsegv() {
     assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
 }
 
+/// Shared memory that was not touched yet.
+static UNTOUCHED: AtomicUsize = AtomicUsize::new(0);
+
+/// Ends the process in the midst of a test: what a thread keeps for itself is destroyed first, then `last` is called.
+fn exit_by(last: extern "C" fn()) -> ! {
+    let subject = any_subject();
+    assert_eq!(subject.load(1), 0, "this thread has met a fault of Comem's");
+    UNTOUCHED.store(subject.address(2) as usize, Ordering::Relaxed);
+    // SAFETY: the function lives for ever.
+    assert_eq!(unsafe { libc::atexit(last) }, 0);
+    std::process::exit(0);
+}
+
+#[test]
+fn a_bad_access_at_the_very_end_of_the_process_is_one_by_sigsegv() {
+    extern "C" fn last() {
+        touch_nowhere();
+    }
+    let (signal, said) = in_a_child("a_bad_access_at_the_very_end_of_the_process_is_one_by_sigsegv", || exit_by(last));
+    assert_eq!((signal, said.as_str()), (Some(libc::SIGSEGV), ""));
+}
+
+#[test]
+fn shared_memory_can_be_used_at_the_very_end_of_the_process() {
+    extern "C" fn last() {
+        // SAFETY: an address in an arena whose faults are answered.
+        let word = unsafe { std::ptr::with_exposed_provenance::<u64>(UNTOUCHED.load(Ordering::Relaxed)).read() };
+        eprintln!("the word is {word}");
+    }
+    let (signal, said) = in_a_child("shared_memory_can_be_used_at_the_very_end_of_the_process", || exit_by(last));
+    assert_eq!((signal, said.as_str()), (None, "the word is 0\n"));
+}
+
 fn overflow(depth: usize) -> usize {
     let frame = std::hint::black_box([depth; 512]);
     if std::hint::black_box(true) { overflow(depth + 1) + frame[depth % 512] } else { 0 }

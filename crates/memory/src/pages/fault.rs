@@ -336,20 +336,20 @@ fn answer(fault: &Fault) -> Answer {
     if let Some(seen) = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS) {
         end_without_memory(seen);
     }
+    // Of an access anywhere else nothing is known of the thread, which may be in the midst of malloc or at its very end: what it keeps for
+    // itself is not to be touched, for the first touch may allocate.
+    if !in_an_arena(fault.address) {
+        return Answer::NotOurs;
+    }
     let Some(handler) = handler() else {
-        if in_an_arena(fault.address) {
-            say("a process made by fork touched shared memory, which it does not have; \
-                start it as a node of its own, or let it keep away");
-        }
+        say("a process made by fork touched shared memory, which it does not have; \
+            start it as a node of its own, or let it keep away");
         return Answer::NotOurs;
     };
     if is_handling() {
-        if in_an_arena(fault.address) {
-            say("shared memory was touched while a fault on shared memory was being handled in the same thread; \
-                a signal handler of the program that uses shared memory does this");
-            std::process::abort();
-        }
-        return Answer::NotOurs;
+        say("shared memory was touched while a fault on shared memory was being handled in the same thread; \
+            a signal handler of the program that uses shared memory does this");
+        std::process::abort();
     }
     THREAD.with(|thread| thread.handling.set(true));
     let mut verdict = Verdict::NotOurs;

@@ -38,7 +38,8 @@ pub fn provide() -> io::Result<()> {
     }
     let stack = Stack::new()?;
     alternate(Some(&libc::stack_t { ss_sp: stack.start(), ss_flags: 0, ss_size: STACK_BYTES }))?;
-    STACK.with(|own| own.replace(Some(stack)));
+    // At the thread's very end there is nowhere to keep it, and it goes again.
+    let _ = STACK.try_with(|own| own.replace(Some(stack)));
     Ok(())
 }
 
@@ -47,7 +48,8 @@ pub fn provide() -> io::Result<()> {
 pub fn with_room(work: &mut dyn FnMut()) -> bool {
     let marker = 0_u8;
     let here = std::ptr::from_ref(&marker).addr();
-    let top = STACK.with(|own| {
+    // At the thread's very end it has no alternate stack of Comem's any more.
+    let top = STACK.try_with(|own| {
         let mut own = own.try_borrow_mut().ok()?;
         if own.as_ref().is_some_and(|own| own.holds(here)) || !on_a_small_stack() {
             return None;
@@ -57,6 +59,7 @@ pub fn with_room(work: &mut dyn FnMut()) -> bool {
         }
         own.as_ref().map(Stack::top)
     });
+    let top = top.ok().flatten();
     match top {
         Some(top) => move_to(top, work),
         None => work(),

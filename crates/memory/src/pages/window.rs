@@ -130,7 +130,7 @@ impl Arena {
         let private = unsafe { View::over(window.view.start(), bytes, sys::BOTH, Some((self.file(), offset)), false)? };
         // The window's own view ends this mapping with the arena.
         std::mem::forget(private);
-        fault::forget(window.view.start());
+        // A fault may have come just before; its address stays known, so that the access is tried again.
         CHILDS.store(std::ptr::null_mut(), Ordering::Release);
         Ok(())
     }
