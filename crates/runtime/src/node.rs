@@ -630,6 +630,10 @@ impl Rooms for House<'_> {
         object.step(&self.node.guard, id.index, caller, out, step)
     }
 
+    fn is_freed(&mut self, id: UnitId) -> bool {
+        id.object == single::PAGES && self.node.shared().is_some_and(|shared| shared.table.is_freed(id.index))
+    }
+
     fn locks(
         &mut self,
         id: LockId,

@@ -26,6 +26,10 @@ pub trait Rooms {
         out: &mut Outbox,
         step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
     ) -> Option<R>;
+    /// Whether the unit, which does not exist, is of memory that was freed.
+    fn is_freed(&mut self, _: UnitId) -> bool {
+        false
+    }
     /// The locks among which this one is.
     fn locks(
         &mut self,
@@ -169,7 +173,12 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
         (Message::InvalidateDone { checksum, bytes, .. }, _) => u.on_invalidate_done(cx, node, checksum, bytes),
         _ => Err(NO_UNIT),
     };
-    rooms.unit(unit, Engine::Msi, origin.caller, out, step).unwrap_or(Err(NO_UNIT))
+    match rooms.unit(unit, Engine::Msi, origin.caller, out, step) {
+        Some(done) => done,
+        // Whoever asks waits before it goes on; but what confirms may come late, when nothing more is known of the unit.
+        None if ask.is_none() && rooms.is_freed(unit) => Ok(()),
+        None => Err(NO_UNIT),
+    }
 }
 
 fn owned(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {

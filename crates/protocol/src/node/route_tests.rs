@@ -35,11 +35,13 @@ struct House {
     me: NodeId,
     locks: Locks,
     payload: Long,
+    /// All units that are asked for were freed long ago.
+    freed: bool,
 }
 
 impl House {
     fn new(me: u16, bytes: usize, alike: bool) -> House {
-        House { me: NodeId(me), locks: Locks::new(), payload: Long { bytes, alike } }
+        House { me: NodeId(me), locks: Locks::new(), payload: Long { bytes, alike }, freed: false }
     }
 }
 
@@ -53,6 +55,9 @@ impl Rooms for House {
         _: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
     ) -> Option<R> {
         None
+    }
+    fn is_freed(&mut self, _: UnitId) -> bool {
+        self.freed
     }
     fn locks(
         &mut self,
@@ -130,6 +135,22 @@ fn deliver(manager: &mut House, from: u16, wishes: &Outbox) -> Outbox {
         dispatch(manager, Time(0), Origin { from, ticket: None, caller: None }, message, &mut out).unwrap();
     }
     out
+}
+
+#[test]
+fn what_a_node_confirms_of_a_unit_that_was_freed_long_ago_is_nobodys_mistake() {
+    let mut house = House::new(0, 0, false);
+    let unit = UnitId { object: crate::ids::ObjectId(7), index: 3 };
+    let mut hear = |freed, message| {
+        house.freed = freed;
+        let origin = Origin { from: Channel::service(NodeId(1)), ticket: None, caller: None };
+        dispatch(&mut house, Time(0), origin, message, &mut Outbox::new())
+    };
+    for message in
+        [Message::ForwardDone { unit }, Message::Data { unit, grant: crate::wire::message::Want::Shared, bytes: &[] }]
+    {
+        assert_eq!([true, false].map(|freed| hear(freed, message).is_ok()), [true, false], "{message:?}");
+    }
 }
 
 #[test]

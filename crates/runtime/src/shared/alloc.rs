@@ -455,10 +455,10 @@ impl Node {
             shared.forget_units(known);
             let pages = range.start - from..range.end - from;
             super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
-            return;
+        } else {
+            self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
+            super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
-        self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
-        super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         shared.table.bury(shared.epoch.load(Ordering::Acquire), range);
     }
 }

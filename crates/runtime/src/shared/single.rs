@@ -29,6 +29,9 @@ pub(crate) const HOLD: Span = Span::from_us(60);
 /// Most pages that are given back at once beyond those that a fault needs.
 const AT_ONCE: u64 = 64;
 
+/// So many units of freed regions may stand in the list of those in use here, beside as many as there are pages in use.
+const UNITS_KEPT: u64 = 1024;
+
 /// A unit that is held, by its first page, and since when.
 type Hold = Option<(PageNo, Time)>;
 
@@ -232,6 +235,10 @@ impl Shared {
             if unit.lock().abandon() {
                 self.cached_pages.fetch_sub(u64::from(known.region.unit_pages), Ordering::Relaxed);
             }
+        }
+        let mut units = self.units.lock();
+        if units.len() as u64 > 2 * self.cached_pages.load(Ordering::Relaxed) + UNITS_KEPT {
+            units.retain(|first| self.table.find(*first).is_some_and(|known| !known.is_freed()));
         }
     }
 }

@@ -26,6 +26,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "beyond" => node_1(comem, |_, slice| assert_eq!(read_at(slice, 4 * WORDS + 1), 0)),
         "freed" => freed(comem),
         "freed-at-home" => freed_at_home(comem),
+        "freed-long-ago" => freed_long_ago(comem),
         "freed-on-the-way" => freed_on_the_way(comem),
         "null" => node_1(comem, |_, _| assert_eq!(read(std::ptr::null()), 0)),
         "deep" => node_1(comem, |_, _| assert!(deep(1) > 0)),
@@ -101,6 +102,22 @@ fn freed(comem: &Comem) {
     });
     comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
     comem.run(|t| t.barrier());
+    if comem.node() == 1 {
+        assert_eq!(read_at(&slice, WORDS), 0);
+    }
+    comem.run(|t| t.barrier());
+}
+
+/// Two barriers have passed since a region was freed that is so large that nothing is remembered of it.
+fn freed_long_ago(comem: &Comem) {
+    let label = "table".to_string();
+    let slice = pages_of(comem, 1025 * 512, &RegionOptions { label, ..RegionOptions::default() });
+    comem.run(|t| {
+        slice.set(t.id(), 1);
+        t.barrier();
+    });
+    comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+    comem.run(|t| (0..3).for_each(|_| t.barrier()));
     if comem.node() == 1 {
         assert_eq!(read_at(&slice, WORDS), 0);
     }
@@ -375,6 +392,14 @@ fn an_access_to_freed_memory_says_that_it_was_freed_and_kills() {
         let part = "which is 4096 bytes into table, which was freed";
         dies("freed", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
         dies("freed-at-home", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
+    }
+}
+
+#[test]
+fn of_memory_that_was_freed_long_ago_no_more_is_known_than_that() {
+    for engine in ["hlrc", "scope", "msi"] {
+        let part = "of the shared heap, in a region that was freed; check the pointer or index";
+        dies("freed-long-ago", &[("COMEM_ENGINE", engine)], libc::SIGSEGV, part);
     }
 }
 
