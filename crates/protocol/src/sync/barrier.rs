@@ -79,6 +79,8 @@ impl Collective {
     pub const BARRIER: Collective = Collective { kind: kinds::BARRIER, detail: 0 };
     /// The end of the program.
     pub const EXIT: Collective = Collective { kind: kinds::EXIT, detail: 0 };
+    /// Before that, where node 0 is to have what others wrote last.
+    pub const LAST_WRITES: Collective = Collective { kind: kinds::EXIT, detail: 1 };
 
     /// No call at all: a node whose own arrival was posted asks a peer to repeat what it said.
     const QUESTION: Collective = Collective { kind: 0, detail: 0 };
@@ -97,7 +99,7 @@ impl Collective {
 
     /// Whether memory is consistent when the call returns: then arrivals carry write notices.
     pub fn is_coherent(self) -> bool {
-        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::LEAVE)
+        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::LEAVE) || self == Collective::LAST_WRITES
     }
 
     /// What a barrier comes to where `node` has left and others have not.
@@ -130,7 +132,7 @@ impl Collective {
     }
 
     /// Whether every thread takes part, or one thread for each node.
-    fn by_threads(self) -> bool {
+    pub fn by_threads(self) -> bool {
         matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::RENDEZVOUS | kinds::LEAVE)
     }
 }

@@ -179,9 +179,13 @@ impl Thread {
         ))
     }
 
-    /// At the end, on node 0: brings all global variables here that other nodes have written.
+    /// At the end, collective: brings all global variables to node 0 that other nodes have written, whether or not they have synchronised since.
     pub(crate) fn bring_globals_home(&self, shared: &Shared) -> Result<()> {
-        let Some(globals) = shared.globals.get().filter(|_| shared.me == NodeId(0)) else { return Ok(()) };
+        let Some(globals) = shared.globals.get() else { return Ok(()) };
+        self.collective(Collective::LAST_WRITES, &[], |_| ())?;
+        if shared.me != NodeId(0) {
+            return Ok(());
+        }
         for page in globals.pages.clone() {
             if !self.home().is_here(shared, page) {
                 self.page_fault(shared, page, Access::Read)?;

@@ -20,6 +20,7 @@ use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo,
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Mark;
+use comem_protocol::wire::message::Collective;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -509,14 +510,27 @@ fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId,
     groups.into_values().collect()
 }
 
+impl Shared {
+    /// Another thread of this node arrives at a coherent call: whether it is the last one, of so many where all take part.
+    fn all_arrive(&self, what: Collective, callers: usize) -> bool {
+        if !what.by_threads() {
+            return true;
+        }
+        let last = self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == callers;
+        if last {
+            self.arrived.store(0, Ordering::Release);
+        }
+        last
+    }
+}
+
 impl Thread {
     /// Before the arrival at a coherent barrier: the node's last thread closes the interval and says what was written.
-    pub(crate) fn before_barrier(&self, call: Option<&Call<'_>>) -> (Vec<u8>, u64) {
+    pub(crate) fn before_barrier(&self, what: Collective, call: Option<&Call<'_>>) -> (Vec<u8>, u64) {
         let mut notices = Vec::new();
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
         let gate = *shared.gate.lock();
-        if shared.arrived.fetch_add(1, Ordering::AcqRel) + 1 == crate::host::callers(&self.home().config) {
-            shared.arrived.store(0, Ordering::Release);
+        if shared.all_arrive(what, crate::host::callers(&self.home().config)) {
             let mut side = Outbox::new();
             let mut ledger = shared.ledger.lock();
             self.home().close_interval(shared, &mut ledger, Why::Else, self.slot(), &mut side);

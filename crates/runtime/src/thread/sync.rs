@@ -61,7 +61,7 @@ impl Thread {
             let slot = self.slot;
             let coherent = self.is_coherent(what);
             let call = if coherent { self.begin_call()? } else { None };
-            let (notices, gate) = if coherent { self.before_barrier(call.as_ref()) } else { Default::default() };
+            let (notices, gate) = if coherent { self.before_barrier(what, call.as_ref()) } else { Default::default() };
             let number = self.stepping(|out| {
                 let now = self.node.now();
                 self.node.with_barrier(|b| b.arrive(now, slot, what, (payload, &notices), out))

@@ -1,7 +1,7 @@
 //! Global variables as shared memory: a stretch of this process's own memory, at the same address on every node, that was there
 //! before it was shared. (Where a linker put variables, C programs test: `tests/compat/globals`.)
 
-use crate::matrix::{orders_everything, times};
+use crate::matrix::{DETECTORS, job, orders_everything, times};
 use comem::{Comem, LockId, Thread};
 use std::sync::OnceLock;
 
@@ -45,6 +45,37 @@ pub fn share(comem: &Comem) {
     let at = |pages: usize| memory().cast::<u8>().wrapping_add(pages * PAGE_BYTES);
     // SAFETY: this memory is used by nothing but these scenarios, later.
     unsafe { comem.share_globals(at(0), at(PAGES)) }.expect("globals can be shared");
+}
+
+/// Plays a role of this file; `false` when it has none of that name.
+pub fn play(comem: &Comem, role: &str) -> bool {
+    if role == LAST_WRITES {
+        last_writes(comem);
+    }
+    role == LAST_WRITES
+}
+
+const LAST_WRITES: &str = "last-writes";
+
+/// Threads write, and nobody synchronises before the end of the job.
+fn last_writes(comem: &Comem) {
+    fill(comem);
+    share(comem);
+    comem.run(|t| {
+        (0..2).for_each(|page| set(page * PAGE_WORDS + t.id(), 1));
+        t.barrier();
+        (0..3).for_each(|page| set(page * PAGE_WORDS + t.id(), 70 + t.id() as u64));
+        set((10 + t.id()) * PAGE_WORDS, 80 + t.id() as u64);
+    });
+}
+
+/// The job is over: node 0 has all of it, as memory of its own.
+pub fn look_back(role: &str, node: usize, threads: usize) {
+    for id in (0..threads).filter(|_| role == LAST_WRITES && node == 0) {
+        let found = [0, 1, 2, 10 + id].map(|page| get(page * PAGE_WORDS + if page < 3 { id } else { 0 }));
+        let (first, alone) = (70 + id as u64, 80 + id as u64);
+        assert_eq!(found, [first, first, first, alone], "as thread {id} left it");
+    }
 }
 
 /// What each node has before: other values in the same places.
@@ -137,4 +168,19 @@ fn by_another_lock(t: &Thread) {
         std::thread::yield_now();
     }
     assert_eq!(get(value), 77);
+}
+
+#[test]
+fn at_the_end_node_0_has_what_others_wrote_last() {
+    for (engine, detector) in ["hlrc", "scope", "msi"].into_iter().zip(DETECTORS) {
+        for (backbone, threads) in [("udp", "1"), ("shm", "2")] {
+            let settings = [
+                ("COMEM_ENGINE", engine),
+                ("COMEM_DETECTOR", detector),
+                ("COMEM_BACKBONE", backbone),
+                ("COMEM_THREADS", threads),
+            ];
+            job(LAST_WRITES, 3, &settings);
+        }
+    }
 }

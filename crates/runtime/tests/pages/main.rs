@@ -56,6 +56,7 @@ fn node() {
         matrix::play,
         counts::play,
         limits::play,
+        globals::play,
         names::play,
         notices::play,
         wrong::play,
@@ -63,8 +64,10 @@ fn node() {
         regions::play,
     ];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
+    let (node, threads) = (comem.node(), comem.threads());
     if let Err(error) = comem.finish() {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     }
+    globals::look_back(&role, node, threads);
 }
