@@ -45,6 +45,11 @@ pub(crate) fn heap_of_this_process() -> Option<Range<usize>> {
     Some(shared.base..shared.base + shared.bytes)
 }
 
+/// The views of the heap whose faults come here, if there is one.
+pub(super) fn views_of_this_process() -> Option<&'static super::Views> {
+    NODE.get()?.shared()?.views.as_ref()
+}
+
 /// The node's last words: the system has no memory for the page at this address.
 pub(super) fn tell_no_memory(address: usize) {
     let Some((node, shared)) = NODE.get().and_then(|node| Some((node, node.shared()?))) else { return };

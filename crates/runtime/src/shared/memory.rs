@@ -40,6 +40,7 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
     if arena.is_detached() {
         return;
     }
+    super::coarse::keep_some(arena);
     let mut result = step(pages.clone());
     if result.as_ref().is_err_and(TooManyRanges::is) {
         result = super::coarse::make_room(arena, pages, step);

@@ -3,7 +3,7 @@
 use crate::launcher::{Outcome, start};
 use crate::matrix::{DETECTORS, all_well, counted, job};
 use crate::placement::{WORDS, give_back, pages_of};
-use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -18,6 +18,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "vast" => vast(comem),
         "scattered" => scattered(comem),
         "half-read" => half_read(comem),
+        "scattered-units" => scattered_beside(comem, || ()),
+        "scattered-own" => scattered_beside(comem, map_own_memory),
         "too-much" => too_much(comem),
         "one-page-of-each-chunk" => one_page_of_each_chunk(comem),
         _ => return false,
@@ -300,6 +302,49 @@ fn scattered(comem: &Comem) {
     give_back(comem, slice);
 }
 
+/// Node 0 uses up its mappings, and between the last of them takes a word under `msi` from node 1 and does something else.
+fn scattered_beside(comem: &Comem, other: impl Fn() + Sync) {
+    let (all, last) = (map_count_limit() / 2, 1000);
+    let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let slice = pages_of(comem, 2 * all, &on_0);
+    let word = pages_of(comem, 1, &RegionOptions { engine: Some(PageEngine::Msi), ..on_0 });
+    comem.run(|t| {
+        let (me, before) = (t.node().index(), all - last);
+        (0..before).filter(|_| me == 0).for_each(|n| slice.set(2 * n * WORDS, n as u64 + 1));
+        for n in before..all {
+            if me == 0 {
+                slice.set(2 * n * WORDS, n as u64 + 1);
+                assert_eq!(word.get(0), (n - before) as u64);
+                other();
+            }
+            t.barrier();
+            if me == 1 {
+                word.set(0, word.get(0) + 1);
+            }
+            t.barrier();
+        }
+        (0..all).filter(|_| me == 0).for_each(|n| assert_eq!(slice.get(2 * n * WORDS), n as u64 + 1));
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// As many mappings as the stacks of a few threads are.
+fn map_own_memory() {
+    const PAGES: usize = 32;
+    let (flags, none) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
+    // SAFETY: a fresh mapping, which nobody else knows and which goes again.
+    unsafe {
+        let start = libc::mmap(none, PAGES * 4096, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        for page in (1..PAGES).step_by(2) {
+            let done = libc::mprotect(start.byte_add(page * 4096), 4096, libc::PROT_READ);
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        }
+        assert_eq!(libc::munmap(start, PAGES * 4096), 0);
+    }
+}
+
 /// Pages of each region that is allocated once mappings have run out.
 const AFTERWARDS_PAGES: usize = 40;
 
@@ -489,7 +534,7 @@ fn a_process_that_runs_out_of_mappings_says_so_once_and_goes_on() {
     }
     let outcome = start("scattered", 3, &[("COMEM_DETECTOR", "mprotect")], &[]).finish();
     all_well("scattered", &outcome);
-    let told = outcome.errors.iter().map(|e| e.matches("have used up the").count());
+    let told = outcome.errors.iter().map(|e| e.matches("have used up most of the").count());
     assert_eq!(told.collect::<Vec<_>>(), [1, 1, 0], "{:?}", outcome.errors);
     assert!(outcome.errors[0].contains("has units of 2 pages"), "{:?}", outcome.errors[0]);
     let unit = |label: &str| {
@@ -499,6 +544,19 @@ fn a_process_that_runs_out_of_mappings_says_so_once_and_goes_on() {
     };
     assert_eq!((unit("as named"), unit("by node 2")), (1, 1), "whoever has mappings left needs no larger units");
     assert!([unit("by node 0"), unit("by node 1"), unit("by all")].iter().all(|unit| (2..=16).contains(unit)));
+}
+
+#[test]
+fn where_mappings_run_out_the_program_and_other_engines_have_some() {
+    if map_count_limit() > 70_000 {
+        println!("SKIP: mappings used up: this system allows more of them, which takes too long");
+        return;
+    }
+    for role in ["scattered-units", "scattered-own"] {
+        let outcome = job(role, 2, &[("COMEM_DETECTOR", "mprotect"), ("COMEM_PREFETCH", "off")]);
+        let told = outcome.errors.iter().map(|e| e.matches("have used up most of the").count());
+        assert_eq!(told.collect::<Vec<_>>(), [1, 0], "{:?}", outcome.errors);
+    }
 }
 
 /// The unit of the region with this label, as a node's report has it.
