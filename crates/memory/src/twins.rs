@@ -11,6 +11,7 @@ mod row;
 pub use row::Row;
 
 use crate::mapping::Mapping;
+use crate::pages::fault::end_without_memory;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -166,7 +167,7 @@ impl Free {
         if let Some(block) = self.size(bytes).cold.pop() {
             return block;
         }
-        let piece = Mapping::new(PIECE_BYTES.max(bytes)).expect("memory for twins");
+        let piece = Mapping::new(PIECE_BYTES.max(bytes)).unwrap_or_else(|_| end_without_memory(None));
         let count = piece.bytes() / bytes;
         // SAFETY: block number `index` lies within the piece, which stays as long as the pool.
         let block = |index| Block(unsafe { NonNull::new_unchecked(piece.start().add(index * bytes)) });

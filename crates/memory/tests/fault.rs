@@ -4,6 +4,7 @@ mod common;
 
 use comem_memory::pages::fault::{self, Verdict};
 use comem_memory::pages::{Detector, Tracking};
+use comem_memory::twins::Twins;
 use common::{detectors, subject, subjects};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -80,6 +81,21 @@ fn shared_memory_can_be_used_at_the_very_end_of_the_process() {
     }
     let (signal, said) = in_a_child("shared_memory_can_be_used_at_the_very_end_of_the_process", || exit_by(last));
     assert_eq!((signal, said.as_str()), (None, "the word is 0\n"));
+}
+
+#[test]
+fn twins_for_which_there_is_no_memory_end_the_process_with_a_sentence() {
+    let (signal, said) = in_a_child("twins_for_which_there_is_no_memory_end_the_process_with_a_sentence", || {
+        fault::introduce("comem: node 3 (host b, pid 4711)".into());
+        let mut row = Twins::new().row(1, 4096);
+        // No more address space than there is in use.
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads one limit.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const none) }, 0);
+        row.take(0..1);
+    });
+    assert_eq!(signal, Some(libc::SIGABRT), "{said}");
+    assert_eq!(said, "comem: node 3 (host b, pid 4711): the system has no memory for a shared page\n");
 }
 
 fn overflow(depth: usize) -> usize {

@@ -155,20 +155,20 @@ fn say(text: &str) {
 /// The runtime's last words before the process ends because the system has no memory for a page; null before [`on_no_memory`].
 static NO_MEMORY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Has `tell` told the address, in the application's view, of a page for which the system has no memory: the memory that the process, its
+/// Has `tell` told the address, in the application's view, of a page for which the system has no memory, or that there is none for a twin: the memory that the process, its
 /// group or the host may use is exhausted, or what may be promised (`vm.overcommit_memory`). The process ends after it.
-pub fn on_no_memory(tell: fn(usize)) {
+pub fn on_no_memory(tell: fn(Option<usize>)) {
     NO_MEMORY.store(tell as *mut (), Ordering::Release);
 }
 
-/// A page could not get memory: says so, and ends the process.
-fn end_without_memory(address: usize) -> ! {
+/// The page at this address, or a twin, could not get memory: says so, and ends the process.
+pub(crate) fn end_without_memory(address: Option<usize>) -> ! {
     let tell = NO_MEMORY.load(Ordering::Acquire);
     if tell.is_null() {
         say("the system has no memory for a shared page");
     } else {
         // SAFETY: the only pointer ever stored besides null is such a function, in `on_no_memory`.
-        let tell = unsafe { std::mem::transmute::<*mut (), fn(usize)>(tell) };
+        let tell = unsafe { std::mem::transmute::<*mut (), fn(Option<usize>)>(tell) };
         stack::with_room(&mut || tell(address));
     }
     std::process::abort();
@@ -334,7 +334,7 @@ enum Answer {
 fn answer(fault: &Fault) -> Answer {
     // The service view is always readable and writable: what fails there is the memory behind it.
     if let Some(seen) = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS) {
-        end_without_memory(seen);
+        end_without_memory(Some(seen));
     }
     // Of an access anywhere else nothing is known of the thread, which may be in the midst of malloc or at its very end: what it keeps for
     // itself is not to be touched, for the first touch may allocate.

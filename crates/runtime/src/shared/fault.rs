@@ -50,15 +50,21 @@ pub(super) fn views_of_this_process() -> Option<&'static super::Views> {
     NODE.get()?.shared()?.views.as_ref()
 }
 
-/// The node's last words: the system has no memory for the page at this address.
-pub(super) fn tell_no_memory(address: usize) {
+/// The node's last words: the system has no memory for the page at this address, or for a page's twin.
+pub(super) fn tell_no_memory(address: Option<usize>) {
     let Some((node, shared)) = NODE.get().and_then(|node| Some((node, node.shared()?))) else { return };
-    let known = shared.page_of(address).and_then(|page| shared.table.find(page));
-    let what = known.map_or_else(|| "the shared heap".to_string(), |known| known.name());
+    let what = address.map_or_else(
+        || "a twin of a shared page".to_string(),
+        |address| {
+            let known = shared.page_of(address).and_then(|page| shared.table.find(page));
+            let whose = known.map_or_else(|| "the shared heap".to_string(), |known| known.name());
+            format!("a page of {whose}, at {address:#x}")
+        },
+    );
     let (cached, who) =
         ((shared.cached_pages.load(Ordering::Relaxed) * PAGE_BYTES as u64) >> 20, node.name_of(shared.me));
     eprintln!(
-        "comem: {who}: the system has no memory for a page of {what}, at {address:#x}; copies of other nodes' pages take {cached} MiB here: \
+        "comem: {who}: the system has no memory for {what}; copies of other nodes' pages take {cached} MiB here: \
          lower --cache, share less, use more hosts, or allow the process more (free -m, the cgroup's limit, vm.overcommit_memory)"
     );
 }

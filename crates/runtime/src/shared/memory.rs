@@ -52,7 +52,7 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
         // Without the change, memory would not be coherent: nothing can go on.
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::OutOfMemory => {
-                super::fault::tell_no_memory(arena.base() + pages.start as usize * PAGE_BYTES);
+                super::fault::tell_no_memory(Some(arena.base() + pages.start as usize * PAGE_BYTES));
             }
             _ => eprintln!("comem: cannot change the permissions of shared pages: {error}; the node ends"),
         }
