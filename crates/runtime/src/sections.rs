@@ -241,7 +241,7 @@ impl Thread {
             if sections.begin(self.slot(), Entry::Release) {
                 return true;
             }
-            if !self.home().may_have_to_tell() || self.wait(Waiting::Opening).is_err() {
+            if !self.home().may_have_to_tell(self.slot()) || self.wait(Waiting::Opening).is_err() {
                 return false;
             }
         }

@@ -346,16 +346,27 @@ impl Node {
         }
     }
 
-    /// Whether an interval that ended now might have something in it.
-    pub(crate) fn may_have_to_tell(&self) -> bool {
-        let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
+    /// Whether an interval that ended now might have something in it, as [`Node::close_chunks`] would find. Waits for one that is just ending: it has taken
+    /// the list of active chunks, and what is written to them meanwhile is not in it.
+    pub(crate) fn may_have_to_tell(&self, slot: Slot) -> bool {
+        let Some((shared, views)) = self.shared().and_then(|s| Some((s, s.views.as_ref()?))) else { return false };
+        let ledger = shared.ledger.lock();
         let mut active = shared.active.lock().clone();
         active.sort_unstable();
         let chunks = shared.table.chunks_at(&active);
-        match shared.writes_seen(&chunks, |_, _| ()) {
-            Some(seen) => !seen.is_empty() || chunks.iter().any(|(_, asks)| asks.close),
-            None => !chunks.is_empty(),
-        }
+        let mut side = Outbox::new();
+        self.heed_takers(shared, &chunks, slot, &mut side);
+        let tells = |page| shared.table.step(views, page, |_, chunk, _, _| chunk.has_to_tell()) == Some(true);
+        let may = match shared.writes_seen(&chunks, |_, _| ()) {
+            // What chunks ask for is read behind the kernel's notes here, too.
+            Some(seen) => !seen.is_empty() || shared.table.chunks_at(&active).iter().any(|(_, asks)| asks.close),
+            // The kernel has not answered.
+            None if views.tracked.notes_writes() => !chunks.is_empty(),
+            None => chunks.iter().any(|(chunk, _)| tells(chunk.start)),
+        };
+        drop(ledger);
+        self.flush(slot, &mut side);
+        may
     }
 
     /// Calls `f` for the chunks that exist here and have pages of the run, with the part of the run in them.

@@ -73,6 +73,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "beside: taken" => taken(comem),
         "beside: moved" => moved(comem),
         "beside: told" => told(comem),
+        "beside: told during a close" => told_during_a_close(comem),
         "beside: nothing to tell" => nothing_to_tell(comem),
         "beside: held back" => held_back(comem),
         "beside: patience" => patience(comem),
@@ -271,8 +272,55 @@ fn told(comem: &Comem) {
     }
 }
 
-/// As before, but nothing was written: node 1 may wait for that before it comes to the barrier.
+/// A thread of node 0 writes and sets a flag again and again, also while the main thread finds out, before a barrier, what was written to many pages.
+fn told_during_a_close(comem: &Comem) {
+    const FLAG: FlagId = FlagId(750);
+    const PAGES: usize = 2000;
+    const LAST: u64 = 1 << 40;
+    let slice = page(comem, 0);
+    let options = RegionOptions { homes: Homes::On(NodeId(1)), ..RegionOptions::default() };
+    let many = comem.slice::<u64>(PAGES * WORDS, &options).expect("pages");
+    let done = AtomicBool::new(false);
+    let tells = || {
+        let thread = comem.current().expect("a place");
+        let rounds = (1..LAST).take_while(|_| !done.load(Ordering::Relaxed)).chain([LAST]);
+        for k in rounds {
+            slice.set(0, k);
+            thread.flag_set(FLAG, k);
+            std::thread::sleep(Duration::from_micros(k * 389 % 1000));
+        }
+    };
+    let hears = || {
+        let (thread, mut heard) = (comem.current().expect("a place"), 0);
+        while heard < LAST {
+            heard = thread.flag_wait(FLAG, heard + 1);
+            assert!(slice.get(0) >= heard, "{} was written before {heard} was told", slice.get(0));
+        }
+    };
+    let calls = || {
+        for round in 0..100 {
+            if comem.node() == 0 {
+                (0..PAGES).for_each(|page| many.set(page * WORDS, round + 1));
+            }
+            barrier(comem);
+        }
+        done.store(true, Ordering::Relaxed);
+    };
+    if comem.node() == 0 {
+        with(tells, calls)
+    } else {
+        with(hears, calls)
+    }
+    barrier(comem);
+}
+
+/// As before, but nothing was written since it was told: node 1 may wait for that before it comes to the barrier.
 fn nothing_to_tell(comem: &Comem) {
+    let own = comem.slice::<u64>(WORDS, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    let own = own.expect("a page");
+    if comem.node() == 0 {
+        own.set(0, 1);
+    }
     let slice = page(comem, 1);
     let post = || {
         sleep(100);
@@ -436,10 +484,27 @@ fn homes_stay_where_threads_go_on_until_the_opening() {
 
 #[test]
 fn a_release_waits_for_the_opening_if_there_is_something_to_tell() {
-    for backbone in BACKBONES {
-        job("beside: told", 2, &[backbone, ENGINES[0]]);
+    for (backbone, detector) in
+        BACKBONES.into_iter().flat_map(|backbone| DETECTORS.map(|detector| (backbone, detector)))
+    {
+        job("beside: told", 2, &[backbone, ENGINES[0], ("COMEM_DETECTOR", detector)]);
     }
-    everywhere("beside: nothing to tell");
+}
+
+#[test]
+fn a_release_goes_ahead_of_the_opening_if_there_is_nothing_to_tell() {
+    for (backbone, engine) in BACKBONES.into_iter().flat_map(|backbone| ENGINES.map(|engine| (backbone, engine))) {
+        for detector in DETECTORS {
+            job("beside: nothing to tell", 2, &[backbone, engine, ("COMEM_DETECTOR", detector)]);
+        }
+    }
+}
+
+#[test]
+fn a_release_beside_the_end_of_an_interval_has_something_to_tell() {
+    for backbone in BACKBONES {
+        job("beside: told during a close", 2, &[backbone, ENGINES[0]]);
+    }
 }
 
 #[test]

@@ -107,6 +107,16 @@ impl Chunk {
         self.pending = left;
     }
 
+    /// Where writes raise faults: whether a close would find anything here.
+    pub fn has_to_tell(&self) -> bool {
+        self.units.iter().any(|this| match this.state {
+            _ if this.has(NOTED) => true,
+            State::Valid => this.has(WRITTEN),
+            State::Home => this.has(SHARED) && this.has(WRITTEN | PRESUMED),
+            _ => this.has(KEPT) && this.has(WRITTEN),
+        })
+    }
+
     /// Whether a close in which no write to this chunk was seen may leave it out: it would find nothing. Now and then it is this chunk's turn all the same.
     pub fn may_be_passed_over(first: PageNo, asks: Asks, era: Era) -> bool {
         !asks.close && !(first / CHUNK_PAGES).wrapping_add(era.total()).is_multiple_of(LOOKS)
