@@ -212,9 +212,9 @@ impl Thread {
         })
     }
 
-    /// As [`Thread::begin_section`], where a lock has come: whether the section may begin now.
-    pub(crate) fn resume_section(&self, sections: &Sections) -> bool {
-        sections.begin(self.slot(), Entry::Lock)
+    /// As [`Thread::begin_section`], where a lock has come for a section that began as `entry`: whether it may begin now.
+    pub(crate) fn resume_section(&self, sections: &Sections, entry: Entry) -> bool {
+        sections.begin(self.slot(), entry)
     }
 
     pub(crate) fn end_section(&self, sections: &Sections) {

@@ -3,7 +3,6 @@
 use super::Thread;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
-use crate::sections::Entry;
 use comem_protocol::ids::LockId;
 use comem_protocol::sync::Context;
 use comem_protocol::sync::condition::ConditionId;
@@ -228,17 +227,11 @@ impl Thread {
     ) -> Result<()> {
         let Some(sections) = &self.node.sections else { return self.rw_acquire(wish, lock, begin) };
         loop {
-            // Who waits for the lock holds nothing, so nobody need wait for that, unless this thread has been patient already.
-            let counts = self.begin_section(sections)? == Entry::PatientLock;
-            if !counts {
-                self.end_section(sections);
-            }
-            let acquired = self.rw_acquire(wish, lock, &begin);
-            if counts && acquired.is_err() {
-                self.end_section(sections);
-            }
-            acquired?;
-            if counts || self.resume_section(sections) {
+            // As with a lock, nobody waits for who waits.
+            let entry = self.begin_section(sections)?;
+            self.end_section(sections);
+            self.rw_acquire(wish, lock, &begin)?;
+            if self.resume_section(sections, entry) {
                 return Ok(());
             }
             let slot = self.slot;

@@ -3,7 +3,7 @@
 use super::Thread;
 use crate::error::{Error, Result};
 use crate::node::Waiting;
-use crate::sections::{Entry, Sections};
+use crate::sections::Sections;
 use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::barrier::Mismatch;
 use comem_protocol::sync::lock::Acquire;
@@ -192,17 +192,10 @@ impl Thread {
                     return Err(error);
                 }
             }
-            // Who waits for a token holds nothing, so nobody need wait for that.
-            let counts = entry == Entry::PatientLock;
-            if !counts {
-                self.end_section(sections);
-            }
-            let fetched = self.fetch_lock(lock);
-            if counts && fetched.is_err() {
-                self.end_section(sections);
-            }
-            fetched?;
-            if counts || self.resume_section(sections) {
+            // Who waits for a token holds nothing, however patient, so nobody may wait for that: the token may be where it stays until the call is over.
+            self.end_section(sections);
+            self.fetch_lock(lock)?;
+            if self.resume_section(sections, entry) {
                 return Ok(());
             }
             let slot = self.slot;

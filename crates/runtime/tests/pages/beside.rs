@@ -4,7 +4,7 @@ use crate::launcher::start;
 use crate::matrix::{DETECTORS, job};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::host::Host;
-use comem::{Comem, Error, FlagId, LockId, NodeId, RwLockId, SemaphoreId};
+use comem::{Comem, Error, FlagId, LockId, NodeId, RwLockId, SemaphoreId, Thread};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "beside: nothing to tell" => nothing_to_tell(comem),
         "beside: held back" => held_back(comem),
         "beside: patience" => patience(comem),
+        "beside: patient in vain: lock" => patient_in_vain(comem, &|thread, f| thread.locked(LOCK, f)),
+        "beside: patient in vain: rwlock" => patient_in_vain(comem, &writing),
         "beside: reported" => reported(comem),
         "beside: lost" => lost(comem),
         "beside: waiting at the end" => waiting_at_the_end(comem),
@@ -339,7 +341,7 @@ fn nothing_to_tell(comem: &Comem) {
 /// A thread of node 0 waits for locks when the main thread comes to a barrier, and node 1 wants them again before it does.
 fn held_back(comem: &Comem) {
     let slice = page(comem, 0);
-    let count = |thread: &comem::Thread| {
+    let count = |thread: &Thread| {
         thread.locked(LOCK, || slice.set(0, slice.get(0) + 1));
         thread.wr_lock(RwLockId(7));
         slice.set(1, slice.get(1) + 1);
@@ -399,6 +401,50 @@ fn patience(comem: &Comem) {
     });
     barrier(comem);
     assert_eq!(slice.get(1), comem.nodes() as u64);
+}
+
+fn writing(thread: &Thread, f: &dyn Fn()) {
+    thread.wr_lock(RwLockId(9));
+    f();
+    thread.rw_unlock(RwLockId(9));
+}
+
+/// A thread of node 0 has been patient and wants locks that node 1 holds until the barrier is open.
+fn patient_in_vain(comem: &Comem, locked: &(impl Fn(&Thread, &dyn Fn()) + Sync)) {
+    let (slice, held) = (page(comem, 0), std::sync::Barrier::new(3));
+    let thread = comem.current().expect("a place");
+    if comem.node() == 1 {
+        thread.lock(LOCK);
+        thread.wr_lock(RwLockId(9));
+    }
+    barrier(comem);
+    let holds = || {
+        let thread = comem.current().expect("a place");
+        thread.locked(LockId(920), || {
+            held.wait();
+            sleep(500);
+        });
+    };
+    let wants = || {
+        let thread = comem.current().expect("a place");
+        held.wait();
+        sleep(100);
+        locked(&thread, &|| slice.set(0, 1));
+    };
+    if comem.node() == 0 {
+        with(holds, || {
+            with(wants, || {
+                held.wait();
+                barrier(comem);
+            });
+        });
+    } else {
+        barrier(comem);
+        thread.rw_unlock(RwLockId(9));
+        thread.unlock(LOCK);
+    }
+    barrier(comem);
+    assert_eq!(slice.get(0), 1);
 }
 
 /// A thread waits at a gate, and the node is asked where its threads wait.
@@ -515,6 +561,14 @@ fn a_lock_that_comes_too_late_is_handed_back() {
 #[test]
 fn a_section_that_another_one_waits_for_begins_after_all() {
     everywhere("beside: patience");
+}
+
+#[test]
+fn a_call_waits_for_nobody_who_waits_for_a_lock_however_long() {
+    for backbone in BACKBONES {
+        job("beside: patient in vain: lock", 2, &[backbone, ENGINES[0]]);
+        job("beside: patient in vain: rwlock", 2, &[backbone, ENGINES[0]]);
+    }
 }
 
 #[test]
