@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 
 /// So long a critical section waits for a collective call that itself waits for others to end: these may wait for what it does.
 const PATIENCE: Span = Span::from_ms(100);
+/// It is doubled so often at most.
+const DOUBLINGS_MAX: u32 = 10;
 
 /// How far a collective call has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +55,10 @@ struct State {
     held: Vec<u32>,
     /// Threads that wait for the end of the call.
     waiting: Vec<Slot>,
+    /// For whom the caller waits: who held a lock when it began to, or when all before these had ended.
+    awaited: Vec<Slot>,
+    /// How often all of them have ended while others, who had been patient, held locks.
+    turnovers: u32,
 }
 
 impl State {
@@ -64,12 +70,35 @@ impl State {
     }
 
     fn others_hold(&self, slot: Slot) -> bool {
-        self.held.iter().enumerate().any(|(index, held)| index != slot.index() && *held > 0)
+        self.other_holders(slot).next().is_some()
     }
 
-    /// Who makes a collective call and need wait no longer.
-    fn roused(&self) -> Option<Slot> {
-        self.caller.filter(|caller| self.stage == Stage::Closing && !self.others_hold(*caller))
+    fn other_holders(&self, slot: Slot) -> impl Iterator<Item = Slot> {
+        let holders = self.held.iter().zip(0..).filter(|(held, _)| **held > 0);
+        holders.map(|(_, index)| Slot(index)).filter(move |holder| *holder != slot)
+    }
+
+    /// Whether a thread that was patient may begin: who holds a lock may wait for what it does. Otherwise the call goes on at once.
+    fn admits_the_patient(&self) -> bool {
+        self.stage == Stage::Closing && self.caller.is_some_and(|caller| self.others_hold(caller))
+    }
+
+    fn await_holders(&mut self, caller: Slot) {
+        self.awaited = self.other_holders(caller).collect();
+    }
+
+    /// A thread holds nothing any more; gives who must be roused.
+    fn holds_nothing(&mut self, slot: Slot) -> Option<Slot> {
+        let caller = self.caller.filter(|_| self.stage == Stage::Closing)?;
+        self.awaited.retain(|awaited| *awaited != slot);
+        if !self.others_hold(caller) {
+            return Some(caller);
+        }
+        if self.awaited.is_empty() {
+            self.turnovers += 1;
+            self.await_holders(caller);
+        }
+        None
     }
 }
 
@@ -83,10 +112,12 @@ impl Sections {
     /// Whether a thread may begin this now; it counts then until [`Sections::end`].
     fn begin(&self, slot: Slot, what: Entry) -> bool {
         let mut state = self.state.lock();
+        let holds = *state.held(slot) > 0;
         let may = match state.stage {
             Stage::Open => true,
-            Stage::Closing => what != Entry::Lock || *state.held(slot) > 0,
-            Stage::Shut => *state.held(slot) > 0,
+            Stage::Closing if holds => true,
+            Stage::Closing => what == Entry::Release || (what == Entry::PatientLock && state.admits_the_patient()),
+            Stage::Shut => holds,
         };
         if may {
             *state.held(slot) += 1;
@@ -102,7 +133,7 @@ impl Sections {
         let mut state = self.state.lock();
         let held = state.held(slot);
         *held = held.saturating_sub(1);
-        state.roused()
+        if *held == 0 { state.holds_nothing(slot) } else { None }
     }
 
     /// A thread has ended; gives who must be roused.
@@ -110,7 +141,7 @@ impl Sections {
     fn forget(&self, slot: Slot) -> Option<Slot> {
         let mut state = self.state.lock();
         *state.held(slot) = 0;
-        state.roused()
+        state.holds_nothing(slot)
     }
 
     /// A thread makes a collective call: whether it may say what was written. Another one's that is under way is none of its business: the barrier refuses
@@ -121,8 +152,17 @@ impl Sections {
             return true;
         }
         let shut = !state.others_hold(slot);
-        state.stage = if shut { Stage::Shut } else { Stage::Closing };
+        let before = std::mem::replace(&mut state.stage, if shut { Stage::Shut } else { Stage::Closing });
+        if before == Stage::Open {
+            state.await_holders(slot);
+        }
         shut
+    }
+
+    /// How long a section waits now for the call. It grows as sections take turns, so that the call comes through in the end; while one and the same goes
+    /// on, which may need many others, it stays.
+    fn patience(&self) -> Span {
+        Span(PATIENCE.0 << self.state.lock().turnovers.min(DOUBLINGS_MAX))
     }
 
     /// The thread's collective call is over; gives who must be roused.
@@ -131,7 +171,7 @@ impl Sections {
         if state.caller != Some(slot) {
             return Vec::new();
         }
-        (state.caller, state.stage) = (None, Stage::Open);
+        (state.caller, state.stage, state.turnovers) = (None, Stage::Open, 0);
         std::mem::take(&mut state.waiting)
     }
 }
@@ -204,7 +244,7 @@ impl Thread {
             let mut entry = Entry::Lock;
             while !sections.begin(self.slot(), entry) {
                 self.wait(Waiting::Opening)?;
-                let patient = (self.home().now() - since).0 >= PATIENCE.0;
+                let patient = (self.home().now() - since).0 >= sections.patience().0;
                 entry = if patient { Entry::PatientLock } else { Entry::Lock };
             }
             let taken = self.take_pins_back();
@@ -237,14 +277,20 @@ impl Thread {
 
     /// Whether the release counts as a section. Where the job ends meanwhile, the next operation tells.
     fn begin_release(&self, sections: &Sections) -> bool {
-        loop {
+        let counts = loop {
             if sections.begin(self.slot(), Entry::Release) {
-                return true;
+                break true;
             }
-            if !self.home().may_have_to_tell(self.slot()) || self.wait(Waiting::Opening).is_err() {
-                return false;
+            if !self.home().may_have_to_tell(self.slot()) {
+                break false;
             }
-        }
+            self.let_pins_go();
+            if self.wait(Waiting::Opening).is_err() {
+                break false;
+            }
+        };
+        let _ = self.take_pins_back();
+        counts
     }
 }
 
@@ -275,6 +321,42 @@ mod tests {
         let sections = Sections::default();
         assert!(sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
         assert!(!sections.begin(THIRD, Entry::Lock) && sections.begin(THIRD, Entry::PatientLock));
+    }
+
+    #[test]
+    fn who_was_patient_does_not_begin_when_the_call_can_go_on() {
+        let sections = Sections::default();
+        assert!(sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
+        assert_eq!(sections.end(OTHER), Some(MAIN));
+        assert!(!sections.begin(THIRD, Entry::PatientLock) && sections.shut(MAIN));
+    }
+
+    #[test]
+    fn patience_grows_as_sections_take_turns() {
+        let sections = Sections::default();
+        assert!(sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
+        let mut grown = Vec::new();
+        for (holds, comes) in [(OTHER, THIRD), (THIRD, OTHER), (OTHER, THIRD)] {
+            assert!(sections.begin(comes, Entry::PatientLock));
+            assert_eq!(sections.end(holds), None);
+            assert!(!sections.shut(MAIN));
+            grown.push(sections.patience().0 / PATIENCE.0);
+        }
+        assert_eq!((grown, sections.end(THIRD)), (vec![2, 4, 8], Some(MAIN)));
+        assert!(sections.shut(MAIN));
+        sections.open(MAIN);
+        assert_eq!(sections.patience(), PATIENCE);
+    }
+
+    #[test]
+    fn patience_stays_while_one_section_goes_on_that_may_need_others() {
+        let sections = Sections::default();
+        assert!(sections.begin(OTHER, Entry::Lock) && !sections.shut(MAIN));
+        for _ in 0..5 {
+            assert!(sections.begin(THIRD, Entry::PatientLock));
+            assert_eq!(sections.end(THIRD), None);
+        }
+        assert_eq!(sections.patience(), PATIENCE);
     }
 
     #[test]

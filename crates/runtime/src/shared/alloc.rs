@@ -367,17 +367,7 @@ impl Thread {
         let owner = shared.allocator.lock().owner_of(page);
         let fine = match owner {
             Some(owner) if owner != shared.me => {
-                // Freeing is a release: no later diff may bring back what stood in the memory, whoever wrote it.
-                let mut side = Outbox::new();
-                let mut ledger = shared.ledger.lock();
-                self.home().close_interval(shared, &mut ledger, super::release::Why::Else, self.slot(), &mut side);
-                drop(ledger);
-                self.home().flush(self.slot(), &mut side);
-                let mut needs = Vec::new();
-                wire::emit_needs(&self.needs_at(shared, owner), &mut needs);
-                self.home().expect_answer(self.slot());
-                let target = Target::Request { node: owner, origin: Origin::Caller };
-                self.stepping(|out| out.send(target, &Message::Free { page, offset, needs: &needs }));
+                self.releasing(|| self.send_free(shared, owner, (page, offset)));
                 loop {
                     if let Some(answer) = self.home().take_answer(self.slot()) {
                         break answer == [1];
@@ -389,6 +379,20 @@ impl Thread {
             _ => self.stepping(|out| self.home().free_here(shared, (page, offset), None, self.slot(), out)),
         };
         if fine { Ok(()) } else { Err(wrong("no allocation begins there, or it was freed already")) }
+    }
+
+    /// Asks another node to take its memory back. That is a release: no later diff may bring back what stood in the memory, whoever wrote it.
+    fn send_free(&self, shared: &Shared, owner: NodeId, (page, offset): (PageNo, u32)) {
+        let mut side = Outbox::new();
+        let mut ledger = shared.ledger.lock();
+        self.home().close_interval(shared, &mut ledger, super::release::Why::Else, self.slot(), &mut side);
+        drop(ledger);
+        self.home().flush(self.slot(), &mut side);
+        let mut needs = Vec::new();
+        wire::emit_needs(&self.needs_at(shared, owner), &mut needs);
+        self.home().expect_answer(self.slot());
+        let target = Target::Request { node: owner, origin: Origin::Caller };
+        self.stepping(|out| out.send(target, &Message::Free { page, offset, needs: &needs }));
     }
 }
 

@@ -79,6 +79,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "beside: patience" => patience(comem),
         "beside: patient in vain: lock" => patient_in_vain(comem, &|thread, f| thread.locked(LOCK, f)),
         "beside: patient in vain: rwlock" => patient_in_vain(comem, &writing),
+        "beside: lent" => lent(comem),
+        "beside: freed" => freed(comem),
         "beside: reported" => reported(comem),
         "beside: lost" => lost(comem),
         "beside: waiting at the end" => waiting_at_the_end(comem),
@@ -447,6 +449,65 @@ fn patient_in_vain(comem: &Comem, locked: &(impl Fn(&Thread, &dyn Fn()) + Sync))
     assert_eq!(slice.get(0), 1);
 }
 
+/// A thread of node 0 tells something while it uses a range of an array, and node 1 wants that before it comes to the barrier.
+fn lent(comem: &Comem) {
+    let array = comem.array::<u64>(8).expect("an array");
+    let (slice, thread) = (page(comem, 1), comem.current().expect("a place"));
+    let writes = || {
+        let thread = comem.current().expect("a place");
+        // SAFETY: node 1 reads these elements when it may have them, and knows nothing of what is in them.
+        unsafe {
+            array.range_mut(&thread, 0..8, |lent| {
+                lent[0] = 1;
+                sleep(100);
+                slice.set(0, 1);
+                thread.sem_post(SemaphoreId(940));
+                lent[1] = 1;
+            });
+        }
+    };
+    if comem.node() == 0 {
+        with(writes, || barrier(comem));
+    } else {
+        sleep(200);
+        let _ = array.read(&thread, 0);
+        barrier(comem);
+    }
+    barrier(comem);
+    assert_eq!([array.read(&thread, 0), array.read(&thread, 1)], [1, 1]);
+}
+
+/// A thread of node 0 writes to a block of node 1's and frees it while the main thread is at a barrier; node 1 may use it for something else then.
+fn freed(comem: &Comem) {
+    let place = page(comem, 1);
+    let allocate = || comem.alloc(64, &RegionOptions::default()).expect("a block").cast::<u64>();
+    if comem.node() == 1 {
+        place.set(1, allocate().addr() as u64);
+    }
+    barrier(comem);
+    let block = place.get(1) as usize;
+    let frees = || {
+        sleep(100);
+        // SAFETY: the block is this thread's until it frees it.
+        unsafe { (block as *mut u64).write(7) };
+        comem.free(block as *mut u8).expect("any thread may free");
+    };
+    if comem.node() == 0 {
+        with(frees, || barrier(comem));
+        barrier(comem);
+    } else {
+        sleep(300);
+        let other = allocate();
+        // SAFETY: the block is this thread's.
+        unsafe { other.write(1) };
+        barrier(comem);
+        barrier(comem);
+        // SAFETY: as before.
+        assert_eq!(unsafe { other.read() }, 1, "the block at {block:#x} was freed, this one is at {other:?}");
+    }
+    barrier(comem);
+}
+
 /// A thread waits at a gate, and the node is asked where its threads wait.
 fn reported(comem: &Comem) {
     let asks = || {
@@ -569,6 +630,18 @@ fn a_call_waits_for_nobody_who_waits_for_a_lock_however_long() {
         job("beside: patient in vain: lock", 2, &[backbone, ENGINES[0]]);
         job("beside: patient in vain: rwlock", 2, &[backbone, ENGINES[0]]);
     }
+}
+
+#[test]
+fn a_release_that_waits_for_the_opening_lets_its_threads_ranges_go() {
+    for backbone in BACKBONES {
+        job("beside: lent", 2, &[backbone, ENGINES[0]]);
+    }
+}
+
+#[test]
+fn memory_that_a_thread_frees_beside_a_call_keeps_nothing_of_what_it_wrote() {
+    everywhere("beside: freed");
 }
 
 #[test]
