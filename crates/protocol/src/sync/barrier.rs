@@ -335,8 +335,12 @@ impl Barrier {
         out: &mut Outbox,
     ) -> Result<u32, Mismatch> {
         let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
-        let first =
-            if what.by_threads() { self.local.first().filter(|(_, a)| a.what != what) } else { self.one.as_ref() };
+        let full = self.local.len() == self.threads;
+        let first = if what.by_threads() {
+            self.local.first().filter(|(_, a)| full || a.what != what)
+        } else {
+            self.one.as_ref()
+        };
         if let Some((_, first)) = first {
             let theirs = first.what;
             self.wake_all(Some(slot), out);

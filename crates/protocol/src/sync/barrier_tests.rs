@@ -219,6 +219,16 @@ fn two_threads_of_a_node_cannot_both_call_for_it() {
     );
 }
 
+/// Where one thread of each node comes to barriers, a second one was counted too, and the node never complete again.
+#[test]
+fn more_threads_of_a_node_than_take_part_cannot_make_the_same_call() {
+    let mut net = Net::new(2, 1);
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
+    let mismatch = net.arrive(0, 1, Collective::BARRIER, &[]).unwrap_err();
+    let said = "two threads of this node call for a barrier at the same time, or with different arguments";
+    assert_eq!(mismatch.to_string(), said);
+}
+
 /// Two nodes that had both passed once reminded each other of the barrier for ever.
 #[test]
 fn a_late_copy_of_an_arrival_is_not_answered() {
