@@ -6,7 +6,7 @@
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
 use super::push_range;
-use super::wire::{Entry, Group, is_vector, put_vector, take_vector, take_vector_of};
+use super::wire::{Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_vector, take_vector, take_vector_of};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -182,7 +182,7 @@ impl History {
         put_vector(out, &self.seen, Which::Main);
         let count_at = out.len();
         out.put_u32(0);
-        let mut count = 0_u32;
+        let (mut count, mut in_rows) = (0_u32, IN_ROWS_TOLD);
         for (writer, seen) in &self.seen {
             let known = known.get(writer).copied();
             if known.is_some_and(|known| known >= *seen) {
@@ -190,7 +190,7 @@ impl History {
             }
             let fresh = self.entries.range((*writer, known.map_or(0, |known| known + 1))..=(*writer, u32::MAX));
             for (_, entry) in fresh {
-                entry.emit(out);
+                entry.emit_within(&mut in_rows, out);
                 count += 1;
             }
         }
@@ -289,19 +289,20 @@ pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(Which, &[u8]), Wire
 /// # Errors
 /// When no node would have sent it.
 pub fn open(blob: &[u8]) -> Result<Blob, WireError> {
-    open_unless(blob, |_, _| false)
+    open_unless(blob, &mut IN_ROWS_MAX.clone(), |_, _| false)
 }
 
-/// Opens a blob, without the entries that are `known` by their writer and interval.
+/// Opens a blob, without the entries that are `known` by their writer and interval. It may have so many runs in rows; what there are of them is taken off, for
+/// the next blob of the payload.
 ///
 /// # Errors
 /// When no node would have sent it.
-pub fn open_unless(blob: &[u8], known: impl Fn(NodeId, u32) -> bool) -> Result<Blob, WireError> {
+pub fn open_unless(blob: &[u8], in_rows: &mut u32, known: impl Fn(NodeId, u32) -> bool) -> Result<Blob, WireError> {
     let mut r = Reader::new(blob);
     let (epoch, seen) = (r.u32()?, take_vector(&mut r)?);
     let mut entries = Vec::new();
     for _ in 0..r.u32()? {
-        entries.extend(Entry::parse_unless(&mut r, &known)?.map(Arc::new));
+        entries.extend(Entry::parse_unless(&mut r, in_rows, &known)?.map(Arc::new));
     }
     r.finish()?;
     Ok(Blob { epoch, seen, entries })

@@ -16,7 +16,7 @@ use super::PageEngine;
 use super::book::{Book, Standing, Told};
 use super::carry;
 use super::history::{self, History, Knowledge, Vector, Which};
-use super::wire::{Entry, Group, Need};
+use super::wire::{Entry, Group, IN_ROWS_MAX, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use crate::sync::{Mark, Scope, bundle};
@@ -216,7 +216,7 @@ impl Ledger {
     /// When no node would have said it.
     pub fn learn(&mut self, scope: Scope, payload: &[u8], needs: &mut Needs) -> Result<Vec<Arc<Entry>>, WireError> {
         let mut fresh = Vec::new();
-        let mut before = [0_usize; 2];
+        let (mut before, mut in_rows) = ([0_usize; 2], IN_ROWS_MAX);
         for blob in history::blobs(payload) {
             let (which, blob) = blob?;
             let epoch = Reader::new(blob).u32()?;
@@ -227,7 +227,7 @@ impl Ledger {
             }
             let me = self.at.me;
             let book = self.book(which);
-            let blob = history::open_unless(blob, |writer, interval| book.knows(writer, interval))?;
+            let blob = history::open_unless(blob, &mut in_rows, |writer, interval| book.knows(writer, interval))?;
             let told = book.told(scope, index);
             book.take_in(me, told, blob, needs, &mut fresh);
             if told == Told::OfEverything {
@@ -268,9 +268,10 @@ impl Ledger {
         let mut all = Vec::new();
         let me = self.at.me;
         self.homes_stay = false;
+        let mut in_rows = IN_ROWS_MAX;
         for blob in history::blobs(notices) {
             let (which, blob) = blob?;
-            let blob = history::open(blob)?;
+            let blob = history::open_unless(blob, &mut in_rows, |_, _| false)?;
             if blob.epoch != self.at.epoch {
                 continue;
             }

@@ -326,8 +326,10 @@ const GONE: u16 = 0x8000;
 const GROUPS_AT_ONCE: usize = 8;
 /// So many runs at a constant distance take more room one by one than as one.
 const ROW_MIN: usize = 3;
-/// Most runs at constant distances in one entry.
-const IN_ROWS_MAX: u32 = 1 << 24;
+/// Most runs at constant distances in all that a payload tells, since a few bytes stand for each row of them.
+pub const IN_ROWS_MAX: u32 = 1 << 24;
+/// Most of them in one blob, of which a payload has one or two of each node: of 1 GiB whose pages are dealt out in turn. More stand one by one.
+pub const IN_ROWS_TOLD: u32 = 1 << 18;
 /// Most pages of a run in a notice: whole units of any size.
 const NOTICE_RUN_MAX: u32 = 0x7f00;
 
@@ -339,17 +341,21 @@ impl Entry {
 
     /// Appends the entry.
     pub fn emit(&self, out: &mut Vec<u8>) {
+        self.emit_within(&mut IN_ROWS_TOLD.clone(), out);
+    }
+
+    /// As [`Entry::emit`], with so many runs at most in rows; takes off what it uses.
+    pub fn emit_within(&self, in_rows: &mut u32, out: &mut Vec<u8>) {
         put_node(out, self.writer);
         out.put_u32(self.from);
         out.put_u32(self.interval);
         out.put_u16(self.groups.len() as u16);
-        let mut in_rows = IN_ROWS_MAX;
         for group in &self.groups {
             put_node(out, group.home);
             out.put_u32(group.serial);
             let at = out.len();
             out.put_u32(0);
-            put_notices(out, &group.runs, &mut in_rows);
+            put_notices(out, &group.runs, in_rows);
             let len = (out.len() - at - 4) as u32;
             out[at..at + 4].copy_from_slice(&len.to_be_bytes());
         }
@@ -360,26 +366,27 @@ impl Entry {
     /// # Errors
     /// When no node would have sent it.
     pub fn parse(r: &mut Reader<'_>) -> Result<Entry, WireError> {
-        Entry::parse_unless(r, |_, _| false)?.ok_or(WireError::BadValue("entry"))
+        Entry::parse_unless(r, &mut IN_ROWS_MAX.clone(), |_, _| false)?.ok_or(WireError::BadValue("entry"))
     }
 
-    /// As [`Entry::parse`]; `None` where this interval of this writer is `known`: then it is passed over, which takes no memory.
+    /// As [`Entry::parse`], with so many runs at most in rows, of which it takes off what there are; `None` where this interval of this writer is `known`:
+    /// then it is passed over, which takes no memory.
     ///
     /// # Errors
     /// When no node would have sent it.
     pub fn parse_unless(
         r: &mut Reader<'_>,
+        in_rows: &mut u32,
         known: impl FnOnce(NodeId, u32) -> bool,
     ) -> Result<Option<Entry>, WireError> {
         let (writer, from, interval) = (take_node(r)?, r.u32()?, r.u32()?);
         let (known, count) = (known(writer, interval), r.u16()?);
         let mut groups = Vec::with_capacity(if known { 0 } else { usize::from(count).min(GROUPS_AT_ONCE) });
-        let mut in_rows = IN_ROWS_MAX;
         for _ in 0..count {
             let (home, serial, len) = (take_node(r)?, r.u32()?, r.u32()?);
             let bytes = r.take(len as usize)?;
             if !known {
-                groups.push(Group { home, serial, runs: take_notices(bytes, &mut in_rows)? });
+                groups.push(Group { home, serial, runs: take_notices(bytes, in_rows)? });
             }
         }
         Ok((!known).then_some(Entry { writer, from, interval, groups }))

@@ -1,14 +1,17 @@
 use crate::coherence::pages::carry;
 use crate::coherence::pages::history::{self, Knowledge, Which};
+use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
     DiffsHead, Entry, Fetch, Group, Need, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_unused, put_vector,
     take_unused, take_vector, take_vector_of,
 };
-use crate::coherence::pages::{PAGE_BYTES, UNIT_PAGES_MAX};
+use crate::coherence::pages::{PAGE_BYTES, PageEngine, UNIT_PAGES_MAX};
 use crate::faults::Rng;
-use crate::ids::NodeId;
-use crate::wire::bytes::Reader;
+use crate::ids::{LockId, NodeId};
+use crate::sync::Scope;
+use crate::wire::bytes::{Put, Reader, WireError};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 fn node(rng: &mut Rng) -> NodeId {
@@ -106,10 +109,41 @@ fn an_entry_that_is_known_is_passed_over() {
     entry.emit(&mut body);
     let mut reader = Reader::new(&body);
     let known = |writer, interval| (writer, interval) == (NodeId(1), 3);
-    assert_eq!(Entry::parse_unless(&mut reader, known), Ok(None));
-    assert_eq!(Entry::parse_unless(&mut reader, |_, _| false), Ok(Some(entry)));
+    assert_eq!(Entry::parse_unless(&mut reader, &mut 0, known), Ok(None));
+    assert_eq!(Entry::parse_unless(&mut reader, &mut 0, |_, _| false), Ok(Some(entry)));
     assert_eq!(reader.finish(), Ok(()));
-    assert!(Entry::parse_unless(&mut Reader::new(&body[..body.len() / 2 - 1]), known).is_err(), "cut short");
+    assert!(Entry::parse_unless(&mut Reader::new(&body[..body.len() / 2 - 1]), &mut 0, known).is_err(), "cut short");
+}
+
+/// A datagram of such entries made gigabytes of runs.
+#[test]
+fn rows_of_runs_are_bounded_for_all_entries_of_a_payload_together() {
+    let runs = (0..4).map(|at| (2 * at..2 * at + 1, true)).collect();
+    let groups = vec![Group { home: NodeId(0), serial: 0, runs }];
+    let mut entry = Entry { writer: NodeId(1), from: 0, interval: 0, groups };
+    let mut blob = |entries: u32| {
+        let mut blob = Vec::new();
+        blob.put_u32(0);
+        put_vector(&mut blob, &BTreeMap::new(), Which::Main);
+        blob.put_u32(entries);
+        for _ in 0..entries {
+            entry.interval += 1;
+            entry.emit(&mut blob);
+            blob.truncate(blob.len() - 4);
+            blob.put_u32(1 << 24);
+        }
+        blob
+    };
+    assert!(history::open(&blob(1)).is_ok(), "it is no more than that");
+    assert_eq!(history::open(&blob(2)).map(|_| ()), Err(WireError::BadValue("row of notices")));
+    let mut payload = Vec::new();
+    for _ in 0..2 {
+        let blob = blob(1);
+        payload.put_u32(blob.len() as u32);
+        payload.put_bytes(&blob);
+    }
+    let mut ledger = Ledger::new(NodeId(0), PageEngine::Hlrc);
+    assert!(ledger.learn(Scope::Lock(LockId(1)), &payload, &mut Needs::default()).is_err(), "in two blobs");
 }
 
 /// A run was once cut into pieces that began in the middle of a unit.
