@@ -280,9 +280,10 @@ impl Thread {
         self.counters().line_waits.add(1);
         while self.node.line_is_long(self.slot) && self.node.goes_on().is_ok() {
             if self.node.sleep_a_little(self.slot).is_err() {
-                return;
+                break;
             }
         }
+        let _ = self.take_pins_back();
     }
 
     /// An acquire: begins to ask, and waits for the answer unless it is there at once.

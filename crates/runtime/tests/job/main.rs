@@ -250,6 +250,17 @@ fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
     }
 }
 
+#[test]
+fn who_waits_to_say_more_has_its_ranges_back_before_it_goes_on() {
+    for backbone in ["udp", "shm"] {
+        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2"), ("COMEM_ENGINE", "msi")];
+        let outcome = start("said-while-lent", 2, &settings, &[]).finish();
+        all_well(&outcome);
+        let waited = counter(&outcome, "line_waits") > 0;
+        assert!(waited || backbone == "shm", "nobody has had to wait: {:?}", outcome.stats);
+    }
+}
+
 /// In a tree and without one; with its node's first thread in the call or anywhere else.
 fn any_thread_may_call(role: &str) {
     for backbone in BACKBONES {

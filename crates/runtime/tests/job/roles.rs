@@ -1,7 +1,7 @@
 //! What the nodes of the test jobs do.
 
 use crate::{callers, cores, desks, mail, packets};
-use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, Thread};
+use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
     if role == "called-at-barriers" {
@@ -43,6 +43,7 @@ pub fn play(role: &str) {
         "impossible" => impossible(&comem),
         "attacked" => attacked(&comem),
         "posts" => posts(&comem),
+        "said-while-lent" => said_while_lent(&comem),
         "one-inbox-full" => mail::one_inbox_is_full(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
@@ -239,6 +240,28 @@ fn posts(comem: &Comem) {
 
 fn take_left(t: &Thread, take: &mut impl FnMut((NodeId, Vec<u8>)) -> u64) -> u64 {
     take(t.receive())
+}
+
+/// Threads say more than can leave while they use elements of a unit that all others want meanwhile.
+fn said_while_lent(comem: &Comem) {
+    const ROUNDS: u64 = 2;
+    let array = comem.array_with::<u64>(16, &units(16)).expect("an array");
+    comem.run(|t| {
+        let mine = t.share(16);
+        for round in 0..ROUNDS {
+            // SAFETY: the elements of `mine` belong to this thread alone.
+            unsafe {
+                array.range_mut(t, mine.clone(), |mine| {
+                    mine.iter_mut().for_each(|a| *a += 1);
+                    (0..80_000).for_each(|name| t.sem_post(SemaphoreId(round * 64 + name % 64)));
+                    mine.iter_mut().for_each(|a| *a += 1);
+                });
+            }
+        }
+        t.barrier();
+        (0..16).for_each(|i| assert_eq!(array.read(t, i), 2 * ROUNDS, "element {i}"));
+        t.barrier();
+    });
 }
 
 /// Threads lend themselves ranges of two arrays in opposite orders, and units hold elements of several threads.
