@@ -5,20 +5,12 @@
  */
 #include <comem.h>
 
+#include "check.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int failures;
-
-#define CHECK(condition)                                                                                             \
-    do {                                                                                                             \
-        if (!(condition)) {                                                                                          \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                            \
-            __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);                                                      \
-        }                                                                                                            \
-    } while (0)
 
 #if defined(COMEM_SEQUENTIAL) || defined(COMEM_PTHREADS)
 enum { HAS_HEAP = 0 }; /* memory is malloc()'s */

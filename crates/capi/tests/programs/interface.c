@@ -5,20 +5,12 @@
  */
 #include <comem.h>
 
+#include "check.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static int failures;
-
-#define CHECK(condition)                                                                                             \
-    do {                                                                                                             \
-        if (!(condition)) {                                                                                          \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                            \
-            __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);                                                      \
-        }                                                                                                            \
-    } while (0)
 
 enum { ELEMENTS = 1000, ROUNDS = 300, LOCK = 7, FLAG = 9 };
 

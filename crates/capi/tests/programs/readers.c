@@ -5,18 +5,10 @@
  */
 #include <comem.h>
 
+#include "check.h"
+
 #include <sched.h>
 #include <stdio.h>
-
-static int failures;
-
-#define CHECK(condition)                                                                                             \
-    do {                                                                                                             \
-        if (!(condition)) {                                                                                          \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                            \
-            __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);                                                      \
-        }                                                                                                            \
-    } while (0)
 
 enum { THREADS = 4, ROUNDS = 300, AGAIN = 1, TOGETHER, OFTEN };
 
