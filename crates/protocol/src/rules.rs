@@ -31,6 +31,22 @@ pub enum Rule {
     LeavingUnitsStillServe,
     /// The home takes a unit back only from a node that holds it.
     OnlyHoldersGiveBack,
+    /// Permission is taken away before the bytes of a unit that goes back to its home are copied out.
+    RevokeBeforeGivingBack,
+    /// A unit's bytes are in place before its threads may look at them.
+    BytesBeforePermission,
+    /// A thread that misses a unit which its node is fetching waits for that fetch.
+    FetchesAreJoined,
+    /// What a voided fetch of a page brought is not mapped: a page's permission cannot say that one access alone may use it.
+    VoidPagesAreNotMapped,
+    /// A granted page stays until the thread that asked has made its access, or for a short time.
+    GrantedPagesAreHeld,
+    /// So does the one before it, as long as the access faults on its neighbour.
+    SpanningAccessesHoldBoth,
+    /// A page that a thread holds goes after a short time if others want it, although the thread does nothing that tells of it.
+    HoldsAreShort,
+    /// Who wanted a page before it stood among those held is looked for again when it stands there.
+    ListedHoldsAreLookedAtAgain,
     /// No packet is processed twice.
     AtMostOnce,
     /// A message is complete only when all its fragments are in.
@@ -197,6 +213,29 @@ impl Rule {
         Rule::DiffsFollowWhatTheyNeed,
         Rule::AsideLooksAfterUnmap,
         Rule::LeftNotesCount,
+    ];
+
+    /// The rules for pages under `msi`, some of which are those for explicit objects.
+    pub const SINGLE: [Rule; 19] = [
+        Rule::RevokeWaitsForStores,
+        Rule::RevokeBeforeCopy,
+        Rule::InvalidationVoidsFetch,
+        Rule::ForwardWaitsForGrant,
+        Rule::GrantAfterAllInvalidations,
+        Rule::HomeIsFirstComeFirstServed,
+        Rule::LateDataIsDropped,
+        Rule::LeavingUnitsAreNotUsed,
+        Rule::LeavingUnitsStillServe,
+        Rule::OnlyHoldersGiveBack,
+        Rule::RevokeBeforeGivingBack,
+        Rule::BytesBeforePermission,
+        Rule::FetchesAreJoined,
+        Rule::VoidPagesAreNotMapped,
+        Rule::GrantedPagesAreHeld,
+        Rule::SpanningAccessesHoldBoth,
+        Rule::HoldsAreShort,
+        Rule::ListedHoldsAreLookedAtAgain,
+        Rule::AtMostOnce,
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.

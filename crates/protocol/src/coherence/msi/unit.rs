@@ -100,7 +100,8 @@ impl Unit {
             return Begin::Hit;
         }
         let activity = self.active();
-        let busy = activity.fetch.is_some() || activity.reserved.is_some() || activity.once.is_some();
+        let fetching = activity.fetch.is_some() && Rule::FetchesAreJoined.on();
+        let busy = fetching || activity.reserved.is_some() || activity.once.is_some();
         if busy || activity.leaving.is_some() || !activity.deferred.is_empty() {
             if !activity.waiters.contains(&slot) {
                 activity.waiters.push(slot);
@@ -164,6 +165,10 @@ impl Unit {
             return Err(Misbehaved("a unit's data of the wrong size"));
         }
         let fetch = self.take_fetch();
+        let counts = fetch.as_ref().is_some_and(|fetch| !fetch.void);
+        if counts && !Rule::BytesBeforePermission.on() {
+            cx.memory.permit(if grant == Want::Modified { Permission::Write } else { Permission::Read });
+        }
         if fetch.is_some() || !Rule::LateDataIsDropped.on() {
             cx.memory.install(bytes);
             self.stored = cx.me != cx.home;

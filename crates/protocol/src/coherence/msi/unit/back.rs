@@ -35,7 +35,9 @@ impl Unit {
             self.forget(cx);
             return Back::Gone;
         }
-        cx.memory.revoke(Permission::None);
+        if Rule::RevokeBeforeGivingBack.on() {
+            cx.memory.revoke(Permission::None);
+        }
         let with_bytes = self.copy == Copy::Modified || self.keeper;
         let target = Target::Request { node: cx.home, origin: Origin::Caller };
         let memory = &*cx.memory;
@@ -44,6 +46,9 @@ impl Unit {
                 memory.copy_out(body);
             }
         });
+        if !Rule::RevokeBeforeGivingBack.on() {
+            cx.memory.revoke(Permission::None);
+        }
         self.active().leaving = Some(cx.caller.unwrap_or(Slot::SERVICE));
         if !Rule::LeavingUnitsStillServe.on() {
             self.forget(cx);
