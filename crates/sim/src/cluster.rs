@@ -8,6 +8,7 @@ use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
 use crate::history::{Record, Stamp};
 use crate::node::Node;
 use crate::program::{Op, Program};
+use crate::single::{self, LOOK_AGAIN, Paged, Paging, Tally};
 use crate::thread::{Thread, Turn};
 use comem_protocol::auth::{JobKey, Sealer};
 use comem_protocol::coherence::Engine;
@@ -37,6 +38,8 @@ pub struct Config {
     pub faults: Option<FaultSpec>,
     /// Whether the link's datagrams carry tags.
     pub authenticate: bool,
+    /// `Some`: the units are of pages; the engine is `msi`.
+    pub paging: Option<Paging>,
     /// Bytes in a datagram of the link.
     pub datagram_bytes: usize,
     /// Requests that a thread may have under way on the link.
@@ -55,6 +58,7 @@ impl Config {
             engine,
             faults: None,
             authenticate: false,
+            paging: None,
             datagram_bytes: 1472,
             requests_per_thread: LinkConfig::default().requests_per_thread,
             bound: Span::from_ms(600_000),
@@ -76,6 +80,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Datagrams handed to the network, and repetitions among them.
     pub datagrams: (u64, u64),
+    /// What happened around pages.
+    pub tally: Tally,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
 }
@@ -83,6 +89,12 @@ pub struct Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Event {
     Step(NodeId, usize),
+    /// A thread that took this nap looks again.
+    LookAgain(NodeId, usize, u64),
+    /// The service thread looks at the units that threads hold.
+    Holds(NodeId),
+    /// It lets one go.
+    LetGo(NodeId, u32),
     Arrive(Channel, Parcel),
     Attend(Channel),
     LinkTimer(Channel),
@@ -149,7 +161,7 @@ impl Cluster {
         });
         let machines = program.threads.iter().zip(NodeId::all(nodes)).map(|(threads, me)| {
             let threads = threads.iter().map(|ops| Thread::new(plain(ops, config.engine))).collect();
-            Node::new(me, shape, config.engine, threads)
+            Node::new(me, shape, config.engine, threads).with_paging(config.paging)
         });
         let mut cluster = Cluster {
             nodes: machines.collect(),
@@ -188,10 +200,14 @@ impl Cluster {
                 break;
             }
             self.take(due.event);
+            if self.config.paging.is_some() {
+                self.outcome.failures.extend(single::two_masters(&self.nodes));
+            }
         }
         self.outcome.took = self.now;
         self.look_for_waiters();
         if self.outcome.failures.is_empty() {
+            self.nodes.iter_mut().for_each(|node| node.end_holds(&mut self.out));
             let unrest = self.nodes.iter().find_map(Node::unrest);
             self.outcome.failures.extend(unrest);
         }
@@ -199,6 +215,8 @@ impl Cluster {
 
     /// What came of it.
     pub fn into_outcome(mut self) -> Outcome {
+        let tallies = self.nodes.iter().filter_map(|node| node.paged.as_ref()).map(|paged| paged.tally);
+        self.outcome.tally = tallies.fold(Tally::default(), Tally::with);
         self.outcome.records = self.nodes.into_iter().flat_map(|n| n.records).collect();
         self.outcome.records.sort_by_key(|r| (r.ended, r.begun));
         self.outcome.datagrams = self.carriers.iter().map(Carrier::counts).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
@@ -227,7 +245,8 @@ impl Cluster {
         for node in &self.nodes {
             for (t, thread) in node.threads.iter().enumerate().filter(|(_, thread)| !thread.is_done()) {
                 let sender = self.carriers[node.me.index()].describe(Slot::thread(t));
-                let line = format!("{}, thread {t} still waits at {}{sender}", node.me, thread.place());
+                let stage = node.stage(t);
+                let line = format!("{}, thread {t} still waits at {}{stage}{sender}", node.me, thread.place());
                 self.outcome.failures.push(line);
             }
         }
@@ -236,6 +255,14 @@ impl Cluster {
     fn take(&mut self, event: Event) {
         match event {
             Event::Step(node, t) => self.step(node, t),
+            Event::LookAgain(node, t, nap) => {
+                let thread = &self.nodes[node.index()].threads[t];
+                if thread.asleep && thread.naps == nap {
+                    self.rouse(node, Slot::thread(t));
+                }
+            }
+            Event::Holds(node) => self.look_at_holds(node),
+            Event::LetGo(node, unit) => self.let_go(node, unit),
             Event::Arrive(at, parcel) => self.arrive(at, parcel),
             Event::Attend(at) => self.drain(at, Slot::SERVICE),
             Event::LinkTimer(channel) => self.link_timer(channel),
@@ -250,7 +277,7 @@ impl Cluster {
         let recorded = machine.records.len();
         let turn = machine.step_thread(self.now, t, &mut out);
         if self.config.trace {
-            let place = self.nodes[node.index()].threads[t].place();
+            let place = self.nodes[node.index()].threads[t].place() + &self.nodes[node.index()].stage(t);
             let record = self.nodes[node.index()].records.get(recorded).map(Record::to_string);
             self.trace(|| format!("{node}.{t} {turn:?}: {}", record.unwrap_or(place)));
         }
@@ -261,6 +288,13 @@ impl Cluster {
             Turn::Ended => self.chance_delay(20, 2_000, 50_000),
             Turn::Thinks(ns) => Span(ns),
             Turn::Sleeps => return self.sleep(node, t),
+            Turn::Naps => {
+                let naps = &mut self.nodes[node.index()].threads[t].naps;
+                *naps += 1;
+                let nap = *naps;
+                self.after(LOOK_AGAIN, Event::LookAgain(node, t, nap));
+                return self.sleep(node, t);
+            }
             Turn::Done => {
                 self.running -= 1;
                 return;
@@ -353,6 +387,32 @@ impl Cluster {
         }
         out.clear();
         self.set_timers(node);
+        if self.nodes[node.index()].paged.as_mut().is_some_and(Paged::take_roused) {
+            let pause = self.chance_delay(1_000, 20_000, 200_000);
+            self.after(pause, Event::Holds(node));
+        }
+    }
+
+    /// The service thread looks at the units that threads hold, and lets those go that were held long enough.
+    fn look_at_holds(&mut self, node: NodeId) {
+        let Some(paged) = &mut self.nodes[node.index()].paged else { return };
+        let (due, again) = paged.look_at_holds(self.now);
+        for unit in due {
+            let pause = self.chance_delay(20, 2_000, 50_000);
+            self.after(pause, Event::LetGo(node, unit));
+        }
+        if let Some(at) = again {
+            self.after(at - self.now, Event::Holds(node));
+        }
+    }
+
+    fn let_go(&mut self, node: NodeId, unit: u32) {
+        let mut out = std::mem::take(&mut self.out);
+        let machine = &mut self.nodes[node.index()];
+        machine.stamp = Stamp(self.outcome.steps);
+        machine.on_unit(unit, None, &mut out, |state, cx| state.unpin(cx));
+        self.effects(node, Slot::SERVICE, &mut out);
+        self.out = out;
     }
 
     fn rouse(&mut self, node: NodeId, slot: Slot) {

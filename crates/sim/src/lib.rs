@@ -11,6 +11,7 @@
 //! | [`check`] | what no run may show |
 //! | [`scenario`] | programs by name, made by seed |
 //! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
+//! | [`single`] | pages under `msi`, over a model of memory with page tables |
 //! | [`startup`] | whole jobs, from start-up to the end |
 
 pub mod carrier;
@@ -24,5 +25,6 @@ pub mod node;
 pub mod pages;
 pub mod program;
 pub mod scenario;
+pub mod single;
 pub mod startup;
 pub mod thread;

@@ -9,6 +9,7 @@ use comem_protocol::faults::FaultSpec;
 use comem_sim::cluster::Outcome;
 use comem_sim::pages;
 use comem_sim::scenario::{Kind, Scenario, Verdict};
+use comem_sim::single;
 use comem_sim::startup;
 use std::ops::Range;
 use std::process::ExitCode;
@@ -28,10 +29,12 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --loss PERCENT     short for --faults drop=PERCENT%,dup=10%,reorder=10%
   --faults SPEC      the network's faults, as for comem run (default: drop=20%,dup=10%,reorder=10%)
   --messages         whole messages over a network that only reorders, without the link
-  --pages            the engines for pages: --engine hlrc, scope or mixed (regions under both in one job; default: each
-                     of the three), --program mixed, migratory, sor, producer, same-lock, second-lock, lock-wrc, chain,
-                     wavering, wide-release or wide-acquire; the seed chooses the nodes
-  --memory KIND      of pages: noted (the kernel notes first writes) or faults (first writes fault); default: each
+  --pages            the engines for pages: --engine hlrc, scope, mixed (regions under both in one job) or msi (default:
+                     each of the four), --program mixed, migratory, sor, producer, same-lock, second-lock, lock-wrc,
+                     chain, wavering, wide-release or wide-acquire, with nodes as the seed chooses; under msi: mixed, hot,
+                     counters, spans, spins, evictions or a litmus program
+  --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
+                     fault); default: each
   --start N          start N nodes over the network, pass 100 barriers, stop; for each seed
   --jobs N           threads of this process (default: one for each core)
   --trace            print everything that happens (with --seed)
@@ -47,6 +50,8 @@ enum Job {
     Objects(Engine),
     /// Engines for pages, and whether the memory notes first writes.
     Pages(Engines, bool),
+    /// Pages under `msi`.
+    Single,
 }
 
 /// Which engines the regions of a job have.
@@ -71,6 +76,7 @@ impl std::fmt::Display for Job {
             Job::Objects(engine) => f.pad(engine.name()),
             Job::Pages(engines, true) => write!(f, "{}, writes noted", engines.name()),
             Job::Pages(engines, false) => write!(f, "{}, writes fault", engines.name()),
+            Job::Single => f.pad("pages under msi"),
         }
     }
 }
@@ -80,6 +86,7 @@ struct Options {
     jobs_of: Vec<Job>,
     kind: Option<Kind>,
     page_kind: Option<pages::program::Kind>,
+    single_kind: Option<single::program::Kind>,
     nodes: Option<usize>,
     threads: Option<usize>,
     faults: Option<FaultSpec>,
@@ -118,6 +125,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
         jobs_of: Vec::new(),
         kind: None,
         page_kind: None,
+        single_kind: None,
         nodes: None,
         threads: None,
         faults: Some(parse("faults", "drop=20%,dup=10%,reorder=10%")?),
@@ -161,8 +169,15 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
     if let Some(name) = &program {
         options.kind = Kind::from_name(name);
         options.page_kind = pages::program::Kind::from_name(name);
-        let known = if paged { options.page_kind.is_some() } else { options.kind.is_some() };
-        known.then_some(()).ok_or_else(|| format!("unknown program {name:?}"))?;
+        options.single_kind = single::program::Kind::from_name(name);
+        let known = match (paged, engine.as_deref()) {
+            (false, _) => options.kind.is_some(),
+            (true, Some("msi")) => options.single_kind.is_some(),
+            (true, None) => options.page_kind.is_some() && options.single_kind.is_some(),
+            (true, Some(_)) => options.page_kind.is_some(),
+        };
+        let with = if paged { "; with --pages, some programs need their --engine" } else { "" };
+        known.then_some(()).ok_or_else(|| format!("unknown program {name:?}{with}"))?;
     }
     options.jobs_of = if paged { page_jobs(engine, memory)? } else { object_jobs(engine)? };
     if options.trace && options.seeds.clone().count() != 1 {
@@ -179,9 +194,13 @@ fn object_jobs(engine: Option<String>) -> Result<Vec<Job>, String> {
 }
 
 fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>, String> {
+    if engine.as_deref() == Some("msi") {
+        let none = "--memory is for pages under hlrc and scope; under msi the seed chooses".to_string();
+        return memory.map_or(Ok(vec![Job::Single]), |_| Err(none));
+    }
+    let single = (engine.is_none() && memory.is_none()).then_some(Job::Single);
     let engines = match engine.as_deref() {
         Some("mixed") => vec![Engines::Mixed],
-        Some("msi") => return Err("pages under msi are not simulated; choose hlrc, scope or mixed".to_string()),
         Some(name) => vec![Engines::One(parse("engine", name)?)],
         None => vec![Engines::One(PageEngine::Hlrc), Engines::One(PageEngine::Scope), Engines::Mixed],
     };
@@ -191,7 +210,8 @@ fn page_jobs(engine: Option<String>, memory: Option<String>) -> Result<Vec<Job>,
         Some(other) => return Err(format!("memory {other:?}: must be noted or faults")),
         None => vec![true, false],
     };
-    Ok(engines.into_iter().flat_map(|e| notes.iter().map(move |n| Job::Pages(e, *n))).collect())
+    let jobs = engines.into_iter().flat_map(|e| notes.iter().map(move |n| Job::Pages(e, *n)));
+    Ok(jobs.chain(single).collect())
 }
 
 /// What one seed shows.
@@ -218,6 +238,7 @@ fn run(options: &Options, job: Job, seed: u64) -> Run {
     let engine = match job {
         Job::Objects(engine) => engine,
         Job::Pages(engines, notes_writes) => return run_pages(options, engines, notes_writes, seed),
+        Job::Single => return run_single(options, seed),
     };
     let scenario = Scenario {
         kind: options.kind,
@@ -250,6 +271,18 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
     Run { program: kind.name().to_string(), violations, steps, datagrams, trace }
 }
 
+fn run_single(options: &Options, seed: u64) -> Run {
+    let scenario = single::scenario::Scenario {
+        kind: options.single_kind,
+        nodes: options.nodes,
+        threads: options.threads,
+        faults: options.faults,
+        trace: options.trace,
+    };
+    let single::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);
+    Run::new(kind.name().to_string(), violations, outcome)
+}
+
 /// What passed: steps, datagrams and repetitions among them.
 type Totals = (u64, u64, u64);
 
@@ -274,6 +307,7 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
                 violations.iter().for_each(|v| eprintln!("  {v}"));
                 let again = match job {
                     Job::Objects(engine) => format!("--engine {engine}"),
+                    Job::Single => "--pages --engine msi".to_string(),
                     Job::Pages(engines, notes) => {
                         let memory = if notes { "noted" } else { "faults" };
                         format!("--pages --engine {} --memory {memory}", engines.name())

@@ -3,6 +3,7 @@
 use crate::history::{Deed, Record, Stamp, ThreadId};
 use crate::memory::{Memory, UnitView};
 use crate::program::Shape;
+use crate::single::{Paged, Paging};
 use crate::thread::Thread;
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::{self, Engine, Permission, UnitMemory};
@@ -26,6 +27,8 @@ pub struct Node {
     pub(crate) engine: Engine,
     pub(crate) units: Vec<Unit>,
     pub(crate) memory: Memory,
+    /// Where the units are of pages: their memory, and what goes with it.
+    pub(crate) paged: Option<Paged>,
     pub(crate) locks: Locks,
     pub(crate) flags: Flags,
     pub(crate) desk: Desk,
@@ -50,6 +53,7 @@ impl Node {
             engine,
             units: (0..shape.units() as u32).map(|u| Unit::new(shape.home_of(u) == me)).collect(),
             memory: Memory::new(shape),
+            paged: None,
             locks: Locks::new(),
             flags: Flags::new(),
             desk: Desk::new(),
@@ -73,6 +77,13 @@ impl Node {
         node
     }
 
+    /// The same with units of pages, none of which is mapped; the engine is `msi`.
+    pub(crate) fn with_paging(mut self, paging: Option<Paging>) -> Node {
+        let (shape, threads, me) = (self.shape, self.threads.len(), self.me.index() as u64);
+        self.paged = paging.map(|paging| Paged::new(shape, paging, threads, paging.seed << 8 | me));
+        self
+    }
+
     /// A message arrives at one of the node's sockets.
     ///
     /// # Errors
@@ -87,6 +98,9 @@ impl Node {
     ) -> Result<(), String> {
         let message = Message::parse(ty, body).map_err(|e| format!("{} got bytes it cannot read: {e}", self.me))?;
         self.answers = answers;
+        if let (true, Some(t)) = (is_of_units(&message), answers.index().checked_sub(1)) {
+            self.answered(t);
+        }
         dispatch(self, now, origin, message, out)
             .map_err(|e| format!("{} says that {} {e}: {message:?}", self.me, origin.from))
     }
@@ -105,10 +119,21 @@ impl Node {
         step: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
     ) -> R {
         let (me, nodes, home) = (self.me, self.shape.nodes, self.shape.home_of(unit));
-        let mut memory = UnitView { memory: &mut self.memory, unit };
+        let Node { units, memory, paged, stamp, .. } = self;
+        let state = &mut units[unit as usize];
         let id = UnitId { object: ObjectId(0), index: unit };
+        let Some(paged) = paged else {
+            let mut memory = UnitView { memory, unit };
+            let mut cx = coherence::Context { me, nodes, caller, unit: id, home, memory: &mut memory, out };
+            return step(state, &mut cx);
+        };
+        paged.memory.now = *stamp;
+        let before = state.is_stored();
+        let mut memory = paged.memory.frame(unit);
         let mut cx = coherence::Context { me, nodes, caller, unit: id, home, memory: &mut memory, out };
-        step(&mut self.units[unit as usize], &mut cx)
+        let result = step(state, &mut cx);
+        paged.stepped(unit, before, state);
+        result
     }
 
     pub(crate) fn on_locks<R>(
@@ -143,6 +168,18 @@ impl Node {
         let mut cx = sync::Context { me: self.me, nodes: self.shape.nodes, caller, payload: &mut payload, out };
         step(&mut self.flags, &mut cx)
     }
+}
+
+/// Whether a message answers a request about a unit.
+fn is_of_units(message: &Message<'_>) -> bool {
+    matches!(
+        message,
+        Message::Data { .. }
+            | Message::Grant { .. }
+            | Message::ForwardDone { .. }
+            | Message::InvalidateDone { .. }
+            | Message::GiveBackDone { .. }
+    )
 }
 
 impl Rooms for Node {

@@ -78,6 +78,12 @@ pub enum Op {
     ReadRange(usize, usize),
     /// Store to `count` elements from the first on, as a plain slice; element `i` gets the value plus `i`.
     WriteRange(usize, usize, u64),
+    /// Load an element and the next one, which lies on the next page, at once.
+    ReadSpan(usize),
+    /// Store a value to both.
+    WriteSpan(usize, u64),
+    /// Load an element of pages again and again until it is at least this.
+    Until(usize, u64),
     /// Give the unit of this element back to its home, if it is here and nobody uses it.
     GiveBack(usize),
     /// Acquire a lock.

@@ -45,6 +45,8 @@ pub(crate) enum Phase {
     Joined,
     /// Waits for this barrier.
     Barrier(u32),
+    /// Is in an access to pages.
+    Paged,
 }
 
 /// What became of a step.
@@ -58,6 +60,8 @@ pub(crate) enum Turn {
     Thinks(u64),
     /// Sleeps until woken or answered.
     Sleeps,
+    /// Sleeps until woken, and looks again after a while.
+    Naps,
     /// The program has ended.
     Done,
 }
@@ -75,6 +79,8 @@ pub struct Thread {
     pub(crate) before: u64,
     /// Sleeps until roused.
     pub(crate) asleep: bool,
+    /// How often it has taken a nap.
+    pub(crate) naps: u64,
     pub(crate) answer: Option<Vec<u8>>,
     pub(crate) received: usize,
     held: BTreeMap<LockId, Stamp>,
@@ -92,6 +98,7 @@ impl Thread {
             register: 0,
             before: 0,
             asleep: false,
+            naps: 0,
             answer: None,
             received: 0,
             held: BTreeMap::new(),
@@ -122,6 +129,17 @@ impl Node {
         if thread.phase == Phase::Begin {
             thread.begun = stamp;
         }
+        if let Some(turn) = self.step_paged(now, t, op, out) {
+            return turn;
+        }
+        let turn = self.step_op(now, t, op, out);
+        if turn == Turn::Sleeps {
+            self.let_holds_go(t, out);
+        }
+        turn
+    }
+
+    fn step_op(&mut self, now: Time, t: usize, op: Op, out: &mut Outbox) -> Turn {
         match op {
             Op::Read(element) => self.read(t, element, out),
             Op::Write(element, value) => self.write(t, element, value, out),
@@ -160,6 +178,7 @@ impl Node {
             | Op::ReadLock(_)
             | Op::WriteLock(_)
             | Op::RwUnlock(_) => self.at_desk(t, op, out),
+            Op::ReadSpan(_) | Op::WriteSpan(..) | Op::Until(..) => panic!("no objects span pages"),
             Op::Set(..) | Op::Await(..) | Op::Send(..) | Op::Receive(_) => self.signal(t, op, out),
         }
     }
