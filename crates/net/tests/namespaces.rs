@@ -1,83 +1,28 @@
-//! Two hosts, played by two network namespaces that a cable of MTU 1500 joins.
-//!
-//! Needs root and `ip`. Elsewhere it says so and skips, unless COMEM_NO_SKIP is set, as in CI.
+//! Between two hosts: see [`hosts`].
+
+mod hosts;
 
 use comem_net::network::NetworkOptions;
 use comem_net::select::{Reach, path_mtu};
 use comem_net::{Clock, Datagrams, Group, Network, RECEIVE_BUFFER_BYTES, Received, Wait, counts_as_loss, datagrams};
+use hosts::{TwoHosts, two_hosts};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
-fn ip(arguments: &str) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
-    }
-}
-
-/// Two namespaces with a cable between them; gone when dropped.
-struct TwoHosts {
-    names: [String; 2],
-}
-
-static MADE: AtomicUsize = AtomicUsize::new(0);
-
-impl TwoHosts {
-    /// Fails where namespaces are not allowed; anything that goes wrong after the first is a fault of the test.
-    fn new() -> io::Result<TwoHosts> {
-        let own = format!("comem-net-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
-        let hosts = TwoHosts { names: [format!("{own}-a"), format!("{own}-b")] };
-        let [a, b] = &hosts.names;
-        ip(&format!("netns add {a}"))?;
-        ip(&format!("netns add {b}")).unwrap();
-        ip(&format!("link add cable netns {a} mtu 1500 type veth peer name cable mtu 1500 netns {b}")).unwrap();
-        for (name, last) in [(a, 1), (b, 2)] {
-            ip(&format!("-n {name} address add 10.77.0.{last}/24 broadcast 10.77.0.255 dev cable")).unwrap();
-            ip(&format!("-n {name} link set cable up")).unwrap();
-            ip(&format!("-n {name} link set lo up")).unwrap();
-        }
-        Ok(hosts)
-    }
-
-    /// Moves this thread to a host.
-    fn enter(&self, host: usize) -> io::Result<()> {
-        let file = File::open(format!("/run/netns/{}", self.names[host]))?;
-        // SAFETY: the call changes only which network this thread's later sockets belong to.
-        match unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for TwoHosts {
-    fn drop(&mut self) {
-        for name in &self.names {
-            drop(ip(&format!("netns delete {name}")));
-        }
-    }
-}
-
-/// The hosts, or a visible excuse.
-#[allow(clippy::explicit_write, reason = "seen even when the test passes")]
-fn two_hosts(test: &str) -> Option<TwoHosts> {
-    match TwoHosts::new() {
-        Ok(hosts) => Some(hosts),
-        Err(error) => {
-            assert!(std::env::var_os("COMEM_NO_SKIP").is_none(), "{test} may not be skipped here: {error}");
-            writeln!(io::stderr(), "SKIP: {test}: no network namespaces here ({error})").unwrap();
-            None
-        }
+/// Moves this thread to a host.
+fn enter(hosts: &TwoHosts, host: usize) -> io::Result<()> {
+    let file = File::open(format!("/run/netns/{}", hosts.names[host]))?;
+    // SAFETY: the call changes only which network this thread's later sockets belong to.
+    match unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -106,7 +51,7 @@ fn on_both(hosts: &TwoHosts, work: impl Fn(usize, Network, Line) + Sync) {
         for (host, line) in [(0, a), (1, b)] {
             let work = &work;
             scope.spawn(move || {
-                hosts.enter(host).unwrap();
+                enter(hosts, host).unwrap();
                 let options = NetworkOptions { reach: Reach::Network, ..NetworkOptions::default() };
                 let network = Network::open(&options, Clock::system()).unwrap();
                 wait_for_cable(&network, &line);

@@ -87,6 +87,13 @@ impl Kind {
     }
 }
 
+/// What a panic of the protocol says, as a violation.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+    format!("panic: {}", text.unwrap_or_default())
+}
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -129,9 +136,7 @@ impl Scenario {
         let kinds = Kind::all();
         let kind = self.kind.unwrap_or(kinds[rng.below(kinds.len() as u64) as usize]);
         catch_unwind(AssertUnwindSafe(|| self.run_kind(kind, seed, &mut rng))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
-            let violations = vec![format!("panic: {text}")];
+            let violations = vec![panicked(panic.as_ref())];
             Verdict { kind, violations, forbidden: BTreeSet::new(), outcome: Outcome::default() }
         })
     }

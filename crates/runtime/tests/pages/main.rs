@@ -17,6 +17,8 @@ mod beside;
 mod blocks;
 mod counts;
 mod globals;
+#[path = "../../../net/tests/hosts/mod.rs"]
+mod hosts;
 #[allow(dead_code, reason = "the tests of jobs use all of it")]
 #[path = "../job/launcher.rs"]
 mod launcher;

@@ -1,11 +1,12 @@
 //! More notices than fit so many datagrams as a message usually has.
 
+use crate::hosts::{TwoHosts, two_hosts};
 use crate::matrix::job;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::control::var;
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId, Thread};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -74,73 +75,26 @@ fn notices_longer_than_255_usual_datagrams_arrive() {
     }
 }
 
-fn ip(arguments: &str) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
-    }
-}
-
-/// Two namespaces with a cable of MTU 1500 between them; gone when dropped.
-struct TwoHosts([String; 2]);
-
-impl TwoHosts {
-    /// Fails where namespaces are not allowed; anything that goes wrong after the first is a fault of the test.
-    fn new() -> io::Result<TwoHosts> {
-        let hosts = TwoHosts(["a", "b"].map(|host| format!("comem-notices-{}-{host}", std::process::id())));
-        let [a, b] = &hosts.0;
-        ip(&format!("netns add {a}"))?;
-        ip(&format!("netns add {b}")).unwrap();
-        ip(&format!("link add cable netns {a} mtu 1500 type veth peer name cable mtu 1500 netns {b}")).unwrap();
-        for (name, last) in [(a, 1), (b, 2)] {
-            ip(&format!("-n {name} address add 10.77.0.{last}/24 dev cable")).unwrap();
-            ip(&format!("-n {name} link set cable up")).unwrap();
-            ip(&format!("-n {name} link set lo up")).unwrap();
-        }
-        Ok(hosts)
-    }
-
-    /// Starts a node there, without a launcher.
-    fn node(&self, host: usize, more: &[(&str, &str)]) -> Child {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[host]]).arg(std::env::current_exe().expect("this program"));
-        command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", "more-runs");
-        command.env(var::NODES, "2").env(var::HOST_NODES, "1").env(var::BACKBONE, "udp").env("COMEM_IFACE", "cable");
-        command.envs(more.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().expect("a node can be started")
-    }
-}
-
-impl Drop for TwoHosts {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|name| drop(ip(&format!("netns delete {name}"))));
-    }
-}
-
-/// The hosts, or a visible excuse.
-#[allow(clippy::explicit_write, reason = "seen even when the test passes")]
-fn two_hosts(test: &str) -> Option<TwoHosts> {
-    match TwoHosts::new() {
-        Ok(hosts) => Some(hosts),
-        Err(error) => {
-            assert!(std::env::var_os("COMEM_NO_SKIP").is_none(), "{test} may not be skipped here: {error}");
-            writeln!(io::stderr(), "SKIP: {test}: no network namespaces here ({error})").unwrap();
-            None
-        }
-    }
+/// Starts a node there, without a launcher.
+fn node(hosts: &TwoHosts, host: usize, more: &[(&str, &str)]) -> Child {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &hosts.names[host]]).arg(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", "more-runs");
+    command.env(var::NODES, "2").env(var::HOST_NODES, "1").env(var::BACKBONE, "udp").env("COMEM_IFACE", "cable");
+    command.envs(more.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().expect("a node can be started")
 }
 
 /// IP has to cut their datagrams.
 #[test]
 fn notices_longer_than_255_usual_datagrams_cross_a_cable() {
     let Some(hosts) = two_hosts("notices_longer_than_255_usual_datagrams_cross_a_cable") else { return };
-    let mut zero = hosts.node(0, &[]);
+    let mut zero = node(&hosts, 0, &[]);
     let mut errors = BufReader::new(zero.stderr.take().expect("a pipe"));
     let mut line = String::new();
     errors.read_line(&mut line).expect("a node's words");
     let at = line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split(';').next());
-    let other = hosts.node(1, &[("COMEM_JOIN", at.expect("an address"))]).wait_with_output().expect("a node ends");
+    let other = node(&hosts, 1, &[("COMEM_JOIN", at.expect("an address"))]).wait_with_output().expect("a node ends");
     let rest: Vec<String> = errors.lines().map_while(Result::ok).collect();
     let said = String::from_utf8_lossy(&other.stderr);
     assert!(zero.wait().expect("a node ends").success() && other.status.success(), "{rest:?}\n{said}");

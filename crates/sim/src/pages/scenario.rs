@@ -3,6 +3,7 @@
 use super::cluster::{self, Config, Outcome};
 use super::layout::Layout;
 use super::program::{self, Kind, Maker};
+use crate::scenario::panicked;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
 use comem_protocol::coherence::pages::region::{Homes, Region};
@@ -66,11 +67,8 @@ impl Scenario {
         let chosen = kinds[rng.below(kinds.len() as u64) as usize];
         let kind = self.kind.unwrap_or(if seed % 7 == 4 { Kind::Wavering } else { chosen });
         let run = || self.run_kind(kind, seed, &mut rng);
-        let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
-            Outcome { violations: vec![format!("panic: {text}")], ..Outcome::default() }
-        });
+        let outcome = catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Outcome { violations: vec![panicked(panic.as_ref())], ..Outcome::default() });
         Verdict { kind, violations: outcome.violations.clone(), outcome }
     }
 

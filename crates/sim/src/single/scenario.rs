@@ -5,6 +5,7 @@ use super::program::{Kind, Maker};
 use crate::check;
 use crate::check::litmus;
 use crate::cluster::{self, Config, Outcome};
+use crate::scenario::panicked;
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultSpec, Rng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,11 +46,8 @@ impl Scenario {
         let kinds = Kind::all();
         let kind = self.kind.unwrap_or(kinds[rng.below(kinds.len() as u64) as usize]);
         let run = || self.run_kind(kind, seed, &mut rng);
-        let (violations, outcome) = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
-            (vec![format!("panic: {text}")], Outcome::default())
-        });
+        let (violations, outcome) = catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| (vec![panicked(panic.as_ref())], Outcome::default()));
         Verdict { kind, violations, outcome }
     }
 
