@@ -45,6 +45,8 @@ pub enum Rule {
     SpanningAccessesHoldBoth,
     /// A page that a thread holds goes after a short time if others want it, although the thread does nothing that tells of it.
     HoldsAreShort,
+    /// It stays longer where an access has lost one of its two pages again and again, and not as long on all nodes.
+    HoldsGrow,
     /// Who wanted a page before it stood among those held is looked for again when it stands there.
     ListedHoldsAreLookedAtAgain,
     /// No packet is processed twice.
@@ -216,7 +218,7 @@ impl Rule {
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.
-    pub const SINGLE: [Rule; 19] = [
+    pub const SINGLE: [Rule; 20] = [
         Rule::RevokeWaitsForStores,
         Rule::RevokeBeforeCopy,
         Rule::InvalidationVoidsFetch,
@@ -234,6 +236,7 @@ impl Rule {
         Rule::GrantedPagesAreHeld,
         Rule::SpanningAccessesHoldBoth,
         Rule::HoldsAreShort,
+        Rule::HoldsGrow,
         Rule::ListedHoldsAreLookedAtAgain,
         Rule::AtMostOnce,
     ];

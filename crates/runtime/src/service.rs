@@ -197,6 +197,7 @@ impl Node {
         let start = self.now();
         let (mut now, mut until) = (start, start + LINGER);
         while now < until.min(start + LINGER_MOST) && idle() {
+            self.release_holds();
             if !watched || service.glance() {
                 if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
                     until = self.now() + LINGER;

@@ -46,6 +46,8 @@ pub struct Config {
     pub requests_per_thread: usize,
     /// The latest moment by which all must have ended.
     pub bound: Span,
+    /// Whether whatever is sent travels for nearly the same time, and long.
+    pub even: bool,
     /// Whether to keep a line for everything that happens.
     pub trace: bool,
 }
@@ -62,6 +64,7 @@ impl Config {
             datagram_bytes: 1472,
             requests_per_thread: LinkConfig::default().requests_per_thread,
             bound: Span::from_ms(600_000),
+            even: false,
             trace: false,
         }
     }
@@ -309,6 +312,13 @@ impl Cluster {
         Span(self.rng.between(low, high))
     }
 
+    fn travel(&mut self) -> Span {
+        match self.config.even {
+            true => Span(self.rng.between(100_000, 102_000)),
+            false => self.chance_delay(5_000, 60_000, 500_000),
+        }
+    }
+
     fn sleep(&mut self, node: NodeId, t: usize) {
         self.nodes[node.index()].threads[t].asleep = true;
         let slot = Slot::thread(t);
@@ -427,7 +437,7 @@ impl Cluster {
     /// Puts parcels on the network.
     fn dispatch(&mut self, from: NodeId, parcels: Parcels) {
         for (to, parcel) in parcels {
-            let travel = self.chance_delay(5_000, 60_000, 500_000);
+            let travel = self.travel();
             match parcel {
                 Parcel::Message(_) => self.after(travel, Event::Arrive(to, parcel)),
                 Parcel::Free(_) => {
@@ -437,7 +447,7 @@ impl Cluster {
                         self.after(travel, Event::Arrive(to, parcel.clone()));
                     }
                     if chance != 0 {
-                        let travel = self.chance_delay(5_000, 60_000, 500_000);
+                        let travel = self.travel();
                         self.after(travel, Event::Arrive(to, parcel));
                     }
                 }

@@ -277,6 +277,7 @@ fn run_single(options: &Options, seed: u64) -> Run {
         nodes: options.nodes,
         threads: options.threads,
         faults: options.faults,
+        even: false,
         trace: options.trace,
     };
     let single::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

@@ -49,6 +49,13 @@ fn accesses_across_two_pages_and_threads_that_spin_come_to_their_ends() {
     }
 }
 
+/// Pages travel for longer than they are held, and on all nodes for as long.
+#[test]
+fn accesses_across_two_pages_come_to_their_ends_on_slow_and_even_networks() {
+    let tally = pass(&Scenario { kind: Some(Kind::Spans), even: true, ..Scenario::default() }, 0..300);
+    assert!(tally.expired > 1000, "{tally:?}");
+}
+
 #[test]
 fn runs_join_fetches_and_void_them_and_end_holds_and_give_units_back() {
     let tally = pass(&Scenario::default(), 0..300);

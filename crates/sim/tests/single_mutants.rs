@@ -16,12 +16,12 @@ fn scenario(rule: Rule) -> Scenario {
         | Rule::LeavingUnitsAreNotUsed
         | Rule::LeavingUnitsStillServe
         | Rule::OnlyHoldersGiveBack => Kind::Evictions,
-        Rule::GrantedPagesAreHeld | Rule::SpanningAccessesHoldBoth => Kind::Spans,
+        Rule::GrantedPagesAreHeld | Rule::SpanningAccessesHoldBoth | Rule::HoldsGrow => Kind::Spans,
         Rule::HoldsAreShort | Rule::ListedHoldsAreLookedAtAgain => Kind::Spins,
         _ => Kind::Hot,
     };
     let faults = if matches!(rule, Rule::LateDataIsDropped | Rule::AtMostOnce) { lossy } else { None };
-    Scenario { kind: Some(kind), faults, ..Scenario::default() }
+    Scenario { kind: Some(kind), faults, even: rule == Rule::HoldsGrow, ..Scenario::default() }
 }
 
 /// The first seed that fails without the rule, and what it shows.

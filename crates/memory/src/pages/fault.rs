@@ -31,6 +31,8 @@ pub enum Access {
 pub struct Fault {
     /// The exact address.
     pub address: usize,
+    /// The address of the instruction; 0 where this processor's context does not tell.
+    pub instruction: usize,
     /// What was wanted.
     pub access: Access,
     /// The signal that brought it: SIGBUS from userfaultfd, SIGSEGV from `mprotect`.
@@ -255,7 +257,18 @@ fn describe(signal: i32, info: *const libc::siginfo_t, context: *const libc::c_v
     if sent_by_somebody || (signal == libc::SIGBUS && MEMORY_IS_BROKEN.contains(&code)) {
         return None;
     }
-    Some(Fault { address: address.addr(), access: access(context), signal })
+    Some(Fault { address: address.addr(), instruction: instruction(context), access: access(context), signal })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instruction(context: *const libc::c_void) -> usize {
+    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid context.
+    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] as usize }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instruction(_: *const libc::c_void) -> usize {
+    0
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -85,7 +85,7 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
             std::process::exit(error.exit_code());
         }
     };
-    let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access));
+    let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     match (result, crate::host::host()) {
         (Ok(true), _) => Verdict::Retry,
         (Ok(false), _) => shared.refuse(node, fault),
@@ -148,8 +148,8 @@ impl Flush for NoFlush {
 }
 
 impl Thread {
-    /// An access to `page` faulted. `false`: there is no such memory.
-    pub(crate) fn page_fault(&self, shared: &Shared, page: PageNo, access: Access) -> Result<bool> {
+    /// An access to `page` faulted, of the instruction at this address (0: no instruction's). `false`: there is no such memory.
+    pub(crate) fn page_fault(&self, shared: &Shared, page: PageNo, access: Access, instruction: usize) -> Result<bool> {
         let Some(known) = shared.table.find(page) else { return Ok(false) };
         if known.is_freed() {
             return Ok(false);
@@ -164,7 +164,7 @@ impl Thread {
             if access == Access::Write && known.read_only.load(Ordering::Acquire) {
                 return Err(self.refuse_write(&known));
             }
-            return self.operation(|| self.single_fault(shared, &known, page, access)).map(|()| true);
+            return self.operation(|| self.single_fault(shared, &known, page, access, instruction)).map(|()| true);
         }
         let start = self.home().now();
         let done = self.operation(|| self.fetch_page(shared, &known, page, access));

@@ -188,7 +188,7 @@ impl Thread {
         }
         for page in globals.pages.clone() {
             if !self.home().is_here(shared, page) {
-                self.page_fault(shared, page, Access::Read)?;
+                self.page_fault(shared, page, Access::Read, 0)?;
             }
         }
         Ok(())

@@ -7,12 +7,13 @@ use crate::error::Result;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
+use comem_protocol::coherence::msi::hold::{Grip, HOLD};
 use comem_protocol::coherence::msi::{Back, Begin, Unit};
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
 use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
-use comem_protocol::time::{Span, Time};
+use comem_protocol::time::Time;
 use comem_protocol::wire::message::Want;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -22,30 +23,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) const PAGES: ObjectId = ObjectId(u32::MAX);
 /// Most pages of a unit: it must fit one message on every network.
 pub(crate) const SINGLE_UNIT_MAX: u32 = 64;
-/// A granted unit stays at most so long while others want it, if the faulting thread does not say before that it has
-/// retried its access.
-pub(crate) const HOLD: Span = Span::from_us(60);
-
 /// Most pages that are given back at once beyond those that a fault needs.
 const AT_ONCE: u64 = 64;
 
 /// So many units of freed regions may stand in the list of those in use here, beside as many as there are pages in use.
 const UNITS_KEPT: u64 = 1024;
 
-/// A unit that is held, by its first page, and since when.
-type Hold = Option<(PageNo, Time)>;
+/// A unit that is held, by its first page, since when, and until when if others want it.
+type Hold = Option<(PageNo, Time, Time)>;
 
 /// The units that each thread holds: an access that spans two pages needs both.
 #[derive(Debug)]
 pub(crate) struct Holds {
     of_slot: Vec<Mutex<[Hold; 2]>>,
+    grips: Vec<Mutex<Grip>>,
     wanted: AtomicBool,
 }
 
 impl Holds {
     pub(crate) fn new(slots: usize) -> Holds {
-        Holds { of_slot: (0..slots).map(|_| Mutex::default()).collect(), wanted: AtomicBool::new(false) }
+        Holds {
+            of_slot: (0..slots).map(|_| Mutex::default()).collect(),
+            grips: (0..slots).map(|_| Mutex::default()).collect(),
+            wanted: AtomicBool::new(false),
+        }
     }
+}
+
+/// What a faulting thread finds.
+enum Found {
+    /// The unit, which is mapped now.
+    Here,
+    /// The unit will come.
+    OnItsWay,
+    /// What came may be used once, which a page's permission cannot say. It must be asked for again.
+    Void,
 }
 
 /// The memory of one unit.
@@ -54,6 +66,8 @@ struct Frame<'a> {
     pages: Range<PageNo>,
     /// Declared by the program: whoever stores there is to fault, whatever the unit's state.
     read_only: bool,
+    /// Its region was freed, and its memory went back to the system: nothing that was on its way is to bring it back.
+    freed: bool,
 }
 
 impl Frame<'_> {
@@ -70,6 +84,7 @@ impl UnitMemory for Frame<'_> {
 
     fn permit(&mut self, permission: Permission) {
         match permission {
+            _ if self.freed => {}
             Permission::Write if !self.read_only => {
                 memory::change(self.arena, &self.pages, |p| self.arena.map_write(p));
             }
@@ -97,6 +112,9 @@ impl UnitMemory for Frame<'_> {
     }
 
     fn install(&mut self, bytes: &[u8]) {
+        if self.freed {
+            return;
+        }
         let len = self.len().min(bytes.len());
         // SAFETY: the pages lie within the service view, and no thread may access them now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(), len) };
@@ -120,8 +138,8 @@ impl Shared {
     pub(crate) fn unmap_writable(&self, known: &Known) {
         let Some(views) = self.views.as_ref().filter(|_| known.region.engine == PageEngine::Msi) else { return };
         let from = self.guarded_from();
-        for index in 0..known.region.pages / known.region.unit_pages {
-            let Some(unit) = known.unit_if_used(index).map(|unit| unit.lock()) else { continue };
+        for (index, unit) in known.used_units() {
+            let unit = unit.lock();
             let pages = known.pages_of_unit(index);
             memory::change(&views.guarded, &(pages.start - from..pages.end - from), |p| views.guarded.unmap(p));
             drop(unit);
@@ -150,6 +168,7 @@ impl Node {
             arena: &views.guarded,
             pages: pages.start - from..pages.end - from,
             read_only: known.read_only.load(Ordering::Acquire),
+            freed: known.freed.load(Ordering::Acquire),
         };
         let mut cx = Context {
             me: shared.me,
@@ -179,7 +198,7 @@ impl Node {
     /// For the service thread: lets units go that were held long enough while others want them. Gives when to look again.
     pub(crate) fn release_holds(&self) -> Option<Time> {
         let shared = self.shared()?;
-        if !shared.holds.wanted.swap(false, Ordering::AcqRel) {
+        if !shared.holds.wanted.load(Ordering::Relaxed) || !shared.holds.wanted.swap(false, Ordering::AcqRel) {
             return None;
         }
         let now = self.now();
@@ -188,7 +207,7 @@ impl Node {
             let mut due = Vec::new();
             for held in shared.holds.of_slot[slot].lock().iter_mut() {
                 match *held {
-                    Some((page, since)) if (now - since).0 >= HOLD.0 => {
+                    Some((page, _, until)) if until <= now => {
                         *held = None;
                         due.push(page);
                     }
@@ -230,8 +249,7 @@ impl Shared {
 
     /// The memory of a freed region's units is gone.
     pub(super) fn forget_units(&self, known: &Known) {
-        let count = known.region.pages / known.region.unit_pages;
-        for unit in (0..count).filter_map(|index| known.unit_if_used(index)) {
+        for (_, unit) in known.used_units() {
             if unit.lock().abandon() {
                 self.cached_pages.fetch_sub(u64::from(known.region.unit_pages), Ordering::Relaxed);
             }
@@ -281,38 +299,51 @@ impl Thread {
     }
 
     /// A fault on a page under `msi`.
-    pub(super) fn single_fault(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
+    pub(super) fn single_fault(
+        &self,
+        shared: &Shared,
+        known: &Known,
+        page: PageNo,
+        access: Access,
+        instruction: usize,
+    ) -> Result<()> {
         let want = if access == Access::Write { Want::Modified } else { Want::Shared };
         let index = (page - known.region.first) / known.region.unit_pages;
         let first = known.pages_of_unit(index).start;
         let slot = self.slot();
+        let hold = {
+            let mut grip = shared.holds.grips[slot.index()].lock();
+            grip.faulted(instruction as u64, first);
+            grip.hold(shared.me)
+        };
         self.let_go_of(shared, Some(first));
         if known.home_of_unit(index) != shared.me {
             self.give_units_back(shared, u64::from(known.region.unit_pages))?;
         }
         let mut asked = false;
         loop {
-            let hit = self.stepping(|out| {
+            let found = self.stepping(|out| {
                 let before = out.sends().len();
-                let hit = self.home().single_step(first, Some(slot), out, |unit, cx| {
+                let found = self.home().single_step(first, Some(slot), out, |unit, cx| {
                     if unit.begin(cx, slot, want, true) == Begin::Wait {
-                        return false;
+                        return Found::OnItsWay;
                     }
                     if !unit.holds(want) {
-                        // The data of a voided fetch may be used once, which a page's permission cannot say.
                         unit.settle(cx);
-                        return false;
+                        return Found::Void;
                     }
                     unit.pin();
                     let all = unit.holds(Want::Modified);
                     cx.memory.permit(if all { Permission::Write } else { Permission::Read });
-                    true
+                    Found::Here
                 });
                 asked |= out.sends().len() > before;
-                hit
+                found
             });
-            if hit != Some(false) {
-                break;
+            match found {
+                Some(Found::OnItsWay) => {}
+                Some(Found::Void) => continue,
+                Some(Found::Here) | None => break,
             }
             let start = self.home().now();
             self.wait(Waiting::Page(page))?;
@@ -327,7 +358,7 @@ impl Thread {
         let now = self.home().now();
         let mut held = shared.holds.of_slot[slot.index()].lock();
         if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
-            *free = Some((first, now));
+            *free = Some((first, now, now + hold));
             drop(held);
             // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
             self.stepping(|out| self.home().single_step(first, Some(slot), out, |_, _| ()));
@@ -344,11 +375,11 @@ impl Thread {
         let mut due = [None, None];
         {
             let mut held = shared.holds.of_slot[self.slot().index()].lock();
-            let newest = held.iter().flatten().max_by_key(|(_, since)| *since).map(|(page, _)| *page);
+            let newest = held.iter().flatten().max_by_key(|(_, since, _)| *since).map(|(page, ..)| *page);
             for (held, due) in held.iter_mut().zip(&mut due) {
-                let keep = next.is_some() && held.is_some_and(|(page, _)| Some(page) == newest && next != Some(page));
+                let keep = next.is_some() && held.is_some_and(|(page, ..)| Some(page) == newest && next != Some(page));
                 if !keep {
-                    *due = held.take().map(|(page, _)| page);
+                    *due = held.take().map(|(page, ..)| page);
                 }
             }
         }

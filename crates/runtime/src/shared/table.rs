@@ -75,6 +75,11 @@ impl Name {
 /// Most bytes of a name that tells of blocks.
 const BLOCK_NAMES: usize = 200;
 
+/// So many units of a region under `msi` stand in one block.
+const BLOCK_UNITS: u32 = 512;
+
+type UnitBlock = Box<[OnceLock<Box<Mutex<Unit>>>]>;
+
 /// A region as this node knows it.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -88,8 +93,8 @@ pub(crate) struct Known {
     chunks: Box<[OnceLock<Box<Mutex<Cell>>>]>,
     /// What each chunk has to be asked for ([`Asks::bits`]), as its last step left it: of many chunks few have to.
     asks: Box<[AtomicU8]>,
-    /// Under `msi`: the units.
-    units: Box<[OnceLock<Box<Mutex<Unit>>>]>,
+    /// Under `msi`: the units, in blocks of so many: of a large region few may ever be touched.
+    units: Box<[OnceLock<UnitBlock>]>,
     pool: Twins,
     me: NodeId,
     nodes: usize,
@@ -99,7 +104,7 @@ pub(crate) struct Known {
 impl Known {
     fn new(region: Region, table: &Table) -> Known {
         let (chunks, units) = match region.engine {
-            PageEngine::Msi => (0, region.pages / region.unit_pages),
+            PageEngine::Msi => (0, (region.pages / region.unit_pages).div_ceil(BLOCK_UNITS)),
             _ => (region.pages.div_ceil(CHUNK_PAGES), 0),
         };
         Known {
@@ -225,13 +230,22 @@ impl Known {
 
     /// Under `msi`: unit `index`.
     pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<Unit>> {
-        let cell = self.units.get(index as usize)?;
+        let block = self.units.get((index / BLOCK_UNITS) as usize)?;
+        let block = block.get_or_init(|| (0..BLOCK_UNITS).map(|_| OnceLock::new()).collect());
+        let cell = block.get((index % BLOCK_UNITS) as usize)?;
         Some(cell.get_or_init(|| Box::new(Mutex::new(Unit::new(self.home_of_unit(index) == self.me)))))
     }
 
     /// Under `msi`: unit `index`, if anybody here has had to do with it.
     pub(crate) fn unit_if_used(&self, index: u32) -> Option<&Mutex<Unit>> {
-        self.units.get(index as usize)?.get().map(|unit| &**unit)
+        let block = self.units.get((index / BLOCK_UNITS) as usize)?.get()?;
+        block.get((index % BLOCK_UNITS) as usize)?.get().map(|unit| &**unit)
+    }
+
+    /// Under `msi`: the units that anybody here has had to do with, and their indices.
+    pub(crate) fn used_units(&self) -> impl Iterator<Item = (u32, &Mutex<Unit>)> {
+        let blocks = (0..).zip(&self.units).filter_map(|(at, block)| Some((at * BLOCK_UNITS, block.get()?)));
+        blocks.flat_map(|(first, block)| (first..).zip(block).filter_map(|(index, unit)| Some((index, &**unit.get()?))))
     }
 
     /// Under `msi`: the home of unit `index`.

@@ -8,6 +8,7 @@
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
+//! | [`single`] | pages under `msi`: accesses across two, very many, freed ones |
 //! | [`names`] | a million names of locks |
 //! | [`notices`] | more notices than fit the datagrams of a message |
 //! | [`wrong`] | programs that do what they must not |
@@ -32,6 +33,7 @@ mod placement;
 mod regions;
 mod seccomp;
 mod sharing;
+mod single;
 mod stress;
 mod wrong;
 
@@ -64,6 +66,7 @@ fn node() {
         wrong::play,
         beside::play,
         regions::play,
+        single::play,
     ];
     assert!(parts.iter().any(|play| play(&comem, &role)), "there is no role {role}");
     let (node, threads) = (comem.node(), comem.threads());

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::program::Op;
 use crate::thread::{Phase, Turn};
 use comem_protocol::coherence::Permission;
+use comem_protocol::coherence::msi::hold::Grip;
 use comem_protocol::coherence::msi::{Back, Begin};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::rules::Rule;
@@ -47,8 +48,11 @@ pub(crate) struct Faulting {
     /// Whether it has asked for the unit, and whether it has waited for another thread's request.
     asked: bool,
     joined: bool,
-    /// Faults of the access under way.
+    /// Accesses that have begun.
+    accesses: u64,
+    /// Faults of the one under way.
     faults: u32,
+    grip: Grip,
     /// Looks in vain at what another thread is to store.
     looks: u32,
     /// Requests whose answers come to the thread's own socket.
@@ -71,7 +75,8 @@ impl Node {
         paged.memory.now = self.stamp;
         if self.threads[t].phase == Phase::Begin {
             paged.memory.begin(t, elements, store);
-            (paged.threads[t].stage, paged.threads[t].faults) = (Stage::Access, 0);
+            let thread = &mut paged.threads[t];
+            (thread.stage, thread.faults, thread.accesses) = (Stage::Access, 0, thread.accesses + 1);
             return Some(self.goes_to(t, Phase::Paged));
         }
         Some(match self.paged.as_ref()?.threads[t].stage {
@@ -103,9 +108,9 @@ impl Node {
                 let unit = paged.memory.unit_of(page);
                 let due = paged.take_holds(t, Some(unit));
                 let thread = &mut paged.threads[t];
-                let faults = thread.faults + 1;
-                let kept = Faulting { looks: thread.looks, outstanding: thread.outstanding, ..Faulting::default() };
-                *thread = Faulting { stage: Stage::LetGo, unit, due, faults, ..kept };
+                let (faults, asked, joined) = (thread.faults + 1, false, false);
+                thread.grip.faulted(thread.accesses, unit);
+                *thread = Faulting { stage: Stage::LetGo, unit, due, faults, asked, joined, ..*thread };
                 paged.tally.faults += 1;
                 paged.tally.most_faults = paged.tally.most_faults.max(faults);
                 assert!(faults < FAULTS_MAX, "an access of {}.{t} faults again and again: {op:?}", self.me.0);
@@ -234,6 +239,9 @@ impl Node {
             paged.tally.joined += u64::from(thread.joined && !thread.asked);
             return self.goes_on_to(t, Stage::List);
         }
+        if void {
+            return Turn::Within;
+        }
         thread.joined |= !asked;
         if thread.outstanding > 0 { Turn::Sleeps } else { Turn::Naps }
     }
@@ -244,7 +252,8 @@ impl Node {
         if !Rule::GrantedPagesAreHeld.on() {
             return self.back_to_access(t);
         }
-        if paged.hold(t, unit, now) {
+        let until = now + paged.threads[t].grip.hold(self.me);
+        if paged.hold(t, unit, now, until) {
             return self.goes_on_to(t, Stage::LookAgain);
         }
         self.on_unit(unit, Some(Self::slot(t)), out, |state, cx| state.unpin(cx));

@@ -21,13 +21,12 @@ use crate::node::Node;
 use crate::program::Shape;
 use comem_protocol::coherence::Permission;
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::msi::hold::HOLD;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// A granted unit stays at most so long while others want it (the runtime's `HOLD`).
-pub(crate) const HOLD: Span = Span::from_us(60);
 /// Who waits for a page that it has not asked for itself looks again after so long (the runtime's `Node::sleep`).
 pub(crate) const LOOK_AGAIN: Span = Span::from_us(500);
 /// An access that faults so often makes no progress.
@@ -85,8 +84,8 @@ impl Tally {
     }
 }
 
-/// A unit that is held, and since when.
-type Hold = Option<(u32, Time)>;
+/// A unit that is held, since when, and until when if others want it.
+type Hold = Option<(u32, Time, Time)>;
 
 /// What a node with pages has besides its units.
 #[derive(Debug)]
@@ -152,7 +151,7 @@ impl Paged {
         }
         for held in self.holds.iter_mut().flatten() {
             match *held {
-                Some((unit, since)) if (now - since).0 >= HOLD.0 => {
+                Some((unit, _, until)) if until <= now => {
                     *held = None;
                     due.push(unit);
                 }
@@ -165,20 +164,20 @@ impl Paged {
     }
 
     /// Puts a unit that thread `t` has pinned among those that it holds; `false` when it holds two already.
-    fn hold(&mut self, t: usize, unit: u32, now: Time) -> bool {
+    fn hold(&mut self, t: usize, unit: u32, now: Time, until: Time) -> bool {
         let free = self.holds[t].iter_mut().find(|held| held.is_none());
-        free.map(|free| *free = Some((unit, now))).is_some()
+        free.map(|free| *free = Some((unit, now, until))).is_some()
     }
 
     /// Thread `t` has made its access, for it does something else now: takes its units out of those it holds, but for the one it held last if it
     /// faults on its neighbour (`let_go_of`).
     fn take_holds(&mut self, t: usize, next: Option<u32>) -> Vec<u32> {
-        let newest = self.holds[t].iter().flatten().max_by_key(|(_, since)| *since).map(|(unit, _)| *unit);
+        let newest = self.holds[t].iter().flatten().max_by_key(|(_, since, _)| *since).map(|(unit, ..)| *unit);
         let next = next.filter(|_| Rule::SpanningAccessesHoldBoth.on());
         let stays =
-            |held: &Hold| held.is_some_and(|(unit, _)| next.is_some() && Some(unit) == newest && next != newest);
+            |held: &Hold| held.is_some_and(|(unit, ..)| next.is_some() && Some(unit) == newest && next != newest);
         let due = self.holds[t].iter_mut().filter(|held| !stays(held)).filter_map(|held| held.take());
-        due.map(|(unit, _)| unit).collect()
+        due.map(|(unit, ..)| unit).collect()
     }
 
     /// Whether another unit of another home is one too many.

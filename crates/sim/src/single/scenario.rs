@@ -13,6 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Rounds of a litmus program in one run.
 const LITMUS_ROUNDS: usize = 8;
 
+/// One seed in so many has a slow and even network, whatever the scenario says.
+const EVEN_EVERY: u64 = 8;
+
 /// What to run.
 #[derive(Clone, Debug, Default)]
 pub struct Scenario {
@@ -24,6 +27,8 @@ pub struct Scenario {
     pub threads: Option<usize>,
     /// `Some`: over the production link with these faults; `None`: over whole messages.
     pub faults: Option<FaultSpec>,
+    /// Whether the network is slow, and takes nearly as long for whatever is sent.
+    pub even: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -59,6 +64,7 @@ impl Scenario {
             authenticate: rng.below(2) == 0 || damaged,
             datagram_bytes: if rng.below(4) == 0 { 512 } else { 1472 },
             requests_per_thread: if rng.below(2) == 0 { 2 } else { 64 },
+            even: self.even || seed % EVEN_EVERY == 5,
             trace: self.trace,
             ..Config::new(Engine::Msi, seed)
         };
