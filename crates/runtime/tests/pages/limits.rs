@@ -18,6 +18,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "vast" => vast(comem),
         "scattered" => scattered(comem),
         "half-read" => half_read(comem),
+        "freed-shared" => freed_shared(comem),
         "scattered-units" => scattered_beside(comem, || ()),
         "scattered-own" => scattered_beside(comem, map_own_memory),
         "too-much" => too_much(comem),
@@ -279,6 +280,25 @@ fn half_read(comem: &Comem) {
     assert!(file_bytes() < 16 << 20, "{} bytes of memory files", file_bytes());
 }
 
+/// Node 0 writes pages of which node 1 has copies and frees them, and then a barrier opens.
+fn freed_shared(comem: &Comem) {
+    const PAGES: usize = 1024;
+    let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    comem.run(|t| {
+        let first = t.node() == NodeId(0);
+        let write = |value| (0..PAGES).filter(|_| first).for_each(|page| slice.set(page * WORDS, value));
+        write(1);
+        t.barrier();
+        (0..PAGES).filter(|_| !first).for_each(|page| assert_eq!(slice.get(page * WORDS), 1));
+        t.barrier();
+        write(2);
+        comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+        (0..2).for_each(|_| t.barrier());
+        assert!(heap_file_bytes() < 1 << 20, "{} bytes of a heap in which nothing is left", heap_file_bytes());
+        t.barrier();
+    });
+}
+
 /// Every second page is used, so that under `mprotect` each is a mapping of its own; by the last node few of them.
 fn scattered(comem: &Comem) {
     let each = 2 * (map_count_limit() + 2000);
@@ -510,6 +530,13 @@ fn what_is_not_touched_costs_nothing() {
 fn what_is_on_its_way_when_memory_is_freed_takes_none() {
     for detector in DETECTORS {
         job("half-read", 2, &[("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")]);
+    }
+}
+
+#[test]
+fn pages_that_are_freed_as_others_hold_them_do_not_come_back_at_the_next_barrier() {
+    for detector in DETECTORS {
+        job("freed-shared", 2, &[("COMEM_DETECTOR", detector)]);
     }
 }
 

@@ -41,6 +41,7 @@ mod chains;
 mod claim;
 pub mod close;
 mod end;
+mod freed;
 mod group;
 mod home;
 mod kept;
@@ -222,7 +223,7 @@ pub struct Chunk {
     units: Vec<Unit>,
     waiters: Vec<(u16, Slot)>,
     read_only: bool,
-    /// Its region was freed: what comes is not taken in.
+    /// Its region was freed: see `freed`.
     freed: bool,
     written: Vec<Range<PageNo>>,
     bytes: Vec<u8>,
@@ -390,6 +391,8 @@ impl Chunk {
         let (unit, me) = (self.index(page), cx.me);
         self.settle(cx, unit, me);
         match self.units[unit].state {
+            // The access finds that the region was freed when it is tried again.
+            State::Home if self.freed => Fault::Mapped,
             State::Home => self.home_fault(cx, unit, access, ahead),
             State::Valid => self.valid_fault(cx, unit, access),
             State::Fetching => {
@@ -608,19 +611,6 @@ impl Chunk {
         self.wake_waiters(cx, &pages);
     }
 
-    /// The answer to a fetch says that these pages were freed, or they were freed here before it came.
-    pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
-        for unit in self.units_in(pages) {
-            if self.units[unit].state == State::Fetching {
-                self.unkeep(cx, unit);
-                let this = &mut self.units[unit];
-                this.set(VOID, false);
-                (this.state, this.credit) = (State::Invalid, 0);
-            }
-        }
-        self.wake_waiters(cx, pages);
-    }
-
     fn wake_waiters(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         let units = self.units_in(pages);
         for (_, slot) in self.waiters.extract_if(.., |(unit, _)| units.contains(&usize::from(*unit))) {
@@ -707,6 +697,9 @@ impl Chunk {
 
     /// A barrier has opened, and in the epoch before `writer` alone wrote these pages and holds them: it is their home now.
     pub fn migrate(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>, writer: NodeId) {
+        if self.freed {
+            return;
+        }
         let mut gone: Vec<Range<PageNo>> = Vec::new();
         let mut mine: Vec<Range<PageNo>> = Vec::new();
         for unit in self.units_in(pages) {

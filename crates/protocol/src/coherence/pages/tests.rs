@@ -8,6 +8,7 @@ mod carry;
 mod chunk;
 mod claim;
 mod desk;
+mod freed;
 mod ledger;
 mod push;
 mod serve;

@@ -18,7 +18,7 @@ const BACK_RUN: usize = 16;
 impl Chunk {
     /// Lays aside what of `pages` was not written, where the kernel notes writes.
     pub fn lay_aside(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
-        if !cx.memory.notes_writes() {
+        if !cx.memory.notes_writes() || self.freed {
             return;
         }
         let mut runs: Vec<Range<PageNo>> = Vec::new();

@@ -53,6 +53,10 @@ impl Chunk {
         seen: Option<&[Range<PageNo>]>,
         notices: &mut Vec<(Range<PageNo>, NodeId, bool)>,
     ) {
+        if self.freed {
+            self.leaves = false;
+            return;
+        }
         let here = seen.map(|seen| Self::part(seen, &self.pages(0..self.units.len())));
         self.count_written(here.unwrap_or_default());
         let nothing_seen = here.is_some_and(|here| here.is_empty());

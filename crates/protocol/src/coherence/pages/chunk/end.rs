@@ -119,20 +119,6 @@ impl Chunk {
         self.evict_those(cx, pages, flush, |unit| ended(unit) || unit.has(ASIDE))
     }
 
-    /// The chunk's region was freed: its copies end, and what is being fetched is not wanted when it comes.
-    pub fn free(&mut self, cx: &mut Context<'_>, flush: &mut dyn Flush) {
-        self.freed = true;
-        self.evict(cx, &self.pages(0..self.units.len()), flush);
-        for unit in 0..self.units.len() {
-            if self.units[unit].state == State::Fetching {
-                self.give_memory_back(cx, unit);
-            }
-            // Nor is any of it fetched ahead.
-            (self.units[unit].credit, self.units[unit].trust) = (0, 0);
-        }
-        self.withdraw_all(cx);
-    }
-
     fn evict_those(
         &mut self,
         cx: &mut Context<'_>,
@@ -168,7 +154,7 @@ impl Chunk {
     }
 
     /// Of a unit that is not valid.
-    fn give_memory_back(&mut self, cx: &mut Context<'_>, unit: usize) {
+    pub(super) fn give_memory_back(&mut self, cx: &mut Context<'_>, unit: usize) {
         if self.units[unit].has(HELD) {
             self.unkeep(cx, unit);
             cx.memory.discard(self.pages(unit..unit + 1));

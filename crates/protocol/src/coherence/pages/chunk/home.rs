@@ -2,7 +2,7 @@
 
 use super::{ALONG, CLOSED, Chunk, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
 use crate::coherence::Misbehaved;
-use crate::coherence::pages::{Context, PageNo};
+use crate::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
@@ -15,6 +15,10 @@ impl Chunk {
     /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this order, here or (without
     /// `out`) by the other node.
     pub fn share(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], mut out: Option<&mut Vec<u8>>) {
+        if self.freed {
+            let bytes = runs.iter().map(|run| run.len() * PAGE_BYTES).sum::<usize>();
+            return out.into_iter().for_each(|out| out.resize(out.len() + bytes, 0));
+        }
         let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
         if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
             units.iter().for_each(|run| cx.memory.copy_out(self.pages(run.clone()), out));
@@ -194,7 +198,7 @@ impl Chunk {
         if pages.start != page {
             return Err(Misbehaved("sent a diff that does not begin with a unit"));
         }
-        if self.units[unit].state != State::Home {
+        if self.units[unit].state != State::Home || self.freed {
             return Ok(false);
         }
         cx.memory.apply(pages, diff)?;

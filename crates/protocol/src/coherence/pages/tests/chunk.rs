@@ -387,26 +387,6 @@ fn a_flushed_page_stays_to_be_told_and_an_evicted_one_is_told_of_as_gone() {
 }
 
 #[test]
-fn what_was_on_its_way_when_its_region_was_freed_is_not_taken_in() {
-    let mut bench = Bench::new(OTHER, true);
-    bench.fetch(0..2);
-    bench.invalidate(1..2);
-    (1..4).for_each(|page| assert!(matches!(bench.fault(page, Access::Read), Fault::Fetch { .. })));
-    bench.arrive(3..4);
-    bench.step(|chunk, cx, flushed| chunk.free(cx, flushed));
-    assert_eq!((bench.chunk.cached_pages(), bench.tally.held), (0, 0), "the one being fetched again had memory");
-    assert_eq!(bench.fault(1, Access::Read), Fault::Wait);
-    bench.arrive(1..2);
-    assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
-    bench.step(|chunk, cx, _| chunk.on_moved(cx, 2..3, ME));
-    assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
-    assert_eq!((bench.chunk.cached_pages(), bench.tally.held), (0, 0));
-    assert!(!(0..4).any(|page| bench.chunk.is_here(page) || bench.chunk.is_fetching(page)), "who waits goes on");
-    bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 4, &mut Vec::new()));
-    assert!(!(0..4).any(|page| bench.chunk.is_fetching(page)), "nor is it asked for again");
-}
-
-#[test]
 fn copies_that_have_ended_or_lie_aside_are_given_up_before_those_in_use() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(0..4);

@@ -1,0 +1,43 @@
+//! The end of a chunk whose region was freed.
+//!
+//! Its memory is gone, and other nodes may not have heard of that yet: a barrier that opens afterwards still speaks of its pages, and diffs, fetches and
+//! answers to them are on their way. None of that may give it memory again, which nobody would ever give back, nor bring it to those to whom a close has to come.
+//! So no unit keeps a mark by which a close or a barrier would find anything here, and the steps that could set one, or that touch memory, do nothing.
+
+use super::{Chunk, Flush, State, VOID};
+use crate::coherence::pages::{Context, PageNo};
+use std::ops::Range;
+
+impl Chunk {
+    /// The chunk's region was freed: its copies end, and what is being fetched is not wanted when it comes.
+    pub fn free(&mut self, cx: &mut Context<'_>, flush: &mut dyn Flush) {
+        self.evict(cx, &self.pages(0..self.units.len()), flush);
+        for unit in 0..self.units.len() {
+            if self.units[unit].state == State::Fetching {
+                self.give_memory_back(cx, unit);
+            }
+            let this = &mut self.units[unit];
+            this.flags = 0;
+            // Nor is any of it fetched ahead.
+            (this.credit, this.trust) = (0, 0);
+        }
+        self.withdraw_all(cx);
+        self.freed = true;
+        (self.pending, self.told, self.passed_over) = (false, false, false);
+        // The next close leaves the chunk out for good.
+        self.leaves = true;
+    }
+
+    /// The answer to a fetch says that these pages were freed, or they were freed here before it came.
+    pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
+        for unit in self.units_in(pages) {
+            if self.units[unit].state == State::Fetching {
+                self.unkeep(cx, unit);
+                let this = &mut self.units[unit];
+                this.set(VOID, false);
+                (this.state, this.credit) = (State::Invalid, 0);
+            }
+        }
+        self.wake_waiters(cx, pages);
+    }
+}
