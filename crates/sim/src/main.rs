@@ -264,6 +264,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         mixed,
         notes_writes: Some(notes_writes),
         faults: options.faults,
+        frees: false,
         trace: options.trace,
     };
     let pages::scenario::Verdict { kind, violations, outcome } = scenario.run(seed);

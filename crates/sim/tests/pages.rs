@@ -123,3 +123,14 @@ fn one_seed_is_one_run() {
         }
     }
 }
+
+/// What is under way when a region is freed comes to nothing, and nothing of the region is left.
+#[test]
+fn a_region_can_be_freed_while_the_nodes_go_on() {
+    for engine in ENGINES {
+        for notes_writes in [true, false] {
+            pass(&Scenario { notes_writes: Some(notes_writes), frees: true, ..Scenario::new(engine) }, 0..500);
+        }
+        pass(&Scenario { faults: lossy(), frees: true, ..Scenario::mixed(engine) }, 0..300);
+    }
+}

@@ -2,6 +2,7 @@
 //! parcel travels, which are lost, doubled or damaged.
 
 use super::check::Judge;
+use super::frees;
 use super::layout::Layout;
 use super::node::{Node, Open};
 use super::program::Programs;
@@ -215,6 +216,7 @@ impl Cluster {
         if self.outcome.violations.is_empty() {
             let unrest = self.nodes.iter().find_map(Node::unrest);
             self.outcome.violations.extend(unrest);
+            self.outcome.violations.extend(self.nodes.iter().find_map(frees::remains));
             self.outcome.violations.extend(contents(&self.nodes, &self.judge, layout));
         }
         let counts = self.carriers.iter().map(Carrier::counts);
@@ -565,7 +567,8 @@ fn describe(message: &Incoming) -> String {
 
 /// Compares what every home holds, and every copy, with what was written last; every page has one home.
 fn contents(nodes: &[Node], judge: &Judge, layout: &Layout) -> Option<String> {
-    for page in 0..layout.pages() {
+    let freed = |page: &PageNo| nodes.iter().any(|n| n.pages.freed.iter().any(|range| range.contains(page)));
+    for page in (0..layout.pages()).filter(|page| !freed(page)) {
         let chunk = |n: &Node| n.pages.chunks.iter().find(|c| c.shape().first + c.shape().pages > page).cloned();
         let tables: Vec<_> = nodes.iter().filter_map(|n| chunk(n).map(|c| (n, c))).collect();
         let homes = tables.iter().filter(|(_, c)| c.is_home(page)).count();

@@ -196,6 +196,11 @@ impl Memory {
         &mut self.pages[pages.start as usize..pages.end as usize]
     }
 
+    /// Whether threads can look at a page without a fault.
+    pub fn is_mapped(&self, page: PageNo) -> bool {
+        self.pages[page as usize].permit != Permit::None
+    }
+
     fn permit(&mut self, pages: Range<PageNo>, permit: Permit) {
         self.moment();
         self.settle(&pages);

@@ -7,12 +7,14 @@
 //! | [`memory`] | a node's memory and page table |
 //! | [`program`] | what the threads do, made by seed: programs without races |
 //! | [`node`], [`thread`] | a node: the production machines, joined as the runtime joins them |
+//! | [`frees`] | regions that are freed while nodes go on |
 //! | [`cluster`] | nodes, network and virtual time |
 //! | [`check`] | which value every read must return |
 //! | [`scenario`] | one seed, one run, one verdict |
 
 pub mod check;
 pub mod cluster;
+pub mod frees;
 pub mod layout;
 pub mod memory;
 pub mod node;

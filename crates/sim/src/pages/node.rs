@@ -16,6 +16,7 @@ use comem_protocol::coherence::pages::history::{self, push_held};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::{Picked, Stash};
+use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
@@ -84,6 +85,8 @@ pub struct Pages {
     pub(super) needs: Needs,
     pub(super) desk: Desk,
     pub(super) stash: Stash,
+    /// Regions that were freed.
+    pub(super) freed: Vec<Range<PageNo>>,
     /// Pages sent unasked, and pages that came so and were used.
     pub(super) pushed: (u64, u64),
     /// Pages sent with tokens, and pages that came so and were used.
@@ -144,6 +147,7 @@ impl Pages {
             needs: Needs::default(),
             desk: Desk::new(),
             stash: Stash::default(),
+            freed: Vec::new(),
             pushed: (0, 0),
             carried: (0, 0),
             migration: Migration::default(),
@@ -595,6 +599,10 @@ impl PageRooms for Pages {
         Some(self.with(at, step))
     }
 
+    fn is_freed(&mut self, page: PageNo) -> bool {
+        self.freed.iter().any(|range| range.contains(&page))
+    }
+
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.desk)
     }
@@ -773,6 +781,12 @@ impl Rooms for Node {
                 serve::on_diffs(&mut self.pages, origin.from.node, body, out)
             }
             (Message::Push { body }, _) => serve::on_push(&mut self.pages, origin.from.node, body),
+            (Message::Region { body }, _) => {
+                let region =
+                    Region::parse(body).map_err(|_| Misbehaved("told of a region in bytes that make no sense"))?;
+                self.pages.drop_region(&region);
+                Ok(())
+            }
             (Message::PushUnused { body }, _) => serve::on_unused(&mut self.pages, origin.from.node, body, out),
             _ => Err(Misbehaved("sent a message about pages that nobody here understands")),
         }

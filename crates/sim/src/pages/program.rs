@@ -32,6 +32,8 @@ pub enum Op {
     Set(FlagId, u64),
     /// Wait until a flag has reached a value.
     Await(FlagId, u64),
+    /// Free the region with this place in the layout.
+    Free(usize),
     /// Compute for so long, in nanoseconds.
     Think(u64),
 }

@@ -1,6 +1,7 @@
 //! One seed, one run, one verdict.
 
 use super::cluster::{self, Config, Outcome};
+use super::frees;
 use super::layout::Layout;
 use super::program::{self, Kind, Maker};
 use crate::scenario::panicked;
@@ -25,6 +26,8 @@ pub struct Scenario {
     pub notes_writes: Option<bool>,
     /// `Some`: over the production link with these faults; `None`: over whole messages.
     pub faults: Option<FaultSpec>,
+    /// Whether a region is freed, whatever the seed says.
+    pub frees: bool,
     /// Keep a line for everything that happens.
     pub trace: bool,
 }
@@ -43,7 +46,7 @@ pub struct Verdict {
 impl Scenario {
     /// Anything, under this engine, over whole messages.
     pub fn new(engine: PageEngine) -> Scenario {
-        Scenario { kind: None, engine, mixed: false, notes_writes: None, faults: None, trace: false }
+        Scenario { kind: None, engine, mixed: false, notes_writes: None, faults: None, frees: false, trace: false }
     }
 
     /// The same, with regions under both engines.
@@ -85,6 +88,9 @@ impl Scenario {
         let mut programs = Maker::make(kind, layout.nodes, layout.threads, layout.pages(), rng);
         if seed % 7 == 2 {
             program::waver(&mut programs, &mut Rng::new(seed));
+        }
+        if self.frees || seed % 8 == 6 {
+            frees::append(&mut programs, &layout, &mut Rng::new(seed ^ 0xf4ee));
         }
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
         let beyond_scope = self.mixed && !kind.is_scoped();

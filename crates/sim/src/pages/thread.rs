@@ -162,6 +162,10 @@ impl Node {
                 self.ends(t)
             }
             Op::Await(flag, value) => self.wait(t, flag, value, judge, out),
+            Op::Free(region) => {
+                self.pages.free(region, out);
+                self.ends(t)
+            }
             Op::Think(span) => {
                 self.threads[t].at += 1;
                 Turn::Thinks(span)

@@ -1,0 +1,101 @@
+//! Regions that are freed while the nodes go on: by one of them, after everybody has done with it; the others hear of it.
+
+use super::layout::Layout;
+use super::memory::PAGE_WORDS;
+use super::node::{Node, Pages};
+use super::program::{Op, Programs};
+use comem_protocol::coherence::pages::chunk::Flush;
+use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::{PageMemory, PageNo};
+use comem_protocol::faults::Rng;
+use comem_protocol::ids::{FlagId, LockId, NodeId};
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::wire::message::Message;
+
+/// Above the values that programs store, and apart from those that waver.
+const VALUES: u64 = 1 << 42;
+/// The first of the flags by which threads say that they have done with a region.
+const DONE: u64 = 9_000;
+/// Guards the word that all go on with.
+const LOCK: LockId = LockId(9_000);
+
+/// Appends to programs that end with a barrier: each thread writes some words of the last region, one of them reads some and frees it, and all
+/// count in the first region while they hear of that, and for two barriers more.
+pub fn append(programs: &mut Programs, layout: &Layout, rng: &mut Rng) {
+    let Some((region, _)) = layout.regions.last().filter(|_| layout.regions.len() > 1) else { return };
+    let words: Vec<usize> =
+        region.range().flat_map(|p| (0..PAGE_WORDS).map(move |w| p as usize * PAGE_WORDS + w)).collect();
+    let threads: Vec<(usize, usize)> =
+        (0..layout.nodes).flat_map(|n| (0..layout.threads).map(move |t| (n, t))).collect();
+    let freer = rng.below(threads.len() as u64) as usize;
+    for (who, (n, t)) in threads.iter().enumerate() {
+        let program = &mut programs[*n][*t];
+        for word in words.iter().skip(who).step_by(threads.len()).filter(|_| rng.below(2) == 0) {
+            program.push(Op::Write(*word, VALUES + *word as u64));
+        }
+        program.push(Op::Set(FlagId(DONE + who as u64), 1));
+        if who == freer {
+            program.extend((0..threads.len()).map(|other| Op::Await(FlagId(DONE + other as u64), 1)));
+            program.extend((0..rng.below(3)).map(|_| Op::Read(words[rng.below(words.len() as u64) as usize])));
+            program.push(Op::Free(layout.regions.len() - 1));
+        }
+        for _ in 0..3 {
+            for _ in 0..rng.between(1, 3) {
+                let think = Op::Think(rng.below(100_000));
+                program.extend([think, Op::Lock(LOCK), Op::Read(0), Op::WriteNext(0), Op::Unlock(LOCK)]);
+            }
+            program.push(Op::Barrier);
+        }
+    }
+}
+
+/// There is nothing left to flush.
+struct NoFlush;
+
+impl Flush for NoFlush {
+    fn diff(&mut self, _: NodeId, _: PageNo, _: &[u8]) {}
+}
+
+impl Pages {
+    /// A thread of this node frees a region: the others are told.
+    pub(super) fn free(&mut self, number: usize, out: &mut Outbox) {
+        let region = self.layout.regions[number].0.clone();
+        self.drop_region(&region);
+        let mut body = Vec::new();
+        Region { bytes: 0, ..region }.emit(&mut body);
+        for node in NodeId::all(self.layout.nodes).filter(|node| *node != self.me) {
+            out.send(Target::Post { node, origin: Origin::Caller }, &Message::Region { body: &body });
+        }
+    }
+
+    /// A region was freed (the runtime's `drop_region`).
+    pub(super) fn drop_region(&mut self, region: &Region) {
+        self.freed.push(region.range());
+        for at in 0..self.chunks.len() {
+            if region.range().contains(&self.chunks[at].shape().first) {
+                self.with(at, |chunk, cx| chunk.free(cx, &mut NoFlush));
+            }
+        }
+        self.memory.discard(region.range());
+        self.memory.unmap(region.range());
+    }
+}
+
+/// What is left of freed regions although all that was on its way has come, and two barriers have passed.
+pub(super) fn remains(node: &Node) -> Option<String> {
+    let Pages { me, chunks, memory, freed, .. } = &node.pages;
+    for chunk in chunks.iter().filter(|chunk| freed.iter().any(|range| range.contains(&chunk.shape().first))) {
+        let shape = chunk.shape();
+        let page = (shape.first..shape.first + shape.pages).find(|page| memory.is_mapped(*page));
+        if let Some(page) = page {
+            return Some(format!("{me}: page {page} was freed and is mapped"));
+        }
+        if chunk.may_be_dirty() {
+            return Some(format!("{me}: the chunk at page {} was freed, and each close looks at it", shape.first));
+        }
+        if chunk.cached_pages() > 0 {
+            return Some(format!("{me}: {} freed pages count as cached", chunk.cached_pages()));
+        }
+    }
+    None
+}
