@@ -2,7 +2,8 @@
 //!
 //! Each node leads a process group of its own, so that a signal reaches what it started too, and a terminal's Ctrl-C
 //! reaches the launcher alone. A node that ended stays a zombie until [`Group::close`], so that its group's number
-//! cannot pass to a stranger. `close` kills what is left of every group, and strays that left theirs.
+//! cannot pass to a stranger. `close` kills what is left of every group, and strays that left theirs: processes that
+//! still have a node's environment. Other children of the launcher are not ours.
 
 use crate::control::{Lines, ToNode, encode, var};
 use crate::debug;
@@ -34,6 +35,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub struct Group {
     nodes: Vec<Process>,
     guardian: Guardian,
+    prog_id: u16,
     _lock: ProgLock,
     closed: bool,
     /// Processes killed for want of memory before the nodes were started.
@@ -88,8 +90,8 @@ impl Group {
         }
         // A job goes well without it, and whoever asks for a debugger hears why there is none (`debug::prepare`).
         let _ = debug::leave_script();
-        let mut group =
-            Group { nodes: Vec::new(), guardian, _lock: lock, closed: false, memory_kills: sys::host::memory_kills() };
+        let (prog_id, memory_kills) = (spec.prog_id, sys::host::memory_kills());
+        let mut group = Group { nodes: Vec::new(), guardian, prog_id, _lock: lock, closed: false, memory_kills };
         for node in &spec.nodes {
             let process = start_node(spec, node, limit, group.guardian.descriptor())?;
             events.push(Event::Started { node: process.node, pid: process.pid });
@@ -189,7 +191,7 @@ impl Group {
             process::reap(process.pid);
             self.guardian.release(process.pid);
         }
-        process::kill_strays(&[self.guardian.pid()]);
+        process::kill_strays(|environment| is_of_node(environment, self.prog_id));
         for process in &mut self.nodes {
             for stream in [Stream::Out, Stream::Err] {
                 while process.outputs[stream as usize].is_some() && process.read_output(stream, events) {}
@@ -319,6 +321,13 @@ impl Control {
         events.push(Event::Note(format!("node {node} sent its launcher a line that is no message; it is ignored")));
         false
     }
+}
+
+/// Whether an environment comes from a node of the job with this number, which no other job on this host has.
+fn is_of_node(environment: &[u8], prog_id: u16) -> bool {
+    let (number, control) = (format!("{}={prog_id}", var::PROG_ID), format!("{}=", var::CONTROL_FD));
+    let mut entries = environment.split(|byte| *byte == 0);
+    entries.clone().any(|entry| entry == number.as_bytes()) && entries.any(|e| e.starts_with(control.as_bytes()))
 }
 
 fn start_node(spec: &HostSpec, node: &NodeSpec, limit: FdLimit, guardian: i32) -> Outcome<Process> {

@@ -31,11 +31,6 @@ impl Guardian {
         }
     }
 
-    /// The guardian's process number.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// The descriptor through which a child between fork and exec puts itself under watch; see [`watch_me`].
     pub fn descriptor(&self) -> i32 {
         self.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd)

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -116,10 +117,12 @@ pub fn adopt_orphans() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
-/// Ends every child of this process but `spared`, and the orphans that become its children by that.
-pub fn kill_strays(spared: &[u32]) {
+/// Ends the children of this process whose programs began with an environment that `is_ours`, and the orphans that
+/// become its children by that. Others are not ours to end: who reads our output may be our child, and what a remote
+/// shell leaves in the background becomes one.
+pub fn kill_strays(is_ours: impl Fn(&[u8]) -> bool) {
     for _round in 0..100 {
-        let strays: Vec<u32> = children().into_iter().filter(|pid| !spared.contains(pid)).collect();
+        let strays: Vec<u32> = children().into_iter().filter(|pid| is_ours(&environment(*pid))).collect();
         if strays.is_empty() {
             return;
         }
@@ -128,6 +131,27 @@ pub fn kill_strays(spared: &[u32]) {
             reap(pid);
         }
     }
+}
+
+/// The environment with which a process's program began, each variable with a zero byte behind it; empty for one that
+/// has ended.
+fn environment(pid: u32) -> Vec<u8> {
+    const LOOKS: u32 = 20;
+    for _look in 0..LOOKS {
+        let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !bytes.is_empty() || has_ended(pid) {
+            return bytes;
+        }
+        // A process that is just exchanging its program has none for a moment.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Vec::new()
+}
+
+/// Whether a process is a zombie, or gone.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// The children of this process, from all its threads.

@@ -2,8 +2,9 @@
 #![allow(dead_code)]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +54,12 @@ impl Scratch {
 
     /// The command, in a clean environment.
     pub fn comem(&self) -> Command {
-        let mut command = Command::new(bin());
+        self.command(bin())
+    }
+
+    /// A program in the same environment: a shell that starts the command, say.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if ["COMEM_", "SLURM_", "OMPI_", "PMI", "OMP_"].iter().any(|p| text.starts_with(p)) {
@@ -62,6 +68,8 @@ impl Scratch {
         }
         command.env("COMEM_RUNTIME_DIR", self.path("run")).env("HOME", &self.0).current_dir(&self.0);
         command.env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
+        // Whoever runs the tests may do so in the background, or after a logout.
+        on_signals(&mut command, &[libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGCHLD], libc::SIG_DFL);
         command
     }
 
@@ -74,6 +82,34 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a program does on these signals from its start on: `SIG_DFL`, or nothing (`SIG_IGN`).
+pub fn on_signals(command: &mut Command, signals: &'static [i32], action: libc::sighandler_t) {
+    let set = move || {
+        for signal in signals {
+            // SAFETY: neither action installs handler code.
+            unsafe { libc::signal(*signal, action) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
+    unsafe { command.pre_exec(set) };
+}
+
+/// A named pipe that keeps those who read it waiting.
+pub struct Gate(File);
+
+impl Gate {
+    pub fn new(fifo: &str) -> Gate {
+        // Opened for both, a pipe waits for nobody and does not end.
+        Gate(File::options().read(true).write(true).open(fifo).unwrap())
+    }
+
+    /// Lets so many readers of one line pass.
+    pub fn open(&mut self, readers: usize) {
+        self.0.write_all("go\n".repeat(readers).as_bytes()).unwrap();
     }
 }
 

@@ -1,0 +1,85 @@
+//! `comem run` amid what its caller gives it: processes that are not its nodes', ignored signals, outputs that take
+//! nothing, a terminal.
+
+mod common;
+
+use common::{Gate, Held, Scratch, bin, err, exists, finish, wait};
+use std::process::{Command, Stdio};
+
+/// A remote shell for the host alpha, which is this one, with something that it does before and after.
+fn rsh(scratch: &Scratch, before: &str, after: &str) -> String {
+    scratch.script("rsh", &format!("#!/bin/bash\nshift\n{before}\n(cd /; sh -c \"$*\")\n{after}\n"))
+}
+
+/// Runs a line of bash in which `$0` is the command.
+fn bash(scratch: &Scratch, line: &str) -> Command {
+    let mut command = scratch.command("bash");
+    command.args(["-c", line, bin()]).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn who_reads_the_output_of_a_job_gets_its_last_lines_though_it_is_a_child_of_the_launcher() {
+    let scratch = Scratch::new();
+    let (held, gate) = (scratch.fifo("held"), scratch.fifo("gate"));
+    let mut gate = Gate::new(&gate);
+    let line = "\"$0\" run -n 1 --no-prefix seq 1000 > >(exec 9>held; read -r go <gate; cat >log; echo done >&9)";
+    let child = bash(&scratch, line).spawn().unwrap();
+    let held = Held::open(&held);
+    assert_eq!(wait(child).status.code(), Some(0));
+    gate.open(1);
+    assert_eq!(held.next().as_deref(), Some("done"), "the reader was killed");
+    assert_eq!(std::fs::read_to_string(scratch.path("log")).unwrap().lines().count(), 1000);
+}
+
+#[test]
+fn processes_that_no_node_started_outlive_the_job() {
+    let scratch = Scratch::new();
+    let (held, gate) = (scratch.fifo("held"), scratch.fifo("gate"));
+    let mut gate = Gate::new(&gate);
+    let (begin, begun) = (scratch.fifo("begin"), scratch.fifo("begun"));
+    // One that is there before the launcher, and its own child, which becomes the launcher's while the job runs.
+    let stay = "exec 9>held; echo up >&9; echo up >begun; read -r go <gate; echo alive >&9";
+    let line = format!(
+        "( read -r go <{begin}; ( {stay} ) & {stay} ) & exec \"$0\" run sh -c 'echo go >{begin}; read -r x <{begun}; read -r x <{begun}'"
+    );
+    let begun = Gate::new(&begun);
+    let child = bash(&scratch, &line).spawn().unwrap();
+    let held = Held::open(&held);
+    assert_eq!(wait(child).status.code(), Some(0));
+    gate.open(2);
+    let said: Vec<String> = std::iter::from_fn(|| held.next()).collect();
+    assert_eq!(said, ["up", "up", "alive", "alive"]);
+    drop(begun);
+}
+
+#[test]
+fn the_launcher_waits_for_the_end_of_other_hosts_although_its_own_nodes_have_ended() {
+    let scratch = Scratch::new();
+    let rsh = rsh(&scratch, "", "echo ended >ended");
+    let args = ["run", "--remote-comem", bin(), "--hosts", "localhost,alpha", "true"];
+    let output = finish(scratch.comem().env("COMEM_RSH", rsh).args(args));
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""));
+    assert!(exists(&scratch.path("ended")), "the remote shell was killed");
+}
+
+/// As ssh does with `ControlPersist`.
+#[test]
+fn what_a_remote_shell_leaves_for_the_next_one_stays() {
+    let scratch = Scratch::new();
+    let (held, gate) = (scratch.fifo("held"), scratch.fifo("gate"));
+    let mut gate = Gate::new(&gate);
+    let begun = scratch.fifo("begun");
+    let master = "exec 9>held; echo up >&9; echo up >begun; read -r go <gate; echo alive >&9";
+    let rsh = rsh(&scratch, &format!("(setsid sh -c '{master}' </dev/null >/dev/null 2>&1 &); read -r x <begun"), "");
+    let args = ["run", "--remote-comem", bin(), "--hosts", "localhost,alpha", "true"];
+    let mut command = scratch.comem();
+    command.env("COMEM_RSH", rsh).args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    let begun = Gate::new(&begun);
+    let child = command.spawn().unwrap();
+    let held = Held::open(&held);
+    assert_eq!(wait(child).status.code(), Some(0));
+    gate.open(1);
+    assert_eq!(held.expect_lines(2), ["up", "alive"]);
+    drop(begun);
+}
