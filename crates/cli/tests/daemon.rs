@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Held, Scratch, err, finish, out, signal, sorted, wait};
+use common::{Held, Scratch, err, finish, on_signals, out, signal, sorted, wait};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +21,11 @@ struct Daemon {
 
 impl Daemon {
     fn start(more: &[&str]) -> Daemon {
+        Daemon::start_after(|_| (), more)
+    }
+
+    /// One whose start is prepared in some way.
+    fn start_after(prepare: impl Fn(&mut Command), more: &[&str]) -> Daemon {
         let scratch = Scratch::new();
         assert!(scratch.comem().args(["daemon", "make-key", "key"]).status().unwrap().success());
         let programs = scratch.path("programs");
@@ -31,6 +36,7 @@ impl Daemon {
         scratch.script("outside", "#!/bin/sh\necho outside\n");
         let mut command = scratch.comem();
         command.args(["daemon", "-v", "--key-file", "key", "--allow", "programs", "--port", "0"]).args(more);
+        prepare(&mut command);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -328,6 +334,15 @@ fn the_end_of_the_caller_or_of_the_daemon_ends_the_nodes() {
         held.expect_all_gone();
         wait(job);
     }
+}
+
+#[test]
+fn a_daemon_started_with_nohup_outlives_the_logout() {
+    let daemon = Daemon::start_after(|c| on_signals(c, &[libc::SIGHUP], libc::SIG_IGN), &["--bind", HERE]);
+    signal(daemon.child.id(), "HUP");
+    let program = daemon.scratch.text("programs/show");
+    let output = daemon.run(&["--hosts", HERE, &program]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
 }
 
 #[test]

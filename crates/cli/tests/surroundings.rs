@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Gate, Held, Scratch, bin, err, exists, finish, wait};
+use common::{Gate, Held, Scratch, bin, err, exists, finish, on_signals, signal, wait};
 use std::process::{Command, Stdio};
 
 /// A remote shell for the host alpha, which is this one, with something that it does before and after.
@@ -82,4 +82,24 @@ fn what_a_remote_shell_leaves_for_the_next_one_stays() {
     gate.open(1);
     assert_eq!(held.expect_lines(2), ["up", "alive"]);
     drop(begun);
+}
+
+#[test]
+fn signals_that_are_ignored_from_the_start_stay_ignored() {
+    const IGNORED: &[i32] = &[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT];
+    for name in ["HUP", "INT", "QUIT"] {
+        let scratch = Scratch::new();
+        let (held, gate) = (scratch.fifo("held"), scratch.fifo("gate"));
+        let mut gate = Gate::new(&gate);
+        let mut command = scratch.comem();
+        on_signals(&mut command, IGNORED, libc::SIG_IGN);
+        command.args(["run", "-n", "2", "sh", "-c", "exec 9>held; echo ready >&9; read -r go <gate"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let held = Held::open(&held);
+        held.expect_lines(2);
+        signal(child.id(), name);
+        gate.open(2);
+        let output = wait(child);
+        assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{name}");
+    }
 }

@@ -11,9 +11,11 @@ pub struct Signals {
 
 impl Signals {
     /// Blocks `wanted` in this thread (and those it starts later) and reads them from here on. Programs that are
-    /// started inherit what is blocked unless they [`unblock_all`] before they begin.
+    /// started inherit what is blocked unless they [`unblock_all`] before they begin. What our caller has this process
+    /// ignore, as `nohup` does, stays ignored.
     pub fn block(wanted: &[i32]) -> io::Result<Signals> {
-        let set = set_of(wanted);
+        let heeded: Vec<i32> = wanted.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+        let set = set_of(&heeded);
         // SAFETY: the set is initialised, and the old one is not asked for.
         let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
         if failed != 0 {
@@ -54,6 +56,14 @@ fn set_of(wanted: &[i32]) -> libc::sigset_t {
         unsafe { libc::sigaddset(&mut set, *signal) };
     }
     set
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: an all-zero record is a valid value to be overwritten.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: no new action is given; the record for the present one is ours and outlives the call.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+    result == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Does something while a signal is held back. Async-signal-safe.
