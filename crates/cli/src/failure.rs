@@ -67,6 +67,12 @@ impl Failure {
     pub fn system(attempt: impl fmt::Display, why: std::io::Error) -> Failure {
         Failure::new(exit::INTERNAL, format!("{attempt}: {why}"), "")
     }
+    /// Standard output takes no more. `None` where that is because nobody reads it: then nothing is to be said.
+    pub fn of_output(why: &std::io::Error) -> Option<Failure> {
+        let advice = "make room there, or send the output elsewhere";
+        let failure = || Failure::new(exit::INTERNAL, format!("cannot write standard output: {why}"), advice);
+        (why.kind() != std::io::ErrorKind::BrokenPipe).then(failure)
+    }
 }
 
 impl fmt::Display for Failure {

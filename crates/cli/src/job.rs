@@ -310,8 +310,7 @@ impl<'a> Running<'a> {
 
     /// A host cannot take part, or not any more.
     fn host_lost(&mut self, host: usize, failure: &Failure) {
-        let line = failure.to_string().trim_start_matches("comem: ").to_string();
-        self.announce(&line);
+        self.announce_failure(failure);
         self.bad(failure.code, false);
         self.mark_host_ended(host);
         self.begin_ending(&failure.what, LOSS_GRACE);
@@ -364,6 +363,10 @@ impl<'a> Running<'a> {
     fn announce(&mut self, line: &str) {
         self.output.say(&format!("comem: {line}"));
         self.failure.get_or_insert_with(|| line.to_string());
+    }
+
+    fn announce_failure(&mut self, failure: &Failure) {
+        self.announce(failure.to_string().trim_start_matches("comem: "));
     }
 
     fn name_of(&self, node: u16) -> String {
@@ -445,10 +448,20 @@ impl<'a> Running<'a> {
             self.announce(&line);
             self.interrupt(&line, exit::TIME_LIMIT);
         }
-        if self.output.is_broken() && self.may_end() {
-            self.interrupt("nobody reads the output any more", exit::SIGNAL + libc::SIGPIPE);
-        }
+        self.look_at_output();
         self.advance_ending(now);
+    }
+
+    /// A job that cannot write its output ends.
+    fn look_at_output(&mut self) {
+        let Some(why) = self.output.broken().filter(|_| self.may_end()) else { return };
+        match Failure::of_output(why) {
+            Some(failure) => {
+                self.announce_failure(&failure);
+                self.interrupt(&failure.what, failure.code);
+            }
+            None => self.interrupt("nobody reads the output any more", exit::SIGNAL + libc::SIGPIPE),
+        }
     }
 
     /// Whether the job is not being ended yet.

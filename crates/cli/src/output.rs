@@ -4,12 +4,13 @@
 //! moment (a prompt): then it is shown, and whoever writes next begins a new line unless it is the same node.
 
 use crate::spec::Stream;
+use crate::sys::poll::PollSet;
+use crate::sys::write_some;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -141,16 +142,17 @@ impl Mux {
 struct Sink {
     sender: Option<SyncSender<Vec<u8>>>,
     waiting: VecDeque<Vec<u8>>,
-    broken: Arc<AtomicBool>,
+    /// Why nothing more can be written.
+    broken: Arc<OnceLock<io::Error>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Sink {
-    fn new(out: impl Write + Send + 'static) -> Sink {
+    fn new(out: impl AsFd + Send + 'static) -> Sink {
         let (sender, receiver) = sync_channel(PORTIONS_MAX);
-        let broken = Arc::new(AtomicBool::new(false));
+        let broken = Arc::new(OnceLock::new());
         let seen = Arc::clone(&broken);
-        let writer = std::thread::spawn(move || write_all(out, &receiver, &seen));
+        let writer = std::thread::spawn(move || write_portions(&out, &receiver, &seen));
         Sink { sender: Some(sender), waiting: VecDeque::new(), broken, writer: Some(writer) }
     }
 
@@ -188,12 +190,30 @@ impl Sink {
     }
 }
 
-fn write_all(mut out: impl Write, portions: &Receiver<Vec<u8>>, broken: &AtomicBool) {
+fn write_portions(out: &impl AsFd, portions: &Receiver<Vec<u8>>, broken: &OnceLock<io::Error>) {
     for portion in portions {
-        if !broken.load(Ordering::Relaxed) && out.write_all(&portion).and_then(|()| out.flush()).is_err() {
-            broken.store(true, Ordering::Relaxed);
+        if broken.get().is_none()
+            && let Err(why) = write_all(out, &portion)
+        {
+            let _ = broken.set(why);
         }
     }
+}
+
+/// Writes all, also where our caller has made the descriptor one that does not wait.
+fn write_all(out: &impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match write_some(out, rest)? {
+            0 => {
+                let mut polls = PollSet::default();
+                polls.writable(out);
+                polls.wait(None)?;
+            }
+            count => rest = &rest[count..],
+        }
+    }
+    Ok(())
 }
 
 /// Both outputs of the launcher.
@@ -253,9 +273,9 @@ impl Output {
         self.sinks.iter().any(|sink| !sink.waiting.is_empty())
     }
 
-    /// Whether nobody reads standard output any more.
-    pub fn is_broken(&self) -> bool {
-        self.sinks[0].broken.load(Ordering::Relaxed)
+    /// Why nothing more can be written to standard output.
+    pub fn broken(&self) -> Option<&io::Error> {
+        self.sinks[0].broken.get()
     }
 
     /// When [`Output::on_time`] wants to be called.

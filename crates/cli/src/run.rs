@@ -66,7 +66,11 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     }
     let code = outcome.as_ref().map_or_else(|failure| failure.code, |(code, _)| *code);
     output.finish(!outcome.is_ok_and(|(_, interrupted)| interrupted));
-    Ok(code)
+    // The last lines may be what could not be written.
+    match output.broken().and_then(Failure::of_output).filter(|_| code == exit::SUCCESS) {
+        Some(failure) => Err(failure),
+        None => Ok(code),
+    }
 }
 
 /// Somebody who asks daemons, when daemons are to be asked.

@@ -4,6 +4,8 @@
 mod common;
 
 use common::{Gate, Held, Scratch, bin, err, exists, finish, on_signals, signal, wait};
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
 /// A remote shell for the host alpha, which is this one, with something that it does before and after.
@@ -102,4 +104,40 @@ fn signals_that_are_ignored_from_the_start_stay_ignored() {
         let output = wait(child);
         assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{name}");
     }
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_an_error_that_says_why() {
+    let scratch = Scratch::new();
+    for args in [&["-n", "2", "yes"][..], &["-n", "1", "echo", "hello"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = scratch.comem();
+        command.arg("run").args(args).stdout(full).stderr(Stdio::piped());
+        let output = wait(command.spawn().unwrap());
+        let text = err(&output);
+        assert_eq!(output.status.code(), Some(6), "{args:?}: {text}");
+        assert!(text.starts_with("comem: cannot write standard output: No space left on device"), "{args:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn an_output_that_does_not_wait_loses_nothing() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: the call changes the flags of an open descriptor and touches no memory.
+    assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    let body = "exec 9>held; seq 30000; echo done >&9";
+    let mut command = scratch.comem();
+    command.args(["run", "--no-prefix", "sh", "-c", body]).stdout(writer).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    drop(command);
+    // More than a pipe takes is on its way before anything is read.
+    assert_eq!(Held::open(&fifo).next().as_deref(), Some("done"));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    let output = wait(child);
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""));
+    assert_eq!(text.lines().count(), 30000);
 }
