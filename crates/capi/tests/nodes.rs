@@ -154,3 +154,14 @@ fn what_a_program_hands_over_may_lie_in_shared_memory() {
         }
     }
 }
+
+#[test]
+fn a_programs_signals_come_in_its_own_threads() {
+    let program = common::build("cc", "c11", "signals.c");
+    for options in [["--backbone", "shm"], ["--backbone", "udp"], ["--faults", "reorder=5%,seed=1"]] {
+        let mut command: Command = common::node(common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
+        let output = common::run(command.arg(&program));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "signals: ok\n", "{options:?}");
+    }
+}

@@ -7,7 +7,7 @@
 //! does so too, within [`COALESCING`], as a network card that announces several datagrams at a time would hand it over.
 
 use crate::clock::Clock;
-use crate::{Datagrams, Listener, Received, Wait, datagrams, sys};
+use crate::{Datagrams, Listener, Received, Wait, datagrams, sys, threads};
 use comem_protocol::faults::{Decision, FaultPlan, FaultSpec};
 use comem_protocol::time::{Span, Time};
 use std::collections::BinaryHeap;
@@ -222,8 +222,7 @@ impl Holder {
     fn start(clock: Clock) -> io::Result<Holder> {
         let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), changed: Condvar::new() });
         let theirs = Arc::clone(&shared);
-        let work = move || theirs.send_when_due(clock);
-        let thread = std::thread::Builder::new().name("comem-faults".to_string()).spawn(work)?;
+        let thread = threads::start("comem-faults", move || theirs.send_when_due(clock))?;
         Ok(Holder { shared, thread: Some(thread) })
     }
 

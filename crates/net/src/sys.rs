@@ -409,6 +409,43 @@ pub(crate) fn exact_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
+/// Signals that tell of what a thread does itself: blocked ones would end the process without a word.
+pub(crate) const FAULTS: [i32; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+
+/// Does something while this thread blocks all signals but those of its own faults.
+pub(crate) fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    struct Before(libc::sigset_t);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            // SAFETY: sets this thread's mask to what it was.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+        }
+    }
+    // SAFETY: all-zero bytes are values of both sets; the calls fill them, know the numbers, and change nothing but this thread's mask.
+    let _before = unsafe {
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = MaybeUninit::zeroed().assume_init();
+        libc::sigfillset(&raw mut set);
+        for signal in FAULTS {
+            libc::sigdelset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        Before(before)
+    };
+    work()
+}
+
+/// The signals of the first 31 that this thread blocks.
+#[cfg(test)]
+pub(crate) fn blocked_signals() -> Vec<i32> {
+    // SAFETY: as above; without a new set the mask is only read.
+    unsafe {
+        let mut set: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut set);
+        (1..32).filter(|signal| libc::sigismember(&raw const set, *signal) == 1).collect()
+    }
+}
+
 #[cfg(test)]
 thread_local! {
     static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };

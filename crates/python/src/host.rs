@@ -125,7 +125,7 @@ pub fn begin_to_herald() {
         // SAFETY: writes two numbers to memory of ours.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == 0 {
             // Without the thread, the main thread does its work as soon as it runs.
-            let _ = std::thread::Builder::new().name("comem-herald".to_string()).spawn(move || herald(ends[0]));
+            let _ = comem::threads::start("comem-herald", move || herald(ends[0]));
         }
         (ends[0], ends[1])
     });

@@ -599,7 +599,7 @@ impl Ear {
                 }
             }
         };
-        let spawned = std::thread::Builder::new().name("comem-control".to_string()).spawn(listen);
+        let spawned = comem_net::threads::start("comem-control", listen);
         spawned.map(drop).map_err(Error::system("cannot start a thread"))
     }
 

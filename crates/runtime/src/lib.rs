@@ -58,6 +58,8 @@ pub use array::{
     Element, SharedArray, SharedDouble, SharedDoubleArray, SharedFloat, SharedFloatArray, SharedInt, SharedIntArray,
     SharedVar,
 };
+#[doc(hidden)]
+pub use comem_net::threads;
 pub use comem_protocol::coherence::Engine;
 pub use comem_protocol::ids::{FlagId, LockId, NodeId};
 pub use comem_protocol::sync::condition::ConditionId;

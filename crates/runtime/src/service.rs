@@ -57,7 +57,7 @@ pub(crate) fn listen_for_questions() {
 /// Starts the service thread.
 pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
     let node = node.clone();
-    let spawned = std::thread::Builder::new().name("comem-service".to_string()).spawn(move || {
+    let spawned = comem_net::threads::start("comem-service", move || {
         // A blocked thread of high priority gets its core soon, also beside computing threads.
         // SAFETY: the call changes the calling thread's priority and touches no memory.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
@@ -65,7 +65,9 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
-            eprintln!("comem: {name}: the thread that answers other nodes has failed, as told above; the node ends; please report this");
+            eprintln!(
+                "comem: {name}: the thread that answers other nodes has failed, as told above; the node ends; please report this"
+            );
             std::process::abort();
         }
     });

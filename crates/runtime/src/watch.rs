@@ -286,7 +286,7 @@ fn flush_standard_output() {
         let _ = std::io::Write::flush(&mut std::io::stdout());
         let _ = done.send(());
     };
-    if std::thread::Builder::new().spawn(flush).is_ok() {
+    if comem_net::threads::start("comem-flush", flush).is_ok() {
         let _ = wait.recv_timeout(std::time::Duration::from_millis(100));
     }
 }

@@ -20,7 +20,7 @@ use super::inbox::Inbox;
 use super::lane::{self, LANE_BYTES, Producer};
 use super::peers::{Lane, Peer, Peers};
 use super::sys::{self, Watch};
-use crate::{Endpoint, PortChoice};
+use crate::{Endpoint, PortChoice, threads};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::io;
@@ -128,7 +128,7 @@ impl ShmHost {
         let (sources, settled, peers) = (Mutex::default(), Condvar::new(), Peers::new());
         let shared = Arc::new(Shared { watch, stop, sources, settled, peers });
         let theirs = Arc::clone(&shared);
-        let porter = std::thread::Builder::new().name("comem-porter".to_string()).spawn(move || theirs.attend())?;
+        let porter = threads::start("comem-porter", move || theirs.attend())?;
         Ok(Arc::new(ShmHost { shared, porter: Some(porter) }))
     }
 
