@@ -263,6 +263,8 @@ impl Boot {
 
     fn run(self, mut launcher: Option<Launcher>) -> Result<Arc<Node>> {
         let zero = self.zero_address(launcher.as_mut())?;
+        // Where nobody is taken for lost, as under a debugger, the others may come as late as they like: who started them knows whether they will.
+        let limit = Span::from_ms(if self.config.discover { 10_000 } else { 30_000 });
         let config = startup::Config {
             mode: self.mode(zero)?,
             identity: self.identity()?,
@@ -274,10 +276,7 @@ impl Boot {
             job: self.job.as_ref().map(|j| j.job.max(1)),
             prog: self.job.as_ref().map(|j| j.prog_id.max(1)),
             multicast: self.multicast,
-            deadline: Some(match self.config.discover {
-                true => Span::from_ms(10_000),
-                false => Span::from_ms(30_000),
-            }),
+            deadline: self.config.node_timeout.is_some().then_some(limit),
         };
         let seed = u64::from(std::process::id()) << 32 ^ wall_clock_ns();
         let mut machine = Startup::new(config, self.clock.now(), seed).map_err(|e| Error::Start(e.to_string()))?;

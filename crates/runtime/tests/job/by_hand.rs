@@ -41,6 +41,15 @@ fn a_node_that_waits_for_others_says_for_whom_where_and_how_long_and_only_then()
 }
 
 #[test]
+fn a_node_waits_for_others_for_ever_where_nobody_is_taken_for_lost() {
+    let mut zero = node(&[(var::BACKBONE, "udp"), (var::NODE_TIMEOUT, "off")]);
+    let mut line = String::new();
+    BufReader::new(zero.stderr.take().expect("a pipe")).read_line(&mut line).expect("a node's words");
+    assert!(line.contains(" waits for node 1: ") && !line.contains("gives up"), "{line}");
+    zero.kill().and_then(|()| zero.wait()).expect("it waits still");
+}
+
+#[test]
 fn a_node_that_finds_nobody_where_it_was_sent_says_so() {
     // Nobody listens at the address of a socket that is gone.
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("an address");

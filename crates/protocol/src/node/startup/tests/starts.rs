@@ -259,6 +259,24 @@ fn processes_that_come_in_any_order_under_any_loss_form_one_job() {
 }
 
 #[test]
+fn without_a_deadline_nodes_wait_for_others_as_long_as_it_takes() {
+    for late in 0..3 {
+        let mut network = Network::new(53 + late as u64, 10);
+        let patient = |index| Config { deadline: None, ..launched(index, 3) };
+        let first: Vec<usize> = (0..3).filter(|index| *index != late).collect();
+        // The address of a process follows from its index, so the late one stands there from the start, and is deaf.
+        network.start_all(0..3, patient);
+        network.parted.extend(first.iter().map(|other| (late.min(*other), late.max(*other))));
+        let until = network.now + Span::from_ms(3_600_000);
+        while network.now < until && network.step() {}
+        assert!(network.processes.iter().all(|p| !p.has_ended()), "{}", network.picture());
+        network.parted.clear();
+        network.run_to_ends();
+        network.assert_one_job();
+    }
+}
+
+#[test]
 fn several_nodes_zero_at_once_become_one() {
     for seed in 0..500u64 {
         let zeros = 2 + seed as usize % 4;
