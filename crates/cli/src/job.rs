@@ -54,6 +54,8 @@ pub struct JobOrders {
     pub host_names: Vec<String>,
     /// Which host each node is on.
     pub host_of: BTreeMap<u16, usize>,
+    /// Whether the program is copied to other hosts first.
+    pub staged: bool,
     /// Where node zero's standard input comes from.
     pub stdin: StdinFrom,
     /// When the job is to be ended.
@@ -83,7 +85,7 @@ pub struct Running<'a> {
     nodes: BTreeMap<u16, Node>,
     infos: Vec<Option<HostInfo>>,
     zero: Option<String>,
-    /// Losses and orders to stop, for nodes that start only after they were sent.
+    /// Losses and orders to stop, for nodes that have their job only after they were sent.
     said_to_all: Vec<ToNode>,
     first_bad: Option<Bad>,
     failure: Option<String>,
@@ -99,6 +101,7 @@ pub struct Running<'a> {
 #[derive(Default)]
 struct Node {
     pid: Option<u32>,
+    has_job: bool,
     /// It has said anything at all.
     speaks: bool,
     joined: bool,
@@ -225,6 +228,20 @@ impl<'a> Running<'a> {
         if let Some(state) = self.nodes.get_mut(&node) {
             state.pid = Some(pid);
         }
+        // A node waits for the others so long at most from when it has its job; copies of the program may be under way for longer.
+        let is_late = |node: &Node| node.pid.is_none() && node.ended.is_none();
+        if self.orders.staged && self.nodes.values().any(is_late) {
+            return;
+        }
+        let idle = |node: &Node| node.pid.is_some() && !node.has_job;
+        let waiting: Vec<u16> = self.nodes.iter().filter(|(_, state)| idle(state)).map(|(node, _)| *node).collect();
+        waiting.into_iter().for_each(|node| self.give_job(node));
+    }
+
+    fn give_job(&mut self, node: u16) {
+        if let Some(state) = self.nodes.get_mut(&node) {
+            state.has_job = true;
+        }
         self.tell(node, &ToNode::Job(self.orders.job.clone()));
         let mut missed: Vec<ToNode> = Vec::new();
         missed.extend(self.zero.clone().filter(|_| node != 0).map(|addr| ToNode::Zero { addr }));
@@ -331,9 +348,9 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Tells a node something. One that has not started yet is told when it does: the job must be the first it hears.
+    /// Tells a node something. One that has no job yet is told with it: the job must be the first it hears.
     fn tell(&mut self, node: u16, message: &ToNode) {
-        if self.nodes.get(&node).is_none_or(|state| state.pid.is_none()) {
+        if self.nodes.get(&node).is_none_or(|state| !state.has_job) {
             return;
         }
         let Some(index) = self.orders.host_of.get(&node) else { return };

@@ -167,6 +167,7 @@ fn orders(args: &RunArgs, plan: &Plan) -> JobOrders {
         job: plan.job.clone(),
         host_names: plan.hosts.iter().map(|host| host.spec.host.clone()).collect(),
         host_of: plan.host_of_nodes(),
+        staged: plan.hosts.iter().any(|host| host.spec.staged),
         stdin: zero,
         deadline: args.timeout.map(|limit| (Instant::now() + limit, limit)),
     }

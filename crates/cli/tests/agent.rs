@@ -248,3 +248,18 @@ fn a_large_program_is_copied_whole() {
     let output = run(&scratch, &["--hosts", "alpha,beta", "--stage", "--no-prefix", &program]);
     assert_eq!(out(&output), format!("{0}\n{0}\n", body.len()), "{}", err(&output));
 }
+
+#[test]
+fn nodes_that_are_there_begin_when_the_program_has_been_copied_to_the_others() {
+    let scratch = Scratch::new();
+    let (begun, copied) = (scratch.fifo("begun"), scratch.text("copied"));
+    // A slow line: only after node 0 has been started does anything arrive on the other host.
+    let slow = format!("read -r line <{begun}; sleep 0.3; touch {copied}\ncd /\n");
+    scratch.script("rsh", &RSH.replace("cd /\n", &slow));
+    let body = format!(
+        "#!/bin/bash\ntest $COMEM_NODE != 0 || echo >{begun}; read -r job <&$COMEM_CONTROL_FD; test -e {copied} && echo $COMEM_NODE\n"
+    );
+    let program = scratch.script("prog", &body);
+    let output = run(&scratch, &["--hosts", "localhost,alpha", "--stage", "--no-prefix", &program]);
+    assert_eq!(sorted(&out(&output)), ["0", "1"], "{}", err(&output));
+}
