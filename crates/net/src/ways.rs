@@ -6,6 +6,8 @@
 //! What they send still has the endpoint's address and port as its source, for a host is no group, and the kernel takes the address from the route. Reports of
 //! closed ports go by the same addresses, and so to the endpoint's own socket.
 //!
+//! They take a quarter of the descriptors that the process may have (`ulimit -n`), at most, whatever the number of endpoints and addresses.
+//!
 //! Where the route would have another source (a host with several addresses), or anything else goes wrong, there is no such socket, and the endpoint's own
 //! sends as ever.
 
@@ -15,7 +17,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Most addresses that an endpoint knows ways to; each may take a file number.
 const WAYS_MAX: usize = 64;
@@ -26,12 +28,40 @@ const OFTEN: u32 = 64;
 /// What the kernel may keep of what comes to a group that nobody sends to: as little as it lets us say.
 const NOTHING_BYTES: i32 = 1;
 
+/// Of all descriptors that the process may have, one in so many may be a way's.
+const SHARE: u64 = 4;
+/// How many ways of this process have a socket.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
 /// An address to which something was sent.
 #[derive(Debug)]
 struct Way {
     to: SocketAddr,
     sends: AtomicU32,
-    socket: OnceLock<Option<UdpSocket>>,
+    socket: OnceLock<Option<Counted>>,
+}
+
+/// A way's socket, which counts among those of the process.
+#[derive(Debug)]
+struct Counted(UdpSocket);
+
+impl Counted {
+    /// A socket from `local` to `to`, if the process may have another one and the system makes it.
+    fn open(local: SocketAddr, to: SocketAddr) -> Option<Counted> {
+        let most = usize::try_from(sys::soft_limit(libc::RLIMIT_NOFILE) / SHARE).unwrap_or(usize::MAX);
+        OPEN.fetch_update(Relaxed, Relaxed, |open| (open < most).then_some(open + 1)).ok()?;
+        let socket = open(local, to).map(Counted);
+        if socket.is_err() {
+            OPEN.fetch_sub(1, Relaxed);
+        }
+        socket.ok()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Relaxed);
+    }
 }
 
 /// The ways of an endpoint.
@@ -50,10 +80,10 @@ impl Ways {
     pub(crate) fn socket(&self, local: SocketAddr, to: SocketAddr) -> Option<BorrowedFd<'_>> {
         let way = self.find(to)?;
         if let Some(socket) = way.socket.get() {
-            return socket.as_ref().map(AsFd::as_fd);
+            return socket.as_ref().map(|socket| socket.0.as_fd());
         }
         if way.sends.fetch_add(1, Relaxed) >= OFTEN {
-            way.socket.get_or_init(|| open(local, to).ok());
+            way.socket.get_or_init(|| Counted::open(local, to));
         }
         None
     }

@@ -22,7 +22,7 @@ use super::peers::{Lane, Peer, Peers};
 use super::sys::{self, Watch};
 use crate::{Endpoint, PortChoice, threads};
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// How many processes may wait at a door.
 const DOOR_BACKLOG: i32 = 128;
+/// How long a door stays shut when nobody could be let in: mostly the process has no descriptor left.
+const SHUT: Duration = Duration::from_millis(100);
 /// How often a caller who waits for lanes looks whether one must be asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 const STOP: u64 = 0;
@@ -156,7 +158,7 @@ impl ShmHost {
         let inbox = Arc::new(Inbox::new(udp, address, bell)?);
         let endpoint = ShmEndpoint::new(Arc::clone(self), Arc::clone(&inbox));
         self.listen_for(&inbox, udp_fd)?;
-        self.shared.add(Source::Door { inbox, door }, sys::READABLE)?;
+        self.shared.add(Source::Door { inbox, door }, sys::NEXT)?;
         Ok(endpoint)
     }
 
@@ -255,24 +257,34 @@ impl Shared {
     /// The porter's work.
     fn attend(&self) {
         let mut room = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        let mut shut: VecDeque<(Instant, u64)> = VecDeque::new();
         loop {
-            for number in self.watch.wait(&mut room) {
+            let limit = shut.front().map(|(until, _)| until.saturating_duration_since(Instant::now()));
+            for number in self.watch.wait(&mut room, limit) {
                 if number == STOP {
                     return;
                 }
-                self.on_event(number);
+                if !self.on_event(number) {
+                    shut.push_back((Instant::now() + SHUT, number));
+                }
+            }
+            while let Some((_, number)) = shut.front().copied().filter(|(until, _)| *until <= Instant::now()) {
+                shut.pop_front();
+                self.open_again(&self.lock(), number);
             }
         }
     }
 
-    fn on_event(&self, number: u64) {
+    /// False if this is a door that must stay shut for a while.
+    fn on_event(&self, number: u64) -> bool {
         let mut sources = self.lock();
         // Removed meanwhile, if it is not there.
         match sources.all.get(&number) {
             Some(Source::Ear { inbox, .. }) => inbox.hear_udp(),
             Some(Source::Door { inbox, door }) => {
-                let Ok((line, _)) = door.accept() else { return };
+                let Ok((line, _)) = door.accept() else { return false };
                 let inbox = Arc::clone(inbox);
+                self.open_again(&sources, number);
                 // Who cannot be served sees the line end, and uses UDP.
                 drop(self.serve(&mut sources, inbox, line));
             }
@@ -281,7 +293,7 @@ impl Shared {
                 self.forget(&mut sources, number);
             }
             Some(Source::Owner { peer, line }) => {
-                let Some(peer) = self.peers.of(*peer) else { return };
+                let Some(peer) = self.peers.of(*peer) else { return true };
                 let lane = if peer.has_lane() { None } else { receive_lane(line) };
                 match lane {
                     Some(lane) => peer.open(lane),
@@ -293,6 +305,15 @@ impl Shared {
                 self.settled.notify_all();
             }
             None => {}
+        }
+        true
+    }
+
+    /// Lets the next one come to a door, if it is still there.
+    fn open_again(&self, sources: &Sources, number: u64) {
+        if let Some(source) = sources.all.get(&number) {
+            // It is watched, and changing that takes nothing.
+            drop(self.watch.again(source.fd(), sys::NEXT, number));
         }
     }
 

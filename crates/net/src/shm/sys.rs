@@ -170,6 +170,8 @@ pub(super) fn raise(counter: BorrowedFd<'_>) {
 pub(super) const CHANGES: u32 = (libc::EPOLLIN | libc::EPOLLERR | libc::EPOLLET) as u32;
 /// Something to read, or the other end gone.
 pub(super) const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
+/// Something to read, once: then [`Watch::again`].
+pub(super) const NEXT: u32 = (libc::EPOLLIN | libc::EPOLLONESHOT) as u32;
 /// The other end gone.
 pub(super) const GONE: u32 = libc::EPOLLRDHUP as u32;
 
@@ -187,10 +189,18 @@ impl Watch {
 
     /// Begins to watch a descriptor.
     pub(super) fn add(&self, fd: RawFd, events: u32, number: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, events, number)
+    }
+
+    /// Goes on watching a descriptor that was to be watched once.
+    pub(super) fn again(&self, fd: RawFd, events: u32, number: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, events, number)
+    }
+
+    fn control(&self, what: i32, fd: RawFd, events: u32, number: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: number };
         // SAFETY: the kernel reads `event`.
-        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } as libc::ssize_t)
-            .map(drop)
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), what, fd, &raw mut event) } as libc::ssize_t).map(drop)
     }
 
     /// Ends it: before the descriptor is closed, because a child may hold a copy.
@@ -199,10 +209,15 @@ impl Watch {
         unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, ptr::null_mut()) };
     }
 
-    /// Waits for ever; gives the numbers of those that have something.
-    pub(super) fn wait<'a>(&self, room: &'a mut [libc::epoll_event; 16]) -> impl Iterator<Item = u64> + 'a {
+    /// Waits, without a limit for ever; gives the numbers of those that have something.
+    pub(super) fn wait<'a>(
+        &self,
+        room: &'a mut [libc::epoll_event; 16],
+        limit: Option<Duration>,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let limit_ms = limit.map_or(-1, |limit| i32::try_from(limit.as_millis() + 1).unwrap_or(i32::MAX));
         // SAFETY: the kernel fills at most as many entries as `room` has.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), room.as_mut_ptr(), room.len() as i32, -1) };
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), room.as_mut_ptr(), room.len() as i32, limit_ms) };
         room.iter().take(usize::try_from(count).unwrap_or(0)).map(|event| event.u64)
     }
 }
