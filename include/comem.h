@@ -347,8 +347,10 @@ denied:
 #endif
 }
 
-/* Announces a store and says whether this thread may make it: COMEM_STORE_() follows, or comem_withdraw_(). */
+/* Announces a store and says whether this thread may make it: COMEM_STORE_() follows, or comem_withdraw_(). Until then
+ * the thread does nothing that may wait, so nothing that it has read before may be read after the announcement. */
 static inline int comem_announce_(struct comem_tls *self, comem_array array, uint64_t index) {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     __atomic_store_n((volatile unsigned char *)&self->writing, (unsigned char)1, __ATOMIC_RELAXED);
     if (!COMEM_LIKELY_(index < array.length)) return 0;
 #if defined(__x86_64__)

@@ -328,7 +328,9 @@ inline T Load(comem_array array, std::uint64_t index) {
 template <class T>
 inline void Store(comem_array array, std::uint64_t index, const T &value) {
     if constexpr (std::is_arithmetic_v<T> && is_word<T>) {
-        COMEM_WRITE_ELEMENT_(T, array, index, value);
+        // `value` may lie in shared memory, where reading it may wait: not while a store is announced.
+        const T own = value;
+        COMEM_WRITE_ELEMENT_(T, array, index, own);
     } else if constexpr (sequential) {
         reinterpret_cast<T *>(array.data)[index] = value;
     } else if constexpr (is_word<T>) {

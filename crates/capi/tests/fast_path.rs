@@ -29,3 +29,15 @@ fn a_hit_in_natural_cpp_syntax_stays_within_its_instructions() {
         count(compiler, "c++17", "fast_path.cpp");
     }
 }
+
+#[test]
+fn no_store_is_announced_while_its_value_is_read() {
+    for compiler in common::compilers(true) {
+        for level in ["-O0", "-O2"] {
+            let out = common::scratch().join(format!("announced{level}-{compiler}"));
+            let mut command = common::strict(compiler, "c++17");
+            common::run(command.args([level, "-o"]).arg(&out).arg(common::program("announced.cpp")));
+            common::run(&mut std::process::Command::new(&out));
+        }
+    }
+}

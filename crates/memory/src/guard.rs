@@ -96,6 +96,12 @@ impl StoreGuard {
         if !self.fast {
             return;
         }
+        if let Some(own) = caller {
+            let own = self.flags[own.index()].load(Ordering::Acquire);
+            // SAFETY: as below.
+            let announced = unsafe { own.as_ref() }.is_some_and(|own| own.writing.load(Ordering::Relaxed) != 0);
+            debug_assert!(!announced, "a thread revokes permissions while it has a store announced");
+        }
         let slots = self.slots.load(Ordering::Acquire);
         let others = (1..slots).filter(|i| caller.map(Slot::index) != Some(*i));
         let mut waited = false;

@@ -103,6 +103,8 @@ impl<T: Element> SharedArray<T> {
     pub fn write(&self, thread: &Thread, index: usize, value: T) {
         if Self::IS_WORD && index < self.len {
             let flag = thread.flag();
+            // What `value` is read from may be shared, and reading it may wait: not while a store is announced.
+            compiler_fence(Ordering::SeqCst);
             flag.writing.store(1, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
             // SAFETY: `index` is within the permission bytes, which are only accessed as atomics.
