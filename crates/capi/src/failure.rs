@@ -91,7 +91,7 @@ impl From<Error> for Failure {
             Error::Misuse(_) | Error::Mismatch(_) => Code::Misuse,
             Error::NodeLost { .. } => Code::NodeLost,
             Error::Stopped(_) | Error::Interrupted => Code::Stopped,
-            Error::System { .. } => Code::System,
+            Error::System { .. } | Error::Panicked { .. } => Code::System,
         };
         Failure::new(code, error.to_string())
     }

@@ -29,7 +29,7 @@ pub fn named(error: &Error) -> (&'static str, String) {
         Error::Mismatch(_) => "MismatchError",
         Error::NodeLost { .. } => "NodeLost",
         Error::Stopped(_) | Error::Interrupted => "Stopped",
-        Error::System { .. } => "SystemError",
+        Error::System { .. } | Error::Panicked { .. } => "SystemError",
     };
     (name, error.to_string())
 }

@@ -80,7 +80,7 @@ impl<T: Element> SharedArray<T> {
 
     /// Reads element `index`.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When there is no such element.
     #[inline(always)]
     pub fn read(&self, thread: &Thread, index: usize) -> T {
@@ -97,7 +97,7 @@ impl<T: Element> SharedArray<T> {
 
     /// Writes element `index`.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When there is no such element.
     #[inline(always)]
     pub fn write(&self, thread: &Thread, index: usize, value: T) {
@@ -142,7 +142,7 @@ impl<T: Element> SharedArray<T> {
 
     /// Copies the elements from `start` on into `out`, each atomically.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When the range leaves the array.
     pub fn read_into(&self, thread: &Thread, start: usize, out: &mut [T]) {
         // SAFETY: the same bytes; any bytes are T's.
@@ -152,7 +152,7 @@ impl<T: Element> SharedArray<T> {
 
     /// Copies `values` to the elements from `start` on, each atomically.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When the range leaves the array.
     pub fn write_from(&self, thread: &Thread, start: usize, values: &[T]) {
         // SAFETY: a T has no padding, so all its bytes are initialised.
@@ -162,7 +162,7 @@ impl<T: Element> SharedArray<T> {
 
     /// Lends the elements of `range` as a plain slice while `f` runs; their units stay here as long.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When the range leaves the array.
     ///
     /// # Safety
@@ -177,7 +177,7 @@ impl<T: Element> SharedArray<T> {
 
     /// Lends the elements of `range` as a plain mutable slice while `f` runs; their units stay here as long.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When the range leaves the array.
     ///
     /// # Safety

@@ -33,6 +33,14 @@ pub enum Error {
     /// Nodes did not make the same collective calls.
     #[error("{0}; every node must make the same collective calls in the same order")]
     Mismatch(#[from] Mismatch),
+    /// A thread of this node panicked, while others may wait for it.
+    #[error(
+        "thread {thread} of the job panicked, as Rust says in this node's output; the other threads cannot go on without it"
+    )]
+    Panicked {
+        /// Its number in the job.
+        thread: usize,
+    },
     /// The system refused something.
     #[error("{what}: {source}")]
     System {
@@ -65,6 +73,8 @@ pub mod exit {
     pub const STOPPED: i32 = 5;
     /// A bug in Comem, or memory ran out.
     pub const INTERNAL: i32 = 6;
+    /// A thread of a Rust program panicked: what Rust's own processes end with then.
+    pub const PANICKED: i32 = 101;
 }
 
 impl Error {
@@ -76,6 +86,7 @@ impl Error {
             Error::NodeLost { .. } => exit::NODE_LOST,
             Error::Stopped(_) | Error::Interrupted => exit::STOPPED,
             Error::System { .. } => exit::INTERNAL,
+            Error::Panicked { .. } => exit::PANICKED,
         }
     }
 

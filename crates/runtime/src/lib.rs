@@ -177,6 +177,21 @@ pub(crate) fn seated() -> Option<Rc<Thread>> {
     CURRENT.try_with(|current| current.borrow().as_ref().map(|seated| seated.thread.clone())).ok().flatten()
 }
 
+/// Runs a thread's part. Where it panics and the node has other threads, the node ends: they may wait for this one for ever.
+fn call(f: &impl Fn(&Thread), thread: &Thread) {
+    struct Unwinding<'a>(&'a Thread);
+    impl Drop for Unwinding<'_> {
+        fn drop(&mut self) {
+            let node = self.0.home();
+            if std::thread::panicking() && node.threads() > 1 && host::host().is_none() {
+                node.end_for(&Error::Panicked { thread: self.0.id() });
+            }
+        }
+    }
+    let _unwinding = Unwinding(thread);
+    f(thread);
+}
+
 impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
         self.node.seats[slot.index()].taken.store(true, Ordering::Release);
@@ -267,6 +282,9 @@ impl Comem {
 
     /// Ends this node, and so the job, with an error: the launcher is told, statistics are written.
     pub fn end_with(&self, error: &Error) -> ! {
+        if host::host().is_none() {
+            self.node.end_for(error);
+        }
         self.node.end_with(error);
         std::process::exit(error.exit_code())
     }
@@ -287,12 +305,12 @@ impl Comem {
     }
 
     /// Runs `f` in every application thread of this node, the calling (main) thread included, and returns when all
-    /// have finished.
+    /// have finished. Where [`Comem::try_run`] fails the node ends.
     ///
     /// # Panics
-    /// When `f` panics, when a thread cannot be started, or as [`Comem::try_run`] fails.
+    /// When `f` panics and the node has one thread. A node of several ends, since the others may wait for that one.
     pub fn run<F: Fn(&Thread) + Sync>(&self, f: F) {
-        self.try_run(f).unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)));
+        self.try_run(f).unwrap_or_else(|error| self.end_with(&error));
     }
 
     /// As [`Comem::run`].
@@ -301,7 +319,7 @@ impl Comem {
     /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended.
     ///
     /// # Panics
-    /// When `f` panics, or when a thread cannot be started.
+    /// As [`Comem::run`]. When a thread cannot be started the node ends, too: those that have been wait for it.
     pub fn try_run<F: Fn(&Thread) + Sync>(&self, f: F) -> Result<()> {
         let main = self.current()?;
         let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
@@ -311,13 +329,16 @@ impl Comem {
                 let (f, comem) = (&f, self.clone());
                 let name = format!("comem-{}", index - 1);
                 let body = move || {
-                    f(&comem.sit(Slot(index as u16)));
+                    call(f, &comem.sit(Slot(index as u16)));
                     CURRENT.with(|c| c.borrow_mut().take());
                 };
                 let builder = std::thread::Builder::new().name(name).stack_size(stack_bytes());
-                builder.spawn_scoped(scope, body).expect("a thread can be started");
+                if let Err(source) = builder.spawn_scoped(scope, body) {
+                    let what = format!("cannot start thread {} of {}", index - 1, self.node.threads());
+                    self.end_with(&Error::System { what, source });
+                }
             }
-            f(&main);
+            call(&f, &main);
         });
         Ok(())
     }

@@ -127,10 +127,13 @@ impl Thread {
         self.flag
     }
 
-    /// Unwraps a result of an access: misuse is a panic with Comem's words.
+    /// Unwraps a call's result: trouble ends the node, whose other threads may wait for this one. With a host it is a panic.
     #[track_caller]
     pub(crate) fn must<T>(&self, result: Result<T>) -> T {
-        result.unwrap_or_else(|error| panic!("{}", self.node.sentence(&error)))
+        result.unwrap_or_else(|error| match crate::host::host() {
+            Some(_) => panic!("{}", self.node.sentence(&error)),
+            None => self.node.end_for(&error),
+        })
     }
 
     fn seat(&self) -> &Seat {

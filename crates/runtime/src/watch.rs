@@ -250,6 +250,19 @@ impl Node {
         self.launcher.as_ref().is_some_and(|l| l.send(message).is_ok())
     }
 
+    /// Ends this process with one sentence, where there is no host to outlive its job.
+    pub(crate) fn end_for(&self, error: &Error) -> ! {
+        self.end_with(error);
+        if self.is_ending() {
+            eprintln!("{}", self.sentence(error));
+            std::process::exit(error.exit_code())
+        }
+        loop {
+            // Another thread is at it.
+            std::thread::park();
+        }
+    }
+
     /// Ends this process with one sentence.
     pub(crate) fn end_with(&self, error: &Error) {
         if let Some(host) = crate::host::host().filter(|_| self.has_begun()) {

@@ -15,7 +15,7 @@ impl Thread {
     /// computing, not waiting, between the last call and this one. The first call gives equal shares. All threads
     /// must call it.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When another node makes a different collective call.
     pub fn share_weighted(&self, total: usize) -> Range<usize> {
         let busy = self.busy_ns();

@@ -77,7 +77,7 @@ impl Thread {
     /// them wrote before is seen after. When all threads of the job are meant, it is [`Thread::barrier`]; in a job of one node whose threads
     /// come and go no number means all.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When another thread is there that expects another number.
     pub fn barrier_of(&self, name: MeetingId, threads: usize) {
         self.must(self.try_barrier_of(name, threads));
@@ -115,7 +115,7 @@ impl Thread {
     /// that acquired the lock meanwhile is lost. What the thread waits for may have come and gone again when it returns:
     /// check it in a loop.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When this thread does not hold the lock.
     pub fn cond_wait(&self, condition: ConditionId, lock: LockId) {
         self.must(self.try_cond_wait(condition, lock));
@@ -156,7 +156,7 @@ impl Thread {
 
     /// Acquires a reader-writer lock to read, together with other readers. A thread that reads already may enter again.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When this thread writes under the lock.
     pub fn rd_lock(&self, lock: RwLockId) {
         self.must(self.try_rd_lock(lock));
@@ -172,7 +172,7 @@ impl Thread {
 
     /// Acquires a reader-writer lock to write, alone.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When this thread holds the lock already.
     pub fn wr_lock(&self, lock: RwLockId) {
         self.must(self.try_wr_lock(lock));
@@ -188,7 +188,7 @@ impl Thread {
 
     /// Releases a reader-writer lock, however this thread holds it.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When this thread does not hold it.
     pub fn rw_unlock(&self, lock: RwLockId) {
         self.must(self.try_rw_unlock(lock));

@@ -14,7 +14,7 @@ use comem_protocol::wire::message::Collective;
 impl Thread {
     /// Waits until all threads of all nodes have come here.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When another node makes a different collective call.
     pub fn barrier(&self) {
         self.must(self.try_barrier());
@@ -95,7 +95,7 @@ impl Thread {
 
     /// Reduces vectors of integers over all threads; each thread's `values` become the result.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// As [`Thread::barrier`].
     pub fn reduce_i64(&self, operator: Operator, values: &mut [i64]) {
         self.must(self.try_reduce_i64(operator, values));
@@ -117,7 +117,7 @@ impl Thread {
     /// Reduces vectors of numbers over all threads; each thread's `values` become the result, the same bits
     /// everywhere.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// As [`Thread::barrier`].
     pub fn reduce_f64(&self, operator: Operator, values: &mut [f64]) {
         self.must(self.try_reduce_f64(operator, values));
@@ -145,7 +145,7 @@ impl Thread {
 
     /// Acquires a lock (not reentrant).
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When this thread holds the lock already.
     pub fn lock(&self, lock: LockId) {
         self.must(self.try_lock_blocking(lock));
@@ -246,7 +246,7 @@ impl Thread {
 
     /// Releases a lock.
     ///
-    /// # Panics
+    /// # Errors that end the node
     /// When this thread does not hold it.
     pub fn unlock(&self, lock: LockId) {
         self.must(self.try_unlock(lock));

@@ -205,7 +205,25 @@ fn another_program_is_refused_with_the_reason() {
 #[test]
 fn a_wrong_index_names_the_object_and_its_length() {
     let outcome = start("index", 1, &[], &[]).finish();
-    assert!(outcome.errors[0].contains("index 12 is outside of temperatures, which has 12 elements"), "{outcome:#?}");
+    assert!(
+        outcome.failures[&0].contains("index 12 is outside of temperatures, which has 12 elements"),
+        "{outcome:#?}"
+    );
+    assert_eq!(outcome.statuses, [Some(2)], "{outcome:#?}");
+}
+
+#[test]
+fn a_thread_that_cannot_go_on_ends_its_node_though_others_wait_for_it() {
+    for (role, status, said) in [
+        ("one-misuses", 2, "lock"),
+        ("one-panics", 101, "thread 1 of the job panicked"),
+        ("no-thread", 6, "cannot start thread 1 of 2"),
+    ] {
+        let outcome = start(role, 2, &[("COMEM_THREADS", "2")], &[]).finish();
+        assert_eq!(outcome.statuses[0], Some(status), "{outcome:#?}");
+        assert!(outcome.failures[&0].contains(said), "{outcome:#?}");
+        assert!(role != "one-panics" || outcome.errors[0].contains("thread 1 does not go on"), "{outcome:#?}");
+    }
 }
 
 #[test]

@@ -40,6 +40,20 @@ pub fn play(role: &str) {
             let array = comem.array_with::<u32>(12, &named).expect("an array");
             comem.run(|t| assert_eq!(array.read(t, 12), 0));
         }
+        "one-misuses" => comem.run(|t| {
+            if t.id() == 1 {
+                t.unlock(LockId(5));
+            }
+            t.barrier();
+        }),
+        "one-panics" => comem.run(|t| {
+            assert_ne!(t.id(), 1, "thread 1 does not go on");
+            t.barrier();
+        }),
+        "no-thread" => {
+            forbid_threads();
+            comem.run(|t| t.barrier());
+        }
         "impossible" => impossible(&comem),
         "attacked" => attacked(&comem),
         "posts" => posts(&comem),
@@ -63,6 +77,13 @@ pub fn play(role: &str) {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     }
+}
+
+/// Leaves no address space for another thread's stack.
+fn forbid_threads() {
+    let least = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call reads the structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const least) }, 0);
 }
 
 /// Node 0 computes and node 1 waits, both for ever; node 2 ends the job.
