@@ -104,7 +104,8 @@ def _new(what: str, shape: Any, dtype: Any, order: str, home: Home, engine: Opti
 
 
 def _free_dropped(most: int) -> None:
-    mine = sorted(_core.dropped_regions())
+    # More may have been dropped since the nodes agreed on a number; that waits for the next time.
+    mine = sorted(_core.dropped_regions())[:most]
     heard = gather_numbers(mine + [0] * (most - len(mine)))
     everybodys = set(heard[0]).intersection(*heard[1:]) - {0}
     _core.free_regions(sorted(everybodys))
