@@ -389,6 +389,20 @@ def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
 
     It takes a lock that belongs to the element, so it costs what a lock costs: a few microseconds when nobody else wants it, a
     message or two when it comes from another node.
+
+    Parameters
+    ----------
+    a : ndarray
+        A shared array or a view of one.
+    index : int or tuple of int
+        One whole number for each dimension.
+    value : number
+        What to add.
+
+    Raises
+    ------
+    ArgumentError
+        When ``index`` is anything else (a list, a slice, a truth value), or ``a`` is no shared array.
     """
     region_of(a)
     element = _element(a, index)
@@ -403,8 +417,12 @@ def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
 
 
 def _element(a: np.ndarray, index: Any) -> np.ndarray:
-    """One element as a view of no dimensions."""
+    """One element as a view of no dimensions. All else that NumPy takes for an index gives a copy, or several elements."""
     index = index if isinstance(index, tuple) else (index,)
-    if len(index) != a.ndim:
-        raise ArgumentError(f"{index} names no single element of an array of {a.ndim} dimensions")
-    return a[index + (...,)]
+    try:
+        numbers = tuple(operator.index(i) for i in index if not isinstance(i, bool))
+    except TypeError:
+        numbers = ()
+    if len(index) != a.ndim or len(numbers) != a.ndim:
+        raise ArgumentError(f"{index} names no single element of an array of {a.ndim} dimensions; use a whole number for each")
+    return a[numbers + (...,)]

@@ -187,6 +187,22 @@ def test_fetch_add_loses_nothing():
     assert everybodys == sum(range(20 * comem.size))
 
 
+@pytest.mark.parametrize("index", [np.array(2), np.int8(2), (np.array(-1),)])
+def test_fetch_add_takes_numbers_of_every_kind(index):
+    a = comem.zeros(3, dtype=np.int64)
+    comem.fetch_add(a, index)
+    comem.barrier()
+    assert a.tolist() == [0, 0, comem.size]
+
+
+@pytest.mark.parametrize("index", [[2], slice(0, 2), True, np.True_, np.array([0, 1]), None, ..., 1.0])
+def test_fetch_add_refuses_what_names_no_single_element(index):
+    a = comem.zeros(3, dtype=np.int64)
+    with pytest.raises(comem.ArgumentError, match="no single element"):
+        comem.fetch_add(a, index)
+    assert not a.any()
+
+
 def test_prefetch_brings_views_of_any_shape():
     a = comem.full((300, 400), 1.0)
     for view in (a, a[::3], a[:, ::5], a.T, a[5, 6:7], a[:0], a[10:20, 30:40]):
