@@ -11,15 +11,15 @@ import atexit
 import contextlib
 import os
 import queue
-import signal
 import threading
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
 from . import _arrays, _core, _job, _wire
 from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
+from ._interrupts import handed_on, held_back
 from ._launch import Team, places, refuse_second_job
 from ._tasks import Tasks
 
@@ -160,9 +160,8 @@ class Cluster:
             mine: Any = None
             error: Optional[BaseException] = None
             try:
-                team.tell_all("run", task, blob)
-                self._enter()
                 try:
+                    self._begin("run", task, blob)
                     mine = here()
                 except BaseException as raised:  # noqa: BLE001 - raised again, when the others have come to the end
                     error = raised
@@ -236,15 +235,17 @@ class Cluster:
             tasks = Tasks(team, function)
             error: Optional[BaseException] = None
             try:
-                team.tell_all("serve", blob)
-                self._enter()
                 try:
+                    self._begin("serve", blob)
                     yield tasks
                 except BaseException as raised:  # noqa: BLE001 - raised again below
                     error = raised
-                tasks.settle(error)
-                team.tell_all("leave")
-                self._leave(error)
+                with handed_on(team.interrupt) as interrupts:
+                    tasks.settle(error)
+                    team.tell_all("leave")
+                    self._leave(error)
+                if interrupts and error is None:
+                    error = KeyboardInterrupt()
             finally:
                 tasks.close()
         if error is not None:
@@ -264,6 +265,9 @@ class Cluster:
         _job.outside(None)
         _job.idle(False)
         try:
+            if self._team.halfway:
+                self._team.give_up_halfway()
+            self._team.check()
             yield self._team
         except (NodeLost, Stopped) as error:
             # Whoever was lost, the runtime's words say less about it than what is known here.
@@ -274,18 +278,26 @@ class Cluster:
             self._busy.release()
             _job.outside(CLOSED if self._closed else OUTSIDE)
 
-    def _enter(self) -> None:
-        if self.size > 1:
-            _core.barrier()
+    def _begin(self, *order: Any) -> None:
+        """All nodes begin something that ends with ``_leave``."""
+        self._team.halfway = True
+        with held_back(self._team.give_up_halfway):
+            self._team.tell_all(*order)
+            if self.size > 1:
+                _core.barrier()
 
     def _leave(self, error: Optional[BaseException]) -> None:
         if self.size == 1:
+            self._team.halfway = False
             return
         if isinstance(error, KeyboardInterrupt):
+            if self._team.lost is not None:
+                raise error
             self._team.interrupt()
-        with _handing_on(self._team) as interrupts:
+        with handed_on(self._team.interrupt) as interrupts:
             try:
                 _core.leave()
+                self._team.halfway = False
             except MismatchError as mismatch:
                 self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster in a new interpreter"))
                 raise error or mismatch  # noqa: B904 - what caused it stays
@@ -340,7 +352,8 @@ class Cluster:
         with self._turn() as team:
             task = team.expect(lambda *answer: answers.put(answer))
             try:
-                team.tell_all("report", task)
+                with held_back(team.give_up_halfway):
+                    team.tell_all("report", task)
                 heard: Dict[int, Tuple[bool, bytes]] = {}
                 while len(heard) < self.size - 1:
                     node, good, data = answers.get()
@@ -374,25 +387,6 @@ CLOSED = FinishedError, "the comem.Cluster is closed; make a new one"
 def _call_quietly(name: str, first: List[Any], arguments: Any, named: Any) -> None:
     """A worker's part in a call whose result the caller alone wants."""
     getattr(_arrays, name)(*first, *arguments, **named)
-
-
-@contextlib.contextmanager
-def _handing_on(team: Team) -> Iterator[List[int]]:
-    """While this process waits for the others, Ctrl-C is for the functions that still run there."""
-    came: List[int] = []
-
-    def hand_on(number: int, frame: Optional[FrameType]) -> None:
-        came.append(number)
-        team.interrupt()
-
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        yield came
-        return
-    before = signal.signal(signal.SIGINT, hand_on)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import _core, _job, _wire
-from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError
+from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError, Stopped
 from ._wire import Channel
 
 #: What starts programs on other hosts; COMEM_RSH names another.
@@ -152,6 +152,8 @@ class Team:
         self.size = len(hosts) + 1
         self.pid = os.getpid()
         self.lost: Optional[Error] = None
+        #: The workers were told to begin something, and are not at its end yet.
+        self.halfway = False
         self.workers: List[Worker] = []
         self._selector = selectors.DefaultSelector()
         self._tasks: Dict[int, Callable[[int, bool, bytes], None]] = {}
@@ -263,6 +265,10 @@ class Team:
             worker.channel.send(*message)
         except OSError:
             pass  # its end is noticed where it is listened to
+        except BaseException:
+            # What comes next would be taken for the rest of this message.
+            self.give_up_halfway()
+            raise
 
     def _hear(self, worker: Worker) -> None:
         try:
@@ -328,17 +334,21 @@ class Team:
             pass
         self._early.put((worker, lost))
         self.give_up(lost)
-        with self._lock:
-            callbacks = list(self._tasks.values())
-        for callback in callbacks:
-            callback(worker.node, False, b"")
 
     def give_up(self, why: Error) -> None:
-        """The job cannot go on: ends the workers that are left."""
-        self.lost = self.lost or why
+        """The job cannot go on: ends the workers that are left, and whoever waits for an answer waits no longer."""
+        with self._lock:
+            self.lost = self.lost or why
+            callbacks = list(self._tasks.values())
         for worker in self.workers:
             if not worker.gone:
                 worker.process.kill()
+        for callback in callbacks:
+            callback(0, False, b"")
+
+    def give_up_halfway(self) -> None:
+        """The job cannot go on, because workers wait for the rest of what this process began."""
+        self.give_up(Stopped("this cluster was interrupted while it told the workers what to do; make a new one in a new interpreter"))
 
     # Work
 

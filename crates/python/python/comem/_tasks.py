@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _wire
 from ._errors import ArgumentError
+from ._interrupts import held_back
 from ._launch import Team
 
 #: Work of up to so many bytes is sent before it is asked for. A pipe takes that at once, so that nobody waits for a reader.
@@ -59,10 +60,11 @@ class Tasks:
 
     def _hand_out(self) -> None:
         """Gives every free node something; and one thing more to those that are at work, lest they wait for us."""
-        for depth in (0, 1):
-            for node, under_way in self._under_way.items():
-                while len(under_way) <= depth and self._send(node, depth):
-                    pass
+        with held_back(self._team.give_up_halfway):
+            for depth in (0, 1):
+                for node, under_way in self._under_way.items():
+                    while len(under_way) <= depth and self._send(node, depth):
+                        pass
 
     def _send(self, node: int, depth: int) -> bool:
         with self._lock:

@@ -1,0 +1,67 @@
+"""Ctrl-C in a process with workers: it must not come between what all of them are told.
+
+Only the main thread gets it, and only handlers that Python has set are replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from types import FrameType
+from typing import Any, Callable, Iterator, List, Optional
+
+Handler = Callable[[int, Optional[FrameType]], Any]
+
+
+@contextlib.contextmanager
+def _handled_by(make: Callable[[Handler], Handler]) -> Iterator[Optional[Handler]]:
+    """Another handler meanwhile, made of the one that stands there; gives that one, or None where there is nothing to replace."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield None
+        return
+    signal.signal(signal.SIGINT, make(before))
+    try:
+        yield before
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def held_back(give_up: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C waits for the end, since workers would be left with half of what they are told; after a second one they are given up."""
+    came: List[int] = []
+
+    def make(before: Handler) -> Handler:
+        def hold(number: int, frame: Optional[FrameType]) -> None:
+            came.append(number)
+            if len(came) > 1:
+                before(number, frame)
+
+        return hold
+
+    with _handled_by(make) as before:
+        try:
+            yield
+        except KeyboardInterrupt:
+            give_up()
+            raise
+    if came and before is not None:
+        before(came[0], None)
+
+
+@contextlib.contextmanager
+def handed_on(hand_on: Callable[[], None]) -> Iterator[List[int]]:
+    """While this process waits for others, Ctrl-C is for what still runs there; gives those that came."""
+    came: List[int] = []
+
+    def make(before: Handler) -> Handler:
+        def note(number: int, frame: Optional[FrameType]) -> None:
+            came.append(number)
+            hand_on()
+
+        return note
+
+    with _handled_by(make):
+        yield came
