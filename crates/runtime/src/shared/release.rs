@@ -467,7 +467,7 @@ impl Node {
         }
         let moves = shared.migration.lock().decide(ledger.epoch(), entries, |page| {
             let known = shared.table.find(page)?;
-            known.migrates().then_some(known.region.unit_pages)
+            known.migrates().then(|| known.region.unit_of(page))
         });
         if ledger.homes_stay() {
             return;

@@ -4,6 +4,7 @@ use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Shape};
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
+use std::ops::Range;
 
 /// Where memory is and how it is kept, the same on every node.
 #[derive(Clone, Debug)]
@@ -56,8 +57,8 @@ impl Layout {
     }
 
     /// The pages of the unit that begins at a page, where homes migrate.
-    pub(super) fn migrating_unit(&self, page: PageNo) -> Option<u32> {
-        self.region_of(page).filter(|r| r.homes.migrate()).map(|r| r.unit_pages)
+    pub(super) fn migrating_unit(&self, page: PageNo) -> Option<Range<PageNo>> {
+        self.region_of(page).filter(|r| r.homes.migrate()).map(|r| r.unit_of(page))
     }
 
     pub(super) fn chunks(&self, me: NodeId) -> Vec<Chunk> {

@@ -53,16 +53,16 @@ pub struct Migration {
 
 impl Migration {
     /// From the entries of all nodes at the barrier that ends `epoch`: which pages (whole units) migrate, and the node that becomes their home.
-    /// `unit_pages_of` gives the pages of the unit that begins at a page, `None` where homes stay.
+    /// `unit_of` gives the unit around a page, `None` where homes stay.
     pub fn decide(
         &mut self,
         epoch: u32,
         entries: &[(Arc<Entry>, bool)],
-        unit_pages_of: impl Fn(PageNo) -> Option<u32>,
+        unit_of: impl Fn(PageNo) -> Option<Range<PageNo>>,
     ) -> Vec<(Range<PageNo>, NodeId)> {
         let mut written: Vec<Written> = Vec::new();
         for (entry, _) in entries {
-            list(entry, &unit_pages_of, &mut written);
+            list(entry, &unit_of, &mut written);
         }
         written.sort_unstable();
         let mut moves: Vec<(Range<PageNo>, NodeId)> = Vec::new();
@@ -108,18 +108,20 @@ impl Migration {
     }
 }
 
-/// Appends what an entry says, unit by unit.
-fn list(entry: &Entry, unit_pages_of: impl Fn(PageNo) -> Option<u32>, written: &mut Vec<Written>) {
+/// Appends what an entry says, unit by unit. Where regions lie side by side a run goes over several, and may have been cut in the midst of a unit on its
+/// way ([`wire`](super::wire)); then its entry has two words about that unit, which are alike.
+fn list(entry: &Entry, unit_of: impl Fn(PageNo) -> Option<Range<PageNo>>, written: &mut Vec<Written>) {
     let (writer, interval) = (entry.writer, entry.interval);
     for group in &entry.groups {
         for (run, held) in &group.runs {
-            let mut page = run.start;
-            while page < run.end {
-                let pages = unit_pages_of(page);
-                if let Some(pages) = pages {
+            let mut at = run.start;
+            while at < run.end {
+                let unit = unit_of(at);
+                if let Some(unit) = &unit {
+                    let (page, pages) = (unit.start, unit.end - unit.start);
                     written.push(Written { page, writer, interval, pages, home: group.home, held: *held });
                 }
-                page = page.saturating_add(pages.unwrap_or(1).max(1));
+                at = unit.map_or(0, |unit| unit.end).max(at.saturating_add(1));
             }
         }
     }
@@ -136,10 +138,16 @@ pub fn gained(moves: &[(Range<PageNo>, NodeId)], node: NodeId) -> Vec<Range<Page
 mod tests {
     use super::super::wire::Group;
     use super::*;
+    use crate::wire::bytes::Reader;
 
     fn entry(writer: u16, interval: u32, home: u16, runs: &[(Range<PageNo>, bool)]) -> (Arc<Entry>, bool) {
         let group = Group { home: NodeId(home), serial: 1, runs: runs.to_vec() };
         (Arc::new(Entry { writer: NodeId(writer), from: interval, interval, groups: vec![group] }), true)
+    }
+
+    /// Units of two pages everywhere.
+    fn pairs(page: PageNo) -> Option<Range<PageNo>> {
+        Some(page / 2 * 2..page / 2 * 2 + 2)
     }
 
     fn decided(entries: &[(Arc<Entry>, bool)]) -> Vec<(Range<PageNo>, u16)> {
@@ -147,7 +155,7 @@ mod tests {
     }
 
     fn decided_at(migration: &mut Migration, epoch: u32, entries: &[(Arc<Entry>, bool)]) -> Vec<(Range<PageNo>, u16)> {
-        migration.decide(epoch, entries, |_| Some(2)).into_iter().map(|(run, node)| (run, node.0)).collect()
+        migration.decide(epoch, entries, pairs).into_iter().map(|(run, node)| (run, node.0)).collect()
     }
 
     #[test]
@@ -173,8 +181,24 @@ mod tests {
     #[test]
     fn regions_that_do_not_migrate_keep_their_homes() {
         let entries = [entry(1, 1, 0, &[(0..8, true)])];
-        let moves = Migration::default().decide(1, &entries, |page| (page >= 4).then_some(2));
+        let moves = Migration::default().decide(1, &entries, |page| pairs(page).filter(|_| page >= 4));
         assert_eq!(moves, [(4..8, NodeId(1))]);
+    }
+
+    #[test]
+    fn a_run_over_two_regions_that_was_cut_in_the_midst_of_a_unit_tells_of_that_unit() {
+        let mut bytes = Vec::new();
+        entry(1, 1, 0, &[(1..40_000, true)]).0.emit(&mut bytes);
+        let parsed = Arc::new(Entry::parse(&mut Reader::new(&bytes)).unwrap());
+        let cut = parsed.groups[0].runs[1].0.start;
+        assert_eq!(cut % 4, 1, "{:?}", parsed.groups);
+        // The second region, of units of four pages, begins at page 8.
+        let unit = |page: PageNo| Some(if page < 8 { page..page + 1 } else { page / 4 * 4..page / 4 * 4 + 4 });
+        for other in [cut - 1, cut + 3] {
+            let entries = [(parsed.clone(), true), entry(2, 1, 0, &[(other..other + 4, true)])];
+            let moves = Migration::default().decide(1, &entries, unit);
+            assert_eq!(moves, [(1..other, NodeId(1)), (other + 4..40_000, NodeId(1))]);
+        }
     }
 
     #[test]
@@ -196,7 +220,7 @@ mod tests {
             let mut migration = Migration::default();
             let rows: Vec<_> = (0..256).map(|row| (row * stride..row * stride + 2, true)).collect();
             decided_at(&mut migration, 1, &[entry(1, 1, 0, &rows), entry(2, 1, 0, &rows)]);
-            let moved = gained(&migration.decide(2, &[entry(1, 2, 0, &rows)], |_| Some(2)), NodeId(1));
+            let moved = gained(&migration.decide(2, &[entry(1, 2, 0, &rows)], pairs), NodeId(1));
             let rows: u32 = moved.iter().map(|run| run.end.div_ceil(stride) - run.start / stride).sum();
             assert!((64..=192).contains(&rows), "{rows} of 256 rows, {stride} pages apart");
         }

@@ -150,6 +150,12 @@ impl Region {
         self.first..self.first + self.pages
     }
 
+    /// The unit around one of its pages.
+    pub fn unit_of(&self, page: PageNo) -> Range<PageNo> {
+        let start = page - (page - self.first) % self.unit_pages;
+        start..start + self.unit_pages
+    }
+
     /// The home of the unit that begins at `page`, before anything moved.
     pub fn home_of(&self, page: PageNo, nodes: usize) -> NodeId {
         let at = (page - self.first) / self.unit_pages;

@@ -330,7 +330,7 @@ const ROW_MIN: usize = 3;
 pub const IN_ROWS_MAX: u32 = 1 << 24;
 /// Most of them in one blob, of which a payload has one or two of each node: of 1 GiB whose pages are dealt out in turn. More stand one by one.
 pub const IN_ROWS_TOLD: u32 = 1 << 18;
-/// Most pages of a run in a notice: whole units of any size.
+/// Most pages of a run in a notice: whole units of any size, where the run begins with one.
 const NOTICE_RUN_MAX: u32 = 0x7f00;
 
 impl Entry {
