@@ -56,7 +56,7 @@ pub trait PageRooms {
     fn is_freed(&mut self, _page: PageNo) -> bool {
         false
     }
-    /// Another node says that memory which this node wanted was freed.
+    /// Another node says that memory which this node wanted was freed: the region in which these pages begin.
     fn hear_of_freed(&mut self, _pages: &Range<PageNo>) {}
     /// The diffs of `writer` up to this serial are in; for nodes that look by themselves.
     fn diffs_are_in(&mut self, _writer: NodeId, _serial: u32) {}
@@ -89,12 +89,14 @@ fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Ou
     // What is sent, in order, each part with the first page of its chunk.
     let mut parts: Vec<(PageNo, Range<PageNo>)> = Vec::new();
     for run in &fetch.runs {
-        if rooms.is_freed(run.start) {
-            reply.freed.push(run.clone());
-            continue;
-        }
         let mut left = run.clone();
         while !left.is_empty() {
+            // Regions may lie side by side, and of what was freed long ago there is no chunk that would say how far it goes.
+            if rooms.is_freed(left.start) {
+                super::push_range(&mut reply.freed, left.start..left.start + 1);
+                left.start += 1;
+                continue;
+            }
             let looked = rooms.chunk(left.start, out, |chunk, cx| {
                 let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
                 if !fetch.direct && part.len() <= FEW_PAGES as usize {
@@ -164,9 +166,9 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
         rooms.chunk(run.start, out, |chunk, cx| chunk.on_moved(cx, run.clone(), home));
     }
     for run in pages.freed {
-        rooms.hear_of_freed(&run);
         let mut left = run;
         while !left.is_empty() {
+            rooms.hear_of_freed(&left);
             let end = rooms.chunk(left.start, out, |chunk, cx| {
                 let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
                 chunk.on_freed(cx, &part);
@@ -174,7 +176,7 @@ pub fn on_pages(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut
             });
             left.start = match end {
                 Some(end) => end,
-                None if rooms.is_freed(left.start) => left.end,
+                None if rooms.is_freed(left.start) => left.start + 1,
                 None => return Err(UNASKED),
             };
         }
@@ -202,9 +204,13 @@ pub fn take_in<'a>(
             (part.end, len, whole)
         });
         let Some(done) = done else {
-            // Of what was freed long ago there is no chunk.
-            let rest = left.len() * PAGE_BYTES;
-            return if rooms.is_freed(left.start) { bytes.get(rest..) } else { None };
+            // Of what was freed long ago there is no chunk; behind it there may be one.
+            if !rooms.is_freed(left.start) {
+                return None;
+            }
+            left.start += 1;
+            bytes = bytes.get(PAGE_BYTES..)?;
+            continue;
         };
         let (end, len, true) = done else { return None };
         left.start = end;

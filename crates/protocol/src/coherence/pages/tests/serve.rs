@@ -22,18 +22,25 @@ struct Rooms {
     desk: Desk,
     kind: Kind,
     seen: Vec<Kind>,
-    /// Its region was freed, and no more than that is known of it.
-    fallen: bool,
+    /// Regions with these pages were freed, and no more than that is known of them.
+    fallen: Range<PageNo>,
+    /// Freed as other nodes say.
+    gone: Vec<PageNo>,
 }
 
 impl Rooms {
     fn new(bench: Bench) -> Rooms {
-        Rooms { bench, desk: Desk::default(), kind: Kind::Plain, seen: Vec::new(), fallen: false }
+        Rooms { bench, desk: Desk::default(), kind: Kind::Plain, seen: Vec::new(), fallen: 0..0, gone: Vec::new() }
     }
 
-    fn step_of<R>(&mut self, kind: Kind, step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R) -> Option<R> {
+    fn step_of<R>(
+        &mut self,
+        kind: Kind,
+        page: PageNo,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
         self.kind = kind;
-        let result = self.chunk(0, &mut Outbox::new(), step);
+        let result = self.chunk(page, &mut Outbox::new(), step);
         self.kind = Kind::Plain;
         result
     }
@@ -42,11 +49,11 @@ impl Rooms {
 impl PageRooms for Rooms {
     fn chunk<R>(
         &mut self,
-        _: PageNo,
+        page: PageNo,
         _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        if self.fallen {
+        if self.fallen.contains(&page) {
             return None;
         }
         let result = self.bench.step(|chunk, cx, _| step(chunk, cx));
@@ -58,28 +65,75 @@ impl PageRooms for Rooms {
 
     fn shared_chunk<R>(
         &mut self,
-        _: PageNo,
+        page: PageNo,
         _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.step_of(Kind::Shares, step)
+        self.step_of(Kind::Shares, page, step)
     }
 
     fn mapped_chunk<R>(
         &mut self,
-        _: PageNo,
+        page: PageNo,
         _: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
-        self.step_of(Kind::Maps, step)
+        self.step_of(Kind::Maps, page, step)
     }
 
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.desk)
     }
 
-    fn is_freed(&mut self, _: PageNo) -> bool {
-        self.fallen
+    fn is_freed(&mut self, page: PageNo) -> bool {
+        self.fallen.contains(&page)
+    }
+
+    fn hear_of_freed(&mut self, pages: &Range<PageNo>) {
+        self.gone.push(pages.start);
+    }
+}
+
+/// What a home answers to a fetch of this run.
+fn answer_to(rooms: &mut Rooms, run: Range<PageNo>) -> Pages {
+    let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
+    let (mut body, mut out) = (Vec::new(), Outbox::new());
+    Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![run] }.emit(&mut body);
+    on_fetch(rooms, ticket, &body, &mut out).unwrap();
+    Pages::parse(out.body(&out.sends()[0])).unwrap().0
+}
+
+/// A chunk of four pages of which `home` is the home, behind four others.
+fn behind(home: NodeId) -> Rooms {
+    Rooms::new(Bench::with_shape(home, true, |shape| shape.first = 4))
+}
+
+#[test]
+fn a_run_over_two_regions_of_which_one_has_fallen_is_answered_for_both() {
+    let mut rooms = Rooms::new(Bench::new(ME, true));
+    rooms.fallen = 4..8;
+    let answer = answer_to(&mut rooms, 2..6);
+    assert_eq!((answer.runs, answer.freed), (vec![2..4], vec![4..6]));
+    let mut rooms = behind(ME);
+    rooms.fallen = 0..4;
+    let answer = answer_to(&mut rooms, 2..6);
+    assert_eq!((answer.runs, answer.freed), (vec![4..6], vec![2..4]));
+}
+
+#[test]
+fn who_asked_for_pages_of_two_regions_waits_for_none_of_them_when_one_has_fallen_here() {
+    for freed in [false, true] {
+        let mut rooms = behind(OTHER);
+        (4..6).for_each(|page| assert!(matches!(rooms.bench.fault(page, Access::Read), Fault::Fetch { .. })));
+        rooms.fallen = 0..4;
+        let (run, mut body) = (vec![2..6], Vec::new());
+        let pages =
+            if freed { Pages { freed: run, ..Pages::default() } } else { Pages { runs: run, ..Pages::default() } };
+        pages.emit(&mut body);
+        body.resize(body.len() + if freed { 0 } else { 4 * PAGE_BYTES }, 0);
+        on_pages(&mut rooms, OTHER, &body, &mut Outbox::new()).unwrap();
+        assert!((4..6).all(|page| !rooms.bench.chunk.is_fetching(page) && rooms.bench.chunk.is_here(page) != freed));
+        assert_eq!(rooms.gone.last(), freed.then_some(&4), "the second region, too");
     }
 }
 
@@ -117,7 +171,7 @@ fn an_answer_that_comes_when_its_region_has_fallen_is_nobodys_mistake() {
     bytes.resize(bytes.len() + 2 * PAGE_BYTES, 0);
     let mut freed = Vec::new();
     Pages { freed: vec![1..3], ..Pages::default() }.emit(&mut freed);
-    for fallen in [true, false] {
+    for fallen in [0..4, 0..0] {
         rooms.fallen = fallen;
         for body in [&bytes, &freed] {
             assert!(on_pages(&mut rooms, OTHER, body, &mut Outbox::new()).is_ok());
