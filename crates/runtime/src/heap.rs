@@ -23,6 +23,7 @@ pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};
+use crate::shared::release::Why;
 use crate::shared::{Shared, space};
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::NodeId;
@@ -265,6 +266,10 @@ impl Comem {
         }
         if self.shared()?.globals.get().is_some_and(|globals| globals.has(known.region.first)) {
             return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
+        }
+        if known.region.engine != PageEngine::Msi && self.shared()?.views.is_some() {
+            // What was written before counts, though it be in no interval yet: the token of its lock may rest here.
+            self.current()?.end_interval(self.shared()?, Why::Else);
         }
         known.read_only.store(true, Ordering::Release);
         known.cells().for_each(|cell| cell.lock().chunk.declare_read_only());

@@ -598,9 +598,14 @@ impl Thread {
     pub fn end_setup(&self) {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return };
         shared.claims.store(true, Ordering::Relaxed);
+        self.end_interval(shared, Why::Setup);
+    }
+
+    /// Ends the open interval for this reason, whoever waits for that.
+    pub(crate) fn end_interval(&self, shared: &Shared, why: Why) {
         let mut side = Outbox::new();
         let mut ledger = shared.ledger.lock();
-        self.home().close_interval(shared, &mut ledger, Why::Setup, self.slot(), &mut side);
+        self.home().close_interval(shared, &mut ledger, why, self.slot(), &mut side);
         drop(ledger);
         self.home().flush(self.slot(), &mut side);
     }
