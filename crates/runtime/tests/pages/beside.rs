@@ -1,7 +1,7 @@
 //! Threads that go on while another thread of their node makes a collective call, as those of a language's runtime do ([`comem::host`]).
 
 use crate::launcher::start;
-use crate::matrix::{DETECTORS, job};
+use crate::matrix::{detectors, job};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::host::Host;
 use comem::{Comem, Error, FlagId, LockId, NodeId, RwLockId, SemaphoreId, Thread};
@@ -559,7 +559,7 @@ fn waiting_at_the_end(comem: &Comem) {
 #[test]
 fn sections_beside_barriers_lose_nothing() {
     for (backbone, engine) in BACKBONES.into_iter().flat_map(|backbone| ENGINES.map(|engine| (backbone, engine))) {
-        for (nodes, detector) in [(2, DETECTORS[0]), (3, DETECTORS[1]), (2, DETECTORS[2])] {
+        for (nodes, detector) in [2, 3, 2].into_iter().zip(detectors().into_iter().cycle()) {
             job("beside: counting", nodes, &[backbone, engine, ("COMEM_DETECTOR", detector)]);
         }
     }
@@ -591,9 +591,7 @@ fn homes_stay_where_threads_go_on_until_the_opening() {
 
 #[test]
 fn a_release_waits_for_the_opening_if_there_is_something_to_tell() {
-    for (backbone, detector) in
-        BACKBONES.into_iter().flat_map(|backbone| DETECTORS.map(|detector| (backbone, detector)))
-    {
+    for (backbone, detector) in BACKBONES.into_iter().flat_map(|b| detectors().into_iter().map(move |d| (b, d))) {
         job("beside: told", 2, &[backbone, ENGINES[0], ("COMEM_DETECTOR", detector)]);
     }
 }
@@ -601,7 +599,7 @@ fn a_release_waits_for_the_opening_if_there_is_something_to_tell() {
 #[test]
 fn a_release_goes_ahead_of_the_opening_if_there_is_nothing_to_tell() {
     for (backbone, engine) in BACKBONES.into_iter().flat_map(|backbone| ENGINES.map(|engine| (backbone, engine))) {
-        for detector in DETECTORS {
+        for detector in detectors() {
             job("beside: nothing to tell", 2, &[backbone, engine, ("COMEM_DETECTOR", detector)]);
         }
     }

@@ -4,7 +4,7 @@
 //! few runs.
 
 use crate::launcher::Outcome;
-use crate::matrix::{DETECTORS, counted, job};
+use crate::matrix::{counted, detectors, job};
 use crate::order::many_locks;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
@@ -363,7 +363,7 @@ fn a_barrier_costs_one_message_each_way_a_node() {
 #[test]
 fn taking_a_lock_again_sends_nothing_however_much_is_written_under_it() {
     for engine in ["hlrc", "scope"] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             let settings = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_THREADS", "2")];
             costs("locks-again", 2, &settings, messages, 0);
             costs("locks-again", 2, &settings, |o| counted(o, "signals"), 0);
@@ -405,7 +405,7 @@ fn a_write_to_a_valid_page_raises_no_signal_where_the_kernel_notes_writes() {
 #[test]
 fn pages_that_nobody_uses_for_long_are_laid_aside_where_the_kernel_notes_writes() {
     for backbone in ["shm", "udp"] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             let settings = [("COMEM_BACKBONE", backbone), ("COMEM_DETECTOR", detector)];
             let laid = counted(&job("idle-for-long", 2, &settings), "laid_aside");
             // Two pages, each with a copy.
@@ -419,7 +419,7 @@ fn pages_that_nobody_uses_for_long_are_laid_aside_where_the_kernel_notes_writes(
 fn all_diffs_for_one_home_travel_in_one_message_or_in_none() {
     for (nodes, backbone) in [(2, "udp"), (4, "shm")] {
         let writers = nodes as u64 - 1;
-        for detector in DETECTORS {
+        for detector in detectors() {
             let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
             let of_diffs = if (backbone, detector) == ("shm", "uffd-async") { 0 } else { writers };
             costs("diffs-for-one-home", nodes, &settings, messages, 2 * writers + of_diffs);
@@ -431,7 +431,7 @@ fn all_diffs_for_one_home_travel_in_one_message_or_in_none() {
 
 #[test]
 fn threads_of_a_node_that_fault_on_one_page_fetch_it_once() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         for backbone in ["udp", "shm"] {
             let settings = [
                 ("COMEM_DETECTOR", detector),
@@ -470,7 +470,7 @@ fn under_shm_a_page_that_was_asked_for_once_is_taken_without_asking_from_then_on
 #[test]
 fn over_a_network_pages_that_are_read_whenever_their_home_has_written_them_come_without_being_asked_for() {
     for engine in ["hlrc", "scope"] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             let settings =
                 [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp"), (STEPS, "20")];
             // What they hold is checked by who reads them. A node that loses its processor for long may find that they are late.
@@ -500,7 +500,7 @@ fn over_a_network_pages_that_are_read_whenever_their_home_has_written_them_come_
 fn over_a_network_the_pages_of_a_critical_section_come_with_its_lock() {
     // One page, homed at node 0, in the sections of nodes 0, 1 and 2 in turn. What two of three steps cost is a request, until the page comes with the token.
     for (engine, asked) in [("hlrc", 0), ("scope", 20)] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             let requests = |steps: &str| {
                 let fixed = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")];
                 let outcome = job("lock-in-turn", 3, &[&fixed[..], &[(STEPS, steps)]].concat());
@@ -522,7 +522,7 @@ fn over_a_network_the_pages_of_a_critical_section_come_with_its_lock() {
 
 #[test]
 fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let settings = [("COMEM_DETECTOR", detector)];
         for name in ["signals", "write_notices", "diffs_sent", "twins_made"] {
             costs("private-pages", 2, &settings, |o| counted(o, name), 0);
@@ -532,7 +532,7 @@ fn a_home_page_that_nobody_else_holds_costs_nothing_when_it_is_written() {
 
 #[test]
 fn no_home_moves_to_who_has_written_a_page_to_set_it_up_for_others() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let settings = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", "1")];
         let moved =
             |steps: &str| counted(&job("set-up", 2, &[&settings[..], &[(STEPS, steps)]].concat()), "migrations");
@@ -559,7 +559,7 @@ fn what_a_region_under_msi_costs_is_booked() {
 
 #[test]
 fn untouched_pages_are_their_first_writers_own_once_workers_have_begun() {
-    for (detector, backbone) in DETECTORS.into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
+    for (detector, backbone) in detectors().into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
         for nodes in [2, 4] {
             let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
             let run = |steps: &str| job("untouched", nodes, &[&settings[..], &[(STEPS, steps)]].concat());
@@ -592,7 +592,7 @@ fn who_asks_for_a_page_during_a_long_close_need_not_wait_for_its_end() {
 
 #[test]
 fn false_sharing_is_found_to_the_byte_and_true_sharing_is_none() {
-    for (detector, backbone) in DETECTORS.into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
+    for (detector, backbone) in detectors().into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
         let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), (STEPS, "12")];
         let outcome = job("shared-falsely", 4, &settings);
         let found = &outcome.stats[&0]["regions"][0]["false_sharing"];

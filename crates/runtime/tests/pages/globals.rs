@@ -1,7 +1,7 @@
 //! Global variables as shared memory: a stretch of this process's own memory, at the same address on every node, that was there
 //! before it was shared. (Where a linker put variables, C programs test: `tests/compat/globals`.)
 
-use crate::matrix::{DETECTORS, job, orders_everything, times};
+use crate::matrix::{detectors, job, orders_everything, times};
 use comem::{Comem, LockId, Thread};
 use std::sync::OnceLock;
 
@@ -172,7 +172,7 @@ fn by_another_lock(t: &Thread) {
 
 #[test]
 fn at_the_end_node_0_has_what_others_wrote_last() {
-    for (engine, detector) in ["hlrc", "scope", "msi"].into_iter().zip(DETECTORS) {
+    for (engine, detector) in ["hlrc", "scope", "msi"].into_iter().zip(detectors().into_iter().cycle()) {
         for (backbone, threads) in [("udp", "1"), ("shm", "2")] {
             let settings = [
                 ("COMEM_ENGINE", engine),

@@ -1,7 +1,7 @@
 //! More memory than fits: the cache's bound, address space that is never touched, the kernel's limit of mappings.
 
 use crate::launcher::{Outcome, start};
-use crate::matrix::{DETECTORS, all_well, counted, job};
+use crate::matrix::{all_well, counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId};
@@ -436,7 +436,7 @@ fn too_much(comem: &Comem) {
 
 #[test]
 fn copies_stay_within_the_caches_bound() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let outcome = job("small-cache", 2, &[("COMEM_CACHE", "1M"), ("COMEM_DETECTOR", detector)]);
         let expected = (SHARED_PAGES - 2 * 256) as u64;
         assert!(counted(&outcome, "evictions") >= expected, "{detector}: {:?}", outcome.stats);
@@ -446,7 +446,7 @@ fn copies_stay_within_the_caches_bound() {
 #[test]
 fn nothing_written_is_lost_when_a_written_copy_is_given_up() {
     for engine in ["hlrc", "scope"] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             let settings =
                 [("COMEM_CACHE", "1M"), ("COMEM_DETECTOR", detector), ("COMEM_ENGINE", engine), ("COMEM_THREADS", "2")];
             let outcome = job("written-cache", 2, &settings);
@@ -457,7 +457,7 @@ fn nothing_written_is_lost_when_a_written_copy_is_given_up() {
 
 #[test]
 fn copies_under_msi_stay_within_the_caches_bound_and_modified_ones_come_home() {
-    for (detector, backbone) in DETECTORS.into_iter().zip(["udp", "shm", "udp"]) {
+    for (detector, backbone) in detectors().into_iter().cycle().zip(["udp", "shm", "udp"]) {
         let settings = [("COMEM_ENGINE", "msi"), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
         let with = |cache, threads| [&settings[..], &[("COMEM_CACHE", cache), ("COMEM_THREADS", threads)]].concat();
         let outcome = job("small-cache", 2, &with("1M", "1"));
@@ -487,7 +487,7 @@ fn gives_up_what_is_out_of_use(role: &str, settings: &[(&str, &str)]) -> Outcome
 
 #[test]
 fn copies_that_have_ended_make_room_for_others() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         for backbone in ["udp", "shm"] {
             let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
             gives_up_what_is_out_of_use("ended-copies", &settings);
@@ -503,7 +503,7 @@ fn copies_that_lie_aside_make_room_for_others() {
 
 #[test]
 fn copies_that_have_ended_count_within_the_caches_bound() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let settings = [("COMEM_CACHE", "2M"), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")];
         job("growing", 2, &settings);
     }
@@ -512,7 +512,7 @@ fn copies_that_have_ended_count_within_the_caches_bound() {
 #[test]
 fn an_access_across_two_units_goes_on_in_the_smallest_cache() {
     for engine in ["hlrc", "scope", "msi"] {
-        for (detector, threads) in DETECTORS.into_iter().zip(["1", "3", "2"]) {
+        for (detector, threads) in detectors().into_iter().cycle().zip(["1", "3", "2"]) {
             let place = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads)];
             job("few-units", 2, &[&place[..], &[("COMEM_CACHE", "16K")]].concat());
         }
@@ -528,14 +528,14 @@ fn what_is_not_touched_costs_nothing() {
 
 #[test]
 fn what_is_on_its_way_when_memory_is_freed_takes_none() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         job("half-read", 2, &[("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")]);
     }
 }
 
 #[test]
 fn pages_that_are_freed_as_others_hold_them_do_not_come_back_at_the_next_barrier() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         job("freed-shared", 2, &[("COMEM_DETECTOR", detector)]);
     }
 }

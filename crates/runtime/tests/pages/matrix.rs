@@ -5,9 +5,21 @@ use crate::launcher::{Outcome, start};
 use crate::{blocks, globals, order, pages, placement, sharing, stress};
 use comem::Comem;
 use comem::heap::PageEngine;
+use comem_memory::pages::Detector;
+use std::sync::OnceLock;
 
-/// How accesses are noticed.
-pub const DETECTORS: [&str; 3] = ["uffd-async", "uffd", "mprotect"];
+/// How accesses are noticed: the detectors that work here; the others are named once.
+pub fn detectors() -> Vec<&'static str> {
+    static WORKING: OnceLock<Vec<&str>> = OnceLock::new();
+    let works = |detector: &Detector| match detector.probe() {
+        Ok(()) => true,
+        Err(reason) => {
+            println!("SKIP: the detector {detector} on shared pages: {reason}");
+            false
+        }
+    };
+    WORKING.get_or_init(|| Detector::ALL.into_iter().filter(works).map(Detector::name).collect()).clone()
+}
 /// Nodes and threads in each.
 const SHAPES: [(usize, &str); 3] = [(2, "2"), (3, "1"), (4, "2")];
 /// Pages of a unit where nothing else is said, beside the usual one.
@@ -121,18 +133,18 @@ fn suite(engine: &str) {
     // Jobs on a bad network mostly wait: they have time beside the others.
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for (detector, shape) in DETECTORS.into_iter().zip(SHAPES) {
+            for (detector, shape) in detectors().into_iter().cycle().zip(SHAPES) {
                 run(detector, shape, "udp", &[(FAULTS, BAD_NETWORK)]);
             }
         });
-        scope.spawn(|| run(DETECTORS[0], SHAPES[0], "shm", &[(FAULTS, BAD_NETWORK)]));
-        for detector in DETECTORS {
+        scope.spawn(|| run(detectors()[0], SHAPES[0], "shm", &[(FAULTS, BAD_NETWORK)]));
+        for detector in detectors() {
             for (shape, backbone) in SHAPES.into_iter().zip(["udp", "shm", "udp"]) {
                 run(detector, shape, backbone, &[]);
             }
         }
         let larger = if engine == "msi" { &[][..] } else { &UNITS };
-        for ((detector, shape), unit) in DETECTORS.into_iter().zip(SHAPES).zip(larger) {
+        for ((detector, shape), unit) in detectors().into_iter().cycle().zip(SHAPES).zip(larger) {
             run(detector, shape, if *unit == "4" { "shm" } else { "udp" }, &[("COMEM_UNIT_PAGES", unit)]);
         }
     });

@@ -1,7 +1,7 @@
 //! What the statistics say of each region: its name, and the time it cost.
 
 use crate::launcher::Outcome;
-use crate::matrix::{DETECTORS, job};
+use crate::matrix::{detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions};
 use comem::{Comem, NodeId};
@@ -83,7 +83,7 @@ fn line_numbers() -> (usize, usize) {
 
 #[test]
 fn the_time_in_which_a_node_waits_for_pages_is_booked_to_their_regions() {
-    for (detector, backbone) in DETECTORS.into_iter().flat_map(|detector| [(detector, "udp"), (detector, "shm")]) {
+    for (detector, backbone) in detectors().into_iter().flat_map(|detector| [(detector, "udp"), (detector, "shm")]) {
         let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
         let outcome = job("read-all", 2, &settings);
         let node = &outcome.stats[&1];

@@ -1,6 +1,6 @@
 //! Pages under `msi`, where accesses need two of them, where there are very many, and where they were freed.
 
-use crate::matrix::{DETECTORS, counted, job};
+use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::Comem;
 use comem::heap::{Homes, PageEngine, RegionOptions};
@@ -42,7 +42,7 @@ fn across(comem: &Comem) {
 
 #[test]
 fn accesses_across_two_pages_come_to_an_end_on_a_network_that_takes_longer_than_pages_are_held() {
-    for (detector, nodes) in DETECTORS.into_iter().zip([2, 3, 2]) {
+    for (detector, nodes) in detectors().into_iter().cycle().zip([2, 3, 2]) {
         let settings = [("COMEM_BACKBONE", "udp"), ("COMEM_FAULTS", "delay=200us"), ("COMEM_THREADS", "1")];
         let outcome = job("across", nodes, &[&settings[..], &[("COMEM_DETECTOR", detector)]].concat());
         let faults = counted(&outcome, "write_faults");
@@ -77,7 +77,7 @@ fn sparse(comem: &Comem) {
 
 #[test]
 fn of_a_region_under_msi_only_what_is_touched_costs_memory() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         job("sparse", 2, &[("COMEM_DETECTOR", detector)]);
     }
 }

@@ -2,7 +2,7 @@
 //! what happened.
 
 use crate::launcher::{Outcome, start};
-use crate::matrix::{DETECTORS, all_well};
+use crate::matrix::{all_well, detectors};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId, Thread};
@@ -394,7 +394,7 @@ fn dies(role: &str, settings: &[(&str, &str)], signal: i32, part: &str) -> Outco
 #[test]
 fn an_access_beyond_an_allocation_names_it_and_kills() {
     for engine in ["hlrc", "msi"] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             let settings = [("COMEM_DETECTOR", detector), ("COMEM_ENGINE", engine)];
             let part = "which is 8 bytes beyond the end of table (16384 bytes); check the pointer or index";
             let outcome = dies("beyond", &settings, libc::SIGSEGV, part);
@@ -407,7 +407,7 @@ fn an_access_beyond_an_allocation_names_it_and_kills() {
 
 #[test]
 fn an_access_to_freed_memory_says_that_it_was_freed_and_kills() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let part = "which is 4096 bytes into table, which was freed";
         dies("freed", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
         dies("freed-at-home", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
@@ -424,7 +424,7 @@ fn of_memory_that_was_freed_long_ago_no_more_is_known_than_that() {
 
 #[test]
 fn what_is_on_its_way_when_memory_is_freed_does_not_come_back() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", "udp")];
         dies("freed-on-the-way", &settings, libc::SIGSEGV, "which is 245760 bytes into table, which was freed");
     }
@@ -432,7 +432,7 @@ fn what_is_on_its_way_when_memory_is_freed_does_not_come_back() {
 
 #[test]
 fn a_null_pointer_still_kills() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let outcome = dies("null", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, "");
         assert!(!outcome.errors[1].contains("shared heap"), "{:?}", outcome.errors[1]);
     }
@@ -440,14 +440,14 @@ fn a_null_pointer_still_kills() {
 
 #[test]
 fn a_stack_overflow_still_says_what_it_is() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         dies("deep", &[("COMEM_DETECTOR", detector)], libc::SIGABRT, "has overflowed its stack");
     }
 }
 
 #[test]
 fn a_write_to_memory_declared_read_only_is_reported() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let (_, outcome) = ends("write-read-only", &[("COMEM_DETECTOR", detector)]);
         let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
         assert!(text.contains("the program wrote to table, which it had declared read-only"), "{detector}: {text}");
@@ -456,7 +456,7 @@ fn a_write_to_memory_declared_read_only_is_reported() {
 
 #[test]
 fn nobody_is_told_of_a_write_from_before_memory_was_declared_read_only() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let outcome = start("read-only-after-locks", 3, &[("COMEM_DETECTOR", detector)], &[]).finish();
         assert_eq!(outcome.statuses, [Some(0); 3], "{detector}: {outcome:#?}");
         assert!(outcome.errors.iter().all(|e| !e.contains("read-only")), "{detector}: {:#?}", outcome.errors);
@@ -465,7 +465,7 @@ fn nobody_is_told_of_a_write_from_before_memory_was_declared_read_only() {
 
 #[test]
 fn what_was_written_before_memory_was_declared_read_only_is_told() {
-    for (detector, engine) in DETECTORS.into_iter().zip(["hlrc", "scope", "hlrc"]) {
+    for (detector, engine) in detectors().into_iter().cycle().zip(["hlrc", "scope", "hlrc"]) {
         let settings = [("COMEM_DETECTOR", detector), ("COMEM_ENGINE", engine)];
         let outcome = start("read-only-before-a-lock-moves", 3, &settings, &[]).finish();
         all_well("read-only-before-a-lock-moves", &outcome);
@@ -475,7 +475,7 @@ fn what_was_written_before_memory_was_declared_read_only_is_told() {
 
 #[test]
 fn under_msi_a_write_to_memory_declared_read_only_is_reported_wherever_its_home_is() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         // Homes are in blocks: node 0 writes to a page of its own, node 1 to a copy.
         for (role, node) in [("home-writes-read-only", 0), ("write-read-only", 1)] {
             let (_, outcome) = ends(role, &[("COMEM_DETECTOR", detector), ("COMEM_ENGINE", "msi")]);
@@ -488,7 +488,7 @@ fn under_msi_a_write_to_memory_declared_read_only_is_reported_wherever_its_home_
 
 #[test]
 fn wrong_ways_to_free_are_refused_on_every_node() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         for nodes in [2, 3] {
             all_well("frees", &start("frees", nodes, &[("COMEM_DETECTOR", detector)], &[]).finish());
         }
@@ -497,7 +497,7 @@ fn wrong_ways_to_free_are_refused_on_every_node() {
 
 #[test]
 fn system_calls_on_pages_that_are_not_here_fail_and_work_after_a_touch() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let settings = [("COMEM_DETECTOR", detector), ("COMEM_PREFETCH", "off")];
         all_well("calls", &start("calls", 2, &settings, &[]).finish());
     }
@@ -505,7 +505,7 @@ fn system_calls_on_pages_that_are_not_here_fail_and_work_after_a_touch() {
 
 #[test]
 fn a_thread_too_many_is_told_which_option_to_raise() {
-    for detector in DETECTORS {
+    for detector in detectors() {
         let (ends, outcome) = ends("one-thread-too-many", &[("COMEM_DETECTOR", detector)]);
         assert_eq!(ends[1], (Some(2), None), "{outcome:#?}");
         let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
@@ -516,7 +516,7 @@ fn a_thread_too_many_is_told_which_option_to_raise() {
 #[test]
 fn a_programs_own_signal_handler_keeps_its_faults_and_comem_its_own() {
     for role in ["handler-before", "handler-after"] {
-        for detector in DETECTORS {
+        for detector in detectors() {
             all_well(role, &start(role, 2, &[("COMEM_DETECTOR", detector)], &[]).finish());
         }
     }
