@@ -1,18 +1,20 @@
 //! Allocation in the shared heap.
 //!
-//! Each half of the heap (tracked, guarded) is cut into slices: one for each node, from which it allocates without asking anybody, and
-//! one for what all nodes allocate together, in the same order. What is known of allocations stands in private memory, never in
+//! Each node allocates from a stretch of its own in each half of the heap (tracked, guarded) without asking anybody; there is another one for what all
+//! nodes allocate together, in the same order ([`super::layout`]). What is known of allocations stands in private memory, never in
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
+use super::layout::Layout;
 use super::pieces::Pieces;
 use super::table::Known;
 use super::{Shared, coarse};
 use crate::error::{Error, Result};
+use crate::heap::HEAP_BYTES;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::wire::{self, Need};
-use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::{Collective, Message};
@@ -87,10 +89,7 @@ type Kind = (PageEngine, u32, usize);
 #[derive(Debug)]
 pub(crate) struct Allocator {
     me: NodeId,
-    nodes: usize,
-    /// Pages of a slice.
-    slice: u64,
-    half: u64,
+    layout: Layout,
     /// This node's slices and the common ones: tracked and guarded.
     own: [Slice; 2],
     common: [Slice; 2],
@@ -104,23 +103,18 @@ pub(crate) struct Allocator {
 
 impl Allocator {
     pub(crate) fn new(me: NodeId, nodes: usize, pages: u64) -> Allocator {
-        let half = pages / 2;
-        let slice = half / (nodes as u64 + 1) / u64::from(CHUNK_PAGES) * u64::from(CHUNK_PAGES);
-        let at = |part: u64, index: u64| {
-            let start = part * half + index * slice;
-            // The first page of the heap is nobody's, so that no allocation is at its base.
-            let next = if start == 0 { u64::from(CHUNK_PAGES) } else { start };
-            // The last page number of all stays unused.
-            Slice { next, end: (start + slice).min(pages - 1), free: BTreeSet::new() }
+        let layout = Layout::new(nodes, pages);
+        let of = |whose| {
+            [0, 1].map(|half| {
+                let Range { start, end } = layout.stretch(half, whose);
+                Slice { next: start, end, free: BTreeSet::new() }
+            })
         };
-        let (mine, all) = (me.index() as u64, nodes as u64);
         Allocator {
             me,
-            nodes,
-            slice,
-            half,
-            own: [at(0, mine), at(1, mine)],
-            common: [at(0, all), at(1, all)],
+            layout,
+            own: of(Some(me)),
+            common: of(None),
             small: BTreeMap::new(),
             blocks: BTreeMap::new(),
             room: BTreeMap::new(),
@@ -130,8 +124,15 @@ impl Allocator {
 
     /// The node that allocates from the slice with this page; `None` for the common slice.
     pub(crate) fn owner_of(&self, page: PageNo) -> Option<NodeId> {
-        let index = (u64::from(page) % self.half) / self.slice.max(1);
-        (index < self.nodes as u64).then_some(NodeId(index as u16))
+        self.layout.owner_of(page)
+    }
+
+    /// Bytes of the slice for an engine's pages, and how many of them nobody has had yet.
+    fn room(&self, engine: PageEngine, common: bool) -> [u64; 2] {
+        let half = u64::from(engine == PageEngine::Msi);
+        let whole = self.layout.stretch(half, (!common).then_some(self.me));
+        let slice = &(if common { &self.common } else { &self.own })[half as usize];
+        [whole.start, slice.next].map(|start| slice.end.saturating_sub(start) * PAGE_BYTES as u64)
     }
 
     fn take(&mut self, engine: PageEngine, pages: u64, align: u64, common: bool) -> Option<u64> {
@@ -146,6 +147,30 @@ impl Allocator {
             self.own[half].free.insert((u64::from(region.pages), u64::from(region.first)));
         }
     }
+}
+
+/// Why an allocation is refused: how large the part of the heap is that it must come from, and what helps.
+fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<NodeId>) -> Error {
+    let [part, left] = shared.allocator.lock().room(engine, owner.is_none());
+    let whose =
+        owner.map_or("what all nodes allocate together".to_string(), |node| format!("what {node} allocates alone"));
+    let under = if engine == PageEngine::Msi { "msi" } else { "hlrc and scope" };
+    let several = shared.nodes > 1;
+    let mut help =
+        Vec::from_iter((shared.bytes as u64 != HEAP_BYTES).then_some("start with a larger --heap (16T at most)"));
+    match owner {
+        Some(_) if several => help.push("let all nodes allocate it together"),
+        Some(_) => help.push("free memory"),
+        None => help.push("allocate less"),
+    }
+    // What the only node of a job has allocated by itself and freed is used again.
+    let spent = if several || owner.is_none() { "; addresses of freed regions are not used again" } else { "" };
+    Error::Misuse(format!(
+        "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for pages under {under}, of which {left} have \
+         not been used yet{spent}; {}",
+        shared.bytes,
+        help.join(", or ")
+    ))
 }
 
 /// A region's shape from what was asked: pages and alignment in pages.
@@ -266,15 +291,7 @@ impl Thread {
         options: &RegionOptions,
         owner: Option<NodeId>,
     ) -> Result<Region> {
-        let no_room = || {
-            let part = shared.allocator.lock().slice * PAGE_BYTES as u64;
-            let whose = if owner.is_none() { "what all nodes allocate together has" } else { "each node has" };
-            Error::Misuse(format!(
-                "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} {part} for an engine's pages; free memory, \
-                 or start with a larger --heap (16T at most) or fewer nodes",
-                shared.bytes
-            ))
-        };
+        let no_room = || no_room(shared, bytes, engine, owner);
         let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
         let taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
         let first = taken.ok_or_else(no_room)?;
@@ -464,5 +481,35 @@ impl Node {
             super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
         shared.table.bury(shared.epoch.load(Ordering::Acquire), range);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = (1 << 30) / PAGE_BYTES as u64;
+
+    fn allocator(me: u16) -> Allocator {
+        Allocator::new(NodeId(me), 64, 16 << 10 << 30 >> PAGE_BYTES.ilog2())
+    }
+
+    #[test]
+    fn on_many_nodes_there_is_room_for_what_all_allocate_together_and_for_what_node_0_allocates_for_all() {
+        for engine in [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi] {
+            for me in [0, 63] {
+                let (mut one, mut other) = (allocator(me), allocator(1));
+                for gib in [200, 3000, 1] {
+                    let first = one.take(engine, gib * GIB, 1, true).expect("there is room");
+                    assert_eq!(other.take(engine, gib * GIB, 1, true), Some(first));
+                    assert_eq!(one.owner_of(first as PageNo), None);
+                    assert_eq!(one.owner_of((first + gib * GIB - 1) as PageNo), None);
+                }
+                assert_eq!(one.take(engine, 2000 * GIB, 1, true), None);
+                let most = if me == 0 { 2000 } else { 32 };
+                let first = one.take(engine, most * GIB, 1, false).expect("there is room");
+                assert_eq!(other.owner_of((first + most * GIB - 1) as PageNo), Some(NodeId(me)));
+            }
+        }
     }
 }

@@ -29,6 +29,7 @@ pub(crate) mod gather;
 mod globals;
 mod graves;
 pub(crate) mod hooks;
+mod layout;
 mod lying;
 pub(crate) mod memory;
 pub(crate) mod payload;

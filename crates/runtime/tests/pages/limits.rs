@@ -422,7 +422,16 @@ fn too_much(comem: &Comem) {
         assert!(text.starts_with("comem: node ") && text.contains(&format!("{bytes} bytes")), "{text}");
         text
     };
-    assert!(refused(2 << 30).contains("--heap"));
+    let alone = refused(2 << 30);
+    let helps = if comem.nodes() == 1 { "or free memory" } else { "or let all nodes allocate it together" };
+    assert!(alone.contains(" allocates alone has ") && alone.contains("--heap") && alone.ends_with(helps), "{alone}");
+    // Half of the half for engines of a kind, but for a chunk.
+    let error = comem.alloc_all(300 << 20, &RegionOptions::default()).expect_err("there is no room");
+    let together = comem.sentence(&error);
+    assert!(
+        together.contains("what all nodes allocate together has 268435456 for pages under hlrc and scope"),
+        "{together}"
+    );
     assert!(refused(usize::MAX / 2).contains("allocate less"));
     assert!(comem.slice::<u64>(usize::MAX / 4, &RegionOptions::default()).is_err());
     comem.run(|t| {
