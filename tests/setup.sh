@@ -90,6 +90,7 @@ test)
     wants mpirun openmpi-bin
     wants ssh openssh-client
     wants gfortran gfortran
+    wants gdb gdb
     wants setpriv util-linux
     # An ssh server is a service: only where nobody's machine would begin to listen because of a test.
     if [ "${CI:-}" = true ] || [ ! -d /run/systemd/system ]; then

@@ -24,9 +24,9 @@ define comem-touch
   end
 end
 document comem-touch
-Fetch shared pages, so that print and x can show them: comem-touch ADDRESS [BYTES].
-gdb cannot read a shared page that is not on this node: it says "Cannot access memory". This asks the runtime, in the
-selected thread, to fetch the pages first. Use it in a thread that stands in the program, not inside Comem.
+Fetch shared pages, so that print and x can show them: comem-touch ADDRESS [BYTES], each without spaces in it.
+gdb cannot read a shared page that is not on this node: it says "Cannot access memory" or, with the detector mprotect, shows
+what the page held last. This asks the runtime, in the selected thread, to fetch the pages first. Use it in a thread that stands in the program, not inside Comem.
 end
 
 define comem-stop-on-faults

@@ -1,0 +1,52 @@
+//! A node of a job under gdb, with the script that `comem run --gdb` loads. Skipped where there is no gdb, or where it may not trace.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+/// gdb without anybody's own settings; the words are its commands, in this order.
+fn gdb(program: &Path, commands: &[&str]) -> Vec<String> {
+    let words = ["gdb", "-nx", "-batch", "-x"].map(String::from).into_iter();
+    let words = words.chain([common::root().join("tools/gdb/comem.gdb").display().to_string()]);
+    let commands = commands.iter().flat_map(|command| ["-ex".to_string(), (*command).to_string()]);
+    words.chain(commands).chain(["--args".to_string(), program.display().to_string()]).collect()
+}
+
+/// Whether a gdb is here that may trace the programs it starts.
+fn traces() -> bool {
+    let words = gdb(Path::new("/bin/true"), &["run"]);
+    let output = Command::new(&words[0]).args(&words[1..]).output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("exited normally"))
+}
+
+#[test]
+fn a_node_under_gdb_takes_its_faults_shows_pages_that_are_fetched_and_ends_well() {
+    if !traces() {
+        println!("SKIP: a node under gdb: there is no gdb, or it may not trace; sudo apt-get install gdb");
+        return;
+    }
+    let program = common::build("cc", "c11", "debugged.c");
+    // Words for a command of the script are told apart by spaces.
+    let look = "print **(long**)&looked_at";
+    let touch = "comem-touch *(long**)&looked_at";
+    let commands = ["break look", "run", look, touch, look, "comem-threads", "comem-waits", "continue"];
+    // The first node alone runs under gdb, whatever stands in its commands.
+    let start = format!("test $COMEM_NODE = 0 && exec \"$@\"; exec {}", program.display());
+    // Where pages are only protected gdb shows what lies there, without a word.
+    for (detector, before, values) in
+        [("uffd-async", "Cannot access memory", "$1 = 0\n$2 = 1063\n"), ("mprotect", "", "$1 = 0\n$2 = 0\n$3 = 1063\n")]
+    {
+        let mut command = common::node(common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").env_remove("DEBUGINFOD_URLS");
+        command.args(["run", "--no-prefix", "-n", "2", "--node-timeout", "off", "--detector", detector]);
+        command.args(["bash", "-c", &start, "debugger"]).args(gdb(&program, &commands));
+        let output = common::run(&mut command);
+        let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat();
+        let wanted = [before, values, "in main ()", "debugged: ok\n", "exited normally"];
+        for words in wanted {
+            assert!(said.contains(words), "{detector}: {words:?} is missing: {said}");
+        }
+        assert!(!said.contains("received signal"), "{detector}: {said}");
+    }
+}
