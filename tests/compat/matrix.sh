@@ -57,6 +57,20 @@ everywhere() {
     [ "$wrong" = 0 ] && passed "$name${*:+ $*} on ${NODES:-1 2 3 4} nodes, each engine, with faults and over shared memory"
 }
 
+# over_each_backbone NAME: the program says `ok` on three nodes, over shared memory and over a good network.
+over_each_backbone() {
+    local backbone wrong=0
+    for backbone in shm udp; do
+        run -n 3 --backbone "$backbone" "$work/$1"
+        if [ "$ended" != 0 ] || ! grep -q '^ok$' <<<"$printed"; then
+            failed "$1 with -n 3 --backbone $backbone (status $ended)"
+            show
+            wrong=1
+        fi
+    done
+    [ "$wrong" = 0 ] && passed "$1 over each backbone"
+}
+
 # with_two_workers NAME ARGUMENT…: the same with -t 2, where a worker is a process: twice as many of them, on each number of nodes,
 # under each engine. `@` in an argument is the number of processes.
 with_two_workers() {

@@ -31,6 +31,8 @@ pub struct Thread {
     flag: &'static StoreFlag,
     /// Locks that this thread holds.
     locks: Cell<u32>,
+    /// Messages to this thread are put aside whenever it waits, however many.
+    keeps_messages: Cell<bool>,
     /// Behind a box, so that compilers know the rest not to change and keep it in registers.
     state: Box<RefCell<State>>,
     not_send: PhantomData<*const ()>,
@@ -46,7 +48,7 @@ struct State {
     waited_ns: u64,
     /// What the operation under way has waited for last, and since when.
     waits: Option<(Waiting, Time)>,
-    /// Messages put aside while the thread waited to send.
+    /// Messages put aside while the thread waited.
     stash: VecDeque<(NodeId, Vec<u8>)>,
     /// When the thread last left Comem, for a node that is made slower.
     left: Option<u64>,
@@ -59,7 +61,8 @@ struct State {
 impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
         let flag: &'static StoreFlag = node.flag(slot);
-        Thread { node, slot, flag, locks: Cell::new(0), state: Box::default(), not_send: PhantomData }
+        let (locks, keeps_messages) = (Cell::new(0), Cell::new(false));
+        Thread { node, slot, flag, locks, keeps_messages, state: Box::default(), not_send: PhantomData }
     }
 
     /// This thread's number among all threads of the job.
@@ -159,6 +162,9 @@ impl Thread {
 
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
+        if self.keeps_messages.get() && why.is_for_others() {
+            self.make_room();
+        }
         let start = self.node.now();
         self.seat().waits.set(Some(start));
         let result = self.node.wait_some(self.slot, why, self.waits_since(why, start));

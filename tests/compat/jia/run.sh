@@ -7,6 +7,7 @@ here=tests/compat/jia
 
 build jia-calls $here/calls.c $here/other.c && everywhere jia-calls && with_two_workers jia-calls
 build jia-anl $here/anl.c && everywhere jia-anl
+build jia-many $here/many.c && over_each_backbone jia-many
 if build jia-wrong $here/wrong.c; then
     # The launcher knows the program itself; behind a shell, it is the library that sees threads.
     refuses "a JIAJIA program with two threads in a process" "has one thread in each process" \

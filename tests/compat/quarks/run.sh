@@ -9,6 +9,7 @@ build quarks-calls $here/calls.c && everywhere quarks-calls @ && with_two_worker
 # Fewer nodes work than there are: barriers of some nodes, while the others wait for a fork that never comes.
 NODES=4 everywhere quarks-calls 3
 NODES=4 everywhere quarks-calls 2
+build quarks-many $here/many.c && over_each_backbone quarks-many
 if build quarks-wrong $here/wrong.c; then
     # The launcher knows the program itself; behind a shell, it is the library that sees threads.
     refuses "a Quarks program with two threads in a process" "has one thread in each process" \

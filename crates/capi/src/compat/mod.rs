@@ -20,7 +20,7 @@ mod quarks;
 mod tmk;
 
 use crate::failure::{Code, Failure, Outcome};
-use crate::job::{job, start_under};
+use crate::job::{job, start_under, thread};
 use std::time::Instant;
 
 /// When the program joined its job.
@@ -43,6 +43,8 @@ unsafe fn begin(system: &str, engine: &str) -> Outcome<()> {
             ),
         ));
     }
+    // A letter may be for a call that this process makes much later: it must not keep its sender from coming that far.
+    thread()?.keep_messages();
     Ok(())
 }
 

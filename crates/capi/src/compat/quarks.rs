@@ -118,6 +118,11 @@ impl Quarks {
     }
 }
 
+/// Takes in what has come of regions, which would pile up on a node that opens none.
+fn hear_news() -> Outcome<()> {
+    QUARKS.with_borrow_mut(Quarks::poll)
+}
+
 /// Another node than the master: does what it is told until the job ends.
 fn attend() -> Outcome<()> {
     let me = job()?.node() as u64;
@@ -233,7 +238,7 @@ fn wait_for_forked() -> Outcome<()> {
     for node in 1..=forked {
         thread.flag_wait(FlagId(RETURNED | node as u64), forks.get(&node).copied().unwrap_or(0));
     }
-    Ok(())
+    hear_news()
 }
 
 /// Waits until the forked functions have returned.
@@ -329,7 +334,10 @@ pub extern "C" fn Qk_newbarrier() -> c_ulong {
 /// Acquires a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Qk_acquire(lock: c_ulong) {
-    done(|| Ok(thread()?.try_lock_blocking(LockId(lock))?));
+    done(|| {
+        thread()?.try_lock_blocking(LockId(lock))?;
+        hear_news()
+    });
 }
 
 /// Releases a lock.
@@ -344,7 +352,8 @@ pub extern "C" fn Qk_wait_barrier(barrier: c_ulong, crossers: c_int) {
     done(|| {
         let wrong = || argument(format!("a barrier of {crossers} nodes makes no sense; give a number from 1 on"));
         let crossers = usize::try_from(crossers).map_err(|_| wrong())?;
-        Ok(thread()?.try_barrier_of(MeetingId(barrier), crossers)?)
+        thread()?.try_barrier_of(MeetingId(barrier), crossers)?;
+        hear_news()
     });
 }
 

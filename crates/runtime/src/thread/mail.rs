@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::node::{INBOX_MAX, Waiting};
 use comem_protocol::ids::NodeId;
 
-/// Messages that a thread puts aside while it waits to send.
+/// Messages that a thread puts aside while it waits to send, unless it keeps all.
 const STASH_MAX: usize = 16 * INBOX_MAX;
 
 impl Thread {
@@ -18,6 +18,7 @@ impl Thread {
         let mut waited = 0;
         while self.node.unsent_posts() > 0 {
             self.node.goes_on()?;
+            self.make_room();
             self.node.sleep_a_little(self.slot)?;
             // Threads that have ended look after their sockets no more.
             self.node.attend_idle_sockets(self.slot);
@@ -51,10 +52,17 @@ impl Thread {
         stashed.or_else(|| self.node.take_user(self.slot))
     }
 
+    /// From now on messages to this thread are put aside whenever it waits for others, however many: who sends waits for room only
+    /// while this thread computes. For interfaces that put no bound on what is sent to a thread that waits for something else.
+    pub fn keep_messages(&self) {
+        self.keeps_messages.set(true);
+    }
+
     /// Puts messages to this thread aside while it waits to send: threads that send to each other in a circle, all
     /// with full inboxes, would wait for ever.
     pub(super) fn make_room(&self) {
-        while self.state.borrow().stash.len() < STASH_MAX {
+        let most = if self.keeps_messages.get() { usize::MAX } else { STASH_MAX };
+        while self.state.borrow().stash.len() < most {
             let Some(message) = self.node.take_user(self.slot) else { return };
             self.state.borrow_mut().stash.push_back(message);
         }

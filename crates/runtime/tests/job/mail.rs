@@ -40,6 +40,15 @@ pub fn one_inbox_is_full(comem: &Comem) {
     });
 }
 
+/// Both nodes end with more posted to each other than an inbox takes, and read nothing.
+pub fn nobody_reads(comem: &Comem) {
+    comem.run(|t| {
+        for number in 0..FULL + 50 {
+            t.post(1 - t.id(), &number.to_be_bytes()).expect("there is room");
+        }
+    });
+}
+
 fn fill(t: &Thread) {
     for number in 0..FULL {
         t.post(0, &number.to_be_bytes()).expect("there is room");

@@ -251,6 +251,13 @@ fn a_full_inbox_keeps_no_message_from_the_other_threads_of_its_node() {
 }
 
 #[test]
+fn nodes_end_though_nobody_reads_what_they_have_posted() {
+    for backbone in BACKBONES {
+        all_well(&start("nobody-reads", 2, &[backbone], &[]).finish());
+    }
+}
+
+#[test]
 fn semaphores_conditions_and_readers_work_between_nodes_and_on_a_bad_network() {
     let faults = "drop=5%,dup=5%,reorder=10%,seed=5";
     for (nodes, threads, faults) in [(1, "4", "drop=0%"), (4, "1", "drop=0%"), (3, "2", faults)] {
