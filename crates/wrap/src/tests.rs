@@ -9,7 +9,7 @@ use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-const HEAP_BYTES: usize = 8 << 20;
+const HEAP_BYTES: usize = 16 << 20;
 /// Memory of the heap that belongs to no allocation.
 const NOT_ALLOCATED: usize = HEAP_BYTES - 4096;
 
@@ -180,6 +180,62 @@ fn files_are_moved_in_pieces_each_touched_before_its_call() {
     to.rewind().unwrap();
     to.read_to_end(&mut written).unwrap();
     assert!(written == part);
+}
+
+/// A file whose bytes do not go through the kernel's cache; `None` where the file system has none.
+fn direct_file() -> Option<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = std::env::current_exe().unwrap().with_file_name(format!("comem-wrap-direct-{}", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
+    let opened = options.open(&path);
+    let _ = std::fs::remove_file(&path);
+    match opened {
+        Ok(file) => Some(file),
+        Err(error) => {
+            println!("SKIP: files opened with O_DIRECT: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_device_never_gets_pages_that_may_be_taken_away() {
+    let bytes = PIECE_BYTES + 8192;
+    let part = shared(8 << 20, bytes);
+    let Some(file) = direct_file() else { return };
+    let (fd, heap) = (file.as_raw_fd(), heap_start().addr()..heap_start().addr() + HEAP_BYTES);
+    let mut moves = 0;
+    let mut check = |at: *mut u8| {
+        moves += 1;
+        assert!(!heap.contains(&at.addr()) && at.addr().is_multiple_of(4096));
+    };
+    // SAFETY: the buffer is that long.
+    let moved = unsafe {
+        transfer(fd, part.as_mut_ptr(), bytes, Way::Out, |at, n, done| {
+            check(at);
+            libc::pwrite(fd, at.cast(), n, done as i64)
+        })
+    };
+    assert_eq!(moved, bytes as isize);
+    part.fill(0);
+    // SAFETY: as above.
+    let moved = unsafe {
+        transfer(fd, part.as_mut_ptr(), bytes, Way::In, |at, n, done| {
+            check(at);
+            libc::pread(fd, at.cast(), n, done as i64)
+        })
+    };
+    assert!(part.iter().enumerate().all(|(i, byte)| *byte == pattern(i)));
+    let list = [libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: 8192 }];
+    // SAFETY: as above.
+    let at_once = unsafe {
+        vectors::transfer(fd, list.as_ptr(), 1, Way::Out, |parts, count| {
+            check((*parts).iov_base.cast());
+            libc::pwritev(fd, parts, count, 0)
+        })
+    };
+    assert_eq!((moved, at_once, moves), (bytes as isize, 8192, 5));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! | descriptor | how |
 //! |---|---|
 //! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies |
+//! | file or disk opened with `O_DIRECT` | in pieces, each through private memory: the device reads and writes the pages themselves, also once they are not the buffer's any more |
 //! | pipe, stream socket, device | touch all, then one call: two calls might block where one would not |
 //! | socket that keeps messages apart, when receiving | through private memory: a message that meets EFAULT is lost |
 //!
@@ -26,6 +27,8 @@ pub const TRIES: usize = 4;
 pub enum Kind {
     /// A regular file.
     File,
+    /// A file or disk whose bytes move between the device and the buffer's pages.
+    Direct,
     /// A sequence of bytes without a place in it.
     Stream,
     /// A socket that gives each message once, whole or not at all.
@@ -42,11 +45,18 @@ pub fn kind_of(fd: c_int) -> Kind {
             return Kind::Stream;
         }
         match about.st_mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFBLK if is_direct(fd) => Kind::Direct,
             libc::S_IFREG => Kind::File,
             libc::S_IFSOCK if keeps_messages_apart(fd) => Kind::Messages,
             _ => Kind::Stream,
         }
     })
+}
+
+fn is_direct(fd: c_int) -> bool {
+    // SAFETY: reads the descriptor's flags.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags != -1 && flags & libc::O_DIRECT != 0
 }
 
 fn keeps_messages_apart(fd: c_int) -> bool {
@@ -88,7 +98,7 @@ unsafe fn shared(
 ) -> isize {
     match kind {
         // SAFETY: by this function's contract.
-        Kind::File => unsafe { in_pieces(start, bytes, way, call) },
+        Kind::File | Kind::Direct => unsafe { in_pieces(kind, start, bytes, way, call) },
         Kind::Messages if way == Way::In && heap::touch(start, bytes, way) => {
             // SAFETY: by this function's contract.
             unsafe { detour(start, bytes, way, &mut |at, n| call(at, n, 0)) }
@@ -103,6 +113,7 @@ unsafe fn shared(
 /// # Safety
 /// As for [`transfer`].
 unsafe fn in_pieces(
+    kind: Kind,
     start: *mut u8,
     bytes: usize,
     way: Way,
@@ -113,8 +124,14 @@ unsafe fn in_pieces(
         let piece = (bytes - done).min(most);
         // SAFETY: within the buffer, since `done` is less than its length.
         let at = unsafe { start.add(done) };
-        // SAFETY: by this function's contract.
-        let moved = unsafe { insist(at, piece, piece.min(DETOUR_BYTES), way, &mut |at, n| call(at, n, done)) };
+        let mut call = |at, n| call(at, n, done);
+        let moved = if kind == Kind::Direct && heap::touch_if_shared(at, piece, way) {
+            // SAFETY: by this function's contract.
+            unsafe { detour(at, piece, way, &mut call) }
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { insist(at, piece, piece.min(DETOUR_BYTES), way, &mut call) }
+        };
         if moved <= 0 {
             return if done > 0 { done as isize } else { moved };
         }

@@ -66,7 +66,12 @@ unsafe fn shared(
         heap::touch_if_shared(parts, bytes_of_list, Way::Out)
             && list.iter().all(|part| heap::touch_if_shared(part.iov_base, part.iov_len, way))
     };
-    if way == Way::In && kind_of(fd) == Kind::Messages && touch_all() {
+    let private = match kind_of(fd) {
+        Kind::Direct => true,
+        Kind::Messages => way == Way::In,
+        Kind::File | Kind::Stream => false,
+    };
+    if private && touch_all() {
         // SAFETY: by this function's contract.
         return unsafe { detour(list, way, call) };
     }
