@@ -31,6 +31,7 @@ __attribute__((weak)) unsigned Tmk_nprocs;
 
 /* Sizes for programs' own tables; Comem stops at none of them but the first. */
 #define TMK_NPROCS 1024
+#define TMK_NPAGES 16384
 #define TMK_NBARRIERS 1024
 #define TMK_NLOCKS 65536
 #define TMK_NCONDS 65536
@@ -48,7 +49,15 @@ static __inline__ void Tmk_startup(int argc, char *const *argv) {
 }
 /* Waits until all processes have come as far, leaves the job, and ends the process with this status. */
 extern void Tmk_exit(int status) __attribute__((noreturn));
-/* Prints a message made as printf() makes it, and ends all processes. */
+/* Prints a message made as printf() makes it, on standard error; also before Tmk_startup(). */
+static __inline__ void Tmk_err(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fflush(stderr);
+}
+/* The same, and ends all processes. */
 static __inline__ void Tmk_errexit(const char *format, ...) {
     char message[1024];
     va_list arguments;

@@ -53,6 +53,16 @@ static void allocate_and_distribute(void) {
     CHECK(*pointer_of_the_other_file == 77);
 }
 
+/* Programs distribute more than a variable has, and what says who is who may stand behind it. It stays each process's own. */
+static void distribute_too_much(void) {
+    unsigned me = Tmk_proc_id;
+    char *one = (char *)&Tmk_proc_id, *other = (char *)&Tmk_nprocs, *low = one < other ? one : other;
+    Tmk_barrier(0);
+    if (me == Tmk_nprocs - 1) Tmk_distribute(low, (int)(one - low) + (int)(other - low) + (int)sizeof(unsigned));
+    Tmk_barrier(0);
+    CHECK(Tmk_proc_id == me);
+}
+
 /* Each process's share of a sum, put together under a lock. */
 static void sum_up(void) {
     unsigned i, from = Tmk_proc_id * WORDS / Tmk_nprocs, to = (Tmk_proc_id + 1) * WORDS / Tmk_nprocs;
@@ -123,6 +133,7 @@ int main(int argc, char **argv) {
     Tmk_startup(argc, argv);
     CHECK(Tmk_proc_id < Tmk_nprocs && process_of_the_other_file() == Tmk_proc_id);
     allocate_and_distribute();
+    distribute_too_much();
     sum_up();
     distribute_under_a_lock();
     condition_variables();

@@ -24,6 +24,12 @@ if build tmk-wrong $here/wrong.c; then
     else
         failed "Tmk_exit(7) ended the job with $ended"
     fi
+    if [ "$(grep -c '^an error comes early$' <<<"$printed")" = 2 ]; then
+        passed "Tmk_err speaks before Tmk_startup"
+    else
+        failed "Tmk_err says nothing before Tmk_startup"
+        show
+    fi
 fi
 runs_under hlrc "a TreadMarks program" "$work/tmk-calls"
 [ "$failures" = 0 ]

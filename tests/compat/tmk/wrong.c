@@ -12,6 +12,7 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int local = 0;
     int *heap = malloc(sizeof *heap);
+    Tmk_err("%s comes %s\n", "an error", "early");
     if (!strcmp(what, "early")) Tmk_barrier(0);
     Tmk_startup(argc, argv);
     if (!strcmp(what, "local")) Tmk_distribute(&local, sizeof local);

@@ -21,6 +21,8 @@ struct Variables {
     letters: Letters,
     /// What was distributed since the last release: name, length, bytes, and so on.
     news: Vec<u8>,
+    /// The variables that say who is who, which are each process's own, with their values.
+    own: Vec<(usize, c_uint)>,
 }
 
 thread_local! {
@@ -36,12 +38,12 @@ pub unsafe extern "C" fn comem_tmk_startup_(proc_id: *mut c_uint, nprocs: *mut c
     done(|| {
         // SAFETY: by this function's contract.
         unsafe { begin("TreadMarks", "hlrc") }?;
-        VARIABLES.with_borrow_mut(|variables| variables.image = Image::of_program());
-        // SAFETY: by this function's contract.
-        unsafe {
-            proc_id.write(job()?.node() as c_uint);
-            nprocs.write(job()?.nodes() as c_uint);
-        }
+        let own = [(proc_id, job()?.node()), (nprocs, job()?.nodes())];
+        VARIABLES.with_borrow_mut(|variables| {
+            variables.image = Image::of_program();
+            variables.own = own.map(|(variable, value)| (variable.expose_provenance(), value as c_uint)).to_vec();
+            keep(&variables.own);
+        });
         Ok(())
     });
 }
@@ -75,6 +77,7 @@ fn acquire() -> Outcome<()> {
     VARIABLES.with_borrow_mut(|variables| {
         while let Some(Letter { bytes, .. }) = variables.letters.poll(|_| true)? {
             store(&variables.image, &bytes);
+            keep(&variables.own);
         }
         Ok(())
     })
@@ -91,6 +94,14 @@ fn store(image: &Image, mut news: &[u8]) {
             // SAFETY: the program's own variable, which the program gave up to be overwritten when it called an acquire.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, length) };
         }
+    }
+}
+
+/// Stores who is who, again: programs distribute more than their variable, and these may stand behind it.
+fn keep(own: &[(usize, c_uint)]) {
+    for (variable, value) in own {
+        // SAFETY: `comem_tmk_startup_` was given variables that stay, and the one thread that uses them is here.
+        unsafe { std::ptr::with_exposed_provenance_mut::<c_uint>(*variable).write(*value) };
     }
 }
 
