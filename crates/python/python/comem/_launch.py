@@ -8,6 +8,7 @@ their end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -23,7 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import _core, _job, _wire
 from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError, Stopped
-from ._wire import Channel
+from ._wire import Channel, Garbled
 
 #: What starts programs on other hosts; COMEM_RSH names another.
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3"
@@ -75,6 +76,8 @@ class Worker:
         self.partial = {"out": b"", "err": b""}
         self.joined = False
         self.gone = False
+        #: What is wrong with what it said.
+        self.garbled = ""
 
     def __str__(self) -> str:
         where = f"host {self.host}, " if self.host else ""
@@ -82,6 +85,8 @@ class Worker:
 
     def how_it_ended(self) -> str:
         """How it ended, as a clause."""
+        if self.garbled:
+            return self.garbled
         try:
             status = self.process.wait(GOODBYE_S)
         except subprocess.TimeoutExpired:
@@ -90,6 +95,15 @@ class Worker:
         if status < 0:
             return f"was killed by signal {-status}"
         return f"ended with status {status}"
+
+
+def _print(text: str, stream: Any) -> None:
+    """Prints as well as the stream can: it may be closed, nobody may read it, or its encoding may lack a character."""
+    try:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+    except Exception:  # noqa: BLE001 - a stream of the program's own; workers are to be heard all the same
+        pass
 
 
 def _spawn(node: int, host: str) -> Worker:
@@ -173,9 +187,10 @@ class Team:
         try:
             for index, host in enumerate(self.hosts):
                 self.workers.append(_spawn(index + 1, host))
+            # Before anything that the thread which listens may have to say.
+            self._line.sendall(job.encode() + b"\n")
             self._watch()
             self._send_orders(job)
-            self._line.sendall(job.encode() + b"\n")
             self._become_zero(node_end)
             for _ in self.workers:
                 self._one_joined()
@@ -216,7 +231,7 @@ class Team:
             if not lost:
                 raise
             said = "".join(f"\n    {line}" for line in lost[0].last)
-            raise StartError(f"{lost[0]} {lost[0].how_it_ended()} before it joined; it said:{said}") from error
+            raise StartError(f"{lost[0]} {lost[0].how_it_ended()}; it had not joined yet" + (said and f", and said:{said}")) from error
         finally:
             for name, value in before.items():
                 if value is None:
@@ -247,7 +262,12 @@ class Team:
     def _listen(self) -> None:
         while not self._ending:
             for key, _ in self._selector.select():
-                key.data()
+                try:
+                    key.data()
+                except Exception as error:  # noqa: BLE001 - without this thread everybody would wait for ever
+                    with contextlib.suppress(KeyError, ValueError):
+                        self._selector.unregister(key.fileobj)
+                    self.give_up(Stopped(f"what workers said could not be understood: {error!r}; make a new cluster in a new interpreter"))
 
     def _hear_node_zero(self) -> None:
         data = self._line.recv(1 << 20)
@@ -274,6 +294,11 @@ class Team:
         try:
             message = worker.channel.receive()
         except (EOFError, OSError):
+            self._ended(worker)
+            return
+        except Garbled as error:
+            worker.process.kill()
+            worker.garbled = f"says {error} where a message is due; see to it that its shell prints nothing when a program is started there"
             self._ended(worker)
             return
         self._drain(worker)
@@ -313,7 +338,7 @@ class Team:
             if text.strip():
                 worker.last = [*worker.last[1 - LAST_LINES :], text]
             if worker.joined and not self._ending:
-                print(f"[{worker.node}] {text}", file=sys.stdout if name == "out" else sys.stderr, flush=True)
+                _print(f"[{worker.node}] {text}", sys.stdout if name == "out" else sys.stderr)
 
     def _ended(self, worker: Worker) -> None:
         """A worker is gone: node zero is told, as a launcher would, and whoever waits for an answer."""
@@ -332,7 +357,6 @@ class Team:
             self._line.sendall(json.dumps({"type": "peer_ended", "node": worker.node, "how": how}).encode() + b"\n")
         except OSError:
             pass
-        self._early.put((worker, lost))
         self.give_up(lost)
 
     def give_up(self, why: Error) -> None:
@@ -343,6 +367,7 @@ class Team:
         for worker in self.workers:
             if not worker.gone:
                 worker.process.kill()
+        self._early.put((None, self.lost))
         for callback in callbacks:
             callback(0, False, b"")
 

@@ -20,7 +20,9 @@ import numpy as np
 from . import _arrays
 from ._errors import ArgumentError, Error, SendError
 
-_HEAD = struct.Struct("<Q")
+#: What a message begins with, which no text does; then come its bytes' number and its bytes.
+_MARK = b"\xffcomem:\n"
+_HEAD = struct.Struct("<8sQ")
 
 
 def _as(kind: type, a: np.ndarray) -> np.ndarray:
@@ -125,6 +127,10 @@ def refuse_elsewhere() -> None:
     ForkingPickler.register(np.ndarray, reduce)
 
 
+class Garbled(Exception):
+    """Something else came where a message is due: it says what."""
+
+
 class Channel:
     """Whole messages over a pair of descriptors. Several threads may send."""
 
@@ -143,7 +149,7 @@ class Channel:
         """
         data = pickle.dumps(message, protocol=5)
         with self._sending:
-            self._write(_HEAD.pack(len(data)))
+            self._write(_HEAD.pack(_MARK, len(data)))
             self._write(data)
 
     def _write(self, data: bytes) -> None:
@@ -158,11 +164,14 @@ class Channel:
         ------
         EOFError
             When the other side is gone.
+        Garbled
+            When what comes is no message.
         """
-        message: Tuple[Any, ...] = pickle.loads(self._read(_HEAD.unpack(self._read(_HEAD.size))[0]))
+        _, count = _HEAD.unpack(self._read(_HEAD.size, _MARK))
+        message: Tuple[Any, ...] = pickle.loads(self._read(count))
         return message
 
-    def _read(self, count: int) -> bytearray:
+    def _read(self, count: int, mark: bytes = b"") -> bytearray:
         data = bytearray(count)
         rest = memoryview(data)
         while rest:
@@ -173,6 +182,10 @@ class Channel:
             if got == 0:
                 raise EOFError("the other side of a channel is gone")
             rest = rest[got:]
+            begins = data[: min(count - len(rest), len(mark))]
+            # A part of it shows what it is, and more may never come.
+            if not mark.startswith(begins):
+                raise Garbled(repr(data[: count - len(rest)].decode(errors="replace")))
         return data
 
     def close(self) -> None:

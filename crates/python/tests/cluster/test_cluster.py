@@ -633,6 +633,71 @@ def test_nodes_on_other_hosts_have_the_callers_mtu(tmp_path, argument, variable)
     assert "['1400', '1400']" in alone(text, COMEM_RSH=str(shell), PYTHONPATH=here, COMEM_IFACE="lo", **variable)
 
 
+@pytest.mark.parametrize("greeting", ["Hi", "Welcome to this computer. Be nice to it."])
+def test_a_shell_that_greets_is_named_with_its_greeting(tmp_path, greeting):
+    shell = tmp_path / "rsh"
+    shell.write_text(f'#!/bin/sh\nshift\necho "{greeting}"\nexec sh -c "$*"\n')
+    shell.chmod(shell.stat().st_mode | stat.S_IXUSR)
+    text = """
+        import comem
+        try:
+            comem.Cluster(hosts=["a", "localhost"])
+        except comem.StartError as error:
+            print(error)
+    """
+    out = alone(text, COMEM_RSH=str(shell), COMEM_IFACE="lo")
+    assert "node 1 (host a, pid" in out and f"{greeting[:8]}" in out and "shell" in out, out
+
+
+TALKS = """
+    import comem, io, os, sys
+    c = comem.Cluster(3)
+
+    def talk():
+        if comem.rank:
+            os.write(1, "für alle\\n".encode())
+        return comem.rank
+
+    print(c.run(talk), flush=True)
+    {silence}
+    print(c.run(talk), c.run(talk), file=sys.stderr, flush=True)
+    c.close()
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("silence", ["sys.stdin.readline()", "sys.stdout.close()", "sys.stdout = None"])
+def test_output_that_nobody_can_read_silences_no_worker(silence):
+    program = textwrap.dedent(TALKS.format(silence=silence))
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", program], text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, **pipes) as process:
+        hangs = threading.Timer(PATIENCE, process.kill)
+        hangs.start()
+        first = [process.stdout.readline() for _ in range(3)]
+        process.stdout.close()
+        process.stdout = None
+        _, errors = process.communicate("go on\n")
+        hangs.cancel()
+    assert sorted(first) == ["[0, 1, 2]\n", "[1] f\\xfcr alle\n", "[2] f\\xfcr alle\n"]
+    assert "[0, 1, 2] [0, 1, 2]" in errors, errors
+
+
+def test_an_error_in_what_hears_the_workers_ends_the_cluster_and_hangs_nobody():
+    out = alone(
+        """
+        import comem
+        from comem import _launch
+        c = comem.Cluster(3)
+        _launch.Team._hear = lambda team, worker: 1 / 0
+        try:
+            c.run(int)
+        except comem.Stopped as error:
+            print(error)
+        """
+    )
+    assert "ZeroDivisionError" in out
+
+
 def test_workers_end_with_their_caller():
     text = """
         import comem, os
