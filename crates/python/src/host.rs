@@ -7,12 +7,13 @@ use crate::errors;
 use crate::job;
 use comem::Error;
 use comem::host::Host;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// The interpreter, as the runtime sees it.
 pub struct Interpreter;
@@ -32,6 +33,49 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 thread_local! {
     /// What a signal's Python handler raised while this thread waited.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// A Ctrl-C that is put off.
+    static PUT_OFF: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// This thread is in a call that all nodes make together.
+    static TOGETHER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What to call with a Ctrl-C that is put off.
+static HAND_ON: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// From now on, the first Ctrl-C in a call that all nodes make together does not end its wait, and the job with it: it is handed on, lest others be
+/// waited for in vain; who gets an exception leaves, that ends the call of those who wait, and they get the exception then. `None` ends this; gives
+/// whether there is one that nobody has got.
+#[pyfunction]
+fn put_off_interrupts(hand_on: Option<Py<PyAny>>) -> bool {
+    *hand_on_to() = hand_on;
+    PUT_OFF.take().is_some()
+}
+
+fn hand_on_to() -> std::sync::MutexGuard<'static, Option<Py<PyAny>>> {
+    HAND_ON.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Puts an exception off, or gives it back.
+fn put_off(py: Python<'_>, error: PyErr) -> Option<PyErr> {
+    let first =
+        TOGETHER.get() && PUT_OFF.with_borrow(Option::is_none) && error.is_instance_of::<PyKeyboardInterrupt>(py);
+    let hand_on = if first { hand_on_to().as_ref().map(|hand_on| hand_on.clone_ref(py)) } else { None };
+    let Some(hand_on) = hand_on else { return Some(error) };
+    PUT_OFF.set(Some(error));
+    hand_on.call0(py).err()
+}
+
+/// Makes a call that all nodes make together. An exception that was put off is raised when the call fails. When it does not, all nodes go on alike, and it
+/// is raised by the next such call before that begins.
+pub fn together<T>(py: Python<'_>, call: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    if let Some(error) = PUT_OFF.take() {
+        return Err(error);
+    }
+    note_other_threads(py)?;
+    TOGETHER.set(true);
+    let result = call();
+    TOGETHER.set(false);
+    result.map_err(|error| PUT_OFF.take().unwrap_or(error))
 }
 
 /// The exception that ended the calling thread's wait, once.
@@ -46,6 +90,7 @@ fn last_words() -> Option<(String, Option<u16>)> {
 }
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(put_off_interrupts, module)?)?;
     module.add_function(wrap_pyfunction!(last_words, module)?)
 }
 
@@ -72,7 +117,7 @@ pub fn over(py: Python<'_>) -> PyErr {
 
 impl Host for Interpreter {
     fn ends_wait(&self) -> bool {
-        let raised = Python::attach(|py| py.check_signals().err());
+        let raised = Python::attach(|py| py.check_signals().err().and_then(|error| put_off(py, error)));
         let ends = raised.is_some();
         RAISED.set(raised);
         ends
@@ -163,7 +208,7 @@ static HAS_OTHERS: AtomicBool = AtomicBool::new(false);
 
 /// Before a collective call: notes whether the interpreter has other threads, which may go on meanwhile. Those that Comem has started touch no shared
 /// memory; what numerical libraries have started does so for the caller alone.
-pub fn note_other_threads(py: Python<'_>) -> PyResult<()> {
+fn note_other_threads(py: Python<'_>) -> PyResult<()> {
     let threads = py.import("threading")?.call_method0("enumerate")?;
     let mut strangers = 0;
     for thread in threads.try_iter()? {

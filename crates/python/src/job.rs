@@ -66,8 +66,7 @@ pub fn waiting<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Result
 
 /// As [`waiting`], for what all nodes do together.
 pub fn together<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Result<T, Error> + Send) -> PyResult<T> {
-    host::note_other_threads(py)?;
-    waiting(py, work)
+    host::together(py, || waiting(py, work))
 }
 
 /// Joins the job, unless this process has.

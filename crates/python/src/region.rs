@@ -4,7 +4,7 @@
 //! at one of their next collective allocations, for which `comem/_arrays.py` compares their notes: never under a live view.
 
 use crate::errors::{outcome, raise};
-use crate::host::note_other_threads;
+use crate::host::together;
 use crate::job::{job, waiting};
 use comem::NodeId;
 use comem::heap::{Dealt, Homes, PageEngine, RegionOptions};
@@ -101,8 +101,8 @@ fn allocate(
     let options =
         RegionOptions { engine, homes, alignment: 4096, label: label.to_string(), ..RegionOptions::default() };
     let job = job(py)?;
-    note_other_threads(py)?;
-    let address = outcome(py, py.detach(|| job.alloc_all_at(bytes, &options, label).map(|start| start.addr())))?;
+    let allocate = || outcome(py, py.detach(|| job.alloc_all_at(bytes, &options, label).map(|start| start.addr())));
+    let address = together(py, allocate)?;
     Ok(Region { address, bytes, number })
 }
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import _arrays, _core, _job, _wire
 from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
-from ._interrupts import handed_on, held_back
+from ._interrupts import handed_on, held_back, put_off
 from ._launch import Team, places, refuse_second_job
 from ._tasks import Tasks
 
@@ -93,6 +93,7 @@ class Cluster:
             raise MisuseError("another comem.Cluster is open; close it first")
         self._team = _the_team(where, options)
         self._busy = threading.Lock()
+        self._handed_on = False
         self._closed = False
         _open = self
         _job.outside(OUTSIDE)
@@ -162,7 +163,8 @@ class Cluster:
             try:
                 try:
                     self._begin("run", task, blob)
-                    mine = here()
+                    with put_off(self._interrupt):
+                        mine = here()
                 except BaseException as raised:  # noqa: BLE001 - raised again, when the others have come to the end
                     error = raised
                 self._leave(error)
@@ -281,19 +283,28 @@ class Cluster:
     def _begin(self, *order: Any) -> None:
         """All nodes begin something that ends with ``_leave``."""
         self._team.halfway = True
+        self._handed_on = False
         with held_back(self._team.give_up_halfway):
             self._team.tell_all(*order)
             if self.size > 1:
                 _core.barrier()
 
+    def _interrupt(self) -> None:
+        """Hands Ctrl-C on to the functions that the workers of this host run."""
+        self._handed_on = True
+        self._team.interrupt()
+
     def _leave(self, error: Optional[BaseException]) -> None:
+        """All nodes come to the end of what they began together."""
         if self.size == 1:
             self._team.halfway = False
             return
         if isinstance(error, KeyboardInterrupt):
             if self._team.lost is not None:
                 raise error
-            self._team.interrupt()
+            # A worker that hears of it again no longer waits for the others.
+            if not self._handed_on:
+                self._team.interrupt()
         with handed_on(self._team.interrupt) as interrupts:
             try:
                 _core.leave()
@@ -301,6 +312,11 @@ class Cluster:
             except MismatchError as mismatch:
                 self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster in a new interpreter"))
                 raise error or mismatch  # noqa: B904 - what caused it stays
+            except (NodeLost, Stopped):
+                if not interrupts and not isinstance(error, KeyboardInterrupt):
+                    raise
+                self._team.give_up(Stopped("this cluster was interrupted while nodes waited for one another; make a new one in a new interpreter"))
+                raise error or KeyboardInterrupt()  # noqa: B904 - what caused it stays
         if interrupts and error is None:
             raise KeyboardInterrupt
 

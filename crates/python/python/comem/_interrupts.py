@@ -11,6 +11,8 @@ import threading
 from types import FrameType
 from typing import Any, Callable, Iterator, List, Optional
 
+from . import _core
+
 Handler = Callable[[int, Optional[FrameType]], Any]
 
 
@@ -65,3 +67,19 @@ def handed_on(hand_on: Callable[[], None]) -> Iterator[List[int]]:
 
     with _handled_by(make):
         yield came
+
+
+@contextlib.contextmanager
+def put_off(hand_on: Callable[[], object]) -> Iterator[None]:
+    """The first Ctrl-C within a call that all nodes make together is handed on, and raised when that call has come to an end.
+
+    It ends because another node, which was interrupted while it computed, leaves. A second Ctrl-C ends the wait, and the job.
+    """
+    _core.put_off_interrupts(hand_on)
+    late = False
+    try:
+        yield
+    finally:
+        late = _core.put_off_interrupts(None)
+    if late:
+        raise KeyboardInterrupt

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _core, _job, _wire
 from ._errors import Stopped
+from ._interrupts import put_off
 from ._wire import Channel
 
 
@@ -123,11 +124,13 @@ class Worker:
 
     def _do(self, task: int, work: Callable[[], Any]) -> None:
         def interruptible() -> Any:
-            self._at_work = True
-            try:
-                return work()
-            finally:
-                self._at_work = False
+            # Ctrl-C comes to all workers: those who compute free those who wait for them.
+            with put_off(lambda: None):
+                self._at_work = True
+                try:
+                    return work()
+                finally:
+                    self._at_work = False
 
         good, result = _wire.attempt(interruptible, _job.rank())
         sys.stdout.flush()

@@ -232,6 +232,86 @@ def test_interrupts_reach_the_workers(c):
         assert c.run(lambda: comem.rank) == list(range(NODES))
 
 
+def test_an_interrupt_frees_those_who_wait_for_one_another(c):
+    caller = os.getpid()
+
+    def work(waiting):
+        ready = comem.Semaphore("ready")
+        if comem.rank == 2:
+            for _ in range(waiting):
+                ready.acquire()
+            # Nodes that wait ask every 50 ms whether they shall go on.
+            os.kill(caller, signal.SIGINT)
+            time.sleep(PATIENCE)
+        if comem.rank < waiting or comem.rank == 1:
+            ready.release()
+            comem.barrier()
+
+    for waiting in (1, 2):
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            # Node 1 waits at the barrier; this one too, or else for the end of all.
+            c.run(work, waiting)
+        assert time.monotonic() - began < PATIENCE / 2
+        a = c.full(10, 1.0)
+        assert c.run(np.sum, a) == [10.0] * NODES
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_an_interrupt_ends_waits_that_nobody_would(who):
+    out = alone(
+        f"""
+        import comem, os, signal
+        c = comem.Cluster(3)
+        caller = os.getpid()
+
+        def work():
+            if comem.rank == 2:
+                comem.Semaphore("ready").acquire()
+                os.kill(caller, signal.SIGINT)
+            if comem.rank == {who}:
+                comem.Semaphore("ready").release()
+                comem.Semaphore("never").acquire()
+
+        for end in (KeyboardInterrupt, comem.Error):
+            try:
+                c.run(work)
+            except end as error:
+                print(end.__name__)
+        """
+    )
+    assert out.split() == ["KeyboardInterrupt", "Error"]
+
+
+def test_a_second_interrupt_ends_waits_for_one_another_too():
+    out = alone(
+        """
+        import comem, os, signal, time
+        c = comem.Cluster(3)
+        caller = os.getpid()
+
+        def work():
+            if comem.rank == 2:
+                interrupts = [caller, caller]
+                # The first one is handed on to this node, which does not care; then it asks for the second.
+                signal.signal(signal.SIGINT, lambda *_: interrupts and os.kill(interrupts.pop(), signal.SIGINT))
+                comem.Semaphore("ready").acquire()
+                os.kill(interrupts.pop(), signal.SIGINT)
+                while True:
+                    time.sleep(1)
+            comem.Semaphore("ready").release()
+            comem.barrier()
+
+        for end in (KeyboardInterrupt, comem.Error):
+            try:
+                c.run(work)
+            except end as error:
+                print(end.__name__)
+        """
+    )
+    assert out.split() == ["KeyboardInterrupt", "Error"]
+
+
 INTERRUPTED = """
     import comem, contextlib, os, signal
     from comem import _wire
