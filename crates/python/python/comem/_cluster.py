@@ -370,6 +370,7 @@ class Cluster:
             try:
                 with held_back(team.give_up_halfway):
                     team.tell_all("report", task)
+                team.check()
                 heard: Dict[int, Tuple[bool, bytes]] = {}
                 while len(heard) < self.size - 1:
                     node, good, data = answers.get()

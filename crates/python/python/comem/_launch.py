@@ -395,16 +395,19 @@ class Team:
             raise ForkError("this process was made by fork and is no node of the job; use the start method \"spawn\"")
 
     def expect(self, callback: Callable[[int, bool, bytes], None]) -> int:
-        """The number of a new task; answers to it go to ``callback(node, good, result)``, in a thread of its own."""
+        """The number of a new task; answers to it go to ``callback(node, good, result)``, in a thread of its own.
+
+        Who was given up before this will not answer: look at ``lost`` afterwards, before waiting.
+        """
         with self._lock:
             self._next_task += 1
             self._tasks[self._next_task] = callback
             return self._next_task
 
-    def forget(self, task: int) -> None:
-        """No more answers are awaited."""
+    def forget(self, task: int) -> bool:
+        """No more answers are awaited; gives whether any were."""
         with self._lock:
-            self._tasks.pop(task, None)
+            return self._tasks.pop(task, None) is not None
 
     def tell_all(self, *message: Any) -> None:
         """Sends every worker a message."""

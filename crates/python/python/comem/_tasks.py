@@ -83,10 +83,14 @@ class Tasks:
             then(False, refused)
         else:
             self._team.tell(node, "task", task, blob)
+            if self._team.lost is not None:
+                self._answered(task, then, node, False, b"")
         return True
 
     def _answered(self, task: int, then: Callable[[bool, Any], None], node: int, good: bool, data: bytes) -> None:
-        self._team.forget(task)
+        # Once: who sent it and who hears the workers may both find that there will be no answer.
+        if not self._team.forget(task):
+            return
         with self._lock:
             for tasks in self._under_way.values():
                 if task in tasks:

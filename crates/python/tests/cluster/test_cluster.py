@@ -646,6 +646,29 @@ def test_a_worker_that_dies_raises_node_lost_and_the_interpreter_stays(lose, use
         assert line.startswith("lost 1 node 1 (pid "), lines
 
 
+def test_a_worker_that_dies_before_its_work_is_sent_raises_node_lost_too():
+    out = alone(
+        """
+        import comem, os, time
+        c = comem.Cluster(3)
+        pids = c.run(os.getpid)
+
+        class Fatal:
+            def __reduce__(self):
+                os.kill(pids[1], 9)
+                while c._team.lost is None:
+                    time.sleep(0.01)
+                return int, ()
+
+        try:
+            c.map(str, [Fatal()] * 9, chunksize=1)
+        except comem.NodeLost as error:
+            print("lost", error.node)
+        """
+    )
+    assert out == "lost 1\n"
+
+
 def test_different_calls_on_different_nodes_end_the_cluster_and_not_the_interpreter():
     out = alone(
         """
