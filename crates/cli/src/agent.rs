@@ -129,11 +129,11 @@ impl Agent {
     /// Takes in what the caller and the signals say; an exit code when it is time to go.
     fn take_orders(&mut self, polls: &PollSet) -> Option<i32> {
         if let Some(signal) = self.signals.take().first() {
-            let name = sys::signals::name(*signal);
+            let name = sys::signals::name(signal.number);
             let what = format!("host {}: the agent was ended by {name}", self.host());
             self.refuse(&Failure::new(exit::NODE_LOST, what, "ask whoever looks after that host"));
             self.end();
-            return Some(exit::SIGNAL + signal);
+            return Some(exit::SIGNAL + signal.number);
         }
         let Ok(frames) = self.link.take_ready(polls) else {
             self.close();

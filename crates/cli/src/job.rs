@@ -20,7 +20,7 @@ use crate::stats::NodeReport;
 use crate::sys::host::HostInfo;
 use crate::sys::poll::{PollSet, earlier};
 use crate::sys::process::Ended;
-use crate::sys::signals::{self, Signals};
+use crate::sys::signals::{self, Caught, Signals};
 use crate::sys::{ReadOutcome, read_some};
 use std::collections::BTreeMap;
 use std::io;
@@ -35,6 +35,9 @@ const OUTLIVE_GRACE: Duration = Duration::from_secs(60);
 const STOP_GRACE: Duration = Duration::from_millis(300);
 /// After SIGTERM, so long until SIGKILL.
 const TERM_GRACE: Duration = Duration::from_millis(700);
+/// Signals that come so soon after the first are its echoes: a terminal that closes sends one and its shell another,
+/// `timeout` sends one to the launcher and one to its group.
+const ECHO_LIMIT: Duration = Duration::from_secs(1);
 /// Most bytes of standard input on their way to node zero.
 const STDIN_WINDOW: usize = 256 << 10;
 
@@ -94,6 +97,8 @@ pub struct Running<'a> {
     /// Whether SIGTERM or SIGKILL went out: ends from here on are our own doing.
     signalled: bool,
     interrupted: bool,
+    /// When the first signal came that ends the job.
+    signal_at: Option<Instant>,
     /// All hosts were told to end what is left; no grace counts any more.
     closing: bool,
 }
@@ -153,6 +158,7 @@ impl<'a> Running<'a> {
             stdin,
             signalled: false,
             interrupted: false,
+            signal_at: None,
             closing: false,
         }
     }
@@ -417,28 +423,37 @@ impl<'a> Running<'a> {
 
     fn take_signals(&mut self) {
         for signal in self.signals.take() {
-            match signal {
-                libc::SIGUSR1 => self.signal_all(signal),
+            match signal.number {
+                libc::SIGUSR1 => self.signal_all(signal.number),
                 libc::SIGTSTP => {
                     self.signal_all(libc::SIGSTOP);
                     signals::stop_self();
                     self.signal_all(libc::SIGCONT);
                 }
-                _ if self.interrupted => {
-                    // The second time is meant.
-                    if let Some(ending) = &mut self.ending {
-                        ending.term_at = None;
-                        ending.kill_at = Instant::now();
-                    }
-                }
-                _ => {
-                    let name = signals::name(signal);
-                    self.output.say(&format!("comem: ending all nodes after {name}"));
-                    self.interrupt(&format!("the launcher got {name}"), exit::SIGNAL + signal);
-                    self.hurry();
-                }
+                _ => self.take_ending(signal),
             }
         }
+    }
+
+    /// A signal that ends the job.
+    fn take_ending(&mut self, signal: Caught) {
+        let echo = !signal.typed && self.signal_at.is_some_and(|at| at.elapsed() < ECHO_LIMIT);
+        if echo {
+            return;
+        }
+        self.signal_at.get_or_insert_with(Instant::now);
+        if self.interrupted {
+            // The second time is meant.
+            if let Some(ending) = &mut self.ending {
+                ending.term_at = None;
+                ending.kill_at = Instant::now();
+            }
+            return;
+        }
+        let name = signals::name(signal.number);
+        self.output.say(&format!("comem: ending all nodes after {name}"));
+        self.interrupt(&format!("the launcher got {name}"), exit::SIGNAL + signal.number);
+        self.hurry();
     }
 
     /// The user wants the end: a grace that was given before counts no more.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Gate, Held, Scratch, bin, err, exists, finish, on_signals, signal, wait};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
@@ -103,6 +103,32 @@ fn signals_that_are_ignored_from_the_start_stay_ignored() {
         gate.open(2);
         let output = wait(child);
         assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{name}");
+    }
+}
+
+/// A terminal that closes sends it, and its shell once more.
+#[test]
+fn a_signal_that_comes_twice_at_once_leaves_nodes_their_time() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    // A node that listens is told to stop before it gets SIGTERM.
+    let body = "trap 'echo saved >saved; exit 0' TERM
+        echo '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD; exec 9>held; echo ready >&9; sleep 1000 & wait";
+    for name in ["HUP", "TERM"] {
+        let mut command = scratch.comem();
+        command.args(["run", "bash", "-c", body]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let held = Held::open(&fifo);
+        held.expect_lines(1);
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        signal(child.id(), name);
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains(&format!("(SIG{name})")), "{line}");
+        signal(child.id(), name);
+        wait(child);
+        assert!(exists(&scratch.path("saved")), "{name}: the node was killed at once");
+        std::fs::remove_file(scratch.path("saved")).unwrap();
     }
 }
 

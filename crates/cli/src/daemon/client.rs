@@ -131,7 +131,7 @@ impl<'a> Caller<'a> {
         }
         polls.wait(Some(deadline)).map_err(|e| Failure::system("waiting", e))?;
         if let Some(signal) = self.signals.and_then(|s| s.take().first().copied()) {
-            return Err(Failure::new(exit::SIGNAL + signal, "interrupted while daemons were asked", ""));
+            return Err(Failure::new(exit::SIGNAL + signal.number, "interrupted while daemons were asked", ""));
         }
         Ok(polls.can_read(fd))
     }

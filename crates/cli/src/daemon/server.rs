@@ -109,7 +109,7 @@ impl Daemon {
             self.jobs.values().for_each(|job| polls.readable(&job.pidfd));
             polls.wait(None).map_err(|e| Failure::system("waiting", e))?;
             if let Some(signal) = signals.take().first() {
-                return Ok(*signal);
+                return Ok(signal.number);
             }
             self.forget_ended();
             self.receive();

@@ -4,6 +4,15 @@ use super::{ReadOutcome, check, read_some};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// A signal that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caught {
+    /// Its number.
+    pub number: i32,
+    /// Whether it came from a key of the terminal, and not from a process.
+    pub typed: bool,
+}
+
 /// A descriptor from which blocked signals are read.
 pub struct Signals {
     fd: OwnedFd,
@@ -28,15 +37,23 @@ impl Signals {
     }
 
     /// The signals that have come.
-    pub fn take(&self) -> Vec<i32> {
+    pub fn take(&self) -> Vec<Caught> {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
         let mut taken = Vec::new();
         let mut info = [0; SIZE];
         while read_some(&self.fd, &mut info) == ReadOutcome::Bytes(SIZE) {
-            // The number is the record's first field.
-            taken.push(u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32);
+            taken.push(Caught::parse(&info));
         }
         taken
+    }
+}
+
+impl Caught {
+    fn parse(info: &[u8]) -> Caught {
+        let field = |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        let number = field(std::mem::offset_of!(libc::signalfd_siginfo, ssi_signo));
+        let from_kernel = field(std::mem::offset_of!(libc::signalfd_siginfo, ssi_code)) == libc::SI_KERNEL;
+        Caught { number, typed: from_kernel && matches!(number, libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP) }
     }
 }
 
