@@ -167,3 +167,14 @@ fn a_programs_signals_come_in_its_own_threads() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), "signals: ok\n", "{options:?}");
     }
 }
+
+#[test]
+fn a_program_survives_what_it_survives_without_comem() {
+    let program = common::build("cc", "c11", "survives.c");
+    for options in [["--backbone", "shm"], ["--backbone", "udp"]] {
+        let mut command: Command = common::node(common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
+        let output = common::run(command.arg(&program));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "survives: ok\n", "{options:?}");
+    }
+}

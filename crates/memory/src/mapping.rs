@@ -15,6 +15,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above: the mapping itself has no state besides its address and size.
 unsafe impl Sync for Mapping {}
 
+/// As `MADV_DONTNEED`, also for pages that are locked (linux/mman.h).
+pub(crate) const DONTNEED_LOCKED: i32 = 24;
+
 impl Mapping {
     /// Maps `bytes` bytes (at least one page).
     ///
@@ -33,6 +36,32 @@ impl Mapping {
         Ok(Mapping { start, bytes })
     }
 
+    /// Whether a part of it belongs into a core dump: a dump looks at each page, used or not. A wish: its failure costs nothing.
+    pub fn dump(&self, offset: usize, bytes: usize, wanted: bool) {
+        if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+            let advice = if wanted { libc::MADV_DODUMP } else { libc::MADV_DONTDUMP };
+            // SAFETY: within the mapping; the advice changes no byte.
+            unsafe { libc::madvise(self.start().add(offset).cast(), bytes, advice) };
+        }
+    }
+
+    /// Gives the memory of a part back; its bytes are zero afterwards.
+    ///
+    /// # Safety
+    /// Whole pages of the mapping, whose contents nobody needs.
+    pub unsafe fn forget(&self, offset: usize, bytes: usize) {
+        debug_assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        // SAFETY: by this function's contract.
+        unsafe {
+            let start = self.start().add(offset);
+            // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18 on.
+            let gone = |advice| libc::madvise(start.cast(), bytes, advice) == 0;
+            if !gone(libc::MADV_DONTNEED) && !gone(DONTNEED_LOCKED) {
+                start.write_bytes(0, bytes);
+            }
+        }
+    }
+
     /// Where the mapping begins; page-aligned.
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
@@ -48,5 +77,49 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is ours since `new`, and nobody can name it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flags of the mapping with this address, as /proc has them.
+    fn flags(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut within = false;
+        for line in maps.lines() {
+            if let Some((start, end)) = line.split(' ').next().and_then(|range| range.split_once('-')) {
+                let bound = |text| usize::from_str_radix(text, 16);
+                if let (Ok(start), Ok(end)) = (bound(start), bound(end)) {
+                    within = (start..end).contains(&address);
+                }
+            }
+            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| within) {
+                return format!("{flags} ");
+            }
+        }
+        String::new()
+    }
+
+    #[test]
+    fn what_was_locked_is_zero_after_it_was_given_back() {
+        let mapping = Mapping::new(1 << 16).unwrap();
+        // SAFETY: within the mapping, whose contents nobody needs.
+        unsafe {
+            mapping.start().add(5000).write(7);
+            assert_eq!(libc::mlock(mapping.start().cast(), 8192), 0, "{}", io::Error::last_os_error());
+            mapping.forget(4096, 4096);
+            assert_eq!(mapping.start().add(5000).read(), 0);
+        }
+    }
+
+    #[test]
+    fn what_belongs_into_a_core_dump_is_chosen() {
+        let mapping = Mapping::new(1 << 20).unwrap();
+        mapping.dump(0, 1 << 20, false);
+        mapping.dump(4096, 8192, true);
+        let left_out = [0, 4096, 12288].map(|at| flags(mapping.start().addr() + at).contains(" dd "));
+        assert_eq!(left_out, [true, false, true]);
     }
 }

@@ -267,15 +267,18 @@ pub(crate) fn wait(sockets: &[BorrowedFd<'_>], what: Readiness, timeout: Option<
     for (entry, socket) in polled.iter_mut().zip(sockets) {
         entry.fd = socket.as_raw_fd();
     }
-    let limit = timeout.map(|t| libc::timespec {
+    let mut limit = timeout.map(|t| libc::timespec {
         tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: t.subsec_nanos() as _,
     });
-    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let limit = limit.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     // SAFETY: `polled` holds `count` entries; `limit` is null or points at a value that lives until the end.
-    let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), count as libc::nfds_t, limit, ptr::null()) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
+    // The kernel writes the time that is left into the limit, which is not used again.
+    let ready = check(unsafe {
+        let no_mask = ptr::null::<libc::sigset_t>();
+        libc::syscall(libc::SYS_ppoll, polled.as_mut_ptr(), count as libc::nfds_t, limit, no_mask, 0usize)
+    });
+    if let Err(error) = ready {
         return if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) };
     }
     let bit = |(i, entry): (usize, &libc::pollfd)| u32::from(entry.revents != 0) << i;

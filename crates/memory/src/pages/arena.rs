@@ -130,9 +130,7 @@ impl Arena {
     pub(super) fn watch(&self, view: &View) -> io::Result<()> {
         let bytes = view.bytes();
         view.advise(0, bytes, libc::MADV_DONTFORK)?;
-        // The service view has the same bytes, for a core dump too. The advice is a wish: its failure costs nothing.
-        let _ = view.advise(0, bytes, libc::MADV_DONTDUMP);
-        let _ = view.advise(0, bytes, libc::MADV_NOHUGEPAGE);
+        view.wish();
         match &self.mechanism {
             Mechanism::Mprotect => Ok(()),
             Mechanism::Userfault { uffd, .. } => sys::register(uffd.as_fd(), view.start(), bytes),

@@ -318,7 +318,7 @@ extern "C" fn handle(
 ) {
     // SAFETY: errno is the calling thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    let answer = describe(signal, info, context).map_or(Answer::NotOurs, |fault| answer(&fault));
+    let answer = describe(signal, info, context).map_or(Answer::NotOurs, |fault| uncancelled(|| answer(&fault)));
     if answer == Answer::NotOurs {
         OTHERS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: record and context are the kernel's, for this signal.
@@ -330,6 +330,22 @@ extern "C" fn handle(
         // SAFETY: the context is the kernel's, which called this handler itself, and nothing is left to do.
         unsafe { resume(context) };
     }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// Does something during which this thread cannot be cancelled: its access is no cancellation point, and nothing here could be unwound.
+fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
+    const DISABLE: libc::c_int = 1;
+    let mut before = 0;
+    // SAFETY: concerns the calling thread alone; `before` lives.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = work();
+    // SAFETY: as above; there is no need for the state that was set.
+    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    result
 }
 
 /// What becomes of a signal.

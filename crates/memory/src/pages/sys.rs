@@ -524,6 +524,7 @@ impl View {
         if base.is_some_and(|base| base != view.start) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "mmap: something is mapped at this address"));
         }
+        view.wish();
         Ok(view)
     }
 
@@ -550,6 +551,14 @@ impl View {
             return Err(failed("mmap"));
         }
         Ok(View { start: mapped.expose_provenance(), bytes })
+    }
+
+    /// No core dump, which would give each page of terabytes memory in order to read it; no huge pages, which would give memory to the neighbours of
+    /// a page. Their failure costs nothing.
+    pub fn wish(&self) {
+        for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
+            let _ = self.advise(0, self.bytes, advice);
+        }
     }
 
     /// Where it begins.
@@ -580,7 +589,7 @@ impl View {
     }
 
     /// Gives advice on a part of the view; of the advices used here none loses bytes of a shared file.
-    pub fn advise(&self, offset: usize, len: usize, advice: i32) -> io::Result<()> {
+    pub fn advise(&self, offset: usize, len: usize, mut advice: i32) -> io::Result<()> {
         loop {
             // SAFETY: within the view; a shared file's bytes stay in the file.
             if unsafe { libc::madvise(self.pointer(offset, len), len, advice) } == 0 {
@@ -590,6 +599,8 @@ impl View {
             match error.raw_os_error() {
                 // A kernel resource is busy for the moment.
                 Some(libc::EAGAIN | libc::EINTR) => {}
+                // The program has locked pages of it into memory (`mlock`).
+                Some(libc::EINVAL) if advice == libc::MADV_DONTNEED => advice = crate::mapping::DONTNEED_LOCKED,
                 _ => return Err(refused("madvise", &error)),
             }
         }

@@ -463,9 +463,11 @@ impl Node {
             return;
         }
         let Some(views) = &shared.views else {
-            let start = shared.address_of(known.region.first) as *mut libc::c_void;
-            // SAFETY: the region's pages belong to the plain heap, and the program has freed them.
-            unsafe { libc::madvise(start, known.region.pages as usize * PAGE_BYTES, libc::MADV_DONTNEED) };
+            if let Some(plain) = &shared.plain {
+                let [start, bytes] = [known.region.first, known.region.pages].map(|pages| pages as usize * PAGE_BYTES);
+                // SAFETY: the region's pages belong to the plain heap, and the program has freed them.
+                unsafe { plain.forget(start, bytes) };
+            }
             shared.table.remove(known.region.first);
             shared.allocator.lock().give_back(&known.region);
             return;

@@ -85,6 +85,7 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
             std::process::exit(error.exit_code());
         }
     };
+    shared.permit_again(fault, page);
     let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     match (result, crate::host::host()) {
         (Ok(true), _) => Verdict::Retry,
@@ -104,6 +105,16 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
 }
 
 impl Shared {
+    /// A page that was refused when it belonged to nobody ([`Shared::refuse`]) may belong to a region by now.
+    fn permit_again(&self, fault: &fault::Fault, page: PageNo) {
+        let userfault = self.views.as_ref().is_some_and(|views| views.detector != Detector::Mprotect);
+        if fault.signal == libc::SIGSEGV && userfault && self.table.find(page).is_some_and(|known| !known.is_freed()) {
+            let at = self.address_of(page) as *mut libc::c_void;
+            // SAFETY: a page of the application's view, which permits everything where a userfaultfd watches it.
+            unsafe { libc::mprotect(at, PAGE_BYTES, libc::PROT_READ | libc::PROT_WRITE) };
+        }
+    }
+
     /// An access to heap memory that belongs to nobody: says so, and lets the program meet its SIGSEGV.
     fn refuse(&self, node: &Node, fault: &fault::Fault) -> Verdict {
         // With a userfaultfd the first try came as SIGBUS, and was reported then.

@@ -118,7 +118,7 @@ pub(crate) struct Shared {
     /// None in a job of one node.
     pub(crate) views: Option<Views>,
     /// The memory of a job of one node.
-    _plain: Option<Mapping>,
+    pub(crate) plain: Option<Mapping>,
     /// The program's global variables, where they are shared.
     pub(crate) globals: OnceLock<globals::Globals>,
     pub(crate) twins: Twins,
@@ -189,6 +189,7 @@ impl Shared {
         let (views, plain, base) = match place {
             None => {
                 let plain = Mapping::new(bytes).map_err(Error::system("cannot reserve the shared heap"))?;
+                plain.dump(0, bytes, false);
                 let base = plain.start().addr();
                 (None, Some(plain), base)
             }
@@ -203,7 +204,7 @@ impl Shared {
             page_engine: config.page_engine,
             units_may_differ,
             views,
-            _plain: plain,
+            plain,
             globals: OnceLock::new(),
             table: Table::new(me, nodes, config, twins.clone()),
             twins,
@@ -276,6 +277,9 @@ impl Shared {
         }
         self.stash.lock().on_allocation(region.range());
         self.make_bound_fit(region.unit_pages);
+        if let Some(plain) = &self.plain {
+            plain.dump(region.first as usize * PAGE_BYTES, region.pages as usize * PAGE_BYTES, true);
+        }
         self.table.add(region);
     }
 

@@ -228,15 +228,18 @@ fn give_news(comem: &Comem, way: &str, round: u64) {
 fn moved(comem: &Comem) {
     for unseen in [false, true] {
         let slice = page(comem, 0);
+        // The main thread's node knows of the other one before it arrives.
+        let known = std::sync::Barrier::new(2);
         let writes = || {
             let _seat = (!unseen).then(|| comem.current().expect("a place"));
+            known.wait();
             sleep(100);
             slice.set(1, 1);
         };
         if comem.node() == 0 {
             UNSEEN.store(unseen, Ordering::Relaxed);
             with(writes, || {
-                sleep(50);
+                known.wait();
                 barrier(comem);
             });
             UNSEEN.store(false, Ordering::Relaxed);

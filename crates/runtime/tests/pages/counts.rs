@@ -4,7 +4,7 @@
 //! few runs.
 
 use crate::launcher::Outcome;
-use crate::matrix::{counted, detectors, job};
+use crate::matrix::{counted, detectors, job, works};
 use crate::order::many_locks;
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, PageEngine, RegionOptions, SharedSlice};
@@ -373,6 +373,9 @@ fn taking_a_lock_again_sends_nothing_however_much_is_written_under_it() {
 
 #[test]
 fn nodes_that_share_cores_take_tokens_that_lie_out_without_a_message() {
+    if !works("uffd-async", "nodes_that_share_cores_take_tokens_that_lie_out_without_a_message") {
+        return;
+    }
     let settings = [("COMEM_DETECTOR", "uffd-async"), ("COMEM_BACKBONE", "shm"), ("COMEM_WAIT", "block")];
     let of_rendezvous = 2 * (3 - 1);
     let taken = |o: &Outcome| o.stats.values().map(|s| s["lock_taken"].as_u64().unwrap()).sum();
@@ -393,6 +396,9 @@ fn no_request_for_a_lock_is_kept_waiting_where_nodes_take_no_turns() {
 
 #[test]
 fn a_write_to_a_valid_page_raises_no_signal_where_the_kernel_notes_writes() {
+    if !works("uffd-async", "a_write_to_a_valid_page_raises_no_signal_where_the_kernel_notes_writes") {
+        return;
+    }
     for engine in ["hlrc", "scope"] {
         let settings = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", "uffd-async")];
         let signals = |steps: &str| {
@@ -451,6 +457,9 @@ fn threads_of_a_node_that_fault_on_one_page_fetch_it_once() {
 
 #[test]
 fn under_shm_a_page_that_was_asked_for_once_is_taken_without_asking_from_then_on() {
+    if !works("uffd-async", "under_shm_a_page_that_was_asked_for_once_is_taken_without_asking_from_then_on") {
+        return;
+    }
     for engine in ["hlrc", "scope"] {
         let settings = [
             ("COMEM_ENGINE", engine),
@@ -610,6 +619,9 @@ fn false_sharing_is_found_to_the_byte_and_true_sharing_is_none() {
 
 #[test]
 fn writes_that_are_not_looked_at_for_false_sharing_are_counted() {
+    if !works("uffd-async", "writes_that_are_not_looked_at_for_false_sharing_are_counted") {
+        return;
+    }
     // A home keeps notes of so many pages that others have put into its memory.
     const NOTES: usize = 1 << 14;
     for (pages, unseen) in [(NOTES, 0), (NOTES + 216, 216)] {

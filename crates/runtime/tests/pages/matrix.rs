@@ -27,6 +27,15 @@ const UNITS: [&str; 3] = ["16", "4", "2"];
 const FAULTS: &str = "COMEM_FAULTS";
 const BAD_NETWORK: &str = "drop=5%,dup=5%,reorder=5%,seed=17";
 
+/// Whether a detector works here that a test needs; else the test says that it is left out.
+pub fn works(detector: &str, test: &str) -> bool {
+    let works = detectors().contains(&detector);
+    if !works {
+        println!("SKIP: {test}: {detector} does not work here");
+    }
+    works
+}
+
 type Scenario = (&'static str, fn(&Comem));
 
 const SCENARIOS: [Scenario; 34] = [

@@ -1,7 +1,7 @@
 //! More notices than fit so many datagrams as a message usually has.
 
 use crate::hosts::{TwoHosts, two_hosts};
-use crate::matrix::job;
+use crate::matrix::{job, works};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::control::var;
 use comem::heap::{Homes, RegionOptions, SharedSlice};
@@ -70,6 +70,9 @@ fn more_runs(comem: &Comem) {
 
 #[test]
 fn notices_longer_than_255_usual_datagrams_arrive() {
+    if !works("uffd", "notices_longer_than_255_usual_datagrams_arrive") {
+        return;
+    }
     for (engine, nodes) in [("hlrc", 2), ("hlrc", 3), ("scope", 2), ("scope", 3)] {
         job("many-runs", nodes, &[("COMEM_ENGINE", engine), ("COMEM_BACKBONE", "udp"), SMALL]);
     }
@@ -88,6 +91,9 @@ fn node(hosts: &TwoHosts, host: usize, more: &[(&str, &str)]) -> Child {
 /// IP has to cut their datagrams.
 #[test]
 fn notices_longer_than_255_usual_datagrams_cross_a_cable() {
+    if !works("uffd", "notices_longer_than_255_usual_datagrams_cross_a_cable") {
+        return;
+    }
     let Some(hosts) = two_hosts("notices_longer_than_255_usual_datagrams_cross_a_cable") else { return };
     let mut zero = node(&hosts, 0, &[]);
     let mut errors = BufReader::new(zero.stderr.take().expect("a pipe"));

@@ -2,7 +2,7 @@
 //! slower detector and says so once. Or they forbid to open other processes' memory: then pages travel.
 
 use crate::launcher::{Outcome, start};
-use crate::matrix::{all_well, counted};
+use crate::matrix::{all_well, counted, works};
 
 /// What a node may not do: `userfaultfd`, `pagemap-scan`, `memory-files`, or `foreign-files` (opening other processes' memory files).
 const FORBID: &str = "COMEM_TEST_FORBID";
@@ -113,6 +113,9 @@ fn where_userfaultfd_is_forbidden_pages_are_protected_and_one_line_says_so() {
 
 #[test]
 fn where_written_pages_cannot_be_found_write_faults_are_taken_and_one_line_says_so() {
+    if !works("uffd-async", "where_written_pages_cannot_be_found_write_faults_are_taken_and_one_line_says_so") {
+        return;
+    }
     let outcome = forbidden("pagemap-scan");
     assert_eq!(detectors(&outcome), ["uffd", "uffd"]);
     let said = said(&outcome);
@@ -132,6 +135,9 @@ fn where_no_detector_works_none_is_said_to_be_taken() {
 
 #[test]
 fn nodes_with_different_detectors_work_together() {
+    if !works("uffd-async", "nodes_with_different_detectors_work_together") {
+        return;
+    }
     let own = [(0, "COMEM_DETECTOR", "mprotect"), (1, "COMEM_DETECTOR", "uffd"), (2, "COMEM_DETECTOR", "uffd-async")];
     for engine in ["hlrc", "scope", "msi"] {
         let settings = [("COMEM_ENGINE", engine), ("COMEM_THREADS", "2"), ("COMEM_TEST_ONLY", "e")];
