@@ -34,9 +34,10 @@
  * engines `msi` and `owner`; `broadcast` promises nothing. A range gives plain memory: races on it are data races.
  *
  * Errors. comem_start() and comem_create() return 0, or a negative COMEM_E_ code with the sentence in
- * comem_last_error(). Anything else that goes wrong (an index out of range, a lock released that is not held, a node
- * lost) prints one sentence and ends the node, and so the job, unless the program has set an error handler: then the
- * call gives the code. So the results of the other functions need no check.
+ * comem_last_error(). Anything else that goes wrong (an index out of range, a lock released that is not held) prints one
+ * sentence and ends the node, and so the job, unless the program has set an error handler: then the call gives the
+ * code. So the results of the other functions need no check. When another node is lost, or the job is told to end, the
+ * node ends with the sentence, whatever handler there is.
  *
  * The same source, compiled with -DCOMEM_SEQUENTIAL, is a program on plain memory without any call to Comem.
  */
@@ -73,11 +74,11 @@ enum {
     COMEM_E_ARGUMENT = -5,    /* any other argument that makes no sense */
     COMEM_E_THREAD = -6,      /* the node has no thread number left for the calling thread */
     COMEM_E_MISUSE = -7,      /* a call out of order: a lock released that is not held, and the like */
-    COMEM_E_NODE_LOST = -8,   /* another node ended or fell silent */
+    COMEM_E_NODE_LOST = -8,   /* another node ended or fell silent: kept for that, but the node ends */
     COMEM_E_EMPTY = -9,       /* comem_poll(): no message is waiting */
     COMEM_E_TOO_SMALL = -10,  /* the buffer is smaller than the message, which stays where it is */
     COMEM_E_SYSTEM = -11,     /* the operating system refused something */
-    COMEM_E_STOPPED = -12     /* the job was told to end */
+    COMEM_E_STOPPED = -12     /* the job was told to end: the same */
 };
 
 /* What a code means, in a few words. The string is constant. */
@@ -96,12 +97,13 @@ COMEM_API void comem_set_error_handler(comem_error_handler handler, void *argume
 /* Joins the job: the one that `comem run` or `comem exec` started this process for, else a job of this node alone. */
 COMEM_API int comem_start(void);
 /* The same, and takes Comem's own options out of the command line: `--comem-engine=owner` does what the environment
- * variable COMEM_ENGINE=owner does, and so on for every option of `comem run` that concerns a node;
- * `--comem-discover` alone is COMEM_DISCOVER=on. The program's own arguments close ranks. */
+ * variable COMEM_ENGINE=owner does, and so on for every option of `comem run` that concerns a node, but `--globals` and
+ * `--check-pointers`, which take effect before main(); `--comem-discover` alone is COMEM_DISCOVER=on. The program's own
+ * arguments close ranks. */
 COMEM_API int comem_start_args(int *argc, char **argv);
 /* Waits until every node has come as far, writes the counters, and leaves the job. Collective; nothing follows it. */
 COMEM_API int comem_finish(void);
-/* Ends the whole job, now, with this exit status and sentence. */
+/* Ends the whole job, now, with this exit status (its lowest eight bits; 1 where they are 0) and sentence. */
 COMEM_API void comem_abort(int status, const char *sentence);
 
 /* This node, and how many there are. */

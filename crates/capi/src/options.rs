@@ -3,23 +3,34 @@
 use std::ffi::{CStr, c_char, c_int};
 
 /// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 27] = [
     "auth",
+    "backbone",
+    "bind",
+    "cache",
+    "capture",
     "detector",
     "discover",
     "engine",
     "faults",
     "force-engine",
+    "heap",
     "iface",
     "join",
+    "lock-turns",
+    "migration",
+    "mtu",
     "node-timeout",
     "nodes",
     "ports",
+    "prefetch",
     "slow",
     "stats",
     "threads",
+    "unit-pages",
     "verbose",
     "wait",
+    "write-detection",
 ];
 
 /// Options that mean `on` when they stand alone.
@@ -94,6 +105,28 @@ mod tests {
         let left: Vec<&CStr> = argv[..3].iter().map(|a| unsafe { CStr::from_ptr(*a) }).collect();
         assert_eq!(left, [c"prog", c"--size", c"5"]);
         assert!(argc == 3 && argv[3].is_null());
+    }
+
+    /// What a node reads of its environment.
+    fn variables() -> impl Iterator<Item = &'static str> {
+        let source = include_str!("../../runtime/src/config.rs");
+        let read = source.split_once("fn read(").expect("it is read").1.split_once("#[cfg(test)]").expect("tests").0;
+        read.split('"').filter_map(|text| text.strip_prefix("COMEM_"))
+    }
+
+    #[test]
+    fn whatever_concerns_a_node_may_stand_on_the_command_line() {
+        // What only a launcher knows of a node; and what takes effect before `main`.
+        const OTHERS: [&str; 5] = ["NODE", "HOST_NODES", "HOST_PLACE", "PROGRAM", "GLOBALS"];
+        assert!(variables().count() > NAMES.len());
+        for name in variables().filter(|name| !OTHERS.contains(name)) {
+            let option = name.replace('_', "-").to_lowercase();
+            assert!(NAMES.contains(&option.as_str()), "--comem-{option} is unknown");
+        }
+        for name in NAMES {
+            let variable = name.replace('-', "_").to_uppercase();
+            assert!(variables().any(|read| read == variable), "nobody reads COMEM_{variable}");
+        }
     }
 
     #[test]
