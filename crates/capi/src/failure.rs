@@ -219,6 +219,6 @@ pub unsafe extern "C" fn comem_abort(status: c_int, sentence: *const c_char) {
         unsafe { CStr::from_ptr(sentence) }.to_string_lossy().into_owned()
     };
     let sentence = remember(&Failure::new(Code::Stopped, what));
-    // Status 0 would look like success to whoever started the node.
-    end(if status == 0 { 1 } else { status }, &sentence)
+    // Status 0 would look like success to whoever started the node, which gets eight bits of it.
+    end(if status & 0xff == 0 { 1 } else { status }, &sentence)
 }

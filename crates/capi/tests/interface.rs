@@ -50,6 +50,7 @@ fn misuse_ends_the_node_with_one_sentence_and_a_documented_status() {
         (2, 2, "lock 0x5, which it does not hold; acquire it first"),
         (3, 9, "enough"),
         (4, 2, "make it smaller"),
+        (7, 1, "enough, too"),
         (5, 2, "after comem_finish(); finish last"),
         (6, 2, "reader-writer lock 0x5, which it does not hold; acquire it first"),
     ];

@@ -246,7 +246,10 @@ impl Comem {
     }
 
     /// Seats the calling thread in a place whose thread will not use Comem any more: it waits for this one, or is being taken down.
-    pub fn inherit_place(&self, place: usize) -> Rc<Thread> {
+    ///
+    /// # Safety
+    /// That thread does nothing with Comem, nor with shared memory, from now until the calling thread has ended.
+    pub unsafe fn inherit_place(&self, place: usize) -> Rc<Thread> {
         self.sit(Slot::thread(place))
     }
 

@@ -168,7 +168,8 @@ unsafe extern "C" fn at_exit(status: c_int, _argument: *mut c_void) {
 fn in_place_of(process: &'static Process, place: usize, rest: impl FnOnce() -> Outcome<()> + Send) {
     std::thread::scope(|scope| {
         let body = || {
-            process.job.inherit_place(place);
+            // SAFETY: that thread waits for this one's end, on its way out of the process or of its work.
+            unsafe { process.job.inherit_place(place) };
             if let Err(failure) = rest() {
                 report(&failure);
             }

@@ -20,6 +20,7 @@ int main(int argc, char **argv) {
     if (which == 1) comem_write_i32(array, 10, 1);
     if (which == 2) comem_unlock(5);
     if (which == 3) comem_abort(9, "enough");
+    if (which == 7) comem_abort(256, "enough, too");
     if (which == 4) array = comem_new_i32(UINT64_MAX, NULL);
     if (which == 6) comem_rwunlock(5);
     if (which == 5) return comem_finish() != 0 || comem_barrier() != 0;
