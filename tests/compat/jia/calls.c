@@ -31,7 +31,7 @@ static void use(unsigned long address, const char *name) {
 }
 
 static void allocations(void) {
-    int blocks[] = {4096, 3 * 4096, 5000}, parts[] = {8192, 1};
+    int blocks[] = {4096, 3 * 4096, 5000}, parts[] = {8192, 0, 1}, rounds[] = {0, 4096};
     size_t size = PAGES * WORDS * sizeof(int);
     int last = jiahosts - 1;
     unsigned long address = jia_alloc(size);
@@ -42,7 +42,8 @@ static void allocations(void) {
     use(jia_alloc2p(size, last), "jia_alloc2p");
     use(jia_alloc3(size, 5000, last), "jia_alloc3");
     use(jia_alloc4(size, blocks, 3, last), "jia_alloc4");
-    use(jia_alloc_array(size, parts, jiahosts < 2 ? 1 : 2), "jia_alloc_array");
+    use(jia_alloc4(size, rounds, 2, last), "jia_alloc4 with a round of nothing");
+    use(jia_alloc_array(size, parts, jiahosts < 3 ? jiahosts : 3), "jia_alloc_array");
     use(jia_alloc_random(size), "jia_alloc_random");
     /* What was 2 GiB and more did not fit an int. Only a page at either end is used. */
     {

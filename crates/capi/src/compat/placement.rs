@@ -40,7 +40,7 @@ fn pages(bytes: usize) -> Outcome<u32> {
     pages.ok_or_else(|| argument(format!("a block of {bytes} bytes makes no sense; blocks have from 1 byte to 16 TiB")))
 }
 
-/// The pages of a program's list of block sizes.
+/// The pages of a program's list of block sizes; none where it passes a host over.
 ///
 /// # Safety
 /// `blocks` points to `count` numbers, or is null.
@@ -50,7 +50,11 @@ unsafe fn list(blocks: *const c_int, count: c_int) -> Outcome<Vec<u32>> {
     let count = usize::try_from(count).ok().filter(fits).filter(|_| !blocks.is_null()).ok_or_else(wrong)?;
     // SAFETY: by this function's contract.
     let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
-    blocks.iter().map(|bytes| usize::try_from(*bytes).map_err(|_| negative(*bytes)).and_then(pages)).collect()
+    let pages_of = |bytes: &c_int| match usize::try_from(*bytes).map_err(|_| negative(*bytes))? {
+        0 => Ok(0),
+        bytes => pages(bytes),
+    };
+    blocks.iter().map(pages_of).collect()
 }
 
 fn negative(bytes: c_int) -> Failure {
@@ -58,7 +62,9 @@ fn negative(bytes: c_int) -> Failure {
 }
 
 fn dealt(dealt: Option<Dealt>) -> Outcome<Homes> {
-    dealt.map(Homes::Dealt).ok_or_else(|| argument("these block sizes make no sense; they are positive"))
+    dealt
+        .map(Homes::Dealt)
+        .ok_or_else(|| argument("a list of blocks of 0 bytes makes no sense; one of them must be positive"))
 }
 
 /// Allocates, homes chosen by Comem: pages to the hosts that write them; what fits a page to the hosts in turn.

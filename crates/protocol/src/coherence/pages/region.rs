@@ -51,7 +51,7 @@ impl Homes {
 /// Runs of pages, dealt out to the nodes in turn (JIAJIA 2.1, section 4.3, `jia_alloc3`; its successor's `jia_alloc4`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dealt {
-    /// Lengths of runs, in pages, at least one each; behind the last comes the first again.
+    /// Lengths of runs, in pages, not all zero (a run of none passes its node over); behind the last comes the first again.
     runs: Arc<[u32]>,
     /// The node with the first run.
     start: NodeId,
@@ -65,7 +65,7 @@ pub const RUNS_MAX: usize = 4096;
 impl Dealt {
     /// Each run with a length of its own, the first one to `start`.
     pub fn runs(lengths: &[u32], start: NodeId) -> Option<Dealt> {
-        let fits = !lengths.is_empty() && lengths.len() <= RUNS_MAX && !lengths.contains(&0);
+        let fits = !lengths.is_empty() && lengths.len() <= RUNS_MAX && lengths.iter().any(|length| *length > 0);
         fits.then(|| Dealt { runs: lengths.into(), start, by_round: false })
     }
 
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn runs_of_nonsense_are_refused() {
         assert_eq!(Dealt::runs(&[], NodeId(0)), None);
-        assert_eq!(Dealt::runs(&[1, 0], NodeId(0)), None);
+        assert_eq!(Dealt::rounds(&[0, 0], NodeId(0)), None);
         let mut body = Vec::new();
         region(64, 4, Homes::Dealt(Dealt::runs(&[1, 2], NodeId(0)).unwrap())).emit(&mut body);
         // The number of lengths, behind first, pages, bytes, unit, engine and kind.
@@ -331,6 +331,13 @@ mod tests {
     #[test]
     fn runs_of_several_lengths_repeat_while_the_nodes_go_on() {
         assert_eq!(dealt(Dealt::runs(&[3, 1], NodeId(0)), 9, 3), [0, 0, 0, 1, 2, 2, 2, 0, 1]);
+    }
+
+    #[test]
+    fn a_run_of_no_pages_passes_its_node_over() {
+        assert_eq!(dealt(Dealt::runs(&[0, 2, 1], NodeId(0)), 6, 3), [1, 1, 2, 1, 1, 2]);
+        assert_eq!(dealt(Dealt::runs(&[0, 2, 1], NodeId(0)), 6, 2), [1, 1, 0, 0, 0, 1]);
+        assert_eq!(dealt(Dealt::rounds(&[0, 1], NodeId(1)), 5, 3), [0, 1, 2, 0, 1]);
     }
 
     #[test]
