@@ -93,6 +93,18 @@ static void conditions(void) {
     jia_wait();
 }
 
+/* On one host nothing that synchronises waits, and nothing has to be paired. */
+static void alone(void) {
+    if (jiahosts > 1) return;
+    jia_lock(9);
+    jia_lock(9);
+    jia_unlock(9);
+    jia_unlock(9);
+    jia_unlock(9);
+    jia_resetcv(1);
+    jia_waitcv(1);
+}
+
 static void messages(void) {
     enum { LONG = 100000 };
     int next = (jiapid + 1) % jiahosts, before = (jiapid + jiahosts - 1) % jiahosts, i;
@@ -219,6 +231,7 @@ int main(int argc, char **argv) {
     allocations();
     locks();
     conditions();
+    alone();
     messages();
     reductions();
     load_balancing();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// How many condition variables there are.
 const CONDITIONS: usize = 1 << 20;
-/// Locks and conditions from this number on belong to condition variables; the program's are smaller.
+/// Locks from this number on belong to condition variables; the program's are smaller.
 const OWN: u64 = 1 << 40;
 /// One byte of shared memory for each condition variable, changed and read under its lock: whether it is set.
 static SET: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
@@ -59,16 +59,21 @@ pub extern "C" fn jia_free(address: *mut std::ffi::c_void) {
     crate::heap::comem_free(address);
 }
 
+/// Whether this host is the only one: then locks and condition variables keep nobody waiting, and programs need not pair their calls.
+fn alone() -> Outcome<bool> {
+    Ok(job()?.nodes() == 1)
+}
+
 /// Acquires a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_lock(lock: c_int) {
-    done(|| Ok(thread()?.try_lock_blocking(LockId(u64::from(lock as u32)))?));
+    done(|| if alone()? { Ok(()) } else { Ok(thread()?.try_lock_blocking(LockId(u64::from(lock as u32)))?) });
 }
 
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn jia_unlock(lock: c_int) {
-    done(|| Ok(thread()?.try_unlock(LockId(u64::from(lock as u32)))?));
+    done(|| if alone()? { Ok(()) } else { Ok(thread()?.try_unlock(LockId(u64::from(lock as u32)))?) });
 }
 
 /// Waits for all hosts; what they wrote is seen afterwards.
@@ -83,21 +88,23 @@ pub extern "C" fn jia_wait() {
     done(|| Ok(thread()?.try_rendezvous()?));
 }
 
-/// Runs `f` on a condition variable's byte, under its lock.
-fn with_condition<R>(cv: c_int, f: impl FnOnce(&AtomicU8, ConditionId, LockId) -> Outcome<R>) -> Outcome<R> {
+/// Runs `f` on a condition variable's byte, under its lock, where there are other hosts.
+fn with_condition(cv: c_int, f: impl FnOnce(&AtomicU8, ConditionId, LockId) -> Outcome<()>) -> Outcome<()> {
     let wrong = || argument(format!("there is no condition variable {cv}; they count from 0 to {}", CONDITIONS - 1));
     let index = usize::try_from(cv).ok().filter(|cv| *cv < CONDITIONS).ok_or_else(wrong)?;
     let all = SET.load(Ordering::Acquire);
     if all.is_null() {
         return Err(Failure::new(Code::NotStarted, "JIAJIA was called before jia_init(); initialise first"));
     }
-    let (condition, lock) = (ConditionId(OWN | index as u64), LockId(OWN | index as u64));
+    if alone()? {
+        return Ok(());
+    }
+    let (condition, lock) = (ConditionId(index as u64), LockId(OWN | index as u64));
     let thread = thread()?;
     thread.try_lock_blocking(lock)?;
     // SAFETY: within what `jia_init` allocated, which is never freed; any byte is a value.
-    let result = f(unsafe { &*all.add(index) }, condition, lock)?;
-    thread.try_unlock(lock)?;
-    Ok(result)
+    f(unsafe { &*all.add(index) }, condition, lock)?;
+    Ok(thread.try_unlock(lock)?)
 }
 
 /// Sets a condition variable: who waits for it goes on, and who will wait does not have to.
