@@ -10,7 +10,7 @@ import math
 import operator
 import threading
 import weakref
-from typing import Any, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -77,7 +77,16 @@ def _runs(rows: int, nbytes: int) -> List[int]:
     return runs if min(runs) > 0 and max(runs) < 1 << 32 else []
 
 
-def _new(what: str, shape: Any, dtype: Any, order: str, home: Home, engine: Optional[str], name: Optional[str]) -> np.ndarray:
+def _new(
+    what: str,
+    shape: Any,
+    dtype: Any,
+    order: str,
+    home: Home,
+    engine: Optional[str],
+    name: Optional[str],
+    check: Callable[[Tuple[int, ...], np.dtype], None] = lambda shape, dtype: None,
+) -> np.ndarray:
     """Checks, agrees, frees what every node has dropped, allocates."""
     wrong: Optional[Error] = None
     nbytes, homes = 0, ("automatic", [0])
@@ -89,6 +98,7 @@ def _new(what: str, shape: Any, dtype: Any, order: str, home: Home, engine: Opti
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > BYTES_MAX:
             raise ArgumentError(f"an array of shape {shape} and type {dtype} is larger than any address space")
+        check(shape, dtype)
         rows = (shape[0] if order == "C" else shape[-1]) if shape else 0
         homes = _homes(home, rows, nbytes)
     except ArgumentError as error:
@@ -177,10 +187,18 @@ def full(
     engine: Optional[str] = None,
     name: Optional[str] = None,
 ) -> np.ndarray:
-    """A shared array full of ``fill_value``. Otherwise as :func:`zeros`; each node fills its own part."""
+    """A shared array full of ``fill_value``, a number or rows as for ``numpy.full``. Otherwise as :func:`zeros`; each node fills its part."""
+    filling: List[np.ndarray] = []
+
+    def check(shape: Tuple[int, ...], dtype: np.dtype) -> None:
+        try:
+            filling.append(np.broadcast_to(np.asarray(fill_value, dtype), shape))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"{fill_value!r} cannot fill an array of shape {shape} and type {dtype}: {error}") from None
+
     dtype = np.asarray(fill_value).dtype if dtype is None else dtype
-    a = _new("full", shape, dtype, order, home, engine, name)
-    block(a)[...] = fill_value
+    a = _new("full", shape, dtype, order, home, engine, name, check)
+    block(a)[...] = _block_of(filling[0], a)
     _core.barrier()
     return a
 
@@ -260,11 +278,14 @@ def block(a: np.ndarray) -> np.ndarray:
 
     Together, the nodes' blocks are the array. With ``home="block"`` a node's block lives on that node.
     """
+    return _block_of(a, a)
+
+
+def _block_of(x: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """What is in ``x`` where this node's block is in ``a``, which has the same shape."""
     if a.ndim == 0:
-        return a if rank() == 0 else a.reshape(1)[:0]
-    outer = _outer(a)
-    mine = outer[split(len(outer))]
-    return mine.T if outer is not a else mine
+        return x if rank() == 0 else x.reshape(1)[:0]
+    return x[split(len(a))] if _outer(a) is a else x[..., split(a.shape[-1])]
 
 
 def region_of(a: np.ndarray) -> Any:

@@ -160,7 +160,7 @@ def reduce(x: Any, op: str = "sum", root: int = 0) -> Any:
 
 
 def _pack(x: Any) -> bytes:
-    return pickle.dumps(np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x, protocol=5)
+    return pickle.dumps(np.ascontiguousarray(x) if type(x) is np.ndarray and x.ndim else x, protocol=5)
 
 
 def broadcast(x: Any = None, root: int = 0) -> Any:

@@ -67,6 +67,25 @@ def test_full_fills_and_array_takes_node_0s():
     assert comem.full(3, 7).dtype == np.asarray(7).dtype
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("value", [range(6), [[n] for n in range(5)], np.arange(30).reshape(5, 6), 7])
+def test_full_fills_with_rows_and_columns_as_numpy_does(order, value):
+    a = comem.full((5, 6), value, order=order)
+    assert np.array_equal(a, np.full((5, 6), value)) and a.dtype == np.asarray(value).dtype
+
+
+def test_full_takes_records_and_refuses_what_does_not_fit():
+    a = comem.full(3, (1.5, 2), dtype=[("x", "f8"), ("n", "i4")])
+    assert a["x"].tolist() == [1.5] * 3 and a["n"].tolist() == [2] * 3
+    assert comem.full((), 3)[()] == 3
+    for value in ([1, 2], range(3), "text"):
+        with pytest.raises(comem.ArgumentError, match="cannot fill"):
+            comem.full(4, value, dtype=float)
+    with pytest.raises(comem.ArgumentError, match="node 1|cannot fill"):
+        comem.full(4, [1, 2] if comem.rank == comem.size - 1 else 1, dtype=float)
+    assert comem.allreduce(1) == comem.size
+
+
 def test_structured_and_text_elements_work():
     a = comem.zeros(10, dtype=[("x", "f8"), ("n", "i4")])
     words = comem.zeros(4, dtype="S8")

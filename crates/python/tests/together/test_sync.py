@@ -89,6 +89,13 @@ def test_large_reductions_are_those_of_numpy(op):
     assert np.allclose(comem.allreduce(rows[comem.rank], op), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [10, 10_000])
+def test_broadcasts_keep_what_an_array_is_besides_its_numbers(n):
+    x = np.ma.masked_array(np.arange(n), np.arange(n) % 3 == 0)
+    y = comem.broadcast(x if comem.rank == 0 else None)
+    assert type(y) is np.ma.MaskedArray and y.sum() == x.sum() and (y.mask == x.mask).all()
+
+
 def test_broadcasts_carry_numbers_arrays_and_objects():
     root = comem.size - 1
     for x in (5, 2.5, "text", {"a": [1, 2]}, None):
