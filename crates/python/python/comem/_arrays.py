@@ -300,6 +300,9 @@ def region_of(a: np.ndarray) -> Any:
     while isinstance(base, np.ndarray):
         base = base.base
     if not isinstance(base, _core.Region):
+        # NumPy makes some views by address: what holds on to the array then is an object of its own.
+        base = _region_around(*_extent(a))
+    if base is None:
         raise ArgumentError("this is no shared array: make one with comem.zeros, comem.array and their kin")
     still_open()
     return base
@@ -308,6 +311,24 @@ def region_of(a: np.ndarray) -> Any:
 #: Regions that this node holds, by number.
 _held: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _reviving = threading.Lock()
+
+
+def _extent(a: np.ndarray) -> Tuple[int, int]:
+    """Where the memory of a view begins, and how many bytes there are up to its end."""
+    start = a.__array_interface__["data"][0]
+    if a.size == 0:
+        return start, 0
+    steps = [(n - 1) * stride for n, stride in zip(a.shape, a.strides)]
+    return start + sum(step for step in steps if step < 0), sum(map(abs, steps)) + a.itemsize
+
+
+def _region_around(start: int, nbytes: int) -> Any:
+    """The region that this memory is a part of, or None."""
+    for held in _held.valuerefs():
+        region = held()
+        if region is not None and region.address <= start and start + nbytes <= region.address + region.nbytes:
+            return region
+    return None
 
 
 class Reference(NamedTuple):
@@ -392,9 +413,7 @@ def _touch(view: np.ndarray, write: bool) -> None:
     """Touches the pages of a view: in one go, unless whole pages lie between its rows."""
     if view.size == 0:
         return
-    steps = [(n - 1) * stride for n, stride in zip(view.shape, view.strides)]
-    start = view.__array_interface__["data"][0] + sum(step for step in steps if step < 0)
-    nbytes = sum(map(abs, steps)) + view.itemsize
+    start, nbytes = _extent(view)
     apart = [i for i in range(view.ndim) if view.shape[i] > 1 and abs(view.strides[i]) > PAGE_BYTES]
     if nbytes < 2 * view.nbytes or not apart:
         _core.touch(start, nbytes, write)

@@ -91,6 +91,12 @@ def test_views_go_and_come_by_reference(c):
     assert not c.run(lambda v: v, c.freeze(a))[1].flags.writeable
 
 
+def test_windows_over_an_array_go_by_reference(c):
+    a = c.array(np.arange(10.0))
+    windows = np.lib.stride_tricks.sliding_window_view(a, 3)
+    assert c.run(lambda windows: (comem.is_shared(windows), float(windows.sum())), windows) == [(True, 108.0)] * NODES
+
+
 def test_an_array_that_a_worker_keeps_is_not_given_back(c):
     def keep(a):
         comem.kept = a

@@ -228,6 +228,22 @@ def test_prefetch_brings_views_of_any_shape():
         assert comem.prefetch(view, write=True) is view
 
 
+def test_views_that_numpy_makes_by_address_are_shared_too():
+    a = comem.full((10, 20), 1.0)
+    windows = np.lib.stride_tricks.sliding_window_view(a[0], 3)
+    strided = np.lib.stride_tricks.as_strided(a[5:, 5:], (3, 4), (-8, 160))
+    seen = np.asarray(memoryview(a))
+    for view in (windows, strided, seen, seen[:0], np.frombuffer(a.data, count=7)):
+        assert comem.prefetch(view) is view and _arrays.region_of(view) is _arrays.region_of(a)
+        again = _arrays.resolve(_arrays.refer(view))
+        assert again.__array_interface__ == view.__array_interface__ and again.flags.writeable == view.flags.writeable
+    assert comem.fetch_add(seen, (1, 1)) >= 1
+    beyond = np.lib.stride_tricks.as_strided(a, (10, 600))
+    with pytest.raises(comem.ArgumentError, match="no shared array"):
+        comem.prefetch(beyond)
+    comem.barrier()
+
+
 def test_npy_files_are_read_by_all_nodes(tmp_path_factory):
     path = comem.broadcast(str(tmp_path_factory.mktemp("npy") / "a.npy") if comem.rank == 0 else None)
     for source in (np.arange(3000.0).reshape(100, 30), np.asfortranarray(np.arange(12).reshape(3, 4)), np.array(5.0)):
