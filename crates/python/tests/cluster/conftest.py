@@ -1,7 +1,15 @@
-"""The tests send lambdas, which needs cloudpickle."""
+"""The cluster that tests share, if they ask for it; and they send lambdas, which needs cloudpickle."""
 
 import pytest
+from clusters import NODES
 
+
+@pytest.fixture(scope="module")
+def c():
+    import comem
+
+    with comem.Cluster(NODES) as cluster:
+        yield cluster
 
 
 def pytest_collection_modifyitems(items):
