@@ -164,7 +164,8 @@ COMEM_API int comem_rwunlock(uint64_t lock);
 enum { COMEM_SUM = 0, COMEM_MIN = 1, COMEM_MAX = 2 };
 
 /* Replaces every number by the sum, least or greatest of all threads' numbers in its place. Every thread makes the
- * call with the same operator and count; it is a barrier too. Floating-point sums do not vary from run to run. */
+ * call with the same operator and count; it is a barrier too. Floating-point sums do not vary from run to run; the
+ * least and the greatest of numbers of which one is a NaN is a NaN. */
 COMEM_API int comem_reduce_i64(int operation, int64_t *values, size_t count);
 COMEM_API int comem_reduce_f64(int operation, double *values, size_t count);
 

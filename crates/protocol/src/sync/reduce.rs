@@ -6,9 +6,9 @@
 pub enum Operator {
     /// Their sum; integers wrap.
     Sum,
-    /// The smaller.
+    /// The smaller; of floating-point numbers the first that is a NaN, if there is one.
     Min,
-    /// The larger.
+    /// The larger; of floating-point numbers the first that is a NaN, if there is one.
     Max,
 }
 
@@ -76,6 +76,8 @@ impl Reduction {
     fn floats(self, a: f64, b: f64) -> f64 {
         match self.operator {
             Operator::Sum => a + b,
+            Operator::Min | Operator::Max if a.is_nan() => a,
+            Operator::Min | Operator::Max if b.is_nan() => b,
             Operator::Min => a.min(b),
             Operator::Max => a.max(b),
         }
@@ -94,6 +96,18 @@ mod tests {
         assert!(smallest.combine(&mut into, &with));
         assert_eq!(into, [-4_i64, -5].iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>());
         assert!(!smallest.combine(&mut into, &with[..8]));
+    }
+
+    #[test]
+    fn a_number_that_is_none_wins_on_either_side() {
+        for operator in [Operator::Min, Operator::Max] {
+            let reduction = Reduction { operator, number: Number::F64 };
+            for (a, b) in [(1.0, f64::NAN), (f64::NAN, 1.0), (f64::INFINITY, f64::NAN), (f64::NAN, f64::NEG_INFINITY)] {
+                let mut into = a.to_be_bytes();
+                assert!(reduction.combine(&mut into, &b.to_be_bytes()));
+                assert!(f64::from_be_bytes(into).is_nan(), "{operator:?} of {a} and {b}");
+            }
+        }
     }
 
     #[test]

@@ -125,7 +125,7 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     x : number or array
         Of one shape and type on all nodes.
     op : {"sum", "min", "max"}
-        How to combine.
+        How to combine. A NaN wins, as in NumPy.
 
     Returns
     -------

@@ -89,6 +89,16 @@ def test_large_reductions_are_those_of_numpy(op):
     assert np.allclose(comem.allreduce(rows[comem.rank], op), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [512, 513])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_a_number_that_is_none_wins_whichever_node_has_it(op, n):
+    for node in range(comem.size):
+        x = np.full(n, float(comem.rank))
+        if comem.rank == node:
+            x[3] = np.nan
+        assert np.flatnonzero(np.isnan(comem.allreduce(x, op))).tolist() == [3]
+
+
 @pytest.mark.parametrize("n", [10, 10_000])
 def test_broadcasts_keep_what_an_array_is_besides_its_numbers(n):
     x = np.ma.masked_array(np.arange(n), np.arange(n) % 3 == 0)
