@@ -220,9 +220,23 @@ def array(
         On node 0.
     dtype : data-type, optional
         Without one, ``x``'s own.
+
+    Raises
+    ------
+    ArgumentError
+        When node 0's ``x`` makes no array of this type, or one of Python objects.
     """
-    source = np.asarray(x, dtype) if rank() == 0 else None
-    about = broadcast(None if source is None else (source.shape, source.dtype.str if source.dtype.names is None else source.dtype))
+    source: Optional[np.ndarray] = None
+    about: Any = None
+    if rank() == 0:
+        try:
+            source = np.asarray(x, dtype)
+            about = (source.shape, source.dtype.str if source.dtype.names is None else source.dtype)
+        except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
+            about = f"what node 0 passes makes no array: {error}"
+    about = broadcast(about)
+    if isinstance(about, str):
+        raise ArgumentError(about)
     a = _new("array", about[0], about[1], order, home, engine, name)
     if source is not None:
         a[...] = source
@@ -248,8 +262,10 @@ def open_npy(
     source: Optional[np.ndarray] = None
     try:
         source = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(source, np.ndarray):
+            raise ValueError("it holds several arrays; load one with numpy.load, and share it with comem.array")
         about: Any = (source.shape, source.dtype, "F" if source.flags.fnc and source.ndim > 1 else "C")
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a file may hold anything; the others must not wait for us
         about = f"{path} cannot be read: {error}"
     here = about
     about = broadcast(about)

@@ -257,6 +257,33 @@ def test_npy_files_are_read_by_all_nodes(tmp_path_factory):
         comem.open_npy(path + ".missing")
 
 
+@pytest.mark.parametrize("x", [[1, [2, 3]], "text", float], ids=["ragged", "text", "type"])
+def test_what_makes_no_array_fails_on_every_node(x):
+    with pytest.raises(comem.ArgumentError, match="no array|references to Python objects"):
+        comem.array(x if comem.rank == 0 else 1, float if x == "text" else None)
+    with pytest.raises(comem.ArgumentError, match="no array"):
+        comem.array(1, "nonsense")
+    comem.barrier()
+
+
+@pytest.mark.parametrize("contents", ["empty", "several", "cut short", "text"])
+def test_files_that_hold_no_array_fail_on_every_node(tmp_path_factory, contents):
+    path = comem.broadcast(str(tmp_path_factory.mktemp("npy") / "a.npy") if comem.rank == 0 else None)
+    if comem.rank == 0:
+        with open(path, "wb") as file:
+            if contents == "several":
+                np.savez(file, a=np.zeros(3), b=np.zeros(3))
+            elif contents == "cut short":
+                np.save(file, np.zeros(100))
+                file.truncate(200)
+            else:
+                file.write(b"some text" * (contents == "text"))
+    comem.barrier()
+    with pytest.raises(comem.ArgumentError, match="cannot be read"):
+        comem.open_npy(path)
+    comem.barrier()
+
+
 def test_pickles_hold_copies_and_references_hold_places():
     a = comem.full(2000, 3.0)
     buffers = []
