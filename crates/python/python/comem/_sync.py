@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import operator
 from types import TracebackType
 from typing import Callable, Iterator, Optional, Type, Union
 
@@ -21,8 +22,12 @@ def number_of(name: Name) -> int:
     """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
     if isinstance(name, str):
         return 1 << 62 | int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 2
-    if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < 1 << 62:
-        return name
+    try:
+        number = -1 if isinstance(name, bool) else operator.index(name)
+    except TypeError:
+        number = -1
+    if 0 <= number < 1 << 62:
+        return number
     raise ArgumentError(f"{name!r} names nothing: use a string, or a number from 0 to 2**62 - 1")
 
 

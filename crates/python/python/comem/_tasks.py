@@ -111,14 +111,15 @@ class Tasks:
         """The function's results for all chunks, in order; the calling thread does its part."""
         parts: List[Any] = [None] * len(chunks)
         failed: Dict[int, BaseException] = {}
-        left = len(chunks)
+        left, done = len(chunks), 0
 
         def then(index: int, good: bool, result: Any) -> None:
-            nonlocal left
+            nonlocal left, done
             with counting:
                 left -= 1
                 if good:
                     parts[index] = result
+                    done += len(chunks[index])
                 else:
                     failed[index] = result
             if not good:
@@ -136,11 +137,11 @@ class Tasks:
                 self.do(*work)
             else:
                 self._changed.get()
-            bar(sum(len(chunk) for chunk, part in zip(chunks, parts) if part is not None))
+            bar(done)
         self._team.check()
         if failed:
             raise failed[min(failed)]
-        bar(sum(map(len, chunks)))
+        bar(done)
         return parts
 
     def settle(self, error: Optional[BaseException]) -> None:

@@ -241,6 +241,25 @@ def test_a_map_shows_its_progress(c, capsys):
     assert "50/50" in capsys.readouterr().err
 
 
+def test_a_map_looks_at_each_chunk_a_few_times():
+    from comem._tasks import Tasks
+
+    looks = []
+
+    class Chunk(list):
+        def __len__(self):
+            looks.append(self)
+            return super().__len__()
+
+    class Nobody:
+        workers, lost = (), None
+        check = give_up_halfway = staticmethod(lambda: None)
+
+    done = []
+    assert Tasks(Nobody(), abs).map([Chunk([-1, -2]) for _ in range(300)], done.append) == [[1, 2]] * 300
+    assert done[-1] == 600 and done == sorted(done) and len(looks) < 3000
+
+
 # Bad input
 
 

@@ -27,6 +27,14 @@ def test_names_and_numbers_are_locks_of_their_own():
         comem.Lock("outer").release()
 
 
+def test_numbers_of_every_kind_are_names():
+    with comem.Lock(np.int64(7)), pytest.raises(comem.MisuseError, match="not reentrant"):
+        comem.Lock(7).acquire()
+    for name in (True, np.True_, -1, 1 << 62, 2.0, None, np.array([1, 2])):
+        with pytest.raises(comem.ArgumentError, match="names nothing"):
+            comem.Lock(name)
+
+
 def test_a_lock_is_released_by_an_exception():
     with pytest.raises(KeyError):
         with comem.Lock("x"):
