@@ -18,7 +18,7 @@ from . import _core
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
 from ._errors import ArgumentError, Error, SendError
 from ._job import job_name, rank, size, still_open
-from ._sync import number_of
+from ._sync import number_of, whole
 
 PAGE_BYTES = 4096
 #: Most bytes of one array: a sum of sizes still fits what the system counts with.
@@ -476,7 +476,7 @@ def _element(a: np.ndarray, index: Any) -> np.ndarray:
     """One element as a view of no dimensions. All else that NumPy takes for an index gives a copy, or several elements."""
     index = index if isinstance(index, tuple) else (index,)
     try:
-        numbers = tuple(operator.index(i) for i in index if not isinstance(i, bool))
+        numbers = tuple(map(whole, index))
     except TypeError:
         numbers = ()
     if len(index) != a.ndim or len(numbers) != a.ndim:

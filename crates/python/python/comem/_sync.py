@@ -9,7 +9,9 @@ import contextlib
 import hashlib
 import operator
 from types import TracebackType
-from typing import Callable, Iterator, Optional, Type, Union
+from typing import Any, Callable, Iterator, Optional, Type, Union
+
+import numpy as np
 
 from . import _core
 from ._errors import ArgumentError
@@ -18,12 +20,19 @@ from ._job import together
 Name = Union[str, int]
 
 
+def whole(x: Any) -> int:
+    """A whole number of any kind, as Python's own; a truth value is none, though older versions of NumPy take theirs for one."""
+    if isinstance(x, (bool, np.bool_)):
+        raise TypeError(f"{x} is a truth value")
+    return operator.index(x)
+
+
 def number_of(name: Name) -> int:
     """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
     if isinstance(name, str):
         return 1 << 62 | int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 2
     try:
-        number = -1 if isinstance(name, bool) else operator.index(name)
+        number = whole(name)
     except TypeError:
         number = -1
     if 0 <= number < 1 << 62:
