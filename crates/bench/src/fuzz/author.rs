@@ -189,7 +189,7 @@ impl Author {
             put_unused(&mut body, std::slice::from_ref(&run));
             return body;
         }
-        let applied = vec![Need { writer: NodeId(1), serial: self.rng.below(4) as u32 }];
+        let applied = vec![Need { writer: NodeId(1), serial: self.rng.below(4) }];
         let pages = run.len();
         Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into() }.emit(&mut body);
         body.resize(body.len() + pages * PAGE_BYTES, first as u8);

@@ -22,11 +22,11 @@ use comem_protocol::coherence::pages::sharing::Touched;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
 
 /// Writers whose diffs are counted: one for each node that a job may have.
 const WRITERS: usize = 1 << 16;
-const WRITERS_BYTES: usize = WRITERS * size_of::<AtomicU32>();
+const WRITERS_BYTES: usize = WRITERS * size_of::<AtomicU64>();
 /// Notes of writers that are kept.
 const NOTES: u64 = 1 << 14;
 /// The count of notes, and the notes.
@@ -186,10 +186,10 @@ impl Offers {
         }
     }
 
-    fn writer(&self, writer: u16) -> &AtomicU32 {
-        let at = self.view.start() + usize::from(writer) * size_of::<AtomicU32>();
+    fn writer(&self, writer: u16) -> &AtomicU64 {
+        let at = self.view.start() + usize::from(writer) * size_of::<AtomicU64>();
         // SAFETY: within the view, which lives as long as this table, and aligned; all who share it use atomic instructions.
-        unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(at) }
+        unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(at) }
     }
 
     fn note_count(&self) -> &AtomicU64 {
@@ -352,12 +352,12 @@ impl Offers {
     }
 
     /// At the home, or at `writer` itself when it has stored them: the diffs of node `writer` up to this serial are in the memory.
-    pub fn diffs_are_in(&self, writer: u16, serial: u32) {
+    pub fn diffs_are_in(&self, writer: u16, serial: u64) {
         self.writer(writer).fetch_max(serial, Ordering::SeqCst);
     }
 
     /// The serial up to which the diffs of node `writer` are in the memory.
-    pub fn diffs_in(&self, writer: u16) -> u32 {
+    pub fn diffs_in(&self, writer: u16) -> u64 {
         self.writer(writer).load(Ordering::SeqCst)
     }
 }
@@ -396,7 +396,8 @@ mod tests {
         assert!(!other.take(7) && !home.was_taken(7), "a mark that came too late, or was none, is gone");
         home.diffs_are_in(3, 5);
         home.diffs_are_in(3, 4);
-        assert_eq!((other.diffs_in(3), other.diffs_in(65_535)), (5, 0));
+        other.diffs_are_in(4, 1 << 40);
+        assert_eq!([3, 4, 65_535].map(|writer| home.diffs_in(writer)), [5, 1 << 40, 0]);
         let mut mixed = [3; PAGE_BYTES / 64];
         mixed[63] = 1 << 63;
         let [some, all] = [[3; PAGE_BYTES / 64], [u64::MAX; PAGE_BYTES / 64]];

@@ -22,7 +22,7 @@ struct Home<'a> {
     /// Its table, if its memory may be written in this close.
     offers: Option<&'a Offers>,
     /// The serial of what was put there, if anything was.
-    serial: Option<u32>,
+    serial: Option<u64>,
 }
 
 /// What changed in copies, on its way to their homes. The ledger stays locked meanwhile, so that no thread of this node is between a diff and its serial.
@@ -32,7 +32,7 @@ pub(super) struct Gather<'a> {
     pub(super) ledger: &'a mut Ledger,
     homes: Vec<Home<'a>>,
     /// Messages with their serials.
-    by_home: BTreeMap<NodeId, Vec<(u32, Vec<u8>)>>,
+    by_home: BTreeMap<NodeId, Vec<(u64, Vec<u8>)>>,
 }
 
 impl<'a> Gather<'a> {
@@ -55,7 +55,7 @@ impl<'a> Gather<'a> {
     }
 
     /// The serial of what leaves for a home next.
-    fn next_serial(&mut self, home: NodeId) -> u32 {
+    fn next_serial(&mut self, home: NodeId) -> u64 {
         let serial = self.ledger.next_serial(home);
         // Who fetches these pages again waits at the home for this node's own diffs. The chunk is locked now, so that another
         // thread that finds the copy ended finds the need too.

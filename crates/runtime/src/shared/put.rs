@@ -22,7 +22,7 @@ impl Node {
         &self,
         shared: &Shared,
         ledger: &Ledger,
-        (home, serial): (NodeId, u32),
+        (home, serial): (NodeId, u64),
         diffs: &[u8],
         slot: Slot,
     ) -> bool {

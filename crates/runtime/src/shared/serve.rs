@@ -86,11 +86,11 @@ impl PageRooms for PageHouse<'_> {
         }
     }
 
-    fn diffs_are_in(&mut self, writer: NodeId, serial: u32) {
+    fn diffs_are_in(&mut self, writer: NodeId, serial: u64) {
         self.shared.offers().inspect(|offers| offers.diffs_are_in(writer.0, serial));
     }
 
-    fn diffs_put(&mut self, writer: NodeId) -> u32 {
+    fn diffs_put(&mut self, writer: NodeId) -> u64 {
         self.shared.diffs_put(writer)
     }
 
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// The serial up to which the diffs of another node are in this node's memory, where that node can put them there itself.
-    fn diffs_put(&self, writer: NodeId) -> u32 {
+    fn diffs_put(&self, writer: NodeId) -> u64 {
         self.offers().map_or(0, |offers| offers.diffs_in(writer.0))
     }
 

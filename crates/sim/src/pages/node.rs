@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex};
 struct Gather {
     fresh: Vec<(NodeId, PageNo, Vec<u8>)>,
     /// Messages with their serials, by home.
-    messages: BTreeMap<NodeId, Vec<(u32, Vec<u8>)>>,
+    messages: BTreeMap<NodeId, Vec<(u64, Vec<u8>)>>,
 }
 
 impl Flush for Gather {
@@ -191,7 +191,7 @@ impl Pages {
     }
 
     /// Another node stores its diffs into this one's memory by itself; `false`, and nothing done, where it must send them.
-    pub(super) fn put(&mut self, writer: NodeId, serial: u32, diffs: &[u8]) -> bool {
+    pub(super) fn put(&mut self, writer: NodeId, serial: u64, diffs: &[u8]) -> bool {
         let before = Need { writer, serial: serial - 1 };
         let in_order = before.serial == 0 || self.desk.meets(&[before]);
         if !in_order && Rule::PutsKeepTheirOrder.on() {

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 struct Writer {
     /// The last serial that was applied, and before it all others.
-    applied: u32,
+    applied: u64,
     /// Later messages, until their turn comes.
-    held: BTreeMap<u32, (DiffsHead, Vec<u8>)>,
+    held: BTreeMap<u64, (DiffsHead, Vec<u8>)>,
 }
 
 /// What lies at a home.
@@ -52,13 +52,13 @@ impl Desk {
     }
 
     /// A message of diffs has been applied.
-    pub fn applied(&mut self, from: NodeId, serial: u32) {
+    pub fn applied(&mut self, from: NodeId, serial: u64) {
         let writer = self.writers.entry(from).or_default();
         writer.applied = writer.applied.max(serial);
     }
 
     /// The next kept message of diffs whose turn has come.
-    pub fn next_diffs(&mut self) -> Option<(NodeId, u32, Vec<u8>)> {
+    pub fn next_diffs(&mut self) -> Option<(NodeId, u64, Vec<u8>)> {
         let (node, serial) = self.writers.iter().find_map(|(node, writer)| {
             let serial = writer.applied + 1;
             writer.held.get(&serial).is_some_and(|(head, _)| self.may_be_applied(head)).then_some((*node, serial))

@@ -213,7 +213,7 @@ fn large(entries: &[Arc<Entry>]) -> usize {
 /// One entry for all of `entries`, which are of one writer, in order.
 pub(super) fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
     let mut merged: Option<Entry> = None;
-    let mut pages: BTreeMap<NodeId, (u32, BTreeMap<u32, bool>)> = BTreeMap::new();
+    let mut pages: BTreeMap<NodeId, (u64, BTreeMap<u32, bool>)> = BTreeMap::new();
     for entry in entries {
         let whole = merged.get_or_insert_with(|| Entry { interval: 0, groups: Vec::new(), ..entry.clone() });
         let goes_on = whole.interval == 0 || (whole.from > 0 && entry.from == whole.interval + 1);

@@ -35,7 +35,7 @@ pub struct Ledger {
     other: Option<Box<Book>>,
     /// Under `scope`: the wide locks.
     wide: BTreeSet<Scope>,
-    serials: BTreeMap<NodeId, u32>,
+    serials: BTreeMap<NodeId, u64>,
     /// This node has said at a barrier what it wrote, and the barrier is not open yet.
     arrived: bool,
     /// At the last barrier a node has said that homes are to stay.
@@ -68,14 +68,20 @@ impl Ledger {
     }
 
     /// The number of the next message of diffs to `home`.
-    pub fn next_serial(&mut self, home: NodeId) -> u32 {
+    pub fn next_serial(&mut self, home: NodeId) -> u64 {
         let serial = self.serials.entry(home).or_default();
         *serial += 1;
         *serial
     }
 
+    /// So many messages of diffs have been sent to `home`, for tests.
+    #[cfg(test)]
+    pub(super) fn has_sent(&mut self, home: NodeId, serial: u64) {
+        self.serials.insert(home, serial);
+    }
+
     /// The last message of diffs that was sent to `home`.
-    pub fn last_serial(&self, home: NodeId) -> u32 {
+    pub fn last_serial(&self, home: NodeId) -> u64 {
         self.serials.get(&home).copied().unwrap_or_default()
     }
 
@@ -296,14 +302,14 @@ impl Ledger {
 /// Which diffs each home must have applied before it answers this node's fetches.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    by_home: BTreeMap<NodeId, BTreeMap<NodeId, u32>>,
+    by_home: BTreeMap<NodeId, BTreeMap<NodeId, u64>>,
     /// The homes of pages that came with tokens, as long as these homes may lack what the pages had in them.
     passed_by: BTreeSet<NodeId>,
 }
 
 impl Needs {
     /// Notices say that `home` will have the writer's bytes with this message of diffs.
-    pub fn raise(&mut self, home: NodeId, writer: NodeId, serial: u32) {
+    pub fn raise(&mut self, home: NodeId, writer: NodeId, serial: u64) {
         if serial > 0 {
             let need = self.by_home.entry(home).or_default().entry(writer).or_default();
             *need = (*need).max(serial);

@@ -139,7 +139,7 @@ mod tests {
     fn own(pages: impl Iterator<Item = u32>) -> Own {
         let mut own = Own::default();
         for (interval, page) in (1..).zip(pages) {
-            let groups = vec![Group { home: NodeId(3), serial: interval, runs: vec![(page..page + 1, true)] }];
+            let groups = vec![Group { home: NodeId(3), serial: interval.into(), runs: vec![(page..page + 1, true)] }];
             let entry = Entry { writer: NodeId(0), from: interval, interval, groups };
             own.close(Mark(u64::from(interval)), Arc::new(entry));
         }

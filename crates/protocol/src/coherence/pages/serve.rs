@@ -59,9 +59,9 @@ pub trait PageRooms {
     /// Another node says that memory which this node wanted was freed: the region in which these pages begin.
     fn hear_of_freed(&mut self, _pages: &Range<PageNo>) {}
     /// The diffs of `writer` up to this serial are in; for nodes that look by themselves.
-    fn diffs_are_in(&mut self, _writer: NodeId, _serial: u32) {}
+    fn diffs_are_in(&mut self, _writer: NodeId, _serial: u64) {}
     /// The serial up to which `writer` has stored its diffs into this node's memory by itself, where nodes can.
-    fn diffs_put(&mut self, _writer: NodeId) -> u32 {
+    fn diffs_put(&mut self, _writer: NodeId) -> u64 {
         0
     }
     /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
@@ -340,7 +340,7 @@ fn hear_of_puts(rooms: &mut impl PageRooms, writer: NodeId) {
 fn apply(
     rooms: &mut impl PageRooms,
     from: NodeId,
-    serial: u32,
+    serial: u64,
     rest: &[u8],
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {

@@ -2,13 +2,15 @@
 //!
 //! | message | body |
 //! |---|---|
-//! | fetch (request) | epoch u32, claim and direct u8, needs: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16) |
+//! | fetch (request) | epoch u32, claim and direct u8, needs: count u16 of (node u16, serial), runs: count u16 of (first page u32, pages u16) |
 //! | pages (its reply) | direct u8, runs: count u16 of (first page u32, pages u16), moved: count u16 of (first page u32, pages u16, node u16), the runs' bytes unless direct |
-//! | push (free) | epoch u32, applied: count u16 of (node u16, serial u32), runs: count u16 of (first page u32, pages u16), the runs' bytes |
+//! | push (free) | epoch u32, applied: count u16 of (node u16, serial), runs: count u16 of (first page u32, pages u16), the runs' bytes |
 //! | unused (free) | runs: count u16 of (first page u32, pages u16) |
-//! | diffs (post) | epoch u32, serial u32, needs: count u16 of (node u16, serial u32), then parts: first page u32, length u32, the encoded diff |
+//! | diffs (post) | epoch u32, serial, needs: count u16 of (node u16, serial), then parts: first page u32, length u32, the encoded diff |
 //! | wishes (behind what an acquirer has seen), carried (behind what a release tells) | see [`carry`](super::carry) |
 //! | notices (in payloads) | see [`Entry`] |
+//!
+//! A serial is u32, or `u32::MAX` and behind it u64 if it is as large as that.
 
 use super::history::Which;
 use super::{CHUNK_PAGES, PAGE_BYTES, PageNo};
@@ -25,6 +27,8 @@ pub const DIFFS_BYTES: usize = 96 << 10;
 pub const FETCH_PAGES_MAX: u32 = 60;
 /// Most pages that a home sends to a node unasked at a barrier.
 pub const PUSH_PAGES_MAX: u32 = 60;
+/// In place of a serial: it follows in eight bytes.
+const LARGE: u32 = u32::MAX;
 
 fn put_node(out: &mut Vec<u8>, node: NodeId) {
     out.put_u16(node.0);
@@ -63,16 +67,34 @@ pub(super) fn take_runs(r: &mut Reader<'_>, most: u32) -> Result<Vec<Range<PageN
     Ok(runs)
 }
 
+/// Programs whose locks move every ten microseconds need more than four bytes after half a day.
+fn put_serial(out: &mut Vec<u8>, serial: u64) {
+    match u32::try_from(serial) {
+        Ok(serial) if serial != LARGE => out.put_u32(serial),
+        _ => {
+            out.put_u32(LARGE);
+            out.put_u64(serial);
+        }
+    }
+}
+
+fn take_serial(r: &mut Reader<'_>) -> Result<u64, WireError> {
+    match r.u32()? {
+        LARGE => Some(r.u64()?).filter(|serial| *serial >= u64::from(LARGE)).ok_or(WireError::BadValue("serial")),
+        serial => Ok(serial.into()),
+    }
+}
+
 fn put_needs(out: &mut Vec<u8>, needs: &[Need]) {
     out.put_u16(needs.len() as u16);
     for need in needs {
         put_node(out, need.writer);
-        out.put_u32(need.serial);
+        put_serial(out, need.serial);
     }
 }
 
 fn take_needs(r: &mut Reader<'_>) -> Result<Vec<Need>, WireError> {
-    (0..r.u16()?).map(|_| Ok(Need { writer: take_node(r)?, serial: r.u32()? })).collect()
+    (0..r.u16()?).map(|_| Ok(Need { writer: take_node(r)?, serial: take_serial(r)? })).collect()
 }
 
 fn take_run(r: &mut Reader<'_>) -> Result<Range<PageNo>, WireError> {
@@ -89,7 +111,7 @@ pub struct Need {
     /// The writer.
     pub writer: NodeId,
     /// The last of its diff messages to the home that counts.
-    pub serial: u32,
+    pub serial: u64,
 }
 
 /// Appends a list of needs, as they stand at the end of a message.
@@ -252,7 +274,7 @@ pub struct DiffsHead {
     /// The sender's epoch when it made them.
     pub epoch: u32,
     /// Their place in the order of what the sender sends to this home, from 1.
-    pub serial: u32,
+    pub serial: u64,
     /// What other nodes' diffs must have been applied before.
     pub needs: Vec<Need>,
 }
@@ -261,7 +283,7 @@ impl DiffsHead {
     /// Appends it.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.put_u32(self.epoch);
-        out.put_u32(self.serial);
+        put_serial(out, self.serial);
         put_needs(out, &self.needs);
     }
 
@@ -271,7 +293,7 @@ impl DiffsHead {
     /// When the body is too short.
     pub fn parse(body: &[u8]) -> Result<(DiffsHead, &[u8]), WireError> {
         let mut r = Reader::new(body);
-        Ok((DiffsHead { epoch: r.u32()?, serial: r.u32()?, needs: take_needs(&mut r)? }, r.rest()))
+        Ok((DiffsHead { epoch: r.u32()?, serial: take_serial(&mut r)?, needs: take_needs(&mut r)? }, r.rest()))
     }
 }
 
@@ -300,13 +322,13 @@ pub struct Group {
     /// The home.
     pub home: NodeId,
     /// The last message of diffs to this home when the interval ended (0 when the home is the writer).
-    pub serial: u32,
+    pub serial: u64,
     /// The pages, and whether the writer still holds them.
     pub runs: Vec<(Range<PageNo>, bool)>,
 }
 
 /// The write notices of one interval of one node:
-/// writer u16, first interval u32, interval u32, groups: count u16 of (home u16, serial u32, runs: bytes u32 of (first page u32, pages u16 with the
+/// writer u16, first interval u32, interval u32, groups: count u16 of (home u16, serial, runs: bytes u32 of (first page u32, pages u16 with the
 /// top bit for "no longer held")). Runs that are alike but for their constant distance, as where homes are dealt out in turn, stand there as one:
 /// first page u32, no pages u16 with the same bit, pages u16, distance u32, runs u32.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -352,7 +374,7 @@ impl Entry {
         out.put_u16(self.groups.len() as u16);
         for group in &self.groups {
             put_node(out, group.home);
-            out.put_u32(group.serial);
+            put_serial(out, group.serial);
             let at = out.len();
             out.put_u32(0);
             put_notices(out, &group.runs, in_rows);
@@ -383,7 +405,7 @@ impl Entry {
         let (known, count) = (known(writer, interval), r.u16()?);
         let mut groups = Vec::with_capacity(if known { 0 } else { usize::from(count).min(GROUPS_AT_ONCE) });
         for _ in 0..count {
-            let (home, serial, len) = (take_node(r)?, r.u32()?, r.u32()?);
+            let (home, serial, len) = (take_node(r)?, take_serial(r)?, r.u32()?);
             let bytes = r.take(len as usize)?;
             if !known {
                 groups.push(Group { home, serial, runs: take_notices(bytes, in_rows)? });

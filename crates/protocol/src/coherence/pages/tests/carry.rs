@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// An interval ends in which these pages of [`OTHER`] were written.
-    fn writes(&mut self, pages: Range<PageNo>, serial: u32) {
+    fn writes(&mut self, pages: Range<PageNo>, serial: u64) {
         let group = Group { home: OTHER, serial, runs: vec![(pages, true)] };
         self.ledger.close([vec![group], Vec::new()]);
     }

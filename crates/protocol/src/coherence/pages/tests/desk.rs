@@ -1,9 +1,12 @@
+use super::ledger::LOCK;
 use super::*;
 use crate::coherence::pages::desk::Desk;
+use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::serve::{self, PageRooms};
-use crate::coherence::pages::wire::{DiffsHead, Fetch, Need, Pages, put_part};
+use crate::coherence::pages::wire::{DiffsHead, Fetch, Group, Need, Pages, put_part};
 use crate::ids::{Channel, Seq};
 use crate::outbox::Target;
+use crate::sync::Mark;
 use crate::wire::message::Ticket;
 
 /// A home with a chunk and a desk.
@@ -31,7 +34,7 @@ impl Home {
         Home { bench: Bench::new(ME, true), desk: Desk::new() }
     }
 
-    fn diffs(&mut self, epoch: u32, serial: u32, page: PageNo) -> Outbox {
+    fn diffs(&mut self, epoch: u32, serial: u64, page: PageNo) -> Outbox {
         let (mut body, mut out) = (Vec::new(), Outbox::new());
         DiffsHead { epoch, serial, needs: Vec::new() }.emit(&mut body);
         put_part(&mut body, page, &[0]);
@@ -39,7 +42,7 @@ impl Home {
         out
     }
 
-    fn fetch(&mut self, epoch: u32, serial: u32, runs: Vec<Range<PageNo>>) -> Outbox {
+    fn fetch(&mut self, epoch: u32, serial: u64, runs: Vec<Range<PageNo>>) -> Outbox {
         let needs = if serial == 0 { Vec::new() } else { vec![Need { writer: OTHER, serial }] };
         let (mut body, mut out) = (Vec::new(), Outbox::new());
         Fetch { epoch, claim: false, direct: false, needs, runs }.emit(&mut body);
@@ -128,4 +131,27 @@ fn a_home_has_met_its_needs_when_all_are_met() {
     assert!(!desk.meets(&needs));
     desk.applied(NodeId(3), 1);
     assert!(desk.meets(&needs));
+}
+
+#[test]
+fn serials_go_on_beyond_32_bits() {
+    let mut home = Home::new();
+    let before = u32::MAX - 5;
+    home.desk.applied(OTHER, before.into());
+    let mut ledger = Ledger::new(OTHER, PageEngine::Hlrc);
+    ledger.has_sent(ME, before.into());
+    for round in 1..=10 {
+        let serial = ledger.next_serial(ME);
+        home.diffs(0, serial, 0);
+        assert_eq!((home.applied().len() as u64, home.desk.kept()), (round, 0), "message {round}");
+        assert_eq!(home.fetch(0, serial, vec![0..1]).sends().len(), 1, "message {round}");
+        assert!(home.fetch(0, serial + 1, vec![0..1]).is_empty(), "what has not been sent yet");
+        ledger.close([vec![Group { home: ME, serial: ledger.last_serial(ME), runs: vec![(0..1, true)] }], Vec::new()]);
+        let (mut needs, mut told) = (Needs::default(), Vec::new());
+        let (mut third, mut knowledge) = (Ledger::new(NodeId(3), PageEngine::Hlrc), Vec::new());
+        third.knowledge(LOCK, &mut knowledge);
+        ledger.tell((LOCK, Mark::NOW), &knowledge, &mut told);
+        third.learn(LOCK, &told, &mut needs).unwrap();
+        assert_eq!(needs.at(ME), [Need { writer: OTHER, serial: u64::from(before) + round }]);
+    }
 }

@@ -17,7 +17,7 @@ pub(super) fn ledger(node: u16, engine: PageEngine) -> Ledger {
 }
 
 /// An interval in which pages of the main book's engine were written.
-fn wrote(pages: Range<u32>, home: u16, serial: u32) -> [Vec<Group>; 2] {
+fn wrote(pages: Range<u32>, home: u16, serial: u64) -> [Vec<Group>; 2] {
     [vec![Group { home: NodeId(home), serial, runs: vec![(pages, true)] }], Vec::new()]
 }
 
@@ -246,7 +246,7 @@ fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_interval
         let (mut a, mut b) = (ledger(0, engine), ledger(1, engine));
         let (rounds, apart) = if engine == PageEngine::Scope { (5_000, 2 * APART_MAX) } else { (2_000, 0) };
         for round in 0..rounds {
-            a.close(wrote(round % 10..round % 10 + 1, 3, round + 1));
+            a.close(wrote(round % 10..round % 10 + 1, 3, u64::from(round) + 1));
             if round % 7 == 0 {
                 moves(&mut a, &mut b, LOCK);
             }
@@ -259,7 +259,7 @@ fn a_program_with_locks_only_needs_memory_for_its_pages_and_not_for_its_interval
         let pages = c.learn(LOCK, &payload, &mut needs).unwrap();
         let named = |page: u32| pages.iter().any(|e| history::pages_of(e).iter().any(|run| run.contains(&page)));
         assert!((0..10).all(named), "who comes late hears of every page");
-        assert_eq!(needs.at(NodeId(3)), [Need { writer: NodeId(0), serial: rounds }]);
+        assert_eq!(needs.at(NodeId(3)), [Need { writer: NodeId(0), serial: rounds.into() }]);
     }
 }
 
@@ -353,7 +353,7 @@ fn moves_released(from: &mut Ledger, to: &mut Ledger, scope: Scope, released: Ma
 fn closes(ledger: &mut Ledger, pages: Range<u32>) -> Vec<Mark> {
     let close = |page: u32| {
         let before = Mark(Mark::FIRST.0 + u64::from(page));
-        ledger.close(wrote(page..page + 1, 3, page + 1));
+        ledger.close(wrote(page..page + 1, 3, u64::from(page) + 1));
         ledger.closes_are_over(Mark(before.0 + 1));
         before
     };
@@ -408,7 +408,7 @@ fn under_scope_what_a_lock_tells_does_not_grow_with_the_number_of_locks() {
 fn old_intervals_that_name_more_pages_than_all_behind_them_are_not_merged_again() {
     let mut history = History::default();
     for n in 1..=10_000 {
-        let [groups, _] = wrote(7 * n..7 * n + 1, 9, n);
+        let [groups, _] = wrote(7 * n..7 * n + 1, 9, n.into());
         history.insert(Arc::new(Entry { writer: NodeId(0), from: n, interval: n, groups }));
         assert!(history.len() <= ENTRIES_MAX);
     }

@@ -8,14 +8,14 @@ use std::ops::Range;
 const THIRD: NodeId = NodeId(3);
 
 /// Pages of [`OTHER`], each full of its number, sent at the end of `epoch` after so many messages of diffs from [`THIRD`] had been applied.
-fn keep(stash: &mut Stash, epoch: u32, pages: Range<PageNo>, applied: u32) {
+fn keep(stash: &mut Stash, epoch: u32, pages: Range<PageNo>, applied: u64) {
     let bytes: Vec<u8> = pages.clone().flat_map(|page| [page as u8; PAGE_BYTES]).collect();
     let applied = vec![Need { writer: THIRD, serial: applied }];
     stash.keep(OTHER, Push { epoch, applied, runs: vec![pages] }, &bytes);
 }
 
 /// What `writer` wrote of the pages of [`OTHER`].
-fn wrote(writer: NodeId, serial: u32, pages: Range<PageNo>) -> Entry {
+fn wrote(writer: NodeId, serial: u64, pages: Range<PageNo>) -> Entry {
     let groups = vec![Group { home: OTHER, serial, runs: vec![(pages, true)] }];
     Entry { writer, from: 1, interval: 1, groups }
 }

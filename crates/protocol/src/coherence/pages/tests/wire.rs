@@ -26,8 +26,14 @@ fn runs(rng: &mut Rng, most: u64, longest: u64) -> Vec<Range<u32>> {
     (0..rng.below(most)).map(|_| run(rng)).collect()
 }
 
+/// Of any length, and often one at which another length begins.
+fn serial(rng: &mut Rng) -> u64 {
+    let at = [0, u64::from(u32::MAX), 1 << 32, u64::MAX - 1][rng.below(4) as usize];
+    at.wrapping_add(rng.below(3)).wrapping_sub(1)
+}
+
 fn fetch(rng: &mut Rng) -> Fetch {
-    let need = |rng: &mut Rng| Need { writer: node(rng), serial: rng.next_u64() as u32 };
+    let need = |rng: &mut Rng| Need { writer: node(rng), serial: serial(rng) };
     let needs = (0..rng.below(5)).map(|_| need(rng)).collect();
     Fetch {
         epoch: rng.next_u64() as u32,
@@ -52,7 +58,7 @@ fn entry(rng: &mut Rng) -> Entry {
             let at = rng.below(runs.len() as u64 + 1) as usize;
             runs.splice(at..at, row(rng, 9));
         }
-        Group { home: node(rng), serial: rng.next_u64() as u32, runs }
+        Group { home: node(rng), serial: serial(rng), runs }
     };
     let groups = (0..rng.below(4)).map(|_| group(rng)).collect();
     Entry { writer: node(rng), from: rng.next_u64() as u32, interval: rng.next_u64() as u32, groups }
