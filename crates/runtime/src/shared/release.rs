@@ -7,6 +7,7 @@ use super::Shared;
 use super::gather::Gather;
 use super::memory::Frames;
 use super::table::{Known, Marks};
+use crate::error::Error;
 use crate::node::Node;
 use crate::sections::Call;
 use crate::thread::Thread;
@@ -28,6 +29,10 @@ use std::sync::atomic::Ordering;
 
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
 const LOOK_FOR_HANDLERS: u64 = 32;
+
+/// The node's last words after so many locks.
+const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostly by locks that changed nodes) since the last barrier of all \
+    threads, and has no number for another; let all threads pass a barrier now and then";
 
 /// Why an interval ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,6 +260,9 @@ impl Node {
     ) {
         if chunks.is_empty() {
             return;
+        }
+        if ledger.is_used_up() {
+            return self.end_with(&Error::Misuse(TOO_LONG_AN_EPOCH.to_string()));
         }
         let era = shared.count_close();
         let known = shared.table.chunks_at(chunks);

@@ -44,10 +44,8 @@ pub(super) enum Told {
 pub(super) struct Standing {
     pub(super) me: NodeId,
     pub(super) epoch: u32,
-    /// The last closed interval of this node.
+    /// The last interval of this node that has ended in this epoch.
     pub(super) interval: u32,
-    /// The own interval with which the epoch began.
-    pub(super) first: u32,
     /// How many closes are over.
     pub(super) over: Mark,
 }
@@ -137,7 +135,7 @@ impl Book {
             return tell(which, &self.history, epoch, &seen.of_scope, false, out);
         }
         let scoped = self.scopes.entry(scope).or_default();
-        for entry in self.own.between(scoped.mark.max(at.first), released) {
+        for entry in self.own.between(scoped.mark, released) {
             scoped.mark = entry.interval;
             scoped.history.insert(entry.clone());
         }
@@ -209,7 +207,7 @@ impl Book {
     /// At a barrier: appends the own entries of this epoch.
     pub(super) fn arrive(&self, at: Standing, out: &mut Vec<u8>) {
         let mut own = History::default();
-        for entry in self.history.after(at.me, at.first) {
+        for entry in self.history.after(at.me, 0) {
             own.insert(entry.clone());
         }
         if !own.is_empty() {

@@ -3,6 +3,7 @@
 //! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until the diffs that it
 //! names have been applied; so do diffs that name others, which are of pages that came with a token ([`carry`](super::carry)). What a node in a later epoch sends waits until this node has come as far: homes may have changed.
 
+use super::is_later;
 use super::wire::{DiffsHead, Fetch, Need};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -47,7 +48,7 @@ impl Desk {
 
     /// Whether diffs can be applied now, as far as other nodes and the epoch are concerned.
     fn may_be_applied(&self, head: &DiffsHead) -> bool {
-        let not_ahead = head.epoch <= self.epoch || !Rule::LaterEpochsWait.on();
+        let not_ahead = !is_later(head.epoch, self.epoch) || !Rule::LaterEpochsWait.on();
         not_ahead && (self.meets(&head.needs) || !Rule::DiffsFollowWhatTheyNeed.on())
     }
 
@@ -93,7 +94,7 @@ impl Desk {
     }
 
     fn is_ripe(&self, fetch: &Fetch) -> bool {
-        let not_ahead = fetch.epoch <= self.epoch || !Rule::LaterEpochsWait.on();
+        let not_ahead = !is_later(fetch.epoch, self.epoch) || !Rule::LaterEpochsWait.on();
         not_ahead && (self.meets(&fetch.needs) || !Rule::FetchWaitsForDiffs.on())
     }
 

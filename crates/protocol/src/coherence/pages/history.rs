@@ -5,8 +5,8 @@
 //! has not seen (count u32). Several releases may be handed out at once: then blobs stand one behind the other, each with its
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
-use super::push_range;
 use super::wire::{Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_vector, take_vector, take_vector_of};
+use super::{is_later, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -43,7 +43,8 @@ pub struct Seen {
 /// other book, if anything was seen of it, with a mark on the first of its vectors.
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
-    epoch: u32,
+    /// `None`: it says nothing.
+    epoch: Option<u32>,
     main: Seen,
     other: Option<Box<Seen>>,
 }
@@ -74,7 +75,7 @@ impl Knowledge {
     fn try_parse(bytes: &[u8]) -> Result<Knowledge, WireError> {
         let mut r = Reader::new(bytes);
         let (epoch, of_scope) = (r.u32()?, take_vector(&mut r)?);
-        let mut knowledge = Knowledge { epoch, main: Seen { of_scope, everything: None }, other: None };
+        let mut knowledge = Knowledge { epoch: Some(epoch), main: Seen { of_scope, everything: None }, other: None };
         while r.finish().is_err() {
             let (which, of_scope) = take_vector_of(&mut r)?;
             match (which, &mut knowledge.other) {
@@ -89,8 +90,8 @@ impl Knowledge {
 
     /// Leaves what counts for somebody in `epoch`: nothing that was seen in another one.
     pub(super) fn come_to(&mut self, epoch: u32) {
-        if self.epoch != epoch {
-            self.epoch = epoch;
+        if self.epoch != Some(epoch) {
+            self.epoch = Some(epoch);
             for seen in [Some(&mut self.main), self.other.as_deref_mut()].into_iter().flatten() {
                 seen.of_scope.clear();
                 seen.everything.iter_mut().for_each(Vector::clear);
@@ -328,7 +329,7 @@ pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
         let Ok((epoch, seen)) = head(blob) else { continue };
         let same = |w: &Which| *w == which || !Rule::BooksAreUnitedApart.on();
         let covers = |a: &Vector, b: &Vector| b.iter().all(|(n, i)| a.get(n).is_some_and(|j| j >= i));
-        if kept.iter().any(|(w, e, s, _)| *e > epoch || (*e == epoch && same(w) && covers(s, &seen))) {
+        if kept.iter().any(|(w, e, s, _)| is_later(*e, epoch) || (*e == epoch && same(w) && covers(s, &seen))) {
             continue;
         }
         kept.retain(|(w, e, s, _)| *e == epoch && !(same(w) && covers(&seen, s)));
@@ -346,10 +347,10 @@ pub fn hand_out(stored: &[u8], knowledge: &Knowledge, out: &mut Vec<u8>) {
     let none = Vector::new();
     for (which, blob) in blobs(stored).flatten() {
         let Ok(blob) = open(blob) else { continue };
-        if blob.epoch < knowledge.epoch {
+        if knowledge.epoch.is_some_and(|epoch| is_later(epoch, blob.epoch)) {
             continue;
         }
-        let known = if blob.epoch == knowledge.epoch { &knowledge.of(which).of_scope } else { &none };
+        let known = if Some(blob.epoch) == knowledge.epoch { &knowledge.of(which).of_scope } else { &none };
         let history = History {
             seen: blob.seen,
             entries: blob.entries.into_iter().map(|e| ((e.writer, e.interval), e)).collect(),

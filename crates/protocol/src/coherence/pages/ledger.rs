@@ -47,7 +47,7 @@ impl Ledger {
     pub fn new(me: NodeId, engine: PageEngine) -> Ledger {
         let engine = if engine == PageEngine::Scope { engine } else { PageEngine::Hlrc };
         Ledger {
-            at: Standing { me, epoch: 0, interval: 0, first: 0, over: Mark::FIRST },
+            at: Standing { me, epoch: 0, interval: 0, over: Mark::FIRST },
             main: Book::new(Which::Main, engine),
             other: None,
             wide: BTreeSet::new(),
@@ -179,6 +179,23 @@ impl Ledger {
         self.at.over = closes;
     }
 
+    /// This node has come to this epoch, for tests.
+    #[cfg(test)]
+    pub(super) fn has_come_to(&mut self, epoch: u32) {
+        self.at.epoch = epoch;
+    }
+
+    /// Whether this epoch has as many intervals as can be numbered: then none may end before the next.
+    pub fn is_used_up(&self) -> bool {
+        self.at.interval == u32::MAX
+    }
+
+    /// So many intervals have ended in this epoch, for tests.
+    #[cfg(test)]
+    pub(super) fn has_closed(&mut self, intervals: u32) {
+        self.at.interval = intervals;
+    }
+
     /// Whether it can be told to anybody in so many bytes, whatever the lock, what there is to tell; an interval more is.
     pub fn fits(&self, bytes: usize) -> bool {
         self.other.is_none() && !self.main.is_scoped() && (self.main.len() + 1) * ENTRY_BYTES <= bytes
@@ -291,7 +308,8 @@ impl Ledger {
             all.extend(entries.into_iter().map(|e| (e.clone(), is_fresh(&e))));
         }
         self.at.epoch = self.at.epoch.wrapping_add(1);
-        self.at.first = self.at.interval;
+        // What was seen of another epoch counts nowhere, so each numbers its intervals from 1.
+        self.at.interval = 0;
         self.arrived = false;
         self.wide.clear();
         self.books().for_each(Book::forget);

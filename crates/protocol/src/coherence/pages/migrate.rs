@@ -44,6 +44,13 @@ struct Contested {
     keeper: NodeId,
 }
 
+impl Contested {
+    /// Whether the unit is contested still in this epoch.
+    fn lasts(&self, epoch: u32) -> bool {
+        self.until.wrapping_sub(epoch) <= STAYS
+    }
+}
+
 /// Decides at every barrier. All nodes' copies of it know the same, since all have the notices of all.
 #[derive(Clone, Debug, Default)]
 pub struct Migration {
@@ -83,15 +90,15 @@ impl Migration {
             }
         }
         if self.contested.len() > MANY {
-            self.contested.retain(|_, contested| contested.until > epoch);
+            self.contested.retain(|_, contested| contested.lasts(epoch));
         }
         moves
     }
 
     /// Several nodes wrote the unit, as these words say in their order. It keeps the keeper that it has.
     fn contest(&mut self, epoch: u32, words: &[Written], page: PageNo) {
-        let until = epoch.saturating_add(STAYS);
-        if let Some(contested) = self.contested.get_mut(&page).filter(|contested| epoch <= contested.until) {
+        let until = epoch.wrapping_add(STAYS);
+        if let Some(contested) = self.contested.get_mut(&page).filter(|contested| contested.lasts(epoch)) {
             contested.until = until;
             return;
         }
@@ -104,7 +111,7 @@ impl Migration {
 
     /// Whether the only writer of a unit may become its home.
     fn may_have(&self, writer: NodeId, page: PageNo, epoch: u32) -> bool {
-        self.contested.get(&page).is_none_or(|contested| epoch > contested.until || writer == contested.keeper)
+        self.contested.get(&page).is_none_or(|contested| !contested.lasts(epoch) || writer == contested.keeper)
     }
 }
 
@@ -203,15 +210,17 @@ mod tests {
 
     #[test]
     fn what_several_nodes_wrote_goes_to_none_but_its_keeper_for_some_epochs() {
-        let mut migration = Migration::default();
         let both = [entry(1, 1, 0, &[(0..2, true)]), entry(2, 1, 0, &[(0..2, true)])];
         let one = |writer| [entry(writer, 2, 0, &[(0..4, true)])];
-        assert_eq!(decided_at(&mut migration, 1, &both), []);
-        let keeper = (1..3).find(|node| decided_at(&mut migration.clone(), 2, &one(*node)) == [(0..4, *node)]);
-        let other = 3 - keeper.expect("a keeper among the writers");
-        assert_eq!(decided_at(&mut migration, 2, &one(other)), [(2..4, other)]);
-        assert_eq!(decided_at(&mut migration, 1 + STAYS, &one(other)), [(2..4, other)]);
-        assert_eq!(decided_at(&mut migration, 2 + STAYS, &one(other)), [(0..4, other)]);
+        for first in [1, u32::MAX - STAYS - 1, u32::MAX - 1, u32::MAX] {
+            let (mut migration, at) = (Migration::default(), |later| first.wrapping_add(later));
+            assert_eq!(decided_at(&mut migration, first, &both), []);
+            let keeper = (1..3).find(|node| decided_at(&mut migration.clone(), at(1), &one(*node)) == [(0..4, *node)]);
+            let other = 3 - keeper.expect("a keeper among the writers");
+            assert_eq!(decided_at(&mut migration, at(1), &one(other)), [(2..4, other)]);
+            assert_eq!(decided_at(&mut migration, at(STAYS), &one(other)), [(2..4, other)]);
+            assert_eq!(decided_at(&mut migration, at(STAYS + 1), &one(other)), [(0..4, other)]);
+        }
     }
 
     #[test]

@@ -282,6 +282,11 @@ pub struct Tally {
     pub held: i64,
 }
 
+/// Whether an epoch comes after another. They are counted in 32 bits, which barriers alone use up in half a day, and those that meet lie close together.
+fn is_later(epoch: u32, other: u32) -> bool {
+    epoch.wrapping_sub(other).cast_signed() > 0
+}
+
 /// Appends `pages` to a list of ranges, joined with the last one where they touch.
 pub fn push_range(list: &mut Vec<Range<PageNo>>, pages: Range<PageNo>) {
     match list.last_mut() {

@@ -120,7 +120,7 @@ impl Stash {
             for entry in entries.clone() {
                 entry.groups.iter().flat_map(|g| &g.runs).for_each(|(run, _)| self.void(run));
             }
-            let old = |kept: &Kept| epoch.saturating_sub(kept.epoch) > AGE_MAX;
+            let old = |kept: &Kept| epoch.wrapping_sub(kept.epoch) > AGE_MAX;
             let old: Vec<PageNo> = self.here.iter().filter(|(_, kept)| old(kept)).map(|(page, _)| *page).collect();
             old.into_iter().for_each(|page| self.void(&(page..page + 1)));
         }

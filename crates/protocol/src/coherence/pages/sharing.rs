@@ -9,7 +9,7 @@
 //! half a kilobyte for each writer, for at most [`MASKS_MAX`] writers; what is beyond is passed over, and counted. And of a page that was shared falsely
 //! in [`ENOUGH`] epochs nothing is kept any more.
 
-use super::{ByteMarks, PageNo};
+use super::{ByteMarks, PageNo, is_later};
 use crate::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -202,7 +202,7 @@ impl Sharing {
 
     /// Whether what is told of this epoch may be noted: what comes too late may not.
     fn turn(&mut self, epoch: u32) -> bool {
-        if epoch > self.epoch {
+        if is_later(epoch, self.epoch) {
             self.settle();
             self.epoch = epoch;
         }

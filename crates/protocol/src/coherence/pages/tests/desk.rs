@@ -155,3 +155,16 @@ fn serials_go_on_beyond_32_bits() {
         assert_eq!(needs.at(ME), [Need { writer: OTHER, serial: u64::from(before) + round }]);
     }
 }
+
+#[test]
+fn epochs_go_on_beyond_32_bits() {
+    let mut home = Home::new();
+    home.desk.open(u32::MAX);
+    assert!(home.fetch(0, 0, vec![0..1]).is_empty() && home.diffs(0, 1, 0).is_empty(), "homes may move before");
+    assert_eq!((home.applied().len(), home.desk.kept()), (0, 2));
+    home.desk.open(0);
+    serve::rerun(&mut home, &mut Outbox::new()).unwrap();
+    assert_eq!((home.applied().len(), home.desk.kept()), (1, 0));
+    home.diffs(u32::MAX, 2, 0);
+    assert_eq!(home.applied().len(), 2, "a late one");
+}

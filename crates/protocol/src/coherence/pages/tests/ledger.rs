@@ -416,3 +416,39 @@ fn old_intervals_that_name_more_pages_than_all_behind_them_are_not_merged_again(
     assert_eq!(sizes.iter().sum::<u64>(), 10_000, "each is named once");
     assert!(sizes.iter().filter(|pages| **pages > 1).count() > 3, "{sizes:?}");
 }
+
+#[test]
+fn each_epoch_numbers_its_intervals_anew_and_says_when_it_has_no_more_numbers() {
+    for engine in [PageEngine::Hlrc, PageEngine::Scope] {
+        let mut ledgers = [ledger(0, engine), ledger(1, engine)];
+        ledgers[0].has_closed(u32::MAX - 2);
+        for page in 1..6 {
+            let [a, b] = &mut ledgers;
+            assert!(!a.is_used_up(), "page {page}");
+            a.close(wrote(page..page + 1, 0, 0));
+            assert_eq!(moves(a, b, LOCK), [page..page + 1]);
+            if page == 2 {
+                assert!(a.is_used_up());
+                barrier(&mut ledgers);
+            }
+        }
+    }
+}
+
+#[test]
+fn epochs_go_on_beyond_32_bits() {
+    let mut ledgers = [ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc)];
+    ledgers.iter_mut().for_each(|ledger| ledger.has_come_to(u32::MAX - 1));
+    let mut stored = Vec::new();
+    for page in 1..5 {
+        let ([a, b], mut said) = (&mut ledgers, [Vec::new(), Vec::new(), Vec::new()]);
+        a.close(wrote(page..page + 1, 0, 0));
+        a.tell((Scope::Flag(FlagId(3)), Mark::NOW), &[], &mut said[0]);
+        history::unite(&said[0], &mut stored);
+        b.knowledge(LOCK, &mut said[1]);
+        history::hand_out(&stored, &Knowledge::parse(&said[1]), &mut said[2]);
+        let fresh = b.learn(LOCK, &said[2], &mut Needs::default()).unwrap();
+        assert_eq!(fresh.iter().flat_map(|e| history::pages_of(e)).collect::<Vec<_>>(), [page..page + 1]);
+        barrier(&mut ledgers);
+    }
+}
