@@ -264,7 +264,7 @@ impl Boot {
     fn run(self, mut launcher: Option<Launcher>) -> Result<Arc<Node>> {
         let zero = self.zero_address(launcher.as_mut())?;
         // Where nobody is taken for lost, as under a debugger, the others may come as late as they like: who started them knows whether they will.
-        let limit = Span::from_ms(if self.config.discover { 10_000 } else { 30_000 });
+        let limit = usual_limit(&self.config);
         let config = startup::Config {
             mode: self.mode(zero)?,
             identity: self.identity()?,
@@ -285,10 +285,7 @@ impl Boot {
         if let Some((reader, _)) = launcher {
             ear.listen(reader)?;
         }
-        // A launcher watches over its nodes by itself.
-        let silence = if self.config.discover { Span(2 * SILENCE.0) } else { SILENCE };
-        let patience = writer.is_none().then_some(silence);
-        let membership = self.meet(&mut machine, &ear, patience)?;
+        let membership = self.meet(&mut machine, &ear, silence(&self.config, writer.is_some()))?;
         let node = self.into_node(machine, membership, writer);
         ear.hand_over(&node);
         service::start(&node)?;
@@ -416,7 +413,7 @@ impl Boot {
         );
     }
 
-    /// How the nodes of a job without a launcher find each other, as seen from here.
+    /// How the nodes of a job find each other, as seen from here.
     fn how_they_meet(&self, waits: &Waits) -> String {
         match waits.zero {
             Some(zero) if waits.me.is_some() => format!("node 0 at {zero} gathers the others"),
@@ -432,6 +429,7 @@ impl Boot {
                     interface.name
                 )
             }
+            None if self.job.is_some() => "whoever started the job has told where node 0 is".to_string(),
             None => format!("the others join with COMEM_JOIN={}", self.endpoints[0].local_addr()),
         }
     }
@@ -506,6 +504,21 @@ pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer
     bytes.extend_from_slice(body);
     sealer.seal(&mut bytes, 0);
     bytes
+}
+
+/// How long nodes wait for one another at the start, unless they do so without a limit.
+fn usual_limit(config: &Config) -> Span {
+    Span::from_ms(if config.discover { 10_000 } else { 30_000 })
+}
+
+/// How long a node waits for others without a word. A launcher watches over its nodes by itself; one whose nodes wait without a limit is told by
+/// node 0, once it has taken longer than it usually may.
+fn silence(config: &Config, launched: bool) -> Option<Span> {
+    match launched {
+        true => (config.node_timeout.is_none() && config.node == Some(NodeId(0))).then(|| usual_limit(config)),
+        false if config.discover => Some(Span(2 * SILENCE.0)),
+        false => Some(SILENCE),
+    }
 }
 
 /// Refuses an interface whose packets are too short for a job's datagrams.
@@ -709,4 +722,23 @@ fn patience(config: &Config) -> LinkConfig {
 /// What tells this process's capture file from those of others.
 fn tag(config: &Config) -> String {
     config.node.map_or_else(|| std::process::id().to_string(), |node| format!("node{}", node.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_a_launcher_started_says_whom_it_waits_for_only_where_there_is_no_limit() {
+        let silence_of = |node: Option<u16>, timeout: Option<u64>, launched: bool| {
+            let mut config = Config::from_env().expect("no settings");
+            (config.node, config.node_timeout) = (node.map(NodeId), timeout.map(Duration::from_secs));
+            silence(&config, launched).map(|span| span.0 / 1_000_000_000)
+        };
+        assert_eq!(silence_of(None, Some(10), false), Some(2));
+        assert_eq!(silence_of(None, None, false), Some(2));
+        assert_eq!(silence_of(Some(0), Some(10), true), None);
+        assert_eq!(silence_of(Some(0), None, true), Some(30));
+        assert_eq!(silence_of(Some(1), None, true), None, "node 0 says it for all");
+    }
 }
