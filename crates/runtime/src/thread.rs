@@ -162,7 +162,7 @@ impl Thread {
 
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
-        if self.keeps_messages.get() && why.is_for_others() {
+        if self.keeps_messages.get() {
             self.make_room();
         }
         let start = self.node.now();

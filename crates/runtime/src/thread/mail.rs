@@ -52,8 +52,8 @@ impl Thread {
         stashed.or_else(|| self.node.take_user(self.slot))
     }
 
-    /// From now on messages to this thread are put aside whenever it waits for others, however many: who sends waits for room only
-    /// while this thread computes. For interfaces that put no bound on what is sent to a thread that waits for something else.
+    /// From now on messages to this thread are put aside whenever it waits, however many: who sends waits for room only while this
+    /// thread computes, and what it sends behind them, diffs for instance, does not wait for ever for their receiver. For interfaces that put no bound on what is sent to a thread that waits for something else.
     pub fn keep_messages(&self) {
         self.keeps_messages.set(true);
     }
