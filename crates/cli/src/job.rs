@@ -5,7 +5,7 @@
 //! | event | what follows |
 //! |---|---|
 //! | node zero says where it is | all others are told |
-//! | a node ends well | nothing, unless it left in the middle of the job: then the others are told |
+//! | a node ends well | nothing, unless it left in the middle of the job, or never came: then the others are told |
 //! | a node ends badly, or a host is lost | one sentence; the others are told; after a second they are ended |
 //! | Ctrl-C, SIGTERM, `--timeout`, nobody reads our output | all are told to stop, then ended |
 //! | all have ended | what is left of their process groups is killed; statistics; the first failing status |
@@ -88,6 +88,8 @@ pub struct Running<'a> {
     nodes: BTreeMap<u16, Node>,
     infos: Vec<Option<HostInfo>>,
     zero: Option<String>,
+    /// The nodes were told of one that ended without having joined the others.
+    one_never_came: bool,
     /// Losses and orders to stop, for nodes that have their job only after they were sent.
     said_to_all: Vec<ToNode>,
     first_bad: Option<Bad>,
@@ -151,6 +153,7 @@ impl<'a> Running<'a> {
             nodes,
             infos,
             zero: None,
+            one_never_came: false,
             said_to_all: Vec::new(),
             first_bad: None,
             failure: None,
@@ -301,10 +304,10 @@ impl<'a> Running<'a> {
             return;
         }
         let (finished, complained) = (state.finished, state.complained);
-        let left_early = state.joined && !finished;
+        let joined = state.joined;
         if ended.is_good() {
-            if left_early && self.ending.is_none() {
-                self.tell_others(node, "left before the end of the job, with status 0");
+            if !finished && self.ending.is_none() {
+                self.left_early(node, joined);
             }
             return;
         }
@@ -323,6 +326,16 @@ impl<'a> Running<'a> {
                 self.tell_others(node, &ended.to_string());
                 self.begin_ending("", if self.rest_outlives() { OUTLIVE_GRACE } else { LOSS_GRACE });
             }
+        }
+    }
+
+    /// A node ended well, and yet others may wait for it. Whether they do is not known: those that wait to be told where
+    /// node zero is have said nothing, and programs that know nothing of Comem do not hear it.
+    fn left_early(&mut self, node: u16, joined: bool) {
+        if joined {
+            self.tell_others(node, "left before the end of the job, with status 0");
+        } else if !std::mem::replace(&mut self.one_never_came, true) {
+            self.tell_others(node, "ended before the job had begun, with status 0");
         }
     }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Gate, Held, Scratch, bin, err, exists, finish, on_signals, signal, wait};
+use common::{Gate, Held, Scratch, bin, err, exists, finish, on_signals, out, signal, wait};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
@@ -166,4 +166,25 @@ fn an_output_that_does_not_wait_loses_nothing() {
     let output = wait(child);
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""));
     assert_eq!(text.lines().count(), 30000);
+}
+
+/// A node that waits for the others says at most where it is; others are those of programs that know nothing of Comem.
+#[test]
+fn who_ends_well_before_the_job_has_begun_is_told_to_those_who_wait() {
+    let scratch = Scratch::new();
+    let waits = "test $COMEM_NODE != 0 || echo '{\"type\":\"address\",\"node\":0,\"addr\":\"127.0.0.1:4711\"}' >&$COMEM_CONTROL_FD
+        while read -r line <&$COMEM_CONTROL_FD; do case $line in *peer_ended*)
+            echo \"$line\"; echo '{\"type\":\"failed\",\"message\":\"lost\"}' >&$COMEM_CONTROL_FD; exit 4;; esac; done";
+    for leaves in [0, 1] {
+        let body = format!("test $COMEM_NODE != {leaves} || exit 0\n{waits}");
+        let output = scratch.run(&["-n", "2", "--no-prefix", "--timeout", "20s", "bash", "-c", &body]);
+        let told = format!(
+            "{{\"type\":\"peer_ended\",\"node\":{leaves},\"how\":\"ended before the job had begun, with status 0\"}}\n"
+        );
+        assert_eq!((output.status.code(), out(&output)), (Some(4), told), "{}", err(&output));
+    }
+    let fifo = scratch.fifo("gate");
+    let body = format!("case $COMEM_NODE in 0) echo done >{fifo};; 1) cat {fifo};; esac");
+    let output = scratch.run(&["-n", "2", "sh", "-c", &body]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "[1] done\n"));
 }
