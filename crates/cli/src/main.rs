@@ -60,6 +60,8 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 fn main() {
+    // A caller that ignores the ends of its children hands that on, and then nobody learns how ours end.
+    sys::signals::restore_default(libc::SIGCHLD);
     let result = args::parse().and_then(|cli| dispatch(&cli));
     let code = result.unwrap_or_else(|failure| {
         eprintln!("{failure}");

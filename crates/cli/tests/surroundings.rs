@@ -106,6 +106,16 @@ fn signals_that_are_ignored_from_the_start_stay_ignored() {
     }
 }
 
+#[test]
+fn a_job_goes_well_though_the_caller_ignores_the_ends_of_its_children() {
+    let scratch = Scratch::new();
+    let mut command = scratch.comem();
+    on_signals(&mut command, &[libc::SIGCHLD], libc::SIG_IGN);
+    let output = finish(command.args(["run", "-n", "2", "sh", "-c", "echo $COMEM_NODE; exit $((COMEM_NODE * 3))"]));
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    assert!(err(&output).contains("ended with status 3"), "{}", err(&output));
+}
+
 /// A terminal that closes sends it, and its shell once more.
 #[test]
 fn a_signal_that_comes_twice_at_once_leaves_nodes_their_time() {
