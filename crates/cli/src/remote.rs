@@ -75,7 +75,11 @@ impl ShellCommand {
 /// Quotes a path for a shell where it needs that. A leading `~/` is left to the shell.
 fn quote(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-~+".contains(c);
-    if path.chars().all(plain) { path.to_string() } else { format!("'{}'", path.replace('\'', "'\\''")) }
+    if path.chars().all(plain) {
+        return path.to_string();
+    }
+    let (home, rest) = path.strip_prefix("~/").map_or(("", path), |rest| ("~/", rest));
+    format!("{home}'{}'", rest.replace('\'', "'\\''"))
 }
 
 impl Remote {
@@ -339,5 +343,23 @@ impl Shell {
         let _ = polls.wait(Some(Instant::now() + Duration::from_millis(500)));
         process::kill_group(self.pid, libc::SIGKILL);
         process::reap(self.pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_quoted_and_the_home_in_front_of_it_is_not() {
+        for (path, quoted) in [
+            ("/opt/comem", "/opt/comem"),
+            ("~/bin/comem", "~/bin/comem"),
+            ("/my tools/comem", "'/my tools/comem'"),
+            ("~/my tools/comem", "~/'my tools/comem'"),
+            ("it's", "'it'\\''s'"),
+        ] {
+            assert_eq!(quote(path), quoted);
+        }
     }
 }
