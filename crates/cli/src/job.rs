@@ -19,7 +19,7 @@ use crate::spec::{Event, StdinFrom};
 use crate::stats::NodeReport;
 use crate::sys::host::HostInfo;
 use crate::sys::poll::{PollSet, earlier};
-use crate::sys::process::Ended;
+use crate::sys::process::{self, Ended};
 use crate::sys::signals::{self, Caught, Signals};
 use crate::sys::{ReadOutcome, read_some};
 use std::collections::BTreeMap;
@@ -38,6 +38,8 @@ const TERM_GRACE: Duration = Duration::from_millis(700);
 /// Signals that come so soon after the first are its echoes: a terminal that closes sends one and its shell another,
 /// `timeout` sends one to the launcher and one to its group.
 const ECHO_LIMIT: Duration = Duration::from_secs(1);
+/// How often a job in the background looks whether it has the terminal again.
+const TERMINAL_LOOK: Duration = Duration::from_millis(250);
 /// Most bytes of standard input on their way to node zero.
 const STDIN_WINDOW: usize = 256 << 10;
 
@@ -137,13 +139,15 @@ struct Ending {
 struct Stdin {
     open: bool,
     in_flight: usize,
+    /// It is a terminal, and this job is in the background.
+    away: bool,
 }
 
 impl<'a> Running<'a> {
     /// A job whose hosts were just ordered to start their nodes; `events` is what they said meanwhile.
     pub fn new(orders: JobOrders, hosts: Vec<Host>, signals: &'a Signals, output: &'a mut Output) -> Running<'a> {
         let nodes = orders.host_of.keys().map(|node| (*node, Node::default())).collect();
-        let stdin = Stdin { open: orders.stdin == StdinFrom::Pipe, in_flight: 0 };
+        let stdin = Stdin { open: orders.stdin == StdinFrom::Pipe, in_flight: 0, away: false };
         let infos = hosts.iter().map(|host| matches!(host, Host::Here(_)).then(HostInfo::here)).collect();
         Running {
             orders,
@@ -188,7 +192,10 @@ impl<'a> Running<'a> {
             }
         }
         if self.stdin.open && self.stdin.in_flight < STDIN_WINDOW {
-            polls.readable(&io::stdin());
+            self.stdin.away = process::is_kept_from(&io::stdin());
+            if !self.stdin.away {
+                polls.readable(&io::stdin());
+            }
         }
         polls.wait(self.deadline()).map_err(|e| Failure::system("waiting", e))?;
         self.take_events(polls);
@@ -205,7 +212,8 @@ impl<'a> Running<'a> {
             Host::Here(_) => None,
             Host::There(remote) => remote.deadline(),
         });
-        let all = remotes.map(Some).chain([ending, limit, self.output.deadline()]);
+        let terminal = (self.stdin.open && self.stdin.away).then(|| Instant::now() + TERMINAL_LOOK);
+        let all = remotes.map(Some).chain([ending, limit, terminal, self.output.deadline()]);
         all.fold(None, earlier)
     }
 
@@ -578,6 +586,8 @@ impl<'a> Running<'a> {
         match read_some(&io::stdin(), &mut bytes) {
             ReadOutcome::Bytes(count) => bytes.truncate(count),
             ReadOutcome::NothingYet => return,
+            // Refused, since the terminal was taken away meanwhile.
+            ReadOutcome::End if process::is_kept_from(&io::stdin()) => return,
             ReadOutcome::End => {
                 self.stdin.open = false;
                 bytes.clear();

@@ -3,10 +3,11 @@
 
 mod common;
 
-use common::{Gate, Held, Scratch, bin, err, exists, finish, on_signals, out, signal, wait};
-use std::io::{BufRead, BufReader, Read};
+use common::{Gate, Held, PATIENCE, Scratch, bin, err, exists, finish, on_signals, out, signal, wait};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 
 /// A remote shell for the host alpha, which is this one, with something that it does before and after.
 fn rsh(scratch: &Scratch, before: &str, after: &str) -> String {
@@ -197,4 +198,42 @@ fn who_ends_well_before_the_job_has_begun_is_told_to_those_who_wait() {
     let body = format!("case $COMEM_NODE in 0) echo done >{fifo};; 1) cat {fifo};; esac");
     let output = scratch.run(&["-n", "2", "sh", "-c", &body]);
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "[1] done\n"));
+}
+
+/// A shell in the terminal of `script`, which stops the job and lets it go on in the background.
+#[test]
+fn a_job_that_was_in_the_background_reads_the_terminal_again() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("script");
+    command.args(["-qec", "exec env PS1='ready> ' bash --norc --noprofile -i", "/dev/null"]).env("TERM", "dumb");
+    let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut keyboard = shell.stdin.take().unwrap();
+    let mut screen = shell.stdout.take().unwrap();
+    let (sender, pieces) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Some(count) = screen.read(&mut chunk).ok().filter(|count| *count > 0) {
+            let _ = sender.send(String::from_utf8_lossy(&chunk[..count]).into_owned());
+        }
+    });
+    let mut shown = String::new();
+    let mut type_and_see = |typed: &str, part: &str| {
+        keyboard.write_all(typed.as_bytes()).unwrap();
+        while !shown.contains(part) {
+            let piece = pieces.recv_timeout(PATIENCE);
+            shown += &piece.unwrap_or_else(|_| panic!("no {part:?} after {typed:?}: {shown}"));
+        }
+        shown.clear();
+    };
+    type_and_see("", "ready> ");
+    type_and_see(&format!("{} run -n 1 cat\n", bin()), "cat");
+    type_and_see("one\n", "[0] one");
+    type_and_see("\x1a", "Stopped");
+    type_and_see("bg\n", "&");
+    type_and_see("echo sum $((40 + 2))\n", "sum 42");
+    type_and_see("fg\n", "run");
+    type_and_see("two\n", "[0] two");
+    type_and_see("\x04", "ready> ");
+    type_and_see("exit\n", "exit");
+    wait(shell);
 }

@@ -5,7 +5,7 @@ use crate::failure::exit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// How a process ended.
@@ -206,6 +206,13 @@ pub fn set_fd_limit(limit: &FdLimit) {
 pub fn owns_terminal(terminal: i32) -> bool {
     // SAFETY: both calls take or give numbers and touch no memory.
     unsafe { libc::tcgetpgrp(terminal) == libc::getpgrp() }
+}
+
+/// Whether `fd` is a terminal that another process group has in the foreground: it cannot be read for now.
+pub fn is_kept_from(fd: &impl AsFd) -> bool {
+    // SAFETY: both calls take or give numbers and touch no memory; what is no terminal of ours has no foreground.
+    let (foreground, own) = unsafe { (libc::tcgetpgrp(fd.as_fd().as_raw_fd()), libc::getpgrp()) };
+    foreground > 0 && foreground != own
 }
 
 /// Makes this process's group the foreground of its terminal, whoever was. Async-signal-safe.
