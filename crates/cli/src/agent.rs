@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 
 /// While so many bytes wait for the caller, the nodes' outputs are left in their pipes.
 const UNSENT_MAX: usize = 1 << 20;
+/// While the launcher has not taken so many bytes of the nodes' outputs, more is left in their pipes: it always reads
+/// what we say, though nobody reads what it writes.
+pub const UNTAKEN_MAX: usize = 256 << 10;
 /// How long the last words may take to reach the caller.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
 /// How long the way back to the caller may take.
@@ -59,6 +62,8 @@ struct Agent {
     staged: Vec<u8>,
     group: Option<Group>,
     stage: Option<StageDir>,
+    /// Bytes of output that the launcher has not taken yet.
+    untaken: usize,
 }
 
 /// Runs the agent; its exit code.
@@ -78,6 +83,7 @@ pub fn main(from_daemon: bool) -> Outcome<i32> {
         staged: Vec::new(),
         group: None,
         stage: None,
+        untaken: 0,
     };
     agent.link.send(&Frame::json(Kind::Hello, 0, &HostInfo::here()));
     agent.serve()
@@ -112,7 +118,7 @@ impl Agent {
             polls.readable(&self.signals);
             self.link.register(&mut polls);
             if let Some(group) = &self.group {
-                group.register(&mut polls, self.link.unsent() < UNSENT_MAX);
+                group.register(&mut polls, self.untaken < UNTAKEN_MAX && self.link.unsent() < UNSENT_MAX);
             }
             polls.wait(None).map_err(|e| Failure::system("waiting", e))?;
             let mut events = Vec::new();
@@ -169,6 +175,10 @@ impl Agent {
                 }
             }
             Kind::Stage => self.stage_piece(&frame.payload)?,
+            Kind::OutputTaken => {
+                let count: usize = frame.value().map_err(garbled)?;
+                self.untaken = self.untaken.saturating_sub(count);
+            }
             Kind::Close => return Ok(true),
             _ => self.pass_on(frame).map_err(garbled)?,
         }
@@ -237,6 +247,9 @@ impl Agent {
 
     fn report(&mut self, events: Vec<Event>) {
         for frame in events.into_iter().filter_map(frame_of) {
+            if matches!(frame.kind, Kind::Out | Kind::Err) {
+                self.untaken += frame.payload.len();
+            }
             self.link.send(&frame);
         }
     }

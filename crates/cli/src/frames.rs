@@ -43,10 +43,12 @@ pub enum Kind {
     Signal = 36,
     /// Launcher: end everything.
     Close = 37,
+    /// Launcher: so many bytes of output were taken (JSON).
+    OutputTaken = 38,
 }
 
 impl Kind {
-    const ALL: [Kind; 16] = [
+    const ALL: [Kind; 17] = [
         Kind::Hello,
         Kind::Started,
         Kind::Out,
@@ -63,6 +65,7 @@ impl Kind {
         Kind::Stdin,
         Kind::Signal,
         Kind::Close,
+        Kind::OutputTaken,
     ];
 }
 

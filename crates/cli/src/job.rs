@@ -188,7 +188,7 @@ impl<'a> Running<'a> {
         for host in &self.hosts {
             match host {
                 Host::Here(group) => group.register(polls, !clogged),
-                Host::There(remote) => remote.register(polls, !clogged),
+                Host::There(remote) => remote.register(polls),
             }
         }
         if self.stdin.open && self.stdin.in_flight < STDIN_WINDOW {
@@ -202,7 +202,20 @@ impl<'a> Running<'a> {
         self.read_stdin(polls);
         self.take_signals();
         self.on_time(Instant::now());
+        self.ask_for_output();
         Ok(())
+    }
+
+    /// Lets agents send more output, unless there is more already than is read here.
+    fn ask_for_output(&mut self) {
+        if self.output.is_clogged() {
+            return;
+        }
+        for host in &mut self.hosts {
+            if let Host::There(remote) = host {
+                remote.output_taken();
+            }
+        }
     }
 
     fn deadline(&self) -> Option<Instant> {

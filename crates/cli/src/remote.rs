@@ -24,6 +24,9 @@ const SHELL_END_LIMIT: Duration = Duration::from_secs(2);
 /// A staged program travels in pieces of this size.
 const STAGE_PIECE_BYTES: usize = 256 << 10;
 
+/// An agent is told that its output was taken once it is so many bytes, far fewer than [`crate::agent::UNTAKEN_MAX`].
+const TAKEN_PORTION: usize = 32 << 10;
+
 /// Another host with an agent.
 pub struct Remote {
     host: String,
@@ -32,6 +35,8 @@ pub struct Remote {
     hello_by: Option<Instant>,
     close_by: Option<Instant>,
     closed: bool,
+    /// Bytes of output that came and of which the agent does not know yet that they were taken.
+    untold: usize,
 }
 
 /// The remote shell's process on this host.
@@ -118,7 +123,7 @@ impl Remote {
 
     fn new(host: &str, link: Link, shell: Option<Shell>) -> Remote {
         let hello_by = Some(Instant::now() + HELLO_LIMIT);
-        Remote { host: host.to_string(), link, shell, hello_by, close_by: None, closed: false }
+        Remote { host: host.to_string(), link, shell, hello_by, close_by: None, closed: false, untold: 0 }
     }
 
     /// Orders the agent to start its nodes; `staged` are the program's bytes where the spec wants them.
@@ -132,16 +137,22 @@ impl Remote {
         }
     }
 
-    /// Adds what to wait for. Without `outputs` nothing is read, and the host slows down in the end.
-    pub fn register(&self, polls: &mut PollSet, outputs: bool) {
+    /// Adds what to wait for.
+    pub fn register(&self, polls: &mut PollSet) {
         if self.closed {
             return;
         }
-        if outputs {
-            self.link.register(polls);
-        }
+        self.link.register(polls);
         if let Some(stderr) = self.shell.as_ref().and_then(|s| s.stderr.as_ref()) {
             polls.readable(stderr);
+        }
+    }
+
+    /// What has come of the nodes' outputs is taken: the agent may send more. While it is not, the nodes are slowed
+    /// down, but everything else goes on.
+    pub fn output_taken(&mut self) {
+        if !self.closed && self.untold >= TAKEN_PORTION {
+            self.link.send(&Frame::json(Kind::OutputTaken, 0, &std::mem::take(&mut self.untold)));
         }
     }
 
@@ -222,6 +233,9 @@ impl Remote {
     }
 
     fn take_frame(&mut self, frame: Frame, events: &mut Vec<Event>) {
+        if matches!(frame.kind, Kind::Out | Kind::Err) {
+            self.untold += frame.payload.len();
+        }
         match self.event(frame) {
             Ok(Some(event)) => events.push(event),
             Ok(None) => {}

@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Held, Scratch, err, exists, finish, json, out, signal, sorted, wait};
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use common::{Gate, Held, PATIENCE, Scratch, err, exists, finish, json, out, signal, sorted, wait};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A remote shell for the hosts alpha, beta and gamma, all of them this one; others cannot be reached.
 const RSH: &str = "#!/bin/sh
@@ -262,4 +263,50 @@ fn nodes_that_are_there_begin_when_the_program_has_been_copied_to_the_others() {
     let program = scratch.script("prog", &body);
     let output = run(&scratch, &["--hosts", "localhost,alpha", "--stage", "--no-prefix", &program]);
     assert_eq!(sorted(&out(&output)), ["0", "1"], "{}", err(&output));
+}
+
+/// A job that writes more than anybody reads: node 0 says its pid in the pipe `held` and writes without end.
+fn clogged(scratch: &Scratch, hosts: &str, others: &str) -> (Child, ChildStdout) {
+    let body = format!("test $COMEM_NODE = 0 || {{ {others}; }}; exec 9>held; echo $$ >&9; exec yes");
+    let held = scratch.fifo("held");
+    let mut command = command(scratch, &["--timeout", "30s", "--hosts", hosts, "bash", "-c", &body]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let unread = child.stdout.take().unwrap();
+    let pid = Held::open(&held).next().unwrap();
+    let written = || std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let (began, mut seen, mut same) = (Instant::now(), written(), 0);
+    // That a writer waits is no event. A look too few makes the test easier, and never wrong.
+    while same < 20 {
+        assert!(began.elapsed() < PATIENCE, "the node writes on although nobody reads");
+        std::thread::sleep(Duration::from_millis(10));
+        let now = written();
+        same = if now == seen { same + 1 } else { 0 };
+        seen = now;
+    }
+    (child, unread)
+}
+
+#[test]
+fn what_happens_elsewhere_is_seen_although_nobody_reads_the_output() {
+    let scratch = Scratch::new();
+    let mut gate = Gate::new(&scratch.fifo("gate"));
+    let (mut child, unread) = clogged(&scratch, "alpha,beta", "read -r go <gate; exit 7");
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    gate.open(1);
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("comem: node 1 (host beta, pid ") && line.ends_with("ended with status 7\n"), "{line}");
+    drop(unread);
+    assert_eq!(wait(child).status.code(), Some(7));
+}
+
+#[test]
+fn hosts_say_that_their_nodes_have_ended_although_nobody_reads_the_output() {
+    let scratch = Scratch::new();
+    let (child, unread) = clogged(&scratch, "alpha", "exit");
+    signal(child.id(), "INT");
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(err(&output), "comem: ending all nodes after signal 2 (SIGINT)\n");
+    drop(unread);
 }
