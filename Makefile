@@ -51,14 +51,15 @@ out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
 
 # The Python package with the command, in a virtual environment of its own: out/python/venv/bin/python.
 PYTHON ?= python3
+PIP = out/python/venv/bin/python -m pip install --quiet --disable-pip-version-check
 python: tools-build
 	@tests/setup.sh python
 	@[ -x out/python/venv/bin/python ] || $(PYTHON) -m venv out/python/venv
-	@out/python/venv/bin/pip install --quiet --disable-pip-version-check numpy pytest || \
-		{ echo "SKIP: Python: numpy and pytest cannot be had from a package index"; exit 1; }
-	@out/python/venv/bin/pip install --quiet --disable-pip-version-check cloudpickle joblib tqdm matplotlib || \
-		echo "SKIP: Python: cloudpickle, joblib, tqdm and matplotlib cannot be had from a package index"
-	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" out/python/venv/bin/pip install --quiet --disable-pip-version-check ./crates/python
+	@$(PIP) numpy pytest >out/python/pip.log 2>&1 || \
+		{ echo "SKIP: Python: numpy and pytest could not be installed: $$(tail -n 1 out/python/pip.log)"; exit 1; }
+	@$(PIP) cloudpickle joblib tqdm matplotlib >out/python/pip.log 2>&1 || \
+		echo "SKIP: Python: cloudpickle, joblib, tqdm and matplotlib could not be installed: $$(tail -n 1 out/python/pip.log)"
+	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" out/python/venv/bin/python -m pip install --quiet --disable-pip-version-check ./crates/python
 
 test: tools-test
 	@tests/all.sh
