@@ -1,6 +1,7 @@
 # Comem. Two commands do all the set-up on a fresh Debian or Ubuntu machine that has Rust and a C compiler:
 #
-#   make demo    runs the workload sea under each engine, checks every result, draws a table and a picture (out/demo); and NumPy programs on shared arrays
+#   make demo    runs the workload sea under each engine of objects, and sor under each of pages, checks every result, draws tables and a picture (out/demo);
+#                and NumPy programs on shared arrays
 #   make test    runs every test
 #
 # Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
@@ -43,6 +44,8 @@ build: workloads
 
 demo: build
 	@$(RELEASE)/comem-demo $(DEMO)
+	@printf '\nsor on shared pages, 4 nodes against one process (comem compare):\n'
+	@$(RELEASE)/comem compare -n 4 --repeat 1 -- out/workloads/sor --preset tiny
 	@examples/python/demo.sh out/demo
 
 out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
