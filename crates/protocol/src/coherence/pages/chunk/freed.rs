@@ -11,7 +11,10 @@ use std::ops::Range;
 impl Chunk {
     /// The chunk's region was freed: its copies end, and what is being fetched is not wanted when it comes.
     pub fn free(&mut self, cx: &mut Context<'_>, flush: &mut dyn Flush) {
+        let evictions = cx.tally.evictions;
         self.evict(cx, &self.pages(0..self.units.len()), flush);
+        // No room was made, nor was any copy invalidated.
+        cx.tally.evictions = evictions;
         for unit in 0..self.units.len() {
             if self.units[unit].state == State::Fetching {
                 self.give_memory_back(cx, unit);

@@ -29,6 +29,16 @@ fn what_was_on_its_way_when_its_region_was_freed_is_not_taken_in() {
     assert!(!(0..4).any(|page| bench.chunk.is_fetching(page)), "nor is it asked for again");
 }
 
+#[test]
+fn copies_that_end_with_their_region_count_neither_as_evicted_nor_as_invalidated() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..4);
+    bench.invalidate(3..4);
+    let before = bench.tally.invalidations;
+    bench.free();
+    assert_eq!((bench.chunk.cached_pages(), bench.tally.evictions, bench.tally.invalidations), (0, 0, before));
+}
+
 /// A home page that another node holds and its home has written, in a region that was freed since.
 fn shared_and_written(notes: bool) -> Bench {
     let mut bench = Bench::new(ME, notes);
