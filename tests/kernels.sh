@@ -94,9 +94,10 @@ large=(--rows 1000 --columns 1000 --iterations 300)
 printed=$("$programs/sor-sequential" "${large[@]}") || true
 [[ $printed == *" unchecked" ]] && verdict ok "sor of many cells says that it is unchecked" ||
     verdict "not ok" "sor of many cells says that it is unchecked: $printed"
+# spoiled NAME STATEMENT [AFTER]: the statement stands behind this one, or behind the parallel part.
 spoiled() {
-    local name=$1 spoil=$2 printed
-    if sed "/^    comem_parallel(work, NULL);\$/a $spoil" "workloads/$name.c" |
+    local name=$1 spoil=$2 after=${3:-comem_parallel(work, NULL);} printed
+    if sed "/^    $after\$/a $spoil" "workloads/$name.c" |
         ${CC:-cc} -std=c11 -O2 -Iinclude -Iworkloads -DCOMEM_SEQUENTIAL -x c - -o "$programs/$name-spoiled" -lm &&
         ! printed=$("$programs/$name-spoiled") && [[ $printed == *" WRONG" ]]; then
         verdict ok "$name finds a wrong number"
@@ -106,6 +107,7 @@ spoiled() {
 }
 spoiled sor 'shared.colour[BLACK][200][100] = 0;'
 spoiled fft 'shared[1][100][100] = first_value(100 * side + 100);'
+spoiled is 'if (round == 1) buckets[7]--;' 'add_counts(self->counts);'
 
 # Every means of synchronisation; semaphores and flags alone order writes but under `scope`, where they need not.
 sync=(--rounds 20)
