@@ -28,7 +28,8 @@ pub struct ReportArgs {
 const COMPARE_RULE: &str = "\
 Results: the reference is a run on one node. What node 0 prints is compared with it, word by word and line by line,
 after dropping empty lines and every word NAME=VALUE whose NAME is threads or nodes, or ends in time, seconds, _s, _ms,
-_us or _ns. Where the reference prints checksum=VALUE (or a NAME that ends in checksum), these words alone decide.
+_us or _ns. Where the reference prints checksum=VALUE (or a NAME that ends in checksum; blanks may follow
+the =), these words alone decide.
 
 Verdicts: ok; differs (ended well, printed something else); failed (ended with a status other than 0). Only runs that
 are ok have a time: what the program says in time_s=, else the job's wall time, the median of --repeat runs. Messages,

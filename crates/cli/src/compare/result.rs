@@ -8,10 +8,20 @@ fn is_of_this_run(word: &str) -> bool {
     NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// The checksums in what a program printed, in order.
+/// The checksums in what a program printed, in order. Blanks may follow the `=`; what has no value on its line is none.
 fn checksums(output: &str) -> Vec<&str> {
-    let pairs = output.split_whitespace().filter_map(|word| word.split_once('='));
-    pairs.filter(|(name, _)| name.ends_with("checksum")).map(|(_, value)| value).collect()
+    let of_line = |line| {
+        let words: Vec<&str> = str::split_whitespace(line).collect();
+        (0..words.len()).filter_map(|index| checksum(words[index], words.get(index + 1))).collect::<Vec<_>>()
+    };
+    output.lines().flat_map(of_line).collect()
+}
+
+fn checksum<'a>(word: &'a str, next: Option<&&'a str>) -> Option<&'a str> {
+    match word.split_once('=').filter(|(name, _)| name.ends_with("checksum"))? {
+        (_, "") => next.copied().filter(|word| !word.contains('=')),
+        (_, value) => Some(value),
+    }
 }
 
 fn lines(output: &str) -> Vec<Vec<&str>> {
@@ -71,5 +81,16 @@ mod tests {
         assert!(difference("same checksum=ab", "same checksum=ac").is_some());
         assert!(difference("same checksum=ab", "same").is_some());
         assert!(difference("expected_checksum=1 checksum=2", "expected_checksum=1 checksum=3").is_some());
+    }
+
+    #[test]
+    fn a_checksum_behind_a_blank_counts_too() {
+        assert!(difference("checksum= 1", "checksum= 2").is_some());
+        assert!(difference("checksum=     1.5 s=2", "checksum=    2.5 s=2").is_some(), "checksum=%8g");
+        assert_eq!(difference("used 3 MiB checksum= 7", "used 9 MiB checksum=7"), None);
+        assert!(
+            difference("sum 1 checksum=", "sum 2 checksum=").is_some(),
+            "a checksum without a value decides nothing"
+        );
     }
 }
