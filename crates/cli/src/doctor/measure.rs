@@ -29,9 +29,13 @@ const PAGE_BYTES: usize = 4096;
 const BULK_BYTES: usize = 48 << 10;
 const BULK_REQUESTS: usize = 400;
 const BULK_IN_FLIGHT: usize = 3;
-/// After so many gaps the line is too bad to be measured further.
+/// After so many gaps the line is too bad to be measured further; of round trips, in a row.
 const SILENCES_MAX: usize = 5;
 const ROUNDS: usize = 1000;
+/// Where one in so many answers is lost, nobody can work.
+const LOST_ONE_IN: usize = 4;
+/// Packets that get through where larger ones do not, mostly: room for what tunnels add.
+const SAFE_MTU: usize = 1400;
 /// A lost datagram is given up after so long.
 const LOSS_WAIT: Duration = Duration::from_millis(100);
 /// Without any answer for so long, there is no connection.
@@ -48,8 +52,14 @@ pub struct Measured {
     pub small_us: (f64, f64),
     /// The same with this end spinning; `None` where no core is to spare.
     pub small_spinning_us: Option<f64>,
-    /// Round trip with an answer of 4 KiB.
+    /// Round trip with an answer of 4 KiB; no number where none came.
     pub page_us: f64,
+    /// Of these, lost and asked for, in packets as large as the way takes by what this host knows.
+    pub pages_lost: (usize, usize),
+    /// The largest of these packets.
+    pub packet_bytes: usize,
+    /// Smaller packets in which they came, where too many were lost.
+    pub safe_mtu: Option<usize>,
     /// Bytes a second in one direction, in MB.
     pub megabytes_per_s: f64,
     /// Datagrams that got no answer, of all sent.
@@ -66,7 +76,7 @@ impl Measured {
         let (lost, sent) = self.lost;
         let mut lines = vec![
             ("round trip, 64 B", format!("{:.1} us (99 %: {:.1} us)", self.small_us.0, self.small_us.1)),
-            ("round trip, 4 KiB", format!("{:.1} us", self.page_us)),
+            ("round trip, 4 KiB", self.page()),
             ("bandwidth", format!("{:.0} MB/s", self.megabytes_per_s)),
             ("datagrams", format!("up to {} bytes; {lost} of {sent} lost", self.datagram_bytes)),
             ("clock offset", format!("{:.3} ms", self.clock_offset_ns as f64 / 1e6)),
@@ -78,15 +88,39 @@ impl Measured {
         lines
     }
 
+    fn page(&self) -> String {
+        if self.page_us.is_nan() { "no answer".to_string() } else { format!("{:.1} us", self.page_us) }
+    }
+
+    /// Why no job can work like this.
+    pub fn obstacle(&self) -> Option<String> {
+        let (lost, asked) = self.pages_lost;
+        let packet = self.packet_bytes;
+        match self.safe_mtu {
+            Some(mtu) => Some(format!(
+                "packets of {packet} bytes do not get through ({lost} of {asked} answers of 4 KiB were lost), those of {mtu} do: start \
+                 jobs with --mtu {mtu}, or mend the MTU on the way"
+            )),
+            None if too_many(lost, asked) => Some(format!(
+                "{lost} of {asked} answers of 4 KiB were lost, and as many in packets of {SAFE_MTU} bytes or less: let UDP pass on the way"
+            )),
+            None => {
+                let (lost, sent) = self.lost;
+                too_many(lost, sent).then(|| format!("{lost} of {sent} datagrams were lost: look for what drops them"))
+            }
+        }
+    }
+
     /// What it means for a program.
     fn cost(&self) -> String {
         let fetch = self.small_us.0;
         let per_second = 1e6 / fetch;
+        let one = format!("about {fetch:.0} us ({per_second:.0} a second and thread)");
+        if self.page_us.is_nan() {
+            return one;
+        }
         let page_elements = PAGE_BYTES as f64 / 8.0;
-        format!(
-            "about {fetch:.0} us ({per_second:.0} a second and thread); 4 KiB at a time {:.2} us an 8-byte element",
-            self.page_us / page_elements
-        )
+        format!("{one}; 4 KiB at a time {:.2} us an 8-byte element", self.page_us / page_elements)
     }
 }
 
@@ -188,7 +222,16 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
     prober.wait_for_peer()?;
     let clock_offset_ns = prober.clock_offset();
     let small = prober.round_trips(SMALL_BYTES, Wait::Block);
-    let page = prober.round_trips(PAGE_BYTES, Wait::Block);
+    let (page, pages_lost) = prober.pages();
+    let safe = comem_net::select::udp_payload_max(SAFE_MTU, local.address);
+    let (mut page, mut safe_mtu) = (page, None);
+    if too_many(pages_lost.0, pages_lost.1) && safe < datagram_bytes {
+        prober.datagram_bytes = safe;
+        let (again, (lost, asked)) = prober.pages();
+        if !too_many(lost, asked) {
+            (page, safe_mtu) = (again, Some(SAFE_MTU));
+        }
+    }
     let spare_core = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
     let spinning = spare_core.then(|| prober.round_trips(SMALL_BYTES, Wait::Spin(SPIN)));
     let megabytes_per_s = prober.bandwidth();
@@ -196,11 +239,18 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
         small_us: (percentile(&small, 50), percentile(&small, 99)),
         small_spinning_us: spinning.map(|times| percentile(&times, 50)),
         page_us: percentile(&page, 50),
+        pages_lost,
+        packet_bytes: mtu.min(PAGE_BYTES + mtu - comem_net::select::udp_payload_max(mtu, local.address)),
+        safe_mtu,
         megabytes_per_s,
         lost: (prober.lost, prober.sent),
         clock_offset_ns,
-        datagram_bytes,
+        datagram_bytes: prober.datagram_bytes,
     })
+}
+
+fn too_many(lost: usize, of: usize) -> bool {
+    lost * LOST_ONE_IN > of
 }
 
 fn percentile(sorted_us: &[f64], percent: usize) -> f64 {
@@ -257,12 +307,28 @@ impl Prober {
         Some(start.elapsed())
     }
 
-    /// The times of many round trips, in order of length.
+    /// The times of many round trips, in order of length; they end early where nothing comes back any more.
     fn round_trips(&mut self, wanted: usize, wait: Wait) -> Vec<f64> {
-        let trips = (0..ROUNDS).filter_map(|_| self.round_trip(wanted, wait));
-        let mut times: Vec<f64> = trips.map(|time| time.as_nanos() as f64 / 1e3).collect();
+        let (mut times, mut silences) = (Vec::new(), 0);
+        for _ in 0..ROUNDS {
+            match self.round_trip(wanted, wait) {
+                Some(time) => {
+                    times.push(time.as_nanos() as f64 / 1e3);
+                    silences = 0;
+                }
+                None if silences + 1 == SILENCES_MAX => break,
+                None => silences += 1,
+            }
+        }
         times.sort_by(f64::total_cmp);
         times
+    }
+
+    /// The times of round trips with an answer of 4 KiB, how many were lost, and of how many.
+    fn pages(&mut self) -> (Vec<f64>, (usize, usize)) {
+        let (lost, sent) = (self.lost, self.sent);
+        let times = self.round_trips(PAGE_BYTES, Wait::Block);
+        (times, (self.lost - lost, self.sent - sent))
     }
 
     /// The peer's clock less ours, by the quickest of some exchanges.
@@ -320,6 +386,49 @@ mod tests {
         assert!(measured.page_us > 0.0 && measured.megabytes_per_s > 0.0, "{measured:?}");
         assert!(measured.clock_offset_ns.abs() < 1_000_000_000, "one host has one clock: {measured:?}");
         assert!(measured.lines().iter().any(|(label, _)| *label == "a remote access"));
+        assert_eq!(measured.obstacle(), None, "{measured:?}");
+    }
+
+    /// What is measured between two ends, where packets of more than so many bytes are dropped on the way back.
+    fn measured_through(packet_max: usize) -> Measured {
+        let lo = choose(None, Reach::ThisHost).unwrap();
+        let socket = std::net::UdpSocket::bind((lo.address, 0)).unwrap();
+        let (address, token) = (socket.local_addr().unwrap(), [5; 16]);
+        let serve = move || {
+            let mut buffer = [0; 4096];
+            while let Ok((len @ 1.., from)) = socket.recv_from(&mut buffer) {
+                let Some((head, wanted)) = parse(&buffer[..len], &token) else { continue };
+                let mut answer = vec![0; wanted as usize];
+                answer[..24].copy_from_slice(head);
+                let piece = u32::from_be_bytes(buffer[24..28].try_into().unwrap()) as usize;
+                for datagram in answer.chunks(piece).filter(|datagram| datagram.len() + 28 <= packet_max) {
+                    let _ = socket.send_to(datagram, from);
+                }
+            }
+        };
+        let server = std::thread::spawn(serve);
+        let measured = measure(&lo, PortChoice::Any, address, token).unwrap();
+        // An empty datagram ends it.
+        std::net::UdpSocket::bind((lo.address, 0)).unwrap().send_to(&[], address).unwrap();
+        server.join().unwrap();
+        measured
+    }
+
+    #[test]
+    fn packets_that_do_not_get_through_are_an_obstacle_with_its_remedy() {
+        let measured = measured_through(1500);
+        let obstacle = measured.obstacle().unwrap();
+        assert!(obstacle.contains("do not get through") && obstacle.contains("--mtu 1400"), "{obstacle}");
+        assert!(measured.page_us > 0.0, "measured with smaller ones: {measured:?}");
+    }
+
+    #[test]
+    fn where_no_page_comes_the_end_is_near_and_said() {
+        let measured = measured_through(200);
+        assert_eq!(measured.pages_lost, (SILENCES_MAX, SILENCES_MAX));
+        let obstacle = measured.obstacle().unwrap();
+        assert!(obstacle.contains("5 of 5 answers of 4 KiB were lost") && !obstacle.contains("--mtu"), "{obstacle}");
+        assert!(measured.lines().iter().all(|(_, value)| !value.contains("NaN")), "{:?}", measured.lines());
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn examine_here(args: &DoctorArgs, ports: PortChoice, reach: Reach) -> Outcome<E
         echo.stop();
         measured
     });
-    let obstacles = report.obstacles();
+    let mut obstacles = report.obstacles();
+    obstacles.extend(measured.as_ref().ok().and_then(Measured::obstacle));
     Ok(Examined { name: sys::host::name(), report, measured, obstacles })
 }
 
@@ -94,6 +95,7 @@ fn examine_there(args: &DoctorArgs, ports: PortChoice, name: &str, here: &HostRe
     let mut obstacles = report.obstacles();
     obstacles.extend(here.differences(&report));
     if let Ok(measured) = &measured {
+        obstacles.extend(measured.obstacle());
         let offset_s = measured.clock_offset_ns.unsigned_abs() as f64 / 1e9;
         if offset_s > 1.0 {
             obstacles.push(format!("its clock differs by {offset_s:.1} s: log lines will not fit together"));
