@@ -9,7 +9,7 @@ pub use tools::{BenchArgs, BenchSubject, CompareArgs, NautilusArgs, NetArgs, Rep
 pub use values::ports;
 
 use crate::choice::{EngineChoice, backbone_or_auto};
-use crate::control::Job;
+use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -403,6 +403,17 @@ pub fn parse() -> Result<Cli, Failure> {
     })
 }
 
+/// The variables that are no choices of whoever calls this command: empty ones (a launcher sets each of its nodes' variables, so that
+/// nothing of an outer job shines through), and within a node what belongs to its own job alone.
+pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
+    const OF_ONE_JOB: [&str; 4] = [var::NODES, var::PROG_ID, var::STATS, var::CAPTURE];
+    let ours: Vec<_> = variables.filter(|(name, _)| name.to_string_lossy().starts_with("COMEM_")).collect();
+    let within_a_node = ours.iter().any(|(name, value)| name == var::NODE && !value.is_empty());
+    let of_that_node = |name: &OsString| within_a_node && OF_ONE_JOB.iter().any(|one| name == one);
+    let not_meant = ours.into_iter().filter(|(name, value)| value.is_empty() || of_that_node(name));
+    not_meant.map(|(name, _)| name).collect()
+}
+
 /// The flag of `comem run` behind which a variable stands.
 pub fn flag_of(variable: &str) -> Option<String> {
     use clap::CommandFactory;
@@ -581,6 +592,19 @@ mod tests {
             let text = refused(&["comem", "run", flag, value, "prog"]);
             assert!(text.contains(part), "{flag} {value}: {text}");
         }
+    }
+
+    #[test]
+    fn within_a_node_its_jobs_own_variables_are_nobodys_choice() {
+        let names = |list: &[(&str, &str)]| {
+            let names = not_meant(list.iter().map(|(name, value)| (name.into(), value.into())));
+            names.into_iter().map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let job =
+            [("COMEM_NODES", "4"), ("COMEM_PROG_ID", "7"), ("COMEM_ENGINE", "msi"), ("COMEM_PORTS", ""), ("X", "")];
+        assert_eq!(names(&job), ["COMEM_PORTS"], "somebody's own choices");
+        let node = [&job[..], &[("COMEM_NODE", "0"), ("COMEM_STATS", "f")]].concat();
+        assert_eq!(names(&node), ["COMEM_NODES", "COMEM_PROG_ID", "COMEM_PORTS", "COMEM_STATS"]);
     }
 
     #[test]

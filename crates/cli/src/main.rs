@@ -62,6 +62,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 fn main() {
     // A caller that ignores the ends of its children hands that on, and then nobody learns how ours end.
     sys::signals::restore_default(libc::SIGCHLD);
+    // SAFETY: the process has one thread so far.
+    unsafe { sys::remove_variables(&args::not_meant(std::env::vars_os())) };
     let result = args::parse().and_then(|cli| dispatch(&cli));
     let code = result.unwrap_or_else(|failure| {
         eprintln!("{failure}");

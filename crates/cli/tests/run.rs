@@ -58,6 +58,18 @@ fn nodes_get_their_orders_as_variables() {
 }
 
 #[test]
+fn a_job_may_be_started_within_a_node_of_another() {
+    let scratch = Scratch::new();
+    let show = "echo $COMEM_NODE/$COMEM_NODES s=$COMEM_STATS c=$COMEM_CAPTURE.";
+    let outer = ["-n", "1", "--prog-id", "78", "--stats", "outer.json", "--capture", "outer.pcap", "--no-prefix"];
+    for (nodes, wanted) in [("", "0/1 s= c=.\n"), ("-n 2", "0/2 s= c=.\n1/2 s= c=.\n")] {
+        let inner = format!("{} run {nodes} --no-prefix sh -c '{show}' | sort", bin());
+        let output = scratch.run(&[&outer[..], &["sh", "-c", &inner]].concat());
+        assert_eq!((out(&output).as_str(), err(&output).as_str()), (wanted, ""), "{nodes}");
+    }
+}
+
+#[test]
 fn a_script_counts_as_itself_whoever_runs_it() {
     let scratch = Scratch::new();
     let script = scratch.script("prog.sh", "#!/bin/sh\necho $COMEM_PROGRAM\n");

@@ -21,6 +21,15 @@ pub fn check(value: libc::c_int) -> io::Result<libc::c_int> {
     if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
+/// Takes variables out of this process's environment.
+///
+/// # Safety
+/// No other thread reads or writes the environment meanwhile.
+pub unsafe fn remove_variables(names: &[std::ffi::OsString]) {
+    // SAFETY: by this function's contract.
+    names.iter().for_each(|name| unsafe { std::env::remove_var(name) });
+}
+
 /// Random bytes from the kernel.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
