@@ -19,7 +19,7 @@ import numpy as np
 
 from . import _arrays, _core, _job, _wire
 from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
-from ._interrupts import handed_on, held_back, put_off
+from ._interrupts import behind, handed_on, held_back, put_off
 from ._launch import Team, places, refuse_second_job
 from ._tasks import Tasks
 
@@ -166,7 +166,7 @@ class Cluster:
                     with put_off(self._interrupt):
                         mine = here()
                 except BaseException as raised:  # noqa: BLE001 - raised again, when the others have come to the end
-                    error = raised
+                    error = behind(raised)
                 self._leave(error)
                 heard: Dict[int, Tuple[bool, bytes]] = {}
                 while len(heard) < self.size - 1:
@@ -241,7 +241,7 @@ class Cluster:
                     self._begin("serve", blob)
                     yield tasks
                 except BaseException as raised:  # noqa: BLE001 - raised again below
-                    error = raised
+                    error = behind(raised)
                 with handed_on(team.interrupt) as interrupts:
                     tasks.settle(error)
                     team.tell_all("leave")
@@ -332,7 +332,13 @@ class Cluster:
         self._check()
         call = getattr(_arrays, name)
         blob = _wire.dumps((_call_quietly, (name, [None] * len(mine), arguments, named), {}))
-        return self._run(blob, lambda: call(*mine, *arguments, **named))[0]
+
+        def here() -> Any:
+            # Workers are in the middle of it: Ctrl-C waits for the end.
+            with held_back(self._team.give_up_halfway):
+                return call(*mine, *arguments, **named)
+
+        return self._run(blob, here)[0]
 
     def zeros(self, shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> np.ndarray:
         """A shared array of zeros, as :func:`comem.zeros` makes it; called by the caller alone."""
@@ -409,11 +415,11 @@ def _call_quietly(name: str, first: List[Any], arguments: Any, named: Any) -> No
 @contextlib.contextmanager
 def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
     """Shows how many items are done."""
-    try:
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]
-    except ImportError:
-        wanted = False
-    if not wanted:
+    tqdm: Any = None
+    if wanted:
+        with contextlib.suppress(ImportError):
+            from tqdm.auto import tqdm  # type: ignore[import-untyped,no-redef]
+    if tqdm is None:
         yield lambda done: None
         return
     with tqdm(total=total) as bar:

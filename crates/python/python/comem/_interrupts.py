@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, Callable, Iterator, List, Optional
 
 from . import _core
+from ._errors import NodeLost, Stopped
 
 Handler = Callable[[int, Optional[FrameType]], Any]
 
@@ -69,6 +70,14 @@ def handed_on(hand_on: Callable[[], None]) -> Iterator[List[int]]:
         yield came
 
 
+def behind(error: BaseException) -> BaseException:
+    """The Ctrl-C that an error came after, which ended the job while something was to be tidied up; else the error itself."""
+    at: Optional[BaseException] = error if isinstance(error, (NodeLost, Stopped)) else None
+    while at is not None and not isinstance(at, KeyboardInterrupt):
+        at = at.__context__
+    return at or error
+
+
 @contextlib.contextmanager
 def put_off(hand_on: Callable[[], object]) -> Iterator[None]:
     """The first Ctrl-C within a call that all nodes make together is handed on, and raised when that call has come to an end.
@@ -76,9 +85,12 @@ def put_off(hand_on: Callable[[], object]) -> Iterator[None]:
     It ends because another node, which was interrupted while it computed, leaves. A second Ctrl-C ends the wait, and the job.
     """
     _core.put_off_interrupts(hand_on)
-    late = False
     try:
         yield
+    except Exception as error:  # noqa: BLE001 - what came of the interruption, mostly
+        if _core.put_off_interrupts(None):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         late = _core.put_off_interrupts(None)
     if late:

@@ -63,8 +63,9 @@ def test_an_interrupt_ends_waits_that_nobody_would(who):
                 comem.Semaphore("ready").acquire()
                 os.kill(caller, signal.SIGINT)
             if comem.rank == {who}:
-                comem.Semaphore("ready").release()
-                comem.Semaphore("never").acquire()
+                with comem.Lock("held"):
+                    comem.Semaphore("ready").release()
+                    comem.Semaphore("never").acquire()
 
         for end in (KeyboardInterrupt, comem.Error):
             try:
@@ -103,6 +104,31 @@ def test_a_second_interrupt_ends_waits_for_one_another_too():
         """
     )
     assert out.split() == ["KeyboardInterrupt", "Error"]
+
+
+def test_an_interrupt_waits_until_an_array_is_made():
+    out = alone(
+        """
+        import comem, os, signal
+        from comem import _arrays
+        c = comem.Cluster(3)
+        agree = _arrays.agree
+
+        def interrupted(*arguments):
+            heard = agree(*arguments)
+            os.kill(os.getpid(), signal.SIGINT)
+            return heard
+
+        _arrays.agree = interrupted
+        try:
+            c.zeros(10)
+        except KeyboardInterrupt:
+            print("interrupted")
+        _arrays.agree = agree
+        print(c.run(sum, c.full(10, 1.0)))
+        """
+    )
+    assert out.splitlines()[0] == "interrupted" and out.count("10.0") == 3
 
 
 INTERRUPTED = """
