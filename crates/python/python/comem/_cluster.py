@@ -239,6 +239,7 @@ class Cluster:
             try:
                 try:
                     self._begin("serve", blob)
+                    _job.outside(_job.AT_ITEMS)
                     yield tasks
                 except BaseException as raised:  # noqa: BLE001 - raised again below
                     error = behind(raised)

@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, Optional, Tuple, Type
 
 from . import _core
-from ._errors import FinishedError
+from ._errors import FinishedError, MisuseError
 
 _place: tuple[int, int, int] | None = None
 _failed = False
@@ -62,6 +62,9 @@ def finish() -> None:
 
 #: What is raised by calls that all nodes make together, where this one would make them alone: an exception's class and sentence.
 _outside: Optional[Tuple[Type[Exception], str]] = None
+
+#: The reason where nodes are at different items of a map.
+AT_ITEMS = MisuseError, "the nodes are at different items of a map or at different tasks, and cannot make this call together: use Cluster.run"
 
 
 def outside(reason: Optional[Tuple[Type[Exception], str]]) -> None:

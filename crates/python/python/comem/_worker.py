@@ -106,6 +106,7 @@ class Worker:
     def _serve(self, blob: bytes) -> None:
         """The caller hands out what there is to do, until it says that there is no more."""
         _core.barrier()
+        _job.outside(_job.AT_ITEMS)
         self._stopped = False
         function: Any = None
         while (order := self._next())[0] != "leave":
@@ -120,6 +121,7 @@ class Worker:
                 return [function(item) for item in _wire.loads(items)]
 
             self._do(task, work)
+        _job.outside(None)
         _core.leave()
 
     def _do(self, task: int, work: Callable[[], Any]) -> None:

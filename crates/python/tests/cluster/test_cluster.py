@@ -235,6 +235,22 @@ def test_the_first_exception_of_a_map_comes(c):
     assert c.map(abs, [-1]) == [1]
 
 
+def test_calls_of_all_nodes_together_are_refused_within_a_map():
+    out = alone(
+        """
+        import comem
+        with comem.Cluster(3) as c:
+            for call in (comem.barrier, lambda: comem.allreduce(1), lambda: comem.zeros(3)):
+                try:
+                    c.map(lambda i: call(), range(12), chunksize=1)
+                except comem.MisuseError as error:
+                    print("Cluster.run" in str(error))
+            print(c.map(abs, [-1]), c.run(lambda: comem.allreduce(1)), len(c.zeros(3)))
+        """
+    )
+    assert out.split("\n") == ["True"] * 3 + ["[1] [3, 3, 3] 3", ""]
+
+
 def test_a_map_shows_its_progress(c, capsys):
     pytest.importorskip("tqdm", reason="SKIP: Python clusters: tqdm is not installed")
     c.map(lambda i: i, range(50), progress=True)
