@@ -28,10 +28,10 @@ Home = Union[str, int]
 
 
 def _shape(shape: Any) -> Tuple[int, ...]:
-    dims = (shape,) if np.ndim(shape) == 0 else tuple(shape)
     try:
+        dims = (shape,) if np.ndim(shape) == 0 else tuple(shape)
         dims = tuple(operator.index(n) for n in dims)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ArgumentError(f"{shape!r} is no shape; use a whole number or a tuple of them") from None
     if any(n < 0 for n in dims):
         raise ArgumentError(f"the shape {dims} has a negative size")
@@ -60,7 +60,10 @@ def _homes(home: Home, rows: int, nbytes: int) -> Tuple[str, List[int]]:
                 f"there is no home {home!r}; use \"block\", \"cyclic\", \"first-touch\", \"automatic\" or a node's number"
             )
         return home, _runs(rows, nbytes) if home == "block" else []
-    node = operator.index(home)
+    try:
+        node = operator.index(home)
+    except TypeError:
+        raise ArgumentError(f"{home!r} is no home; use the name of a way to place pages, or a node's number") from None
     if not 0 <= node < size():
         raise ArgumentError(f"there is no node {node} to be home; the job has {size()} nodes")
     return "node", [node]
@@ -189,6 +192,11 @@ def full(
 ) -> np.ndarray:
     """A shared array full of ``fill_value``, a number or rows as for ``numpy.full``. Otherwise as :func:`zeros`; each node fills its part."""
     filling: List[np.ndarray] = []
+    if dtype is None:
+        try:
+            dtype = np.asarray(fill_value).dtype
+        except (TypeError, ValueError, OverflowError):
+            dtype = float  # in which it makes no array either
 
     def check(shape: Tuple[int, ...], dtype: np.dtype) -> None:
         try:
@@ -196,7 +204,6 @@ def full(
         except (TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(f"{fill_value!r} cannot fill an array of shape {shape} and type {dtype}: {error}") from None
 
-    dtype = np.asarray(fill_value).dtype if dtype is None else dtype
     a = _new("full", shape, dtype, order, home, engine, name, check)
     block(a)[...] = _block_of(filling[0], a)
     _core.barrier()

@@ -117,6 +117,21 @@ def _reduce_large(values: np.ndarray, op: str) -> np.ndarray:
     return out
 
 
+def _reducible(x: Any, op: str) -> np.ndarray:
+    """The numbers that are to be reduced."""
+    try:
+        values = np.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"what is to be reduced makes no array: {error}") from None
+    if op not in ("sum", "min", "max"):
+        raise ArgumentError(f"there is no reduction {op!r}; use \"sum\", \"min\" or \"max\"")
+    if values.dtype.kind not in _KINDS or (values.dtype.kind == "c" and op != "sum"):
+        raise ArgumentError(f"numbers of type {values.dtype} have no {op}; use whole or floating-point numbers")
+    if values.dtype == np.uint64 or values.dtype.itemsize > 16 or values.dtype.char == "g":
+        raise ArgumentError(f"numbers of type {values.dtype} are too wide to reduce; use int64 or float64")
+    return values
+
+
 def allreduce(x: Any, op: str = "sum") -> Any:
     """Combines every node's ``x``; every node gets the result, the same bits everywhere and in every run.
 
@@ -138,13 +153,11 @@ def allreduce(x: Any, op: str = "sum") -> Any:
         When ``op`` is unknown, ``x`` is neither, or nodes give different shapes or types.
     """
     wrong: Optional[Error] = None
-    values = np.asarray(x)
-    if op not in ("sum", "min", "max"):
-        wrong = ArgumentError(f"there is no reduction {op!r}; use \"sum\", \"min\" or \"max\"")
-    elif values.dtype.kind not in _KINDS or (values.dtype.kind == "c" and op != "sum"):
-        wrong = ArgumentError(f"numbers of type {values.dtype} have no {op}; use whole or floating-point numbers")
-    elif values.dtype == np.uint64 or values.dtype.itemsize > 16 or values.dtype.char == "g":
-        wrong = ArgumentError(f"numbers of type {values.dtype} are too wide to reduce; use int64 or float64")
+    values = np.zeros(0)
+    try:
+        values = _reducible(x, op)
+    except ArgumentError as error:
+        wrong = error
     agree("allreduce", f"{values.shape}, {values.dtype}, {op!r}", wrong)
     if values.dtype.kind == "b" and op == "sum":
         values = values.astype(np.int64)
