@@ -404,12 +404,15 @@ pub fn parse() -> Result<Cli, Failure> {
 }
 
 /// The variables that are no choices of whoever calls this command: empty ones (a launcher sets each of its nodes' variables, so that
-/// nothing of an outer job shines through), and within a node what belongs to its own job alone.
+/// nothing of an outer job shines through), and within a node what is of its own job alone: its size, its names, and what was settled for it.
 pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
-    const OF_ONE_JOB: [&str; 4] = [var::NODES, var::PROG_ID, var::STATS, var::CAPTURE];
+    const SIZE: [&str; 3] = [var::NODES, var::THREADS, var::SLOW];
+    const NAMES: [&str; 3] = [var::PROG_ID, var::STATS, var::CAPTURE];
+    const SETTLED: [&str; 2] = [var::BACKBONE, var::AUTH];
     let ours: Vec<_> = variables.filter(|(name, _)| name.to_string_lossy().starts_with("COMEM_")).collect();
     let within_a_node = ours.iter().any(|(name, value)| name == var::NODE && !value.is_empty());
-    let of_that_node = |name: &OsString| within_a_node && OF_ONE_JOB.iter().any(|one| name == one);
+    let of_that_node =
+        |name: &OsString| within_a_node && [&SIZE[..], &NAMES, &SETTLED].concat().iter().any(|one| name == one);
     let not_meant = ours.into_iter().filter(|(name, value)| value.is_empty() || of_that_node(name));
     not_meant.map(|(name, _)| name).collect()
 }
@@ -603,8 +606,8 @@ mod tests {
         let job =
             [("COMEM_NODES", "4"), ("COMEM_PROG_ID", "7"), ("COMEM_ENGINE", "msi"), ("COMEM_PORTS", ""), ("X", "")];
         assert_eq!(names(&job), ["COMEM_PORTS"], "somebody's own choices");
-        let node = [&job[..], &[("COMEM_NODE", "0"), ("COMEM_STATS", "f")]].concat();
-        assert_eq!(names(&node), ["COMEM_NODES", "COMEM_PROG_ID", "COMEM_PORTS", "COMEM_STATS"]);
+        let node = [&job[..], &[("COMEM_NODE", "0"), ("COMEM_STATS", "f"), ("COMEM_BACKBONE", "shm")]].concat();
+        assert_eq!(names(&node), ["COMEM_NODES", "COMEM_PROG_ID", "COMEM_PORTS", "COMEM_STATS", "COMEM_BACKBONE"]);
     }
 
     #[test]

@@ -60,9 +60,11 @@ fn nodes_get_their_orders_as_variables() {
 #[test]
 fn a_job_may_be_started_within_a_node_of_another() {
     let scratch = Scratch::new();
-    let show = "echo $COMEM_NODE/$COMEM_NODES s=$COMEM_STATS c=$COMEM_CAPTURE.";
-    let outer = ["-n", "1", "--prog-id", "78", "--stats", "outer.json", "--capture", "outer.pcap", "--no-prefix"];
-    for (nodes, wanted) in [("", "0/1 s= c=.\n"), ("-n 2", "0/2 s= c=.\n1/2 s= c=.\n")] {
+    let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS s=$COMEM_STATS c=$COMEM_CAPTURE b=$COMEM_BACKBONE a=$COMEM_AUTH.";
+    let outer = "-n 1 -t 2 --prog-id 78 --stats outer.json --capture outer.pcap --auth on --no-prefix";
+    let outer: Vec<&str> = outer.split(' ').collect();
+    let (one, two) = ("0/1 t=1 s= c= b=shm a=off.\n", "0/2 t=1 s= c= b=shm a=off.\n1/2 t=1 s= c= b=shm a=off.\n");
+    for (nodes, wanted) in [("", one), ("-n 2", two)] {
         let inner = format!("{} run {nodes} --no-prefix sh -c '{show}' | sort", bin());
         let output = scratch.run(&[&outer[..], &["sh", "-c", &inner]].concat());
         assert_eq!((out(&output).as_str(), err(&output).as_str()), (wanted, ""), "{nodes}");
