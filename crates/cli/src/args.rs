@@ -227,7 +227,7 @@ pub struct RunArgs {
     /// Copy the program to the other hosts first
     #[arg(long, env = "COMEM_STAGE", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub stage: bool,
-    /// Pass this variable (or NAME=VALUE) to nodes on other hosts
+    /// Pass this variable (or NAME=VALUE) to nodes on other hosts; commas separate several
     #[arg(long = "env", env = "COMEM_ENV", value_name = "NAME", value_delimiter = ',', action = ArgAction::Append)]
     pub variables: Vec<String>,
     /// Start no nodes: this process looks for the others on the network; run it on each machine
@@ -594,6 +594,21 @@ mod tests {
         ] {
             let text = refused(&["comem", "run", flag, value, "prog"]);
             assert!(text.contains(part), "{flag} {value}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_flag_and_variable_of_run_is_described() {
+        use clap::CommandFactory;
+        let page = include_str!("../../../docs/running.md");
+        let cli = Cli::command();
+        for argument in cli.find_subcommand("run").unwrap().get_arguments() {
+            let (flag, variable) = (argument.get_long(), argument.get_env().and_then(|name| name.to_str()));
+            assert_eq!(variable.is_some(), flag.is_some() && flag != Some("no-wrap"), "{flag:?} has {variable:?}");
+            let (Some(flag), Some(variable)) = (flag, variable) else { continue };
+            // `-n` and `-t` are known by their letters.
+            let named = page.contains(&format!("`--{flag}")) || argument.get_short().is_some();
+            assert!(named && page.contains(&format!("`{variable}`")), "--{flag}, {variable}: not in docs/running.md");
         }
     }
 
