@@ -39,6 +39,12 @@ thread_local! {
     static TOGETHER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Every Ctrl-C up to now has come to Python's handler: threads that wait for a page later go on waiting.
+#[pyfunction]
+fn interrupts_heard() {
+    INTERRUPTED_AT.store(0, Ordering::Relaxed);
+}
+
 /// What to call with a Ctrl-C that is put off.
 static HAND_ON: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
 
@@ -91,6 +97,7 @@ fn last_words() -> Option<(String, Option<u16>)> {
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(put_off_interrupts, module)?)?;
+    module.add_function(wrap_pyfunction!(interrupts_heard, module)?)?;
     module.add_function(wrap_pyfunction!(last_words, module)?)
 }
 

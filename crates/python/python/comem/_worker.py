@@ -83,6 +83,7 @@ class Worker:
         return order
 
     def _on_interrupt(self, number: int, frame: Optional[FrameType]) -> None:
+        _core.interrupts_heard()
         if self._at_work:
             raise KeyboardInterrupt
 

@@ -50,6 +50,33 @@ def test_an_interrupt_frees_those_who_wait_for_one_another(c):
         assert c.run(np.sum, a) == [10.0] * NODES
 
 
+def test_an_interrupt_that_was_heard_ends_no_later_wait_for_a_page():
+    out = alone(
+        """
+        import comem, os, signal, threading, time
+        with comem.Cluster(3, backbone="udp") as c:
+            a = c.zeros(1000, home=2)
+            c.run(lambda: a.fill(1) if comem.rank == 2 else None)
+            pids = c.run(os.getpid)
+
+            def reads():
+                if comem.rank == 1:
+                    try:
+                        os.kill(os.getpid(), signal.SIGINT)
+                        time.sleep(5)
+                    except KeyboardInterrupt:
+                        pass
+                    # Who waits for a page asks every 50 ms whether it shall go on.
+                    os.kill(pids[2], signal.SIGSTOP)
+                    threading.Timer(0.15, os.kill, (pids[2], signal.SIGCONT)).start()
+                    return float(a.sum())
+
+            print(c.run(reads)[1], c.run(lambda: comem.rank))
+        """
+    )
+    assert out == "1000.0 [0, 1, 2]\n"
+
+
 @pytest.mark.parametrize("who", [0, 1])
 def test_an_interrupt_ends_waits_that_nobody_would(who):
     out = alone(
