@@ -23,8 +23,9 @@ static OVER: OnceLock<(&'static str, String, Option<u16>)> = OnceLock::new();
 
 /// When Ctrl-C came last, in nanoseconds of the monotonic clock; zero for never.
 static INTERRUPTED_AT: AtomicU64 = AtomicU64::new(0);
-/// How long Ctrl-C counts for a thread that waits for a page, which asks every 50 ms: what came earlier was for something else.
-const FRESH_NS: u64 = 200_000_000;
+/// When Ctrl-C ends the wait for a page, which asks every 50 ms: not before so long, since that ends the job and a busy host may be as
+/// slow to answer; and not after so long, since what came earlier was for something else.
+const ENDS_FAULTS_NS: std::ops::Range<u64> = 400_000_000..600_000_000;
 /// A fault's wait was just ended by Ctrl-C.
 static INTERRUPTED_FAULT: AtomicBool = AtomicBool::new(false);
 /// The handler that stood before ours, and its flags.
@@ -137,7 +138,7 @@ impl Host for Interpreter {
     fn ends_fault(&self) -> bool {
         // No Python code may run here. The exception comes when the signal handler has returned.
         let at = INTERRUPTED_AT.load(Ordering::Relaxed);
-        let ends = at > 0 && monotonic_ns().saturating_sub(at) < FRESH_NS;
+        let ends = at > 0 && ENDS_FAULTS_NS.contains(&monotonic_ns().saturating_sub(at));
         INTERRUPTED_FAULT.store(ends, Ordering::Relaxed);
         ends
     }

@@ -50,31 +50,39 @@ def test_an_interrupt_frees_those_who_wait_for_one_another(c):
         assert c.run(np.sum, a) == [10.0] * NODES
 
 
-def test_an_interrupt_that_was_heard_ends_no_later_wait_for_a_page():
+@pytest.mark.parametrize("heard", [True, False])
+def test_an_interrupt_ends_no_later_wait_for_a_page_and_no_short_one(heard):
     out = alone(
-        """
+        f"""
         import comem, os, signal, threading, time
         with comem.Cluster(3, backbone="udp") as c:
-            a = c.zeros(1000, home=2)
+            a = c.zeros(10_000, home=2)
             c.run(lambda: a.fill(1) if comem.rank == 2 else None)
             pids = c.run(os.getpid)
+
+            def later(after, node, number):
+                threading.Timer(after, os.kill, (pids[node], number)).start()
+
+            def sum_while_its_home_stands_still(seconds):
+                # Who waits for a page asks every 50 ms whether it shall go on.
+                os.kill(pids[2], signal.SIGSTOP)
+                later(seconds, 2, signal.SIGCONT)
+                return float(a.sum())
 
             def reads():
                 if comem.rank == 1:
                     try:
-                        os.kill(os.getpid(), signal.SIGINT)
+                        later(0.1, 1, signal.SIGINT)
+                        time.sleep(5) if {heard} else sum_while_its_home_stands_still(0.25)
                         time.sleep(5)
                     except KeyboardInterrupt:
                         pass
-                    # Who waits for a page asks every 50 ms whether it shall go on.
-                    os.kill(pids[2], signal.SIGSTOP)
-                    threading.Timer(0.15, os.kill, (pids[2], signal.SIGCONT)).start()
-                    return float(a.sum())
+                    return sum_while_its_home_stands_still(0.6)
 
             print(c.run(reads)[1], c.run(lambda: comem.rank))
         """
     )
-    assert out == "1000.0 [0, 1, 2]\n"
+    assert out == "10000.0 [0, 1, 2]\n"
 
 
 @pytest.mark.parametrize("who", [0, 1])
