@@ -99,6 +99,7 @@ fn last_words() -> Option<(String, Option<u16>)> {
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(put_off_interrupts, module)?)?;
     module.add_function(wrap_pyfunction!(interrupts_heard, module)?)?;
+    module.add_function(wrap_pyfunction!(watch_interrupts, module)?)?;
     module.add_function(wrap_pyfunction!(last_words, module)?)
 }
 
@@ -295,23 +296,23 @@ extern "C" fn on_interrupt(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Puts our handler of Ctrl-C before Python's, if Python has one.
+/// Puts our handler of Ctrl-C before Python's, if Python has one; again where Python has put its own there since.
+#[pyfunction]
 pub fn watch_interrupts() {
-    static ONCE: AtomicBool = AtomicBool::new(false);
-    if ONCE.swap(true, Ordering::AcqRel) {
-        return;
-    }
     // SAFETY: all-zero bytes are a valid `sigaction`.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: writes to a structure of ours.
     let asked = unsafe { libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut before) };
-    if asked != 0 || before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
+    if asked != 0 || [libc::SIG_DFL, libc::SIG_IGN, on_interrupt as *const () as usize].contains(&before.sa_sigaction) {
+        return;
+    }
+    // Another handler than at first is somebody else's, and stays.
+    if BEFORE.get_or_init(|| before).sa_sigaction != before.sa_sigaction {
         return;
     }
     let mut ours = before;
     ours.sa_sigaction = on_interrupt as *const () as usize;
     ours.sa_flags |= libc::SA_SIGINFO;
-    let _ = BEFORE.set(before);
     // SAFETY: the handler touches atomics and calls the one that stood there.
     unsafe { libc::sigaction(libc::SIGINT, &raw const ours, std::ptr::null_mut()) };
 }

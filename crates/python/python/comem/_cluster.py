@@ -267,6 +267,7 @@ class Cluster:
             raise MisuseError("this comem.Cluster is at work for another thread, or for a function that it runs; one after the other")
         _job.outside(None)
         _job.idle(False)
+        _core.interrupts_heard()
         try:
             if self._team.halfway:
                 self._team.give_up_halfway()
@@ -277,6 +278,7 @@ class Cluster:
             self._team.check()
             raise error
         finally:
+            _core.interrupts_heard()
             _job.idle(True)
             self._busy.release()
             _job.outside(CLOSED if self._closed else OUTSIDE)

@@ -24,11 +24,17 @@ def _handled_by(make: Callable[[Handler], Handler]) -> Iterator[Optional[Handler
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield None
         return
-    signal.signal(signal.SIGINT, make(before))
+    _handle_by(make(before))
     try:
         yield before
     finally:
-        signal.signal(signal.SIGINT, before)
+        _handle_by(before)
+
+
+def _handle_by(handler: Handler) -> None:
+    signal.signal(signal.SIGINT, handler)
+    # Python has put its own handler before ours, which ends waits for pages.
+    _core.watch_interrupts()
 
 
 @contextlib.contextmanager

@@ -85,6 +85,28 @@ def test_an_interrupt_ends_no_later_wait_for_a_page_and_no_short_one(heard):
     assert out == "10000.0 [0, 1, 2]\n"
 
 
+def test_an_interrupt_ends_the_callers_wait_for_a_page():
+    out = alone(
+        """
+        import comem, os, signal, threading, time
+        c = comem.Cluster(3, backbone="udp")
+        a = c.zeros(10_000, home=2)
+        c.run(lambda: a.fill(1) if comem.rank == 2 else None)
+        pids = c.run(os.getpid)
+        os.kill(pids[2], signal.SIGSTOP)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            a.sum()
+            time.sleep(5)
+        except KeyboardInterrupt:
+            print(time.monotonic() - began < 5)
+        os.kill(pids[2], signal.SIGKILL)
+        """
+    )
+    assert out == "True\n"
+
+
 @pytest.mark.parametrize("who", [0, 1])
 def test_an_interrupt_ends_waits_that_nobody_would(who):
     out = alone(
