@@ -106,7 +106,7 @@ spoiled() {
     fi
 }
 spoiled sor 'shared.colour[BLACK][200][100] = 0;'
-spoiled fft 'shared[1][100][100] = first_value(100 * side + 100);'
+spoiled fft '*element(shared[1], 100, 100) = first_value(100 * side + 100);'
 spoiled is 'if (round == 1) buckets[7]--;' 'add_counts(self->counts);'
 
 # Every means of synchronisation; semaphores and flags alone order writes but under `scope`, where they need not.

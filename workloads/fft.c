@@ -7,6 +7,11 @@
  * transform each row and multiply by the twiddle factors; transpose; transform each row; transpose. All communication
  * is in the transpositions: a thread reads a patch of every other thread's rows and writes its own.
  *
+ * A thread's rows lie in memory as patches, one for each thread that will read it, and a patch as strips of a few
+ * columns, row by row: whoever transposes reads each patch once, in the order of its addresses, and no page is read by
+ * two nodes. A few rows at a time are gathered into memory of the thread's own, transformed there, and stored as part
+ * of the strips.
+ *
  * The result is the same, bit for bit, for any number of threads.
  */
 #include "kernel.h"
@@ -20,7 +25,7 @@ typedef struct number {
 static int64_t side = 256; /* the square root of N */
 
 static int side_bits;         /* its logarithm */
-static number **shared[2];    /* two matrices, by row */
+static number **shared[2];    /* two matrices: patch o * threads + p has the rows of owner o, the columns of part p */
 static number *fine, *coarse; /* exp(-2 pi i k / N) and exp(-2 pi i k / side), for k below `side` */
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------------ */
@@ -92,55 +97,110 @@ static void twiddle_row(number *row, int64_t i, int inverse) {
 
 /* ---- the matrix ------------------------------------------------------------------------------------------------ */
 
-/* Writes this thread's rows of `to`, tile by tile, from the columns of `from`: first from its own rows, then from the
- * next thread's, so that not all ask the same one. */
-static void transpose(number **to, number **from) {
+/* How many rows or columns part `part` has. */
+static inline int64_t size_of_part(int part) {
+    int64_t low, high;
+    kernel_part(side, comem_threads(), part, &low, &high);
+    return high - low;
+}
+
+static inline int64_t strip_count(int part) {
+    return (size_of_part(part) + TILE - 1) / TILE;
+}
+
+/* A strip of the rows of `owner`: columns TILE * strip and following of part `part`, TILE to a row. */
+static inline number *strip_of(number **matrix, int owner, int part, int64_t strip) {
+    return matrix[owner * comem_threads() + part] + strip * size_of_part(owner) * TILE;
+}
+
+static number *element(number **matrix, int64_t i, int64_t j) {
+    const int owner = (int)(((i + 1) * comem_threads() - 1) / side);
+    const int part = (int)(((j + 1) * comem_threads() - 1) / side);
+    int64_t row, column, unused;
+    kernel_part(side, comem_threads(), owner, &row, &unused);
+    kernel_part(side, comem_threads(), part, &column, &unused);
+    return strip_of(matrix, owner, part, (j - column) / TILE) + (i - row) * TILE + (j - column) % TILE;
+}
+
+/* Rows of a thread's own, one behind the other, a cache line apart: rows of 2^n bytes would be in each other's way. */
+static inline int64_t pitch(void) {
+    return side + KERNEL_LINE / (int64_t)sizeof(number);
+}
+
+static number *new_rows(void) {
+    return kernel_private((size_t)(TILE * pitch()) * sizeof(number));
+}
+
+/* Reads a strip of this thread's columns: they are the rows of the transposed matrix. First from its own part, then
+ * from the next thread's, so that not all ask the same one. */
+static void gather(number *rows, number **from, int64_t strip) {
     const int threads = comem_threads(), self = comem_thread();
-    int64_t low, high, from_low, from_high;
-    kernel_part(side, threads, self, &low, &high);
+    int64_t low, high;
     for (int t = 0; t < threads; t++) {
-        kernel_part(side, threads, (self + t) % threads, &from_low, &from_high);
-        for (int64_t ii = low; ii < high; ii += TILE) {
-            for (int64_t jj = from_low; jj < from_high; jj += TILE) {
-                for (int64_t j = jj; j < jj + TILE && j < from_high; j++) {
-                    for (int64_t i = ii; i < ii + TILE && i < high; i++) to[i][j] = from[j][i];
-                }
-            }
+        const int owner = (self + t) % threads;
+        const number *next = strip_of(from, owner, self, strip);
+        kernel_part(side, threads, owner, &low, &high);
+        for (int64_t j = low; j < high; j++) {
+            for (int64_t k = 0; k < TILE; k++) rows[k * pitch() + j] = *next++;
         }
     }
 }
 
-/* Transforms what is in `x`; the result is in `y`. Ends with a barrier. */
-static void transform(number **x, number **y, int inverse) {
+/* Stores `count` rows as rows i and following of this thread's part, where its first is `first`. */
+static void scatter(number **to, const number *rows, int64_t i, int64_t count, int64_t first) {
+    const int threads = comem_threads(), self = comem_thread();
+    int64_t low, high;
+    for (int part = 0; part < threads; part++) {
+        kernel_part(side, threads, part, &low, &high);
+        for (int64_t j = low; j < high; j += TILE) {
+            number *next = strip_of(to, self, part, (j - low) / TILE) + (i - first) * TILE;
+            const size_t columns = (size_t)(high - j < TILE ? high - j : TILE);
+            for (int64_t k = 0; k < count; k++) memcpy(next + k * TILE, rows + k * pitch() + j, columns * sizeof *next);
+        }
+    }
+}
+
+enum { MOVE = 0, TRANSFORM = 1, TWIDDLE = 2 };
+
+/* Transposes `from` into `to`, a few rows at a time, and does with each row on its way what `what` says. Ends with a
+ * barrier. */
+static void transpose(number **to, number **from, number *rows, int what, int inverse) {
     int64_t low, high;
     kernel_part(side, comem_threads(), comem_thread(), &low, &high);
-    transpose(y, x);
-    for (int64_t i = low; i < high; i++) {
-        transform_row(y[i], inverse);
-        twiddle_row(y[i], i, inverse);
+    for (int64_t i = low; i < high; i += TILE) {
+        const int64_t count = high - i < TILE ? high - i : TILE;
+        gather(rows, from, (i - low) / TILE);
+        for (int64_t k = 0; k < count; k++) {
+            if (what & TRANSFORM) transform_row(rows + k * pitch(), inverse);
+            if (what & TWIDDLE) twiddle_row(rows + k * pitch(), i + k, inverse);
+        }
+        scatter(to, rows, i, count, low);
     }
     comem_barrier();
-    transpose(x, y);
-    for (int64_t i = low; i < high; i++) transform_row(x[i], inverse);
-    comem_barrier();
-    transpose(y, x);
-    comem_barrier();
+}
+
+/* Transforms what is in `x`; the result is in `y`. */
+static void transform(number **x, number **y, number *rows, int inverse) {
+    transpose(y, x, rows, TRANSFORM | TWIDDLE, inverse);
+    transpose(x, y, rows, TRANSFORM, inverse);
+    transpose(y, x, rows, MOVE, inverse);
 }
 
 static void work(void *unused) {
     (void)unused;
     int64_t low, high;
+    number *rows = new_rows();
     kernel_part(side, comem_threads(), comem_thread(), &low, &high);
     for (int warm = 0; warm < 2; warm++) { /* the first transform to warm up */
         for (int64_t i = low; i < high; i++) {
             for (int64_t j = 0; j < side; j++) {
-                shared[0][i][j] = first_value(i * side + j);
-                shared[1][i][j] = (number){0, 0};
+                *element(shared[0], i, j) = first_value(i * side + j);
+                *element(shared[1], i, j) = (number){0, 0};
             }
         }
         comem_barrier();
         double start = now();
-        transform(shared[0], shared[1], 0);
+        transform(shared[0], shared[1], rows, 0);
         if (comem_thread() == 0) kernel_seconds = now() - start;
     }
 }
@@ -150,11 +210,11 @@ static void work_back(void *parts) {
     int64_t low, high, wrong = 0;
     const double points = (double)(side * side);
     comem_barrier(); /* node 0 has looked at the result */
-    transform(shared[1], shared[0], 1);
+    transform(shared[1], shared[0], new_rows(), 1);
     kernel_part(side, comem_threads(), comem_thread(), &low, &high);
     for (int64_t i = low; i < high; i++) {
         for (int64_t j = 0; j < side; j++) {
-            const number x = first_value(i * side + j), y = shared[0][i][j];
+            const number x = first_value(i * side + j), y = *element(shared[0], i, j);
             wrong += !(fabs(x.re - y.re / points) + fabs(x.im - y.im / points) < 1e-12);
         }
     }
@@ -162,23 +222,26 @@ static void work_back(void *parts) {
     comem_barrier();
 }
 
+/* The memory of a patch: whole pages if it takes one, so that no page is read by two nodes. */
+static size_t patch_bytes(int owner, int part) {
+    const size_t bytes = (size_t)(size_of_part(owner) * strip_count(part) * TILE) * sizeof(number);
+    return kernel_round_up(bytes, bytes < KERNEL_PAGE ? KERNEL_LINE : KERNEL_PAGE);
+}
+
 static void new_shared_matrix(int which) {
     const int threads = comem_threads();
-    const size_t row_bytes = (size_t)side * sizeof(number);
     size_t *bytes = kernel_private((size_t)threads * sizeof *bytes);
     void **parts = kernel_private((size_t)threads * sizeof *parts);
-    int64_t low, high;
-    for (int t = 0; t < threads; t++) {
-        kernel_part(side, threads, t, &low, &high);
-        bytes[t] = (size_t)(high - low) * row_bytes;
+    for (int owner = 0; owner < threads; owner++) {
+        for (int part = 0; part < threads; part++) bytes[owner] += patch_bytes(owner, part);
     }
     kernel_alloc_parts(which == 0 ? "x" : "y", bytes, parts);
-    shared[which] = kernel_private((size_t)side * sizeof *shared[which]);
-    for (int t = 0; t < threads; t++) {
-        kernel_part(side, threads, t, &low, &high);
-        char *part = parts[t];
-        for (int64_t i = low; i < high; i++) {
-            shared[which][i] = (number *)(void *)(part + (size_t)(i - low) * row_bytes);
+    shared[which] = kernel_private((size_t)threads * (size_t)threads * sizeof *shared[which]);
+    for (int owner = 0; owner < threads; owner++) {
+        char *patch = parts[owner];
+        for (int part = 0; part < threads; part++) {
+            shared[which][owner * threads + part] = (number *)(void *)patch;
+            patch += patch_bytes(owner, part);
         }
     }
 }
@@ -195,7 +258,7 @@ static int samples_are_right(void) {
             const number term = times(first_value(n), root(kn));
             sum = (number){sum.re + term.re, sum.im + term.im};
         }
-        const number y = shared[1][k / side][k % side];
+        const number y = *element(shared[1], k / side, k % side);
         if (!(fabs(sum.re - y.re) + fabs(sum.im - y.im) < 1e-9 * (double)side)) return 0;
     }
     return 1;
@@ -209,7 +272,7 @@ static int energy_is_right(void) {
     for (int64_t i = 0; i < side; i++) {
         double row_before = 0, row_after = 0;
         for (int64_t j = 0; j < side; j++) {
-            const number x = first_value(i * side + j), y = shared[1][i][j];
+            const number x = first_value(i * side + j), y = *element(shared[1], i, j);
             row_before += x.re * x.re + x.im * x.im;
             row_after += y.re * y.re + y.im * y.im;
         }
@@ -223,8 +286,9 @@ static uint64_t checksum(void) {
     uint64_t sum = 0;
     for (int64_t i = 0; i < side; i++) {
         for (int64_t j = 0; j < side; j++) {
-            sum = mix(sum ^ kernel_bits(shared[1][i][j].re));
-            sum = mix(sum ^ kernel_bits(shared[1][i][j].im));
+            const number y = *element(shared[1], i, j);
+            sum = mix(sum ^ kernel_bits(y.re));
+            sum = mix(sum ^ kernel_bits(y.im));
         }
     }
     return sum;
