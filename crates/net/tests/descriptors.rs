@@ -5,6 +5,7 @@
 use comem_net::{Datagrams, Endpoint, PortChoice, ShmHost};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,12 +33,23 @@ impl Other {
         writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// The thread of this name, which it gives itself when it first runs.
+    fn thread(&self, name: &str) -> Option<PathBuf> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap().flatten();
+        let has_name =
+            |path: &PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
+        threads.map(|entry| entry.path()).find(has_name)
+    }
+
     /// How long a thread has computed so far.
     fn computed(&self, name: &str) -> Duration {
-        let threads =
-            std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap().map(|entry| entry.unwrap().path());
-        let is_it = |path: &std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap().trim() == name;
-        let thread = { threads }.find(is_it).expect("there is such a thread");
+        let begun = Instant::now();
+        let thread = loop {
+            match self.thread(name) {
+                Some(thread) => break thread,
+                None => assert!(begun.elapsed() < PATIENCE, "there is no thread {name}"),
+            }
+        };
         let times = std::fs::read_to_string(thread.join("schedstat")).unwrap();
         Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
     }
