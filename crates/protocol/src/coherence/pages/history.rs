@@ -5,7 +5,9 @@
 //! has not seen (count u32). Several releases may be handed out at once: then blobs stand one behind the other, each with its
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
-use super::wire::{Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_vector, take_vector, take_vector_of};
+use super::wire::{
+    Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_seen, put_vector, take_seen, take_vector, take_vector_of,
+};
 use super::{is_later, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
@@ -179,23 +181,17 @@ impl History {
     pub fn tell(&self, which: Which, epoch: u32, known: &Vector, out: &mut Vec<u8>) {
         let at = out.len();
         out.put_u32(0);
-        out.put_u32(epoch);
-        put_vector(out, &self.seen, Which::Main);
-        let count_at = out.len();
-        out.put_u32(0);
-        let (mut count, mut in_rows) = (0_u32, IN_ROWS_TOLD);
+        out.put_var(epoch.into());
+        put_seen(out, &self.seen);
+        let mut in_rows = IN_ROWS_TOLD;
         for (writer, seen) in &self.seen {
             let known = known.get(writer).copied();
             if known.is_some_and(|known| known >= *seen) {
                 continue;
             }
             let fresh = self.entries.range((*writer, known.map_or(0, |known| known + 1))..=(*writer, u32::MAX));
-            for (_, entry) in fresh {
-                entry.emit_within(&mut in_rows, out);
-                count += 1;
-            }
+            fresh.for_each(|(_, entry)| entry.emit_within(&mut in_rows, out));
         }
-        out[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
         let len = (out.len() - at - 4) as u32 | mark(which);
         out[at..at + 4].copy_from_slice(&len.to_be_bytes());
     }
@@ -300,25 +296,32 @@ pub fn open(blob: &[u8]) -> Result<Blob, WireError> {
 /// When no node would have sent it.
 pub fn open_unless(blob: &[u8], in_rows: &mut u32, known: impl Fn(NodeId, u32) -> bool) -> Result<Blob, WireError> {
     let mut r = Reader::new(blob);
-    let (epoch, seen) = (r.u32()?, take_vector(&mut r)?);
+    let (epoch, seen) = (r.var32()?, take_seen(&mut r)?);
     let mut entries = Vec::new();
-    for _ in 0..r.u32()? {
+    while r.finish().is_err() {
         entries.extend(Entry::parse_unless(&mut r, in_rows, &known)?.map(Arc::new));
     }
-    r.finish()?;
     Ok(Blob { epoch, seen, entries })
 }
 
 /// The epoch in which a payload was told, if it tells anything.
 pub fn epoch(payload: &[u8]) -> Option<u32> {
     let (_, blob) = blobs(payload).next()?.ok()?;
-    Reader::new(blob).u32().ok()
+    epoch_of(blob).ok()
+}
+
+/// The epoch in which a blob was told.
+///
+/// # Errors
+/// When no node would have sent it.
+pub(super) fn epoch_of(blob: &[u8]) -> Result<u32, WireError> {
+    Reader::new(blob).var32()
 }
 
 /// The epoch and the vector of a blob.
 fn head(blob: &[u8]) -> Result<(u32, Vector), WireError> {
     let mut r = Reader::new(blob);
-    Ok((r.u32()?, take_vector(&mut r)?))
+    Ok((r.var32()?, take_seen(&mut r)?))
 }
 
 /// At a manager: adds a payload to what is stored. A blob covers every earlier one of the same teller, so of blobs of one book that cover each

@@ -20,12 +20,12 @@ use super::wire::{Entry, Group, IN_ROWS_MAX, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use crate::sync::{Mark, Scope, bundle};
-use crate::wire::bytes::{Put, Reader, WireError};
+use crate::wire::bytes::{Put, WireError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What an entry of an interval takes at least.
-const ENTRY_BYTES: usize = 28;
+const ENTRY_BYTES: usize = 9;
 
 /// The ledger of one node.
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ impl Ledger {
     pub fn is_ahead(&self, payload: &[u8]) -> bool {
         let next = self.at.epoch.wrapping_add(1);
         let (told, _) = carry::take_off(payload);
-        self.arrived && history::blobs(told).flatten().any(|(_, blob)| Reader::new(blob).u32() == Ok(next))
+        self.arrived && history::blobs(told).flatten().any(|(_, blob)| history::epoch_of(blob) == Ok(next))
     }
 
     /// Ends the interval in which the pages of `groups` were written, those of the main book and those of the other. An interval
@@ -242,7 +242,7 @@ impl Ledger {
         let (mut before, mut in_rows) = ([0_usize; 2], IN_ROWS_MAX);
         for blob in history::blobs(payload) {
             let (which, blob) = blob?;
-            let epoch = Reader::new(blob).u32()?;
+            let epoch = history::epoch_of(blob)?;
             let index = before[which as usize];
             before[which as usize] += 1;
             if epoch != self.at.epoch {

@@ -39,6 +39,13 @@ fn take_node(r: &mut Reader<'_>) -> Result<NodeId, WireError> {
     if node.index() < NODES_MAX { Ok(node) } else { Err(WireError::BadValue("node")) }
 }
 
+fn take_var_node(r: &mut Reader<'_>) -> Result<NodeId, WireError> {
+    match u16::try_from(r.var()?) {
+        Ok(node) if usize::from(node) < NODES_MAX => Ok(NodeId(node)),
+        _ => Err(WireError::BadValue("node")),
+    }
+}
+
 fn put_run(out: &mut Vec<u8>, run: &Range<PageNo>) {
     out.put_u32(run.start);
     out.put_u16((run.end - run.start) as u16);
@@ -327,10 +334,10 @@ pub struct Group {
     pub runs: Vec<(Range<PageNo>, bool)>,
 }
 
-/// The write notices of one interval of one node:
-/// writer u16, first interval u32, interval u32, groups: count u16 of (home u16, serial, runs: bytes u32 of (first page u32, pages u16 with the
-/// top bit for "no longer held")). Runs that are alike but for their constant distance, as where homes are dealt out in turn, stand there as one:
-/// first page u32, no pages u16 with the same bit, pages u16, distance u32, runs u32.
+/// The write notices of one interval of one node, as numbers of few bytes ([`Put::put_var`]):
+/// writer, first interval, interval, groups: count of (home, serial, runs: bytes of (first page behind the end of the run before, twice the pages and one
+/// for "no longer held")). Runs that are alike but for their constant distance, as where homes are dealt out in turn, stand there as one:
+/// first page, no pages with the same mark, pages, distance, runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Who wrote.
@@ -343,7 +350,8 @@ pub struct Entry {
     pub groups: Vec<Group>,
 }
 
-const GONE: u16 = 0x8000;
+/// Beside twice the pages of a run that its writer does not hold any more.
+const GONE: u64 = 1;
 /// Memory is got at once for so many groups at most, whatever their number is said to be.
 const GROUPS_AT_ONCE: usize = 8;
 /// So many runs at a constant distance take more room one by one than as one.
@@ -368,18 +376,17 @@ impl Entry {
 
     /// As [`Entry::emit`], with so many runs at most in rows; takes off what it uses.
     pub fn emit_within(&self, in_rows: &mut u32, out: &mut Vec<u8>) {
-        put_node(out, self.writer);
-        out.put_u32(self.from);
-        out.put_u32(self.interval);
-        out.put_u16(self.groups.len() as u16);
+        for number in [self.writer.0.into(), self.from, self.interval, self.groups.len() as u32] {
+            out.put_var(number.into());
+        }
+        let mut notices = Vec::new();
         for group in &self.groups {
-            put_node(out, group.home);
-            put_serial(out, group.serial);
-            let at = out.len();
-            out.put_u32(0);
-            put_notices(out, &group.runs, in_rows);
-            let len = (out.len() - at - 4) as u32;
-            out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+            notices.clear();
+            put_notices(&mut notices, &group.runs, in_rows);
+            out.put_var(group.home.0.into());
+            out.put_var(group.serial);
+            out.put_var(notices.len() as u64);
+            out.put_bytes(&notices);
         }
     }
 
@@ -401,11 +408,11 @@ impl Entry {
         in_rows: &mut u32,
         known: impl FnOnce(NodeId, u32) -> bool,
     ) -> Result<Option<Entry>, WireError> {
-        let (writer, from, interval) = (take_node(r)?, r.u32()?, r.u32()?);
-        let (known, count) = (known(writer, interval), r.u16()?);
-        let mut groups = Vec::with_capacity(if known { 0 } else { usize::from(count).min(GROUPS_AT_ONCE) });
+        let (writer, from, interval) = (take_var_node(r)?, r.var32()?, r.var32()?);
+        let (known, count) = (known(writer, interval), r.var32()?);
+        let mut groups = Vec::with_capacity(if known { 0 } else { (count as usize).min(GROUPS_AT_ONCE) });
         for _ in 0..count {
-            let (home, serial, len) = (take_node(r)?, take_serial(r)?, r.u32()?);
+            let (home, serial, len) = (take_var_node(r)?, r.var()?, r.var32()?);
             let bytes = r.take(len as usize)?;
             if !known {
                 groups.push(Group { home, serial, runs: take_notices(bytes, in_rows)? });
@@ -420,14 +427,17 @@ type Notice = (Range<PageNo>, bool);
 
 /// Appends the runs of a group, so many of them at most in rows.
 fn put_notices(out: &mut Vec<u8>, mut runs: &[Notice], in_rows: &mut u32) {
+    let mut end = 0;
     while let [first, rest @ ..] = runs {
         let row = row(first, rest).min(*in_rows as usize);
         if row < ROW_MIN {
-            put_notice(out, first);
+            put_notice(out, end, first);
             runs = rest;
+            end = first.0.end;
         } else {
-            put_row(out, first, rest[0].0.start - first.0.start, row);
+            put_row(out, end, first, rest[0].0.start - first.0.start, row);
             *in_rows -= row as u32;
+            end = runs[row - 1].0.end;
             runs = &runs[row..];
         }
     }
@@ -445,36 +455,44 @@ fn row((first, held): &Notice, rest: &[Notice]) -> usize {
     1 + rest.iter().zip(places).take_while(|(notice, start)| is_next(&(*notice, *start))).count()
 }
 
-fn put_notice(out: &mut Vec<u8>, (run, held): &Notice) {
+/// Appends where a run begins, as seen from the end of the one before, and how many pages it has.
+fn put_run_behind(out: &mut Vec<u8>, end: PageNo, first: PageNo, pages: u32, held: bool) {
+    out.put_var(first.wrapping_sub(end).into());
+    out.put_var(u64::from(pages) << 1 | if held { 0 } else { GONE });
+}
+
+fn put_notice(out: &mut Vec<u8>, mut end: PageNo, (run, held): &Notice) {
     let mut first = run.start;
     while first < run.end {
         let pages = (run.end - first).min(NOTICE_RUN_MAX);
-        out.put_u32(first);
-        out.put_u16(pages as u16 | if *held { 0 } else { GONE });
+        put_run_behind(out, end, first, pages, *held);
         first += pages;
+        end = first;
     }
 }
 
-fn put_row(out: &mut Vec<u8>, (first, held): &Notice, stride: u32, runs: usize) {
-    out.put_u32(first.start);
-    out.put_u16(if *held { 0 } else { GONE });
-    out.put_u16((first.end - first.start) as u16);
-    out.put_u32(stride);
-    out.put_u32(runs as u32);
+fn put_row(out: &mut Vec<u8>, end: PageNo, (first, held): &Notice, stride: u32, runs: usize) {
+    put_run_behind(out, end, first.start, 0, *held);
+    out.put_var((first.end - first.start).into());
+    out.put_var(stride.into());
+    out.put_var(runs as u64);
 }
 
 /// Reads what [`put_notices`] wrote, with at most so many runs at constant distances.
 fn take_notices(bytes: &[u8], in_rows: &mut u32) -> Result<Vec<Notice>, WireError> {
     let mut r = Reader::new(bytes);
-    let mut runs = Vec::new();
+    let (mut runs, mut end) = (Vec::<Notice>::new(), 0);
     while r.finish().is_err() {
-        let (first, word) = (r.u32()?, r.u16()?);
-        let (pages, held) = (u32::from(word & !GONE), word & GONE == 0);
-        if pages == 0 {
-            take_row(&mut r, (first, held), in_rows, &mut runs)?;
-        } else {
-            runs.push((first..first.checked_add(pages).ok_or(WireError::BadValue("notice"))?, held));
+        let (first, word) = (r.var32()?.wrapping_add(end), r.var32()?);
+        let (pages, held) = (word >> 1, u64::from(word) & GONE == 0);
+        match pages {
+            0 => take_row(&mut r, (first, held), in_rows, &mut runs)?,
+            1..=NOTICE_RUN_MAX => {
+                runs.push((first..first.checked_add(pages).ok_or(WireError::BadValue("notice"))?, held));
+            }
+            _ => return Err(WireError::BadValue("notice")),
         }
+        end = runs.last().map_or(end, |(run, _)| run.end);
     }
     Ok(runs)
 }
@@ -485,14 +503,31 @@ fn take_row(
     in_rows: &mut u32,
     runs: &mut Vec<Notice>,
 ) -> Result<(), WireError> {
-    let (pages, stride, count) = (u32::from(r.u16()?), r.u32()?, r.u32()?);
+    let (pages, stride, count) = (r.var32()?, r.var32()?, r.var32()?);
     let last = stride.checked_mul(count.saturating_sub(1)).and_then(|far| far.checked_add(first)?.checked_add(pages));
-    if pages == 0 || stride < pages || last.is_none() || count > *in_rows {
+    if !(1..=NOTICE_RUN_MAX).contains(&pages) || stride < pages || last.is_none() || count > *in_rows {
         return Err(WireError::BadValue("row of notices"));
     }
     *in_rows -= count;
     runs.extend((0..count).map(|at| first + at * stride).map(|first| (first..first + pages, held)));
     Ok(())
+}
+
+/// A sparse vector of numbers by node, within a blob: count of (node, number), in numbers of few bytes.
+pub(super) fn put_seen(out: &mut Vec<u8>, seen: &BTreeMap<NodeId, u32>) {
+    out.put_var(seen.len() as u64);
+    for (node, number) in seen {
+        out.put_var(node.0.into());
+        out.put_var((*number).into());
+    }
+}
+
+/// Reads what [`put_seen`] wrote.
+///
+/// # Errors
+/// When no node would have sent it.
+pub(super) fn take_seen(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireError> {
+    (0..r.var32()?).map(|_| Ok((take_var_node(r)?, r.var32()?))).collect()
 }
 
 /// In the count of a vector of the other book.

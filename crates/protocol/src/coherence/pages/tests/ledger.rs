@@ -401,7 +401,8 @@ fn under_scope_what_a_lock_tells_does_not_grow_with_the_number_of_locks() {
         assert!(pages.into_iter().flatten().eq((0..locks).map(|page| page..page + 1)));
         told.push(bytes.into_iter().max());
     }
-    assert_eq!(told[0], told[1]);
+    // Larger numbers of intervals and pages take a few bytes more.
+    assert!(told[1] <= told[0].map(|bytes| bytes + 8), "{told:?}");
 }
 
 #[test]

@@ -3,12 +3,12 @@ use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
-    DiffsHead, Entry, Fetch, Group, Need, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_unused, put_vector,
-    take_unused, take_vector, take_vector_of,
+    DiffsHead, Entry, Fetch, Group, Need, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_seen, put_unused,
+    put_vector, take_unused, take_vector, take_vector_of,
 };
 use crate::coherence::pages::{PAGE_BYTES, PageEngine, UNIT_PAGES_MAX};
 use crate::faults::Rng;
-use crate::ids::{LockId, NodeId};
+use crate::ids::{LockId, NODES_MAX, NodeId};
 use crate::sync::Scope;
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::collections::BTreeMap;
@@ -121,30 +121,30 @@ fn an_entry_that_is_known_is_passed_over() {
     assert!(Entry::parse_unless(&mut Reader::new(&body[..body.len() / 2 - 1]), &mut 0, known).is_err(), "cut short");
 }
 
+/// An entry of node 1 with one group, of home 0, whose notices are these numbers.
+fn entry_of(interval: u32, notices: &[u64]) -> Vec<u8> {
+    let (mut told, mut body) = (Vec::new(), Vec::new());
+    notices.iter().for_each(|number| told.put_var(*number));
+    [1, 0, interval.into(), 1, 0, 0, told.len() as u64].into_iter().for_each(|number| body.put_var(number));
+    body.put_bytes(&told);
+    body
+}
+
 /// A datagram of such entries made gigabytes of runs.
 #[test]
 fn rows_of_runs_are_bounded_for_all_entries_of_a_payload_together() {
-    let runs = (0..4).map(|at| (2 * at..2 * at + 1, true)).collect();
-    let groups = vec![Group { home: NodeId(0), serial: 0, runs }];
-    let mut entry = Entry { writer: NodeId(1), from: 0, interval: 0, groups };
-    let mut blob = |entries: u32| {
+    let blob = |intervals: Range<u32>| {
         let mut blob = Vec::new();
-        blob.put_u32(0);
-        put_vector(&mut blob, &BTreeMap::new(), Which::Main);
-        blob.put_u32(entries);
-        for _ in 0..entries {
-            entry.interval += 1;
-            entry.emit(&mut blob);
-            blob.truncate(blob.len() - 4);
-            blob.put_u32(1 << 24);
-        }
+        blob.put_var(0);
+        put_seen(&mut blob, &BTreeMap::new());
+        intervals.for_each(|interval| blob.put_bytes(&entry_of(interval, &[0, 0, 1, 2, 1 << 24])));
         blob
     };
-    assert!(history::open(&blob(1)).is_ok(), "it is no more than that");
-    assert_eq!(history::open(&blob(2)).map(|_| ()), Err(WireError::BadValue("row of notices")));
+    assert_eq!(history::open(&blob(1..2)).map(|blob| blob.entries.len()), Ok(1), "it is no more than that");
+    assert_eq!(history::open(&blob(1..3)).map(|_| ()), Err(WireError::BadValue("row of notices")));
     let mut payload = Vec::new();
-    for _ in 0..2 {
-        let blob = blob(1);
+    for interval in 1..3 {
+        let blob = blob(interval..interval + 1);
         payload.put_u32(blob.len() as u32);
         payload.put_bytes(&blob);
     }
@@ -178,39 +178,56 @@ fn a_cyclic_array_takes_as_many_bytes_whatever_its_length() {
         let of_home = |home: u16| (u32::from(home)..pages).step_by(3).map(|page| (page..page + 1, true)).collect();
         bytes_of((0..3).map(|home| Group { home: NodeId(home), serial: 1, runs: of_home(home) }).collect()).len()
     };
-    // Run by run 614,442 bytes.
-    assert_eq!((cyclic(9), cyclic(102_400)), (12 + 3 * 26, 12 + 3 * 26));
+    // Run by run some 200,000 bytes; a large number takes more than a small one.
+    assert_eq!((cyclic(9), cyclic(102_400)), (4 + 3 * 8, 4 + 3 * 10));
 }
 
 #[test]
-fn runs_at_changing_distances_or_of_changing_length_take_six_bytes_each() {
-    let len = |runs: Vec<(Range<u32>, bool)>| bytes_of(vec![Group { home: NodeId(0), serial: 0, runs }]).len() - 22;
-    assert_eq!(len(vec![(1..2, true), (3..4, true)]), 12);
-    assert_eq!(len(vec![(1..2, true), (3..4, true), (6..7, true), (8..9, true)]), 24);
-    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..7, true), (7..8, true)]), 24);
-    assert_eq!(len(vec![(1..2, true), (3..4, false), (5..6, true)]), 18);
-    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..6, true), (9..10, false)]), 16 + 6);
-    assert_eq!(len(vec![(9..10, true), (5..6, true), (1..2, true)]), 18);
+fn runs_at_changing_distances_or_of_changing_length_take_two_bytes_each_where_they_lie_close() {
+    let len = |runs: Vec<(Range<u32>, bool)>| bytes_of(vec![Group { home: NodeId(0), serial: 0, runs }]).len() - 7;
+    assert_eq!(len(vec![(1..2, true), (3..4, true)]), 4);
+    assert_eq!(len(vec![(1..2, true), (3..4, true), (6..7, true), (8..9, true)]), 8);
+    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..7, true), (7..8, true)]), 8);
+    assert_eq!(len(vec![(1..2, true), (3..4, false), (5..6, true)]), 6);
+    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..6, true), (9..10, false)]), 5 + 2);
+    assert_eq!(len(vec![(9..10, true), (5..6, true), (1..2, true)]), 2 + 2 * 6, "backwards");
+    assert_eq!(len(vec![(u32::MAX - 1..u32::MAX, true)]), 6);
+    assert_eq!(len(vec![(3..3 + 0x7f00, false)]), 4);
+}
+
+#[test]
+fn numbers_of_notices_that_are_too_large_are_refused() {
+    let parse = |notices: &[u64]| Entry::parse(&mut Reader::new(&entry_of(1, notices))).map(|entry| entry.pages());
+    assert_eq!(parse(&[5, 0x7f00 << 1]), Ok(0x7f00));
+    assert!(parse(&[5, 0x7f01 << 1]).is_err(), "a run that is too long");
+    assert!(parse(&[1 << 32, 2]).is_err(), "no page");
+    let last = u64::from(u32::MAX) - 1;
+    assert!(parse(&[last, 2]).is_ok() && parse(&[last, 4]).is_err(), "beyond the last page");
+    assert!(parse(&[5, 1 << 33]).is_err(), "more pages than there are");
+    let mut body = Vec::new();
+    [NODES_MAX as u64, 1, 1, 0].into_iter().for_each(|number| body.put_var(number));
+    assert_eq!(Entry::parse(&mut Reader::new(&body)), Err(WireError::BadValue("node")));
 }
 
 #[test]
 fn rows_that_no_node_would_send_are_refused() {
     let body =
         bytes_of(vec![Group { home: NodeId(0), serial: 0, runs: vec![(1..3, true), (4..6, true), (7..9, true)] }]);
-    let parse = |at: usize, bytes: &[u8]| {
-        let mut body = body.clone();
-        body[22 + at..22 + at + bytes.len()].copy_from_slice(bytes);
-        Entry::parse(&mut Reader::new(&body)).map(|entry| entry.pages())
+    let row = |numbers: [u64; 4]| {
+        let [first, pages, stride, runs] = numbers;
+        let entry = entry_of(1, &[first, 0, pages, stride, runs]);
+        Entry::parse(&mut Reader::new(&entry)).map(|entry| entry.pages())
     };
-    let number = |n: u32| n.to_be_bytes();
-    assert_eq!((parse(12, &number(5)), parse(12, &number(0))), (Ok(10), Ok(0)));
-    let refused = Err(crate::wire::bytes::WireError::BadValue("row of notices"));
-    assert_eq!(parse(6, &[0, 0]), refused, "no pages");
-    assert_eq!(parse(8, &number(1)), refused, "they lie one over the other");
-    assert_eq!(parse(12, &number((1 << 24) + 1)), refused, "too many");
-    assert_eq!(parse(8, &number(u32::MAX / 2)), refused, "beyond the last page");
-    assert_eq!(parse(0, &number(u32::MAX - 7)), refused, "beyond the last page");
-    assert_eq!(parse(0, &number(u32::MAX - 8)), Ok(6));
+    assert_eq!(row([1, 2, 3, 3]), Ok(6));
+    assert_eq!((row([1, 2, 3, 5]), row([1, 2, 3, 0])), (Ok(10), Ok(0)));
+    let refused = Err(WireError::BadValue("row of notices"));
+    assert_eq!(row([1, 0, 3, 3]), refused, "no pages");
+    assert_eq!(row([1, 0x7f01, 0x8000, 3]), refused, "more pages than a run has");
+    assert_eq!(row([1, 2, 1, 3]), refused, "they lie one over the other");
+    assert_eq!(row([1, 2, 3, (1 << 24) + 1]), refused, "too many");
+    assert_eq!(row([1, 2, u64::from(u32::MAX / 2), 3]), refused, "beyond the last page");
+    assert_eq!(row([u64::from(u32::MAX - 7), 2, 3, 3]), refused, "beyond the last page");
+    assert_eq!(row([u64::from(u32::MAX - 8), 2, 3, 3]), Ok(6));
     for len in 0..body.len() {
         assert!(Entry::parse(&mut Reader::new(&body[..len])).is_err(), "cut short at {len}");
     }
