@@ -350,7 +350,7 @@ pub fn hand_out(stored: &[u8], knowledge: &Knowledge, out: &mut Vec<u8>) {
     let none = Vector::new();
     for (which, blob) in blobs(stored).flatten() {
         let Ok(blob) = open(blob) else { continue };
-        if knowledge.epoch.is_some_and(|epoch| is_later(epoch, blob.epoch)) {
+        if knowledge.epoch.is_some_and(|epoch| epoch != blob.epoch && !is_later(blob.epoch, epoch)) {
             continue;
         }
         let known = if Some(blob.epoch) == knowledge.epoch { &knowledge.of(which).of_scope } else { &none };

@@ -282,9 +282,13 @@ pub struct Tally {
     pub held: i64,
 }
 
-/// Whether an epoch comes after another. They are counted in 32 bits, which barriers alone use up in half a day, and those that meet lie close together.
+/// How far apart epochs are at most that meet while a message is on its way.
+const EPOCHS_NEAR: u32 = 1 << 16;
+
+/// Whether an epoch comes soon after another. They are counted in 32 bits, which barriers alone use up in half a day; and what is kept may be of any age, so an
+/// epoch that is far from another is no later one.
 fn is_later(epoch: u32, other: u32) -> bool {
-    epoch.wrapping_sub(other).cast_signed() > 0
+    (1..=EPOCHS_NEAR).contains(&epoch.wrapping_sub(other))
 }
 
 /// Appends `pages` to a list of ranges, joined with the last one where they touch.

@@ -202,11 +202,14 @@ impl Sharing {
 
     /// Whether what is told of this epoch may be noted: what comes too late may not.
     fn turn(&mut self, epoch: u32) -> bool {
-        if is_later(epoch, self.epoch) {
+        if is_later(self.epoch, epoch) {
+            return false;
+        }
+        if epoch != self.epoch {
             self.settle();
             self.epoch = epoch;
         }
-        epoch == self.epoch
+        true
     }
 
     /// Looks for false sharing in what has been noted.

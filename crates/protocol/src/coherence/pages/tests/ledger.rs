@@ -453,3 +453,25 @@ fn epochs_go_on_beyond_32_bits() {
         barrier(&mut ledgers);
     }
 }
+
+/// A flag, a semaphore or the like may lie unused for as long as it likes.
+#[test]
+fn what_was_said_long_ago_keeps_nothing_from_being_said_however_many_epochs_have_passed() {
+    for passed in [1 << 16, 1 << 31, (1 << 31) + 5, u32::MAX - (1 << 17)] {
+        let mut ledgers = [ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc)];
+        let mut stored = Vec::new();
+        for (epoch, page) in [(7_u32, 1), (7_u32.wrapping_add(passed), 2)] {
+            barrier(&mut ledgers);
+            ledgers.iter_mut().for_each(|ledger| ledger.has_come_to(epoch));
+            let ([a, b], mut said) = (&mut ledgers, [Vec::new(), Vec::new(), Vec::new()]);
+            a.close(wrote(page..page + 1, 0, 0));
+            a.tell((Scope::Flag(FlagId(3)), Mark::NOW), &[], &mut said[0]);
+            history::unite(&said[0], &mut stored);
+            b.knowledge(LOCK, &mut said[1]);
+            history::hand_out(&stored, &Knowledge::parse(&said[1]), &mut said[2]);
+            let fresh = b.learn(LOCK, &said[2], &mut Needs::default()).unwrap();
+            let pages: Vec<_> = fresh.iter().flat_map(|e| history::pages_of(e)).collect();
+            assert_eq!(pages, [page..page + 1], "after {passed} epochs");
+        }
+    }
+}
