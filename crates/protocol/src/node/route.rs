@@ -175,8 +175,16 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
     };
     match rooms.unit(unit, Engine::Msi, origin.caller, out, step) {
         Some(done) => done,
-        // Whoever asks waits before it goes on; but what confirms may come late, when nothing more is known of the unit.
-        None if ask.is_none() && rooms.is_freed(unit) => Ok(()),
+        // Nobody asks for freed memory. But what confirms may come late, when nothing more is known of the unit, and who has not heard of the free may give its
+        // copy back to make room, and waits until the home has it.
+        None if rooms.is_freed(unit) => match (message, ask) {
+            (Message::GiveBack { .. }, Some(ticket)) => {
+                out.send(Target::Reply(ticket), &Message::GiveBackDone { unit });
+                Ok(())
+            }
+            (_, Some(_)) => Err(NO_UNIT),
+            (_, None) => Ok(()),
+        },
         None => Err(NO_UNIT),
     }
 }

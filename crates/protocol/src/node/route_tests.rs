@@ -153,6 +153,23 @@ fn what_a_node_confirms_of_a_unit_that_was_freed_long_ago_is_nobodys_mistake() {
     }
 }
 
+/// It may not have heard of the free yet, and waits for the answer.
+#[test]
+fn a_copy_that_is_given_back_of_a_unit_that_was_freed_long_ago_is_taken() {
+    let unit = UnitId { object: crate::ids::ObjectId(7), index: 3 };
+    let mut house = House { freed: true, ..House::new(0, 0, false) };
+    let mut ask = |message| {
+        let (from, mut out) = (Channel { node: NodeId(1), slot: Slot::thread(0) }, Outbox::new());
+        let ticket = Ticket { channel: from, seq: crate::ids::Seq(5) };
+        let heard =
+            dispatch(&mut house, Time(0), Origin { from, ticket: Some(ticket), caller: None }, message, &mut out);
+        let answers = out.sends().iter().map(|send| (send.target, send.ty)).collect::<Vec<_>>();
+        (heard.is_ok(), answers == [(Target::Reply(ticket), Message::GiveBackDone { unit }.ty())])
+    };
+    assert_eq!(ask(Message::GiveBack { unit, bytes: &[1; 8] }), (true, true));
+    assert_eq!(ask(Message::Get { unit, want: crate::wire::message::Want::Shared }), (false, false));
+}
+
 #[test]
 fn many_tokens_of_which_there_is_much_to_tell_go_in_several_messages() {
     let all = locks(1000);
