@@ -127,6 +127,21 @@ impl Allocator {
         self.layout.owner_of(page)
     }
 
+    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in the half of the region's engine, with
+    /// units and homes that it could have asked for.
+    pub(crate) fn may_be_told(&self, node: NodeId, region: &Region, nodes: usize) -> bool {
+        let single = region.engine == PageEngine::Msi;
+        let stretch = self.layout.stretch(u64::from(single), Some(node));
+        let pages = region.range();
+        let within = stretch.start <= u64::from(pages.start) && u64::from(pages.end) <= stretch.end;
+        let home_exists = match region.homes {
+            Homes::On(home) | Homes::StartingOn(home) => home.index() < nodes,
+            _ => true,
+        };
+        let unit_fits = !single || region.unit_pages <= super::single::SINGLE_UNIT_MAX;
+        region.owner == Some(node) && within && home_exists && unit_fits
+    }
+
     /// Bytes of the slice for an engine's pages, and how many of them nobody has had yet.
     fn room(&self, engine: PageEngine, common: bool) -> [u64; 2] {
         let half = u64::from(engine == PageEngine::Msi);
@@ -512,6 +527,44 @@ mod tests {
                 let first = one.take(engine, most * GIB, 1, false).expect("there is room");
                 assert_eq!(other.owner_of((first + most * GIB - 1) as PageNo), Some(NodeId(me)));
             }
+        }
+    }
+
+    #[test]
+    fn a_node_tells_of_what_it_can_have_and_of_nothing_else() {
+        let allocator = allocator(3);
+        let teller = NodeId(5);
+        for engine in [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi] {
+            let half = u64::from(engine == PageEngine::Msi);
+            let [own, other, common] =
+                [Some(teller), Some(NodeId(6)), None].map(|of| allocator.layout.stretch(half, of));
+            let elsewhere = allocator.layout.stretch(1 - half, Some(teller));
+            let region = |first: u64, pages| Region {
+                first: first as PageNo,
+                pages,
+                bytes: 1,
+                unit_pages: 1,
+                engine,
+                homes: Homes::Block,
+                owner: Some(teller),
+                cut_up: false,
+                label: String::new(),
+            };
+            let told = |region: &Region| allocator.may_be_told(teller, region, 64);
+            let fine = region(own.start, (own.end - own.start) as u32);
+            assert!(told(&fine));
+            for first in [own.start - 1, own.end - 7, other.start, common.start, elsewhere.start] {
+                assert!(!told(&region(first, 8)), "{engine:?}: {first}");
+            }
+            for owner in [None, Some(NodeId(6))] {
+                assert!(!told(&Region { owner, ..fine.clone() }));
+            }
+            for homes in [Homes::On, Homes::StartingOn] {
+                let placed = |home| told(&Region { homes: homes(NodeId(home)), ..fine.clone() });
+                assert_eq!([placed(63), placed(64)], [true, false]);
+            }
+            let large = Region { unit_pages: 256, ..region(own.start, 512) };
+            assert_eq!(told(&large), engine != PageEngine::Msi);
         }
     }
 }

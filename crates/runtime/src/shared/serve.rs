@@ -225,7 +225,7 @@ impl Node {
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
             }
             Message::Region { body } => {
-                self.hear_of(shared, body, slot, out)?;
+                self.hear_of(shared, from, body, slot, out)?;
                 if let Some(ticket) = origin.ticket {
                     out.send(Target::Reply(ticket), &Message::RegionHeard);
                 }
@@ -243,15 +243,22 @@ impl Node {
         Ok(None)
     }
 
-    fn hear_of(&self, shared: &Shared, body: &[u8], slot: Slot, out: &mut Outbox) -> Result<(), Misbehaved> {
+    /// Node `from` tells of a region of its own.
+    fn hear_of(
+        &self,
+        shared: &Shared,
+        from: NodeId,
+        body: &[u8],
+        slot: Slot,
+        out: &mut Outbox,
+    ) -> Result<(), Misbehaved> {
         let region = Region::parse(body).map_err(|_| Misbehaved("told of a region that makes no sense"))?;
-        let limit = (shared.bytes / PAGE_BYTES) as u64;
-        if u64::from(region.first) + u64::from(region.pages) > limit {
-            return Err(Misbehaved("told of a region beyond the heap"));
+        if !shared.allocator.lock().may_be_told(from, &region, shared.nodes) {
+            return Err(Misbehaved("told of a region that it cannot have"));
         }
         if region.bytes == 0 {
             // Freed by its owner: nobody uses it any more.
-            if let Some(known) = shared.table.find(region.first) {
+            if let Some(known) = shared.table.find(region.first).filter(|known| known.region.first == region.first) {
                 self.drop_region(shared, &known, slot, out);
             }
             return Ok(());
