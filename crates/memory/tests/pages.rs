@@ -68,6 +68,23 @@ fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
     });
 }
 
+/// What the kernel says of the mapping that begins at this address (`VmFlags`).
+fn flags(address: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&format!("{address:x}-")));
+    lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap_or_default().to_string()
+}
+
+#[test]
+fn no_core_dump_looks_at_an_arena_before_or_after_it_is_detached() {
+    on_each(4, |s| {
+        let left_out = || flags(s.arena.base()).split(' ').any(|flag| flag == "dd");
+        let before = left_out();
+        s.arena.detach().unwrap();
+        assert_eq!((before, left_out()), (true, true), "{}", s.name());
+    });
+}
+
 #[test]
 fn a_write_to_an_unmapped_page_says_that_it_is_one() {
     if cfg!(not(target_arch = "x86_64")) {

@@ -480,6 +480,7 @@ impl Arena {
         }
         // SAFETY: the range is this arena's own; the new mapping shows the same bytes.
         let view = unsafe { View::over(self.base(), self.app.bytes(), sys::BOTH, Some((self.file.as_fd(), 0)), true) }?;
+        view.wish();
         // The range has an owner already.
         std::mem::forget(view);
         self.app.advise(0, self.app.bytes(), libc::MADV_DONTFORK)
