@@ -80,10 +80,8 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
     };
     let thread = match crate::seated().map_or_else(|| (Comem { node: node.clone() }).current(), Ok) {
         Ok(thread) => thread,
-        Err(error) => {
-            node.end_with(&error);
-            std::process::exit(error.exit_code());
-        }
+        // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
+        Err(error) => (Comem { node: node.clone() }).end_with(&error),
     };
     shared.permit_again(fault, page);
     let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
@@ -97,10 +95,7 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
             host.stale_access();
             if kept { Verdict::Retry } else { Verdict::NotOurs }
         }
-        (Err(error), None) => {
-            node.end_with(&error);
-            std::process::exit(error.exit_code());
-        }
+        (Err(error), None) => node.end_for(&error),
     }
 }
 

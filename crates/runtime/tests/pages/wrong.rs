@@ -7,6 +7,7 @@ use crate::placement::{WORDS, give_back, pages_of};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId, Thread};
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a role needs before Comem is started.
@@ -37,6 +38,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "frees" => frees(comem),
         "calls" => calls(comem),
         "one-thread-too-many" => one_thread_too_many(comem),
+        "threads-too-many" => threads_too_many(comem),
         "handler-before" | "handler-after" => handler(comem, role),
         "full-home" | "full-copy" => full(comem, role),
         "little-address-space" => plain_use(comem),
@@ -286,6 +288,30 @@ fn one_thread_too_many(comem: &Comem) {
     comem.run(|t| t.barrier());
 }
 
+/// Several at once. What the program has registered for its exit must not run in the midst of their faults.
+fn threads_too_many(comem: &Comem) {
+    extern "C" fn at_exit() {
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(77) };
+    }
+    let slice = pages_of(comem, 4, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() });
+    // SAFETY: the function stays.
+    unsafe { libc::atexit(at_exit) };
+    if comem.node() == 1 {
+        let together = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for page in 0..4 {
+                let (together, slice) = (&together, &slice);
+                scope.spawn(move || {
+                    together.wait();
+                    slice.get(page * WORDS)
+                });
+            }
+        });
+    }
+    comem.run(|t| t.barrier());
+}
+
 fn plain_use(comem: &Comem) {
     let slice = pages_of(comem, 4, &RegionOptions::default());
     comem.run(|t| {
@@ -510,6 +536,14 @@ fn a_thread_too_many_is_told_which_option_to_raise() {
         assert_eq!(ends[1], (Some(2), None), "{outcome:#?}");
         let text = format!("{:?}{:?}", outcome.errors[1], outcome.failures);
         assert!(text.contains("all 1 places of this node are taken; start the job with -t 2 or more"), "{text}");
+    }
+}
+
+#[test]
+fn threads_whose_faults_cannot_be_served_end_their_node_once() {
+    for detector in detectors() {
+        let (ends, outcome) = ends("threads-too-many", &[("COMEM_DETECTOR", detector)]);
+        assert_eq!(ends[1], (Some(2), None), "{outcome:#?}");
     }
 }
 
