@@ -55,7 +55,7 @@ pub mod kinds {
     /// A node has come to the end of its part, in the middle of which the others may still be. Meets any other call: that fails at whoever made
     /// it, and all go on from there.
     pub const LEAVE: u8 = 7;
-    /// The choice of the unit of shared memory that all nodes allocate together, called once a node: the largest of integers.
+    /// The choice of the unit of shared memory that all nodes allocate together, or of its place, called once a node: the largest of integers.
     pub const UNIT: u8 = 8;
 
     /// The kind's name in messages to people.
@@ -93,6 +93,9 @@ impl Collective {
 
     /// The choice of a unit.
     pub const UNIT: Collective = Collective { kind: kinds::UNIT, detail: 0 };
+
+    /// The choice of a place that was in use before.
+    pub const AGAIN: Collective = Collective { kind: kinds::UNIT, detail: 1 };
 
     /// The end of a node's part.
     pub const LEAVE: Collective = Collective { kind: kinds::LEAVE, detail: 0 };

@@ -4,6 +4,7 @@
 //! nodes allocate together, in the same order ([`super::layout`]). What is known of allocations stands in private memory, never in
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
+use super::again::may_come_again;
 use super::layout::Layout;
 use super::pieces::Pieces;
 use super::table::Known;
@@ -158,9 +159,8 @@ impl Allocator {
 
     fn give_back(&mut self, region: &Region) {
         let half = usize::from(region.engine == PageEngine::Msi);
-        if region.owner == Some(self.me) {
-            self.own[half].free.insert((u64::from(region.pages), u64::from(region.first)));
-        }
+        let slices = if region.owner == Some(self.me) { &mut self.own } else { &mut self.common };
+        slices[half].free.insert((u64::from(region.pages), u64::from(region.first)));
     }
 }
 
@@ -178,8 +178,14 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
         Some(_) => help.push("free memory"),
         None => help.push("allocate less"),
     }
-    // What the only node of a job has allocated by itself and freed is used again.
-    let spent = if several || owner.is_none() { "; addresses of freed regions are not used again" } else { "" };
+    let spent = match owner {
+        Some(_) if several => "; addresses of freed regions are not used again",
+        None if several && engine != PageEngine::Msi => {
+            "; addresses of what was freed are used again after two barriers of all threads, if no touch decides who has its pages"
+        }
+        None if several => "; addresses of freed regions are not used again",
+        _ => "",
+    };
     Error::Misuse(format!(
         "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for pages under {under}, of which {left} have \
          not been used yet{spent}; {}",
@@ -308,7 +314,10 @@ impl Thread {
     ) -> Result<Region> {
         let no_room = || no_room(shared, bytes, engine, owner);
         let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
-        let taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
+        let mut taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
+        if taken.is_none() && owner.is_none() && may_come_again(engine, &options.homes) {
+            taken = self.take_again(shared, pages, align)?;
+        }
         let first = taken.ok_or_else(no_room)?;
         let mut label = options.label.clone();
         while label.len() > comem_protocol::coherence::pages::region::LABEL_MAX {
@@ -471,7 +480,7 @@ impl Node {
         true
     }
 
-    /// A region is freed: its memory goes back to the system. Its addresses are not used again, so that late diffs
+    /// A region is freed: its memory goes back to the system. Its addresses are not used again as long as there are others, so that late diffs
     /// and late accesses meet nothing but the mark that it was freed.
     pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, slot: Slot, out: &mut Outbox) {
         if known.freed.swap(true, Ordering::AcqRel) {
@@ -497,7 +506,8 @@ impl Node {
             self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
             super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
-        shared.table.bury(shared.epoch.load(Ordering::Acquire), range);
+        let again = known.region.owner.is_none() && may_come_again(known.region.engine, &known.region.homes);
+        shared.table.bury(shared.epoch.load(Ordering::Acquire), range, again);
     }
 }
 

@@ -1,9 +1,12 @@
 //! Regions that were freed.
 //!
-//! Their addresses are not used again, so that whoever still touches them meets the mark that they were freed, and so does what is still on its way: diffs,
-//! fetches, the news of the free itself. What is known of a region takes a kilobyte and more, and programs free millions. So when many lie here, and
-//! two barriers of all threads have passed since the last of them was freed, the oldest *fall*: of these no more is known than that they
+//! Their addresses are not used again as long as there are others, so that whoever still touches them meets the mark that they were freed, and so does what is
+//! still on its way: diffs, fetches, the news of the free itself. What is known of a region takes a kilobyte and more, and programs free millions. So when many lie
+//! here, and two barriers of all threads have passed since the last of them was freed, the oldest *fall*: of these no more is known than that they
 //! were freed, and where they lay side by side that is one entry for all.
+//!
+//! When all nodes together find no other room, they take what has fallen on every one of them and what nobody's tables say anything of any more
+//! ([`super::again`]).
 
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,11 +20,56 @@ const BARRIERS: u32 = 2;
 /// The freed regions of a node.
 #[derive(Debug, Default)]
 pub(super) struct Graves {
-    /// With the epoch in which they were freed, the oldest first.
-    kept: VecDeque<(u32, Range<PageNo>)>,
+    /// With the epoch in which they were freed, the oldest first, and whether all nodes may use their addresses again.
+    kept: VecDeque<(u32, Range<PageNo>, bool)>,
     chunks: u32,
-    /// Runs that have fallen, by their first pages.
-    fallen: BTreeMap<PageNo, PageNo>,
+    /// Runs that have fallen.
+    fallen: Runs,
+    /// Those among them whose addresses may be used again.
+    again: Runs,
+}
+
+/// Runs of pages that do not touch, by their first pages.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct Runs(BTreeMap<PageNo, PageNo>);
+
+impl Runs {
+    fn add(&mut self, mut pages: Range<PageNo>) {
+        if let Some((start, end)) = self.0.range(..pages.start).next_back().map(|(s, e)| (*s, *e))
+            && end == pages.start
+        {
+            pages.start = start;
+        }
+        if let Some(end) = self.0.remove(&pages.end) {
+            pages.end = end;
+        }
+        self.0.insert(pages.start, pages.end);
+    }
+
+    /// The run with this page.
+    fn around(&self, page: PageNo) -> Option<Range<PageNo>> {
+        self.0.range(..=page).next_back().map(|(start, end)| *start..*end).filter(|run| run.contains(&page))
+    }
+
+    /// Takes out pages of one run.
+    fn remove(&mut self, pages: &Range<PageNo>) {
+        let Some(run) = self.around(pages.start) else { return };
+        self.0.remove(&run.start);
+        for left in [run.start..pages.start, pages.end..run.end] {
+            if !left.is_empty() {
+                self.0.insert(left.start, left.end);
+            }
+        }
+    }
+
+    /// Where the first so many pages lie, from a place on, that begin at a multiple of `align`.
+    fn place(&self, from: PageNo, pages: u64, align: u64) -> Option<PageNo> {
+        let before = self.around(from).map(|run| (run.start, run.end));
+        let runs = before.into_iter().chain(self.0.range(from.saturating_add(1)..).map(|(start, end)| (*start, *end)));
+        let first = |start: PageNo| u64::from(start.max(from)).next_multiple_of(align);
+        let mut fitting = runs.filter(|(start, end)| first(*start) + pages <= u64::from(*end));
+        fitting.next().map(|(start, _)| first(start) as PageNo)
+    }
 }
 
 fn chunks_of(pages: &Range<PageNo>) -> u32 {
@@ -29,40 +77,51 @@ fn chunks_of(pages: &Range<PageNo>) -> u32 {
 }
 
 impl Graves {
-    /// A region was freed.
-    pub(super) fn add(&mut self, epoch: u32, pages: Range<PageNo>) {
+    /// A region was freed. May all nodes use its addresses again?
+    pub(super) fn add(&mut self, epoch: u32, pages: Range<PageNo>, again: bool) {
         self.chunks += chunks_of(&pages);
-        self.kept.push_back((epoch, pages));
+        self.kept.push_back((epoch, pages, again));
     }
 
-    /// An epoch has begun: appends the first pages of the regions that fall.
+    /// In this epoch, which has just begun: appends the first pages of the regions that fall.
     pub(super) fn fall(&mut self, epoch: u32, first_pages: &mut Vec<PageNo>) {
-        while let Some((freed, pages)) = self.kept.front().filter(|_| self.chunks > KEPT_CHUNKS).cloned() {
+        self.fall_but(KEPT_CHUNKS, epoch, first_pages);
+    }
+
+    /// As [`Graves::fall`], of all that may.
+    pub(super) fn all_fall(&mut self, epoch: u32, first_pages: &mut Vec<PageNo>) {
+        self.fall_but(0, epoch, first_pages);
+    }
+
+    fn fall_but(&mut self, chunks: u32, epoch: u32, first_pages: &mut Vec<PageNo>) {
+        while let Some((freed, pages, again)) = self.kept.front().filter(|_| self.chunks > chunks).cloned() {
             if epoch.wrapping_sub(freed) < BARRIERS {
                 return;
             }
             self.kept.pop_front();
             self.chunks -= chunks_of(&pages);
             first_pages.push(pages.start);
-            self.unite(pages);
+            if again {
+                self.again.add(pages.clone());
+            }
+            self.fallen.add(pages);
         }
-    }
-
-    fn unite(&mut self, mut pages: Range<PageNo>) {
-        if let Some((start, end)) = self.fallen.range(..pages.start).next_back().map(|(s, e)| (*s, *e))
-            && end == pages.start
-        {
-            pages.start = start;
-        }
-        if let Some(end) = self.fallen.remove(&pages.end) {
-            pages.end = end;
-        }
-        self.fallen.insert(pages.start, pages.end);
     }
 
     /// Whether a region with this page was freed and has fallen.
     pub(super) fn has_fallen(&self, page: PageNo) -> bool {
-        self.fallen.range(..=page).next_back().is_some_and(|(_, end)| page < *end)
+        self.fallen.around(page).is_some()
+    }
+
+    /// Where so many pages could be used again: the first place from `from` on.
+    pub(super) fn place(&self, from: PageNo, pages: u64, align: u64) -> Option<PageNo> {
+        self.again.place(from, pages, align)
+    }
+
+    /// These pages, which could be, are used again.
+    pub(super) fn reuse(&mut self, pages: &Range<PageNo>) {
+        self.again.remove(pages);
+        self.fallen.remove(pages);
     }
 }
 
@@ -78,7 +137,7 @@ mod tests {
             graves.fall(epoch, &mut fallen);
             fallen
         };
-        (0..KEPT_CHUNKS + 3).for_each(|n| graves.add(7 + u32::from(n == 2), n * 10..n * 10 + 5));
+        (0..KEPT_CHUNKS + 3).for_each(|n| graves.add(7 + u32::from(n == 2), n * 10..n * 10 + 5, false));
         assert!(fall(&mut graves, 8).is_empty());
         assert_eq!(fall(&mut graves, 9), [0, 10], "the third was freed an epoch later");
         assert_eq!(fall(&mut graves, 10), [20]);
@@ -89,19 +148,44 @@ mod tests {
 
     #[test]
     fn those_that_lay_side_by_side_are_one_entry() {
-        let mut graves = Graves::default();
+        let mut runs = Runs::default();
         for at in [3, 1, 2, 5, 4, 9] {
-            graves.unite(at * 512..(at + 1) * 512);
+            runs.add(at * 512..(at + 1) * 512);
         }
-        assert_eq!(graves.fallen, BTreeMap::from([(512, 6 * 512), (9 * 512, 10 * 512)]));
+        assert_eq!(runs, Runs(BTreeMap::from([(512, 6 * 512), (9 * 512, 10 * 512)])));
     }
 
     #[test]
     fn a_large_region_counts_by_its_chunks() {
         let mut graves = Graves::default();
-        graves.add(0, 0..(KEPT_CHUNKS + 1) * CHUNK_PAGES);
+        graves.add(0, 0..(KEPT_CHUNKS + 1) * CHUNK_PAGES, false);
         let mut fallen = Vec::new();
         graves.fall(2, &mut fallen);
         assert_eq!(fallen, [0]);
+    }
+
+    #[test]
+    fn what_has_fallen_and_may_be_used_again_is_found_by_its_place_and_is_freed_no_more_when_it_is() {
+        let mut graves = Graves::default();
+        let mut fallen = Vec::new();
+        for (first, again) in [(100, true), (110, true), (120, false), (130, true), (200, true)] {
+            graves.add(first / 200, first..first + 10, again);
+        }
+        assert_eq!(graves.place(0, 1, 1), None, "nothing has fallen");
+        graves.all_fall(2, &mut fallen);
+        assert_eq!(fallen, [100, 110, 120, 130], "the last was freed an epoch later");
+        let place = |graves: &Graves, from, pages, align| graves.place(from, pages, align);
+        assert_eq!(place(&graves, 0, 20, 1), Some(100), "over two that lie side by side");
+        assert_eq!(place(&graves, 0, 21, 1), None);
+        assert_eq!((place(&graves, 0, 16, 8), place(&graves, 0, 17, 8)), (Some(104), None));
+        assert_eq!((place(&graves, 105, 15, 1), place(&graves, 106, 15, 1)), (Some(105), None));
+        assert_eq!((place(&graves, 121, 10, 1), place(&graves, 131, 10, 1)), (Some(130), None));
+        graves.reuse(&(104..106));
+        let freed: Vec<PageNo> = (95..145).filter(|page| graves.has_fallen(*page)).collect();
+        assert_eq!(freed, (100..104).chain(106..140).collect::<Vec<_>>());
+        assert_eq!((place(&graves, 0, 5, 1), place(&graves, 0, 4, 1)), (Some(106), Some(100)));
+        graves.reuse(&(106..120));
+        assert_eq!(place(&graves, 101, 3, 1), Some(101));
+        assert_eq!(place(&graves, 102, 3, 1), Some(130));
     }
 }

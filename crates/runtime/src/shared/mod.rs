@@ -21,6 +21,7 @@
 //!
 //! A job of one node has no detector and no faults: its heap is plain memory.
 
+mod again;
 pub(crate) mod alloc;
 mod coarse;
 mod copies;

@@ -345,15 +345,36 @@ impl Table {
         self.regions.write().remove(&first);
     }
 
-    /// A region was freed in this epoch, and none of its addresses is used again.
-    pub(crate) fn bury(&self, epoch: u32, pages: Range<PageNo>) {
-        self.graves.lock().add(epoch, pages);
+    /// A region was freed in this epoch. May all nodes use its addresses again when there are no others?
+    pub(crate) fn bury(&self, epoch: u32, pages: Range<PageNo>, again: bool) {
+        self.graves.lock().add(epoch, pages, again);
     }
 
     /// An epoch has begun: forgets most of regions that were freed long ago; gives their pages.
     pub(crate) fn forget_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
         let mut fallen = Vec::new();
         self.graves.lock().fall(epoch, &mut fallen);
+        self.forget(&fallen)
+    }
+
+    /// As [`Table::forget_freed`], of all regions that were freed two barriers ago.
+    pub(crate) fn forget_all_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
+        let mut fallen = Vec::new();
+        self.graves.lock().all_fall(epoch, &mut fallen);
+        self.forget(&fallen)
+    }
+
+    /// Where so many pages of regions that were forgotten could be used again: the first place from `from` on.
+    pub(crate) fn place_again(&self, from: PageNo, pages: u64, align: u64) -> Option<PageNo> {
+        self.graves.lock().place(from, pages, align)
+    }
+
+    /// These pages are used again.
+    pub(crate) fn reuse(&self, pages: &Range<PageNo>) {
+        self.graves.lock().reuse(pages);
+    }
+
+    fn forget(&self, fallen: &[PageNo]) -> Vec<Range<PageNo>> {
         if fallen.is_empty() {
             return Vec::new();
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`matrix`] | which engines, detectors, shapes and networks a scenario runs under |
 //! | [`placement`], [`order`], [`sharing`], [`blocks`], [`pages`], [`globals`] | scenarios with one right answer everywhere |
+//! | [`again`] | addresses of freed memory, used again |
 //! | [`beside`] | threads that go on while another one of their node is in a collective call |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
@@ -14,6 +15,7 @@
 //! | [`wrong`] | programs that do what they must not |
 //! | [`seccomp`] | systems that forbid what the fast detectors need |
 
+mod again;
 mod beside;
 mod blocks;
 mod counts;
@@ -58,6 +60,7 @@ fn node() {
     });
     let parts = [
         matrix::play,
+        again::play,
         counts::play,
         limits::play,
         globals::play,

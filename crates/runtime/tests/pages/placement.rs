@@ -23,7 +23,7 @@ fn value(round: usize, index: usize) -> u64 {
 }
 
 /// Each round, every thread writes the share of another thread than in the round before, and reads a sample of everything.
-fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
+pub fn shares_that_wander(t: &Thread, slice: &SharedSlice<u64>, rounds: usize) {
     for index in t.share(slice.len()).step_by(37) {
         assert_eq!(slice.get(index), 0, "new memory is zero");
     }

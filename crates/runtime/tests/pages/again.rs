@@ -1,0 +1,87 @@
+//! Addresses of freed regions that all nodes use again, because the heap has no others.
+
+use crate::matrix::{detectors, job};
+use crate::placement::{pages_of, shares_that_wander};
+use comem::heap::{Homes, RegionOptions, SharedSlice};
+use comem::{Comem, NodeId};
+use std::collections::VecDeque;
+
+/// Plays a role of this file; `false` when it has none of that name.
+pub fn play(comem: &Comem, role: &str) -> bool {
+    match role {
+        "again" => again(comem),
+        "again-under-one" => under_one(comem),
+        _ => return false,
+    }
+    true
+}
+
+/// The smallest heap there is: 64 MiB for what all nodes allocate together, and as much under `msi`.
+const SMALL_HEAP: (&str, &str) = ("COMEM_HEAP", "256M");
+const PAGES: [usize; 4] = [2000, 2504, 700, 1500];
+const UNITS: [u32; 3] = [1, 4, 2];
+
+/// Memory that is new, whatever lay there: allocated with other units, at other homes, and freed by each node some barriers later than by the one before.
+fn again(comem: &Comem) {
+    let last = NodeId(comem.nodes() as u16 - 1);
+    let homes = [Homes::Block, Homes::Cyclic(3), Homes::On(last), Homes::Automatic, Homes::Block];
+    let mut in_use: VecDeque<SharedSlice<u64>> = VecDeque::new();
+    for round in 0..40 {
+        let options = RegionOptions {
+            homes: homes[round % homes.len()].clone(),
+            unit_pages: UNITS[round % UNITS.len()],
+            ..RegionOptions::default()
+        };
+        let slice = pages_of(comem, PAGES[round % PAGES.len()], &options);
+        comem.run(|t| shares_that_wander(t, &slice, 2));
+        in_use.push_back(slice);
+        if in_use.len() > comem.node() {
+            let slice = in_use.pop_front().expect("there is one");
+            comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+        }
+    }
+}
+
+/// Where nobody has freed anything two barriers ago there is no room, on any node, and the job goes on.
+fn under_one(comem: &Comem) {
+    let all = 60 << 20;
+    let first = comem.alloc_all(all, &RegionOptions::default()).expect("there is room");
+    let refused = |after: &str| {
+        let error = comem.alloc_all(all, &RegionOptions::default()).expect_err("there is no room").to_string();
+        assert!(error.contains("used again after two barriers"), "{after}: {error}");
+    };
+    refused("nothing is freed");
+    if comem.node() == 0 {
+        comem.free(first).expect("it can be freed");
+    }
+    comem.run(|t| (0..3).for_each(|_| t.barrier()));
+    refused("one node has freed it");
+    if comem.node() != 0 {
+        comem.free(first).expect("it can be freed");
+    }
+    refused("no barrier has been since");
+    comem.run(|t| (0..2).for_each(|_| t.barrier()));
+    let touched = RegionOptions { homes: Homes::FirstTouch, ..RegionOptions::default() };
+    comem.alloc_all(all, &touched).expect_err("who touches it first would not be known");
+    let second = comem.alloc_all(all, &RegionOptions::default()).expect("there is room again");
+    assert_eq!(first, second);
+}
+
+#[test]
+fn memory_that_all_allocate_and_free_again_and_again_is_new_each_time() {
+    for detector in detectors() {
+        let shapes = [("2", "2", "udp"), ("3", "1", "shm"), ("4", "1", "udp")];
+        for ((nodes, threads, backbone), engine) in shapes.into_iter().zip(["hlrc", "scope", "hlrc"]) {
+            let nodes = nodes.parse().expect("a number");
+            let place = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone)];
+            job("again", nodes, &[&[SMALL_HEAP, ("COMEM_ENGINE", engine)][..], &place].concat());
+        }
+    }
+    job("again", 2, &[SMALL_HEAP, ("COMEM_ENGINE", "hlrc"), ("COMEM_BACKBONE", "shm")]);
+    job("again", 1, &[SMALL_HEAP]);
+}
+
+#[test]
+fn addresses_are_used_again_when_every_node_has_freed_them_two_barriers_ago() {
+    job("again-under-one", 3, &[SMALL_HEAP]);
+}
