@@ -26,7 +26,7 @@ fn again(comem: &Comem) {
     let last = NodeId(comem.nodes() as u16 - 1);
     let homes = [Homes::Block, Homes::Cyclic(3), Homes::On(last), Homes::Automatic, Homes::Block];
     let mut in_use: VecDeque<SharedSlice<u64>> = VecDeque::new();
-    for round in 0..40 {
+    for round in 0..24 {
         let options = RegionOptions {
             homes: homes[round % homes.len()].clone(),
             unit_pages: UNITS[round % UNITS.len()],
