@@ -404,15 +404,13 @@ pub fn parse() -> Result<Cli, Failure> {
 }
 
 /// The variables that are no choices of whoever calls this command: empty ones (a launcher sets each of its nodes' variables, so that
-/// nothing of an outer job shines through), and within a node what is of its own job alone: its size, its names, and what was settled for it.
+/// nothing of an outer job shines through), and within a node what is of its own job alone: what was settled for it, and its names.
 pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
-    const SIZE: [&str; 3] = [var::NODES, var::THREADS, var::SLOW];
+    const SETTLED: [&str; 5] = [var::NODES, var::THREADS, var::SLOW, var::BACKBONE, var::AUTH];
     const NAMES: [&str; 3] = [var::PROG_ID, var::STATS, var::CAPTURE];
-    const SETTLED: [&str; 2] = [var::BACKBONE, var::AUTH];
     let ours: Vec<_> = variables.filter(|(name, _)| name.to_string_lossy().starts_with("COMEM_")).collect();
     let within_a_node = ours.iter().any(|(name, value)| name == var::NODE && !value.is_empty());
-    let of_that_node =
-        |name: &OsString| within_a_node && [&SIZE[..], &NAMES, &SETTLED].concat().iter().any(|one| name == one);
+    let of_that_node = |name: &OsString| within_a_node && SETTLED.iter().chain(&NAMES).any(|one| name == one);
     let not_meant = ours.into_iter().filter(|(name, value)| value.is_empty() || of_that_node(name));
     not_meant.map(|(name, _)| name).collect()
 }

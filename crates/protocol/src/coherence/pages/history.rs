@@ -1,14 +1,14 @@
 //! What a node knows of the intervals of others since the last barrier, in one scope: under `hlrc` there is one scope for
 //! everything, under `scope` one for each lock.
 //!
-//! A history is told to another node as a *blob*: epoch u32, the vector of intervals that it covers, then the entries that the other
-//! has not seen (count u32). Several releases may be handed out at once: then blobs stand one behind the other, each with its
+//! A history is told to another node as a *blob*: epoch, the vector of intervals that it covers, both in numbers of few bytes, then the
+//! entries that the other has not seen. Several releases may be handed out at once: then blobs stand one behind the other, each with its
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
 use super::wire::{
     Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_seen, put_vector, take_seen, take_vector, take_vector_of,
 };
-use super::{is_later, push_range};
+use super::{is_later, is_over, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use crate::wire::bytes::{Put, Reader, WireError};
@@ -350,7 +350,7 @@ pub fn hand_out(stored: &[u8], knowledge: &Knowledge, out: &mut Vec<u8>) {
     let none = Vector::new();
     for (which, blob) in blobs(stored).flatten() {
         let Ok(blob) = open(blob) else { continue };
-        if knowledge.epoch.is_some_and(|epoch| epoch != blob.epoch && !is_later(blob.epoch, epoch)) {
+        if knowledge.epoch.is_some_and(|epoch| is_over(blob.epoch, epoch)) {
             continue;
         }
         let known = if Some(blob.epoch) == knowledge.epoch { &knowledge.of(which).of_scope } else { &none };

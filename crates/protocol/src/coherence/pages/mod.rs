@@ -291,6 +291,11 @@ fn is_later(epoch: u32, other: u32) -> bool {
     (1..=EPOCHS_NEAR).contains(&epoch.wrapping_sub(other))
 }
 
+/// Whether an epoch is over for who is in epoch `now`.
+fn is_over(epoch: u32, now: u32) -> bool {
+    epoch != now && !is_later(epoch, now)
+}
+
 /// Appends `pages` to a list of ranges, joined with the last one where they touch.
 pub fn push_range(list: &mut Vec<Range<PageNo>>, pages: Range<PageNo>) {
     match list.last_mut() {

@@ -35,15 +35,15 @@ fn put_node(out: &mut Vec<u8>, node: NodeId) {
 }
 
 fn take_node(r: &mut Reader<'_>) -> Result<NodeId, WireError> {
-    let node = NodeId(r.u16()?);
-    if node.index() < NODES_MAX { Ok(node) } else { Err(WireError::BadValue("node")) }
+    node_of(r.u16()?.into())
 }
 
 fn take_var_node(r: &mut Reader<'_>) -> Result<NodeId, WireError> {
-    match u16::try_from(r.var()?) {
-        Ok(node) if usize::from(node) < NODES_MAX => Ok(NodeId(node)),
-        _ => Err(WireError::BadValue("node")),
-    }
+    node_of(r.var()?)
+}
+
+fn node_of(number: u64) -> Result<NodeId, WireError> {
+    if number < NODES_MAX as u64 { Ok(NodeId(number as u16)) } else { Err(WireError::BadValue("node")) }
 }
 
 fn put_run(out: &mut Vec<u8>, run: &Range<PageNo>) {
@@ -379,14 +379,12 @@ impl Entry {
         for number in [self.writer.0.into(), self.from, self.interval, self.groups.len() as u32] {
             out.put_var(number.into());
         }
-        let mut notices = Vec::new();
         for group in &self.groups {
-            notices.clear();
-            put_notices(&mut notices, &group.runs, in_rows);
             out.put_var(group.home.0.into());
             out.put_var(group.serial);
-            out.put_var(notices.len() as u64);
-            out.put_bytes(&notices);
+            let at = out.len();
+            put_notices(out, &group.runs, in_rows);
+            put_len_before(out, at);
         }
     }
 
@@ -420,6 +418,14 @@ impl Entry {
         }
         Ok((!known).then_some(Entry { writer, from, interval, groups }))
     }
+}
+
+/// Puts before what stands from `at` on how many bytes it has.
+fn put_len_before(out: &mut Vec<u8>, at: usize) {
+    let end = out.len();
+    out.put_var((end - at) as u64);
+    let bytes = out.len() - end;
+    out[at..].rotate_right(bytes);
 }
 
 /// Pages, and whether their writer still holds them.

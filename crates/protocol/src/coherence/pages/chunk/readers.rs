@@ -14,7 +14,7 @@
 
 use super::{Chunk, HOT, State, WROTE};
 use crate::coherence::pages::push::Pushes;
-use crate::coherence::pages::{PageNo, is_later};
+use crate::coherence::pages::{PageNo, is_over};
 use crate::ids::NodeId;
 use std::ops::Range;
 
@@ -88,8 +88,7 @@ impl Chunk {
             }
             if let Some(reader) = self.readers.find(unit, |r| r.node == node) {
                 // A question of before says nothing of what was sent since.
-                let late =
-                    reader.pushed.is_some_and(|sent| epoch != sent && !is_later(sent, epoch)) && reader.was_no_use();
+                let late = reader.pushed.is_some_and(|sent| is_over(sent, epoch)) && reader.was_no_use();
                 reader.asked = true;
                 self.vain = (self.vain + u8::from(late) * VAIN).min(VAIN_MAX);
             } else if self.units[unit].has(HOT) && self.readers.of(unit).count() < READERS_MAX {

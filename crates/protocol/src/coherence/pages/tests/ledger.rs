@@ -1,8 +1,8 @@
-use crate::coherence::pages::PageEngine;
 use crate::coherence::pages::history::{self, ENTRIES_MAX, History, Knowledge, Vector, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::own::APART_MAX;
 use crate::coherence::pages::wire::{Entry, Group, Need, put_vector};
+use crate::coherence::pages::{PageEngine, PageNo};
 use crate::ids::{FlagId, LockId, NodeId};
 use crate::sync::{Mark, Scope};
 use std::collections::BTreeSet;
@@ -436,20 +436,25 @@ fn each_epoch_numbers_its_intervals_anew_and_says_when_it_has_no_more_numbers() 
     }
 }
 
+/// Node 0 writes this page and sets a flag, whose manager stores what it tells; node 1 waits for the flag. Gives the pages that it hears of.
+fn hears_by_a_flag(ledgers: &mut [Ledger; 2], stored: &mut Vec<u8>, page: PageNo) -> Vec<Range<PageNo>> {
+    let ([a, b], mut said) = (ledgers, [Vec::new(), Vec::new(), Vec::new()]);
+    a.close(wrote(page..page + 1, 0, 0));
+    a.tell((Scope::Flag(FlagId(3)), Mark::NOW), &[], &mut said[0]);
+    history::unite(&said[0], stored);
+    b.knowledge(LOCK, &mut said[1]);
+    history::hand_out(stored, &Knowledge::parse(&said[1]), &mut said[2]);
+    let fresh = b.learn(LOCK, &said[2], &mut Needs::default()).unwrap();
+    fresh.iter().flat_map(|e| history::pages_of(e)).collect()
+}
+
 #[test]
 fn epochs_go_on_beyond_32_bits() {
     let mut ledgers = [ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc)];
     ledgers.iter_mut().for_each(|ledger| ledger.has_come_to(u32::MAX - 1));
     let mut stored = Vec::new();
     for page in 1..5 {
-        let ([a, b], mut said) = (&mut ledgers, [Vec::new(), Vec::new(), Vec::new()]);
-        a.close(wrote(page..page + 1, 0, 0));
-        a.tell((Scope::Flag(FlagId(3)), Mark::NOW), &[], &mut said[0]);
-        history::unite(&said[0], &mut stored);
-        b.knowledge(LOCK, &mut said[1]);
-        history::hand_out(&stored, &Knowledge::parse(&said[1]), &mut said[2]);
-        let fresh = b.learn(LOCK, &said[2], &mut Needs::default()).unwrap();
-        assert_eq!(fresh.iter().flat_map(|e| history::pages_of(e)).collect::<Vec<_>>(), [page..page + 1]);
+        assert_eq!(hears_by_a_flag(&mut ledgers, &mut stored, page), [page..page + 1]);
         barrier(&mut ledgers);
     }
 }
@@ -463,14 +468,7 @@ fn what_was_said_long_ago_keeps_nothing_from_being_said_however_many_epochs_have
         for (epoch, page) in [(7_u32, 1), (7_u32.wrapping_add(passed), 2)] {
             barrier(&mut ledgers);
             ledgers.iter_mut().for_each(|ledger| ledger.has_come_to(epoch));
-            let ([a, b], mut said) = (&mut ledgers, [Vec::new(), Vec::new(), Vec::new()]);
-            a.close(wrote(page..page + 1, 0, 0));
-            a.tell((Scope::Flag(FlagId(3)), Mark::NOW), &[], &mut said[0]);
-            history::unite(&said[0], &mut stored);
-            b.knowledge(LOCK, &mut said[1]);
-            history::hand_out(&stored, &Knowledge::parse(&said[1]), &mut said[2]);
-            let fresh = b.learn(LOCK, &said[2], &mut Needs::default()).unwrap();
-            let pages: Vec<_> = fresh.iter().flat_map(|e| history::pages_of(e)).collect();
+            let pages = hears_by_a_flag(&mut ledgers, &mut stored, page);
             assert_eq!(pages, [page..page + 1], "after {passed} epochs");
         }
     }
