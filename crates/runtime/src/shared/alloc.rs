@@ -178,13 +178,12 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
         Some(_) => help.push("free memory"),
         None => help.push("allocate less"),
     }
-    let spent = match owner {
-        Some(_) if several => "; addresses of freed regions are not used again",
-        None if several && engine != PageEngine::Msi => {
+    let spent = match several {
+        false => "",
+        true if owner.is_none() && engine != PageEngine::Msi => {
             "; addresses of what was freed are used again after two barriers of all threads, if no touch decides who has its pages"
         }
-        None if several => "; addresses of freed regions are not used again",
-        _ => "",
+        true => "; addresses of freed regions are not used again",
     };
     Error::Misuse(format!(
         "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for pages under {under}, of which {left} have \
