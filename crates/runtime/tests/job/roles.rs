@@ -80,9 +80,11 @@ pub fn play(role: &str) {
     }
 }
 
-/// Leaves no address space for another thread's stack.
+/// Leaves address space for what the program allocates, but not for another thread's stack.
 fn forbid_threads() {
-    let least = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("the sizes of this process");
+    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number of pages");
+    let least = libc::rlimit { rlim_cur: (pages << 12) + (1 << 20), rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the call reads the structure.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const least) }, 0);
 }
