@@ -5,7 +5,6 @@
 //! trip.
 
 use super::Shared;
-use super::streams::Streams;
 use super::table::Known;
 use crate::Comem;
 use crate::error::{Error, Result};
@@ -252,7 +251,7 @@ impl Thread {
     /// and the answer waits in this thread's socket until the thread gets there. So at most two runs are under way.
     fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead, fetched: Option<&[Range<PageNo>]>) {
         let unit = known.region.unit_pages;
-        let Some((far, ahead)) = Streams::after(ahead, unit, fetched) else { return };
+        let Some((far, ahead)) = self.stream(|s| s.after(page, ahead, unit, fetched)) else { return };
         let first = page - (page - known.region.first) % unit;
         let mut next = i64::from(first) + far as i64 * i64::from(unit);
         if ahead.stride == 1 {
@@ -264,11 +263,18 @@ impl Thread {
         let slot = self.slot();
         let asked = self
             .stepping(|out| self.home().page_step(slot, next, out, |chunk, _| chunk.run_ahead(next, ahead)).flatten());
+        // Where nothing had to be asked for, it is here or on its way.
+        let all = next.saturating_add(ahead.units as u32 * unit - 1);
+        let last = match &asked {
+            Some((_, runs)) if ahead.stride > 0 => runs.last().map(|run| run.end - 1),
+            Some((_, runs)) => runs.first().map(|run| run.start),
+            None => Some(all).filter(|_| ahead.stride == 1),
+        };
+        if let Some(last) = last {
+            self.stream(|s| s.goes_on_to(page, last));
+        }
         if let Some((home, runs)) = asked {
             self.counters().pages_prefetched.add(runs.iter().map(|r| u64::from(r.end - r.start)).sum());
-            if let Some(last) = if ahead.stride > 0 { runs.last() } else { runs.first() } {
-                self.stream(|s| s.goes_on_to(page, if ahead.stride > 0 { last.end - 1 } else { last.start }));
-            }
             let (picked, runs) = self.pick(shared, home, runs);
             self.take_picked(shared, &picked);
             if runs.is_empty() {

@@ -8,6 +8,7 @@ use std::ops::Range;
 /// One sequence of faults: pages in a row, or with a stride.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
+    first: PageNo,
     last: PageNo,
     /// From each to the next, in pages; 0 while there was but one fault.
     stride: i64,
@@ -15,8 +16,64 @@ struct Stream {
     units: usize,
     /// Steps from `last` on that were asked for: the run of the last fault, and the run ahead.
     reach: usize,
+    /// Whether each of its units follows the one before.
+    in_a_row: bool,
+    /// Whether it went on beyond the usual length.
+    beyond: bool,
+    /// Up to how many units it needs from `last` on, where it seems to be of the usual length.
+    left: Option<usize>,
     /// When it last went on.
     used: u32,
+}
+
+impl Stream {
+    /// In how many pages it has ended: what its last fault touched, and what was fetched then.
+    fn ends(&self) -> (u32, u32) {
+        let before = self.last.wrapping_sub(self.first);
+        (before + 1, before + self.reach as u32 * self.stride as u32)
+    }
+}
+
+/// How long sequences of pages in a row are, where they have one length: who reads a matrix in blocks needs nothing behind a block's end.
+///
+/// A sequence has ended somewhere in what was fetched at its last fault. Where that is differs from one to the next, and each is fetched no
+/// further than to the middle of what all leave open.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    /// The least and the most number of pages.
+    ends: (u32, u32),
+    /// How many sequences agreed.
+    agreed: u8,
+}
+
+impl Usual {
+    /// An end that is known so well is known; and who goes on beyond it by less moves it.
+    const CLOSE: u32 = 8;
+    /// So many must agree.
+    const ENOUGH: u8 = 2;
+
+    /// A sequence has ended in one of so many pages.
+    fn learn(&mut self, (least, most): (u32, u32)) {
+        let both = (self.ends.0.max(least), self.ends.1.min(most));
+        let agrees = self.agreed > 0 && both.0 <= both.1;
+        self.agreed = if agrees { self.agreed.saturating_add(1) } else { 1 };
+        self.ends = if agrees { both } else { (least, most) };
+    }
+
+    /// How many pages a sequence needs that faults behind so many, and was `beyond` the end already; `None` where nobody knows.
+    fn left(&mut self, behind: u32, beyond: &mut bool) -> Option<u32> {
+        if self.agreed >= Self::ENOUGH && behind >= self.ends.1 {
+            let far = std::mem::replace(beyond, true) || behind >= self.ends.1 + Self::CLOSE;
+            self.agreed = if far { 0 } else { self.agreed };
+            self.ends.1 += Self::CLOSE;
+        }
+        if self.agreed < Self::ENOUGH {
+            return None;
+        }
+        let (least, most) = (self.ends.0.max(behind + 1), self.ends.1);
+        let end = if most - least <= Self::CLOSE { most } else { least.midpoint(most) };
+        Some(end - behind)
+    }
 }
 
 /// What a thread's faults look like: each sequence among them is followed by itself, and fetched ahead in growing runs.
@@ -26,6 +83,7 @@ pub(crate) struct Streams {
     faults: u32,
     /// Strides that were followed lately, in pages: the second fault at such a distance begins a run at once.
     strides: [i64; 4],
+    usual: Usual,
 }
 
 impl Streams {
@@ -54,14 +112,15 @@ impl Streams {
         });
         let at = at.unwrap_or_else(|| {
             let oldest = (0..Self::MANY).min_by_key(|i| self.streams[*i].used).unwrap_or_default();
-            self.streams[oldest] = Stream::default();
+            self.forget(oldest);
+            self.streams[oldest].first = page;
             oldest
         });
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         let stream = &mut self.streams[at];
         if found.is_some() {
             if stream.units == 1 && far(stream) == unit {
-                stream.stride = unit;
+                (stream.stride, stream.first) = (unit, stream.last);
             }
             if !self.strides.contains(&stream.stride) {
                 self.strides.rotate_right(1);
@@ -73,18 +132,25 @@ impl Streams {
             let known = stream.stride != 0 && self.strides.contains(&stream.stride);
             stream.units = if known { Self::GROWTH[1].min(most) } else { 1 };
         }
-        (stream.last, stream.used, stream.reach) = (page, self.faults, stream.units);
+        stream.in_a_row = found.is_some() && stream.stride == unit;
+        let left = if stream.in_a_row { self.usual.left(page - stream.first, &mut stream.beyond) } else { None };
+        stream.left = left.map(|pages| pages.div_ceil(unit_pages) as usize);
+        let units = stream.left.map_or(stream.units, |left| left.min(stream.units));
+        (stream.last, stream.used, stream.reach) = (page, self.faults, units);
         // A distance that was seen once is no stride yet; but what lies behind the page may have been in use with it.
         let stride = if stream.units == 1 { 1 } else { (stream.stride / unit) as isize };
         if stride == 0 {
             // It began in a region with smaller units.
             return Ahead::NOTHING;
         }
-        Ahead {
-            units: stream.units,
-            stride,
-            known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most },
-            claims: false,
+        Ahead { units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most }, claims: false }
+    }
+
+    /// Its place is needed for another one.
+    fn forget(&mut self, at: usize) {
+        let stream = std::mem::take(&mut self.streams[at]);
+        if stream.units >= Self::GROWTH[2] && stream.in_a_row {
+            self.usual.learn(stream.ends());
         }
     }
 
@@ -95,17 +161,26 @@ impl Streams {
         stream.reach = stream.reach.max(usize::try_from(steps + 1).unwrap_or_default());
     }
 
-    /// What follows a run that was just fetched, once runs are so long that it pays to have the next one under way: how far on it
+    /// What follows the run that the fault at `page` fetched, once runs are so long that it pays to have the next one under way: how far on it
     /// begins, in units, and how long it is.
-    pub(super) fn after(ahead: Ahead, unit_pages: u32, fetched: Option<&[Range<PageNo>]>) -> Option<(isize, Ahead)> {
+    pub(super) fn after(
+        &self,
+        page: PageNo,
+        ahead: Ahead,
+        unit_pages: u32,
+        fetched: Option<&[Range<PageNo>]>,
+    ) -> Option<(isize, Ahead)> {
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         let long = ahead.units >= Self::GROWTH[2].min(most) && ahead.units > 1;
-        let units = Self::GROWTH.into_iter().find(|n| *n > ahead.units).unwrap_or(Self::GROWTH[3]).min(most);
+        let stream = self.streams.iter().find(|s| s.used == self.faults && s.last == page);
+        let left = stream.and_then(|s| s.left).map_or(most, |left| left.saturating_sub(ahead.units));
+        let units = Self::GROWTH.into_iter().find(|n| *n > ahead.units).unwrap_or(Self::GROWTH[3]).min(most).min(left);
         // With what lies between them, fewer fit one request.
         let reached =
             fetched.filter(|_| ahead.stride > 1).and_then(|runs| Some(runs.last()?.end - 1 - runs.first()?.start));
         let steps = reached.map(|pages| (pages / unit_pages) as usize / ahead.stride.unsigned_abs() + 1);
-        long.then_some((ahead.stride * steps.unwrap_or(ahead.units) as isize, Ahead { units, ..ahead }))
+        let far = ahead.stride * steps.unwrap_or(ahead.units) as isize;
+        (long && units > 0).then_some((far, Ahead { units, ..ahead }))
     }
 }
 
@@ -135,7 +210,7 @@ mod tests {
             streams.next(page, 1);
         });
         let ahead = streams.next(1039, 1);
-        assert_eq!(Streams::after(ahead, 1, None).map(|(far, next)| (far, next.units)), Some((60, 60)));
+        assert_eq!(streams.after(1039, ahead, 1, None).map(|(far, next)| (far, next.units)), Some((60, 60)));
         streams.goes_on_to(1039, 1158);
         assert_eq!(streams.next(1159, 1).units, 60);
         // A run ahead of another fault changes nothing.
@@ -163,5 +238,64 @@ mod tests {
     #[test]
     fn scattered_pages_are_fetched_one_by_one() {
         assert!(units(&[5, 900, 77, 4000, 12]).iter().all(|(units, _)| *units == 1));
+    }
+
+    /// Reads so many pages from `first` on, of which none is here: with how many faults, and how many pages come.
+    fn read(streams: &mut Streams, first: PageNo, pages: u32) -> (usize, u32) {
+        let (mut at, mut faults) = (first, 0);
+        while at < first + pages {
+            let ahead = streams.next(at, 1);
+            let behind = streams.after(at, ahead, 1, None);
+            let run = ahead.units as u32 + behind.map_or(0, |(_, ahead)| ahead.units as u32);
+            if behind.is_some() {
+                streams.goes_on_to(at, at + run - 1);
+            }
+            (at, faults) = (at + run, faults + 1);
+        }
+        (faults, at - first)
+    }
+
+    #[test]
+    fn blocks_of_one_length_are_soon_fetched_as_far_as_they_go() {
+        for pages in [110, 200, 256, 500] {
+            let mut streams = Streams::default();
+            let mut block = |i: u32| read(&mut streams, 10_000 * (i + 1), pages);
+            let (faults, fetched) = block(0);
+            assert!(fetched > pages + Usual::CLOSE, "{fetched} of {pages}");
+            let later: Vec<_> = (1..60).map(&mut block).skip(30).collect();
+            assert!(later.iter().all(|(_, fetched)| *fetched <= pages + Usual::CLOSE), "{pages}: {later:?}");
+            assert!(later.iter().all(|(now, _)| *now <= faults + 1), "{pages}: {later:?}");
+        }
+    }
+
+    #[test]
+    fn a_longer_sequence_than_usual_is_followed_and_ends_the_habit() {
+        let mut streams = Streams::default();
+        for i in 1..40 {
+            read(&mut streams, 10_000 * i, 200);
+        }
+        let usual = read(&mut Streams::default(), 0, 20_000);
+        let (faults, _) = read(&mut streams, 1_000_000, 20_000);
+        assert!(faults <= usual.0 + 3, "{faults} and not {}", usual.0);
+        assert_eq!(streams.usual.agreed, 0);
+    }
+
+    #[test]
+    fn a_sequence_that_a_step_back_begins_counts_from_there() {
+        let mut streams = Streams::default();
+        let pages = [1000, 990, 991, 992, 1000, 1030].map(|page| streams.next(page, 1).units);
+        assert_eq!(pages, [1, 1, 8, 30, 60, 60]);
+        assert_eq!(streams.streams.iter().find(|s| s.used == 6).map(|s| s.first), Some(990));
+    }
+
+    #[test]
+    fn sequences_of_all_lengths_are_fetched_as_if_nothing_were_known() {
+        let (mut streams, mut faults, mut alone) = (Streams::default(), 0, 0);
+        for i in 1..200 {
+            let pages = 100 + i * 7919 % 900;
+            faults += read(&mut streams, 10_000 * i, pages).0;
+            alone += read(&mut Streams::default(), 10_000 * i, pages).0;
+        }
+        assert!(faults * 10 <= alone * 11, "{faults} faults and not {alone}");
     }
 }
