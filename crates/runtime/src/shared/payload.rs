@@ -67,7 +67,8 @@ impl Payload for PagePayload<'_> {
         match learnt {
             Ok(entries) => {
                 self.shared.end_pushed(&entries);
-                self.node.end_copies(self.shared, &mut ledger, &entries, false, self.slot, &mut self.side);
+                let entries = entries.iter().map(|entry| &**entry);
+                self.node.end_copies(self.shared, &mut ledger, entries, false, self.slot, &mut self.side);
                 carried.into_iter().for_each(|carried| self.unload(&ledger, carried));
             }
             Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),

@@ -35,8 +35,8 @@ impl Node {
     }
 
     /// At a barrier that has opened, before copies end: what came for it can be used. Homes hear of what was of no use.
-    pub(super) fn open_stash(&self, shared: &Shared, epoch: u32, entries: &[(Arc<Entry>, bool)], side: &mut Outbox) {
-        let unused = shared.stash.lock().open(epoch, entries.iter().map(|(entry, _)| &**entry));
+    pub(super) fn open_stash(&self, shared: &Shared, epoch: u32, entries: &[(Entry, bool)], side: &mut Outbox) {
+        let unused = shared.stash.lock().open(epoch, entries.iter().map(|(entry, _)| entry));
         serve::tell_unused(unused, side);
     }
 }

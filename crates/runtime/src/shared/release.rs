@@ -24,7 +24,6 @@ use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::Collective;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
@@ -320,11 +319,11 @@ impl Node {
 
     /// Ends this node's copies of the pages that entries name; `in_place` where no thread of the node goes on before they were fetched
     /// again. The caller holds the ledger.
-    pub(crate) fn end_copies(
+    pub(crate) fn end_copies<'a>(
         &self,
         shared: &Shared,
         ledger: &mut Ledger,
-        entries: &[Arc<Entry>],
+        entries: impl Iterator<Item = &'a Entry>,
         in_place: bool,
         slot: Slot,
         side: &mut Outbox,
@@ -332,7 +331,7 @@ impl Node {
         let mut gather = Gather::new(self, shared, ledger);
         let mut ended = Vec::new();
         let passed = if in_place { shared.sections.lock().pass_over().to_vec() } else { Vec::new() };
-        let runs = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
+        let runs = entries.flat_map(|e| &e.groups).flat_map(|g| &g.runs).map(|(run, _)| run);
         self.each_chunk_of(shared, runs, slot, side, |chunk, cx, parts| {
             parts.iter().filter(|part| chunk.has_copies(part)).for_each(|part| push_range(&mut ended, part.clone()));
             if in_place && passed.is_empty() {
@@ -445,8 +444,8 @@ impl Node {
         match opened {
             Ok(entries) => {
                 self.open_stash(shared, ledger.epoch(), &entries, &mut side);
-                let fresh: Vec<Arc<Entry>> = entries.iter().filter(|(_, new)| *new).map(|(e, _)| e.clone()).collect();
-                self.end_copies(shared, &mut ledger, &fresh, in_place, slot, &mut side);
+                let fresh = entries.iter().filter(|(_, new)| *new).map(|(entry, _)| entry);
+                self.end_copies(shared, &mut ledger, fresh, in_place, slot, &mut side);
                 self.migrate(shared, &ledger, &entries, slot, &mut side);
             }
             Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
@@ -469,7 +468,7 @@ impl Node {
         self.flush(slot, &mut side);
     }
 
-    fn migrate(&self, shared: &Shared, ledger: &Ledger, entries: &[(Arc<Entry>, bool)], slot: Slot, side: &mut Outbox) {
+    fn migrate(&self, shared: &Shared, ledger: &Ledger, entries: &[(Entry, bool)], slot: Slot, side: &mut Outbox) {
         if !self.config.migration {
             return;
         }

@@ -395,7 +395,7 @@ impl Pages {
     }
 
     /// Ends this node's copies of the entries' pages.
-    pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Arc<Entry>>, in_place: bool) {
+    pub(super) fn invalidate<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>, in_place: bool) {
         let mut diffs = Gather::default();
         for entry in entries {
             for at in 0..self.chunks.len() {
@@ -491,7 +491,7 @@ impl Pages {
     }
 
     /// The barrier is open: takes in what all nodes said, and gives all their entries.
-    pub(super) fn learn_all(&mut self, notices: &[u8]) -> Vec<(Arc<Entry>, bool)> {
+    pub(super) fn learn_all(&mut self, notices: &[u8]) -> Vec<(Entry, bool)> {
         let entries = match self.ledger.open(notices, &mut self.needs) {
             Ok(entries) => entries,
             Err(why) => {
@@ -499,7 +499,7 @@ impl Pages {
                 return Vec::new();
             }
         };
-        let unused = self.stash.open(self.ledger.epoch(), entries.iter().map(|(entry, _)| &**entry));
+        let unused = self.stash.open(self.ledger.epoch(), entries.iter().map(|(entry, _)| entry));
         serve::tell_unused(unused, &mut self.side);
         let in_place = self.layout.fetches_ahead;
         self.invalidate(entries.iter().filter(|(_, fresh)| *fresh).map(|(e, _)| e), in_place);
@@ -507,7 +507,7 @@ impl Pages {
     }
 
     /// Then homes migrate; gives the pages whose copies ended here.
-    pub(super) fn migrate(&mut self, entries: &[(Arc<Entry>, bool)]) -> Vec<Range<PageNo>> {
+    pub(super) fn migrate(&mut self, entries: &[(Entry, bool)]) -> Vec<Range<PageNo>> {
         let moves = self.migration.decide(self.ledger.epoch(), entries, |page| self.layout.migrating_unit(page));
         for (run, writer) in &moves {
             self.each_chunk(run, |c, cx| c.migrate(cx, run, *writer));

@@ -16,7 +16,6 @@ use comem_protocol::sync::lock::Acquire;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Collective, types};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What a thread does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +43,7 @@ pub(super) enum Phase {
     /// Waits for this barrier.
     Barrier(u32),
     /// Took in the notices of this barrier for its node; lets homes migrate.
-    Learned(u32, Vec<(Arc<Entry>, bool)>),
+    Learned(u32, Vec<(Entry, bool)>),
     /// Lets the tables begin the new epoch.
     Migrated(u32, Vec<Range<PageNo>>),
     /// Lets the desk go on.

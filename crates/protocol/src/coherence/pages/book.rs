@@ -10,7 +10,7 @@
 //! | barrier | tell all own entries of the epoch; apply all; forget everything | the same |
 
 use super::PageEngine;
-use super::history::{Blob, History, Knowledge, Seen, Vector, Which};
+use super::history::{History, Knowledge, Seen, Vector, Which};
 use super::ledger::Needs;
 use super::own::{Applied, Own};
 use super::wire::Entry;
@@ -35,8 +35,6 @@ pub(super) enum Told {
     Of(Scope),
     /// Everything, under `scope`: the lock is wide.
     OfEverything,
-    /// An epoch that is over.
-    AtBarrier,
 }
 
 /// Where a node stands: what its books have in common.
@@ -166,31 +164,27 @@ impl Book {
         !self.is_scoped() && self.history.covers(writer, interval)
     }
 
-    /// Takes a blob in: appends the entries whose pages must be invalidated here to `fresh`, and their needs to `needs`.
-    pub(super) fn take_in(
-        &mut self,
-        me: NodeId,
-        told: Told,
-        blob: Blob,
-        needs: &mut Needs,
-        fresh: &mut Vec<Arc<Entry>>,
-    ) {
-        for entry in blob.entries {
-            let new = if self.is_scoped() {
-                match told {
-                    Told::Of(scope) => drop(self.scopes.entry(scope).or_default().history.insert(entry.clone())),
-                    Told::OfEverything => drop(self.history.insert(entry.clone())),
-                    Told::AtBarrier => {}
-                }
-                self.is_first_time(&entry)
-            } else {
-                self.history.insert(entry.clone())
-            };
-            if new && entry.writer != me {
-                needs.add(&entry);
-                fresh.push(entry);
+    /// A release has told of an entry: takes it in; whether its pages must be invalidated here. Then its needs are added to `needs`.
+    pub(super) fn learn(&mut self, me: NodeId, told: Told, entry: &Arc<Entry>, needs: &mut Needs) -> bool {
+        let new = if self.is_scoped() {
+            match told {
+                Told::Of(scope) => drop(self.scopes.entry(scope).or_default().history.insert(entry.clone())),
+                Told::OfEverything => drop(self.history.insert(entry.clone())),
             }
-        }
+            self.is_first_time(entry)
+        } else {
+            self.history.insert(entry.clone())
+        };
+        applies(new, me, entry, needs)
+    }
+
+    /// As [`Book::learn`], where all nodes have told all: nothing need be kept, since what was seen of an epoch counts in no other one.
+    pub(super) fn learn_at_barrier(&mut self, me: NodeId, entry: &Entry, needs: &mut Needs) -> bool {
+        let new = match self.is_scoped() {
+            true => self.is_first_time(entry),
+            false => !self.history.covers(entry.writer, entry.interval),
+        };
+        applies(new, me, entry, needs)
     }
 
     /// Under `scope`: whether an entry names what was not applied here before; from now on it was.
@@ -206,19 +200,22 @@ impl Book {
 
     /// At a barrier: appends the own entries of this epoch.
     pub(super) fn arrive(&self, at: Standing, out: &mut Vec<u8>) {
-        let mut own = History::default();
-        for entry in self.history.after(at.me, 0) {
-            own.insert(entry.clone());
-        }
-        if !own.is_empty() {
-            own.tell(self.which, at.epoch, &Vector::new(), out);
-        }
+        self.history.tell_of(at.me, self.which, at.epoch, out);
     }
 
     /// A new epoch begins: everybody knows everything.
     pub(super) fn forget(&mut self) {
         *self = Book::new(self.which, self.engine);
     }
+}
+
+/// Whether an entry that is new ends copies of this node `me`. Then its needs are added.
+fn applies(new: bool, me: NodeId, entry: &Entry, needs: &mut Needs) -> bool {
+    let applies = new && entry.writer != me;
+    if applies {
+        needs.add(entry);
+    }
+    applies
 }
 
 /// Appends a blob; of the other book only if it says something new, or `always`.

@@ -6,7 +6,8 @@
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
 use super::wire::{
-    Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_seen, put_vector, take_seen, take_vector, take_vector_of,
+    Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_seen, put_vector, skip_seen, take_seen, take_vector,
+    take_vector_of,
 };
 use super::{is_later, is_over, push_range};
 use crate::ids::NodeId;
@@ -179,22 +180,41 @@ impl History {
 
     /// Appends a blob of what somebody who has seen `known` lacks.
     pub fn tell(&self, which: Which, epoch: u32, known: &Vector, out: &mut Vec<u8>) {
-        let at = out.len();
-        out.put_u32(0);
-        out.put_var(epoch.into());
-        put_seen(out, &self.seen);
-        let mut in_rows = IN_ROWS_TOLD;
-        for (writer, seen) in &self.seen {
-            let known = known.get(writer).copied();
-            if known.is_some_and(|known| known >= *seen) {
-                continue;
+        put_blob(out, which, epoch, self.seen.iter(), |out, in_rows| {
+            for (writer, seen) in &self.seen {
+                let known = known.get(writer).copied();
+                if known.is_some_and(|known| known >= *seen) {
+                    continue;
+                }
+                self.after(*writer, known.unwrap_or_default()).for_each(|entry| entry.emit_within(in_rows, out));
             }
-            let fresh = self.entries.range((*writer, known.map_or(0, |known| known + 1))..=(*writer, u32::MAX));
-            fresh.for_each(|(_, entry)| entry.emit_within(&mut in_rows, out));
-        }
-        let len = (out.len() - at - 4) as u32 | mark(which);
-        out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+        });
     }
+
+    /// Appends a blob of all entries of one writer, if there are any.
+    pub(super) fn tell_of(&self, writer: NodeId, which: Which, epoch: u32, out: &mut Vec<u8>) {
+        let Some(seen) = self.seen.get(&writer) else { return };
+        put_blob(out, which, epoch, std::iter::once((&writer, seen)), |out, in_rows| {
+            self.after(writer, 0).for_each(|entry| entry.emit_within(in_rows, out));
+        });
+    }
+}
+
+/// Appends a blob with these entries.
+fn put_blob<'a>(
+    out: &mut Vec<u8>,
+    which: Which,
+    epoch: u32,
+    seen: impl ExactSizeIterator<Item = (&'a NodeId, &'a u32)>,
+    entries: impl FnOnce(&mut Vec<u8>, &mut u32),
+) {
+    let at = out.len();
+    out.put_u32(0);
+    out.put_var(epoch.into());
+    put_seen(out, seen);
+    entries(out, &mut IN_ROWS_TOLD.clone());
+    let len = (out.len() - at - 4) as u32 | mark(which);
+    out[at..at + 4].copy_from_slice(&len.to_be_bytes());
 }
 
 /// How many of the first of these entries name more pages than all behind them: merged with these again and again, they would cost more than they save.
@@ -286,22 +306,47 @@ pub fn blobs(payload: &[u8]) -> impl Iterator<Item = Result<(Which, &[u8]), Wire
 /// # Errors
 /// When no node would have sent it.
 pub fn open(blob: &[u8]) -> Result<Blob, WireError> {
-    open_unless(blob, &mut IN_ROWS_MAX.clone(), |_, _| false)
-}
-
-/// Opens a blob, without the entries that are `known` by their writer and interval. It may have so many runs in rows; what there are of them is taken off, for
-/// the next blob of the payload.
-///
-/// # Errors
-/// When no node would have sent it.
-pub fn open_unless(blob: &[u8], in_rows: &mut u32, known: impl Fn(NodeId, u32) -> bool) -> Result<Blob, WireError> {
     let mut r = Reader::new(blob);
     let (epoch, seen) = (r.var32()?, take_seen(&mut r)?);
-    let mut entries = Vec::new();
-    while r.finish().is_err() {
-        entries.extend(Entry::parse_unless(&mut r, in_rows, &known)?.map(Arc::new));
+    let (mut left, mut in_rows, mut entries) = (Entries(r), IN_ROWS_MAX, Vec::new());
+    while let Some(entry) = left.next(&mut in_rows, |_, _| false)? {
+        entries.push(Arc::new(entry));
     }
     Ok(Blob { epoch, seen, entries })
+}
+
+/// The entries of a blob that were not read yet.
+pub(super) struct Entries<'a>(Reader<'a>);
+
+impl<'a> Entries<'a> {
+    /// All of a blob, and the epoch in which it was told.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub(super) fn of(blob: &'a [u8]) -> Result<(u32, Entries<'a>), WireError> {
+        let mut r = Reader::new(blob);
+        let epoch = r.var32()?;
+        skip_seen(&mut r)?;
+        Ok((epoch, Entries(r)))
+    }
+
+    /// The next one that is not `known` by its writer and interval. It may have so many runs in rows; what there are of them is taken off, for the entries and
+    /// blobs behind it in the payload.
+    ///
+    /// # Errors
+    /// When no node would have sent it.
+    pub(super) fn next(
+        &mut self,
+        in_rows: &mut u32,
+        known: impl Fn(NodeId, u32) -> bool,
+    ) -> Result<Option<Entry>, WireError> {
+        while self.0.finish().is_err() {
+            if let Some(entry) = Entry::parse_unless(&mut self.0, in_rows, &known)? {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// The epoch in which a payload was told, if it tells anything.

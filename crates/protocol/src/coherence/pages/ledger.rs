@@ -15,7 +15,7 @@
 use super::PageEngine;
 use super::book::{Book, Standing, Told};
 use super::carry;
-use super::history::{self, History, Knowledge, Vector, Which};
+use super::history::{self, Entries, History, Knowledge, Vector, Which};
 use super::wire::{Entry, Group, IN_ROWS_MAX, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
@@ -242,7 +242,7 @@ impl Ledger {
         let (mut before, mut in_rows) = ([0_usize; 2], IN_ROWS_MAX);
         for blob in history::blobs(payload) {
             let (which, blob) = blob?;
-            let epoch = history::epoch_of(blob)?;
+            let (epoch, mut entries) = Entries::of(blob)?;
             let index = before[which as usize];
             before[which as usize] += 1;
             if epoch != self.at.epoch {
@@ -250,9 +250,13 @@ impl Ledger {
             }
             let me = self.at.me;
             let book = self.book(which);
-            let blob = history::open_unless(blob, &mut in_rows, |writer, interval| book.knows(writer, interval))?;
             let told = book.told(scope, index);
-            book.take_in(me, told, blob, needs, &mut fresh);
+            while let Some(entry) = entries.next(&mut in_rows, |writer, interval| book.knows(writer, interval))? {
+                let entry = Arc::new(entry);
+                if book.learn(me, told, &entry, needs) {
+                    fresh.push(entry);
+                }
+            }
             if told == Told::OfEverything {
                 self.wide.insert(scope);
             }
@@ -287,25 +291,23 @@ impl Ledger {
     ///
     /// # Errors
     /// When no node would have said it.
-    pub fn open(&mut self, notices: &[u8], needs: &mut Needs) -> Result<Vec<(Arc<Entry>, bool)>, WireError> {
+    pub fn open(&mut self, notices: &[u8], needs: &mut Needs) -> Result<Vec<(Entry, bool)>, WireError> {
         let mut all = Vec::new();
         let me = self.at.me;
         self.homes_stay = false;
         let mut in_rows = IN_ROWS_MAX;
         for blob in history::blobs(notices) {
             let (which, blob) = blob?;
-            let blob = history::open_unless(blob, &mut in_rows, |_, _| false)?;
-            if blob.epoch != self.at.epoch {
+            let (epoch, mut entries) = Entries::of(blob)?;
+            if epoch != self.at.epoch {
                 continue;
             }
-            self.homes_stay |= blob.entries.is_empty();
-            let entries = blob.entries.clone();
-            let mut fresh = Vec::new();
-            self.book(which).take_in(me, Told::AtBarrier, blob, needs, &mut fresh);
-            // They are in the same order.
-            let mut fresh = fresh.iter().peekable();
-            let mut is_fresh = |e: &Arc<Entry>| fresh.next_if(|fresh| Arc::ptr_eq(fresh, e)).is_some();
-            all.extend(entries.into_iter().map(|e| (e.clone(), is_fresh(&e))));
+            let (before, book) = (all.len(), self.book(which));
+            while let Some(entry) = entries.next(&mut in_rows, |_, _| false)? {
+                let fresh = book.learn_at_barrier(me, &entry, needs);
+                all.push((entry, fresh));
+            }
+            self.homes_stay |= all.len() == before;
         }
         self.at.epoch = self.at.epoch.wrapping_add(1);
         // What was seen of another epoch counts nowhere, so each numbers its intervals from 1.

@@ -15,7 +15,6 @@ use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// For so many epochs after several nodes wrote a unit it is contested.
 const STAYS: u32 = 8;
@@ -64,7 +63,7 @@ impl Migration {
     pub fn decide(
         &mut self,
         epoch: u32,
-        entries: &[(Arc<Entry>, bool)],
+        entries: &[(Entry, bool)],
         unit_of: impl Fn(PageNo) -> Option<Range<PageNo>>,
     ) -> Vec<(Range<PageNo>, NodeId)> {
         let mut written: Vec<Written> = Vec::new();
@@ -147,9 +146,9 @@ mod tests {
     use super::*;
     use crate::wire::bytes::Reader;
 
-    fn entry(writer: u16, interval: u32, home: u16, runs: &[(Range<PageNo>, bool)]) -> (Arc<Entry>, bool) {
+    fn entry(writer: u16, interval: u32, home: u16, runs: &[(Range<PageNo>, bool)]) -> (Entry, bool) {
         let group = Group { home: NodeId(home), serial: 1, runs: runs.to_vec() };
-        (Arc::new(Entry { writer: NodeId(writer), from: interval, interval, groups: vec![group] }), true)
+        (Entry { writer: NodeId(writer), from: interval, interval, groups: vec![group] }, true)
     }
 
     /// Units of two pages everywhere.
@@ -157,11 +156,11 @@ mod tests {
         Some(page / 2 * 2..page / 2 * 2 + 2)
     }
 
-    fn decided(entries: &[(Arc<Entry>, bool)]) -> Vec<(Range<PageNo>, u16)> {
+    fn decided(entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, u16)> {
         decided_at(&mut Migration::default(), 1, entries)
     }
 
-    fn decided_at(migration: &mut Migration, epoch: u32, entries: &[(Arc<Entry>, bool)]) -> Vec<(Range<PageNo>, u16)> {
+    fn decided_at(migration: &mut Migration, epoch: u32, entries: &[(Entry, bool)]) -> Vec<(Range<PageNo>, u16)> {
         migration.decide(epoch, entries, pairs).into_iter().map(|(run, node)| (run, node.0)).collect()
     }
 
@@ -196,7 +195,7 @@ mod tests {
     fn a_run_over_two_regions_that_was_cut_in_the_midst_of_a_unit_tells_of_that_unit() {
         let mut bytes = Vec::new();
         entry(1, 1, 0, &[(1..40_000, true)]).0.emit(&mut bytes);
-        let parsed = Arc::new(Entry::parse(&mut Reader::new(&bytes)).unwrap());
+        let parsed = Entry::parse(&mut Reader::new(&bytes)).unwrap();
         let cut = parsed.groups[0].runs[1].0.start;
         assert_eq!(cut % 4, 1, "{:?}", parsed.groups);
         // The second region, of units of four pages, begins at page 8.

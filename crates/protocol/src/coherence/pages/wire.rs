@@ -520,7 +520,7 @@ fn take_row(
 }
 
 /// A sparse vector of numbers by node, within a blob: count of (node, number), in numbers of few bytes.
-pub(super) fn put_seen(out: &mut Vec<u8>, seen: &BTreeMap<NodeId, u32>) {
+pub(super) fn put_seen<'a>(out: &mut Vec<u8>, seen: impl ExactSizeIterator<Item = (&'a NodeId, &'a u32)>) {
     out.put_var(seen.len() as u64);
     for (node, number) in seen {
         out.put_var(node.0.into());
@@ -534,6 +534,18 @@ pub(super) fn put_seen(out: &mut Vec<u8>, seen: &BTreeMap<NodeId, u32>) {
 /// When no node would have sent it.
 pub(super) fn take_seen(r: &mut Reader<'_>) -> Result<BTreeMap<NodeId, u32>, WireError> {
     (0..r.var32()?).map(|_| Ok((take_var_node(r)?, r.var32()?))).collect()
+}
+
+/// Passes over what [`put_seen`] wrote.
+///
+/// # Errors
+/// When no node would have sent it.
+pub(super) fn skip_seen(r: &mut Reader<'_>) -> Result<(), WireError> {
+    for _ in 0..r.var32()? {
+        take_var_node(r)?;
+        r.var32()?;
+    }
+    Ok(())
 }
 
 /// In the count of a vector of the other book.

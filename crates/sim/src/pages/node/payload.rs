@@ -60,7 +60,7 @@ impl Payload for Pages {
             Ok(entries) => {
                 let named = entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
                 named.for_each(|(run, _)| self.stash.void(run));
-                self.invalidate(entries.iter(), false);
+                self.invalidate(entries.iter().map(|entry| &**entry), false);
                 carried.into_iter().for_each(|carried| self.unload(carried));
             }
             Err(why) => self.failure = Some(format!("{}: a payload that makes no sense: {why}", self.me)),

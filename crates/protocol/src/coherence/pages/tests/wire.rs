@@ -136,7 +136,7 @@ fn rows_of_runs_are_bounded_for_all_entries_of_a_payload_together() {
     let blob = |intervals: Range<u32>| {
         let mut blob = Vec::new();
         blob.put_var(0);
-        put_seen(&mut blob, &BTreeMap::new());
+        put_seen(&mut blob, BTreeMap::new().iter());
         intervals.for_each(|interval| blob.put_bytes(&entry_of(interval, &[0, 0, 1, 2, 1 << 24])));
         blob
     };
