@@ -30,7 +30,7 @@ impl Stream {
     /// In how many pages it has ended: what its last fault touched, and what was fetched then.
     fn ends(&self) -> (u32, u32) {
         let before = self.last.wrapping_sub(self.first);
-        (before + 1, before + self.reach as u32 * self.stride as u32)
+        (before.saturating_add(1), before.saturating_add(self.reach as u32 * self.stride as u32))
     }
 }
 
@@ -63,9 +63,9 @@ impl Usual {
     /// How many pages a sequence needs that faults behind so many, and was `beyond` the end already; `None` where nobody knows.
     fn left(&mut self, behind: u32, beyond: &mut bool) -> Option<u32> {
         if self.agreed >= Self::ENOUGH && behind >= self.ends.1 {
-            let far = std::mem::replace(beyond, true) || behind >= self.ends.1 + Self::CLOSE;
+            let far = std::mem::replace(beyond, true) || behind - self.ends.1 >= Self::CLOSE;
             self.agreed = if far { 0 } else { self.agreed };
-            self.ends.1 += Self::CLOSE;
+            self.ends.1 = self.ends.1.saturating_add(Self::CLOSE);
         }
         if self.agreed < Self::ENOUGH {
             return None;
