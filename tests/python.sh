@@ -72,7 +72,7 @@ for program in heat kmeans matmul life pagerank bloom jacobi; do
 done
 
 # One program in three languages: the same line from each.
-cargo build --quiet -p comem --example jacobi && cargo build --quiet -p comem-c || failed=1
+cargo build --quiet -p comem -p comem-c -p comem-cli --lib --bins --example jacobi || failed=1
 target=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p out/python
 if cc -std=c11 -O2 -Wall -Wextra -Iinclude examples/jacobi.c -o out/python/jacobi "$target/libcomem.so" -Wl,-rpath,"$(realpath "$target")" -lm; then

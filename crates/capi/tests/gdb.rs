@@ -35,7 +35,7 @@ fn a_node_under_gdb_takes_its_faults_shows_pages_that_are_fetched_and_ends_well(
     let start = format!("test $COMEM_NODE = 0 && exec \"$@\"; exec {}", program.display());
     // The best detector that works here, and the one that works everywhere.
     for detector in [&[][..], &["--detector", "mprotect"]] {
-        let mut command = common::node(common::launcher(), 1);
+        let mut command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").env_remove("DEBUGINFOD_URLS");
         command.args(["run", "--no-prefix", "-n", "2", "--node-timeout", "off"]).args(detector);
         command.args(["bash", "-c", &start, "debugger"]).args(gdb(&program, &commands));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Runs a workload as a job and gives its line, which must end in `ok`.
 fn job(options: &[&str], name: &str, arguments: &[&str]) -> String {
-    let mut command = common::node(common::launcher(), 1);
+    let mut command = common::node(&common::launcher(), 1);
     command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options);
     command.arg(common::workloads().join(name)).args(arguments);
     let line = String::from_utf8_lossy(&common::run(&mut command).stdout).into_owned();
@@ -70,7 +70,7 @@ fn the_microbenchmarks_find_nothing_wrong_on_a_bad_network() {
 #[test]
 fn a_program_in_cpp_is_a_job_too() {
     let program = common::build("c++", "c++17", "job.cpp");
-    let mut command: Command = common::node(common::launcher(), 1);
+    let mut command: Command = common::node(&common::launcher(), 1);
     command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "-t", "2"]).arg(program);
     assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), "job: ok\n");
 }
@@ -80,7 +80,7 @@ fn shared_memory_in_c_is_one_memory_on_every_node() {
     let program = common::build("cc", "c11", "heap.c");
     for engine in ["hlrc", "scope", "msi"] {
         for shape in [["1", "3"], ["2", "2"], ["3", "1"]] {
-            let mut command: Command = common::node(common::launcher(), 1);
+            let mut command: Command = common::node(&common::launcher(), 1);
             command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
             command.args(["-n", shape[0], "-t", shape[1]]).arg(&program);
             let output = common::run(&mut command);
@@ -94,7 +94,7 @@ fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
     let program = common::build("cc", "c11", "callers.c");
     for backbone in ["shm", "udp"] {
         for nodes in ["2", "3"] {
-            let mut command: Command = common::node(common::launcher(), 1);
+            let mut command: Command = common::node(&common::launcher(), 1);
             command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--backbone", backbone]);
             let output = common::run(command.args(["-n", nodes, "-t", "2"]).arg(&program));
             assert_eq!(String::from_utf8_lossy(&output.stdout), "callers: ok\n", "{backbone}, {nodes} nodes");
@@ -129,7 +129,7 @@ fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
     const CALLS: usize = 13;
     let program = common::build("cc", "c11", "forks.c");
     for options in [["-n", "1"].as_slice(), &["-n", "2", "--backbone", "shm"], &["-n", "2", "--backbone", "udp"]] {
-        let mut command: Command = common::node(common::launcher(), 1);
+        let mut command: Command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options).arg(&program);
         let output = common::run(&mut command);
         let (printed, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -149,7 +149,7 @@ fn what_a_program_hands_over_may_lie_in_shared_memory() {
     {
         for threads in ["1", "3"] {
             let options = [&["-n", "2", "-t", threads, "--backbone", backbone][..], detector].concat();
-            let mut command: Command = common::node(common::launcher(), 1);
+            let mut command: Command = common::node(&common::launcher(), 1);
             command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(&options).arg(&program);
             let output = common::run(&mut command);
             assert_eq!(String::from_utf8_lossy(&output.stdout), "buffers: ok\n", "{options:?}");
@@ -161,7 +161,7 @@ fn what_a_program_hands_over_may_lie_in_shared_memory() {
 fn a_programs_signals_come_in_its_own_threads() {
     let program = common::build("cc", "c11", "signals.c");
     for options in [["--backbone", "shm"], ["--backbone", "udp"], ["--faults", "reorder=5%,seed=1"]] {
-        let mut command: Command = common::node(common::launcher(), 1);
+        let mut command: Command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
         let output = common::run(command.arg(&program));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "signals: ok\n", "{options:?}");
@@ -172,7 +172,7 @@ fn a_programs_signals_come_in_its_own_threads() {
 fn a_program_survives_what_it_survives_without_comem() {
     let program = common::build("cc", "c11", "survives.c");
     for options in [["--backbone", "shm"], ["--backbone", "udp"]] {
-        let mut command: Command = common::node(common::launcher(), 1);
+        let mut command: Command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2"]).args(options);
         let output = common::run(command.arg(&program));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "survives: ok\n", "{options:?}");

@@ -23,31 +23,28 @@ pub fn scratch() -> PathBuf {
     dir
 }
 
-/// Builds a package's library or binary in the profile and target directory of this test: Cargo builds no shared
-/// library, and no other package's binary, for tests. Gives the directory with it.
-fn built(package: &str, target: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps").to_path_buf();
-    let directory = profile.parent().expect("PROFILE lies in the target directory");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "-p", package, target, "--target-dir"]).arg(directory).current_dir(root());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    run(&mut cargo);
-    profile
-}
-
-/// The directory with libcomem.so.
+/// The directory with libcomem.so and the command `comem`, built in the profile and target directory of this test: Cargo builds no shared library, and no
+/// other package's binary, for tests. Both at once: what each wants of common libraries by itself would have these built once more.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built("comem-c", "--lib"))
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its own path");
+        let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps").to_path_buf();
+        let directory = profile.parent().expect("PROFILE lies in the target directory");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "comem-c", "-p", "comem-cli", "-p", "comem-wrap", "--lib", "--bins"]);
+        cargo.arg("--target-dir").arg(directory).current_dir(root());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        run(&mut cargo);
+        profile
+    })
 }
 
 /// The command `comem`.
-pub fn launcher() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| built("comem-cli", "--bins").join("comem"))
+pub fn launcher() -> PathBuf {
+    library().join("comem")
 }
 
 /// The directory with the built workloads; each test file has its own, since test files may run side by side.

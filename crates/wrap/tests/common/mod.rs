@@ -16,16 +16,14 @@ fn built() -> &'static Path {
         let test = std::env::current_exe().expect("a test knows its own path");
         let profile = test.parent().and_then(Path::parent).expect("tests lie in PROFILE/deps").to_path_buf();
         let target = profile.parent().expect("PROFILE lies in the target directory");
-        for what in
-            [["comem-c", "--lib"], ["comem-cli", "--bins"], ["comem-wrap", "--lib"], ["comem-wrap", "--examples"]]
-        {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--quiet", "-p"]).args(what).arg("--target-dir").arg(target).current_dir(root());
-            if profile.ends_with("release") {
-                cargo.arg("--release");
-            }
-            run(&mut cargo);
+        // All at once: what each wants of common libraries by itself would have these built once more.
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "comem-c", "-p", "comem-cli", "-p", "comem-wrap"]);
+        cargo.args(["--lib", "--bins", "--examples", "--target-dir"]).arg(target).current_dir(root());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
         }
+        run(&mut cargo);
         profile
     })
 }
