@@ -265,11 +265,15 @@ fn semaphores_conditions_and_readers_work_between_nodes_and_on_a_bad_network() {
     }
 }
 
+/// Windows fill, whatever the threads' pace.
+const LATE_RECEIPTS: (&str, &str) = ("COMEM_FAULTS", "delay=2ms");
+
 #[test]
 fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
     // What has waited for room was looked through from its beginning for each of it, and receipts for threads that had ended lay about.
     for backbone in ["udp", "shm"] {
-        let outcome = start("many-said", 2, &[("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2")], &[]).finish();
+        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2"), LATE_RECEIPTS];
+        let outcome = start("many-said", 2, &settings, &[]).finish();
         all_well(&outcome);
         assert!(counter(&outcome, "line_waits") > 0, "memory is not filled with what waits: {:?}", outcome.stats);
     }
@@ -278,11 +282,10 @@ fn what_threads_say_faster_than_it_can_leave_arrives_soon_even_if_they_end() {
 #[test]
 fn who_waits_to_say_more_has_its_ranges_back_before_it_goes_on() {
     for backbone in ["udp", "shm"] {
-        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2"), ("COMEM_ENGINE", "msi")];
+        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2"), ("COMEM_ENGINE", "msi"), LATE_RECEIPTS];
         let outcome = start("said-while-lent", 2, &settings, &[]).finish();
         all_well(&outcome);
-        let waited = counter(&outcome, "line_waits") > 0;
-        assert!(waited || backbone == "shm", "nobody has had to wait: {:?}", outcome.stats);
+        assert!(counter(&outcome, "line_waits") > 0, "nobody has had to wait: {:?}", outcome.stats);
     }
 }
 
