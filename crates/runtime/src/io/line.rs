@@ -65,6 +65,8 @@ impl Wire {
         let line = &self.lines[slot.index()];
         let mut waiting = line.waiting.lock();
         waiting.extend(joins);
+        // Before the window is found full: whoever makes room there after that sees that somebody waits for it.
+        line.count.store(waiting.len(), Ordering::Release);
         let before = waiting.len();
         let mut result = Ok(());
         while let Some(first) = waiting.front() {
@@ -152,6 +154,24 @@ mod tests {
         assert_eq!(wire.lines[0].len(), 0);
         let longest = LinkConfig::default().max_message_bytes(0);
         assert_eq!(wire.advance(Slot::SERVICE, Time(0), waiting(types::ARRIVE, longest)), Ok(true));
+    }
+
+    /// What makes room comes by another thread, which leaves at once where it sees nobody in line.
+    #[test]
+    fn who_joins_the_line_stands_in_it_before_its_sender_is_asked() {
+        let wire = wire();
+        let sender = wire.sender(Slot::SERVICE).lock();
+        std::thread::scope(|scope| {
+            let joins = scope.spawn(|| wire.advance(Slot::SERVICE, Time(0), waiting(types::TELL, 8)));
+            let start = std::time::Instant::now();
+            while wire.lines[0].len() == 0 && start.elapsed().as_secs() < 5 {
+                std::thread::yield_now();
+            }
+            let seen = wire.lines[0].len();
+            drop(sender);
+            assert_eq!((seen, joins.join().unwrap()), (1, Ok(true)));
+        });
+        assert_eq!(wire.lines[0].len(), 0);
     }
 
     #[test]
