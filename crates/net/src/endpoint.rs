@@ -221,7 +221,7 @@ impl Endpoint {
         self.take_by(sys::receive, buffer)
     }
 
-    fn take_by(&self, receive: Receive, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+    fn take_by(&self, mut receive: Receive, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         if self.reports_waiting.load(Relaxed)
             && let Some(report) = self.take_report()?
         {
@@ -233,6 +233,8 @@ impl Endpoint {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) => passing(e)?,
             }
+            // The socket's own timeout would begin anew: where signals come more often than it ends, for ever.
+            receive = sys::receive;
             if let Some(report) = self.take_report()? {
                 return Ok(Some(report));
             }

@@ -268,13 +268,45 @@ extern "C" fn count_signal(_: libc::c_int) {
     SIGNALS.fetch_add(1, Relaxed);
 }
 
-#[test]
-fn signals_neither_end_a_wait_nor_lose_what_comes() {
+fn count_signals() {
     // SAFETY: the structure consists of integers and a pointer that may be null.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count_signal as *const () as libc::sighandler_t;
-    // SAFETY: the handler only counts, and no other test uses this signal.
+    // SAFETY: the handler only counts, and only tests that call this use the signal.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) }, 0);
+}
+
+#[test]
+fn a_wait_ends_in_time_however_often_signals_come() {
+    count_signals();
+    let a = endpoint();
+    // Many ticks long, as the first wait is where ticks are short.
+    a.socket.set_read_timeout(Some(Duration::from_millis(40))).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            // SAFETY: asks for this thread's own handle.
+            tell.send(unsafe { libc::pthread_self() } as usize).unwrap();
+            let start = Instant::now();
+            let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+            let received = a.recv(&mut buffer, Some(Duration::from_millis(20)), Wait::Block).unwrap();
+            (received, start.elapsed())
+        });
+        let (thread, start) = (told.recv().unwrap(), Instant::now());
+        while !receiver.is_finished() && start.elapsed() < Duration::from_secs(2) {
+            // SAFETY: the thread is joined below, and its handle lives until then.
+            unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR2) };
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (received, took) = receiver.join().unwrap();
+        assert_eq!(received, Received::Timeout);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    });
+}
+
+#[test]
+fn signals_neither_end_a_wait_nor_lose_what_comes() {
+    count_signals();
     let (a, b) = (endpoint(), endpoint());
     for (timeout, wait) in [(None, Wait::Block), (Some(Duration::from_secs(19)), Wait::Block)] {
         let (tell, told) = std::sync::mpsc::channel();
