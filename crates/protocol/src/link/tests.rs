@@ -689,6 +689,35 @@ fn long_reply() -> (Sender, Vec<u8>, Vec<Vec<u8>>) {
     (sender, body, datagrams)
 }
 
+/// Wishes for the rest of replies are held up by the pace, and then the rest comes by itself.
+#[test]
+fn when_everything_is_answered_nothing_is_waited_for() {
+    let (config, me, home) = (LinkConfig::default(), Channel::service(NodeId(0)), Channel::service(NodeId(1)));
+    let mut sender = Sender::new(me, 1, config, Sealer::default());
+    let mut encoder = ReplyEncoder::new(home, 1, config, Sealer::default());
+    let (mut now, mut out, mut seconds) = (Time(0), Vec::new(), Vec::new());
+    let come = |sender: &mut Sender, now, datagram: &[u8]| {
+        sender.on_reply(now, NodeId(1), &Packet::new_checked(datagram).unwrap()).map(drop).unwrap()
+    };
+    for len in std::iter::once(1).chain([2000; 40]) {
+        let to = Dest::Node(NodeId(1), Slot::SERVICE);
+        let seq = sender.send(now, to, Class::Request, MsgType(40), &[1]).unwrap();
+        while sender.poll_transmit(now, &mut out).is_some() {}
+        now = now + Span::from_ms(10);
+        let mut reply = Vec::new();
+        let segment = encoder.reply(seq, MsgType(41), false, &vec![2; len], &mut reply).unwrap();
+        let mut datagrams = reply.chunks(segment);
+        come(&mut sender, now, datagrams.next().unwrap());
+        seconds.extend(datagrams.map(<[u8]>::to_vec));
+    }
+    now = now + Span::from_ms(500);
+    sender.on_timeout(now);
+    while sender.poll_transmit(now, &mut out).is_some() {}
+    assert!(sender.next_timeout().is_some());
+    seconds.iter().for_each(|datagram| come(&mut sender, now, datagram));
+    assert_eq!((sender.outstanding(), sender.next_timeout()), (0, None));
+}
+
 fn comes_by_the_buffer(sender: &mut Sender, datagram: &[u8]) -> Option<Vec<u8>> {
     match sender.on_reply(Time(1), NodeId(1), &Packet::new_checked(datagram).unwrap()).unwrap() {
         Reply::Complete { body, .. } => Some(body.into_owned()),

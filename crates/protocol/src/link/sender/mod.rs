@@ -383,7 +383,8 @@ impl Sender {
             self.requests.pop_front();
         }
         if self.live == 0 {
-            self.timer = Time(u64::MAX);
+            // What the pace holds up belongs to messages that are over.
+            (self.timer, self.held_until) = (Time(u64::MAX), None);
         }
     }
 
