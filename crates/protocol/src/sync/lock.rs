@@ -205,7 +205,7 @@ impl Locks {
             return Acquire::Held;
         }
         lock.waiting.push_back(slot);
-        if !lock.token && !lock.asked && self.ask(cx, id, Origin::Caller) {
+        if !lock.token && !lock.asked && self.ask(cx, id) {
             return Acquire::Taken;
         }
         Acquire::Wait
@@ -421,8 +421,8 @@ impl Locks {
         self.locks.is_empty()
     }
 
-    /// Asks for the token in the name of the first thread that waits; whether it lay out, and is here.
-    fn ask(&mut self, cx: &mut Context<'_>, id: LockId, origin: Origin) -> bool {
+    /// Asks for the token in the name of the thread that begins to wait; whether it lay out, and is here.
+    fn ask(&mut self, cx: &mut Context<'_>, id: LockId) -> bool {
         let Some((node, queued)) = self.join_queue(cx, id) else { return self.lock(cx, id).token };
         let payload = &mut *cx.payload;
         let knowledge = |body: &mut Vec<u8>| {
@@ -434,7 +434,7 @@ impl Locks {
         } else {
             Message::LockRequest { lock: id, knowledge: &[] }
         };
-        cx.out.send_with(Target::Request { node, origin }, &message, knowledge);
+        cx.out.send_with(Target::Request { node, origin: Origin::Caller }, &message, knowledge);
         false
     }
 
@@ -481,10 +481,21 @@ impl Locks {
             }
         }
         if self.locks.get(&id).is_some_and(|l| !l.waiting.is_empty()) {
-            self.ask(cx, id, Origin::Service);
+            self.want_back(cx, id);
         } else {
             self.forget_if_idle(id);
         }
+    }
+
+    /// Wants the token back for the threads that wait. A request of the service thread's would be under way until the token comes, however long that takes, and
+    /// meanwhile its window would not move on: so this is a post.
+    fn want_back(&mut self, cx: &mut Context<'_>, id: LockId) {
+        let Some((node, queued)) = self.join_queue(cx, id) else { return };
+        let (mut seen, mut wish) = (Vec::new(), Bundle::default());
+        cx.payload.knowledge(Scope::Lock(id), &mut seen);
+        wish.add(id, &seen);
+        let target = Target::Post { node, origin: Origin::Service };
+        cx.out.send(target, &Message::LockWants { of: cx.me, queued, entries: wish.bytes() });
     }
 
     /// The token is no longer here; appends what its releases have to tell.

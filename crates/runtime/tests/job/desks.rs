@@ -27,6 +27,35 @@ pub fn say_much(comem: &Comem) {
     });
 }
 
+/// A lock goes from node 0 to node 1 while a thread of node 0 still waits for it. Its neighbour then says far more than fits into a window, and node 1 lets the
+/// lock go when it has heard the last of it.
+pub fn say_much_while_a_neighbour_waits(comem: &Comem) {
+    const MANY: u64 = 24_000;
+    let (lock, moment) = (LockId(3), std::time::Duration::from_millis(10));
+    let taken = comem.array::<u32>(1).expect("an array");
+    comem.run(|t| {
+        t.barrier();
+        match t.id() {
+            0 | 1 => {
+                // Each waits whenever the other lets go, until the lock has been passed on here often enough.
+                while taken.read(t, 0) == 0 {
+                    t.locked(lock, || std::thread::sleep(2 * moment));
+                    std::thread::sleep(moment);
+                }
+                (0..MANY).for_each(|i| t.flag_set(FlagId(i), 1));
+            }
+            2 => {
+                std::thread::sleep(5 * moment);
+                t.locked(lock, || {
+                    taken.write(t, 0, 1);
+                    (0..MANY).rev().step_by(997).for_each(|i| assert_eq!(t.flag_wait(FlagId(i), 1), 1));
+                });
+            }
+            _ => {}
+        }
+    });
+}
+
 /// Each thread has a semaphore; a turn goes round, and whoever has it counts.
 fn pass_a_turn_round(t: &Thread, counts: &SharedArray<u64>) {
     let next = SemaphoreId(((t.id() + 1) % t.count()) as u64);

@@ -84,6 +84,13 @@ fn taking_a_lock_again_costs_no_message() {
 }
 
 #[test]
+fn a_thread_that_waits_for_a_lock_does_not_keep_its_node_from_saying_more() {
+    for backbone in BACKBONES {
+        all_well(&start("said-while-one-waits", 2, &[("COMEM_THREADS", "2"), backbone], &[]).finish());
+    }
+}
+
+#[test]
 fn a_killed_node_ends_the_others_within_two_seconds_with_one_sentence_that_names_it() {
     for case in [(2, 4, BACKBONES[0]), (0, 3, BACKBONES[0]), (2, 4, BACKBONES[1]), (0, 3, BACKBONES[1])] {
         // Where other work has the processors, one try may take longer.

@@ -66,6 +66,7 @@ pub fn play(role: &str) {
         "narrow-way" => packets::narrow_the_way(&comem),
         "desks" => desks::play(&comem),
         "many-said" => desks::say_much(&comem),
+        "said-while-one-waits" => desks::say_much_while_a_neighbour_waits(&comem),
         "asked" => desks::ask_where_it_waits(&comem),
         "called-and-joined" => callers::joined(&comem),
         "called-under-a-lock" => callers::holding_a_lock(&comem),
