@@ -395,7 +395,9 @@ impl PeerChannel {
     fn owe(&mut self, counter: u64) {
         self.acknowledged.set(counter);
         let (first, last) = self.owed.unwrap_or((counter, counter));
-        self.owed = Some((first.min(counter), last.max(counter)));
+        let last = last.max(counter);
+        // What lies further back is remembered no more.
+        self.owed = Some((first.min(counter).max(last.saturating_sub(WINDOW)), last));
     }
 
     /// The acknowledgement to send next; call it when the socket is drained, until it returns `None`. It also repeats

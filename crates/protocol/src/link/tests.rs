@@ -631,6 +631,23 @@ fn no_bytes_from_the_network_make_it_panic() {
     assert!([acks, partial, complete, message, incomplete, duplicate].iter().all(|&n| n > 50), "{reach:?}");
 }
 
+/// Without a key nobody knows that this number was damaged on its way.
+#[test]
+fn a_number_far_ahead_is_acknowledged_without_all_those_between() {
+    let other = Channel { node: NodeId(1), slot: Slot::thread(0) };
+    let mut remote = PeerChannel::new(other, &LinkConfig::default());
+    for counter in [5, 1 << 42] {
+        let (seq, flags) = (Seq::guarded(other, counter), Flags::default());
+        let mut bytes = Vec::new();
+        HeaderRepr { prog: 1, ty: POST, flags, len: 0, retrans: 0, frag: 0, seq }.emit(&mut bytes);
+        remote.on_packet(&Packet::new_checked(&bytes).unwrap()).unwrap();
+    }
+    let acks: Vec<_> = std::iter::from_fn(|| remote.owed_ack()).take(10).collect();
+    let counters = |ack: &AckRepr| ack.counters(0, u64::MAX).collect::<Vec<_>>();
+    assert!(acks.len() < 10);
+    assert_eq!(acks.iter().flat_map(counters).collect::<Vec<_>>(), [1 << 42]);
+}
+
 /// Each rule the link stands for, left out: the test that misses it must notice.
 #[cfg(feature = "mutants")]
 mod mutants {
