@@ -14,6 +14,7 @@ pub struct Private {
 impl Private {
     /// Takes them; `None`, with `errno` EFAULT, when there are none.
     pub fn new(bytes: usize) -> Option<Private> {
+        let bytes = bytes.max(1); // the kernel maps nothing that is empty
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
         // SAFETY: a fresh mapping at a place of the kernel's choice.

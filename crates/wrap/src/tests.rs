@@ -269,6 +269,32 @@ fn messages_are_received_where_no_page_can_be_taken_away() {
 }
 
 #[test]
+fn a_message_is_received_where_there_is_no_room_for_any_of_it() {
+    let part = shared(57344, 100);
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let (fd, start) = (ours.as_raw_fd(), part.as_mut_ptr());
+    theirs.send(b"hello").unwrap();
+    let receive = |at: *mut u8, n, flags| {
+        // SAFETY: the call uses no more than it is given.
+        unsafe { transfer(fd, at, n, Way::In, |at, n, _| libc::recv(fd, at.cast(), n, flags)) }
+    };
+    assert_eq!(receive(start, 0, libc::MSG_PEEK | libc::MSG_TRUNC), 5, "its length");
+    let nothing = libc::iovec { iov_base: start.cast(), iov_len: 0 };
+    // SAFETY: all zero is a value of this structure.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // SAFETY: the call uses no more than it is given.
+    let moved = unsafe {
+        vectors::transfer(fd, &raw const nothing, 1, Way::In, |parts, count| {
+            (message.msg_iov, message.msg_iovlen) = (parts.cast_mut(), count as _);
+            libc::recvmsg(fd, &raw mut message, 0)
+        })
+    };
+    assert_eq!((moved, message.msg_flags & libc::MSG_TRUNC), (0, libc::MSG_TRUNC));
+    assert_eq!((receive(start, 0, libc::MSG_DONTWAIT), errno::get()), (-1, libc::EAGAIN), "it is gone");
+    assert!(part.iter().enumerate().all(|(i, byte)| *byte == pattern(i)));
+}
+
+#[test]
 fn several_buffers_make_the_detour_as_one() {
     let part = shared(40960, 3000);
     let mut own = [5_u8; 100];
