@@ -441,8 +441,8 @@ static inline int comem_flag_wait(uint64_t flag, uint64_t value) {
                 const type value = ((const type *)comem_job_.operands[t])[i];                                        \
                 if (operation == COMEM_SUM) {                                                                        \
                     result += value;                                                                                 \
-                } else if (operation == COMEM_MIN ? value < result : value > result) {                               \
-                    result = value;                                                                                  \
+                } else if (value != value || (operation == COMEM_MIN ? value < result : value > result)) {           \
+                    result = value; /* a NaN stays */                                                                \
                 }                                                                                                    \
             }                                                                                                        \
             for (int t = 0; t < threads; t++) ((type *)comem_job_.operands[t])[i] = result;                          \

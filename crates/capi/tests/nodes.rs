@@ -125,6 +125,18 @@ fn reader_writer_locks_of_plain_threads_let_readers_in_again_and_together() {
 }
 
 #[test]
+fn the_least_of_numbers_with_a_nan_is_one_with_plain_threads_as_well() {
+    let out = common::scratch().join("reductions");
+    let mut compile = common::strict("cc", "c11");
+    compile.args(["-DCOMEM_PTHREADS", "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("reductions.c"));
+    common::run(&mut compile);
+    for program in [common::build("cc", "c11", "reductions.c"), out] {
+        let output = common::run(&mut common::node(&program, 3));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "reductions: ok\n", "{program:?}");
+    }
+}
+
+#[test]
 fn a_child_made_by_fork_that_calls_comem_is_told_so_and_ends_alone() {
     const CALLS: usize = 13;
     let program = common::build("cc", "c11", "forks.c");
