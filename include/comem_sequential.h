@@ -35,7 +35,7 @@ static inline int comem_finish(void) {
 }
 static inline void comem_abort(int status, const char *sentence) {
     fprintf(stderr, "%s\n", sentence);
-    exit(status);
+    exit(status & 0xff ? status : 1);
 }
 static inline int comem_node(void) {
     return 0;

@@ -87,7 +87,7 @@ static inline void comem_set_error_handler(comem_error_handler handler, void *ar
 }
 static inline void comem_abort(int status, const char *sentence) {
     fprintf(stderr, "%s\n", sentence);
-    exit(status);
+    exit(status & 0xff ? status : 1);
 }
 static inline int comem_fail_(int code, const char *sentence) {
     comem_sentence_ = sentence;

@@ -115,6 +115,21 @@ fn the_same_source_is_a_program_with_plain_memory() {
 }
 
 #[test]
+fn with_plain_memory_too_a_program_that_ends_the_job_never_ends_with_status_zero() {
+    for mode in ["-DCOMEM_SEQUENTIAL", "-DCOMEM_PTHREADS"] {
+        let out = common::scratch().join(format!("misuse{mode}"));
+        let mut compile = common::strict("cc", "c11");
+        compile.args([mode, "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("misuse.c"));
+        common::run(&mut compile);
+        for (which, status, sentence) in [("3", 9, "enough\n"), ("7", 1, "enough, too\n")] {
+            let output = common::node(&out, 1).arg(which).output().expect("the program runs");
+            assert_eq!(output.status.code(), Some(status), "{mode} {which}");
+            assert_eq!(String::from_utf8_lossy(&output.stderr), sentence, "{mode}");
+        }
+    }
+}
+
+#[test]
 fn reader_writer_locks_of_plain_threads_let_readers_in_again_and_together() {
     let out = common::scratch().join("readers");
     let mut compile = common::strict("cc", "c11");
