@@ -317,7 +317,12 @@ impl Comem {
     fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::table::Known>> {
         let shared = self.shared()?;
         let page = shared.page_of(pointer.addr());
-        page.and_then(|page| shared.table.find(page))
-            .ok_or_else(|| Error::Misuse(format!("{pointer:?} is in no allocation of the shared heap")))
+        match page.and_then(|page| shared.table.find(page)) {
+            Some(known) if known.is_freed() => {
+                Err(Error::Misuse(format!("{pointer:?} is in {}, which was freed", known.name())))
+            }
+            Some(known) => Ok(known),
+            None => Err(Error::Misuse(format!("{pointer:?} is in no allocation of the shared heap"))),
+        }
     }
 }

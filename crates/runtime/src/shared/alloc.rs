@@ -208,6 +208,13 @@ impl Thread {
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
         }
+        let heap = self.home().shared().map_or(0, |shared| shared.bytes);
+        if options.alignment > heap {
+            return wrong(format!(
+                "an alignment of {} bytes is larger than the shared heap of {heap} bytes",
+                options.alignment
+            ));
+        }
         let named = if options.unit_pages == 0 { self.home().config.unit_pages } else { options.unit_pages };
         let unit = named.max(1);
         if !unit.is_power_of_two() || unit > UNIT_PAGES_MAX {

@@ -1,6 +1,6 @@
 //! A long close, in slices.
 //!
-//! When another node asks for a lock that rests here, the service thread closes the interval, which may mean thousands of diffs. Others
+//! When another node asks for locks that rest here, the service thread closes the interval, which may mean thousands of diffs. Others
 //! would wait meanwhile: for pages, for other locks. So such a request waits in a queue while the service thread closes one chunk at a time
 //! and looks into its socket in between, if much was written since the last close; each slice is an interval of its own. When all chunks that were active have had their turn the request
 //! goes its usual way, and the close that belongs to it finds what was written since.
@@ -15,6 +15,7 @@ use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::ids::Slot;
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::Outbox;
+use comem_protocol::sync::bundle;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::Message;
 use std::sync::atomic::Ordering;
@@ -38,16 +39,25 @@ impl Node {
     /// Whether a message to the service thread is put aside until the interval is closed; counts requests for pages between slices.
     pub(crate) fn puts_aside(&self, origin: Origin, message: &Message<'_>, body: &[u8]) -> bool {
         let Some(shared) = self.shared().filter(|s| s.views.is_some()) else { return false };
-        let (Message::LockRequest { lock, .. } | Message::LockForward { lock, .. }) = message else {
-            if matches!(message, Message::Fetch { .. }) && !shared.slices.lock().waiting.is_empty() {
-                self.counters(Slot::SERVICE).between_slices.add(1);
+        let rests_unclosed =
+            |lock| self.lock_room(lock).rests(lock).is_some_and(|released| released.needs_close(shared.mark()));
+        let closes = match message {
+            Message::LockRequest { lock, .. } | Message::LockForward { lock, .. } => rests_unclosed(*lock),
+            Message::LockWants { entries, .. } => {
+                bundle::entries(entries).flatten().any(|(lock, _)| rests_unclosed(lock))
             }
-            return false;
+            Message::Fetch { .. } if !shared.slices.lock().waiting.is_empty() => {
+                self.counters(Slot::SERVICE).between_slices.add(1);
+                false
+            }
+            _ => false,
         };
+        if !closes {
+            return false;
+        }
         let mut slices = shared.slices.lock();
         let under_way = !slices.waiting.is_empty();
-        let closes = self.lock_room(*lock).rests(*lock).is_some_and(|released| released.needs_close(shared.mark()));
-        if !closes || !(under_way || self.close_would_be_long(shared)) {
+        if !under_way && !self.close_would_be_long(shared) {
             return false;
         }
         if !under_way {

@@ -514,9 +514,11 @@ fn freed(comem: &Comem) {
 /// A thread waits at a gate, and the node is asked where its threads wait.
 fn reported(comem: &Comem) {
     let asks = || {
-        sleep(200);
-        // SAFETY: a signal to this process, which has a handler for it.
-        unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+        for _ in 0..5 {
+            sleep(200);
+            // SAFETY: a signal to this process, which has a handler for it.
+            unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
+        }
     };
     let locks = || {
         sleep(100);
@@ -525,7 +527,7 @@ fn reported(comem: &Comem) {
     match comem.node() {
         0 => with(asks, || with(locks, || barrier(comem))),
         _ => {
-            sleep(500);
+            sleep(1500);
             barrier(comem);
         }
     }

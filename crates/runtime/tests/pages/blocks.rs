@@ -243,9 +243,12 @@ pub fn every_size_and_alignment(comem: &Comem) {
             let options = RegionOptions { label: label.to_string(), ..RegionOptions::default() };
             let region = comem.alloc(100_000, &options).expect("there is room for a region");
             comem.free(region).expect("whatever its name, a region can be freed");
+            let refused = comem.readonly(region).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(refused.contains("which was freed"), "{refused}");
         }
         for (options, part) in [
             (RegionOptions { alignment: 3, ..RegionOptions::default() }, "no power of two"),
+            (RegionOptions { alignment: 1 << 45, ..RegionOptions::default() }, "larger than the shared heap"),
             (RegionOptions { unit_pages: 3, ..RegionOptions::default() }, "no power of two"),
             (
                 RegionOptions { homes: Homes::On(comem::NodeId(700)), ..RegionOptions::default() },
