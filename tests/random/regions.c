@@ -116,7 +116,8 @@ void change_lives(const thread *self, pthread_barrier_t *of_node) {
             if (first) allocate(r);
             born = 1;
         }
-        if (r->readonly == self->phase && first) comem_readonly(r->data);
+        /* Where it ends in the same phase another node may have freed it already. */
+        if (r->readonly == self->phase && r->readonly < r->death && first) comem_readonly(r->data);
         if (r->death == self->phase && first) comem_free(r->data);
     }
     if (!born) return;

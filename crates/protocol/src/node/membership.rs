@@ -3,7 +3,8 @@
 //! Every node pings its two neighbours in the ring of living nodes, so each node is watched by two and the traffic
 //! of a node does not grow with the job. Evidence comes in two kinds:
 //!
-//! - *direct*: a closed port, the launcher's word, the node's own farewell. It counts at once.
+//! - *direct*: a closed port, the launcher's word, the node's own farewell. It counts at once, but for a closed port, which may be that of
+//!   a node that ended for the loss of another: it counts if 100 ms later nobody has told of that.
 //! - *silence*: a warning after two seconds, a loss after the job's limit (ten seconds; none under a debugger).
 //!   Everything a node sends counts as a sign of life, and only time in which this node itself was awake counts
 //!   as silence: a process that was stopped does not blame the others for it.
@@ -88,6 +89,8 @@ pub struct Transmit {
 const REPEATS: [Span; 2] = [Span::from_ms(100), Span::from_ms(300)];
 /// How long a closed port waits for the farewell during the closing barrier.
 const FAREWELL_GRACE: Span = Span::from_ms(1_000);
+/// How long a closed port waits for word of a loss, of which it may be the consequence: who ends for a loss has told of that before.
+const CAUSE_GRACE: Span = Span::from_ms(100);
 /// Lateness beyond this means that this process was stopped.
 const LATE: Span = Span::from_ms(250);
 /// Most losses told at a time; when half the network is gone, the first few say enough, and PONGs bring the rest.
@@ -204,13 +207,14 @@ impl Detector {
         if !self.is_alive(node) || self.left || self.is_past(&why) {
             return;
         }
-        if self.closing && ends_well(&why) {
-            if self.suspects.iter().all(|(suspect, _)| *suspect != node) {
-                self.suspects.push((node, now + FAREWELL_GRACE));
-            }
-            return;
+        let grace = match why {
+            _ if self.closing && ends_well(&why) => FAREWELL_GRACE,
+            LossCause::PortClosed => CAUSE_GRACE,
+            _ => return self.lose(now, node, why, self.me),
+        };
+        if self.suspects.iter().all(|(suspect, _)| *suspect != node) {
+            self.suspects.push((node, now + grace));
         }
-        self.lose(now, node, why, self.me);
     }
 
     /// This node has arrived at the job's closing barrier; the others may be gone before it hears of the barrier's end.

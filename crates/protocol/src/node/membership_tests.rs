@@ -268,6 +268,29 @@ fn farewells_that_were_lost_are_missed_once() {
     assert_eq!(losses(&mut late).len(), 1);
 }
 
+/// Of four nodes one dies, and another hears of that first: its port closes as well.
+#[test]
+fn a_closed_port_is_not_blamed_where_its_node_has_told_of_a_loss() {
+    let lost = |d: &mut Detector| {
+        let events = std::iter::from_fn(|| d.poll_event());
+        events.filter_map(|e| if let Event::Lost { node, .. } = e { Some(node.0) } else { None }).collect::<Vec<_>>()
+    };
+    for told in [true, false] {
+        let mut last = Detector::new(NodeId(3), 4, WatchConfig::default(), Time(0));
+        last.evidence(Time(0), NodeId(1), LossCause::PortClosed);
+        assert_eq!(lost(&mut last), []);
+        if told {
+            let word = WatchMessage::Lost { node: NodeId(2), reporter: NodeId(1), why: LossCause::PortClosed };
+            last.on_datagram(Time(0) + Span::from_ms(1), NodeId(1), word.ty(), &word.emit()).unwrap();
+            assert_eq!(lost(&mut last), [2]);
+        } else {
+            assert_eq!(last.next_timeout(), Some(Time(0) + CAUSE_GRACE));
+            last.on_timeout(Time(0) + CAUSE_GRACE);
+            assert_eq!(lost(&mut last), [1]);
+        }
+    }
+}
+
 #[test]
 fn a_process_that_was_stopped_blames_nobody() {
     let mut detector = Detector::new(NodeId(0), 3, WatchConfig::default(), Time(0));
