@@ -111,13 +111,14 @@ def test_an_interrupt_ends_the_callers_wait_for_a_page():
 def test_an_interrupt_ends_waits_that_nobody_would(who):
     out = alone(
         f"""
-        import comem, os, signal
+        import comem, os, signal, time
         c = comem.Cluster(3)
         caller = os.getpid()
 
         def work():
             if comem.rank == 2:
                 comem.Semaphore("ready").acquire()
+                time.sleep(0.5)  # until it waits: before that an interrupt ends the call alone
                 os.kill(caller, signal.SIGINT)
             if comem.rank == {who}:
                 with comem.Lock("held"):
@@ -147,6 +148,7 @@ def test_a_second_interrupt_ends_waits_for_one_another_too():
                 # The first one is handed on to this node, which does not care; then it asks for the second.
                 signal.signal(signal.SIGINT, lambda *_: interrupts and os.kill(interrupts.pop(), signal.SIGINT))
                 comem.Semaphore("ready").acquire()
+                time.sleep(0.5)  # until both wait
                 os.kill(interrupts.pop(), signal.SIGINT)
                 while True:
                     time.sleep(1)
