@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Runs a workload as a job and gives its line, which must end in `ok`.
@@ -102,13 +103,22 @@ fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
     }
 }
 
+const SEQUENTIAL: &str = "-DCOMEM_SEQUENTIAL";
+const PTHREADS: &str = "-DCOMEM_PTHREADS";
+
+/// Compiles a test program for plain memory.
+fn plain(source: &str, mode: &str) -> PathBuf {
+    let out = common::scratch().join(format!("{source}{mode}"));
+    let mut compile = common::strict("cc", "c11");
+    compile.args([mode, "-O2", "-pthread", "-o"]).arg(&out).arg(common::program(source));
+    common::run(&mut compile);
+    out
+}
+
 #[test]
 fn the_same_source_is_a_program_with_plain_memory() {
-    for mode in ["-DCOMEM_SEQUENTIAL", "-DCOMEM_PTHREADS"] {
-        let out = common::scratch().join(format!("heap{mode}"));
-        let mut compile = common::strict("cc", "c11");
-        compile.args([mode, "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("heap.c"));
-        common::run(&mut compile);
+    for mode in [SEQUENTIAL, PTHREADS] {
+        let out = plain("heap.c", mode);
         let output = common::run(common::node(&out, 3).env_remove("LD_LIBRARY_PATH"));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "heap: ok\n", "{mode}");
     }
@@ -116,11 +126,8 @@ fn the_same_source_is_a_program_with_plain_memory() {
 
 #[test]
 fn with_plain_memory_too_a_program_that_ends_the_job_never_ends_with_status_zero() {
-    for mode in ["-DCOMEM_SEQUENTIAL", "-DCOMEM_PTHREADS"] {
-        let out = common::scratch().join(format!("misuse{mode}"));
-        let mut compile = common::strict("cc", "c11");
-        compile.args([mode, "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("misuse.c"));
-        common::run(&mut compile);
+    for mode in [SEQUENTIAL, PTHREADS] {
+        let out = plain("misuse.c", mode);
         for (which, status, sentence) in [("3", 9, "enough\n"), ("7", 1, "enough, too\n")] {
             let output = common::node(&out, 1).arg(which).output().expect("the program runs");
             assert_eq!(output.status.code(), Some(status), "{mode} {which}");
@@ -131,21 +138,13 @@ fn with_plain_memory_too_a_program_that_ends_the_job_never_ends_with_status_zero
 
 #[test]
 fn reader_writer_locks_of_plain_threads_let_readers_in_again_and_together() {
-    let out = common::scratch().join("readers");
-    let mut compile = common::strict("cc", "c11");
-    compile.args(["-DCOMEM_PTHREADS", "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("readers.c"));
-    common::run(&mut compile);
-    let output = common::run(common::node(&out, 4).env_remove("LD_LIBRARY_PATH"));
+    let output = common::run(common::node(&plain("readers.c", PTHREADS), 4).env_remove("LD_LIBRARY_PATH"));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "readers: ok\n");
 }
 
 #[test]
 fn the_least_of_numbers_with_a_nan_is_one_with_plain_threads_as_well() {
-    let out = common::scratch().join("reductions");
-    let mut compile = common::strict("cc", "c11");
-    compile.args(["-DCOMEM_PTHREADS", "-O2", "-pthread", "-o"]).arg(&out).arg(common::program("reductions.c"));
-    common::run(&mut compile);
-    for program in [common::build("cc", "c11", "reductions.c"), out] {
+    for program in [common::build("cc", "c11", "reductions.c"), plain("reductions.c", PTHREADS)] {
         let output = common::run(&mut common::node(&program, 3));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "reductions: ok\n", "{program:?}");
     }

@@ -146,6 +146,11 @@ impl Streams {
         Ahead { units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most }, claims: false }
     }
 
+    /// The one that the last fault belongs to, if that was at `page`.
+    fn of_fault(&self, page: PageNo) -> Option<usize> {
+        self.streams.iter().position(|s| s.used == self.faults && s.last == page)
+    }
+
     /// Its place is needed for another one.
     fn forget(&mut self, at: usize) {
         let stream = std::mem::take(&mut self.streams[at]);
@@ -156,7 +161,8 @@ impl Streams {
 
     /// The run ahead of the fault at `page` was asked for, as far as `last`: what lies before that may come without another fault.
     pub(super) fn goes_on_to(&mut self, page: PageNo, last: PageNo) {
-        let Some(stream) = self.streams.iter_mut().find(|s| s.used == self.faults && s.last == page) else { return };
+        let Some(at) = self.of_fault(page) else { return };
+        let stream = &mut self.streams[at];
         let steps = (i64::from(last) - i64::from(page)).checked_div(stream.stride).unwrap_or_default();
         stream.reach = stream.reach.max(usize::try_from(steps + 1).unwrap_or_default());
     }
@@ -172,7 +178,7 @@ impl Streams {
     ) -> Option<(isize, Ahead)> {
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         let long = ahead.units >= Self::GROWTH[2].min(most) && ahead.units > 1;
-        let stream = self.streams.iter().find(|s| s.used == self.faults && s.last == page);
+        let stream = self.of_fault(page).map(|at| self.streams[at]);
         let left = stream.and_then(|s| s.left).map_or(most, |left| left.saturating_sub(ahead.units));
         let units = Self::GROWTH.into_iter().find(|n| *n > ahead.units).unwrap_or(Self::GROWTH[3]).min(most).min(left);
         // With what lies between them, fewer fit one request.

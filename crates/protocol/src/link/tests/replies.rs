@@ -1,0 +1,141 @@
+//! Replies of several fragments, sent from where they were made and received where they belong.
+
+use super::*;
+
+/// A reply of three long fragments to a request of node 0's thread, one datagram each, and the sender that asked.
+fn long_reply() -> (Sender, Vec<u8>, Vec<Vec<u8>>) {
+    let config = LinkConfig { datagram_bytes: 30_000, ..LinkConfig::default() };
+    let me = Channel { node: NodeId(0), slot: Slot::thread(0) };
+    let mut sender = Sender::new(me, 1, config, Sealer::new(None));
+    let to = Dest::Node(NodeId(1), Slot::SERVICE);
+    let seq = sender.send(Time(0), to, Class::Request, MsgType(40), &[1]).unwrap();
+    while sender.poll_transmit(Time(0), &mut Vec::new()).is_some() {}
+    let body: Vec<u8> = (0..80_000_u32).map(|at| (at * 7 % 251) as u8).collect();
+    let (mut out, home) = (Vec::new(), Channel::service(NodeId(1)));
+    let segment = ReplyEncoder::new(home, 1, config, Sealer::new(None)).reply(seq, MsgType(41), false, &body, &mut out);
+    let datagrams = out.chunks(segment.unwrap()).map(<[u8]>::to_vec).collect();
+    (sender, body, datagrams)
+}
+
+/// Wishes for the rest of replies are held up by the pace, and then the rest comes by itself.
+#[test]
+fn when_everything_is_answered_nothing_is_waited_for() {
+    let (config, me, home) = (LinkConfig::default(), Channel::service(NodeId(0)), Channel::service(NodeId(1)));
+    let mut sender = Sender::new(me, 1, config, Sealer::default());
+    let mut encoder = ReplyEncoder::new(home, 1, config, Sealer::default());
+    let (mut now, mut out, mut seconds) = (Time(0), Vec::new(), Vec::new());
+    let come = |sender: &mut Sender, now, datagram: &[u8]| {
+        sender.on_reply(now, NodeId(1), &Packet::new_checked(datagram).unwrap()).map(drop).unwrap()
+    };
+    for len in std::iter::once(1).chain([2000; 40]) {
+        let to = Dest::Node(NodeId(1), Slot::SERVICE);
+        let seq = sender.send(now, to, Class::Request, MsgType(40), &[1]).unwrap();
+        while sender.poll_transmit(now, &mut out).is_some() {}
+        now = now + Span::from_ms(10);
+        let mut reply = Vec::new();
+        let segment = encoder.reply(seq, MsgType(41), false, &vec![2; len], &mut reply).unwrap();
+        let mut datagrams = reply.chunks(segment);
+        come(&mut sender, now, datagrams.next().unwrap());
+        seconds.extend(datagrams.map(<[u8]>::to_vec));
+    }
+    now = now + Span::from_ms(500);
+    sender.on_timeout(now);
+    while sender.poll_transmit(now, &mut out).is_some() {}
+    assert!(sender.next_timeout().is_some());
+    seconds.iter().for_each(|datagram| come(&mut sender, now, datagram));
+    assert_eq!((sender.outstanding(), sender.next_timeout()), (0, None));
+}
+
+fn comes_by_the_buffer(sender: &mut Sender, datagram: &[u8]) -> Option<Vec<u8>> {
+    match sender.on_reply(Time(1), NodeId(1), &Packet::new_checked(datagram).unwrap()).unwrap() {
+        Reply::Complete { body, .. } => Some(body.into_owned()),
+        _ => None,
+    }
+}
+
+fn comes_in_its_place(sender: &mut Sender, datagram: &[u8]) -> Option<Vec<u8>> {
+    let mut lent = sender.lend().unwrap();
+    lent.room().copy_from_slice(datagram);
+    let packet = Packet::new_checked(lent.received()).unwrap();
+    assert!(lent.is_expected(&packet));
+    let header = packet.header;
+    match sender.on_lent(Time(1), NodeId(1), lent, &header).unwrap() {
+        Reply::Complete { body, .. } => Some(body.into_owned()),
+        _ => None,
+    }
+}
+
+#[test]
+fn fragments_that_are_received_where_they_belong_make_the_reply() {
+    let (mut sender, body, datagrams) = long_reply();
+    assert_eq!(datagrams.len(), 3);
+    assert!(sender.lend().is_none(), "nothing of it has come");
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[0]), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[1]), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[2]), Some(body));
+    assert!(sender.lend().is_none() && sender.outstanding() == 0);
+}
+
+#[test]
+fn what_comes_instead_of_the_fragment_that_is_expected_spoils_nothing() {
+    let (mut sender, body, datagrams) = long_reply();
+    comes_by_the_buffer(&mut sender, &datagrams[0]);
+    let mut lent = sender.lend().unwrap();
+    assert!(sender.lend().is_none(), "its place is lent");
+    lent.room()[..datagrams[2].len()].copy_from_slice(&datagrams[2]);
+    assert!(
+        !lent.is_expected(&Packet::new_checked(&datagrams[2]).unwrap())
+            && !lent.is_expected(&Packet::new_checked(&datagrams[0]).unwrap())
+    );
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[1]), None, "dropped");
+    assert!(sender.take_back(lent));
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[2]), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[1]), Some(body));
+}
+
+#[test]
+fn a_lent_place_outlives_its_request() {
+    let (mut sender, _, datagrams) = long_reply();
+    comes_by_the_buffer(&mut sender, &datagrams[0]);
+    let lent = sender.lend().unwrap();
+    sender.forget_node(NodeId(1), &mut Vec::new());
+    assert!(!sender.take_back(lent));
+}
+
+#[test]
+fn a_reply_that_is_sent_from_where_it_was_made_is_the_same() {
+    let (mut sender, body, datagrams) = long_reply();
+    let packet = Packet::new_checked(&datagrams[0]).unwrap();
+    let seq = Seq(u64::from_be_bytes(*packet.payload.first_chunk().unwrap()));
+    let config = LinkConfig { datagram_bytes: 30_000, ..LinkConfig::default() };
+    let mut encoder = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, Sealer::new(None));
+    let behind_room = |body: &[u8]| [&[0; LEAD][..], body].concat();
+    let mut made = behind_room(&body);
+    let mut reply = encoder.long_reply(seq, MsgType(41), &mut made).unwrap();
+    // All is alike but the datagrams' own numbers, which go on; and twice, so nothing was left behind in the body.
+    let rest = |d: &[u8]| [&d[..HEADER_BYTES - 8], &d[HEADER_BYTES..]].concat();
+    for _ in 0..2 {
+        let mut sent: Vec<Vec<u8>> = Vec::new();
+        reply.each_datagram(|datagram| sent.push(datagram.to_vec()));
+        assert!(sent.iter().map(|d| rest(d)).eq(datagrams.iter().map(|d| rest(d))));
+    }
+    // The second fragment is lost, and asked for.
+    let mut remote = PeerChannel::new(Channel { node: NodeId(0), slot: Slot::thread(0) }, &config);
+    remote.store_long_reply(seq, reply);
+    assert!(remote.kept_bytes() > body.len());
+    let (mut again, mut have) = (Vec::new(), [0; 4]);
+    have[0] = 0b101;
+    assert_eq!(remote.stored_reply(&ResendRepr { seq, have }, &mut again), Some(datagrams[0].len()));
+    assert_eq!(rest(&again), rest(&datagrams[1]));
+    comes_by_the_buffer(&mut sender, &datagrams[0]);
+    assert_eq!(comes_in_its_place(&mut sender, &again), None);
+    assert_eq!(comes_in_its_place(&mut sender, &datagrams[2]), Some(body.clone()));
+    // Short fragments come several at a time, and tags stand behind them.
+    let mut short = ReplyEncoder::new(Channel::service(NodeId(1)), 1, LinkConfig::default(), Sealer::new(None));
+    let mut sealed = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, Sealer::new(Some(JobKey::new([7; 32]))));
+    for (encoder, body) in [(&mut short, &body[..]), (&mut sealed, &body), (&mut encoder, &body[..29_000])] {
+        let mut made = behind_room(body);
+        assert!(encoder.long_reply(seq, MsgType(41), &mut made).is_none());
+        assert_eq!(made.len(), LEAD + body.len(), "left as it was");
+    }
+}
