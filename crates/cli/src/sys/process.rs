@@ -136,14 +136,23 @@ pub fn kill_strays(is_ours: impl Fn(&[u8]) -> bool) {
 /// The environment with which a process's program began, each variable with a zero byte behind it; empty for one that
 /// has ended.
 fn environment(pid: u32) -> Vec<u8> {
-    const LOOKS: u32 = 20;
+    let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    environment_by(read, || has_ended(pid), || std::thread::sleep(Duration::from_millis(1)))
+}
+
+/// As [`environment`]. A process that is just exchanging its program has neither environment nor arguments for a moment, which is long where other
+/// processes have the cores; one that keeps having arguments alone began without an environment.
+fn environment_by(read: impl Fn(&str) -> Vec<u8>, has_ended: impl Fn() -> bool, wait: impl Fn()) -> Vec<u8> {
+    const LOOKS: u32 = 5_000;
+    const ENOUGH: u32 = 20;
+    let mut with_arguments = 0;
     for _look in 0..LOOKS {
-        let bytes = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        if !bytes.is_empty() || has_ended(pid) {
+        let bytes = read("environ");
+        if !bytes.is_empty() || with_arguments == ENOUGH || has_ended() {
             return bytes;
         }
-        // A process that is just exchanging its program has none for a moment.
-        std::thread::sleep(Duration::from_millis(1));
+        with_arguments = if read("cmdline").is_empty() { 0 } else { with_arguments + 1 };
+        wait();
     }
     Vec::new()
 }
@@ -221,4 +230,33 @@ pub fn take_terminal() {
         // SAFETY: both calls take or give numbers and touch no memory; without a terminal nothing happens.
         unsafe { libc::tcsetpgrp(0, libc::getpgrp()) };
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// What is read of a process that exchanges its program for so many looks, and has this environment then.
+    fn found(exchanging: u32, environment: &[u8]) -> (Vec<u8>, u32) {
+        let looks = Cell::new(0);
+        let read = |what: &str| match what {
+            _ if looks.get() < exchanging => Vec::new(),
+            "environ" => environment.to_vec(),
+            _ => b"sh\0".to_vec(),
+        };
+        let bytes = environment_by(read, || false, || looks.set(looks.get() + 1));
+        (bytes, looks.get())
+    }
+
+    #[test]
+    fn a_process_that_exchanges_its_program_is_waited_for_however_slow_it_is() {
+        assert_eq!(found(0, b"A=1\0"), (b"A=1\0".to_vec(), 0));
+        assert_eq!(found(700, b"A=1\0"), (b"A=1\0".to_vec(), 700));
+    }
+
+    #[test]
+    fn a_process_without_an_environment_is_soon_known_for_one() {
+        assert_eq!(found(3, b""), (Vec::new(), 23));
+    }
 }
