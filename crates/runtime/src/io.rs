@@ -533,7 +533,14 @@ impl Node {
                 self.counters(slot).messages_received.add(1);
                 let origin = route::Origin { from, ticket: None, caller: Self::caller(slot) };
                 self.act(slot, asker, origin, ty, &body)?;
-                self.wire.sender(asker).lock().recycle(body);
+                let more = {
+                    let mut sender = self.wire.sender(asker).lock();
+                    sender.recycle(body);
+                    sender.has_queued()
+                };
+                if more {
+                    self.transmit(asker);
+                }
                 self.advance_line(asker);
             }
             Reply::Complete { seq, .. } => return Err(format!("request {} was refused", seq.0).into()),

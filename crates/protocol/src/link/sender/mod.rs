@@ -449,6 +449,11 @@ impl Sender {
         self.live
     }
 
+    /// Whether messages wait until their nodes' windows let them go: an answer may have made room for them.
+    pub fn has_queued(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Those of them that nobody here waits for: what was told and not asked.
     pub fn posts(&self) -> usize {
         self.messages.iter().filter(|m| m.live && m.class == Class::Post).count()

@@ -46,6 +46,28 @@ fn when_everything_is_answered_nothing_is_waited_for() {
     assert_eq!((sender.outstanding(), sender.next_timeout()), (0, None));
 }
 
+/// Nobody acknowledges a request: its answer alone says that the next may leave.
+#[test]
+fn an_answer_makes_room_for_a_request_that_waits() {
+    let (config, me, home) = (LinkConfig::default(), Channel::service(NodeId(0)), Channel::service(NodeId(1)));
+    let mut sender = Sender::new(me, 1, config, Sealer::default());
+    let (mut out, mut reply) = (Vec::new(), Vec::new());
+    let mut seqs = Vec::new();
+    while !sender.has_queued() {
+        let to = Dest::Node(NodeId(1), Slot::SERVICE);
+        seqs.push(sender.send(Time(0), to, Class::Request, MsgType(40), &[1]).unwrap());
+        while sender.poll_transmit(Time(0), &mut out).is_some() {}
+    }
+    assert!(seqs.len() > 2, "{}", seqs.len());
+    let mut encoder = ReplyEncoder::new(home, 1, config, Sealer::default());
+    encoder.reply(seqs[0], MsgType(41), false, &[2], &mut reply).unwrap();
+    let now = Time(0) + Span::from_ms(1);
+    sender.on_reply(now, NodeId(1), &Packet::new_checked(&reply).unwrap()).unwrap();
+    assert!(sender.has_queued());
+    assert!(sender.poll_transmit(now, &mut out).is_some());
+    assert!(!sender.has_queued());
+}
+
 fn comes_by_the_buffer(sender: &mut Sender, datagram: &[u8]) -> Option<Vec<u8>> {
     match sender.on_reply(Time(1), NodeId(1), &Packet::new_checked(datagram).unwrap()).unwrap() {
         Reply::Complete { body, .. } => Some(body.into_owned()),
