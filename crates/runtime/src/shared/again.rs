@@ -1,7 +1,7 @@
 //! Addresses of freed regions, used again by what all nodes allocate together when they find no others.
 //!
-//! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later at the earliest ([`super::graves`]): then
-//! nothing about it is on its way to this node, and its tables hold nothing of it. What all nodes have forgotten is as good as what nobody has
+//! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later at the earliest, when it has the answers to
+//! all that it has asked about it ([`super::graves`]): then nothing about it is on its way to this node, and its tables hold nothing of it. What all nodes have forgotten is as good as what nobody has
 //! had. All come to the end of their common stretch in the same call, since they allocate there in the same order. So they agree in it on the first place that is
 //! forgotten everywhere: each says where it has one, the largest answer is where all look on, and when all answers are the same it is found.
 //!
@@ -30,6 +30,10 @@ impl Thread {
     pub(super) fn take_again(&self, shared: &Shared, pages: u64, align: u64) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);
+        }
+        // What was fetched ahead and never looked at would be taken for what lies there next.
+        while let Some(page) = shared.table.awaited_of_freed() {
+            self.wait_for_fetch(page)?;
         }
         shared.forget_all_freed();
         let mut from: PageNo = 0;

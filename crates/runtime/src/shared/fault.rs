@@ -330,7 +330,7 @@ impl Thread {
         self.home().page_step(self.slot(), page, &mut none, |chunk, _| chunk.is_fetching(page)) == Some(true)
     }
 
-    fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
+    pub(super) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
         while self.is_fetching(page) {
             self.wait(Waiting::Page(page))?;
             // Mostly the answer has come, to this thread's own socket: then nobody else's need be looked at.

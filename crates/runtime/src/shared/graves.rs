@@ -1,9 +1,9 @@
 //! Regions that were freed.
 //!
 //! Their addresses are not used again as long as there are others, so that whoever still touches them meets the mark that they were freed, and so does what is
-//! still on its way: diffs, fetches, the news of the free itself. What is known of a region takes a kilobyte and more, and programs free millions. So when many lie
-//! here, and two barriers of all threads have passed since the last of them was freed, the oldest *fall*: of these no more is known than that they
-//! were freed, and where they lay side by side that is one entry for all.
+//! still on its way: diffs, fetches and their answers, the news of the free itself. What is known of a region takes a kilobyte and more, and programs free
+//! millions. So when many lie here, two barriers of all threads have passed since the last of them was freed, and nothing of them is being fetched, the oldest
+//! *fall*: of these no more is known than that they were freed, and where they lay side by side that is one entry for all.
 //!
 //! When all nodes together find no other room, they take what has fallen on every one of them and what nobody's tables say anything of any more
 //! ([`super::again`]).
@@ -83,19 +83,26 @@ impl Graves {
         self.kept.push_back((epoch, pages, again));
     }
 
-    /// In this epoch, which has just begun: appends the first pages of the regions that fall.
-    pub(super) fn fall(&mut self, epoch: u32, first_pages: &mut Vec<PageNo>) {
-        self.fall_but(KEPT_CHUNKS, epoch, first_pages);
+    /// In this epoch, which has just begun: appends the first pages of the regions that fall. A region stays, and later ones with it, as long as
+    /// something of it is awaited.
+    pub(super) fn fall(&mut self, epoch: u32, is_awaited: impl Fn(PageNo) -> bool, first_pages: &mut Vec<PageNo>) {
+        self.fall_but(KEPT_CHUNKS, epoch, is_awaited, first_pages);
     }
 
     /// As [`Graves::fall`], of all that may.
-    pub(super) fn all_fall(&mut self, epoch: u32, first_pages: &mut Vec<PageNo>) {
-        self.fall_but(0, epoch, first_pages);
+    pub(super) fn all_fall(&mut self, epoch: u32, is_awaited: impl Fn(PageNo) -> bool, first_pages: &mut Vec<PageNo>) {
+        self.fall_but(0, epoch, is_awaited, first_pages);
     }
 
-    fn fall_but(&mut self, chunks: u32, epoch: u32, first_pages: &mut Vec<PageNo>) {
+    fn fall_but(
+        &mut self,
+        chunks: u32,
+        epoch: u32,
+        is_awaited: impl Fn(PageNo) -> bool,
+        first_pages: &mut Vec<PageNo>,
+    ) {
         while let Some((freed, pages, again)) = self.kept.front().filter(|_| self.chunks > chunks).cloned() {
-            if epoch.wrapping_sub(freed) < BARRIERS {
+            if epoch.wrapping_sub(freed) < BARRIERS || is_awaited(pages.start) {
                 return;
             }
             self.kept.pop_front();
@@ -106,6 +113,11 @@ impl Graves {
             }
             self.fallen.add(pages);
         }
+    }
+
+    /// The first pages of the regions that have not fallen.
+    pub(super) fn kept(&self) -> impl Iterator<Item = PageNo> {
+        self.kept.iter().map(|(_, pages, _)| pages.start)
     }
 
     /// Whether a region with this page was freed and has fallen.
@@ -134,7 +146,7 @@ mod tests {
         let mut graves = Graves::default();
         let fall = |graves: &mut Graves, epoch| {
             let mut fallen = Vec::new();
-            graves.fall(epoch, &mut fallen);
+            graves.fall(epoch, |_| false, &mut fallen);
             fallen
         };
         (0..KEPT_CHUNKS + 3).for_each(|n| graves.add(7 + u32::from(n == 2), n * 10..n * 10 + 5, false));
@@ -160,8 +172,18 @@ mod tests {
         let mut graves = Graves::default();
         graves.add(0, 0..(KEPT_CHUNKS + 1) * CHUNK_PAGES, false);
         let mut fallen = Vec::new();
-        graves.fall(2, &mut fallen);
+        graves.fall(2, |_| false, &mut fallen);
         assert_eq!(fallen, [0]);
+    }
+
+    #[test]
+    fn what_is_awaited_stays_and_what_was_freed_later_with_it() {
+        let (mut graves, mut fallen) = (Graves::default(), Vec::new());
+        (1..4).for_each(|n| graves.add(n, n * 10..n * 10 + 5, true));
+        graves.all_fall(9, |page| page == 20, &mut fallen);
+        assert_eq!((fallen.clone(), graves.place(11, 5, 1)), (vec![10], None));
+        graves.all_fall(9, |_| false, &mut fallen);
+        assert_eq!((fallen, graves.place(11, 5, 1)), (vec![10, 20, 30], Some(20)));
     }
 
     #[test]
@@ -172,7 +194,7 @@ mod tests {
             graves.add(first / 200, first..first + 10, again);
         }
         assert_eq!(graves.place(0, 1, 1), None, "nothing has fallen");
-        graves.all_fall(2, &mut fallen);
+        graves.all_fall(2, |_| false, &mut fallen);
         assert_eq!(fallen, [100, 110, 120, 130], "the last was freed an epoch later");
         let place = |graves: &Graves, from, pages, align| graves.place(from, pages, align);
         assert_eq!(place(&graves, 0, 20, 1), Some(100), "over two that lie side by side");

@@ -223,6 +223,11 @@ impl Known {
         self.region.homes.migrate()
     }
 
+    /// A page that is being fetched, if there is one.
+    fn awaited(&self) -> Option<PageNo> {
+        self.cells().find_map(|cell| cell.lock().chunk.awaited())
+    }
+
     /// The chunks that exist.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Mutex<Cell>> {
         self.chunks.iter().filter_map(|c| c.get()).map(|c| &**c)
@@ -353,15 +358,26 @@ impl Table {
     /// An epoch has begun: forgets most of regions that were freed long ago; gives their pages.
     pub(crate) fn forget_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
         let mut fallen = Vec::new();
-        self.graves.lock().fall(epoch, &mut fallen);
+        self.graves.lock().fall(epoch, |first| self.is_awaited(first), &mut fallen);
         self.forget(&fallen)
     }
 
     /// As [`Table::forget_freed`], of all regions that were freed two barriers ago.
     pub(crate) fn forget_all_freed(&self, epoch: u32) -> Vec<Range<PageNo>> {
         let mut fallen = Vec::new();
-        self.graves.lock().all_fall(epoch, &mut fallen);
+        self.graves.lock().all_fall(epoch, |first| self.is_awaited(first), &mut fallen);
         self.forget(&fallen)
+    }
+
+    /// Whether something of the region that begins at this page is being fetched.
+    fn is_awaited(&self, first: PageNo) -> bool {
+        self.find(first).is_some_and(|known| known.awaited().is_some())
+    }
+
+    /// A page of a freed region that is being fetched, if there is one.
+    pub(crate) fn awaited_of_freed(&self) -> Option<PageNo> {
+        let kept: Vec<PageNo> = self.graves.lock().kept().collect();
+        kept.into_iter().find_map(|first| self.find(first)?.awaited())
     }
 
     /// Where so many pages of regions that were forgotten could be used again: the first place from `from` on.

@@ -1,16 +1,19 @@
 //! Addresses of freed regions that all nodes use again, because the heap has no others.
 
 use crate::matrix::{detectors, job};
-use crate::placement::{pages_of, shares_that_wander};
+use crate::placement::{WORDS, pages_of, shares_that_wander};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
-use comem::{Comem, NodeId};
+use comem::{Comem, NodeId, Thread};
 use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
 
 /// Plays a role of this file; `false` when it has none of that name.
 pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "again" => again(comem),
         "again-under-one" => under_one(comem),
+        "again-on-the-way" => on_the_way(comem),
         _ => return false,
     }
     true
@@ -65,6 +68,51 @@ fn under_one(comem: &Comem) {
     comem.alloc_all(all, &touched).expect_err("who touches it first would not be known");
     let second = comem.alloc_all(all, &RegionOptions::default()).expect("there is room again");
     assert_eq!(first, second);
+}
+
+/// The second thread of node 1 reads in order and stops, so that pages which were fetched ahead are in its socket, where it does not look: it comes last to all
+/// barriers. Meanwhile their region is freed, and its place used again.
+fn on_the_way(comem: &Comem) {
+    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let value = |round: usize, page: usize| (1000 * (round + 1) + page) as u64;
+    let place = Mutex::new(None);
+    comem.run(|t| {
+        let (first, reader) = (t.local_id() == 0, (t.node(), t.local_id()) == (NodeId(1), 1));
+        let meet = |t: &Thread| {
+            std::thread::sleep(Duration::from_millis(if reader { 3 } else { 0 }));
+            t.barrier();
+        };
+        for round in 0..6 {
+            if first {
+                *place.lock().expect("a place") = Some(pages_of(comem, 15_000, &options));
+            }
+            meet(t);
+            let slice = place.lock().expect("a place").expect("it was allocated");
+            if first && t.node() == NodeId(0) {
+                (0..1000).for_each(|page| slice.set(page * WORDS, value(round, page)));
+            }
+            meet(t);
+            let base = |round: usize| round % 5 * 200;
+            if reader {
+                let before = base(round + 4) + 50;
+                assert_eq!(slice.get(before * WORDS), value(round, before), "round {round}");
+                for page in [0, 1, 9].map(|page| base(round) + page) {
+                    assert_eq!(slice.get(page * WORDS), value(round, page), "round {round}");
+                }
+            }
+            meet(t);
+            if first {
+                comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+            }
+            meet(t);
+            meet(t);
+        }
+    });
+}
+
+#[test]
+fn what_is_still_on_its_way_of_freed_memory_does_not_come_to_what_lies_there_next() {
+    job("again-on-the-way", 2, &[SMALL_HEAP, ("COMEM_THREADS", "2"), ("COMEM_BACKBONE", "udp")]);
 }
 
 #[test]

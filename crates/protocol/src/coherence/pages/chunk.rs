@@ -364,6 +364,12 @@ impl Chunk {
         self.units[self.index(page)].state == State::Fetching
     }
 
+    /// The first page that is being fetched, if there is one.
+    pub fn awaited(&self) -> Option<PageNo> {
+        let unit = self.units.iter().position(|unit| unit.state == State::Fetching)?;
+        Some(self.pages(unit..unit + 1).start)
+    }
+
     /// Appends what of `pages` is being fetched and has no memory here yet.
     pub fn without_memory(&self, pages: &Range<PageNo>, fresh: &mut Vec<Range<PageNo>>) {
         for unit in self.units_in(pages) {
