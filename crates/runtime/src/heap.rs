@@ -268,8 +268,10 @@ impl Comem {
             return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
         }
         if known.region.engine != PageEngine::Msi && self.shared()?.views.is_some() {
-            // What was written before counts, though it be in no interval yet: the token of its lock may rest here.
-            self.current()?.end_interval(self.shared()?, Why::Else);
+            // What was written before counts, though it be in no interval yet: the token of its lock may rest here. Beside a collective call of another
+            // thread no interval ends, so it is a release like any other.
+            let (thread, shared) = (self.current()?, self.shared()?);
+            thread.releasing(|| thread.end_interval(shared, Why::Else));
         }
         known.read_only.store(true, Ordering::Release);
         known.cells().for_each(|cell| cell.lock().chunk.declare_read_only());

@@ -81,6 +81,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "beside: patient in vain: rwlock" => patient_in_vain(comem, &writing),
         "beside: lent" => lent(comem),
         "beside: freed" => freed(comem),
+        "beside: declared" => declared(comem),
         "beside: reported" => reported(comem),
         "beside: lost" => lost(comem),
         "beside: waiting at the end" => waiting_at_the_end(comem),
@@ -511,6 +512,26 @@ fn freed(comem: &Comem) {
     barrier(comem);
 }
 
+/// A thread of node 0 writes, and declares that nobody does any more, while the main thread is at a barrier.
+fn declared(comem: &Comem) {
+    let slice = page(comem, 1);
+    let declares = || comem.readonly(slice.as_ptr().cast()).expect("a region can be declared read-only");
+    let writes = || {
+        sleep(100);
+        slice.set(0, 1);
+        declares();
+    };
+    if comem.node() == 0 {
+        with(writes, || barrier(comem));
+    } else {
+        sleep(200);
+        barrier(comem);
+        declares();
+    }
+    barrier(comem);
+    assert_eq!(slice.get(0), 1);
+}
+
 /// A thread waits at a gate, and the node is asked where its threads wait.
 fn reported(comem: &Comem) {
     let asks = || {
@@ -645,6 +666,11 @@ fn a_release_that_waits_for_the_opening_lets_its_threads_ranges_go() {
 #[test]
 fn memory_that_a_thread_frees_beside_a_call_keeps_nothing_of_what_it_wrote() {
     everywhere("beside: freed");
+}
+
+#[test]
+fn what_a_thread_wrote_beside_a_call_before_it_declared_the_memory_read_only_counts() {
+    everywhere("beside: declared");
 }
 
 #[test]
