@@ -423,9 +423,22 @@ impl Thread {
                 }
             }
             // What all allocated together is freed by each node for itself.
-            _ => self.stepping(|out| self.home().free_here(shared, (page, offset), None, self.slot(), out)),
+            _ => {
+                if owner.is_none() {
+                    self.tell_flushed(shared, page);
+                }
+                self.stepping(|out| self.home().free_here(shared, (page, offset), None, self.slot(), out))
+            }
         };
         if fine { Ok(()) } else { Err(wrong("no allocation begins there, or it was freed already")) }
+    }
+
+    /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told, may come to their home when something
+    /// else lies there; who is told waits for them at the next barrier.
+    fn tell_flushed(&self, shared: &Shared, page: PageNo) {
+        if shared.table.find(page).is_some_and(|known| known.has_flushed()) {
+            self.releasing(|| self.end_interval(shared, super::release::Why::Else));
+        }
     }
 
     /// Asks another node to take its memory back. That is a release: no later diff may bring back what stood in the memory, whoever wrote it.

@@ -223,6 +223,11 @@ impl Known {
         self.region.homes.migrate()
     }
 
+    /// Whether something of it was flushed of which no interval has told yet.
+    pub(crate) fn has_flushed(&self) -> bool {
+        self.cells().any(|cell| cell.lock().chunk.has_flushed())
+    }
+
     /// A page that is being fetched, if there is one.
     fn awaited(&self) -> Option<PageNo> {
         self.cells().find_map(|cell| cell.lock().chunk.awaited())

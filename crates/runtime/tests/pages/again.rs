@@ -1,6 +1,6 @@
 //! Addresses of freed regions that all nodes use again, because the heap has no others.
 
-use crate::matrix::{detectors, job};
+use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, pages_of, shares_that_wander};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId, Thread};
@@ -14,6 +14,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "again" => again(comem),
         "again-under-one" => under_one(comem),
         "again-on-the-way" => on_the_way(comem),
+        "again-flushed" => flushed(comem),
         _ => return false,
     }
     true
@@ -23,6 +24,8 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 const SMALL_HEAP: (&str, &str) = ("COMEM_HEAP", "256M");
 const PAGES: [usize; 4] = [2000, 2504, 700, 1500];
 const UNITS: [u32; 3] = [1, 4, 2];
+/// Pages that are written and given up: fewer than the cache holds.
+const FLUSHED: usize = 60;
 
 /// Memory that is new, whatever lay there: allocated with other units, at other homes, and freed by each node some barriers later than by the one before.
 fn again(comem: &Comem) {
@@ -108,6 +111,44 @@ fn on_the_way(comem: &Comem) {
             meet(t);
         }
     });
+}
+
+/// Node 1 writes memory, has to give up its copies since it reads other memory, and frees it at once. What it wrote is on its way to node 0, which has the place for
+/// something else soon.
+fn flushed(comem: &Comem) {
+    let at = |node| RegionOptions { homes: Homes::On(NodeId(node)), ..RegionOptions::default() };
+    let barrier = || comem.run(|t| t.barrier());
+    let free_at = |nodes: &[usize], slice: &SharedSlice<u64>| {
+        if nodes.contains(&comem.node()) {
+            comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+        }
+        barrier();
+    };
+    let (other, first) = (pages_of(comem, 10, &at(2)), pages_of(comem, 15_000, &at(0)));
+    if comem.node() == 1 {
+        (0..FLUSHED * WORDS).for_each(|index| first.set(index, u64::MAX));
+        (0..10).for_each(|page| assert_eq!(other.get(page * WORDS), 0));
+    }
+    free_at(&[1], &first);
+    free_at(&[0, 2], &first);
+    barrier();
+    let second = pages_of(comem, 15_000, &at(0));
+    assert_eq!(first.as_ptr(), second.as_ptr());
+    if comem.node() == 0 {
+        (0..FLUSHED).for_each(|page| second.set(page * WORDS, 7));
+        std::thread::sleep(Duration::from_millis(500));
+        for page in 0..FLUSHED {
+            assert_eq!([0, 1].map(|word| second.get(page * WORDS + word)), [7, 0], "page {page}");
+        }
+    }
+    barrier();
+}
+
+#[test]
+fn what_was_flushed_before_its_memory_was_freed_is_told() {
+    let settings = [SMALL_HEAP, ("COMEM_BACKBONE", "udp"), ("COMEM_CACHE", "256K"), ("COMEM_PREFETCH", "off")];
+    let told = counted(&job("again-flushed", 3, &settings), "write_notices");
+    assert!(told >= FLUSHED as u64 - 8, "{told} notices; who is told waits for what was flushed");
 }
 
 #[test]

@@ -4,11 +4,16 @@
 //! answers to them are on their way. None of that may give it memory again, which nobody would ever give back, nor bring it to those to whom a close has to come.
 //! So no unit keeps a mark by which a close or a barrier would find anything here, and the steps that could set one, or that touch memory, do nothing.
 
-use super::{Chunk, Flush, State, VOID};
+use super::{Chunk, Flush, NOTED, State, VOID};
 use crate::coherence::pages::{Context, PageNo};
 use std::ops::Range;
 
 impl Chunk {
+    /// Whether something was flushed of which no interval has told yet. If the region is freed now, none ever will.
+    pub fn has_flushed(&self) -> bool {
+        self.units.iter().any(|unit| unit.has(NOTED))
+    }
+
     /// The chunk's region was freed: its copies end, and what is being fetched is not wanted when it comes.
     pub fn free(&mut self, cx: &mut Context<'_>, flush: &mut dyn Flush) {
         let evictions = cx.tally.evictions;
