@@ -80,6 +80,7 @@ soak: workloads
 	@$(CARGO) build --release -p comem-sim
 	@$(RELEASE)/comem-sim $(SOAK)
 	@$(RELEASE)/comem-sim --pages $(SOAK)
+	@$(RELEASE)/comem-sim --pages --delays 2
 	@COMEM_BIN="$(RELEASE)" tests/soak.sh
 
 fuzz: tools-build

@@ -8,13 +8,14 @@ use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
 use comem_sim::cluster::Outcome;
 use comem_sim::pages;
+use comem_sim::pages::explore::{Case, Ways, cases};
 use comem_sim::scenario::{Kind, Scenario, Verdict};
 use comem_sim::single;
 use comem_sim::startup;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 const HELP: &str = "\
 comem-sim [OPTIONS]: simulate clusters under virtual time and check what they show
@@ -35,6 +36,9 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
                      counters, spans, spins, evictions or a litmus program
   --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
                      fault); default: each
+  --delays N         of pages under hlrc and scope: all orders of events with up to N delays, of small programs, in place of the
+                     programs and orders of seeds; a seed (default: 0 alone) decides which messages that nobody guards
+                     are lost. With --trace, an order that fails is shown step by step
   --start N          start N nodes over the network, pass 100 barriers, stop; for each seed
   --jobs N           threads of this process (default: one for each core)
   --trace            print everything that happens (with --seed)
@@ -90,6 +94,7 @@ struct Options {
     nodes: Option<usize>,
     threads: Option<usize>,
     faults: Option<FaultSpec>,
+    delays: Option<usize>,
     start: Option<usize>,
     jobs: usize,
     trace: bool,
@@ -129,11 +134,12 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
         nodes: None,
         threads: None,
         faults: Some(parse("faults", "drop=20%,dup=10%,reorder=10%")?),
+        delays: None,
         start: None,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         trace: false,
     };
-    let (mut paged, mut engine, mut program, mut memory) = (false, None, None, None);
+    let (mut paged, mut engine, mut program, mut memory, mut seeded) = (false, None, None, None, false);
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
         match name.as_str() {
@@ -142,13 +148,13 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
             "--messages" => options.faults = None,
             "--seed" => {
                 let seed = seed_of(&value()?)?;
-                options.seeds = seed..seed.saturating_add(1);
+                (options.seeds, seeded) = (seed..seed.saturating_add(1), true);
             }
             "--seeds" => {
                 let text = value()?;
                 let (from, to) =
                     text.split_once("..").ok_or_else(|| format!("seeds {text:?}: not of the form A..B"))?;
-                options.seeds = seed_of(from)?..seed_of(to)?;
+                (options.seeds, seeded) = (seed_of(from)?..seed_of(to)?, true);
             }
             "--pages" => paged = true,
             "--engine" => engine = Some(value()?),
@@ -157,6 +163,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
             "--nodes" => options.nodes = Some(count("nodes", &value()?, 1..=1024)?),
             "--threads" => options.threads = Some(count("threads", &value()?, 1..=256)?),
             "--jobs" => options.jobs = count("jobs", &value()?, 1..=1024)?,
+            "--delays" => options.delays = Some(count("delays", &value()?, 0..=4)?),
             "--start" => options.start = Some(count("start", &value()?, 1..=1024)?),
             "--faults" => options.faults = Some(parse("faults", &value()?)?),
             "--loss" => {
@@ -179,8 +186,14 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
         let with = if paged { "; with --pages, some programs need their --engine" } else { "" };
         known.then_some(()).ok_or_else(|| format!("unknown program {name:?}{with}"))?;
     }
+    if options.delays.is_some() {
+        if !paged || program.is_some() || matches!(engine.as_deref(), Some("msi" | "mixed")) {
+            return Err("--delays is for --pages under hlrc or scope, with small programs of its own".to_string());
+        }
+        options.seeds = if seeded { options.seeds } else { 0..1 };
+    }
     options.jobs_of = if paged { page_jobs(engine, memory)? } else { object_jobs(engine)? };
-    if options.trace && options.seeds.clone().count() != 1 {
+    if options.trace && options.delays.is_none() && options.seeds.clone().count() != 1 {
         return Err("--trace shows one run; name it with --seed".to_string());
     }
     Ok(Some(options))
@@ -285,6 +298,43 @@ fn run_single(options: &Options, seed: u64) -> Run {
     Run::new(kind.name().to_string(), violations, outcome)
 }
 
+/// All orders of all small programs for these jobs; whether all are right.
+fn run_orders(options: &Options, delays: usize) -> bool {
+    let wanted = |ways: &Ways| {
+        let is = |job: &Job| matches!(job, Job::Pages(Engines::One(engine), notes) if (*engine, *notes) == (ways.engine, ways.notes));
+        options.jobs_of.iter().any(is)
+    };
+    let runs: Vec<(Ways, Case, u64)> = (Ways::all().into_iter().filter(wanted))
+        .flat_map(|ways| cases(ways).into_iter().map(move |case| (ways, case)))
+        .flat_map(|(ways, case)| options.seeds.clone().map(move |seed| (ways, case.clone(), seed)))
+        .collect();
+    let (next, failed, start) = (AtomicUsize::new(0), AtomicBool::new(false), std::time::Instant::now());
+    let orders = AtomicU64::new(0);
+    let work = || {
+        while let Some((ways, case, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let explored = case.explore(*seed, delays);
+            orders.fetch_add(explored.runs, Ordering::Relaxed);
+            let Some((schedule, violations)) = explored.failure else { continue };
+            if !failed.swap(true, Ordering::Relaxed) {
+                let trace = if options.trace { case.run(*seed, &schedule, true).trace } else { Vec::new() };
+                trace.iter().for_each(|line| println!("{line}"));
+                eprintln!("comem-sim: {} fails with seed {seed:#x} under {ways}: {schedule:?}", case.name);
+                violations.iter().for_each(|v| eprintln!("  {v}"));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..options.jobs).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let (orders, failed) = (orders.into_inner(), failed.into_inner());
+    if !failed {
+        let (count, seconds) = (runs.len(), start.elapsed().as_secs_f64());
+        println!("{count} small programs, orders with up to {delays} delays: {orders}, no violation; {seconds:.1} s");
+    }
+    !failed
+}
+
 /// What passed: steps, datagrams and repetitions among them.
 type Totals = (u64, u64, u64);
 
@@ -341,6 +391,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(delays) = options.delays {
+        return if run_orders(&options, delays) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let jobs = if options.start.is_some() { &options.jobs_of[..1] } else { &options.jobs_of[..] };
     for job in jobs {
         let start = std::time::Instant::now();

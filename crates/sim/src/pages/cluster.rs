@@ -1,6 +1,7 @@
 //! The cluster of nodes with pages: a network and virtual time. A seed decides how long each step of a thread takes, how long each
 //! parcel travels, which are lost, doubled or damaged.
 
+use super::agenda::{Agenda, Schedule};
 use super::check::Judge;
 use super::frees;
 use super::layout::Layout;
@@ -20,8 +21,7 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::{Message, types};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,12 +55,14 @@ pub struct Outcome {
     pub pushed: (u64, u64),
     /// Pages sent with tokens, and how many of them were used.
     pub carried: (u64, u64),
+    /// By a schedule, the events at which something else could have happened.
+    pub choices: Vec<u64>,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Event {
+pub(super) enum Event {
     Step(NodeId, usize),
     Arrive(Channel, Parcel),
     Attend(Channel),
@@ -74,27 +76,6 @@ enum Event {
     BarrierTimer(NodeId),
 }
 
-/// An event and its moment; equal moments keep the order in which they were set.
-#[derive(Debug)]
-struct Due(Time, u64, Event);
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 /// A cluster at work.
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -105,7 +86,9 @@ pub struct Cluster {
     /// How much longer the step under way takes: what comes of it comes so much later.
     lag: Span,
     now: Time,
-    events: BinaryHeap<Reverse<Due>>,
+    /// What that waits for: the number of an event.
+    lagged_by: Option<u64>,
+    agenda: Agenda,
     order: u64,
     timers: BTreeMap<Channel, Time>,
     barrier_timers: Vec<Option<Time>>,
@@ -127,6 +110,8 @@ pub struct Config {
     pub datagram_bytes: usize,
     /// Whether to keep a line for everything that happens.
     pub trace: bool,
+    /// The order of events, if not that of virtual time. It wants whole messages.
+    pub schedule: Option<Schedule>,
     /// Whether the programs ask for more than `scope` promises: then regions under it are judged by its rules.
     pub beyond_scope: bool,
 }
@@ -164,7 +149,8 @@ impl Cluster {
             rng: Rng::new(config.seed),
             lag: Span(0),
             now: Time(0),
-            events: BinaryHeap::new(),
+            lagged_by: None,
+            agenda: Agenda::new(config.schedule.as_ref(), nodes),
             order: 0,
             timers: BTreeMap::new(),
             barrier_timers: vec![None; nodes],
@@ -184,8 +170,8 @@ impl Cluster {
     }
 
     fn run(&mut self) {
-        while let Some(Reverse(Due(at, _, event))) = self.events.pop() {
-            (self.now, self.lag) = (at, Span(0));
+        while let Some((at, event)) = self.agenda.pop(self.now) {
+            (self.now, self.lag, self.lagged_by) = (at, Span(0), None);
             self.outcome.steps += 1;
             if self.outcome.steps > STEPS_MAX {
                 self.outcome.violations.push(format!("a storm: no rest after {STEPS_MAX} steps"));
@@ -205,6 +191,7 @@ impl Cluster {
             }
         }
         self.outcome.took = self.now;
+        self.outcome.choices = self.agenda.choices();
     }
 
     fn finish(mut self, layout: &Layout) -> Outcome {
@@ -248,7 +235,7 @@ impl Cluster {
 
     fn after(&mut self, span: Span, event: Event) {
         self.order += 1;
-        self.events.push(Reverse(Due(self.now + self.lag + span, self.order, event)));
+        self.agenda.push(self.now + self.lag + span, self.order, self.lagged_by, event);
     }
 
     fn trace(&mut self, line: impl FnOnce() -> String) {
@@ -457,7 +444,7 @@ impl Cluster {
             let high = if self.rng.below(4) == 0 { 100_000 } else { 2_000 };
             let more = Span(self.rng.between(20, high));
             self.after(more, Event::Listed(node));
-            self.lag = more;
+            (self.lag, self.lagged_by) = (more, Some(self.order));
         }
     }
 

@@ -9,11 +9,15 @@
 //! | [`node`], [`thread`] | a node: the production machines, joined as the runtime joins them |
 //! | [`frees`] | regions that are freed while nodes go on |
 //! | [`cluster`] | nodes, network and virtual time |
+//! | [`agenda`] | what happens next: by virtual time, or by a schedule |
 //! | [`check`] | which value every read must return |
 //! | [`scenario`] | one seed, one run, one verdict |
+//! | [`explore`] | all orders of events with few delays, of small programs |
 
+pub mod agenda;
 pub mod check;
 pub mod cluster;
+pub mod explore;
 pub mod frees;
 pub mod layout;
 pub mod memory;

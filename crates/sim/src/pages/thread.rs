@@ -402,6 +402,10 @@ impl Node {
             self.pages.push();
         }
         match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {
+            // All others have arrived already: nobody will wake it.
+            Ok(epoch) if self.barrier.is_open(Collective::BARRIER, epoch) == Ok(true) => {
+                self.goes_to(t, Phase::Barrier(epoch))
+            }
             Ok(epoch) => self.sleeps_in(t, Phase::Barrier(epoch)),
             Err(mismatch) => panic!("{mismatch}"),
         }
