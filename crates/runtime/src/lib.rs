@@ -79,6 +79,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// This node's part in the job.
 #[derive(Clone, Debug)]
@@ -112,6 +113,21 @@ impl Seated {
         let thread = Thread::new(node.clone(), slot);
         let since = thread.begin_life();
         Seated { thread: Rc::new(thread), since: Some(since) }
+    }
+}
+
+/// So long a seat is waited for: a thread leaves its own as it is taken down, when whoever has joined it may have gone on.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What `take` gives, as soon as it gives something.
+fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut until = None;
+    loop {
+        let taken = take();
+        if taken.is_some() || Instant::now() >= *until.get_or_insert_with(|| Instant::now() + FAREWELL) {
+            return taken;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -218,11 +234,8 @@ impl Comem {
         if let Some(thread) = seated.map_err(taken_down)? {
             return Ok(thread);
         }
-        for index in 1..=self.places() {
-            let seat = &self.node.seats[index];
-            if seat.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Ok(self.sit(Slot(index as u16)));
-            }
+        if let Some(index) = soon(|| (1..=self.places()).find(|index| self.take_seat(*index))) {
+            return Ok(self.sit(Slot(index as u16)));
         }
         Err(Error::Misuse(format!(
             "a thread uses shared memory, but all {} places of this node are taken; start the job with -t {} or more",
@@ -346,9 +359,14 @@ impl Comem {
         Ok(())
     }
 
+    /// Takes a seat, if nobody has it.
+    fn take_seat(&self, index: usize) -> bool {
+        !self.node.seats[index].taken.swap(true, Ordering::AcqRel)
+    }
+
     /// Takes these seats, or none.
     fn reserve(&self, seats: impl Iterator<Item = usize> + Clone) -> Result<()> {
-        let taken = seats.clone().find(|index| self.node.seats[*index].taken.swap(true, Ordering::AcqRel));
+        let taken = seats.clone().find(|index| soon(|| self.take_seat(*index).then_some(())).is_none());
         let Some(taken) = taken else { return Ok(()) };
         seats
             .take_while(|index| *index != taken)

@@ -159,6 +159,19 @@ def test_several_python_threads_share_a_node():
     assert a[1000 : 1000 + 4 * comem.size].tolist() == [1, 2, 3, 4] * comem.size
 
 
+def test_threads_that_have_ended_make_room_for_others():
+    a = comem.zeros(1, dtype=np.int64)
+    for _ in range(40):
+        threads = [threading.Thread(target=comem.fetch_add, args=(a, 0)) for _ in range(15)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    comem.barrier()
+    assert a[0] == 40 * 15 * comem.size
+    comem.barrier()
+
+
 def test_the_interpreter_runs_while_a_thread_waits():
     ticks = []
     if comem.rank == 0:
