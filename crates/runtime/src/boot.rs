@@ -53,10 +53,15 @@ type Launcher = (ControlReader<ToNode>, Arc<ControlWriter<FromNode>>);
 
 /// Joins or founds the job; see [`crate::start`]. With `spare` seats, a job of one node has room for as many threads as there can be.
 pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
-    if STARTED.swap(true, Ordering::AcqRel) {
-        return Err(Error::Misuse("Comem was started already; start it once, before anything else".to_string()));
+    let started = || Error::Misuse("Comem was started already; start it once, before anything else".to_string());
+    if STARTED.load(Ordering::Acquire) {
+        return Err(started());
     }
+    // An environment that makes no sense has started nothing: once it does, the next call may.
     let mut config = Config::from_env()?;
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return Err(started());
+    }
     if spare && config.nodes == 1 {
         config.seats = THREADS_MAX;
     } else if crate::host::host().is_some() {

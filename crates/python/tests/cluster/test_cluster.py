@@ -514,6 +514,22 @@ def test_a_process_that_uses_comem_already_cannot_start_a_cluster():
     assert "as a job of one node" in alone(text)
 
 
+def test_after_options_that_make_no_sense_a_cluster_can_start():
+    out = alone(
+        """
+        import comem
+        for options in {"engine": "magic"}, {"cache": "lots"}:
+            try:
+                comem.Cluster(2, **options)
+            except comem.StartError as error:
+                print(*(word in str(error) for word in options.values()))
+        with comem.Cluster(2) as c:
+            print(c.run(lambda: comem.rank))
+        """
+    )
+    assert out == "True\nTrue\n[0, 1]\n"
+
+
 def test_a_worker_that_cannot_start_is_named_with_what_it_said(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'COMEM_TEST_BREAK' in os.environ: sys.exit('no heart')")
     text = """
