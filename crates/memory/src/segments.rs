@@ -36,8 +36,10 @@ impl Segments {
         let data = Mapping::new(bytes)?;
         let permissions = Mapping::new(len)?;
         let unit_elements = unit_elements.clamp(1, len.max(1));
-        let held = (0..len.div_ceil(unit_elements)).map(|_| AtomicU8::new(NONE)).collect();
-        Ok(Segments { data, permissions, element, len, unit_elements, held })
+        let mut held = Vec::new();
+        held.try_reserve_exact(len.div_ceil(unit_elements))?;
+        held.resize_with(len.div_ceil(unit_elements), || AtomicU8::new(NONE));
+        Ok(Segments { data, permissions, element, len, unit_elements, held: held.into() })
     }
 
     /// How many elements there are.

@@ -86,8 +86,9 @@ impl Object {
         guard: &StoreGuard,
     ) -> io::Result<Object> {
         let (element, len, unit_elements) = shape;
+        let count = len.div_ceil(unit_elements.clamp(1, len.max(1)));
+        let count = u32::try_from(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let segments = Segments::new(element, len, unit_elements)?;
-        let count = segments.units();
         let mut object = Object {
             id,
             engine,
@@ -101,8 +102,11 @@ impl Object {
             nodes,
             me,
         };
-        object.units = (0..count as u32).map(|u| Mutex::new(Unit::new(object.home_of(u) == me))).collect();
-        for unit in 0..count as u32 {
+        let mut units = Vec::new();
+        units.try_reserve_exact(count as usize)?;
+        units.extend((0..count).map(|u| Mutex::new(Unit::new(object.home_of(u) == me))));
+        object.units = units.into();
+        for unit in 0..count {
             let here = object.home_of(unit) == me;
             let permission = match engine {
                 Engine::Owner if here => Permission::Write,
@@ -214,6 +218,16 @@ mod tests {
         assert_eq!(automatic_unit(8, 256, 4, 1400), 8);
         assert_eq!(automatic_unit(4, 10, 2, 1400), 10, "never less than a cache line, never more than there is");
         assert_eq!(automatic_unit(4096, 100, 2, 1400), 1);
+    }
+
+    #[test]
+    fn more_units_than_there_is_room_for_are_an_error() {
+        let (guard, options) = (StoreGuard::new(false), Options::default());
+        for len in [1 << 34, 1 << 43] {
+            let object =
+                Object::new(ObjectId(0), (1, len, 1), Engine::Msi, &options, (NodeId(0), 1), &guard).map(|_| ());
+            assert_eq!(object.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        }
     }
 
     #[test]
