@@ -304,6 +304,46 @@ def test_a_thread_too_many_is_refused():
     assert lines(result, 0)[0].startswith("5 a thread uses shared memory, but all 16 places"), result
 
 
+def test_a_thread_too_many_that_touches_memory_is_an_exception_and_the_interpreter_goes_on():
+    result = run(
+        2,
+        """
+        import comem, threading, time
+        a, n = comem.full(100_000, 1.0), comem.zeros(1)
+        comem.barrier()
+        if comem.rank == 1:
+            stop, seated, errors = threading.Event(), threading.Semaphore(0), []
+            def sit():
+                comem.fetch_add(n, 0)
+                seated.release()
+                stop.wait()
+            def touch():
+                try:
+                    a.sum()
+                    while True: time.sleep(0.01)
+                except comem.ThreadError as error:
+                    errors.append(str(error))
+            threads = [threading.Thread(target=sit) for _ in range(15)]
+            [t.start() for t in threads]
+            [seated.acquire() for _ in range(15)]
+            late = threading.Thread(target=touch)
+            late.start()
+            late.join()
+            stop.set()
+            print(*errors)
+            try:
+                comem.barrier()
+            except comem.ThreadError as error:
+                print(error)
+        else:
+            comem.barrier()
+        """,
+        check=False,
+    )
+    said = lines(result, 1)
+    assert len(said) == 2 and all("all 16 places of this node are taken" in line for line in said), result
+
+
 def test_daemon_threads_that_wait_do_not_keep_the_interpreter():
     result = run(
         2,

@@ -8,6 +8,7 @@ use super::Shared;
 use super::table::Known;
 use crate::Comem;
 use crate::error::{Error, Result};
+use crate::host::Host;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
@@ -77,28 +78,32 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
         fault::Access::Write => Access::Write,
         _ => Access::Read,
     };
-    let thread = match crate::seated().map_or_else(|| (Comem { node: node.clone() }).current(), Ok) {
-        Ok(thread) => thread,
-        // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
-        Err(error) => (Comem { node: node.clone() }).end_with(&error),
-    };
+    let thread =
+        match (crate::seated().map_or_else(|| (Comem { node: node.clone() }).current(), Ok), crate::host::host()) {
+            (Ok(thread), _) => thread,
+            (Err(error), Some(host)) => return shared.go_on_alone(node, host, &error),
+            // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
+            (Err(error), None) => (Comem { node: node.clone() }).end_with(&error),
+        };
     shared.permit_again(fault, page);
     let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     match (result, crate::host::host()) {
         (Ok(true), _) => Verdict::Retry,
         (Ok(false), _) => shared.refuse(node, fault),
-        (Err(error), Some(host)) => {
-            node.outlive(host, &error);
-            // The access goes on with what is here; the host makes an error of it as soon as it can.
-            let kept = shared.keep_alone();
-            host.stale_access();
-            if kept { Verdict::Retry } else { Verdict::NotOurs }
-        }
+        (Err(error), Some(host)) => shared.go_on_alone(node, host, &error),
         (Err(error), None) => node.end_for(&error),
     }
 }
 
 impl Shared {
+    /// The job is over for a process that stays. The access goes on with what is here; the host makes an error of it as soon as it can.
+    fn go_on_alone(&self, node: &Node, host: &dyn Host, error: &Error) -> Verdict {
+        node.outlive(host, error);
+        let kept = self.keep_alone();
+        host.stale_access();
+        if kept { Verdict::Retry } else { Verdict::NotOurs }
+    }
+
     /// A page that was refused when it belonged to nobody ([`Shared::refuse`]) may belong to a region by now.
     fn permit_again(&self, fault: &fault::Fault, page: PageNo) {
         let userfault = self.views.as_ref().is_some_and(|views| views.detector != Detector::Mprotect);
