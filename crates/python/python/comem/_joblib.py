@@ -96,7 +96,8 @@ def _backend() -> Any:
                     return
                 work = self._tasks.take()
                 if work is not None:
-                    self._tasks.do(*work)
+                    # SystemExit too is the caller's, who waits for an answer: here it would end this thread alone.
+                    self._tasks.do(*work, BaseException)
 
         def stop_call(self) -> None:
             self._ends = True

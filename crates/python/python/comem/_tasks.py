@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import queue
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from . import _wire
 from ._errors import ArgumentError
@@ -46,14 +46,14 @@ class Tasks:
         with self._lock:
             return self._waiting.pop(0) if self._waiting else None
 
-    def do(self, items: List[Any], then: Callable[[bool, Any], None]) -> None:
-        """Does it in the calling thread."""
+    def do(self, items: List[Any], then: Callable[[bool, Any], None], caught: Type[BaseException] = Exception) -> None:
+        """Does it in the calling thread, which goes on where the function raises what is ``caught``."""
         results = []
         try:
             for item in items:
                 self._team.check()
                 results.append(self._function(item))
-        except Exception as error:  # noqa: BLE001 - the function's own
+        except caught as error:
             then(False, error)
         else:
             then(True, results)

@@ -364,6 +364,27 @@ def test_joblib_runs_tasks_on_the_nodes(c):
     assert (a == 2 * np.arange(600.0).reshape(100, 6)).all()
 
 
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_a_task_of_joblib_that_leaves_the_interpreter_raises_in_the_caller(leaver):
+    pytest.importorskip("joblib", reason="SKIP: Python clusters: joblib is not installed")
+    out = alone(
+        f"""
+        import comem, joblib, sys, time
+        def task(i):
+            time.sleep(0.01)
+            return sys.exit(4) if comem.rank == {leaver} else i
+        comem.register_joblib()
+        with comem.Cluster(2) as c, joblib.parallel_backend("comem"):
+            try:
+                joblib.Parallel(batch_size=1)(joblib.delayed(task)(i) for i in range(50))
+            except SystemExit as error:
+                print(error)
+            print(joblib.Parallel()(joblib.delayed(abs)(-i) for i in range(3)))
+        """
+    )
+    assert out == "4\n[0, 1, 2]\n"
+
+
 def test_statistics_tell_what_was_computed_and_not_what_was_idle(c):
     def computed():
         return [node["time_us"]["compute"] for node in c.stats()]
