@@ -41,7 +41,7 @@ def _shape(shape: Any) -> Tuple[int, ...]:
 def _dtype(dtype: Any) -> np.dtype:
     try:
         dtype = np.dtype(dtype)
-    except TypeError as error:
+    except Exception as error:  # noqa: BLE001 - NumPy raises several; whichever it is, the others must not wait for us
         raise ArgumentError(f"{dtype!r} is no type of elements: {error}") from None
     if dtype.hasobject:
         raise ArgumentError(

@@ -348,4 +348,7 @@ def test_arguments_that_differ_name_the_node():
         comem.zeros(99 if comem.rank == 1 else 10)
     with pytest.raises(comem.ArgumentError, match="node 1|negative"):
         comem.zeros(-1 if comem.rank == 1 else 1)
+    for dtype in ([("a", "f8"), ("a", "f8")], "f8,,"):
+        with pytest.raises(comem.ArgumentError, match="node 1|no type of elements"):
+            comem.zeros(1, dtype if comem.rank == 1 else float)
     assert comem.allreduce(1) == comem.size
