@@ -238,7 +238,7 @@ def array(
     if rank() == 0:
         try:
             source = np.asarray(x, dtype)
-            about = (source.shape, source.dtype.str if source.dtype.names is None else source.dtype)
+            about = (source.shape, source.dtype)
         except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
             about = f"what node 0 passes makes no array: {error}"
     about = broadcast(about)

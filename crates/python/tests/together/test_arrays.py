@@ -67,6 +67,12 @@ def test_full_fills_and_array_takes_node_0s():
     assert comem.full(3, 7).dtype == np.asarray(7).dtype
 
 
+def test_array_takes_types_that_another_package_has_added():
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="SKIP: Python: ml_dtypes is not installed")
+    a = comem.array(np.arange(6).astype(ml_dtypes.bfloat16))
+    assert a.dtype == ml_dtypes.bfloat16 and a.astype(int).tolist() == list(range(6))
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("value", [range(6), [[n] for n in range(5)], np.arange(30).reshape(5, 6), 7])
 def test_full_fills_with_rows_and_columns_as_numpy_does(order, value):
