@@ -6,6 +6,7 @@ the next collective allocation, so memory never goes while somebody looks at it.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import operator
 import threading
@@ -88,11 +89,11 @@ def _new(
     home: Home,
     engine: Optional[str],
     name: Optional[str],
-    check: Callable[[Tuple[int, ...], np.dtype], None] = lambda shape, dtype: None,
+    check: Callable[[Tuple[int, ...], np.dtype], str] = lambda shape, dtype: "",
 ) -> np.ndarray:
-    """Checks, agrees, frees what every node has dropped, allocates."""
+    """Checks, agrees (on what ``check`` tells, too), frees what every node has dropped, allocates."""
     wrong: Optional[Error] = None
-    nbytes, homes = 0, ("automatic", [0])
+    nbytes, homes, more = 0, ("automatic", [0]), ""
     try:
         size()
         shape, dtype = _shape(shape), _dtype(dtype)
@@ -101,12 +102,12 @@ def _new(
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > BYTES_MAX:
             raise ArgumentError(f"an array of shape {shape} and type {dtype} is larger than any address space")
-        check(shape, dtype)
+        more = check(shape, dtype)
         rows = (shape[0] if order == "C" else shape[-1]) if shape else 0
         homes = _homes(home, rows, nbytes)
     except ArgumentError as error:
         wrong = error
-    said = f"{shape}, {dtype}, order={order!r}, home={home!r}, engine={engine!r}"
+    said = f"{shape}, {dtype}, order={order!r}, home={home!r}, engine={engine!r}{more}"
     drops = agree(what, said, wrong, len(_core.dropped_regions()))
     if min(drops) > 0:
         _free_dropped(max(drops))
@@ -198,16 +199,31 @@ def full(
         except (TypeError, ValueError, OverflowError):
             dtype = float  # in which it makes no array either
 
-    def check(shape: Tuple[int, ...], dtype: np.dtype) -> None:
+    def check(shape: Tuple[int, ...], dtype: np.dtype) -> str:
         try:
-            filling.append(np.broadcast_to(np.asarray(fill_value, dtype), shape))
+            values = np.asarray(fill_value, dtype)
+            filling.append(np.broadcast_to(values, shape))
         except (TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(f"{fill_value!r} cannot fill an array of shape {shape} and type {dtype}: {error}") from None
+        return f", fill_value={_contents(values)}"
 
     a = _new("full", shape, dtype, order, home, engine, name, check)
     block(a)[...] = _block_of(filling[0], a)
     _core.barrier()
     return a
+
+
+def _contents(values: np.ndarray) -> str:
+    """What is in an array, in words that differ where it does."""
+    # Bytes say the same faster, where none of them is padding.
+    if values.size > 8 and values.dtype.kind in "biufcSUmM" and values.dtype.char not in "gG":
+        data = values.tobytes()
+    else:
+        text = repr(values.tolist())
+        if len(text) <= 80:
+            return text
+        data = text.encode(errors="backslashreplace")
+    return f"{values.size} elements of hash {hashlib.blake2b(data, digest_size=8).hexdigest()}"
 
 
 def array(

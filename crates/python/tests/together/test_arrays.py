@@ -349,6 +349,19 @@ def test_an_array_larger_than_the_heap_is_refused():
 
 
 @pytest.mark.skipif("comem.size < 2")
+@pytest.mark.parametrize("value", [1.5, np.arange(1000.0), np.longdouble(1.5), "text"], ids=["number", "many", "wide", "text"])
+def test_values_to_fill_with_that_differ_name_the_node(value):
+    value = np.asarray(value)
+    with pytest.raises(comem.ArgumentError, match=r"node 0 called full.*but node 1 called full.*fill_value="):
+        comem.full((3, 1000), value.astype("U9") if comem.rank == 1 else "other", "U9")
+    other = value.copy()
+    other.reshape(-1)[-1:] = 7
+    with pytest.raises(comem.ArgumentError, match=r"node 0 called full.*but node 1 called full.*fill_value="):
+        comem.full((3, 1000), other if comem.rank == 1 else value, value.dtype)
+    assert (comem.full((3, 1000), value.tolist() if comem.rank == 1 else value, value.dtype) == value).all()
+
+
+@pytest.mark.skipif("comem.size < 2")
 def test_arguments_that_differ_name_the_node():
     with pytest.raises(comem.ArgumentError, match=r"node 0 called zeros.*but node 1 called zeros.*99"):
         comem.zeros(99 if comem.rank == 1 else 10)
