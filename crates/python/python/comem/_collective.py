@@ -7,6 +7,7 @@ scratch array in shared memory.
 from __future__ import annotations
 
 import hashlib
+import operator
 import pickle
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -152,13 +153,17 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     ArgumentError
         When ``op`` is unknown, ``x`` is neither, or nodes give different shapes or types.
     """
-    wrong: Optional[Error] = None
+    return _reduced("allreduce", x, op)
+
+
+def _reduced(what: str, x: Any, op: str, wrong: Optional[Error] = None, more: str = "") -> Any:
+    """As :func:`allreduce`, for a call that may be ``wrong`` otherwise and has ``more`` arguments."""
     values = np.zeros(0)
     try:
         values = _reducible(x, op)
     except ArgumentError as error:
-        wrong = error
-    agree("allreduce", f"{values.shape}, {values.dtype}, {op!r}", wrong)
+        wrong = wrong or error
+    agree(what, f"{values.shape}, {values.dtype}, {op!r}{more}", wrong)
     if values.dtype.kind == "b" and op == "sum":
         values = values.astype(np.int64)
     small = size() == 1 or values.nbytes <= SMALL_BYTES
@@ -168,8 +173,17 @@ def allreduce(x: Any, op: str = "sum") -> Any:
 
 def reduce(x: Any, op: str = "sum", root: int = 0) -> Any:
     """As :func:`allreduce`, but only node ``root`` gets the result; the others get None."""
-    out = allreduce(x, op)
+    out = _reduced("reduce", x, op, _no_node(root), f", root={root}")
     return out if rank() == root else None
+
+
+def _no_node(root: Any) -> Optional[ArgumentError]:
+    """What is wrong with a node's number, if anything is."""
+    try:
+        there = 0 <= operator.index(root) < size()
+    except TypeError:
+        there = False
+    return None if there else ArgumentError(f"there is no node {root!r}; the job has {size()} nodes")
 
 
 def _pack(x: Any) -> bytes:
@@ -191,7 +205,7 @@ def broadcast(x: Any = None, root: int = 0) -> Any:
     object
         ``x`` itself on node ``root``, a private copy elsewhere.
     """
-    wrong = None if 0 <= root < size() else ArgumentError(f"there is no node {root}; the job has {size()} nodes")
+    wrong = _no_node(root)
     packed = b""
     failed: Optional[Exception] = None
     if wrong is None and rank() == root and size() > 1:

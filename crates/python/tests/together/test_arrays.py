@@ -334,6 +334,10 @@ def test_what_makes_no_sense_is_refused_alike_everywhere():
         (lambda: comem.allreduce([1, [2, 3]]), "no array"),
         (lambda: comem.allreduce(1, "product"), "no reduction"),
         (lambda: comem.broadcast(1, root=99), "no node"),
+        (lambda: comem.broadcast(1, root="0"), "no node"),
+        (lambda: comem.reduce(1, root=comem.size), "no node"),
+        (lambda: comem.reduce(1, root=-1), "no node"),
+        (lambda: comem.reduce("text", root=99), "no node"),
         (lambda: comem.fetch_add(comem.zeros(3), (0, 0)), "no single element"),
     ]:
         with pytest.raises(comem.ArgumentError, match=why):
