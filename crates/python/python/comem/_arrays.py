@@ -338,7 +338,9 @@ def region_of(a: np.ndarray) -> Any:
     base: Any = a
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, _core.Region):
+    if not isinstance(a, np.ndarray):
+        base = None
+    elif not isinstance(base, _core.Region):
         # NumPy makes some views by address: what holds on to the array then is an object of its own.
         base = _region_around(*_extent(a))
     if base is None:

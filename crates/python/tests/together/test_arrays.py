@@ -329,6 +329,8 @@ def test_what_makes_no_sense_is_refused_alike_everywhere():
         (lambda: comem.zeros(1 << 61), "address space"),
         (lambda: comem.split(-1), "split"),
         (lambda: comem.prefetch(np.zeros(3)), "no shared array"),
+        (lambda: comem.prefetch([1, 2]), "no shared array"),
+        (lambda: comem.fetch_add([1, 2], 0), "no shared array"),
         (lambda: comem.Lock(3.5), "names nothing"),
         (lambda: comem.allreduce("text"), "have no sum"),
         (lambda: comem.allreduce([1, [2, 3]]), "no array"),
