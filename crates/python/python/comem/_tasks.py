@@ -115,17 +115,18 @@ class Tasks:
 
         def then(index: int, good: bool, result: Any) -> None:
             nonlocal left, done
+            unbegun = 0
+            if not good:
+                with self._lock:
+                    unbegun = len(self._waiting)
+                    self._waiting.clear()
             with counting:
-                left -= 1
+                left -= 1 + unbegun
                 if good:
                     parts[index] = result
                     done += len(chunks[index])
                 else:
                     failed[index] = result
-            if not good:
-                with self._lock:
-                    left -= len(self._waiting)
-                    self._waiting.clear()
             self._changed.put(None)
 
         counting = threading.Lock()

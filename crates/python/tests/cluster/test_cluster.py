@@ -276,6 +276,42 @@ def test_a_map_looks_at_each_chunk_a_few_times():
     assert done[-1] == 600 and done == sorted(done) and len(looks) < 3000
 
 
+def test_a_map_ends_when_one_chunk_fails_while_another_node_is_done_with_its():
+    from comem._tasks import Tasks
+
+    class Nobody:
+        workers, lost = (), None
+        check = give_up_halfway = staticmethod(lambda: None)
+
+    elsewhere, raised = [], []
+
+    class Waiting(list):
+        def __len__(self):
+            if elsewhere and failed.is_set():
+                answer = threading.Thread(target=elsewhere.pop()[1], args=(True, [0]))
+                answer.start()
+                answer.join(1)
+            return super().__len__()
+
+    def fail(item):
+        elsewhere.append(tasks.take())
+        failed.set()
+        raise ValueError(item)
+
+    def work():
+        try:
+            tasks.map([[1], [2], [3]], lambda done: None)
+        except ValueError as error:
+            raised.append(error)
+
+    failed, tasks = threading.Event(), Tasks(Nobody(), fail)
+    tasks._waiting = Waiting()
+    mapping = threading.Thread(target=work, daemon=True)
+    mapping.start()
+    mapping.join(5)
+    assert not mapping.is_alive() and len(raised) == 1
+
+
 # Bad input
 
 
