@@ -24,6 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import _core, _job, _wire
 from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError, Stopped
+from ._sync import whole
 from ._wire import Channel, Garbled
 
 #: What starts programs on other hosts; COMEM_RSH names another.
@@ -47,10 +48,16 @@ def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
     ArgumentError
         When the numbers make no sense.
     """
-    if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or not 1 <= nodes <= 1024):
+    try:
+        there = nodes is None or 1 <= whole(nodes) <= 1024
+    except TypeError:
+        there = False
+    if not there:
         raise ArgumentError(f"a cluster of {nodes!r} nodes cannot be; give a number from 1 to 1024, this process included")
     if hosts is None:
         return [""] * ((os.cpu_count() or 1 if nodes is None else nodes) - 1)
+    if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts):
+        raise ArgumentError(f"{hosts!r} is no list of hosts; use one, as in [\"a:2\", \"b\"]")
     out: List[str] = []
     for host in hosts:
         name, _, count = host.partition(":")
