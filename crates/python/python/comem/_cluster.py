@@ -445,6 +445,7 @@ def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
     if team.size == 1:
         _core.start()
         _job.place()
+    _job.belongs_to_cluster()
     _wire.refuse_elsewhere()
     atexit.register(team.finish)
     _team = team

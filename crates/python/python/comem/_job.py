@@ -57,7 +57,19 @@ def finish() -> None:
     Called when the interpreter ends, so a program need not. Collective; nothing that waits or allocates may follow it.
     """
     together()
+    if _of_cluster:
+        raise MisuseError("the nodes of a comem.Cluster stay in its job until the interpreter ends; use Cluster.close")
     _core.finish()
+
+
+#: The job is a cluster's: between two functions that it runs its nodes wait for orders.
+_of_cluster = False
+
+
+def belongs_to_cluster() -> None:
+    """From now on this process is a node of a cluster."""
+    global _of_cluster
+    _of_cluster = True
 
 
 #: What is raised by calls that all nodes make together, where this one would make them alone: an exception's class and sentence.

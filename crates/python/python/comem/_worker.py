@@ -49,6 +49,7 @@ def _join(orders: Dict[str, Any]) -> None:
         os.chdir(orders["directory"])
     _core.start()
     _job.place()
+    _job.belongs_to_cluster()
 
 
 class Worker:

@@ -341,6 +341,7 @@ def test_a_map_ends_when_one_chunk_fails_while_another_node_is_done_with_its():
         (lambda c: comem.barrier(), comem.MisuseError, "Cluster.run"),
         (lambda c: comem.zeros(3), comem.MisuseError, "Cluster.zeros"),
         (lambda c: comem.finish(), comem.MisuseError, "Cluster.run"),
+        (lambda c: c.run(comem.finish), comem.MisuseError, "Cluster.close"),
     ],
 )
 def test_nonsense_is_an_exception_and_the_cluster_goes_on(c, call, error, words):
