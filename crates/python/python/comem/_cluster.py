@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import numpy as np
 
 from . import _arrays, _core, _job, _wire
-from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
+from ._errors import ArgumentError, Error, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
 from ._interrupts import behind, handed_on, held_back, put_off
 from ._launch import Team, places, refuse_second_job
 from ._tasks import Tasks
@@ -28,6 +28,8 @@ CHUNKS_PER_NODE = 16
 
 _team: Optional[Team] = None
 _open: Optional[Cluster] = None
+#: Why the last one did not start.
+_unstarted: Optional[Error] = None
 
 
 def current() -> Cluster:
@@ -431,7 +433,7 @@ def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
 
 def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
     """The workers of this process: those that it has, if they are the same."""
-    global _team
+    global _team, _unstarted
     if _team is not None:
         _team.check()
         if (_team.hosts, _team.options) != (hosts, options):
@@ -441,10 +443,18 @@ def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
             )
         return _team
     refuse_second_job()
-    team = Team(hosts, options)
-    if team.size == 1:
-        _core.start()
-        _job.place()
+    try:
+        team = Team(hosts, options)
+        if team.size == 1:
+            _core.start()
+            _job.place()
+    except Error as error:
+        if _unstarted is not None and isinstance(error, MisuseError):
+            raise StartError(
+                f"an earlier comem.Cluster did not come about, and with it this process's only job ({_unstarted}); restart the interpreter"
+            ) from error
+        _unstarted = error
+        raise
     _job.belongs_to_cluster()
     _wire.refuse_elsewhere()
     atexit.register(team.finish)

@@ -592,6 +592,21 @@ def test_after_options_that_make_no_sense_a_cluster_can_start():
     assert out == "True\nTrue\n[0, 1]\n"
 
 
+def test_after_a_cluster_that_did_not_start_the_next_one_says_so():
+    out = alone(
+        """
+        import comem
+        for options in {"hosts": ["nowhere"]}, {"nodes": 2}:
+            try:
+                comem.Cluster(**options)
+            except comem.StartError as error:
+                print("status 5" in str(error), "restart the interpreter" in str(error))
+        """,
+        COMEM_RSH="sh -c 'exit 5'",
+    )
+    assert out == "True False\nTrue True\n"
+
+
 def test_a_worker_that_cannot_start_is_named_with_what_it_said(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'COMEM_TEST_BREAK' in os.environ: sys.exit('no heart')")
     text = """
