@@ -88,6 +88,16 @@ pub fn behind_the_first(comem: &Comem) {
     }
 }
 
+/// A thread whose scope has ended may not have been taken down.
+pub fn behind_a_scope(comem: &Comem) {
+    for _ in 0..300 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| comem.current().expect("a place").id());
+        });
+        comem.try_run(Thread::barrier).expect("a place for every thread");
+    }
+}
+
 struct Interpreter;
 
 impl Host for Interpreter {

@@ -317,6 +317,11 @@ fn any_thread_may_call_for_its_node_while_the_first_waits_for_its_lock() {
 }
 
 #[test]
+fn all_threads_of_a_node_start_behind_a_scope_in_which_others_were() {
+    any_thread_may_call("called-behind-a-scope");
+}
+
+#[test]
 fn any_thread_may_call_for_its_node_when_the_first_is_through() {
     any_thread_may_call("called-behind-the-first");
 }

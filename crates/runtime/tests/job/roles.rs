@@ -70,6 +70,7 @@ pub fn play(role: &str) {
         "asked" => desks::ask_where_it_waits(&comem),
         "called-and-joined" => callers::joined(&comem),
         "called-under-a-lock" => callers::holding_a_lock(&comem),
+        "called-behind-a-scope" => callers::behind_a_scope(&comem),
         "called-behind-the-first" => callers::behind_the_first(&comem),
         "called-at-barriers" => callers::at_barriers(&comem),
         "asked-about-locks" => desks::ask_while_a_lock_is_held(&comem),
