@@ -8,6 +8,7 @@ mod sync;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::host::Over;
 use crate::node::{Node, Seat, Waiting};
 use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
@@ -162,6 +163,10 @@ impl Thread {
 
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
+        if self.node.is_ending() && !comem_memory::pages::fault::is_handling() {
+            // Nobody answers any more.
+            return Err(Over::Finished.error());
+        }
         if self.keeps_messages.get() {
             self.make_room();
         }
