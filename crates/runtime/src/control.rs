@@ -342,7 +342,9 @@ fn adopt(name: &str) -> io::Result<Option<OwnedFd>> {
     // SAFETY: setting a flag on a descriptor number touches no memory; a wrong number is reported.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         let why = io::Error::last_os_error();
-        return Err(io::Error::new(why.kind(), format!("{name}={fd}: {why}")));
+        let advice =
+            "a program that a node starts is no node itself; start it without the variables COMEM_*, or by comem run";
+        return Err(io::Error::new(why.kind(), format!("{name}={fd}: {why}; {advice}")));
     }
     // SAFETY: the number was handed to this process for this purpose alone, and is taken over once, at start-up.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))

@@ -280,6 +280,23 @@ def test_a_spawned_helper_gets_a_copy(tmp_path):
     assert lines(result, 0) == lines(result, 1) == ["2000.0"], result
 
 
+def test_a_program_that_a_node_starts_is_told_that_it_is_none():
+    result = run(
+        2,
+        """
+        import comem, os, subprocess, sys
+        comem.start()
+        program = [sys.executable, "-c", "import comem; print(comem.rank, comem.size)"]
+        print(subprocess.run(program, capture_output=True, text=True).stderr.splitlines()[-1])
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("COMEM_")}
+        print(subprocess.run(program, capture_output=True, text=True, env=clean).stdout)
+        """,
+    )
+    for node in range(2):
+        refused, alone = lines(result, node)[:2]
+        assert "is no node itself; start it without the variables COMEM_*" in refused and alone == "0 1", result
+
+
 def test_a_thread_too_many_is_refused():
     result = run(
         2,
