@@ -99,6 +99,8 @@ def _new(
         shape, dtype = _shape(shape), _dtype(dtype)
         if order not in ("C", "F"):
             raise ArgumentError(f"there is no order {order!r}; use \"C\" or \"F\"")
+        if not isinstance(name, (str, type(None))):
+            raise ArgumentError(f"{name!r} is no name; use a string")
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes > BYTES_MAX:
             raise ArgumentError(f"an array of shape {shape} and type {dtype} is larger than any address space")
@@ -107,7 +109,7 @@ def _new(
         homes = _homes(home, rows, nbytes)
     except ArgumentError as error:
         wrong = error
-    said = f"{shape}, {dtype}, order={order!r}, home={home!r}, engine={engine!r}{more}"
+    said = f"{shape}, {dtype}, order={order!r}, home={home!r}, engine={engine!r}, name={name!r}{more}"
     drops = agree(what, said, wrong, len(_core.dropped_regions()))
     if min(drops) > 0:
         _free_dropped(max(drops))

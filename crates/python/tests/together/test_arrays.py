@@ -324,6 +324,7 @@ def test_what_makes_no_sense_is_refused_alike_everywhere():
         (lambda: comem.zeros([[1, 2], 3]), "no shape"),
         (lambda: comem.zeros(3, home=comem.size), "no node"),
         (lambda: comem.zeros(3, home=1.5), "no home"),
+        (lambda: comem.zeros(3, name=5), "no name"),
         (lambda: comem.full(3, [1, [2, 3]]), "cannot fill"),
         (lambda: comem.zeros(3, engine="magic"), "magic"),
         (lambda: comem.zeros(1 << 61), "address space"),
@@ -371,6 +372,8 @@ def test_values_to_fill_with_that_differ_name_the_node(value):
 def test_arguments_that_differ_name_the_node():
     with pytest.raises(comem.ArgumentError, match=r"node 0 called zeros.*but node 1 called zeros.*99"):
         comem.zeros(99 if comem.rank == 1 else 10)
+    with pytest.raises(comem.ArgumentError, match="node 0 called zeros.*name='0'.*but node 1 called zeros.*name='1'"):
+        comem.zeros(10, name=str(comem.rank))
     with pytest.raises(comem.ArgumentError, match="node 1|negative"):
         comem.zeros(-1 if comem.rank == 1 else 1)
     for dtype in ([("a", "f8"), ("a", "f8")], "f8,,"):
