@@ -87,7 +87,7 @@ impl Over {
         }
     }
 
-    pub(crate) fn error(&self) -> Error {
+    fn error(&self) -> Error {
         match self {
             Over::Lost(node, why) => Error::NodeLost { node: *node, why: why.clone() },
             Over::Stopped(why) => Error::Stopped(why.clone()),

@@ -8,7 +8,6 @@ mod sync;
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
-use crate::host::Over;
 use crate::node::{Node, Seat, Waiting};
 use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
@@ -163,10 +162,6 @@ impl Thread {
 
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
-        if self.node.is_ending() && self.begins_to_wait(why) && !comem_memory::pages::fault::is_handling() {
-            // Nobody answers any more. Who waits already does so until the process ends.
-            return Err(Over::Finished.error());
-        }
         if self.keeps_messages.get() {
             self.make_room();
         }
@@ -184,10 +179,6 @@ impl Thread {
     fn forget_waits(&self) {
         let mut state = self.state.borrow_mut();
         (state.waited_ns, state.waits) = (0, None);
-    }
-
-    fn begins_to_wait(&self, why: Waiting) -> bool {
-        self.state.borrow().waits.is_none_or(|(before, _)| before != why)
     }
 
     /// When the wait began of which a part begins now: a thread wakes now and then, and waits on for the same thing.

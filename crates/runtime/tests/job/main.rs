@@ -317,13 +317,6 @@ fn any_thread_may_call_for_its_node_while_the_first_waits_for_its_lock() {
 }
 
 #[test]
-fn waits_for_others_behind_the_end_of_the_job_are_errors() {
-    for backbone in BACKBONES {
-        all_well(&start("waits-behind-the-end", 2, &[backbone], &[]).finish());
-    }
-}
-
-#[test]
 fn all_threads_of_a_node_start_behind_a_scope_in_which_others_were() {
     any_thread_may_call("called-behind-a-scope");
 }

@@ -73,7 +73,6 @@ pub fn play(role: &str) {
         "called-behind-a-scope" => callers::behind_a_scope(&comem),
         "called-behind-the-first" => callers::behind_the_first(&comem),
         "called-at-barriers" => callers::at_barriers(&comem),
-        "waits-behind-the-end" => wait_behind_the_end(&comem),
         "asked-about-locks" => desks::ask_while_a_lock_is_held(&comem),
         _ => {}
     }
@@ -81,16 +80,6 @@ pub fn play(role: &str) {
         eprintln!("comem: {error}");
         std::process::exit(error.exit_code());
     }
-}
-
-/// What another node would have to answer is an error when that one may be gone.
-fn wait_behind_the_end(comem: &Comem) {
-    comem.clone().finish().expect("the end");
-    let thread = comem.current().expect("a place");
-    let refused = (0..8).filter_map(|lock| thread.try_lock_blocking(LockId(lock)).err()).collect::<Vec<_>>();
-    assert!(!refused.is_empty() && refused.iter().all(|error| error.to_string().contains("finish last")));
-    assert!(thread.try_barrier().is_err());
-    std::process::exit(0);
 }
 
 /// Leaves address space for what the program allocates, but not for another thread's stack.
