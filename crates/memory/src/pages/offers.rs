@@ -251,6 +251,11 @@ impl Offers {
         queue.is_some_and(|queue| queue.last.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
     }
 
+    /// What stands at the place of a token that lies out; `None` for the two locks whose names would say something else.
+    fn name(lock: u64) -> Option<u64> {
+        Some(lock.wrapping_add(1)).filter(|name| *name != 0 && *name != TAKEN_UP)
+    }
+
     fn token(&self, lock: u64) -> &Token {
         let at = self.view.start() + WRITERS_BYTES + NOTES_BYTES + LOCKS_BYTES + place(lock) * TOKEN_BYTES;
         // SAFETY: as in `writer`.
@@ -264,9 +269,8 @@ impl Offers {
 
     /// At the node that releases a lock, before others hear that its token lies out: what it tells. `false` where the place is another lock's, or it is too much.
     pub fn tell(&self, lock: u64, bytes: &[u8]) -> bool {
-        let token = self.token(lock);
-        let name = lock.wrapping_add(1);
-        if name == 0 || token.lock.load(Ordering::SeqCst) != 0 || bytes.len() > TOLD_BYTES_MAX {
+        let (token, Some(name)) = (self.token(lock), Offers::name(lock)) else { return false };
+        if token.lock.load(Ordering::SeqCst) != 0 || bytes.len() > TOLD_BYTES_MAX {
             return false;
         }
         // SAFETY: within the place; who takes the token reads it after the token lies out, and nobody writes to a place in use.
@@ -297,8 +301,8 @@ impl Offers {
 
     /// One node gets a token that lies out: the one where it lies or the one that asked.
     fn take_token(&self, lock: u64, then: u64) -> bool {
-        let name = lock.wrapping_add(1);
-        name != 0 && self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let taken = |name| self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        Offers::name(lock).is_some_and(taken)
     }
 
     fn marks(&self, number: u64) -> &[AtomicU64; PAGE_BYTES / 64] {
@@ -435,7 +439,8 @@ mod tests {
     fn tokens_that_lie_out(home: &Offers, other: &Offers, beside: u64) {
         assert!(!home.lie_out(17, 4) && !home.is_last(17, 4) && home.is_last(17, 3));
         assert!(home.tell(17, b"all") && home.lie_out(17, 3) && !home.is_last(17, 3));
-        assert!(!home.tell(beside, b"more") && !home.tell(u64::MAX, b""), "no place");
+        assert!(!home.tell(beside, b"more"), "no place");
+        assert!([u64::MAX, u64::MAX - 1].iter().all(|lock| !home.tell(*lock, b"") && !home.take_back(*lock)), "no name");
         assert!(home.take_back(17) && !home.take_back(17) && other.pick_up(17).is_none(), "one node gets it");
         home.lie_in(17, 3);
         assert!(home.is_last(17, 3) && home.tell(17, b"again") && home.lie_out(17, 3));
