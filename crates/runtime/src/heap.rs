@@ -113,7 +113,7 @@ impl<T: Plain> SharedSlice<T> {
     /// The elements as ordinary memory.
     ///
     /// # Safety
-    /// While the slice is in use, no thread of any node writes to it.
+    /// While the slice is in use, no thread of any node writes to it or frees the memory.
     pub unsafe fn as_slice(&self) -> &[T] {
         // SAFETY: the memory lives as long as the allocation; by this function's contract nobody writes.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
@@ -122,7 +122,7 @@ impl<T: Plain> SharedSlice<T> {
     /// Part of the elements as ordinary memory to write.
     ///
     /// # Safety
-    /// While the slice is in use, no other thread of any node uses these elements.
+    /// While the slice is in use, no other thread of any node uses these elements or frees the memory.
     ///
     /// # Panics
     /// When the range leaves the slice.
@@ -235,6 +235,9 @@ impl Comem {
     }
 
     /// Gives memory back, from any node. What was allocated together is freed by every node.
+    ///
+    /// A [`SharedSlice`] of it has nothing left to show: what is read through it may be 0, or of what was allocated there since, and an access may end
+    /// the program with the region's name. Slices of its memory ([`SharedSlice::as_slice`], [`SharedSlice::part_mut`]) must be gone by then.
     ///
     /// # Errors
     /// When no allocation begins there, or it was freed already.
