@@ -301,7 +301,8 @@ impl Offers {
 
     /// One node gets a token that lies out: the one where it lies or the one that asked.
     fn take_token(&self, lock: u64, then: u64) -> bool {
-        let taken = |name| self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let taken =
+            |name| self.token(lock).lock.compare_exchange(name, then, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         Offers::name(lock).is_some_and(taken)
     }
 
@@ -440,7 +441,10 @@ mod tests {
         assert!(!home.lie_out(17, 4) && !home.is_last(17, 4) && home.is_last(17, 3));
         assert!(home.tell(17, b"all") && home.lie_out(17, 3) && !home.is_last(17, 3));
         assert!(!home.tell(beside, b"more"), "no place");
-        assert!([u64::MAX, u64::MAX - 1].iter().all(|lock| !home.tell(*lock, b"") && !home.take_back(*lock)), "no name");
+        assert!(
+            [u64::MAX, u64::MAX - 1].iter().all(|lock| !home.tell(*lock, b"") && !home.take_back(*lock)),
+            "no name"
+        );
         assert!(home.take_back(17) && !home.take_back(17) && other.pick_up(17).is_none(), "one node gets it");
         home.lie_in(17, 3);
         assert!(home.is_last(17, 3) && home.tell(17, b"again") && home.lie_out(17, 3));

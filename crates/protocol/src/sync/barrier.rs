@@ -151,11 +151,16 @@ pub struct Mismatch {
     pub mine: Collective,
     /// The other party is another thread of the same node.
     pub neighbour: bool,
+    /// That was at an earlier call. Nobody knows since what goes with what.
+    pub earlier: bool,
 }
 
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mine, theirs) = (kinds::name(self.mine.kind), kinds::name(self.theirs.kind));
+        if self.earlier {
+            write!(f, "no collective call works any more since ")?;
+        }
         match (self.mine.kind == self.theirs.kind, self.neighbour) {
             (true, false) => write!(f, "{mine} here and at {} differ in shape or arguments", self.node),
             (false, false) => write!(f, "{mine} here met {theirs} at {}", self.node),
@@ -337,6 +342,9 @@ impl Barrier {
         (payload, notices): (&[u8], &[u8]),
         out: &mut Outbox,
     ) -> Result<u32, Mismatch> {
+        if let Some(before) = self.mismatch {
+            return Err(Mismatch { earlier: true, ..before });
+        }
         let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
         let full = self.local.len() == self.threads;
         let first = if what.by_threads() {
@@ -527,7 +535,7 @@ impl Barrier {
     }
 
     fn fail<T>(&mut self, node: NodeId, theirs: Collective, mine: Collective) -> Result<T, Mismatch> {
-        let mismatch = Mismatch { node, theirs, mine, neighbour: node == self.me };
+        let mismatch = Mismatch { node, theirs, mine, neighbour: node == self.me, earlier: false };
         self.mismatch = Some(mismatch);
         Err(mismatch)
     }

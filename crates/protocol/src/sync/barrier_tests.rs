@@ -219,6 +219,21 @@ fn two_threads_of_a_node_cannot_both_call_for_it() {
     );
 }
 
+/// The calls behind one that failed were compared with what of it had been left lying, and said to be of other threads.
+#[test]
+fn behind_calls_that_do_not_go_together_there_are_no_others() {
+    let mut net = Net::new(2, 1);
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
+    net.arrive(1, 0, Collective::EXIT, &[]).unwrap();
+    net.deliver(|_, _| false);
+    let first = net.barriers[0].is_open(Collective::BARRIER, 0).unwrap_err().to_string();
+    assert_eq!(first, "a barrier here met the end of the program at node 1");
+    for _ in 0..2 {
+        let later = net.arrive(0, 0, Collective::BARRIER, &[]).unwrap_err().to_string();
+        assert_eq!(later, format!("no collective call works any more since {first}"));
+    }
+}
+
 /// Where one thread of each node comes to barriers, a second one was counted too, and the node never complete again.
 #[test]
 fn more_threads_of_a_node_than_take_part_cannot_make_the_same_call() {

@@ -24,6 +24,8 @@ from ._sync import number_of, whole
 PAGE_BYTES = 4096
 #: Most bytes of one array: a sum of sizes still fits what the system counts with.
 BYTES_MAX = 1 << 62
+#: What NumPy can make: 64 from its version 2 on.
+DIMENSIONS_MAX = 64 if int(np.__version__.split(".")[0]) >= 2 else 32
 
 Home = Union[str, int]
 
@@ -36,6 +38,8 @@ def _shape(shape: Any) -> Tuple[int, ...]:
         raise ArgumentError(f"{shape!r} is no shape; use a whole number or a tuple of them") from None
     if any(n < 0 for n in dims):
         raise ArgumentError(f"the shape {dims} has a negative size")
+    if len(dims) > DIMENSIONS_MAX:
+        raise ArgumentError(f"NumPy's arrays have at most {DIMENSIONS_MAX} dimensions, not {len(dims)}")
     return dims
 
 
@@ -319,6 +323,8 @@ def block(a: np.ndarray) -> np.ndarray:
 
     Together, the nodes' blocks are the array. With ``home="block"`` a node's block lives on that node.
     """
+    if not isinstance(a, np.ndarray):
+        raise ArgumentError(f"a {type(a).__name__} has no blocks; give an array")
     return _block_of(a, a)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import operator
 import os
 import queue
 import threading
@@ -225,8 +226,8 @@ class Cluster:
         items = list(items)
         if chunksize is None:
             chunksize = max(1, len(items) // (CHUNKS_PER_NODE * self.size))
-        if chunksize < 1:
-            raise ArgumentError(f"chunks of {chunksize} items cannot be; give a number from 1 on")
+        if not hasattr(chunksize, "__index__") or operator.index(chunksize) < 1:
+            raise ArgumentError(f"chunks of {chunksize!r} items cannot be; give a whole number from 1 on")
         chunks = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
         with self._serving(function) as tasks, _bar(len(items), progress) as bar:
             return [result for part in tasks.map(chunks, bar) for result in part]

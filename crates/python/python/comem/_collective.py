@@ -260,6 +260,6 @@ def split(n: int) -> slice:
     >>> mine = comem.split(len(a))
     >>> a[mine] *= 2
     """
-    if n < 0:
-        raise ArgumentError(f"{n} things cannot be split; give a number from zero on")
+    if not hasattr(n, "__index__") or operator.index(n) < 0:
+        raise ArgumentError(f"{n!r} things cannot be split; give a whole number from zero on")
     return slice(*parts(n)[rank()])

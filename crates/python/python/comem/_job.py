@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, Optional, Tuple, Type
 
 from . import _core
-from ._errors import FinishedError, MisuseError
+from ._errors import Error, FinishedError, MisuseError
 
 _place: tuple[int, int, int] | None = None
 _failed = False
@@ -145,4 +145,9 @@ os.register_at_fork(after_in_child=_core.forked)
 def _leave() -> None:
     # A node that ends by an exception does not wait for the others: they are told that it ended.
     if _core.is_running() and not _failed:
-        _core.finish()
+        try:
+            _core.finish()
+        except Error as error:
+            # The traceback would lead here.
+            sys.stdout.flush()
+            print(f"comem: {type(error).__name__}: {error}", file=sys.stderr)

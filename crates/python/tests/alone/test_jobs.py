@@ -51,6 +51,23 @@ def test_calls_that_do_not_match_are_an_exception():
     assert result.returncode != 0 and "MismatchError" in result.stderr, result.stderr
 
 
+def test_behind_calls_that_did_not_match_there_are_no_others():
+    result = run(
+        2,
+        """
+        import comem
+        for call in range(3):
+            try:
+                comem.barrier() if comem.rank else comem.allreduce(1)
+            except comem.MismatchError as error:
+                print(str(error).split(" here met ")[0])
+        """,
+    )
+    for rank, what in enumerate(("a reduction", "a barrier")):
+        assert lines(result, rank) == [what] + 2 * [f"no collective call works any more since {what}"], result.stdout
+    assert "Traceback" not in result.stderr and "comem: MismatchError: no collective call" in result.stderr, result.stderr
+
+
 def test_a_node_that_fails_ends_the_job_with_its_traceback():
     result = run(2, "import comem\nif comem.rank: 1 / 0\ncomem.barrier()", check=False)
     assert result.returncode == 1

@@ -329,6 +329,7 @@ def test_a_map_ends_when_one_chunk_fails_while_another_node_is_done_with_its():
         (lambda c: c.open_npy("/nowhere.npy"), comem.ArgumentError, "cannot be read"),
         (lambda c: c.freeze(np.zeros(3)), comem.ArgumentError, "no shared array"),
         (lambda c: c.map(abs, [1], chunksize=0), comem.ArgumentError, "chunks"),
+        (lambda c: c.map(abs, [1], chunksize=1.5), comem.ArgumentError, "chunks"),
         (lambda c: c.run(c.run, int), comem.ArgumentError, "cannot be sent"),
         (lambda c: comem.Cluster(2), comem.MisuseError, "another"),
         (lambda c: comem.Cluster(0), comem.ArgumentError, "0 nodes"),

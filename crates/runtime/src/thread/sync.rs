@@ -38,7 +38,7 @@ impl Thread {
     pub fn try_leave(&self) -> Result<()> {
         loop {
             match self.collective(Collective::LEAVE, &[], |_| ()) {
-                Err(Error::Mismatch(apart)) if apart.theirs == Collective::LEAVE => {}
+                Err(Error::Mismatch(apart)) if apart.theirs == Collective::LEAVE && !apart.earlier => {}
                 result => return result,
             }
         }
@@ -76,7 +76,8 @@ impl Thread {
             }
             self.take_pins_back()?;
             self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
-            let apart = |node| Mismatch { node, theirs: Collective::LEAVE, mine: what, neighbour: false };
+            let apart =
+                |node| Mismatch { node, theirs: Collective::LEAVE, mine: what, neighbour: false, earlier: false };
             result.ok_or_else(|| apart(left.unwrap_or(self.node.me())).into())
         })
     }
