@@ -12,7 +12,8 @@
 //! | [`agenda`] | what happens next: by virtual time, or by a schedule |
 //! | [`check`] | which value every read must return |
 //! | [`scenario`] | one seed, one run, one verdict |
-//! | [`explore`] | all orders of events with few delays, of small programs |
+//! | [`explore`] | all orders of events with few delays |
+//! | [`small`] | programs small enough for that |
 
 pub mod agenda;
 pub mod check;
@@ -24,4 +25,5 @@ pub mod memory;
 pub mod node;
 pub mod program;
 pub mod scenario;
+pub mod small;
 pub mod thread;
