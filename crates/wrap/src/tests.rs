@@ -295,7 +295,7 @@ fn a_message_is_received_where_there_is_no_room_for_any_of_it() {
 }
 
 #[test]
-fn several_buffers_make_the_detour_as_one() {
+fn of_several_buffers_those_that_are_shared_make_the_detour() {
     let part = shared(40960, 3000);
     let mut own = [5_u8; 100];
     let null = stream();
@@ -307,16 +307,57 @@ fn several_buffers_make_the_detour_as_one() {
     // SAFETY: the call uses no more than it is given.
     let moved = unsafe {
         vectors::transfer(null.as_raw_fd(), list.as_ptr(), 2, Way::In, |parts, count| {
-            if count == 2 {
+            let parts = std::slice::from_raw_parts(parts, count as usize);
+            assert_eq!((count, parts[0].iov_base), (2, list[0].iov_base));
+            if parts[1].iov_base == list[1].iov_base {
                 seen += 1;
                 return fault();
             }
-            std::slice::from_raw_parts_mut((*parts).iov_base.cast::<u8>(), 1100).fill(8);
+            for (part, bytes) in parts.iter().zip([100, 1000]) {
+                std::slice::from_raw_parts_mut(part.iov_base.cast::<u8>(), bytes).fill(8);
+            }
             1100
         })
     };
     assert_eq!((moved, seen), (1100, TRIES));
     assert!(own.iter().all(|b| *b == 8) && part[..1000].iter().all(|b| *b == 8) && part[1000] == pattern(1000));
+}
+
+#[test]
+fn a_buffer_that_is_no_memory_beside_a_shared_one_is_an_error() {
+    let part = shared(45056, 4);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let nowhere = libc::iovec { iov_base: std::ptr::without_provenance_mut(16), iov_len: 10 };
+    let list = [nowhere, libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: 4 }];
+    // SAFETY: the kernel refuses what is no memory.
+    let moved = unsafe {
+        vectors::transfer(writer.as_raw_fd(), list.as_ptr(), 2, Way::Out, |parts, count| {
+            libc::writev(writer.as_raw_fd(), parts, count)
+        })
+    };
+    assert_eq!((moved, errno::get()), (-1, libc::EFAULT));
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    theirs.send(b"hello").unwrap();
+    // SAFETY: as above.
+    let moved = unsafe {
+        vectors::transfer(ours.as_raw_fd(), list.as_ptr(), 2, Way::In, |parts, count| {
+            libc::readv(ours.as_raw_fd(), parts, count)
+        })
+    };
+    assert_eq!((moved, errno::get()), (-1, libc::EFAULT));
+    drop(reader);
+}
+
+#[test]
+fn a_size_that_no_buffer_has_and_no_bytes_at_all_are_for_the_kernel_to_judge() {
+    let part = shared(53248, 4);
+    let (reading, writing) = (stream(), std::fs::File::options().append(true).open("/proc/self/comm").unwrap());
+    let start = part.as_mut_ptr();
+    for (fd, bytes, why) in [(writing.as_raw_fd(), 0, libc::EBADF), (reading.as_raw_fd(), usize::MAX, libc::EFAULT)] {
+        // SAFETY: the kernel refuses the call.
+        let moved = unsafe { transfer(fd, start, bytes, Way::In, |at, n, _| libc::read(fd, at.cast(), n)) };
+        assert_eq!((moved, errno::get()), (-1, why), "{bytes} bytes");
+    }
 }
 
 /// Takes the first half, and then meets EFAULT as often as told.

@@ -79,7 +79,8 @@ pub unsafe fn transfer(
     way: Way,
     mut call: impl FnMut(*mut u8, usize, usize) -> isize,
 ) -> isize {
-    if !heap::overlaps(start, bytes) {
+    // Without bytes there is nothing to bring, and no buffer has more than an `isize` counts: the kernel says what it makes of these.
+    if bytes == 0 || bytes > isize::MAX as usize || !heap::overlaps(start, bytes) {
         return call(start, bytes, 0);
     }
     // SAFETY: by this function's contract.

@@ -88,44 +88,58 @@ unsafe fn shared(
     unsafe { detour(list, way, call) }
 }
 
-/// Makes the call on one private buffer as large as all.
+/// Makes the call with private memory in place of the buffers that are shared. The others stay as they are: one that is no memory at
+/// all is for the kernel to refuse.
 ///
 /// # Safety
 /// As for [`transfer`].
 unsafe fn detour(list: &[iovec], way: Way, call: &mut dyn FnMut(*const iovec, c_int) -> isize) -> isize {
-    let total = list.iter().try_fold(0, |sum: usize, part| sum.checked_add(part.iov_len));
-    let Some(private) = total.and_then(Private::new) else {
+    let copied = |part: &iovec| if heap::overlaps(part.iov_base, part.iov_len) { part.iov_len } else { 0 };
+    // The copies come first, so that those of aligned buffers are aligned, and behind them the list of them.
+    let bytes = list.iter().try_fold(0, |sum: usize, part| sum.checked_add(copied(part)));
+    let place = bytes.and_then(|bytes| bytes.checked_next_multiple_of(align_of::<iovec>()));
+    let all = place.and_then(|place| place.checked_add(size_of_val(list)));
+    let (Some(place), Some(private)) = (place, all.and_then(Private::new)) else {
         errno::set(libc::EFAULT);
         return -1;
     };
+    // SAFETY: the private memory has room for the list there, and zeros are values of these structures of numbers.
+    let others = unsafe { std::slice::from_raw_parts_mut(private.start.add(place).cast::<iovec>(), list.len()) };
     let mut offset = 0;
-    if way == Way::Out {
-        for part in list {
-            // SAFETY: the private buffer is as long as all parts together.
-            unsafe { copy_nonoverlapping(part.iov_base.cast(), private.start.add(offset), part.iov_len) };
-            offset += part.iov_len;
+    for (part, other) in list.iter().zip(others.iter_mut()) {
+        let bytes = copied(part);
+        *other = *part;
+        if bytes > 0 {
+            // SAFETY: within the private memory, which has room for all copies.
+            other.iov_base = unsafe { private.start.add(offset).cast() };
+            if way == Way::Out {
+                // SAFETY: shared memory of the program's, and private memory of that size.
+                unsafe { copy_nonoverlapping(part.iov_base.cast::<u8>(), other.iov_base.cast(), bytes) };
+            }
         }
+        offset += bytes;
     }
-    let one = iovec { iov_base: private.start.cast(), iov_len: total.unwrap_or(0) };
-    let moved = call(&one, 1);
+    let moved = call(others.as_ptr(), list.len() as c_int);
     if way == Way::In && moved > 0 {
         // SAFETY: as above.
-        unsafe { scatter(private.start, (moved as usize).min(one.iov_len), list) };
+        unsafe { copy_back(moved as usize, others, list) };
     }
     private.give_back();
     moved
 }
 
-/// Fills the buffers in turn with `bytes` from `from`.
+/// Fills those buffers of `list` in turn that have copies in `others`; there are `bytes` in all, or more in a message that was cut.
 ///
 /// # Safety
-/// There are so many, and the buffers are the program's.
-unsafe fn scatter(from: *const u8, bytes: usize, list: &[iovec]) {
-    let mut offset = 0;
-    for part in list {
-        let n = part.iov_len.min(bytes - offset);
-        // SAFETY: by this function's contract.
-        unsafe { copy_nonoverlapping(from.add(offset), part.iov_base.cast(), n) };
-        offset += n;
+/// The buffers are the program's, and the call has filled so many bytes of `others`.
+unsafe fn copy_back(bytes: usize, others: &[iovec], list: &[iovec]) {
+    let mut left = bytes;
+    for (part, other) in list.iter().zip(others) {
+        let n = part.iov_len.min(left);
+        if n > 0 && other.iov_base != part.iov_base {
+            // SAFETY: by this function's contract.
+            unsafe { copy_nonoverlapping(other.iov_base.cast::<u8>(), part.iov_base.cast(), n) };
+        }
+        left -= n;
     }
 }
