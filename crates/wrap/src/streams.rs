@@ -204,15 +204,16 @@ pub unsafe extern "C-unwind" fn fwrite_unlocked(
     unsafe { items(from.cast_mut().cast(), (size, n), stream, Way::Out, write_bytes) }
 }
 
-/// Writes a string that is shared; `false` when not all of it got out.
+/// Writes a string that is shared; `None` when not all of it got out, or else how many bytes did.
 ///
 /// # Safety
 /// A string, and the stream is locked.
-unsafe fn put_string(text: *const c_char, stream: *mut FILE) -> bool {
+unsafe fn put_string(text: *const c_char, stream: *mut FILE) -> Option<usize> {
     // SAFETY: by this function's contract; loads bring the string's pages.
     let bytes = unsafe { libc::strlen(text) };
     // SAFETY: by this function's contract.
-    unsafe { moved(text.cast_mut().cast(), bytes, stream, Way::Out, write_bytes) == bytes }
+    let moved = unsafe { moved(text.cast_mut().cast(), bytes, stream, Way::Out, write_bytes) };
+    (moved == bytes).then_some(bytes)
 }
 
 /// Writes a string.
@@ -227,7 +228,7 @@ pub unsafe extern "C-unwind" fn fputs(text: *const c_char, stream: *mut FILE) ->
     }
     // SAFETY: by this function's contract.
     let whole = unsafe { locked(stream, || put_string(text, stream)) };
-    if whole { 1 } else { libc::EOF }
+    if whole.is_some() { 1 } else { libc::EOF }
 }
 
 /// Writes a line.
@@ -243,8 +244,9 @@ pub unsafe extern "C-unwind" fn puts(text: *const c_char) -> c_int {
     // SAFETY: the C library's own stream; by this function's contract a string.
     unsafe {
         let stream = stdout;
-        let whole =
-            locked(stream, || put_string(text, stream) && putc_unlocked(c_int::from(b'\n'), stream) != libc::EOF);
-        if whole { 1 } else { libc::EOF }
+        let line_end = || putc_unlocked(c_int::from(b'\n'), stream) != libc::EOF;
+        let bytes = locked(stream, || put_string(text, stream).filter(|_| line_end()));
+        // What the C library gives: the line's bytes.
+        bytes.map_or(libc::EOF, |bytes| c_int::try_from(bytes + 1).unwrap_or(c_int::MAX))
     }
 }

@@ -138,6 +138,14 @@ static void streams(void) {
         int put = fputs((char *)outgoing + (size_t)TEXT * BYTES, stream);
         expect("fputs", put >= 0 && fflush(stream) == 0 && fstat(fd, &about) == 0 && about.st_size == 20 * PAGE);
     }
+    if (wanted("puts")) {
+        int out = dup(1);
+        if (fflush(stdout) != 0 || ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0 || dup2(fd, 1) != 1) abort();
+        int put = puts((char *)outgoing + (size_t)TEXT * BYTES);
+        fflush(stdout);
+        if (dup2(out, 1) != 1 || close(out) != 0) abort();
+        expect("puts", put == 20 * PAGE + 1 && lseek(fd, 0, SEEK_END) == put);
+    }
     fclose(stream);
 }
 
