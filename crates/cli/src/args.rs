@@ -239,6 +239,9 @@ pub struct RunArgs {
     /// Do not put the nodes' numbers before their lines
     #[arg(long, env = "COMEM_NO_PREFIX", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub no_prefix: bool,
+    /// For `comem compare` and `comem bench`: of the nodes' standard outputs node 0's alone, as it is
+    #[arg(long, hide = true)]
+    pub only_node_zero: bool,
     /// Show what would be started, and start nothing
     #[arg(long, env = "COMEM_DRY_RUN", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub dry_run: bool,
@@ -600,7 +603,7 @@ mod tests {
         use clap::CommandFactory;
         let page = include_str!("../../../docs/running.md");
         let cli = Cli::command();
-        for argument in cli.find_subcommand("run").unwrap().get_arguments() {
+        for argument in cli.find_subcommand("run").unwrap().get_arguments().filter(|argument| !argument.is_hide_set()) {
             let (flag, variable) = (argument.get_long(), argument.get_env().and_then(|name| name.to_str()));
             assert_eq!(variable.is_some(), flag.is_some() && flag != Some("no-wrap"), "{flag:?} has {variable:?}");
             let (Some(flag), Some(variable)) = (flag, variable) else { continue };

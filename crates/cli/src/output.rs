@@ -221,6 +221,8 @@ pub struct Output {
     muxes: Vec<Mux>,
     sinks: Vec<Sink>,
     pieces_at: Option<Instant>,
+    /// Of the nodes' standard outputs node 0's alone is wanted.
+    only_node_zero: bool,
 }
 
 impl Output {
@@ -239,7 +241,12 @@ impl Output {
             muxes.push(Mux::new(prefix(err.is_terminal())));
             sinks.push(Sink::new(err));
         }
-        Output { muxes, sinks, pieces_at: None }
+        Output { muxes, sinks, pieces_at: None, only_node_zero: false }
+    }
+
+    /// The same with node 0's standard output alone, as it is: no other line comes between its own.
+    pub fn of_node_zero() -> Output {
+        Output { only_node_zero: true, ..Output::new(false) }
     }
 
     fn index(&self, stream: Stream) -> usize {
@@ -248,6 +255,9 @@ impl Output {
 
     /// Adds what a node wrote; no bytes mean that it writes no more.
     pub fn take(&mut self, node: u16, stream: Stream, bytes: &[u8]) {
+        if self.only_node_zero && node != 0 && stream == Stream::Out {
+            return;
+        }
         let index = self.index(stream);
         let mut portion = Vec::new();
         match bytes {

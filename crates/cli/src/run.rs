@@ -46,7 +46,10 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     args.node.stats.as_deref().map_or(Ok(()), stats::check)?;
     // What nodes may have open, which the plan looks at, is not what this process may.
     let limit = process::raise_fd_limit();
-    let mut output = Output::new(!args.no_prefix);
+    let mut output = match args.only_node_zero {
+        true => Output::of_node_zero(),
+        false => Output::new(!args.no_prefix),
+    };
     if args.node.verbose {
         plan.describe().lines().for_each(|line| output.say(&format!("comem: {line}")));
     }

@@ -31,8 +31,8 @@ impl Trial {
     /// The time that counts: what the program itself says in `time_s=`, else the job's wall time.
     pub fn seconds(&self) -> f64 {
         let words = self.output.split_whitespace().rev();
-        let said = words.filter_map(|word| word.strip_prefix("time_s=")?.parse().ok()).next();
-        said.unwrap_or(self.run.wall_s)
+        let mut said = words.filter_map(|word| word.strip_prefix("time_s=")?.parse().ok());
+        said.find(|time: &f64| time.is_finite() && *time >= 0.0).unwrap_or(self.run.wall_s)
     }
 
     /// A counter of shared pages, over all nodes.
@@ -83,12 +83,20 @@ pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
     let stats = Temporary::new();
     let mut command = Command::new(own);
     clear_variables(&mut command);
-    command.args(["run", "-n", &setup.nodes.to_string(), "-t", &setup.threads.to_string(), "--stats"]);
+    command.args([
+        "run",
+        "--only-node-zero",
+        "-n",
+        &setup.nodes.to_string(),
+        "-t",
+        &setup.threads.to_string(),
+        "--stats",
+    ]);
     command.arg(&stats.0).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start a job: {e}"))?;
     check(&output)?;
     let run = Run::load(&stats.0).map_err(|failure| failure.what)?;
-    Ok(Trial { output: of_node_zero(&String::from_utf8_lossy(&output.stdout)), run })
+    Ok(Trial { output: text(&output.stdout), run })
 }
 
 /// Unless the flags name a backbone: udp, so that messages and bytes are what a network would carry. Under shm, pages are read in
@@ -108,7 +116,7 @@ pub fn run_plain(program: &[OsString]) -> Result<Trial, String> {
     let output = command.args(&program[1..]).stdin(Stdio::null()).output().map_err(|e| format!("cannot start: {e}"))?;
     let wall_s = start.elapsed().as_secs_f64();
     check(&output)?;
-    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = text(&output.stdout);
     Ok(Trial { output, run: Run { wall_s, ..Run::default() } })
 }
 
@@ -139,9 +147,14 @@ fn clear_variables(command: &mut Command) {
     }
 }
 
-/// The lines of node 0, without the number in front.
-fn of_node_zero(output: &str) -> String {
-    output.lines().filter_map(|line| line.strip_prefix("[0] ")).flat_map(|line| [line, "\n"]).collect()
+/// What was printed, as a text: bytes that are none are written out, so that different ones stay different.
+fn text(output: &[u8]) -> String {
+    let escaped = |byte: &u8| format!("\\x{byte:02x}");
+    output.utf8_chunks().fold(String::new(), |mut text, chunk| {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(escaped));
+        text
+    })
 }
 
 #[cfg(test)]
@@ -149,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_zero_speaks_for_the_job() {
-        assert_eq!(of_node_zero("[0] a\n[1] b\n[0]  c\n[10] d\n"), "a\n c\n");
+    fn bytes_that_are_no_text_stay_different() {
+        assert_eq!(text(b"a \xff\xc3\n\xc3\xa4"), "a \\xff\\xc3\n\u{e4}");
     }
 
     #[test]
@@ -158,6 +171,8 @@ mod tests {
         let run = Run { wall_s: 9.0, ..Run::default() };
         let trial = |output: &str| Trial { output: output.to_string(), run: run.clone() }.seconds();
         assert_eq!(trial("sea: time_s=1.5 ok\n"), 1.5);
-        assert_eq!(trial("runtime_s=1.5\n"), 9.0);
+        for none in ["runtime_s=1.5\n", "time_s=nan", "time_s=inf", "time_s=-3"] {
+            assert_eq!(trial(none), 9.0, "{none}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Command lines of what looks at jobs: `report`, `compare`, `bench`.
 
-use super::values::{nodes, threads, trial_flag};
+use super::values::{nodes, threads};
 use crate::choice::{self, EngineChoice};
 use clap::{Args, Subcommand};
 use comem_net::network::Backbone;
@@ -56,7 +56,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// Flags for every `comem run`: --flag=--auth=on
-    #[arg(long = "flag", value_name = "FLAG", allow_hyphen_values = true, value_parser = trial_flag)]
+    #[arg(long = "flag", value_name = "FLAG", allow_hyphen_values = true)]
     pub flags: Vec<String>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]

@@ -33,16 +33,6 @@ pub fn faults(text: &str) -> Result<FaultSpec, String> {
     text.parse().map_err(|e: <FaultSpec as std::str::FromStr>::Err| e.to_string())
 }
 
-/// A flag of `comem run` for a trial, whose output is told apart by the numbers in front of the lines.
-pub fn trial_flag(text: &str) -> Result<String, String> {
-    match text {
-        "--no-prefix" => {
-            Err("it takes away the numbers in front of the lines, by which node 0's are known".to_string())
-        }
-        _ => Ok(text.to_string()),
-    }
-}
-
 /// Reads `on` or `off`.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text {
