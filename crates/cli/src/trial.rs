@@ -1,7 +1,9 @@
 //! A trial: one job run by this very command, with what node 0 printed and what the stats file says.
 
 use crate::report::model::{PAGE_COUNTERS, Run};
+use crate::sys::process;
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -93,6 +95,7 @@ pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
         "--stats",
     ]);
     command.arg(&stats.0).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
+    end_with_this_command(&mut command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start a job: {e}"))?;
     check(&output)?;
     let run = Run::load(&stats.0).map_err(|failure| failure.what)?;
@@ -112,12 +115,20 @@ fn backbone(flags: &[String]) -> Option<&'static str> {
 pub fn run_plain(program: &[OsString]) -> Result<Trial, String> {
     let mut command = Command::new(program.first().ok_or("no program is named")?);
     clear_variables(&mut command);
+    end_with_this_command(&mut command);
     let start = Instant::now();
     let output = command.args(&program[1..]).stdin(Stdio::null()).output().map_err(|e| format!("cannot start: {e}"))?;
     let wall_s = start.elapsed().as_secs_f64();
     check(&output)?;
     let output = text(&output.stdout);
     Ok(Trial { output, run: Run { wall_s, ..Run::default() } })
+}
+
+/// Whoever ends this command, as by SIGTERM, ends the trial.
+fn end_with_this_command(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
+    unsafe { command.pre_exec(move || process::begin_helper(parent)) };
 }
 
 /// The status of a process that ended otherwise than well, and its last words.

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Scratch, err, finish, out};
+use common::{Held, Scratch, err, finish, out, signal, wait};
 use serde_json::{Value, json};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 fn comem(scratch: &Scratch, args: &[&str]) -> Output {
     finish(scratch.comem().args(args))
@@ -161,6 +161,21 @@ fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
     assert!(err(&output).contains("shares no pages, so --detectors uffd,mprotect changes nothing"), "{}", err(&output));
     let quiet = comem(&scratch, &["compare", "--repeat", "1", "--detectors", "explicit", "--", &objects]);
     assert!(!err(&quiet).contains("--detectors"), "{}", err(&quiet));
+}
+
+#[test]
+fn a_comparison_that_is_ended_ends_the_job_under_way() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let program = scratch.script("prog", &format!("#!/bin/bash\nexec 9>{fifo}; echo up >&9; exec sleep 1000\n"));
+    let mut command = scratch.comem();
+    command.args(["compare", "--", &program]).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(1);
+    signal(child.id(), "TERM");
+    wait(child);
+    held.expect_all_gone();
 }
 
 #[test]
