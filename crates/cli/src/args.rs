@@ -491,7 +491,7 @@ impl NodeArgs {
     pub fn settle_backbone(&mut self, one_host: bool, nodes: usize, warn: bool) -> String {
         let resolved = self.backbone.resolve(&self.circumstances(one_host, nodes, backbone::descriptors_max()));
         if let Some(warning) = resolved.warning().filter(|_| warn) {
-            eprintln!("{warning}");
+            crate::say(format_args!("{warning}"));
         }
         self.backbone = BackboneChoice::Named(resolved.backbone);
         resolved.to_string()

@@ -189,7 +189,7 @@ pub fn config(questions: &[&str]) -> Outcome<i32> {
             "cflags" => join(places.compile_flags()),
             _ => join(places.link_flags()),
         };
-        crate::show(&format!("{answer}\n"));
+        crate::show(&format!("{answer}\n"))?;
     }
     Ok(0)
 }

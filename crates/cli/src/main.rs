@@ -66,7 +66,7 @@ fn main() {
     unsafe { sys::remove_variables(&args::not_meant(std::env::vars_os())) };
     let result = args::parse().and_then(|cli| dispatch(&cli));
     let code = result.unwrap_or_else(|failure| {
-        eprintln!("{failure}");
+        say(format_args!("{failure}"));
         failure.code
     });
     std::process::exit(code);
@@ -90,8 +90,15 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
 }
 
 /// Prints a text; a reader who has heard enough is no failure.
-fn show(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+fn show(text: &str) -> Outcome<()> {
+    let mut out = std::io::stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.or_else(|why| Failure::of_output(&why).map_or(Ok(()), Err))
+}
+
+/// Says something on standard error, if that takes it.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn daemon_command(args: &DaemonArgs) -> Outcome<i32> {
@@ -131,18 +138,19 @@ fn daemons(ask: &AskArgs, caller: &Caller<'_>) -> Outcome<Vec<(String, SocketAdd
 fn list(ask: &AskArgs) -> Outcome<i32> {
     let key = key::named_or_default(ask.key_file.as_deref())?;
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
-    println!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM", "HOST", "ID", "PID", "SECONDS", "CALLER");
+    show(&format!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM\n", "HOST", "ID", "PID", "SECONDS", "CALLER"))?;
     let asked = daemons(ask, &caller)?;
     if asked.is_empty() {
-        eprintln!(
+        say(format_args!(
             "comem: no daemon answers a broadcast to UDP port {}; name the host of one that listens at one address (--bind, --iface) with --host",
             ask.port
-        );
+        ));
     }
     for (name, address) in asked {
         for job in caller.list(&name, address)? {
             let program = job.program.display();
-            println!("{name:<24} {:>5} {:>8} {:>8}  {:<15} {program}", job.id, job.pid, job.seconds, job.caller);
+            let (id, pid, seconds, caller) = (job.id, job.pid, job.seconds, job.caller);
+            show(&format!("{name:<24} {id:>5} {pid:>8} {seconds:>8}  {caller:<15} {program}\n"))?;
         }
     }
     Ok(0)
@@ -155,6 +163,5 @@ fn kill(id: u64, ask: &AskArgs) -> Outcome<i32> {
     let key = key::named_or_default(ask.key_file.as_deref())?;
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
     caller.kill(host, client::resolve(host, ask.port)?, id)?;
-    println!("comem: host {host} ends job {id}");
-    Ok(0)
+    show(&format!("comem: host {host} ends job {id}\n")).map(|()| 0)
 }

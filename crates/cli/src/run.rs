@@ -99,11 +99,8 @@ fn found_hosts(args: &RunArgs, caller: Option<&Caller<'_>>) -> Outcome<Vec<Strin
 fn dry_run(args: &RunArgs) -> Outcome<i32> {
     let placements = plan::placements(args, &["(whoever answers)".to_string()])?;
     let plan = Plan::new(args, &placements, 0, args.node.prog_id.unwrap_or(0))?;
-    print!("{}", plan.describe());
-    if args.node.prog_id.is_none() {
-        println!("(the program number will be a free one)");
-    }
-    Ok(0)
+    let free = if args.node.prog_id.is_none() { "(the program number will be a free one)\n" } else { "" };
+    crate::show(&(plan.describe() + free)).map(|()| 0)
 }
 
 /// What this host's group takes over.
@@ -199,7 +196,7 @@ fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>)
             match written {
                 Err(failure) if result.code == exit::SUCCESS => Err(failure),
                 Err(failure) => {
-                    eprintln!("{failure}");
+                    crate::say(format_args!("{failure}"));
                     Ok((result.code, result.interrupted))
                 }
                 Ok(()) => Ok((result.code, result.interrupted)),

@@ -159,6 +159,48 @@ fn an_output_that_takes_nothing_is_an_error_that_says_why() {
 }
 
 #[test]
+fn so_it_is_for_what_the_other_commands_print_and_who_reads_no_more_is_none() {
+    let scratch = Scratch::new();
+    let run = r#"{"schema": 1, "command": ["prog"], "wall_s": 1.0, "nodes": [{"node": 0, "time_us": {}}]}"#;
+    std::fs::write(scratch.path("run.json"), run).unwrap();
+    let commands: &[&[&str]] = &[
+        &["run", "--dry-run", "true"],
+        &["report", "run.json"],
+        &["report", "--csv", "run.json"],
+        &["compare", "--repeat", "1", "--engines", "msi", "echo", "7"],
+        &["doctor"],
+        &["config", "--cflags"],
+    ];
+    for args in commands {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = scratch.comem();
+        let output = wait(command.args(*args).stdout(full).stderr(Stdio::piped()).spawn().unwrap());
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(6), "{args:?}: {said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.starts_with("comem: cannot write standard output: No space left on device"), "{args:?}: {said}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = scratch.comem();
+        let output = wait(command.args(*args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap());
+        // 3: the doctor found something else.
+        let right: &[i32] = if args[0] == "doctor" { &[0, 3] } else { &[0] };
+        assert!(output.status.code().is_some_and(|status| right.contains(&status)), "{args:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn an_error_that_nobody_can_be_told_of_has_its_status() {
+    let scratch = Scratch::new();
+    for (args, status) in [(&["run", "nowhere"][..], 3), (&["report", "nowhere.json"], 2), (&["run", "false"], 1)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = scratch.comem();
+        let output = wait(command.args(args).stdout(Stdio::null()).stderr(full).spawn().unwrap());
+        assert_eq!(output.status.code(), Some(status), "{args:?}");
+    }
+}
+
+#[test]
 fn an_output_that_does_not_wait_loses_nothing() {
     let scratch = Scratch::new();
     let fifo = scratch.fifo("held");

@@ -122,9 +122,9 @@ pub fn main(args: &NautilusArgs) -> Outcome<i32> {
     let (nodes, preset, detector) = (args.nodes, &args.preset, &args.detector);
     crate::show(&format!(
         "{nodes} nodes, engine {ENGINE}, detector {detector}, sizes {preset}; the paper's figures are of 8 nodes\n"
-    ));
-    crate::show(&table.text(0));
-    crate::show(COLUMNS);
+    ))?;
+    crate::show(&table.text(0))?;
+    crate::show(COLUMNS)?;
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
 }
 
@@ -193,7 +193,7 @@ fn examine(args: &NautilusArgs, paper: &Paper, commands: &Commands, table: &mut 
     let reference = match said {
         Ok(reference) => reference,
         Err(why) => {
-            eprintln!("comem: {} without Comem, or on one node, failed: {why}", paper.program);
+            crate::say(format_args!("comem: {} without Comem, or on one node, failed: {why}", paper.program));
             table.row(vec![paper.program.to_string(), "failed".to_string()]);
             return false;
         }
@@ -217,7 +217,7 @@ fn examine(args: &NautilusArgs, paper: &Paper, commands: &Commands, table: &mut 
             differs.map_or(Ok(list), |(wanted, got)| Err(format!("printed {got:?} instead of {wanted:?}")))
         });
         if let Err(why) = &list {
-            eprintln!("comem: {} {}: {why}", paper.program, variant.name);
+            crate::say(format_args!("comem: {} {}: {why}", paper.program, variant.name));
             good = false;
         }
         table.row(line(paper, index, one_s, list.ok().as_deref().map(summary)));

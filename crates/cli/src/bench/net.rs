@@ -73,13 +73,13 @@ pub fn main(args: &NetArgs) -> Outcome<i32> {
                     if !args.backbones.is_empty() {
                         return Err(Failure::start(what, "choose others with --backbones"));
                     }
-                    eprintln!("comem: {what}");
+                    crate::say(format_args!("comem: {what}"));
                     break;
                 }
             }
         }
     }
-    crate::show(&show(&curves));
+    crate::show(&show(&curves))?;
     if let Some(path) = &args.svg {
         write(path, &curves::picture(&curves))?;
     }

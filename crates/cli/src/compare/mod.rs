@@ -41,7 +41,9 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
         return Err(Failure::new(exit::START, result::NOTHING, result::NOTHING_ADVICE));
     }
     if let Some(names) = detectors_without_pages(args, has_pages) {
-        eprintln!("comem: the program shares no pages, so --detectors {names} changes nothing: each engine runs once");
+        crate::say(format_args!(
+            "comem: the program shares no pages, so --detectors {names} changes nothing: each engine runs once"
+        ));
     }
     let mut lines = vec![Line {
         engine: "(1 node)".to_string(),
@@ -51,10 +53,10 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
     for (engine, detector) in pairs {
         let line = examine(args, &reference, engine, &detector);
         // One line at a time, so that a long comparison shows that it moves.
-        eprintln!("comem: {}", progress(&line));
+        crate::say(format_args!("comem: {}", progress(&line)));
         lines.push(line);
     }
-    crate::show(&show(&lines));
+    crate::show(&show(&lines))?;
     let good = lines.iter().all(|line| matches!(line.verdict, Verdict::Ok(_)));
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
 }

@@ -11,6 +11,7 @@ use crate::sys::poll::PollSet;
 use crate::sys::process;
 use crate::sys::signals::Signals;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -69,7 +70,7 @@ pub fn serve(settings: Settings) -> Outcome<i32> {
     let signals = Signals::block(&wanted).map_err(|e| Failure::system("cannot block signals", e))?;
     let socket = bind(settings.listen)?;
     let address = socket.local_addr().map_err(|e| Failure::system("the daemon's address", e))?;
-    println!("comem daemon: listening on {address}, pid {}", std::process::id());
+    say(format_args!("listening on {address}, pid {}", std::process::id()));
     let mut daemon = Daemon {
         socket,
         keys: Keys::new(&settings.key),
@@ -84,6 +85,11 @@ pub fn serve(settings: Settings) -> Outcome<i32> {
     let signal = daemon.run(&signals)?;
     daemon.end_jobs();
     Ok(if signal == libc::SIGTERM { 0 } else { exit::SIGNAL + signal })
+}
+
+/// Says what goes on. A log that takes no more is no reason to end.
+fn say(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "comem daemon: {what}");
 }
 
 fn bind(listen: SocketAddr) -> Outcome<UdpSocket> {
@@ -145,7 +151,7 @@ impl Daemon {
         let count = self.dropped.entry(garbage).or_default();
         *count += 1;
         if self.verbose {
-            println!("comem daemon: dropped a datagram from {caller}: {} (number {count})", garbage.why());
+            say(format_args!("dropped a datagram from {caller}: {} (number {count})", garbage.why()));
         }
     }
 
@@ -216,7 +222,7 @@ impl Daemon {
         let id = self.next_id;
         self.next_id += 1;
         if self.verbose {
-            println!("comem daemon: job {id} for {caller}: {} (pid {pid})", program.display());
+            say(format_args!("job {id} for {caller}: {} (pid {pid})", program.display()));
         }
         self.jobs.insert(id, Job { pid, pidfd, program, caller, since: Instant::now() });
         Ok(Answer::Started { id })

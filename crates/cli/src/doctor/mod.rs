@@ -49,16 +49,16 @@ pub fn main(args: &DoctorArgs) -> Outcome<i32> {
         match examine_there(args, ports, &host.name, &all[0].report) {
             Ok(examined) => all.push(examined),
             Err(failure) => {
-                eprintln!("{failure}");
+                crate::say(format_args!("{failure}"));
                 code = failure.code;
             }
         }
     }
     if args.json {
         let text = serde_json::to_string_pretty(&json!(all.iter().map(Examined::json).collect::<Vec<_>>()));
-        println!("{}", text.expect("a report has a JSON form"));
+        crate::show(&format!("{}\n", text.expect("a report has a JSON form")))?;
     } else {
-        all.iter().for_each(Examined::print);
+        crate::show(&all.iter().map(Examined::text).collect::<String>())?;
     }
     let obstacles = all.iter().any(|examined| !examined.obstacles.is_empty() || examined.measured.is_err());
     Ok(if code == 0 && obstacles { crate::failure::exit::START } else { code })
@@ -115,16 +115,17 @@ impl Examined {
         })
     }
 
-    fn print(&self) {
-        println!("host {}", self.name);
-        self.report.lines().iter().for_each(|(label, value)| println!("  {label:<22} {value}"));
+    fn text(&self) -> String {
+        let mut lines = self.report.lines();
         match &self.measured {
-            Ok(measured) => measured.lines().iter().for_each(|(label, value)| println!("  {label:<22} {value}")),
-            Err(failure) => println!("  {:<22} {}", "network", failure.to_string().trim_start_matches("comem: ")),
+            Ok(measured) => lines.extend(measured.lines()),
+            Err(failure) => lines.push(("network", failure.to_string().trim_start_matches("comem: ").to_string())),
         }
         match self.obstacles.as_slice() {
-            [] => println!("  {:<22} ready", "verdict"),
-            list => list.iter().for_each(|obstacle| println!("  {:<22} {obstacle}", "OBSTACLE")),
+            [] => lines.push(("verdict", "ready".to_string())),
+            list => lines.extend(list.iter().map(|obstacle| ("OBSTACLE", obstacle.clone()))),
         }
+        let line = |(label, value)| format!("  {label:<22} {value}\n");
+        format!("host {}\n", self.name) + &lines.into_iter().map(line).collect::<String>()
     }
 }

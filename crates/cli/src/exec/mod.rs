@@ -72,17 +72,18 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     };
     let variables = variables(args, &node, &place, &job, &program, meeting.zero)?;
     if args.dry_run {
-        println!("program    {}", program.path.to_string_lossy());
-        variables.iter().for_each(|(n, v)| println!("{}={}", n.to_string_lossy(), v.to_string_lossy()));
-        return Ok(0);
+        let text = |word: &std::ffi::OsStr| word.to_string_lossy().into_owned();
+        let line = |(name, value): &(OsString, OsString)| format!("{}={}\n", text(name), text(value));
+        let lines: String = variables.iter().map(line).collect();
+        return crate::show(&format!("program    {}\n{lines}", text(&program.path))).map(|()| 0);
     }
     if args.node.verbose {
         let (rank, size) = (place.rank, place.size);
         let (zero, backbone) = (meeting.zero, node.backbone);
-        eprintln!(
+        crate::say(format_args!(
             "comem: {} made this process node {rank} of {size}; node zero is at {zero}, the backbone is {backbone}",
             found.name
-        );
+        ));
     }
     ProgLock::take(prog_id, job.job)?.hand_to_program()?;
     become_program(&program, variables, &job)

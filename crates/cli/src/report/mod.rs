@@ -26,7 +26,7 @@ pub fn main(args: &ReportArgs) -> Outcome<i32> {
         (false, [run]) => text::single(run, args.rows),
         (false, runs) => text::side_by_side(runs, args.rows),
     };
-    crate::show(&output);
+    crate::show(&output)?;
     if let Some(path) = &args.svg {
         write(path, &chart::picture(&runs))?;
     }
