@@ -1,5 +1,6 @@
 //! Pictures as SVG texts: a sheet with its own background that turns dark where the reader prefers that.
 
+use crate::table::one_line;
 use std::fmt::Write;
 
 /// Colours that can be told apart, also by people who see few; the sheet's style gives them their names `c0` to `c7`.
@@ -20,8 +21,9 @@ pub struct Sheet {
     text: String,
 }
 
-/// Makes a text safe between tags and quotes.
+/// Makes a text safe between tags and quotes. What no XML may hold, not even as a number, is written out.
 pub fn escape(text: &str) -> String {
+    let text = one_line(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -98,6 +100,7 @@ mod tests {
         sheet.text(0.0, 0.0, "soft", "a<b & \"c\"");
         sheet.bar(0.0, 0.0, 1.0, 1.0, "c0", "</title><script>");
         let text = sheet.finish();
+        assert_eq!(escape("a\u{1b}b\u{0}\u{ffff}"), "a\\u{1b}b\\u{0}\u{fffd}");
         assert!(text.contains("a&lt;b &amp; &quot;c&quot;") && !text.contains("<script>"), "{text}");
     }
 

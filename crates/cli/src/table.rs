@@ -20,8 +20,8 @@ impl Table {
     /// A table with these columns: a head that begins with `<` names a column of texts, any other one of numbers.
     pub fn new(heads: &[&str]) -> Table {
         let head = |head: &&str| match head.strip_prefix('<') {
-            Some(text) => (text.to_string(), Side::Left),
-            None => (head.to_string(), Side::Right),
+            Some(text) => (one_line(text), Side::Left),
+            None => (one_line(head), Side::Right),
         };
         Table { heads: heads.iter().map(head).collect(), rows: Vec::new() }
     }
@@ -29,7 +29,7 @@ impl Table {
     /// Adds a row; what is missing stays empty.
     pub fn row(&mut self, mut cells: Vec<String>) {
         cells.resize(self.heads.len(), String::new());
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
     }
 
     /// Whether it has no rows.
@@ -59,6 +59,17 @@ impl Table {
         let heads = line(self.heads.iter().map(|(head, _)| head.as_str()).collect());
         heads + &self.rows.iter().map(|row| line(row.iter().map(String::as_str).collect())).collect::<String>()
     }
+}
+
+/// A text from elsewhere as part of one line: line ends, and whatever else a terminal would obey, are written out.
+pub fn one_line(text: &str) -> String {
+    text.chars().fold(String::new(), |mut line, c| {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+        line
+    })
 }
 
 /// A count with a comma between thousands.
@@ -105,6 +116,13 @@ mod tests {
         table.row(vec!["a".to_string(), "1,000,000".to_string()]);
         table.row(vec!["long name".to_string()]);
         assert_eq!(table.text(2), "  name           count\n  a          1,000,000\n  long name\n");
+    }
+
+    #[test]
+    fn names_cannot_break_a_line_or_steer_the_terminal() {
+        let mut table = Table::new(&["<name"]);
+        table.row(vec!["a\nb\u{1b}[31mc \u{e4}".to_string()]);
+        assert_eq!(table.text(0), "name\na\\nb\\u{1b}[31mc \u{e4}\n");
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub struct FalseSharing {
 impl Node {
     /// All of the application threads' time, in microseconds.
     pub fn threads_us(&self) -> u64 {
-        self.times_us[..THREAD_PARTS].iter().sum()
+        sum(self.times_us[..THREAD_PARTS].iter().copied())
     }
 
     /// Its threads' time by the clock, in microseconds: threads times wall time.
@@ -153,13 +153,13 @@ impl Node {
 
     /// What is in no other part was idle, to the microsecond; older files do not name it.
     fn settle_idle(&mut self) {
-        let booked: u64 = self.times_us[..IDLE].iter().sum();
+        let booked = sum(self.times_us[..IDLE].iter().copied());
         self.times_us[IDLE] = self.threads_wall_us().saturating_sub(booked);
     }
 
     /// Adds another node's figures.
     pub fn add(&mut self, other: &Node) {
-        self.threads += other.threads;
+        self.threads = self.threads.saturating_add(other.threads);
         self.wall_s = self.wall_s.max(other.wall_s);
         add_all(&mut self.times_us, &other.times_us);
         add_all(&mut self.messages, &other.messages);
@@ -168,6 +168,11 @@ impl Node {
         }
         self.reported |= other.reported;
     }
+}
+
+/// A sum that a number from a damaged file cannot make wrap around.
+pub fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
 }
 
 fn add_all(to: &mut [u64], from: &[u64]) {
@@ -214,7 +219,7 @@ impl Run {
             detector: detectors(list),
             nodes,
             regions: read_regions(list),
-            sharing_unseen: list.iter().filter_map(|node| node["pages"]["sharing_unseen"].as_u64()).sum(),
+            sharing_unseen: sum(list.iter().filter_map(|node| node["pages"]["sharing_unseen"].as_u64())),
         })
     }
 
@@ -297,20 +302,24 @@ fn read_regions(nodes: &[Value]) -> Vec<Region> {
         let number = |field: &str| region.get(field).map_or(0, number_or_hex);
         let text = |field: &str| region.get(field).and_then(Value::as_str).unwrap_or_default().to_string();
         let address = number("address");
-        let (named, sum) = all.entry(address).or_insert_with(|| {
+        let (named, all_nodes) = all.entry(address).or_insert_with(|| {
             let (bytes, engine) = (number("bytes"), text("engine"));
             (0, Region { address, bytes, engine, ..Region::default() })
         });
         let by = how_named(&text("named_by"));
         if by > *named {
-            (*named, sum.label) = (by, text("label"));
+            (*named, all_nodes.label) = (by, text("label"));
         }
-        sum.faults += number("faults");
-        sum.fetch_us += number("fetch_us");
-        sum.pages_fetched += number("pages_fetched");
-        sum.diff_bytes += number("diff_bytes");
-        sum.invalidations += number("invalidations");
-        add_false_sharing(sum, region);
+        for (figure, name) in [
+            (&mut all_nodes.faults, "faults"),
+            (&mut all_nodes.fetch_us, "fetch_us"),
+            (&mut all_nodes.pages_fetched, "pages_fetched"),
+            (&mut all_nodes.diff_bytes, "diff_bytes"),
+            (&mut all_nodes.invalidations, "invalidations"),
+        ] {
+            *figure = figure.saturating_add(number(name));
+        }
+        add_false_sharing(all_nodes, region);
     }
     let mut regions: Vec<Region> = all.into_values().map(|(_, region)| region).collect();
     regions.sort_by_key(|region| std::cmp::Reverse((region.fetch_us, region.pages_fetched, region.faults)));
@@ -338,7 +347,7 @@ fn add_false_sharing(to: &mut Region, region: &Map<String, Value>) {
         let nodes = page["nodes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
         let sum = to.false_sharing.entry(offset).or_default();
         sum.nodes.extend(nodes);
-        sum.times += page["times"].as_u64().unwrap_or(0);
+        sum.times = sum.times.saturating_add(page["times"].as_u64().unwrap_or(0));
         let names: Vec<&str> = page["variables"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         if !names.is_empty() {
             sum.variables = names.join(" ");
@@ -348,6 +357,7 @@ fn add_false_sharing(to: &mut Region, region: &Map<String, Value>) {
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::{chart, text};
     use super::*;
     use serde_json::json;
 
@@ -410,6 +420,28 @@ pub mod tests {
         let run = Run::parse("run", &file).unwrap();
         assert_eq!(run.nodes.iter().map(|node| node.times_us[IDLE]).collect::<Vec<_>>(), [0, 1_000_000]);
         assert!(run.nodes.iter().all(|node| node.threads_us() == node.threads_wall_us()));
+    }
+
+    #[test]
+    fn absurd_numbers_are_as_large_as_numbers_go() {
+        let mut file = file();
+        for node in file["nodes"].as_array_mut().unwrap() {
+            let most = json!(u64::MAX);
+            for field in ["messages_sent", "threads"] {
+                node[field] = most.clone();
+            }
+            node["time_us"] = json!({"compute": most, "fetch": most});
+            node["pages"] = json!({"read_faults": most, "sharing_unseen": most});
+            node["regions"] = json!([{"address": most, "faults": most, "engine": "hlrc",
+                                      "false_sharing": [{"offset": 4096, "nodes": [0, 1], "times": most}]}]);
+        }
+        let run = Run::parse("run", &file).unwrap();
+        let total = run.total();
+        let figures = [total.messages[0], total.threads, total.threads_us(), run.regions[0].faults, run.sharing_unseen];
+        assert_eq!(figures, [u64::MAX; 5]);
+        let runs = [run.clone(), run];
+        let _ = (text::single(&runs[0], 20), text::side_by_side(&runs, 20), text::csv(&runs));
+        assert!(!chart::picture(&runs).contains("NaN"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reports as tables: one run in detail, several runs side by side, or comma-separated values.
 
-use super::model::{MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS};
-use crate::table::{Table, bytes, grouped, seconds};
+use super::model::{MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS, sum};
+use crate::table::{Table, bytes, grouped, one_line, seconds};
 use std::collections::BTreeMap;
 
 /// Threads' times that exceed threads x wall time by more than this share are pointed out,
@@ -28,11 +28,11 @@ pub fn single(run: &Run, rows: usize) -> String {
 }
 
 fn head(run: &Run) -> String {
-    let mut text = format!("{}: {}\n", run.name, run.command);
+    let mut text = format!("{}: {}\n", one_line(&run.name), one_line(&run.command));
     let nodes = if run.nodes.len() == 1 { "1 node".to_string() } else { format!("{} nodes", run.nodes.len()) };
     text += &format!("{nodes}, {}, {}, status {}\n", seconds(run.wall_s), run.how, run.status);
     if let Some(failure) = &run.failure {
-        text += &format!("failed: {failure}\n");
+        text += &format!("failed: {}\n", one_line(failure));
     }
     for node in run.nodes.iter().filter(|node| !node.reported) {
         text += &format!("node {} left no statistics\n", node.node);
@@ -89,7 +89,7 @@ fn is_bytes(name: &str) -> bool {
 fn counters<'a>(run: &'a Run, names: &[(&str, &str)], of: impl Fn(&'a Node) -> Option<&'a [u64]>) -> String {
     let of = |node: &'a Node| of(node).map_or_else(|| vec![0; names.len()], <[u64]>::to_vec);
     let rows: Vec<(String, Vec<u64>)> = run.nodes.iter().map(|node| (node.node.to_string(), of(node))).collect();
-    let sums: Vec<u64> = (0..names.len()).map(|i| rows.iter().map(|(_, row)| row[i]).sum()).collect();
+    let sums: Vec<u64> = (0..names.len()).map(|i| sum(rows.iter().map(|(_, row)| row[i]))).collect();
     let shown: Vec<usize> = (0..names.len()).filter(|i| sums[*i] > 0).collect();
     if shown.is_empty() {
         return "  none\n".to_string();
@@ -143,7 +143,7 @@ fn false_sharing(run: &Run, rows: usize) -> String {
     let mut table = Table::new(if named { &heads } else { &heads[..5] });
     for (region, offset, page) in pages.iter().take(rows) {
         let list: Vec<String> = page.nodes.iter().map(u64::to_string).collect();
-        let address = format!("{:#x}", region.address + offset);
+        let address = format!("{:#x}", region.address.saturating_add(*offset));
         let mut row = vec![name_of(&region.label), grouped(*offset), grouped(page.times), address, list.join(" ")];
         row.extend(named.then(|| page.variables.clone()));
         table.row(row);
@@ -167,7 +167,10 @@ fn false_sharing(run: &Run, rows: usize) -> String {
 pub fn side_by_side(runs: &[Run], rows: usize) -> String {
     let mut heads = vec!["<"];
     heads.extend(runs.iter().map(|run| run.name.as_str()));
-    let mut text = runs.iter().map(|run| format!("{}: {} ({})\n", run.name, run.command, run.how)).collect::<String>();
+    let mut text = runs
+        .iter()
+        .map(|run| one_line(&format!("{}: {} ({})", run.name, run.command, run.how)) + "\n")
+        .collect::<String>();
     let totals: Vec<Node> = runs.iter().map(Run::total).collect();
     let mut table = Table::new(&heads);
     let mut line = |name: &str, cells: Vec<String>| table.row([vec![name.to_string()], cells].concat());
@@ -206,7 +209,8 @@ fn regions_side_by_side(runs: &[Run], rows: usize) -> String {
     let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for (index, run) in runs.iter().enumerate() {
         for region in &run.regions {
-            all.entry(name_of(&region.label)).or_insert_with(|| vec![0; runs.len()])[index] += region.fetch_us;
+            let times = all.entry(name_of(&region.label)).or_insert_with(|| vec![0; runs.len()]);
+            times[index] = times[index].saturating_add(region.fetch_us);
         }
     }
     if all.is_empty() {
@@ -256,7 +260,7 @@ pub fn csv(runs: &[Run]) -> String {
 
 /// A text as one field.
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }
 
 #[cfg(test)]
