@@ -158,7 +158,10 @@ pub fn write(path: &Path, content: &Value) -> Outcome<()> {
     let mut text = serde_json::to_string_pretty(content).expect("a JSON value has a JSON form");
     text.push('\n');
     let written = match beside(path) {
-        Some(beside) => std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)),
+        Some(beside) => std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
+            // Half a file is of no use, and may take the last room that there is.
+            let _ = std::fs::remove_file(&beside);
+        }),
         None => std::fs::write(path, text),
     };
     written.map_err(|error| trouble(path, error))

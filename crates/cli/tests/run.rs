@@ -213,6 +213,17 @@ fn a_place_where_no_statistics_can_be_written_is_refused_before_the_job_runs() {
 }
 
 #[test]
+fn statistics_that_find_no_room_leave_no_half_of_a_file() {
+    let scratch = Scratch::new();
+    let line = "trap '' XFSZ; ulimit -f 1; exec \"$0\" run -n 16 --stats run.json true";
+    let output = finish(scratch.command("bash").args(["-c", line, bin()]));
+    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
+    assert!(err(&output).contains("cannot write the statistics to run.json: File too large"), "{}", err(&output));
+    let names = std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["run"], "the runtime directory alone");
+}
+
+#[test]
 fn ctrl_c_ends_every_node_and_what_it_started() {
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let scratch = Scratch::new();
