@@ -62,6 +62,12 @@ fn pages_that_others_take_away_meanwhile_are_no_reason_to_fail() {
 }
 
 #[test]
+fn a_thread_that_is_cancelled_in_a_call_on_shared_memory_ends_alone() {
+    let program = common::c_program("cancelled.c", &[]);
+    assert_eq!(common::job(&["-n", "2", "-t", "1"], &program, &[]), "ok\n");
+}
+
+#[test]
 fn a_buffer_may_be_larger_than_the_cache_of_copies() {
     let program = common::example("file_io");
     let path = std::env::temp_dir().join(format!("comem-wrap-{}", std::process::id()));

@@ -337,7 +337,7 @@ unsafe extern "C" {
 }
 
 /// Does something during which this thread cannot be cancelled: its access is no cancellation point, and nothing here could be unwound.
-fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
+pub fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     const DISABLE: libc::c_int = 1;
     let mut before = 0;
     // SAFETY: concerns the calling thread alone; `before` lives.

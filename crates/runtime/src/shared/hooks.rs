@@ -5,6 +5,7 @@
 
 use crate::Comem;
 use crate::node::Node;
+use comem_memory::pages::fault::uncancelled;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 
@@ -60,7 +61,8 @@ unsafe extern "C" fn touch(start: *const c_void, bytes: usize, write: c_int) -> 
     }
     let Some(node) = NODE.get() else { return -1 };
     let Some(shared) = node.shared() else { return -1 };
+    let comem = Comem { node: node.clone() };
     let touched =
-        Comem { node: node.clone() }.current().and_then(|thread| thread.touch(shared, start.addr(), bytes, write != 0));
+        uncancelled(|| comem.current().and_then(|thread| thread.touch(shared, start.addr(), bytes, write != 0)));
     if touched.is_ok() { 0 } else { -1 }
 }
