@@ -1,6 +1,8 @@
 //! A trial: one job run by this very command, with what node 0 printed and what the stats file says.
 
+use crate::failure::Outcome;
 use crate::report::model::{PAGE_COUNTERS, Run};
+use crate::rundir;
 use crate::sys::process;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -59,14 +61,15 @@ fn page_counter(name: &str) -> usize {
     PAGE_COUNTERS.iter().position(|(n, _)| *n == name).expect("a page counter's name")
 }
 
-/// A file that goes with this value.
+/// A file that goes with this value, where nobody else can put anything in its place.
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn new() -> Temporary {
+    fn new() -> Outcome<Temporary> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Temporary(std::env::temp_dir().join(format!("comem-trial-{}-{number}.json", std::process::id())))
+        let name = format!("trial-{}-{number}.json", std::process::id());
+        Ok(Temporary(rundir::directory()?.join(name)))
     }
 }
 
@@ -82,7 +85,7 @@ impl Drop for Temporary {
 /// A clause about how the job failed: its status and the last line of its standard error.
 pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
     let own = std::env::current_exe().map_err(|e| format!("cannot find this command: {e}"))?;
-    let stats = Temporary::new();
+    let stats = Temporary::new().map_err(|failure| failure.what)?;
     let mut command = Command::new(own);
     clear_variables(&mut command);
     command.args([

@@ -163,6 +163,20 @@ fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
     assert!(!err(&quiet).contains("--detectors"), "{}", err(&quiet));
 }
 
+/// What lies there under a name that can be guessed may be a link of somebody else's.
+#[test]
+fn a_comparison_writes_nothing_into_the_directory_that_all_users_share() {
+    let scratch = Scratch::new();
+    let program = scratch.script("prog", "#!/bin/sh\necho sum 7\n");
+    let mut command = scratch.comem();
+    command.env("TMPDIR", scratch.path("missing"));
+    let output = finish(command.args(["compare", "--repeat", "1", "--engines", "msi", "--", &program]));
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let left = std::fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("trial")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn a_comparison_that_is_ended_ends_the_job_under_way() {
     let scratch = Scratch::new();
