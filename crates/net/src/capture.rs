@@ -22,7 +22,9 @@ const UDP_HEADER: usize = 8;
 /// A capture file of one process.
 #[derive(Debug)]
 pub struct Capture {
-    file: Mutex<File>,
+    /// The file, and the bytes of whole records in it; nothing once one could not be written.
+    file: Mutex<Option<(File, u64)>>,
+    path: PathBuf,
 }
 
 impl Capture {
@@ -45,7 +47,7 @@ impl Capture {
         };
         let explain = |e: io::Error| io::Error::new(e.kind(), format!("cannot capture to {}: {e}", path.display()));
         let file = begin().map_err(explain)?;
-        Ok(Arc::new(Capture { file: Mutex::new(file) }))
+        Ok(Arc::new(Capture { file: Mutex::new(Some((file, header.len() as u64))), path: path.to_path_buf() }))
     }
 
     /// The file of one of several processes that were given the same name: `job.pcap` becomes `job.TAG.pcap`.
@@ -63,8 +65,21 @@ impl Capture {
             record.extend(word.to_le_bytes());
         }
         record.extend(packet);
-        // A full disk ends the record, not the job.
-        drop(self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&record));
+        let mut place = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((file, whole)) = place.as_mut() else { return };
+        match file.write_all(&record) {
+            Ok(()) => *whole += record.len() as u64,
+            // A full disk ends the capture, not the job. Nothing may come behind half a record.
+            Err(why) => {
+                let _ = file.set_len(*whole);
+                let path = self.path.display();
+                let _ = writeln!(
+                    io::stderr(),
+                    "comem: cannot capture to {path} any more: {why}; the file ends here, and the job goes on"
+                );
+                *place = None;
+            }
+        }
     }
 }
 

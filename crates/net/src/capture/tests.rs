@@ -56,6 +56,28 @@ fn every_datagram_sent_and_received_is_in_the_file() {
 }
 
 #[test]
+fn behind_a_record_for_which_there_is_no_room_comes_none() {
+    use std::io::Read;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    for end in [reader.as_raw_fd(), writer.as_raw_fd()] {
+        // SAFETY: the call changes the flags of an open descriptor and touches no memory.
+        assert_eq!(unsafe { libc::fcntl(end, libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+    }
+    let file = Mutex::new(Some((File::from(OwnedFd::from(writer)), 0)));
+    let capture = Capture { file, path: PathBuf::from("a full pipe") };
+    let (from, to) = (([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 9).into());
+    (0..100).for_each(|_| capture.record(from, to, &[7; 1001]));
+    let mut first = Vec::new();
+    let _ = reader.read_to_end(&mut first);
+    assert!(first.len() > 10_000);
+    capture.record(from, to, b"late");
+    let mut late = Vec::new();
+    let _ = reader.read_to_end(&mut late);
+    assert_eq!(late, []);
+}
+
+#[test]
 fn the_made_up_headers_are_sound() {
     let v4 = packet(([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 9).into(), b"odd");
     assert_eq!(checksum(&[&v4[..20]]), 0);
