@@ -151,7 +151,7 @@ pub fn end(status: c_int, sentence: &CStr) -> ! {
         // SAFETY: the C library's own stream, which it opens before any of our code runs.
         unsafe { libc::fflush(stdout) };
     }
-    eprintln!("{}", sentence.to_string_lossy());
+    comem_rt::error::say(format_args!("{}", sentence.to_string_lossy()));
     // SAFETY: ends the process at once. Other threads may be anywhere, so no destructor may run.
     unsafe { libc::_exit(status) }
 }

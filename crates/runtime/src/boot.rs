@@ -74,7 +74,7 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     }
     let clock = Arc::new(Clock::new());
     if let Some(note) = clock.note().filter(|_| config.verbose) {
-        eprintln!("comem: {note}");
+        crate::error::say(format_args!("comem: {note}"));
     }
     let launcher = control::launcher_channel().map_err(Error::system("cannot talk to the launcher"))?;
     let mut launcher = launcher.map(|(reader, writer)| (reader, Arc::new(writer)));
@@ -110,7 +110,7 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
     let node = Node::new(config, clock, wire, None, None);
     match Shared::new(&node.config, NodeId(0), 1, None) {
         Ok(shared) => node.set_shared(shared),
-        Err(error) => eprintln!("comem: there is no shared heap: {error}"),
+        Err(error) => crate::error::say(format_args!("comem: there is no shared heap: {error}")),
     }
     Arc::new(node)
 }
@@ -131,7 +131,10 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     let units_may_differ = offers.pop() == Some(0);
     let Some(base) = space::agreed(&offers) else {
         if node.config.verbose {
-            eprintln!("comem: no place for a shared heap of {} bytes is free on every node", node.config.heap);
+            crate::error::say(format_args!(
+                "comem: no place for a shared heap of {} bytes is free on every node",
+                node.config.heap
+            ));
         }
         return Ok(());
     };
@@ -150,7 +153,7 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
         // An order is an order.
         Err(error) if node.config.detector.is_some() => Err(error),
         Err(error) => {
-            eprintln!("comem: {}: there is no shared heap: {error}", node.name_of(node.me()));
+            crate::error::say(format_args!("comem: {}: there is no shared heap: {error}", node.name_of(node.me())));
             Ok(())
         }
     }
@@ -184,7 +187,7 @@ impl Boot {
         let resolved = config.backbone.resolve(&config.circumstances());
         // All nodes come to the same; one says so.
         if let Some(warning) = resolved.warning().filter(|_| config.node.unwrap_or_default() == NodeId(0)) {
-            eprintln!("{warning}");
+            crate::error::say(format_args!("{warning}"));
         }
         config.backbone = BackboneChoice::Named(resolved.backbone);
         let reach = if config.several_hosts() { Reach::Network } else { Reach::ThisHost };
@@ -211,11 +214,11 @@ impl Boot {
         let wanted = config.engine == Engine::Broadcast && config.nodes > 2;
         let multicast = wanted && network.backbone() == Backbone::Udp;
         if config.verbose {
-            eprintln!(
+            crate::error::say(format_args!(
                 "comem: backbone {resolved}: {network}; service port {}, datagrams of up to {datagram_bytes} bytes, authentication {}",
                 endpoints[0].local_addr().port(),
                 if auth { "on" } else { "off" },
-            );
+            ));
         }
         let link = LinkConfig { datagram_bytes, ..patience(&config) };
         Ok(Boot { config, clock, job, sealer, network, endpoints, multicast, link, free: AtomicU64::new(0) })
@@ -371,7 +374,9 @@ impl Boot {
                         }
                     }
                     Event::Surplus => {
-                        eprintln!("comem: enough other processes joined the job; this one is not needed and ends");
+                        crate::error::say(format_args!(
+                            "comem: enough other processes joined the job; this one is not needed and ends"
+                        ));
                         std::process::exit(0);
                     }
                     Event::Failed(error) => {
@@ -381,7 +386,7 @@ impl Boot {
                         return Err(Error::Start(error.to_string()));
                     }
                     Event::TurnedAway { from, reason, .. } => {
-                        eprintln!("comem: node 0 turned away a process at {from}: {reason}");
+                        crate::error::say(format_args!("comem: node 0 turned away a process at {from}: {reason}"));
                     }
                     Event::Zero(_) | Event::Joined { .. } => {}
                 }
@@ -411,11 +416,11 @@ impl Boot {
         let me = waits.me.map_or("a node".to_string(), |node| node.to_string());
         let (how, most) = (self.how_they_meet(&waits), waits.until.map(|at| (at - now).0.div_ceil(1_000_000_000)));
         let most = most.map_or(String::new(), |seconds| format!("; gives up in {seconds} s"));
-        eprintln!(
+        crate::error::say(format_args!(
             "comem: {me} of a job of {nodes} (host {}, pid {pid}) waits for {}: {how}{most}",
             host_name(),
             waits.missing()
-        );
+        ));
     }
 
     /// How the nodes of a job find each other, as seen from here.

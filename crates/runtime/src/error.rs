@@ -3,6 +3,7 @@
 use crate::config::ConfigError;
 use comem_protocol::ids::NodeId;
 use comem_protocol::sync::barrier::Mismatch;
+use std::io::Write;
 
 /// Why Comem cannot do what was asked, or cannot go on.
 #[derive(thiserror::Error)]
@@ -95,4 +96,9 @@ impl Error {
         let what = what.into();
         move |source| Error::System { what, source }
     }
+}
+
+/// Says something on standard error, if that takes it: that nobody can be told is no reason to end.
+pub fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{what}");
 }

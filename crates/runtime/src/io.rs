@@ -451,11 +451,11 @@ impl Node {
         let count = &self.counters(slot).rejected;
         count.add(1);
         if self.config.verbose && count.get().is_power_of_two() {
-            eprintln!(
+            crate::error::say(format_args!(
                 "comem: {}: refused a datagram from {from}: {why} ({} so far)",
                 self.name_of(self.me()),
                 count.get()
-            );
+            ));
         }
     }
 
@@ -706,7 +706,7 @@ impl Node {
     }
 
     pub(crate) fn bug(&self, what: &str) {
-        eprintln!("comem: {}: {what}; please report this", self.name_of(self.me()));
+        crate::error::say(format_args!("comem: {}: {what}; please report this", self.name_of(self.me())));
     }
 
     /// An outbox for one step; to be given back.

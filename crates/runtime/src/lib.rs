@@ -212,7 +212,7 @@ impl Comem {
     fn sit(&self, slot: Slot) -> Rc<Thread> {
         self.node.seats[slot.index()].taken.store(true, Ordering::Release);
         if let Err(error) = comem_memory::pages::fault::prepare_thread() {
-            eprintln!("comem: cannot prepare a thread for page faults: {error}");
+            crate::error::say(format_args!("comem: cannot prepare a thread for page faults: {error}"));
         }
         self.node.stay_on_its_cores();
         let seated = Seated::new(&self.node, slot);

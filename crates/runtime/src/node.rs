@@ -154,13 +154,15 @@ fn own_cores(config: &Config) -> Option<Vec<usize>> {
     let own = bind::share_of(&allowed, place, config.host_nodes, config.threads);
     if config.verbose {
         match own {
-            Some(own) => eprintln!("comem: application threads stay on cores {}", bind::in_words(own)),
-            None => eprintln!(
+            Some(own) => {
+                crate::error::say(format_args!("comem: application threads stay on cores {}", bind::in_words(own)))
+            }
+            None => crate::error::say(format_args!(
                 "comem: no cores of their own for threads: {} nodes with {} each, {} cores",
                 config.host_nodes,
                 config.threads,
                 allowed.len()
-            ),
+            )),
         }
     }
     own.map(<[usize]>::to_vec)
@@ -259,7 +261,10 @@ impl Node {
         if let Some(error) = self.cores.as_ref().and_then(|cores| bind::stay_on(cores).err())
             && self.config.verbose
         {
-            eprintln!("comem: {}: a thread cannot stay on its cores: {error}", self.name_of(self.me));
+            crate::error::say(format_args!(
+                "comem: {}: a thread cannot stay on its cores: {error}",
+                self.name_of(self.me)
+            ));
         }
     }
 

@@ -142,7 +142,7 @@ pub(crate) fn print_waits(node: &Node, why: &str) {
     }
     let held = node.locks_held();
     lines.extend(held.iter().map(|(lock, slot)| format!("thread {} holds lock {:#x}", slot.index() - 1, lock.0)));
-    eprintln!("comem: {}: {why}: {}", node.name_of(node.me()), lines.join("; "));
+    crate::error::say(format_args!("comem: {}: {why}: {}", node.name_of(node.me()), lines.join("; ")));
 }
 
 /// Says so when nothing has happened for a while although threads wait, and what may be the reason.
@@ -152,15 +152,15 @@ pub(crate) fn print_hang(node: &Node) {
     let shares = node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty());
     let name = node.name_of(node.me());
     if node.somebody_waits_for_a_lock() {
-        eprintln!(
+        crate::error::say(format_args!(
             "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; threads that wait for \
              one another's locks wait for ever: each node says which locks its threads hold, here or after kill -USR1"
-        );
+        ));
     } else if relaxed && shares {
-        eprintln!(
+        crate::error::say(format_args!(
             "comem: {name}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees what others \
              write: let it synchronise (lock, flag, barrier), or start with --engine msi",
             node.config.page_engine
-        );
+        ));
     }
 }

@@ -65,9 +65,9 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
-            eprintln!(
+            crate::error::say(format_args!(
                 "comem: {name}: the thread that answers other nodes has failed, as told above; the node ends; please report this"
-            );
+            ));
             std::process::abort();
         }
     });

@@ -160,14 +160,14 @@ impl Node {
                     None => "this node waits".to_string(),
                 };
                 let seconds = silent.0 as f64 / 1e9;
-                eprintln!(
+                crate::error::say(format_args!(
                     "comem: {}: {} has been silent for {seconds:.1} s; {limit} (is it stopped, or in a debugger?)",
                     self.name_of(self.me()),
                     self.name_of(node)
-                );
+                ));
             }
             Event::Back { node } => {
-                eprintln!("comem: {}: {} is back", self.name_of(self.me()), self.name_of(node));
+                crate::error::say(format_args!("comem: {}: {} is back", self.name_of(self.me()), self.name_of(node)));
             }
             Event::Lost { node, why, .. } if node == self.me() => {
                 self.end_with(&Error::Stopped(format!("the other nodes gave this node up: it {why}")));
@@ -254,7 +254,7 @@ impl Node {
     pub(crate) fn end_for(&self, error: &Error) -> ! {
         self.end_with(error);
         if self.is_ending() {
-            eprintln!("{}", self.sentence(error));
+            crate::error::say(format_args!("{}", self.sentence(error)));
             std::process::exit(error.exit_code())
         }
         loop {
@@ -276,7 +276,7 @@ impl Node {
         }
         let told = self.tell_launcher(&FromNode::Failed { message: self.words(error) });
         if !told {
-            eprintln!("{}", self.sentence(error));
+            crate::error::say(format_args!("{}", self.sentence(error)));
         }
         let stats = report::stats(self, Some(error));
         if !self.tell_launcher(&FromNode::Stats { stats: stats.clone() })

@@ -253,7 +253,9 @@ fn create(id: c_ulong, size: usize, variable: *mut c_ulong) -> Outcome<()> {
     }
     let exists = QUARKS.with_borrow_mut(|quarks| quarks.poll().map(|()| quarks.regions.contains_key(&id)))?;
     if exists {
-        eprintln!("comem: Qk_create_region({id}): there is such a region already; open it, or take another number");
+        comem_rt::error::say(format_args!(
+            "comem: Qk_create_region({id}): there is such a region already; open it, or take another number"
+        ));
         // SAFETY: not null, and the program gave it for this purpose.
         unsafe { variable.write(0) };
         return Ok(());
@@ -284,7 +286,9 @@ pub extern "C" fn Qk_open_region(id: c_ulong) -> c_ulong {
             quarks.poll()?;
             let region = quarks.regions.get(&id).map(|region| region.address as c_ulong);
             if region.is_none() {
-                eprintln!("comem: Qk_open_region({id}): there is no such region; create it first, and synchronise");
+                comem_rt::error::say(format_args!(
+                    "comem: Qk_open_region({id}): there is no such region; create it first, and synchronise"
+                ));
             }
             Ok(region.unwrap_or(0))
         })

@@ -296,7 +296,7 @@ pub fn pages_that_are(bits: u64, range: &Range<usize>) -> Outcome<Vec<usize>> {
 fn say_that_variables_stay_behind() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     let what = "the program's variables are not on pages of their own, so workers on other nodes do not find in them what main has set; link it with comem-cc";
-    ONCE.call_once(|| eprintln!("comem: {}: CREATE: {what}", job::name()));
+    ONCE.call_once(|| comem_rt::error::say(format_args!("comem: {}: CREATE: {what}", job::name())));
 }
 
 /// Takes consecutive pages of the store.

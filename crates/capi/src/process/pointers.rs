@@ -129,9 +129,9 @@ pub fn check_shared(pieces: &[Range<usize>]) -> Outcome<()> {
         let (of, looked_at) = (pages.len() * PAGE / MIB, SHARED_PAGES_MAX * PAGE / MIB);
         SAID.call_once(|| {
             let job = crate::job::name();
-            eprintln!(
+            comem_rt::error::say(format_args!(
                 "comem: {job}: --check-pointers looks at the first {looked_at} of {of} MiB of shared memory at a CREATE"
-            );
+            ));
         });
         pages.truncate(SHARED_PAGES_MAX);
     }
@@ -170,11 +170,11 @@ fn report(pages: impl Iterator<Item = usize>, name: impl Fn(usize) -> Option<Str
         }
         let Some(name) = name(address) else { continue };
         reported.push(address);
-        eprintln!(
+        comem_rt::error::say(format_args!(
             "comem: {}: {name} points into {what} ({value:#x}): other nodes will not find what it points to; {}",
             crate::job::name(),
             remedy(what),
-        );
+        ));
     }
 }
 

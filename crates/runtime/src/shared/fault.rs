@@ -63,10 +63,10 @@ pub(super) fn tell_no_memory(address: Option<usize>) {
     );
     let (cached, who) =
         ((shared.cached_pages.load(Ordering::Relaxed) * PAGE_BYTES as u64) >> 20, node.name_of(shared.me));
-    eprintln!(
+    crate::error::say(format_args!(
         "comem: {who}: the system has no memory for {what}; copies of other nodes' pages take {cached} MiB here: \
          lower --cache, share less, use more hosts, or allow the process more (free -m, the cgroup's limit, vm.overcommit_memory)"
-    );
+    ));
 }
 
 /// The runtime's part of the signal handler.
@@ -138,10 +138,10 @@ impl Shared {
             None => "where nothing is allocated".to_string(),
         };
         let address = fault.address;
-        eprintln!(
+        crate::error::say(format_args!(
             "comem: {}: {what} address {address:#x} of the shared heap, {place}; check the pointer or index",
             node.name_of(self.me)
-        );
+        ));
         // The second try raises the signal that it would raise without Comem.
         let at = self.address_of(page) as *mut libc::c_void;
         // SAFETY: the page belongs to no allocation, so taking it away takes nothing from anybody.

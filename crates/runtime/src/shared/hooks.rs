@@ -32,11 +32,11 @@ pub(crate) fn install(node: &Arc<Node>) {
     let install = unsafe { std::mem::transmute::<*mut c_void, Install>(found) };
     // SAFETY: `touch` may be called by any thread, and the heap stays where it is.
     if unsafe { install(VERSION, shared.base, shared.bytes, touch) } != 0 {
-        eprintln!(
+        crate::error::say(format_args!(
             "comem: {}: libcomem_wrap.so is of another version and does nothing: system calls on shared memory may fail with \
              EFAULT; install one version of Comem",
             node.name_of(node.me())
-        );
+        ));
     }
 }
 

@@ -54,7 +54,9 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
             io::ErrorKind::StorageFull | io::ErrorKind::OutOfMemory => {
                 super::fault::tell_no_memory(Some(arena.base() + pages.start as usize * PAGE_BYTES));
             }
-            _ => eprintln!("comem: cannot change the permissions of shared pages: {error}; the node ends"),
+            _ => crate::error::say(format_args!(
+                "comem: cannot change the permissions of shared pages: {error}; the node ends"
+            )),
         }
         std::process::abort();
     }
@@ -76,7 +78,9 @@ impl Frames<'_> {
             if self.arena.is_detached() {
                 return;
             }
-            eprintln!("comem: cannot find what was written to shared pages: {error}; the node ends");
+            crate::error::say(format_args!(
+                "comem: cannot find what was written to shared pages: {error}; the node ends"
+            ));
             std::process::abort();
         }
     }

@@ -269,11 +269,11 @@ impl Node {
 
     /// Somebody wrote to memory that the program had declared read-only.
     pub(crate) fn read_only_written(&self, known: &Known) {
-        eprintln!(
+        crate::error::say(format_args!(
             "comem: {}: the program wrote to {}, which it had declared read-only; what it wrote is lost to others: \
              drop comem_readonly(), or the write",
             self.name_of(self.me()),
             known.name()
-        );
+        ));
     }
 }

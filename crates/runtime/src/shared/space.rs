@@ -72,13 +72,19 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
         match &others[..] {
             all if none_works => {
                 let all = all.join(", ");
-                eprintln!("comem: no detector works on this host: {all}; programs that share pages cannot run here");
+                crate::error::say(format_args!(
+                    "comem: no detector works on this host: {all}; programs that share pages cannot run here"
+                ));
             }
             [] => {}
-            [one] => eprintln!("comem: the detector {one} does not work on this host; taking {best}, which is slower"),
+            [one] => crate::error::say(format_args!(
+                "comem: the detector {one} does not work on this host; taking {best}, which is slower"
+            )),
             all => {
                 let all = all.join(" and ");
-                eprintln!("comem: the detectors {all} do not work on this host; taking {best}, which is slower");
+                crate::error::say(format_args!(
+                    "comem: the detectors {all} do not work on this host; taking {best}, which is slower"
+                ));
             }
         }
     }

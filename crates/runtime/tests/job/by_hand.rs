@@ -6,10 +6,14 @@ use std::process::{Child, Command, Stdio};
 
 /// One node of a job of two; `more` says how it finds the other.
 fn node(more: &[(&str, &str)]) -> Child {
+    command(more).stderr(Stdio::piped()).spawn().expect("a node can be started")
+}
+
+fn command(more: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", "relock");
-    command.env(var::NODES, "2").envs(more.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.spawn().expect("a node can be started")
+    command.env(var::NODES, "2").envs(more.iter().copied()).stdout(Stdio::null());
+    command
 }
 
 /// What a node says when it has ended, which it must do well.
@@ -64,4 +68,16 @@ fn a_node_that_finds_nobody_where_it_was_sent_says_so() {
         assert!(line.contains(words), "{line}");
         one.kill().and_then(|()| one.wait()).expect("it waits still");
     }
+}
+
+#[test]
+fn a_node_goes_on_though_its_standard_error_takes_nothing() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device of every Linux");
+    let mut command = command(&[(var::BACKBONE, "udp")]);
+    let mut zero = command.stderr(full).spawn().expect("a node can be started");
+    // It says for whom it waits after two seconds.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let ended = zero.try_wait().expect("a child of ours");
+    zero.kill().and_then(|()| zero.wait()).expect("it waits still");
+    assert_eq!(ended, None);
 }
