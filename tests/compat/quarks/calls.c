@@ -62,10 +62,14 @@ static struct {
     Id region, lock;
 } *left;
 
+/* Used for two regions, of which it has the one that was created last. */
+static int *latest;
+
 static void leave_something(void) {
     unsigned long address;
     Id lock = Qk_newlock();
     int i;
+    CHECK(latest != NULL && latest[0] == 4);
     for (i = 0; i < ACCOUNTS; i++) CHECK(lock != bank->locks[i]);
     Qk_create_region(100 + Qknodeid, 3 * 4096, &address);
     CHECK(address != 0);
@@ -99,6 +103,11 @@ int main(int argc, char **argv) {
     for (i = 1; i < nodes; i++) CHECK(Qk_fork(work) == i + 1);
     work();
     Qk_wait_for_threads();
+
+    Qk_create_region(5, 4096, (unsigned long *)&latest);
+    latest[0] = 5;
+    Qk_create_region(4, 4096, (unsigned long *)&latest);
+    latest[0] = 4;
 
     /* A second round, on nodes that are free again; what they leave is seen. */
     for (i = 1; i < nodes; i++) CHECK(Qk_fork(leave_something) == i + 1);

@@ -94,6 +94,14 @@ impl Quarks {
         Ok(())
     }
 
+    /// The program's variable, by its name, which is to have the address of a region. It has no other's any more.
+    fn take_variable(&mut self, address: usize) -> Option<usize> {
+        let variable = self.image.variable(address, size_of::<c_ulong>())?;
+        let regions = self.regions.values_mut();
+        regions.filter(|region| region.variable == Some(variable)).for_each(|region| region.variable = None);
+        Some(variable)
+    }
+
     /// What a fork tells: the function, and the variables of the regions.
     fn fork_letter(&self, function: usize) -> Vec<u8> {
         let mine = self.regions.values().filter(|region| region.mine);
@@ -251,7 +259,10 @@ fn create(id: c_ulong, size: usize, variable: *mut c_ulong) -> Outcome<()> {
     if variable.is_null() {
         return Err(argument("Qk_create_region() was given no variable for the address"));
     }
-    let exists = QUARKS.with_borrow_mut(|quarks| quarks.poll().map(|()| quarks.regions.contains_key(&id)))?;
+    let (exists, name) = QUARKS.with_borrow_mut(|quarks| {
+        quarks.poll()?;
+        Outcome::Ok((quarks.regions.contains_key(&id), quarks.take_variable(variable.addr())))
+    })?;
     if exists {
         comem_rt::error::say(format_args!(
             "comem: Qk_create_region({id}): there is such a region already; open it, or take another number"
@@ -263,8 +274,7 @@ fn create(id: c_ulong, size: usize, variable: *mut c_ulong) -> Outcome<()> {
     let options = RegionOptions { alignment: 4096, label: format!("region {id}"), ..RegionOptions::default() };
     let address = job()?.alloc_at(size, &options, "Qk_create_region")?.addr();
     QUARKS.with_borrow_mut(|quarks| {
-        let variable = quarks.image.variable(variable.addr(), size_of::<c_ulong>());
-        quarks.regions.insert(id, Region { address, variable, mine: true });
+        quarks.regions.insert(id, Region { address, variable: name, mine: true });
         quarks.tell_all(REGION, &[id, address as u64])
     })?;
     // SAFETY: as above.
