@@ -191,6 +191,7 @@ wrong nested 2 'CREATE was called by the worker in slot 1; only main\(\) may' -n
 wrong wait 2 'WAIT_FOR_END\(3\), but 1 workers were created and not waited for yet' -n 2
 wrong numbers 2 'expect another number; let all say the same' -n 5
 wrong crowd 2 'barrier 0x5 of 100000 threads, but the job has 2; start it with more' -n 2
+wrong nobody 2 'barrier 0x5 of 0 threads; say how many meet there, itself included' -n 2
 wrong worker 5 'printed before the exit' -n 2
 wrong worker 5 'printed before the exit' -n 1
 wrong library 2 "a worker on node 0, in one process with main, called exit\(0\) by way of a shared library" -n 2 -t 2

@@ -20,6 +20,7 @@ if build quarks-wrong $here/wrong.c; then
     refuses "releasing a lock that is not held" "does not hold" -n 2 "$work/quarks-wrong" release
     refuses "a barrier of more nodes than there are" "the job has 2" -n 2 "$work/quarks-wrong" barrier
     refuses "a barrier of less than no nodes" "a barrier of -1 nodes" -n 2 "$work/quarks-wrong" crossers
+    refuses "a barrier of no nodes" "a barrier of 0 nodes makes no sense" -n 2 "$work/quarks-wrong" nobody
     refuses "destroying a region that there is not" "there is no such region" -n 2 "$work/quarks-wrong" destroy
 fi
 runs_under hlrc "a Quarks program" "$work/quarks-calls" 2

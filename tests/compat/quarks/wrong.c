@@ -22,6 +22,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "release")) Qk_release(5);
     if (!strcmp(what, "barrier")) Qk_wait_barrier(Qk_newbarrier(), Qknumnodes + 1);
     if (!strcmp(what, "crossers")) Qk_wait_barrier(Qk_newbarrier(), -1);
+    if (!strcmp(what, "nobody")) Qk_wait_barrier(Qk_newbarrier(), 0);
     if (!strcmp(what, "destroy")) Qk_destroy_region(5);
     Qk_shutdown(0);
     printf("nothing was refused\n");

@@ -365,7 +365,7 @@ pub extern "C" fn Qk_release(lock: c_ulong) {
 pub extern "C" fn Qk_wait_barrier(barrier: c_ulong, crossers: c_int) {
     done(|| {
         let wrong = || argument(format!("a barrier of {crossers} nodes makes no sense; give a number from 1 on"));
-        let crossers = usize::try_from(crossers).map_err(|_| wrong())?;
+        let crossers = usize::try_from(crossers).ok().filter(|crossers| *crossers > 0).ok_or_else(wrong)?;
         thread()?.try_barrier_of(MeetingId(barrier), crossers)?;
         hear_news()
     });

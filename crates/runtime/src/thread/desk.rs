@@ -86,13 +86,20 @@ impl Thread {
     /// As [`Thread::barrier_of`].
     ///
     /// # Errors
-    /// When another thread is there that expects another number, or no job could have so many threads at one barrier.
+    /// When another thread is there that expects another number, when that is 0, or the job cannot have so many threads.
     pub fn try_barrier_of(&self, name: MeetingId, threads: usize) -> Result<()> {
         if threads == self.count() && !self.node.has_spare_places() {
             return self.try_barrier();
         }
+        if threads == 0 {
+            return Err(Error::Misuse(format!(
+                "thread {} comes to barrier {:#x} of 0 threads; say how many meet there, itself included",
+                self.id(),
+                name.0
+            )));
+        }
         let most = self.node.nodes() * self.node.config.seats;
-        if threads == 0 || threads > most {
+        if threads > most {
             return Err(Error::Misuse(format!(
                 "thread {} comes to barrier {:#x} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
                 self.id(),
