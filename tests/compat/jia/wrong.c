@@ -18,6 +18,9 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "cv")) jia_setcv(-1);
     if (!strcmp(what, "unlock")) jia_unlock(3);
     if (!strcmp(what, "reduction")) jia_reduce(letter, letter, 1, 7, 0);
+    if (!strcmp(what, "numbers")) jia_reduce(letter, letter, -1, SUM_INT, 0);
+    if (!strcmp(what, "nothing")) jia_reduce(NULL, letter, 1, SUM_INT, 0);
+    if (!strcmp(what, "nowhere")) jia_reduce(letter, NULL, 1, SUM_INT, 0);
     if (!strcmp(what, "message")) {
         jia_send(letter, 8, jiapid, 0);
         jia_recv(letter, 4, jiapid, 0);

@@ -304,7 +304,13 @@ unsafe fn reduce<T: Number>(
 pub unsafe extern "C" fn jia_reduce(send: *mut c_char, receive: *mut c_char, count: c_int, op: c_int, root: c_int) {
     done(|| {
         let root = node(root)?;
-        let count = length(count, send)?;
+        let count = usize::try_from(count)
+            .map_err(|_| argument(format!("a reduction of {count} numbers makes no sense; give how many there are")))?;
+        if count > 0 && (send.is_null() || receive.is_null() && root == job()?.node()) {
+            return Err(argument(
+                "jia_reduce() was given a null pointer; give the numbers and, on the root, a place for the results",
+            ));
+        }
         let operator = match op % 10 {
             0 => Operator::Sum,
             1 => Operator::Max,
