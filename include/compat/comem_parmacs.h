@@ -31,11 +31,12 @@ extern "C" {
 
 /* Joins the job. To be called before main(), by a constructor that MAIN_ENV puts into the program:
  *
- *     __attribute__((constructor)) static void comem_before_main_(int argc, char **argv, char **envp) {
+ *     __attribute__((constructor(65534))) static void comem_before_main_(int argc, char **argv, char **envp) {
  *         comem_process_start_(argc, argv, envp, __comem_globals_start, __comem_globals_end, comem_before_main_);
  *     }
  *
- * (COMEM_PROCESS_CONSTRUCTOR_ below is just that.) On node 0 it returns. On every other node it never does: the process calls the
+ * (COMEM_PROCESS_CONSTRUCTOR_ below is just that. It runs before the usual constructors, of priority 65535. One of these it may not be: under
+ * link-time optimisation a compiler makes one function of them, and that has no arguments.) On node 0 it returns. On every other node it never does: the process calls the
  * program's remaining constructors (C++ has some), waits for work, does it, and exits when node 0's main() has ended. The
  * process executes itself once more if address randomisation is on, so that every node has every library at the same
  * address. */
@@ -142,7 +143,7 @@ extern char __comem_globals_end[] __attribute__((weak));
 
 /* What MAIN_ENV puts into the program. */
 #define COMEM_PROCESS_CONSTRUCTOR_                                                                                   \
-    __attribute__((constructor)) static void comem_before_main_(int argc, char **argv, char **envp) {                \
+    __attribute__((constructor(65534))) static void comem_before_main_(int argc, char **argv, char **envp) {         \
         comem_process_start_(argc, argv, envp, (void *)__comem_globals_start, (void *)__comem_globals_end,           \
                              comem_before_main_);                                                                    \
     }

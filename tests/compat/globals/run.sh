@@ -146,6 +146,23 @@ objects() {
         job "$what" "" -n 2 -t 2 --globals share --engine "$engine" --backbone shm || fine=0
     done
     [ "$fine" = 1 ] && verdict ok "$what, on 1 to 4 nodes, under every engine"
+    # Link-time optimisation makes one function of several constructors.
+    local how
+    for how in "-flto"; do
+        what="global objects of C++ with $how"
+        if ! echo 'int main() { throw 1; }' | "${COMEM_CXX:-c++}" $how -x c++ - -o "$out/probe" 2>/dev/null; then
+            echo "SKIP: globals: $what: this system cannot link so"
+            continue
+        fi
+        fine=1
+        if ! "$bin/comem-cxx" -std=c++17 -O2 $how tests/compat/globals/objects.cpp -o "$out/objects" -ldl -lm 2>"$out/said"; then
+            cat "$out/said"
+            verdict FAILED "$what: the program cannot be built"
+            continue
+        fi
+        for nodes in 1 3; do job "$what" "" -n $nodes --globals share || fine=0; done
+        [ "$fine" = 1 ] && verdict ok "$what"
+    done
 }
 
 # What the larger code models keep apart from other variables; beyond 2 GiB the linker refuses.
