@@ -146,9 +146,9 @@ objects() {
         job "$what" "" -n 2 -t 2 --globals share --engine "$engine" --backbone shm || fine=0
     done
     [ "$fine" = 1 ] && verdict ok "$what, on 1 to 4 nodes, under every engine"
-    # Link-time optimisation makes one function of several constructors.
+    # Link-time optimisation makes one function of several constructors; a static program has no dynamic section to look for them.
     local how
-    for how in "-flto"; do
+    for how in "-flto" "-static"; do
         what="global objects of C++ with $how"
         if ! echo 'int main() { throw 1; }' | "${COMEM_CXX:-c++}" $how -x c++ - -o "$out/probe" 2>/dev/null; then
             echo "SKIP: globals: $what: this system cannot link so"

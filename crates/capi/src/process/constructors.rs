@@ -28,6 +28,12 @@ struct Dynamic {
     value: usize,
 }
 
+unsafe extern "C" {
+    /// The table of the object that this library is in: the linker says where it begins and ends.
+    static __init_array_start: [usize; 0];
+    static __init_array_end: [usize; 0];
+}
+
 /// Looks for the table of the first object, which is the program.
 unsafe extern "C" fn table_of_first(info: *mut dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: the C library calls with an object's description, and with the pointer that `table` gave.
@@ -35,7 +41,11 @@ unsafe extern "C" fn table_of_first(info: *mut dl_phdr_info, _size: usize, data:
     let base = info.dlpi_addr as usize;
     // SAFETY: the description says that there are so many headers.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let Some(section) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 1 };
+    let Some(section) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else {
+        // The program is linked statically, and this library in it.
+        *table = (&raw const __init_array_start).addr()..(&raw const __init_array_end).addr();
+        return 1;
+    };
     let entries = section.p_memsz as usize / size_of::<Dynamic>();
     let start: *const Dynamic = std::ptr::with_exposed_provenance(base + section.p_vaddr as usize);
     // SAFETY: the dynamic section of a loaded object stands there, in memory that stays.
