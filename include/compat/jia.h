@@ -45,7 +45,7 @@ static __inline__ void jia_init(int argc, char **argv) {
 /* Leaves the job, when all hosts have come as far: last of all calls. */
 extern void jia_exit(void);
 /* Prints a message made as printf() makes it, and ends all hosts. */
-static __inline__ void jia_error(const char *format, ...) {
+__attribute__((noreturn, format(printf, 1, 2))) static __inline__ void jia_error(const char *format, ...) {
     char message[1024];
     va_list arguments;
     va_start(arguments, format);

@@ -50,7 +50,7 @@ static __inline__ void Tmk_startup(int argc, char *const *argv) {
 /* Waits until all processes have come as far, leaves the job, and ends the process with this status. */
 extern void Tmk_exit(int status) __attribute__((noreturn));
 /* Prints a message made as printf() makes it, on standard error; also before Tmk_startup(). */
-static __inline__ void Tmk_err(const char *format, ...) {
+__attribute__((format(printf, 1, 2))) static __inline__ void Tmk_err(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
@@ -58,7 +58,7 @@ static __inline__ void Tmk_err(const char *format, ...) {
     fflush(stderr);
 }
 /* The same, and ends all processes. */
-static __inline__ void Tmk_errexit(const char *format, ...) {
+__attribute__((noreturn, format(printf, 1, 2))) static __inline__ void Tmk_errexit(const char *format, ...) {
     char message[1024];
     va_list arguments;
     va_start(arguments, format);

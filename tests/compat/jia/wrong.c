@@ -6,6 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Has no other way out, and the compiler knows. */
+static int inverse(int matrix) {
+    if (matrix == 0) return 1;
+    jia_error("matrix %d is singular\n", matrix);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int none[] = {0};
@@ -25,7 +31,7 @@ int main(int argc, char **argv) {
         jia_send(letter, 8, jiapid, 0);
         jia_recv(letter, 4, jiapid, 0);
     }
-    if (!strcmp(what, "error")) jia_error("matrix %d is singular\n", 42);
+    if (!strcmp(what, "error")) printf("%d\n", inverse(42));
     if (!strcmp(what, "order")) jia_alloc(jiapid == 0 ? 4096 : 8192);
     printf("nothing was refused\n");
     jia_exit();

@@ -8,6 +8,12 @@
 
 static int variable;
 
+/* Has no other way out, and the compiler knows. */
+static int opened(const char *name) {
+    if (!strcmp(name, "output")) return 1;
+    Tmk_errexit("no file %s\n", name);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int local = 0;
@@ -20,7 +26,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "long")) Tmk_distribute(&variable, 1 << 30);
     if (!strcmp(what, "negative")) Tmk_distribute(&variable, -1);
     if (!strcmp(what, "release")) Tmk_lock_release(1);
-    if (!strcmp(what, "error")) Tmk_errexit("no file %s\n", "input");
+    if (!strcmp(what, "error")) printf("%d\n", opened("input"));
     printf("nothing was refused\n");
     free(heap);
     Tmk_exit(!strcmp(what, "status") ? 7 : 0);
