@@ -186,6 +186,14 @@ large() {
     fi
 }
 
+# A program without variables lacks nothing.
+none() {
+    local program=none what="a program without variables has workers" globals fine=1
+    "$bin/comem-cc" -std=c11 -Wall -Wextra -Werror -O2 tests/compat/globals/none.c -o "$out/none" || fine=0
+    for globals in copy share; do job "$what" "" -n 2 --globals $globals --check-pointers || fine=0; done
+    [ "$fine" = 1 ] && verdict ok "$what"
+}
+
 # fails WHAT STATUS SENTENCE PROGRAM: passes when the job ends with this status and says this.
 fails() {
     local what=$1 expected=$2 sentence=$3 printed ended=0
@@ -243,6 +251,7 @@ wants named && named
 wants workers && workers
 wants objects && objects
 wants large && large
+wants none && none
 wants archived && archived
 wants refused && refused
 exit "$status"

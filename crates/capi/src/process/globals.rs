@@ -101,7 +101,7 @@ struct Store {
 }
 
 impl Variables {
-    /// The variables in a range of whole pages; an empty one is a program without the linker script.
+    /// The variables in a range of whole pages; one at address 0 is a program without the linker script.
     ///
     /// # Safety
     /// Nothing but the program's own variables is there.
@@ -110,14 +110,22 @@ impl Variables {
         Variables { file: merge::FilePart::of(range.start), range, mode, store: Mutex::default() }
     }
 
+    /// Whether the linker has put the program's variables, if it has any, on pages of their own.
+    fn are_apart(&self) -> bool {
+        self.range.start != 0
+    }
+
     /// Makes them shared memory of all nodes, where the job wants that; collective.
     pub fn share_if_wanted(&self, job: &Comem) -> Outcome<()> {
         if self.mode != Mode::Share || job.nodes() == 1 {
             return Ok(());
         }
-        if self.range.is_empty() {
+        if !self.are_apart() {
             let what = "--globals share: the program's variables are not on pages of their own; link it with comem-cc";
             return Err(Failure::new(Code::Start, what));
+        }
+        if self.range.is_empty() {
+            return Ok(());
         }
         let at = |address| std::ptr::with_exposed_provenance_mut(address);
         // SAFETY: by the contract of `new` these are the program's own variables, and it is not running yet.
@@ -127,8 +135,10 @@ impl Variables {
 
     /// The version that a worker on `node` begins with.
     pub fn version_for(&self, process: &Process, node: usize, node_is_idle: bool, all_idle: bool) -> Outcome<Version> {
-        if self.range.is_empty() {
+        if !self.are_apart() {
             say_that_variables_stay_behind();
+        }
+        if self.range.is_empty() {
             return Ok(Version::default());
         }
         if self.mode == Mode::Share {
