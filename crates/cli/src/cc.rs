@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Flags with which a compiler links no program.
-const NO_LINKING: [&str; 10] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r", "-shared", "--version", "--help"];
+const NO_LINKING: [&str; 11] =
+    ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r", "-shared", "--shared", "--version", "--help"];
 /// Flags whose value is the next word, and no input.
 const WITH_VALUE: &str = "-o -I -L -l -D -U -T -u -z -e -A -J -B -MF -MT -MQ -include -imacros -isystem -idirafter -iquote --param \
      -Xlinker -Xassembler -Xpreprocessor";
@@ -221,6 +222,7 @@ mod tests {
             &["-E", "a.c"][..],
             &["--version"],
             &["-shared", "a.o", "-o", "a.so"],
+            &["--shared", "a.o", "-o", "a.so"],
             &["-MM", "a.c"],
             &["a.h", "-o", "a.h.gch"],
             &["-xc-header", "a", "-include", "b.c"],
