@@ -55,8 +55,8 @@ extern void comem_create_workers(void (*function)(void), int n);
  * waited for, w + 1 waits for all w. Their slots are free again. */
 extern void comem_wait_workers(int n);
 
-/* MAIN_END: ends main() in good order: waits for nobody; the job ends with `status` once stdio is flushed. Returning from
- * main() and exit() do the same. Workers that still run are ended, as threads would be. */
+/* MAIN_END: ends main() in good order, and the job with `status`, once stdio is flushed. Returning from main() and exit() do the same.
+ * Workers that still run are waited for if the status is 0, and ended if it is another. */
 extern void comem_process_end_(int status) __attribute__((noreturn));
 
 /* exit(): in main the end of the job, with this status. A worker that calls exit(0) has ended as if its function had returned, as a
