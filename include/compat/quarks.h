@@ -82,6 +82,9 @@ extern unsigned long Qk_current_time(void);
 
 #ifdef __cplusplus
 }
+
+/* Functions are no objects in C++, so that they need their own. */
+inline int Qk_fork(void (*function)()) { return Qk_fork(reinterpret_cast<void *>(function)); }
 #endif
 
 #endif /* COMEM_COMPAT_QUARKS_H */

@@ -10,6 +10,14 @@ build quarks-calls $here/calls.c && everywhere quarks-calls @ && with_two_worker
 NODES=4 everywhere quarks-calls 3
 NODES=4 everywhere quarks-calls 2
 build quarks-many $here/many.c && over_each_backbone quarks-many
+if ! command -v "${CXX:-c++}" >/dev/null; then
+    echo "SKIP: quarks: functions in C++: there is no C++ compiler"
+elif "${CXX:-c++}" -std=c++17 -O1 -Wall -Wextra -Wpedantic -Werror -I"$include/compat" $here/functions.cpp -o "$work/quarks-functions" \
+    -L"$bin" -lcomem -Wl,-rpath,"$bin"; then
+    over_each_backbone quarks-functions
+else
+    failed "quarks-functions does not compile"
+fi
 if build quarks-wrong $here/wrong.c; then
     # The launcher knows the program itself; behind a shell, it is the library that sees threads.
     refuses "a Quarks program with two threads in a process" "has one thread in each process" \
