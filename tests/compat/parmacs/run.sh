@@ -62,7 +62,7 @@ over() {
 checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1"; }
 
 program macros tests/compat/parmacs macros || failed "macros does not build"
-program bare tests/compat/parmacs bare || failed "bare does not build"
+program bare tests/compat/parmacs bare bare-other || failed "bare does not build"
 program order tests/compat/parmacs order || failed "order does not build"
 program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
 for name in sor is water; do

@@ -35,6 +35,7 @@ use comem_rt::Comem;
 use control::Control;
 use creator::Creator;
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What CREATE starts.
@@ -150,6 +151,11 @@ pub unsafe extern "C" fn comem_process_start_(
     globals_end: *mut c_void,
     constructor: Option<constructors::Constructor>,
 ) {
+    // Each file with MAIN_ENV calls; the first call counts.
+    static BEGAN: AtomicBool = AtomicBool::new(false);
+    if BEGAN.swap(true, Ordering::Relaxed) {
+        return;
+    }
     // SAFETY: by this function's contract.
     unsafe { libraries::fix_addresses(argv) };
     // SAFETY: by this function's contract.
