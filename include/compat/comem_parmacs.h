@@ -31,12 +31,13 @@ extern "C" {
 
 /* Joins the job. To be called before main(), by a constructor that MAIN_ENV puts into the program:
  *
- *     __attribute__((constructor(65534))) static void comem_before_main_(int argc, char **argv, char **envp) {
+ *     static void comem_before_main_(int argc, char **argv, char **envp) {
  *         comem_process_start_(argc, argv, envp, __comem_globals_start, __comem_globals_end, comem_before_main_);
  *     }
  *
- * (COMEM_PROCESS_CONSTRUCTOR_ below is just that. It runs before the usual constructors, of priority 65535. One of these it may not be: under
- * link-time optimisation a compiler makes one function of them, and that has no arguments.) On node 0 it returns. On every other node it never does: the process calls the
+ * (COMEM_PROCESS_CONSTRUCTOR_ below is just that, with its entry in the program's table of constructors, before the usual ones of priority
+ * 65535. The attribute `constructor` will not do: under link-time optimisation compilers make one function of those of a priority, without
+ * arguments.) On node 0 it returns. On every other node it never does: the process calls the
  * program's remaining constructors (C++ has some), waits for work, does it, and exits when node 0's main() has ended. The
  * process executes itself once more if address randomisation is on, so that every node has every library at the same
  * address. */
@@ -143,10 +144,12 @@ extern char __comem_globals_end[] __attribute__((weak));
 
 /* What MAIN_ENV puts into the program. */
 #define COMEM_PROCESS_CONSTRUCTOR_                                                                                   \
-    __attribute__((constructor(65534))) static void comem_before_main_(int argc, char **argv, char **envp) {         \
+    static void comem_before_main_(int argc, char **argv, char **envp) {                                             \
         comem_process_start_(argc, argv, envp, (void *)__comem_globals_start, (void *)__comem_globals_end,           \
                              comem_before_main_);                                                                    \
-    }
+    }                                                                                                                \
+    __attribute__((section(".init_array.65534"), used)) static void (*comem_constructor_)(int, char **, char **) =   \
+        comem_before_main_;
 
 #ifdef __cplusplus
 }

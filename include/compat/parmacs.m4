@@ -9,8 +9,8 @@ divert(-1)
 #
 # Every macro becomes a call of comem_parmacs.h. Locks, barriers, condition variables and pauses are named by the address
 # of what the ...DEC macro declares. That memory is never read or written, so it may lie anywhere, also by the thousand in
-# one page of shared memory. MAIN_ENV defines a function and no variable: nothing of Comem lands among the program's
-# globals. docs/parmacs.md explains each macro and the process model.
+# one page of shared memory. MAIN_ENV defines a function, and its entry in the table of constructors: nothing of
+# Comem lands among the program's globals. docs/parmacs.md explains each macro and the process model.
 #
 # A macro that is a statement gives a block, which stands with or without a semicolon. A macro that takes arguments, but is
 # written without parentheses, stays the word that it is, as m4's own do: BARRIER in a comment, or as an enumerator, is

@@ -94,6 +94,10 @@ over 1 2 hlrc shm "more workers than -t on one node" "macros: ok" "$out/macros" 
 over 1 3 hlrc shm "as many workers as -t on one node" "macros: ok" "$out/macros" -p3
 expect "bare by itself" "bare: ok" "$out/bare"
 over 2 1 hlrc shm "bare" "bare: ok" "$out/bare"
+if echo 'int main(void) { return 0; }' | "${CC:-cc}" -flto -x c - -o "$out/probe" 2>/dev/null; then
+    "$bin/comem-cc" -O2 -flto "$out/bare.c" "$out/bare-other.c" -o "$out/bare-whole" || failed "bare does not build with link-time optimisation"
+    over 2 1 hlrc shm "bare with link-time optimisation" "bare: ok" "$out/bare-whole"
+fi
 [ $failures = $before ] && echo "ok: barriers of pairs on one node, macros without parentheses, arguments with side effects"
 
 before=$failures
