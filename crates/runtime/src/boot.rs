@@ -669,7 +669,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     }
     node.leave();
     main.end_life_now();
-    node.ending.store(true, Ordering::Release);
+    let _ = node.ended.set((main.slot(), node.now()));
     node.outlive_finish();
     let stats = report::stats(node, None);
     if node.tell_launcher(&FromNode::Stats { stats: stats.clone() }) {

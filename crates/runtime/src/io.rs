@@ -702,7 +702,7 @@ impl Node {
     }
 
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Acquire)
+        self.ended.get().is_some()
     }
 
     pub(crate) fn bug(&self, what: &str) {

@@ -393,7 +393,7 @@ impl Comem {
     }
 
     /// Ends this node's part: waits for the others to come as far, and reports what was counted. Objects can
-    /// still be read afterwards, as far as they are here.
+    /// still be read afterwards, as far as they are here; what another node would have to give ends this one with a sentence.
     ///
     /// # Errors
     /// When another node makes a different collective call, or when the statistics cannot be written.

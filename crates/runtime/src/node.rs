@@ -196,7 +196,8 @@ pub struct Node {
     pub(crate) spinning: AtomicU64,
     /// Counts steps, so that a hang can be told from slow progress.
     pub(crate) progress: AtomicU64,
-    pub(crate) ending: AtomicBool,
+    /// Who has ended the node's part, and when: nobody answers any more.
+    pub(crate) ended: OnceLock<(Slot, Time)>,
     /// Why the job is over, where the process outlives it.
     pub(crate) over: OnceLock<crate::host::Over>,
     pub(crate) watch: Watch,
@@ -244,7 +245,7 @@ impl Node {
             waiting: AtomicU64::new(0),
             spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),
-            ending: AtomicBool::new(false),
+            ended: OnceLock::new(),
             over: OnceLock::new(),
             watch: Watch::new(me, nodes, &config, clock.now(), startup),
             launcher,
@@ -544,7 +545,7 @@ impl Node {
         lines
     }
 
-    fn describe(&self, waiting: Waiting) -> String {
+    pub(crate) fn describe(&self, waiting: Waiting) -> String {
         match waiting {
             Waiting::Fetch { object, unit } => match self.object(object) {
                 Some(o) => format!("unit {unit} of {} (home: {})", o.label, self.name_of(o.home_of(unit))),

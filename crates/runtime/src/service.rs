@@ -32,6 +32,9 @@ const TICK: Span = Span::from_ms(50);
 /// Without any progress for so long, a node says where its threads wait.
 const HANG: Span = Span::from_ms(10_000);
 
+/// A wait that began behind the job's end, for what nobody gives any more, lasts so long before a word is said.
+const IN_VAIN: Span = Span::from_ms(2_000);
+
 /// Set by SIGUSR1: somebody wants to know where the threads wait.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -254,13 +257,32 @@ impl Node {
         let seat = &self.seats[slot.index()];
         *seat.status.lock() = Some((why, since));
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = self.goes_on().and_then(|()| self.sleep(slot, why)).and_then(|()| self.goes_on());
+        let result = self.goes_on().and_then(|()| self.sleep(slot, why, since)).and_then(|()| self.goes_on());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         *seat.status.lock() = None;
         result
     }
 
-    fn sleep(&self, slot: Slot, why: Waiting) -> Result<()> {
+    /// Behind the job's end some waits still end, for what other threads of the node are about; others never will. Of those the thread that has ended the
+    /// job, which nothing else would end, hears by an error, and of any other thread's a line tells.
+    fn look_whether_in_vain(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
+        let Some((finisher, at)) = self.ended.get() else { return Ok(()) };
+        if since < *at || (self.now() - since).0 < IN_VAIN.0 || self.nodes() == 1 {
+            return Ok(());
+        }
+        let what = self.describe(why);
+        let sentence = format!(
+            "this thread waits for {what}, but the job has ended, and nobody answers any more; do that before its end"
+        );
+        if slot == *finisher {
+            return Err(Error::Misuse(sentence));
+        }
+        static SAID: std::sync::Once = std::sync::Once::new();
+        SAID.call_once(|| crate::error::say(format_args!("comem: {}: {sentence}", self.name_of(self.me()))));
+        Ok(())
+    }
+
+    fn sleep(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
         let waiter = &self.seats[slot.index()].waiter;
         // A host wants to be asked now and then, in the middle of a wait.
         let asked = crate::host::host().is_some();
@@ -269,6 +291,7 @@ impl Node {
             if waiter.was_roused() {
                 return Ok(());
             }
+            self.look_whether_in_vain(slot, why, since)?;
             if lets_go.is_some_and(|at| at <= self.now()) {
                 lets_go = None;
                 if self.waiting.load(Ordering::Relaxed) as usize >= self.threads() {

@@ -255,7 +255,7 @@ impl Node {
         self.end_with(error);
         if self.is_ending() {
             crate::error::say(format_args!("{}", self.sentence(error)));
-            std::process::exit(error.exit_code())
+            end_at_once(error)
         }
         loop {
             // Another thread is at it.
@@ -284,10 +284,15 @@ impl Node {
         {
             let _ = report::write_file(self, path, stats);
         }
-        flush_standard_output();
-        // SAFETY: ends the process at once; nothing of it is used afterwards.
-        unsafe { libc::_exit(error.exit_code()) }
+        end_at_once(error)
     }
+}
+
+/// Ends the process, which may be in the middle of anything, with what it has printed.
+fn end_at_once(error: &Error) -> ! {
+    flush_standard_output();
+    // SAFETY: nothing of the process is used afterwards.
+    unsafe { libc::_exit(error.exit_code()) }
 }
 
 /// Lets out what the program has printed so far, unless one of its threads is in the middle of printing.

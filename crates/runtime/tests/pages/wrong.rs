@@ -35,6 +35,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "home-writes-read-only" => write_read_only(comem, NodeId(0)),
         "read-only-after-locks" => read_only_after_locks(comem),
         "read-only-before-a-lock-moves" => read_only_before_a_lock_moves(comem),
+        "used-behind-the-end" => use_behind_the_end(comem),
         "frees" => frees(comem),
         "calls" => calls(comem),
         "one-thread-too-many" => one_thread_too_many(comem),
@@ -205,6 +206,22 @@ fn write_read_only(comem: &Comem, writer: NodeId) {
         t.barrier();
         t.barrier();
     });
+}
+
+/// Node 0 reads what node 1 has written when the job has ended and node 1 is gone.
+fn use_behind_the_end(comem: &Comem) {
+    let homes = RegionOptions { homes: Homes::Block, label: "table".to_string(), ..RegionOptions::default() };
+    let slice = pages_of(comem, 2, &homes);
+    comem.run(|t| {
+        slice.set(comem.node() * WORDS, 7);
+        t.barrier();
+    });
+    comem.clone().finish().expect("the end");
+    if comem.node() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert_eq!(slice.get(WORDS), 7);
+    }
+    std::process::exit(0);
 }
 
 /// Every wrong way to free is refused and changes nothing.
@@ -468,6 +485,18 @@ fn a_null_pointer_still_kills() {
 fn a_stack_overflow_still_says_what_it_is() {
     for detector in detectors() {
         dies("deep", &[("COMEM_DETECTOR", detector)], libc::SIGABRT, "has overflowed its stack");
+    }
+}
+
+#[test]
+fn a_page_that_nobody_gives_behind_the_end_of_the_job_is_an_error() {
+    for engine in ["hlrc", "msi"] {
+        let settings = [("COMEM_BACKBONE", "udp"), ("COMEM_ENGINE", engine)];
+        let outcome = start("used-behind-the-end", 2, &settings, &[]).finish();
+        assert_eq!(outcome.statuses, [Some(2), Some(0)], "{outcome:#?}");
+        let said = &outcome.errors[0];
+        assert!(said.contains("waits for page 1 of table (first home: node 1"), "{said}");
+        assert!(said.contains("the job has ended, and nobody answers any more"), "{said}");
     }
 }
 

@@ -55,6 +55,10 @@ pub fn cases(ways: Ways) -> Vec<Case> {
             alone((0..3).map(|who| count(who, 3, 4)).collect()),
         ),
         case("two locks of three", ways.layout(3, 1, 1, on()), alone(two_of_three())),
+        case("written again and again", ways.layout(2, 1, 1, on()), alone(steady())),
+        case("held across a barrier", wanted(2, 1), alone(held())),
+        case("one book after the other", ways.both(2), alone((0..2).map(one_then_other).collect())),
+        case("offered", ways.layout(3, 1, 2, on()), alone(offered())),
         case("wavering", ways.layout(3, 1, 1, on()), alone(wavers())),
     ]
 }
@@ -337,5 +341,73 @@ fn wavers() -> Vec<Vec<Op>> {
         [&look[..], &look, &look, &end].concat(),
         [&count[..], &count, &pass, &wave, &count, &end].concat(),
         [&pass[..], &look, &pass, &look, &end].concat(),
+    ]
+}
+
+/// The home writes the same word in each epoch, and the other node reads it in the next.
+fn steady() -> Vec<Vec<Op>> {
+    let epoch = |value: u64| [Op::Write(1, value), Op::Barrier, Op::Barrier];
+    let home = (1..5).flat_map(epoch).collect();
+    let reader = std::iter::repeat_n([Op::Barrier, Op::Read(1), Op::Barrier], 4).flatten().collect();
+    vec![home, reader]
+}
+
+/// A node that wants a lock's token back comes to a barrier, which the holder passes before it lets go of the lock.
+fn held() -> Vec<Vec<Op>> {
+    let (first, second, taken) = (LockId(1), LockId(2), FlagId(1));
+    let count = [Op::Lock(first), Op::Read(0), Op::WriteNext(0), Op::Unlock(first)];
+    let hold = [Op::Lock(first), Op::Set(taken, 1), Op::Barrier, Op::Read(0), Op::WriteNext(0), Op::Unlock(first)];
+    let wish = [Op::Await(taken, 1), Op::Lock(second), Op::Unlock(second), Op::Barrier];
+    let (start, end) = ([Op::Barrier], [Op::Barrier, Op::Read(0)]);
+    vec![[&count[..], &start, &wish, &count, &end].concat(), [&start[..], &hold, &end].concat()]
+}
+
+/// Counts in one region under a lock, several times, and then in the other.
+fn one_then_other(who: usize) -> Vec<Op> {
+    let count = |at| [Op::Lock(LockId(1)), Op::Read(at), Op::WriteNext(at), Op::Unlock(LockId(1))];
+    let (one, other) = if who == 0 { (0, word(1, 0)) } else { (1, word(1, 1)) };
+    let look = [Op::Read(word(1, 3)), Op::Read(3)];
+    [
+        &look[..],
+        &count(one),
+        &count(one),
+        &count(0),
+        &count(other),
+        &count(word(1, 0)),
+        &[Op::Barrier, Op::Read(word(1, 0))],
+    ]
+    .concat()
+}
+
+/// While one node takes a page that it was offered and its home writes there, a third asks for the page beside it.
+fn offered() -> Vec<Vec<Op>> {
+    let (one, beside) = (word(0, 0), word(1, 0));
+    let (still, calm) = (word(0, 3), word(1, 3));
+    let home = |value| [Op::Write(one, value), Op::Barrier];
+    let taker = [Op::Read(still), Op::Barrier, Op::Read(one), Op::Barrier];
+    vec![
+        [
+            &[Op::Write(beside, 1), Op::Barrier][..],
+            &home(1),
+            &[Op::Barrier],
+            &home(2),
+            &[Op::Barrier],
+            &home(3),
+            &[Op::Barrier],
+        ]
+        .concat(),
+        [&[Op::Barrier][..], &taker, &taker, &taker].concat(),
+        [
+            Op::Barrier,
+            Op::Barrier,
+            Op::Barrier,
+            Op::Read(calm),
+            Op::Barrier,
+            Op::Read(beside),
+            Op::Barrier,
+            Op::Barrier,
+            Op::Barrier,
+        ]
+        .to_vec(),
     ]
 }
