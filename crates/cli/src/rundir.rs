@@ -16,14 +16,12 @@ pub fn directory() -> Outcome<PathBuf> {
         Some(path) => PathBuf::from(path),
         None => PathBuf::from(format!("/tmp/comem-{}", sys::user_id())),
     };
-    let trouble = |why: String| {
-        let advice = "remove it, or name another directory in COMEM_RUNTIME_DIR";
-        Failure::start(format!("the directory {} {why}", path.display()), advice)
-    };
+    let wrong = |why: String, advice: &str| Failure::start(format!("the directory {} {why}", path.display()), advice);
+    let trouble = |why: String| wrong(why, "remove it, or name another directory in COMEM_RUNTIME_DIR");
     match DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(trouble(format!("cannot be made: {e}"))),
+        Err(e) => return Err(wrong(format!("cannot be made: {e}"), "name one in COMEM_RUNTIME_DIR that can be made")),
     }
     let meta = std::fs::symlink_metadata(&path).map_err(|e| trouble(format!("cannot be examined: {e}")))?;
     if !meta.is_dir() || meta.uid() != sys::user_id() || meta.mode() & 0o022 != 0 {

@@ -16,6 +16,7 @@ if build jia-wrong $here/wrong.c; then
     refuses "a block of no bytes" "a block of 0 bytes" -n 2 "$work/jia-wrong" block
     refuses "an allocation at a host that is not there" "there is no host 2" -n 2 "$work/jia-wrong" host
     refuses "a list of blocks of no bytes" "one of them must be positive" -n 2 "$work/jia-wrong" list
+    refuses "a list of blocks that is nowhere" "the list of block sizes is a null pointer" -n 2 "$work/jia-wrong" no-list
     refuses "a negative condition variable" "no condition variable -1" -n 2 "$work/jia-wrong" cv
     refuses "releasing a lock that is not held" "does not hold" -n 2 "$work/jia-wrong" unlock
     refuses "a reduction that there is not" "no reduction 7" -n 2 "$work/jia-wrong" reduction

@@ -20,6 +20,7 @@ int main(int argc, char **argv) {
     jia_init(argc, argv);
     if (!strcmp(what, "block")) jia_alloc3(8192, 0, 0);
     if (!strcmp(what, "host")) jia_alloc2p(8192, jiahosts);
+    if (!strcmp(what, "no-list")) jia_alloc4(8192, NULL, 2, 0);
     if (!strcmp(what, "list")) jia_alloc4(8192, none, 1, 0);
     if (!strcmp(what, "cv")) jia_setcv(-1);
     if (!strcmp(what, "unlock")) jia_unlock(3);

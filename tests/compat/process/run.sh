@@ -191,6 +191,7 @@ wrong nested 2 'CREATE was called by the worker in slot 1; only main\(\) may' -n
 wrong wait 2 'WAIT_FOR_END\(3\), but 1 workers were created and not waited for yet' -n 2
 wrong numbers 2 'expect another number; let all say the same' -n 5
 wrong crowd 2 'barrier 0x5 of 100000 threads, but the job has 2; start it with more' -n 2
+wrong fewer 2 'a barrier of -1 threads makes no sense' -n 2
 wrong nobody 2 'barrier 0x5 of 0 threads; say how many meet there, itself included' -n 2
 wrong worker 5 'printed before the exit' -n 2
 wrong worker 5 'printed before the exit' -n 1

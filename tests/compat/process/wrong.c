@@ -119,6 +119,7 @@ int main(int argc, char **argv) {
         comem_barrier_of(5, 4);
     }
     if (strcmp(what, "crowd") == 0) comem_barrier_of(5, 100000);
+    if (strcmp(what, "fewer") == 0) comem_barrier_of(5, -1);
     if (strcmp(what, "nobody") == 0) comem_barrier_of(5, 0);
     if (strcmp(what, "worker") == 0) comem_create_worker(exits_with_5);
     if (strcmp(what, "counter") == 0) {

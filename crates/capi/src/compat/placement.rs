@@ -47,7 +47,10 @@ fn pages(bytes: usize) -> Outcome<u32> {
 unsafe fn list(blocks: *const c_int, count: c_int) -> Outcome<Vec<u32>> {
     let fits = |count: &usize| (1..=RUNS_MAX).contains(count);
     let wrong = || argument(format!("a list of {count} block sizes makes no sense; give from 1 to {RUNS_MAX}"));
-    let count = usize::try_from(count).ok().filter(fits).filter(|_| !blocks.is_null()).ok_or_else(wrong)?;
+    let count = usize::try_from(count).ok().filter(fits).ok_or_else(wrong)?;
+    if blocks.is_null() {
+        return Err(argument("the list of block sizes is a null pointer"));
+    }
     // SAFETY: by this function's contract.
     let blocks = unsafe { std::slice::from_raw_parts(blocks, count) };
     let pages_of = |bytes: &c_int| match usize::try_from(*bytes).map_err(|_| negative(*bytes))? {

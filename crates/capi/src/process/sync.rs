@@ -26,7 +26,17 @@ fn thread() -> Outcome<Rc<Thread>> {
 /// BARRIER.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_barrier_of(name: u64, threads: c_uint) {
-    done(|| Ok(thread()?.try_barrier_of(MeetingId(name), threads as usize)?));
+    done(|| {
+        // What a program has counted below zero comes as a number that no job has threads for.
+        let counted = c_int::try_from(threads).map_err(|_| {
+            let threads = threads.cast_signed();
+            Failure::new(
+                Code::Argument,
+                format!("a barrier of {threads} threads makes no sense; say how many meet there"),
+            )
+        })?;
+        Ok(thread()?.try_barrier_of(MeetingId(name), counted as usize)?)
+    });
 }
 
 /// LOCK.
