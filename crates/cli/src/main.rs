@@ -53,6 +53,7 @@ mod workers;
 
 use args::{AskArgs, Cli, Command, DaemonArgs, DaemonCommand, ServeArgs};
 use comem::control;
+use comem::error::say;
 use daemon::client::{self, Caller};
 use daemon::key;
 use failure::{Failure, Outcome};
@@ -94,11 +95,6 @@ fn show(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.or_else(|why| Failure::of_output(&why).map_or(Ok(()), Err))
-}
-
-/// Says something on standard error, if that takes it.
-fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn daemon_command(args: &DaemonArgs) -> Outcome<i32> {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import operator
 import os
 import queue
 import threading
@@ -22,6 +21,7 @@ from . import _arrays, _core, _job, _wire
 from ._errors import ArgumentError, Error, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
 from ._interrupts import behind, handed_on, held_back, put_off
 from ._launch import Team, places, refuse_second_job
+from ._sync import at_least
 from ._tasks import Tasks
 
 #: Without a chunk size, a map has about so many chunks a node: fewer make the last one late, more cost messages.
@@ -226,7 +226,7 @@ class Cluster:
         items = list(items)
         if chunksize is None:
             chunksize = max(1, len(items) // (CHUNKS_PER_NODE * self.size))
-        if not hasattr(chunksize, "__index__") or operator.index(chunksize) < 1:
+        if not at_least(1, chunksize):
             raise ArgumentError(f"chunks of {chunksize!r} items cannot be; give a whole number from 1 on")
         chunks = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
         with self._serving(function) as tasks, _bar(len(items), progress) as bar:

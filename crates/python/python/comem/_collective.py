@@ -16,6 +16,7 @@ import numpy as np
 from . import _core
 from ._errors import ArgumentError, Error
 from ._job import rank, size, together
+from ._sync import at_least
 
 #: Bytes of an object that still travel within a reduction.
 SMALL_BYTES = 4096
@@ -260,6 +261,6 @@ def split(n: int) -> slice:
     >>> mine = comem.split(len(a))
     >>> a[mine] *= 2
     """
-    if not hasattr(n, "__index__") or operator.index(n) < 0:
+    if not at_least(0, n):
         raise ArgumentError(f"{n!r} things cannot be split; give a whole number from zero on")
     return slice(*parts(n)[rank()])

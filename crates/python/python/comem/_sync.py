@@ -27,6 +27,14 @@ def whole(x: Any) -> int:
     return operator.index(x)
 
 
+def at_least(least: int, x: Any) -> bool:
+    """Whether this is a whole number of any kind, and no less."""
+    try:
+        return whole(x) >= least
+    except TypeError:
+        return False
+
+
 def number_of(name: Name) -> int:
     """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
     if isinstance(name, str):

@@ -332,6 +332,7 @@ def test_what_makes_no_sense_is_refused_alike_everywhere():
         (lambda: comem.split(-1), "split"),
         (lambda: comem.split(2.5), "split"),
         (lambda: comem.split("3"), "split"),
+        (lambda: comem.split(np.array(2.5)), "split"),
         (lambda: comem.block([1, 2]), "no blocks"),
         (lambda: comem.prefetch(np.zeros(3)), "no shared array"),
         (lambda: comem.prefetch([1, 2]), "no shared array"),
