@@ -211,17 +211,31 @@ fn write_read_only(comem: &Comem, writer: NodeId) {
 /// Node 0 reads what node 1 has written when the job has ended and node 1 is gone.
 fn use_behind_the_end(comem: &Comem) {
     let homes = RegionOptions { homes: Homes::Block, label: "table".to_string(), ..RegionOptions::default() };
-    let slice = pages_of(comem, 2, &homes);
+    let (slice, process) = (pages_of(comem, 2, &homes), pages_of(comem, 1, &RegionOptions::default()));
     comem.run(|t| {
         slice.set(comem.node() * WORDS, 7);
+        if comem.node() == 1 {
+            process.set(0, u64::from(std::process::id()));
+        }
         t.barrier();
     });
+    let other = process.get(0);
+    comem.run(|t| t.barrier());
     comem.clone().finish().expect("the end");
     if comem.node() == 0 {
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        // It answers as long as it is there.
+        while is_at_work(other) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         assert_eq!(slice.get(WORDS), 7);
     }
     std::process::exit(0);
+}
+
+/// Whether a process has not ended, be it noticed or not.
+fn is_at_work(process: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
 
 /// Every wrong way to free is refused and changes nothing.
