@@ -29,7 +29,7 @@ struct Stream {
 impl Stream {
     /// In how many pages it has ended: what its last fault touched, and what was fetched then.
     fn ends(&self) -> (u32, u32) {
-        let before = self.last.wrapping_sub(self.first);
+        let before = self.last - self.first;
         (before.saturating_add(1), before.saturating_add(self.reach as u32 * self.stride as u32))
     }
 }
@@ -128,7 +128,9 @@ impl Streams {
             }
             stream.units = Self::GROWTH.into_iter().find(|n| *n > stream.units).unwrap_or(Self::GROWTH[3]).min(most);
         } else {
-            stream.stride = if stream.units == 0 { 0 } else { far(stream) };
+            if stream.units > 0 {
+                (stream.stride, stream.first) = (far(stream), stream.last);
+            }
             let known = stream.stride != 0 && self.strides.contains(&stream.stride);
             stream.units = if known { Self::GROWTH[1].min(most) } else { 1 };
         }
@@ -193,6 +195,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn units(pages: &[PageNo]) -> Vec<(usize, isize)> {
         let mut streams = Streams::default();
@@ -295,6 +298,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_in_a_row_begins_at_its_first_page_in_regions_of_all_units() {
+        let mut streams = Streams::default();
+        // Strides of two pages are known, by pages in a row of a region with such units.
+        [4000, 4002, 4004].into_iter().for_each(|page| assert_ne!(streams.next(page, 2), Ahead::NOTHING));
+        [1000, 990, 992].into_iter().for_each(|page| assert_ne!(streams.next(page, 1), Ahead::NOTHING));
+        assert_eq!(streams.next(994, 2).stride, 1);
+        let goes_on = streams.of_fault(994).map(|at| streams.streams[at]);
+        assert_eq!(goes_on.map(|s| (s.first, s.in_a_row)), Some((990, true)));
+    }
+
+    #[test]
     fn sequences_of_all_lengths_are_fetched_as_if_nothing_were_known() {
         let (mut streams, mut faults, mut alone) = (Streams::default(), 0, 0);
         for i in 1..200 {
@@ -303,5 +317,24 @@ mod tests {
             alone += read(&mut Streams::default(), 10_000 * i, pages).0;
         }
         assert!(faults * 10 <= alone * 11, "{faults} faults and not {alone}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn a_sequence_ends_behind_its_beginning_whatever_was_touched(
+            faults in proptest::collection::vec((0..3u32, 1000..1010u32, any::<bool>()), 0..200),
+        ) {
+            let mut streams = Streams::default();
+            for (unit, page, runs_ahead) in faults {
+                let (unit, page) = (1 << unit, page & !((1 << unit) - 1));
+                let ahead = streams.next(page, unit);
+                if let (true, Some((_, run))) = (runs_ahead, streams.after(page, ahead, unit, None)) {
+                    streams.goes_on_to(page, page + run.units as u32);
+                }
+                prop_assert!(streams.streams.iter().all(|s| !s.in_a_row || s.first < s.last), "{streams:?}");
+            }
+        }
     }
 }
