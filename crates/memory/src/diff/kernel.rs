@@ -36,7 +36,7 @@ fn bmi() -> bool {
 pub enum Kernel {
     /// Plain Rust, eight bytes at a time.
     Portable,
-    /// Compares 64 bytes in two steps; otherwise as `Portable`, compiled for such processors.
+    /// Compares 64 bytes in two steps, and copies bytes by runs.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     Avx2,
     /// Compares 64 bytes in one step, and packs and unpacks bytes and bits in one (`avx512bw`, `avx512vbmi2`, `bmi2`).
@@ -92,7 +92,10 @@ impl Kernel {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the caller's promise; there is room for the bytes and one piece more.
             Kernel::Avx512 => unsafe { x86::gather_avx512(page, masks, out) },
-            _ => portable::gather(page, masks, out),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: as above.
+            Kernel::Avx2 => unsafe { x86::gather_avx2(page, masks, out) },
+            Kernel::Portable => portable::gather(page, masks, out),
         }
     }
 
@@ -139,7 +142,9 @@ impl Kernel {
             match self {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
                 Kernel::Avx512 => x86::scatter_avx512(target, masks, bytes),
-                _ => portable::scatter(target, masks, bytes),
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                Kernel::Avx2 => x86::scatter_avx2(target, masks, bytes),
+                Kernel::Portable => portable::scatter(target, masks, bytes),
             }
         }
     }
@@ -153,7 +158,9 @@ impl Kernel {
             match self {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
                 Kernel::Avx512 => x86::merge_avx512(target, page, masks),
-                _ => portable::merge(target, page, masks),
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                Kernel::Avx2 => x86::merge_avx2(target, page, masks),
+                Kernel::Portable => portable::merge(target, page, masks),
             }
         }
     }
@@ -283,9 +290,11 @@ mod portable {
     pub unsafe fn merge(target: *mut u8, page: &[u8; PAGE_BYTES], masks: &Masks) {
         let words = page.as_chunks::<8>().0.iter().zip(masks.iter().flat_map(|mask| mask.to_le_bytes()));
         for (number, (word, mask)) in words.enumerate().filter(|(_, (_, mask))| *mask != 0) {
-            let mut marked = [0; 8];
-            let count =
-                (0..8).filter(|place| mask >> place & 1 != 0).zip(&mut marked).map(|(at, to)| *to = word[at]).count();
+            let (mut marked, mut count) = (*word, 8);
+            if mask != 0xFF {
+                let places = (0..8).filter(|place| mask >> place & 1 != 0);
+                count = places.zip(&mut marked).map(|(at, to)| *to = word[at]).count();
+            }
             // SAFETY: within the page; marked bytes alone are stored.
             unsafe { scatter_word(target.add(number * 8), mask, &marked[..count]) };
         }
@@ -364,6 +373,92 @@ mod x86 {
             }
         }
         changed
+    }
+
+    /// The runs of marks of a piece of 64 bytes, each by its first place and its length.
+    #[inline(always)]
+    fn for_runs(mask: u64, mut f: impl FnMut(usize, usize)) {
+        let mut left = mask;
+        while left != 0 {
+            let first = left.trailing_zeros();
+            f(first as usize, (left >> first).trailing_ones() as usize);
+            // The lowest bit, added, carries through its run.
+            left &= left.wrapping_add(left & left.wrapping_neg());
+        }
+    }
+
+    /// Stores the two ends of a run, which cover it, by instructions of so many bytes.
+    macro_rules! store_ends {
+        ($to:ident, $from:ident, $len:ident, $bytes:literal, $value:ty, $class:ident, $mov:literal, $form:literal) => {
+            asm!(concat!($mov, " [{to}], {first", $form, "}"), concat!($mov, " [{to} + {rest}], {last", $form, "}"),
+                to = in(reg) $to, rest = in(reg) $len - $bytes,
+                first = in($class) $from.cast::<$value>().read_unaligned(),
+                last = in($class) $from.add($len - $bytes).cast::<$value>().read_unaligned(),
+                options(nostack, preserves_flags))
+        };
+    }
+
+    /// Stores 1 to 64 bytes, some of them twice, and nothing beside them.
+    ///
+    /// # Safety
+    /// So many bytes are readable at `from`, which are ours alone, and writable at `to`.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn store_run(to: *mut u8, from: *const u8, len: usize) {
+        // SAFETY: the caller's promise; both ends lie within the run, which is as long as one of them at least.
+        unsafe {
+            match len {
+                32.. => store_ends!(to, from, len, 32, __m256i, ymm_reg, "vmovdqu", ""),
+                16.. => store_ends!(to, from, len, 16, __m128i, xmm_reg, "vmovdqu", ""),
+                8.. => store_ends!(to, from, len, 8, u64, reg, "mov", ":r"),
+                4.. => store_ends!(to, from, len, 4, u32, reg, "mov", ":e"),
+                2.. => store_ends!(to, from, len, 2, u16, reg, "mov", ":x"),
+                _ => to.write_volatile(*from),
+            }
+        }
+    }
+
+    /// # Safety
+    /// The processor has AVX2; `out` has room for the marked bytes.
+    #[target_feature(enable = "avx2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn gather_avx2(page: &[u8; PAGE_BYTES], masks: &Masks, out: &mut Vec<u8>) {
+        let mut len = out.len();
+        for (chunk, mask) in page.as_chunks::<64>().0.iter().zip(masks) {
+            for_runs(*mask, |first, count| {
+                // SAFETY: within the piece, by the mask; there is room for all marked bytes, by the caller's word.
+                unsafe { store_run(out.as_mut_ptr().add(len), chunk.as_ptr().add(first), count) };
+                len += count;
+            });
+        }
+        // SAFETY: every byte up to `len` has been stored, and there was room.
+        unsafe { out.set_len(len) };
+    }
+
+    /// # Safety
+    /// A page is writable at `target`; there are as many bytes as marks; the processor has AVX2.
+    #[target_feature(enable = "avx2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn scatter_avx2(target: *mut u8, masks: &Masks, bytes: &[u8]) {
+        let mut bytes = bytes;
+        for (chunk, mask) in masks.iter().enumerate() {
+            for_runs(*mask, |first, count| {
+                let (these, rest) = bytes.split_at(count);
+                bytes = rest;
+                // SAFETY: marked bytes of the page alone.
+                unsafe { store_run(target.add(chunk * 64 + first), these.as_ptr(), count) };
+            });
+        }
+    }
+
+    /// # Safety
+    /// A page is writable at `target`; the processor has AVX2.
+    #[target_feature(enable = "avx2,popcnt,bmi1,bmi2,lzcnt")]
+    pub unsafe fn merge_avx2(target: *mut u8, page: &[u8; PAGE_BYTES], masks: &Masks) {
+        for (chunk, (bytes, mask)) in page.as_chunks::<64>().0.iter().zip(masks).enumerate() {
+            for_runs(*mask, |first, count| {
+                // SAFETY: marked bytes of the page alone.
+                unsafe { store_run(target.add(chunk * 64 + first), bytes.as_ptr().add(first), count) };
+            });
+        }
     }
 
     /// One instruction each. Processors with AVX2 alone need hundreds of cycles for it, some of them.

@@ -40,10 +40,19 @@ fn all_agree(now: &[u8], twin: &[u8]) -> Vec<u8> {
         }
         assert_eq!(check(&bytes, now.len()), Ok(bytes.len()), "{kernel:?}");
         assert_eq!(check(&[&bytes[..], &[7; 3]].concat(), now.len()), Ok(bytes.len()), "more may follow");
-        let mut target = twin.to_vec();
-        // SAFETY: the target is as long as the unit.
-        unsafe { apply_by(kernel, target.as_mut_ptr(), target.len(), &bytes) }.unwrap();
-        assert!(target == now, "{kernel:?}: applied");
+        // Others have written all that did not change.
+        let others: Vec<u8> = now.iter().zip(twin).map(|(now, twin)| if now == twin { !now } else { *twin }).collect();
+        let stored: Vec<u8> = now.iter().zip(twin).map(|(now, twin)| if now == twin { !now } else { *now }).collect();
+        let (mut applied, mut renewed, mut put) = (others.clone(), others.clone(), others);
+        // SAFETY: all are as long as the unit.
+        unsafe {
+            apply_by(kernel, applied.as_mut_ptr(), applied.len(), &bytes).unwrap();
+            renew_by(kernel, renewed.as_mut_ptr(), &mut twin.to_vec(), now);
+            put_by(kernel, now.as_ptr(), &mut twin.to_vec(), put.as_mut_ptr(), &mut |_, _| ());
+        }
+        assert!(applied == stored, "{kernel:?}: applied");
+        assert!(renewed == stored, "{kernel:?}: renewed");
+        assert!(put == stored, "{kernel:?}: put");
         assert_eq!(*encoded.get_or_insert(bytes.clone()), bytes, "{kernel:?}");
     }
     encoded.unwrap_or_default()
