@@ -108,12 +108,15 @@ fn page(comem: &Comem, home: u16) -> SharedSlice<u64> {
     slice
 }
 
-/// Runs `beside` in a thread of its own while this one runs `main`.
+/// Runs `beside` in a thread of its own while this one runs `main`. As a language's runtime would, the host knows of it before Comem does: the first collective call of
+/// `main` may begin before that.
 fn with<R>(beside: impl FnOnce() + Send, main: impl FnOnce() -> R) -> R {
+    UNSEEN.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, beside).expect("a thread");
         let result = main();
         thread.join().expect("a thread that ends well");
+        UNSEEN.store(false, Ordering::Relaxed);
         result
     })
 }
@@ -238,12 +241,11 @@ fn moved(comem: &Comem) {
             slice.set(1, 1);
         };
         if comem.node() == 0 {
-            UNSEEN.store(unseen, Ordering::Relaxed);
             with(writes, || {
                 known.wait();
+                UNSEEN.store(unseen, Ordering::Relaxed);
                 barrier(comem);
             });
-            UNSEEN.store(false, Ordering::Relaxed);
         } else {
             slice.set(0, 1);
             sleep(200);
