@@ -46,6 +46,14 @@ fn argument(what: String) -> Failure {
     Failure::new(Code::Argument, what)
 }
 
+/// A number of bytes, which a program may have computed with signs.
+fn not_negative(what: &str, bytes: usize) -> Outcome<usize> {
+    match bytes as isize {
+        ..0 => Err(argument(format!("{what} of {} bytes: give a number that is not negative", bytes as isize))),
+        _ => Ok(bytes),
+    }
+}
+
 /// A string of the program's, if there is one.
 ///
 /// # Safety
@@ -80,7 +88,10 @@ unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOption
     Ok(RegionOptions {
         engine,
         homes,
-        alignment: if given.alignment == 0 { 64 } else { given.alignment },
+        alignment: match not_negative("an alignment", given.alignment)? {
+            0 => 64,
+            alignment => alignment,
+        },
         unit_pages: given.unit_pages,
         // SAFETY: by this function's contract.
         label: unsafe { text(given.label) }.unwrap_or_default().into_owned(),
@@ -142,7 +153,7 @@ pub extern "C" fn comem_readonly(pointer: *const c_void) -> c_int {
 /// Brings memory here.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_touch(pointer: *const c_void, bytes: usize, for_writing: c_int) -> c_int {
-    done(|| Ok(job()?.touch(pointer.cast(), bytes, for_writing != 0)?))
+    done(|| Ok(job()?.touch(pointer.cast(), not_negative("a range", bytes)?, for_writing != 0)?))
 }
 
 /// Whether an address is in the shared heap: 1 or 0, also before the start.

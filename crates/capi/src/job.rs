@@ -33,7 +33,10 @@ fn joined() -> Outcome<&'static Comem> {
             Err(Failure::new(Code::NotStarted, "Comem was called after comem_finish(); finish last"))
         }
         Some(job) => Ok(job),
-        None => Err(Failure::new(Code::NotStarted, "Comem was called before comem_start(); start first")),
+        None => Err(Failure::new(
+            Code::NotStarted,
+            "Comem was called before comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV); start first",
+        )),
     }
 }
 
@@ -83,7 +86,7 @@ fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Co
     if STARTING.swap(true, Ordering::AcqRel) {
         return Err(Failure::new(
             Code::Misuse,
-            "comem_start() was called a second time; a process joins one job, so call it once",
+            "this process has joined its job already; call comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV), once",
         ));
     }
     let joined = start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;

@@ -45,7 +45,7 @@ fn misuse(which: u32) -> Output {
 #[test]
 fn misuse_ends_the_node_with_one_sentence_and_a_documented_status() {
     let cases = [
-        (0, 2, "before comem_start(); start first"),
+        (0, 2, "before comem_start(), or what starts it in its place"),
         (1, 2, "index 10 is outside of"),
         (2, 2, "lock 0x5, which it does not hold; acquire it first"),
         (3, 9, "enough"),
@@ -53,6 +53,8 @@ fn misuse_ends_the_node_with_one_sentence_and_a_documented_status() {
         (7, 1, "enough, too"),
         (5, 2, "after comem_finish(); finish last"),
         (6, 2, "reader-writer lock 0x5, which it does not hold; acquire it first"),
+        (8, 2, "a range of -5 bytes"),
+        (9, 2, "an alignment of -64 bytes"),
     ];
     for (which, status, part) in cases {
         let output = misuse(which);
