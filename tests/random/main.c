@@ -17,7 +17,7 @@ static int64_t kinds_used = -1, regions_used = -1, features = -1, write_from, en
 static int show;
 static thread all_threads[THREADS_MAX]; /* of this node */
 static pthread_barrier_t of_node;
-static int first_phase, last_phase; /* of the part that runs: [first, last) */
+static int part, first_phase, last_phase; /* which part of the program runs, and its phases: [first, last) */
 
 int has(int feature) {
     return (features & feature) != 0;
@@ -130,6 +130,7 @@ static void run_phase(thread *self) {
         if (is_used(self, r, quiet)) use_region(self, r);
     }
     use_blocks(self);
+    use_arrays(self, part);
     end_phase(self);
 }
 
@@ -151,6 +152,7 @@ static void check_everything(void *unused) {
         if (lives(&regions[i], last_phase)) check_all(self, "in the end", &regions[i]);
     }
     check_blocks(self);
+    check_arrays(self);
     comem_barrier();
 }
 
@@ -172,10 +174,11 @@ static void prepare_threads(void) {
 static void run_parts(void) {
     dice d = dice_for("parts", 0, 0);
     const int parts = 1 + roll_int(&d, PARTS_MAX);
-    for (int i = 0; i < parts && last_phase < end; i++) {
+    for (part = 0; part < parts && last_phase < end; part++) {
         first_phase = last_phase;
-        last_phase = (int)phases * (i + 1) / parts;
+        last_phase = (int)phases * (part + 1) / parts;
         if (last_phase > end) last_phase = (int)end;
+        create_arrays(part, all_threads, comem_threads_per_node());
         comem_parallel(run_phases, NULL);
     }
     comem_parallel(check_everything, NULL);

@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { REGIONS_MAX = 10, THREADS_MAX = 24, LOCKS_MAX = 8, BLOCKS = 8, PAGE = 4096, WORD = 8, NEVER = INT_MAX };
+enum { REGIONS_MAX = 10, ARRAYS_MAX = 4, THREADS_MAX = 24, LOCKS_MAX = 8, BLOCKS = 8, PAGE = 4096, WORD = 8, NEVER = INT_MAX };
 
 enum engine { HLRC, SCOPE, MSI, ENGINES };
 
@@ -40,7 +40,8 @@ enum {
     PAUSES = 1 << 4,
     READONLY = 1 << 5,
     FREEING = 1 << 6,
-    LATE_REGIONS = 1 << 7
+    LATE_REGIONS = 1 << 7,
+    TYPED_ARRAYS = 1 << 8
 };
 
 /* A region of shared memory. Phases are counted from 0. */
@@ -72,6 +73,8 @@ typedef struct thread {
     uint64_t passed[REGIONS_MAX];           /* items of a queue, values of a flag */
     int begun[REGIONS_MAX];                 /* the region's semaphores have their first posts */
     block blocks[BLOCKS];
+    unsigned char *arrays[ARRAYS_MAX]; /* models of typed arrays (arrays.c) */
+    uint64_t turns[ARRAYS_MAX];        /* of a relay */
     int file; /* for system calls */
 } thread;
 
@@ -196,6 +199,11 @@ void use_atomics(thread *self, const region *r);
 void allocate_blocks(void);
 void use_blocks(thread *self);
 void check_blocks(const thread *self);
+
+/* Creates the typed arrays that a part of the program begins with, for the node's threads; outside of them. */
+void create_arrays(int part, thread *all, int count);
+void use_arrays(thread *self, int part);
+void check_arrays(const thread *self);
 
 /* The barrier, or what else is one, that ends a phase. */
 void end_phase(const thread *self);
