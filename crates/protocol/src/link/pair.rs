@@ -5,6 +5,7 @@ use crate::auth::{JobKey, Sealer};
 use crate::ids::{Channel, NodeId, Seq};
 use crate::time::Time;
 use crate::wire::header::{MsgType, Packet};
+use crate::wire::message::types;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const POST: MsgType = MsgType(100);
@@ -16,6 +17,9 @@ pub const VIA: MsgType = MsgType(102);
 pub const FORWARD: MsgType = MsgType(103);
 /// Answered when the test says so.
 pub const HOLD: MsgType = MsgType(104);
+
+/// What its receiver may leave unseen until it has room.
+pub const LETTER: MsgType = types::USER;
 
 /// xorshift64*: chance as an argument.
 pub struct Rng(pub u64);
@@ -61,6 +65,8 @@ pub struct Node {
     /// Replies received.
     pub replies: Vec<(Seq, Vec<u8>)>,
     pub held: Vec<Seq>,
+    /// Leaves letters unseen: it has no room for them.
+    pub takes_no_letters: bool,
 }
 
 struct Datagram {
@@ -109,6 +115,7 @@ impl Net {
             arrived_again: 0,
             replies: Vec::new(),
             held: Vec::new(),
+            takes_no_letters: false,
         };
         Net {
             now: Time(1_000_000),
@@ -269,6 +276,9 @@ impl Net {
     fn on_message(&mut self, n: usize, ty: MsgType, packet: &Packet<'_>) {
         let (from, config) = (packet.channel, self.config);
         let node = &mut self.nodes[n];
+        if ty == LETTER && node.takes_no_letters {
+            return;
+        }
         let remote = node.remote.entry(from).or_insert_with(|| PeerChannel::new(from, &config));
         let arrival = remote.on_packet(packet).unwrap();
         if remote.owes_ack() && node.ack_at.is_none() {

@@ -55,6 +55,32 @@ fn streams_between_all_nodes_arrive_exactly_once_in_bounded_memory() {
 }
 
 #[test]
+fn letters_that_find_no_room_keep_nothing_else_from_their_receiver() {
+    for (seed, drop, letters) in [(1, 0, 200u32), (2, 0, 2048), (3, 100, 500)] {
+        let mut net = net(2, seed, drop);
+        net.nodes[1].takes_no_letters = true;
+        for number in 0..letters {
+            net.send(0, 1, 1, Class::Post, LETTER, &number.to_be_bytes());
+        }
+        net.run(MINUTE, |net| net.now > Time(2_000_000_000));
+        if letters == 2048 {
+            assert_eq!(net.try_send(0, 1, 1, Class::Post, LETTER, b"more"), Err(SendError::WindowFull));
+        }
+        for round in 0..5 {
+            net.send(0, 1, 1, Class::Post, POST, &[round]);
+            net.send(0, 1, 1, Class::Request, ECHO, &[1, round]);
+            net.run(Span::from_ms(3_000), |net| {
+                net.nodes[0].replies.len() > usize::from(round)
+                    && net.nodes[1].arrived.len() > 2 * usize::from(round) + 1
+            });
+        }
+        net.nodes[1].takes_no_letters = false;
+        net.run(MINUTE, |net| net.outstanding() == 0);
+        assert_eq!((net.nodes[1].arrived.len(), net.nodes[1].arrived_again), (letters as usize + 10, 0));
+    }
+}
+
+#[test]
 fn a_lossless_stream_repeats_nothing_and_fills_its_batches() {
     let mut net = net(2, 5, 0);
     stream(&mut net, 20_000);

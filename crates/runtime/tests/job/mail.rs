@@ -1,6 +1,6 @@
 //! Messages between threads, some of whose inboxes are full.
 
-use comem::{Comem, NodeId, Thread};
+use comem::{Comem, FlagId, NodeId, Options, Placement, Thread};
 use std::sync::Barrier;
 
 /// As many as an inbox takes.
@@ -58,4 +58,26 @@ fn fill(t: &Thread) {
 
 fn number_of(t: &Thread) -> u32 {
     u32::from_be_bytes(t.receive().1.try_into().expect("four bytes"))
+}
+
+/// Node 0 posts more than an inbox takes, and then wants what node 1 is home to; node 1 reads only when that is done.
+pub fn posts_go_before_an_access(comem: &Comem) {
+    let more: u32 = std::env::var("COMEM_TEST_MORE").expect("how many more").parse().expect("a number");
+    let there = Options { placement: Placement::On(NodeId(1)), ..Options::default() };
+    let array = comem.array_with::<u32>(1, &there).expect("an array");
+    comem.run(|t| {
+        if t.id() == 0 {
+            for number in 0..FULL + more {
+                t.post(1, &number.to_be_bytes()).expect("there is room");
+            }
+            array.write(t, 0, 5);
+            t.flag_set(FlagId(1), 1);
+        } else {
+            t.flag_wait(FlagId(1), 1);
+            assert_eq!(array.read(t, 0), 5);
+            let sum: u32 = (0..FULL + more).map(|_| number_of(t)).sum();
+            assert_eq!(sum, (FULL + more) * (FULL + more - 1) / 2);
+        }
+        t.barrier();
+    });
 }

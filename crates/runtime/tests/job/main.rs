@@ -265,6 +265,15 @@ fn nodes_end_though_nobody_reads_what_they_have_posted() {
 }
 
 #[test]
+fn who_has_posted_more_than_an_inbox_takes_goes_on() {
+    for more in ["1", "200", "2000"] {
+        for backbone in BACKBONES {
+            all_well(&start("posts-before-access", 2, &[("COMEM_TEST_MORE", more), backbone], &[]).finish());
+        }
+    }
+}
+
+#[test]
 fn semaphores_conditions_and_readers_work_between_nodes_and_on_a_bad_network() {
     let faults = "drop=5%,dup=5%,reorder=10%,seed=5";
     for (nodes, threads, faults) in [(1, "4", "drop=0%"), (4, "1", "drop=0%"), (3, "2", faults)] {

@@ -59,6 +59,7 @@ pub fn play(role: &str) {
         "posts" => posts(&comem),
         "said-while-lent" => said_while_lent(&comem),
         "one-inbox-full" => mail::one_inbox_is_full(&comem),
+        "posts-before-access" => mail::posts_go_before_an_access(&comem),
         "nobody-reads" => mail::nobody_reads(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),

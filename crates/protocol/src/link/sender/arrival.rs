@@ -143,7 +143,8 @@ impl Sender {
                 sent.state = State::Lost;
                 peer.in_flight -= 1;
                 peer.congestion.on_lost(now, sent.at, &peer.rtt);
-                peer.repeat.push_back(Repeat::Packet(counter));
+                let ty = self.messages[(sent.ordinal - self.first_ordinal) as usize].ty;
+                peer.lanes[peer::lane_of(ty)].repeat.push_back(Repeat::Packet(counter));
                 self.counters.losses_noticed += 1;
             }
         }

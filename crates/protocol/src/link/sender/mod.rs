@@ -259,7 +259,9 @@ impl Sender {
             .config
             .cut(body.len(), tag_len, prefix)
             .ok_or_else(|| SendError::TooLarge { len: body.len(), max: self.max_message_bytes() })?;
-        let full = self.packets.len() + cut.count > self.config.window as usize;
+        // A program's messages, which may lie for long, leave room for what goes before them.
+        let window = self.config.window as usize >> peer::lane_of(ty);
+        let full = self.packets.len() + cut.count > window;
         let asks = class == Class::Request && self.requests.len() >= self.config.requests_max(self.me.slot);
         if full || asks {
             return Err(SendError::WindowFull);
@@ -282,8 +284,8 @@ impl Sender {
             let (at, deadline) = (Time(0), Time(0));
             self.packets.push_back(Sent { ordinal, state: State::Queued, at, deadline, order: 0, times: 0 });
             match &target {
-                Target::Node(node, _) => self.peer(*node).fresh.push_back(counter),
-                Target::Group(_) => self.group.fresh.push_back(counter),
+                Target::Node(node, _) => self.peer(*node).lanes[peer::lane_of(ty)].fresh.push_back(counter),
+                Target::Group(_) => self.group.lanes[0].fresh.push_back(counter),
             }
         }
         self.head += cut.count as u64;

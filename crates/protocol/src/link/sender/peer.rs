@@ -3,6 +3,8 @@
 use super::super::{Congestion, Rtt};
 use crate::ids::NodeId;
 use crate::time::Time;
+use crate::wire::header::MsgType;
+use crate::wire::message::types;
 use std::collections::VecDeque;
 
 /// So many packets sent later must have arrived before one counts as lost (RFC 9002's packet threshold).
@@ -21,13 +23,26 @@ pub(super) enum Repeat {
     Resend(u64),
 }
 
+/// What waits to be transmitted.
+#[derive(Default, Debug)]
+pub(super) struct Lane {
+    /// Counters of packets never transmitted.
+    pub fresh: VecDeque<u64>,
+    pub repeat: VecDeque<Repeat>,
+}
+
+/// Which lane a message's packets take. A receiver leaves a program's messages unseen while it has no room for them, perhaps until something else has
+/// come that their sender sends behind them: all else goes before them.
+pub(super) fn lane_of(ty: MsgType) -> usize {
+    usize::from(ty == types::USER)
+}
+
 #[derive(Default, Debug)]
 pub(super) struct Peer {
     pub rtt: Rtt,
     pub congestion: Congestion,
-    /// Counters of packets never transmitted.
-    pub fresh: VecDeque<u64>,
-    pub repeat: VecDeque<Repeat>,
+    /// The second is served when nothing is left in the first.
+    pub lanes: [Lane; 2],
     /// Transmissions that will be acknowledged one by one, in order; also some that are over.
     pub flight: VecDeque<(u64, u64)>,
     /// The place of the last transmission in order.
@@ -45,7 +60,7 @@ pub(super) struct Peer {
 
 impl Peer {
     pub fn has_queued(&self) -> bool {
-        !self.fresh.is_empty() || !self.repeat.is_empty()
+        self.lanes.iter().any(|lane| !lane.fresh.is_empty() || !lane.repeat.is_empty())
     }
 
     pub fn expect_answer(&mut self, now: Time) {

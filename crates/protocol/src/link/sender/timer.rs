@@ -65,7 +65,7 @@ impl Sender {
                 } else {
                     peer.congestion.on_lost(now, sent.at, &peer.rtt);
                 }
-                peer.repeat.push_back(Repeat::Packet(counter));
+                peer.lanes[peer::lane_of(self.messages[at].ty)].repeat.push_back(Repeat::Packet(counter));
                 self.make_ready(node);
             }
             Target::Group(group) => {
@@ -79,7 +79,7 @@ impl Sender {
                 let deadline = sent.deadline;
                 for node in group.lacks((counter - self.messages[at].first) as usize) {
                     let peer = peer::of(&mut self.peers, node);
-                    peer.repeat.push_back(Repeat::Copy(counter));
+                    peer.lanes[0].repeat.push_back(Repeat::Copy(counter));
                     if !peer.ready {
                         peer.ready = true;
                         self.ready.push_back(node);
@@ -114,7 +114,7 @@ impl Sender {
         };
         message.tries = message.tries.saturating_add(1);
         message.wait = Some(now + pause);
-        peer::of(&mut self.peers, to).repeat.push_back(repeat);
+        peer::of(&mut self.peers, to).lanes[0].repeat.push_back(repeat);
         self.make_ready(to);
         self.arm(now + pause);
     }

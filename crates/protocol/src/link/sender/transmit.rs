@@ -135,10 +135,10 @@ impl Sender {
     fn transmit_group(&mut self, now: Time, out: &mut Vec<u8>) -> Option<Transmit> {
         let mut batch = Batch::new(To::Group);
         let mut of_message = None;
-        while let Some(&counter) = self.group.fresh.front() {
+        while let Some(&counter) = self.group.lanes[0].fresh.front() {
             let at = counter.checked_sub(self.oldest()).map(|at| at as usize);
             let Some(sent) = at.and_then(|at| self.packets.get_mut(at)).filter(|s| s.state == State::Queued) else {
-                self.group.fresh.pop_front();
+                self.group.lanes[0].fresh.pop_front();
                 continue;
             };
             if self.group.in_flight >= self.group.congestion.window() {
@@ -160,7 +160,7 @@ impl Sender {
                     self.group_members.extend_from_slice(&group.nodes);
                 }
             }
-            self.group.fresh.pop_front();
+            self.group.lanes[0].fresh.pop_front();
             self.group.in_flight += 1;
             self.group.congestion.on_sent(now, &self.group.rtt);
             let deadline = now + self.group.rtt.timeout(&self.config);
@@ -173,24 +173,24 @@ impl Sender {
 
     fn transmit_to(&mut self, node: NodeId, now: Time, out: &mut Vec<u8>) -> Option<Transmit> {
         let mut batch = Batch::new(To::Node(node));
-        while let Some(item) = self.next_item(now, node) {
+        while let Some((lane, item)) = self.next_item(now, node) {
             let (slot, len) = self.shape(item);
             if !batch.take(slot, len, out.len()) {
                 break;
             }
-            let peer = peer::of(&mut self.peers, node);
+            let lane = &mut peer::of(&mut self.peers, node).lanes[lane];
             match item {
-                Item::Fresh(_) => drop(peer.fresh.pop_front()),
-                Item::Repeat(_) => drop(peer.repeat.pop_front()),
+                Item::Fresh(_) => drop(lane.fresh.pop_front()),
+                Item::Repeat(_) => drop(lane.repeat.pop_front()),
             }
             self.transmit_item(now, node, item, out);
         }
         batch.done()
     }
 
-    /// What to transmit to `node` next; `None` when there is nothing, or window or pace forbid it. Forgets what need not
+    /// What to transmit to `node` next, and in which lane it stands; `None` when there is nothing, or window or pace forbid it. Forgets what need not
     /// be transmitted any more.
-    fn next_item(&mut self, now: Time, node: NodeId) -> Option<Item> {
+    fn next_item(&mut self, now: Time, node: NodeId) -> Option<(usize, Item)> {
         let oldest = self.oldest();
         let peer = peer::of(&mut self.peers, node);
         let state = |counter: u64| {
@@ -198,8 +198,10 @@ impl Sender {
             let message = &self.messages[(sent.ordinal - self.first_ordinal) as usize];
             message.live.then_some((sent.state, message))
         };
+        let mut at = 0;
         let item = loop {
-            if let Some(&repeat) = peer.repeat.front() {
+            let lane = &mut peer.lanes[at];
+            if let Some(&repeat) = lane.repeat.front() {
                 let needed = match repeat {
                     Repeat::Packet(counter) => state(counter).is_some_and(|(s, _)| s == State::Lost),
                     Repeat::Copy(counter) => state(counter).is_some_and(|(_, m)| match &m.target {
@@ -212,13 +214,17 @@ impl Sender {
                 if needed {
                     break Item::Repeat(repeat);
                 }
-                peer.repeat.pop_front();
-            } else {
-                let counter = *peer.fresh.front()?;
+                lane.repeat.pop_front();
+            } else if let Some(&counter) = lane.fresh.front() {
                 if state(counter).is_some_and(|(s, _)| s == State::Queued) {
                     break Item::Fresh(counter);
                 }
-                peer.fresh.pop_front();
+                lane.fresh.pop_front();
+            } else {
+                at += 1;
+                if at == peer.lanes.len() {
+                    return None;
+                }
             }
         };
         let counts = matches!(item, Item::Fresh(_) | Item::Repeat(Repeat::Packet(_)));
@@ -229,7 +235,7 @@ impl Sender {
             self.held_until = Some(self.held_until.map_or(until, |held| held.min(until)));
             return None;
         }
-        Some(item)
+        Some((at, item))
     }
 
     /// Slot and length of an item's datagram.
