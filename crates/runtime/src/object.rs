@@ -7,6 +7,7 @@ use comem_protocol::ids::{NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::wire::message::Want;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +57,7 @@ pub struct Object {
     /// range is lent or given back.
     lent: RwLock<Vec<Range<u32>>>,
     /// Units in lent ranges that somebody wants.
-    wanted: Mutex<Vec<u32>>,
+    wanted: Mutex<BTreeSet<u32>>,
     /// How many those are, to look at without the lock.
     wanted_count: AtomicUsize,
     placement: Placement,
@@ -163,7 +164,8 @@ impl Object {
         let result = step(&mut state, &mut cx);
         if memory.kept_something_back() {
             let mut wanted = self.wanted.lock();
-            wanted.push(unit);
+            // Every step of a thread that uses it meanwhile comes by here.
+            wanted.insert(unit);
             self.wanted_count.store(wanted.len(), Ordering::Release);
         }
         Some(result)
@@ -174,7 +176,7 @@ impl Object {
         let permission = if want == Want::Modified { Permission::Write } else { Permission::Read };
         let mut lent = self.lent.write();
         let wanted = || {
-            self.wanted_count.load(Ordering::Acquire) > 0 && self.wanted.lock().iter().any(|unit| units.contains(unit))
+            self.wanted_count.load(Ordering::Acquire) > 0 && self.wanted.lock().range(units.clone()).next().is_some()
         };
         // SAFETY: steps hold `lent` for reading, and here it is held for writing.
         let here = !wanted() && unsafe { self.segments.all_hold(units.clone(), permission) };
@@ -199,18 +201,19 @@ impl Object {
             return Vec::new();
         }
         let mut wanted = self.wanted.lock();
-        let (mut now, later): (Vec<u32>, Vec<u32>) = wanted.drain(..).partition(|unit| units.contains(unit));
-        *wanted = later;
+        let mut now = wanted.split_off(&units.start);
+        wanted.append(&mut now.split_off(&units.end));
         self.wanted_count.store(wanted.len(), Ordering::Release);
-        now.sort_unstable();
-        now.dedup();
-        now
+        now.into_iter().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comem_protocol::coherence::msi::Begin;
+    use comem_protocol::ids::{Channel, Seq};
+    use comem_protocol::wire::message::Ticket;
 
     #[test]
     fn automatic_units_fill_a_datagram_but_leave_every_node_several() {
@@ -218,6 +221,28 @@ mod tests {
         assert_eq!(automatic_unit(8, 256, 4, 1400), 8);
         assert_eq!(automatic_unit(4, 10, 2, 1400), 10, "never less than a cache line, never more than there is");
         assert_eq!(automatic_unit(4096, 100, 2, 1400), 1);
+    }
+
+    #[test]
+    fn a_lent_unit_that_is_used_while_somebody_wants_it_is_noted_once() {
+        let guard = StoreGuard::new(false);
+        let here = Options { placement: Placement::On(NodeId(0)), ..Options::default() };
+        let object = Object::new(ObjectId(0), (4, 8, 4), Engine::Msi, &here, (NodeId(0), 2), &guard).unwrap();
+        assert!(object.try_lend(&(0..2), Want::Modified));
+        let (mut out, channel) = (Outbox::new(), Channel::service(NodeId(1)));
+        for unit in 0..2 {
+            let ticket = Ticket { channel, seq: Seq::guarded(channel, u64::from(unit)) };
+            let asked = object.step(&guard, unit, None, &mut out, |u, cx| u.on_get(cx, ticket, Want::Modified));
+            assert_eq!(asked, Some(Ok(())));
+        }
+        for unit in [0, 1].repeat(1000) {
+            object.step(&guard, unit, Some(Slot(1)), &mut out, |u, cx| {
+                assert_eq!(u.begin(cx, Slot(1), Want::Shared, false), Begin::Hit);
+                u.settle(cx);
+            });
+        }
+        assert_eq!((object.wanted_count.load(Ordering::Relaxed), out.is_empty()), (2, true));
+        assert_eq!(object.end_lending(&(0..2)), [0, 1]);
     }
 
     #[test]
