@@ -40,9 +40,10 @@ impl Thread {
             }
             while !self.node.post_user(self.slot, to, bytes)? {
                 self.make_room();
+                self.let_pins_go();
                 self.wait(Waiting::Room)?;
             }
-            Ok(())
+            self.take_pins_back()
         })
     }
 
@@ -73,8 +74,10 @@ impl Thread {
         self.must(self.operation(|| {
             loop {
                 if let Some(message) = self.try_receive() {
+                    self.take_pins_back()?;
                     return Ok(message);
                 }
+                self.let_pins_go();
                 self.wait(Waiting::Messages)?;
             }
         }))

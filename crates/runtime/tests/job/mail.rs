@@ -81,3 +81,37 @@ pub fn posts_go_before_an_access(comem: &Comem) {
         t.barrier();
     });
 }
+
+/// A thread waits for a message, or for room for one, while a range is lent to it; its neighbour needs an element of the same unit before it sends, or reads.
+pub fn waits_while_lent(comem: &Comem) {
+    let whole = Options { unit_elements: 2, placement: Placement::On(NodeId(0)), ..Options::default() };
+    let array = comem.array_with::<u64>(2, &whole).expect("an array");
+    comem.run(|t| {
+        let (mine, other) = (t.id(), 1 - t.id());
+        for round in 1..4 {
+            t.barrier();
+            if mine == 0 {
+                // SAFETY: the first element is this thread's alone.
+                unsafe {
+                    array.range_mut(t, 0..1, |first| {
+                        first[0] += 1;
+                        t.flag_set(FlagId(round), 1);
+                        assert_eq!(t.receive().1, [7]);
+                        // More than an inbox and half a window take.
+                        (0..3 * FULL).for_each(|n| t.post(other, &n.to_be_bytes()).expect("there is room"));
+                        first[0] += 1;
+                    });
+                }
+            } else {
+                t.flag_wait(FlagId(round), 1);
+                array.write(t, 1, array.read(t, 1) + 1);
+                t.post(other, &[7]).expect("there is room");
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                array.write(t, 1, array.read(t, 1) + 1);
+                (0..3 * FULL).for_each(|_| drop(t.receive()));
+            }
+            t.barrier();
+            assert_eq!([array.read(t, 0), array.read(t, 1)], [2 * round; 2]);
+        }
+    });
+}

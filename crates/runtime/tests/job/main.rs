@@ -265,6 +265,13 @@ fn nodes_end_though_nobody_reads_what_they_have_posted() {
 }
 
 #[test]
+fn ranges_do_not_stay_with_a_thread_that_waits_for_messages() {
+    for backbone in BACKBONES {
+        all_well(&start("waits-while-lent", 2, &[backbone], &[]).finish());
+    }
+}
+
+#[test]
 fn who_has_posted_more_than_an_inbox_takes_goes_on() {
     for more in ["1", "200", "2000"] {
         for backbone in BACKBONES {

@@ -60,6 +60,7 @@ pub fn play(role: &str) {
         "said-while-lent" => said_while_lent(&comem),
         "one-inbox-full" => mail::one_inbox_is_full(&comem),
         "posts-before-access" => mail::posts_go_before_an_access(&comem),
+        "waits-while-lent" => mail::waits_while_lent(&comem),
         "nobody-reads" => mail::nobody_reads(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
