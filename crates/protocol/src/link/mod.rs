@@ -78,7 +78,8 @@ pub use window::WINDOW;
 use self::fragment::Cut;
 use crate::ids::Slot;
 use crate::time::Span;
-use crate::wire::header::HEADER_BYTES;
+use crate::wire::header::{HEADER_BYTES, MsgType};
+use crate::wire::message::types;
 
 /// How a message is delivered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -174,6 +175,12 @@ impl LinkConfig {
     fn requests_max(&self, slot: Slot) -> usize {
         if slot == Slot::SERVICE { self.requests_per_service } else { self.requests_per_thread }
     }
+}
+
+/// Which lane a message's packets take. A receiver leaves a program's messages unseen while it has no room for them, perhaps until something else has
+/// come that their sender sends behind them: all else goes before them.
+fn lane_of(ty: MsgType) -> usize {
+    usize::from(ty == types::USER)
 }
 
 /// Bytes of a request's `delta`.

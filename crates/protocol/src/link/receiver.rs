@@ -29,7 +29,7 @@ use super::control::{ACK_WORDS, AckRepr, ResendRepr};
 use super::fragment::{Assembly, Cut, Have, TOTAL_MAX, has};
 use super::reply::LongReply;
 use super::window::{Place, ReceiveWindow, Ring, WINDOW};
-use super::{Class, LinkConfig, Spares};
+use super::{Class, LinkConfig, Spares, lane_of};
 use crate::ids::{Channel, NodeId, Seq};
 use crate::rules::Rule;
 use crate::wire::bytes::{Reader, WireError};
@@ -163,7 +163,8 @@ pub struct PeerChannel {
     free: ReceiveWindow,
     /// The numbers (first and last) between which acknowledgements are owed.
     owed: Option<(u64, u64)>,
-    assemblies: Vec<(u64, Assembly)>,
+    /// With the first counter of each, and its lane.
+    assemblies: Vec<(u64, usize, Assembly)>,
     free_assemblies: Vec<(u64, Assembly)>,
     /// In order of their counters.
     requests: VecDeque<Request>,
@@ -176,6 +177,7 @@ struct Guarded<'p> {
     /// The counter of its message's first packet.
     first: u64,
     class: Class,
+    lane: usize,
     /// The oldest counter that the channel still keeps; requests alone tell.
     oldest: u64,
     cut: Cut,
@@ -195,7 +197,7 @@ impl<'p> Guarded<'p> {
         }
         let (cut, index, bytes) = Cut::parse(packet.header.frag, &mut r)?;
         let first = counter.checked_sub(index as u64).ok_or(WireError::BadValue("fragment"))?;
-        Ok(Guarded { counter, first, class, oldest, cut, index, bytes })
+        Ok(Guarded { counter, first, class, lane: lane_of(packet.header.ty), oldest, cut, index, bytes })
     }
 
     fn is_last(&self) -> bool {
@@ -330,19 +332,24 @@ impl PeerChannel {
     /// is left unseen, to be sent again later.
     fn assemble(&mut self, packet: &Guarded<'_>) -> Result<Option<Vec<u8>>, WireError> {
         let start = self.guarded.start();
-        self.assemblies.retain(|(first, a)| first + a.cut().count as u64 > start);
-        let at = match self.assemblies.iter().position(|(first, _)| *first == packet.first) {
+        self.assemblies.retain(|(first, _, a)| first + a.cut().count as u64 > start);
+        let at = match self.assemblies.iter().position(|(first, ..)| *first == packet.first) {
             Some(at) => at,
             None => {
-                let bytes: usize = self.assemblies.iter().map(|(_, a)| a.cut().total).sum();
-                if self.assemblies.len() == ASSEMBLIES_MAX || bytes + packet.cut.total > ASSEMBLY_BYTES_MAX {
+                // The beginning of a program's message may be left unseen for long: such messages have half of the room among themselves.
+                let has_room = (0..=packet.lane).all(|lane| {
+                    let half_in = self.assemblies.iter().filter(|(_, of, _)| *of >= lane);
+                    let bytes: usize = half_in.clone().map(|(.., a)| a.cut().total).sum();
+                    half_in.count() < ASSEMBLIES_MAX >> lane && bytes + packet.cut.total <= ASSEMBLY_BYTES_MAX >> lane
+                });
+                if !has_room {
                     return Ok(None);
                 }
-                self.assemblies.push((packet.first, Assembly::new(packet.cut, &mut self.spares)));
+                self.assemblies.push((packet.first, packet.lane, Assembly::new(packet.cut, &mut self.spares)));
                 self.assemblies.len() - 1
             }
         };
-        let assembly = &mut self.assemblies[at].1;
+        let assembly = &mut self.assemblies[at].2;
         if assembly.cut() != packet.cut {
             return Err(WireError::BadValue("fragment"));
         }
@@ -350,7 +357,7 @@ impl PeerChannel {
         let complete = assembly.is_complete();
         self.guarded.insert(packet.counter);
         self.owe(packet.counter);
-        Ok(complete.then(|| self.assemblies.swap_remove(at).1.into_bytes()))
+        Ok(complete.then(|| self.assemblies.swap_remove(at).2.into_bytes()))
     }
 
     fn on_duplicate<'p>(&mut self, packet: &Guarded<'p>, header: &HeaderRepr) -> Arrival<'p> {
@@ -459,7 +466,8 @@ impl PeerChannel {
 
     /// Bytes of messages half in and of stored replies.
     pub fn kept_bytes(&self) -> usize {
-        let half_in: usize = self.assemblies.iter().chain(&self.free_assemblies).map(|(_, a)| a.cut().total).sum();
+        let guarded = self.assemblies.iter().map(|(.., a)| a);
+        let half_in: usize = guarded.chain(self.free_assemblies.iter().map(|(_, a)| a)).map(|a| a.cut().total).sum();
         let requests = self.requests.iter().map(|r| match &r.state {
             RequestState::Replied(stored) => size_of::<Request>() + stored.kept_bytes(),
             RequestState::Pending | RequestState::Forwarded(_) => size_of::<Request>(),

@@ -81,6 +81,29 @@ fn letters_that_find_no_room_keep_nothing_else_from_their_receiver() {
 }
 
 #[test]
+fn long_letters_that_wait_for_their_beginning_leave_room_for_other_long_messages() {
+    let mut net = net(2, 5, 0);
+    // A wide window, in which all of them are on their way at once.
+    for number in 0..2000u32 {
+        net.send(0, 1, 1, Class::Post, POST, &number.to_be_bytes());
+    }
+    net.run(MINUTE, |net| net.outstanding() == 0);
+    net.nodes[1].arrived.clear();
+    net.nodes[1].takes_no_letters = true;
+    for number in 0..40 {
+        net.send(0, 1, 1, Class::Post, LETTER, &vec![number; 5_000]);
+    }
+    let later = net.now + Span::from_ms(2_000);
+    net.run(MINUTE, |net| net.now > later);
+    net.send(0, 1, 1, Class::Post, POST, &vec![77; 5_000]);
+    net.send(0, 1, 1, Class::Request, ECHO, &vec![1; 5_000]);
+    net.run(Span::from_ms(3_000), |net| net.nodes[0].replies.len() == 1 && net.nodes[1].arrived.len() == 2);
+    net.nodes[1].takes_no_letters = false;
+    net.run(MINUTE, |net| net.outstanding() == 0);
+    assert_eq!((net.nodes[1].arrived.len(), net.nodes[1].arrived_again), (42, 0));
+}
+
+#[test]
 fn a_lossless_stream_repeats_nothing_and_fills_its_batches() {
     let mut net = net(2, 5, 0);
     stream(&mut net, 20_000);

@@ -3,9 +3,9 @@
 use super::peer::{self, Repeat};
 use super::{Sender, State, Target};
 use crate::ids::{NODES_MAX, NodeId, Seq};
-use crate::link::Class;
 use crate::link::control::AckRepr;
 use crate::link::fragment::{Assembly, Cut};
+use crate::link::{Class, lane_of};
 use crate::time::Time;
 use crate::wire::bytes::{Reader, WireError};
 use crate::wire::header::{HeaderRepr, MsgType, Packet};
@@ -144,7 +144,7 @@ impl Sender {
                 peer.in_flight -= 1;
                 peer.congestion.on_lost(now, sent.at, &peer.rtt);
                 let ty = self.messages[(sent.ordinal - self.first_ordinal) as usize].ty;
-                peer.lanes[peer::lane_of(ty)].repeat.push_back(Repeat::Packet(counter));
+                peer.lanes[lane_of(ty)].repeat.push_back(Repeat::Packet(counter));
                 self.counters.losses_noticed += 1;
             }
         }

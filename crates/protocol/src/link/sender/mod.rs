@@ -30,7 +30,7 @@ pub use transmit::{BATCH_BYTES_MAX, SEGMENTS_MAX, To, Transmit};
 
 use self::peer::Peer;
 use super::fragment::{Assembly, Cut};
-use super::{Class, DELTA_BYTES, FRAGMENT_BYTES, LinkConfig, Rtt, Spares, WINDOW};
+use super::{Class, DELTA_BYTES, FRAGMENT_BYTES, LinkConfig, Rtt, Spares, WINDOW, lane_of};
 use crate::auth::Sealer;
 use crate::ids::{Channel, NodeId, Seq, Slot};
 use crate::time::Time;
@@ -260,7 +260,7 @@ impl Sender {
             .cut(body.len(), tag_len, prefix)
             .ok_or_else(|| SendError::TooLarge { len: body.len(), max: self.max_message_bytes() })?;
         // A program's messages, which may lie for long, leave room for what goes before them.
-        let window = self.config.window as usize >> peer::lane_of(ty);
+        let window = self.config.window as usize >> lane_of(ty);
         let full = self.packets.len() + cut.count > window;
         let asks = class == Class::Request && self.requests.len() >= self.config.requests_max(self.me.slot);
         if full || asks {
@@ -284,7 +284,7 @@ impl Sender {
             let (at, deadline) = (Time(0), Time(0));
             self.packets.push_back(Sent { ordinal, state: State::Queued, at, deadline, order: 0, times: 0 });
             match &target {
-                Target::Node(node, _) => self.peer(*node).lanes[peer::lane_of(ty)].fresh.push_back(counter),
+                Target::Node(node, _) => self.peer(*node).lanes[lane_of(ty)].fresh.push_back(counter),
                 Target::Group(_) => self.group.lanes[0].fresh.push_back(counter),
             }
         }

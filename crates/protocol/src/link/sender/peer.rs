@@ -3,8 +3,6 @@
 use super::super::{Congestion, Rtt};
 use crate::ids::NodeId;
 use crate::time::Time;
-use crate::wire::header::MsgType;
-use crate::wire::message::types;
 use std::collections::VecDeque;
 
 /// So many packets sent later must have arrived before one counts as lost (RFC 9002's packet threshold).
@@ -29,12 +27,6 @@ pub(super) struct Lane {
     /// Counters of packets never transmitted.
     pub fresh: VecDeque<u64>,
     pub repeat: VecDeque<Repeat>,
-}
-
-/// Which lane a message's packets take. A receiver leaves a program's messages unseen while it has no room for them, perhaps until something else has
-/// come that their sender sends behind them: all else goes before them.
-pub(super) fn lane_of(ty: MsgType) -> usize {
-    usize::from(ty == types::USER)
 }
 
 #[derive(Default, Debug)]

@@ -2,6 +2,7 @@
 
 use super::peer::{self, Repeat};
 use super::{Sender, State, Target};
+use crate::link::lane_of;
 use crate::link::rtt::doubled;
 use crate::time::Time;
 
@@ -65,7 +66,7 @@ impl Sender {
                 } else {
                     peer.congestion.on_lost(now, sent.at, &peer.rtt);
                 }
-                peer.lanes[peer::lane_of(self.messages[at].ty)].repeat.push_back(Repeat::Packet(counter));
+                peer.lanes[lane_of(self.messages[at].ty)].repeat.push_back(Repeat::Packet(counter));
                 self.make_ready(node);
             }
             Target::Group(group) => {
