@@ -472,6 +472,14 @@ impl Node {
             Some(engine) if !self.config.force_engine => engine,
             _ => self.config.engine,
         };
+        // What is told without an acknowledgement travels in datagrams no longer than usual; the unit and the offset stand before it.
+        let told_at_once = self.wire.message_bytes() - 16;
+        if engine == Engine::Broadcast && self.nodes > 1 && element > told_at_once {
+            return Err(Error::Misuse(format!(
+                "an element of {element} bytes is larger than what broadcast tells at once here, {told_at_once} bytes; split it, \
+                 or start the job with a larger --mtu"
+            )));
+        }
         let mut objects = self.objects.write();
         let id = ObjectId(objects.len() as u32);
         let who = (self.me, self.nodes);

@@ -265,6 +265,11 @@ fn nodes_end_though_nobody_reads_what_they_have_posted() {
 }
 
 #[test]
+fn elements_that_broadcast_could_not_tell_of_are_refused() {
+    all_well(&start("wide-told", 2, &[("COMEM_ENGINE", "broadcast"), ("COMEM_MTU", "576")], &[]).finish());
+}
+
+#[test]
 fn ranges_do_not_stay_with_a_thread_that_waits_for_messages() {
     for backbone in BACKBONES {
         all_well(&start("waits-while-lent", 2, &[backbone], &[]).finish());

@@ -61,6 +61,12 @@ pub fn play(role: &str) {
         "one-inbox-full" => mail::one_inbox_is_full(&comem),
         "posts-before-access" => mail::posts_go_before_an_access(&comem),
         "waits-while-lent" => mail::waits_while_lent(&comem),
+        "wide-told" => {
+            comem.array::<[u64; 16_000]>(2).expect("an array");
+            let refusal = comem.array::<[u64; 25_600]>(2).map(drop).map_err(|error| error.to_string());
+            let why = refusal.expect_err("its elements are too wide");
+            assert!(why.contains("an element of 204800 bytes is larger than what broadcast tells at once"), "{why}");
+        }
         "nobody-reads" => mail::nobody_reads(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
