@@ -8,7 +8,7 @@
 
 #include <sched.h>
 
-enum { LENGTH_MAX = 3000, ELEMENT_MAX = 200, RUN_MAX = 64, SAMPLES = 12, TURN_WRITES = 5, NOBODYS_TRIES = 4 };
+enum { LENGTH_MAX = 3000, ELEMENT_MAX = 200, RUN_MAX = 64, SAMPLES = 12, TURN_WRITES = 5, NOBODYS_TRIES = 4, UNIT_MAX = 200000 };
 
 /* An array. The model's bytes lie as its elements do. */
 typedef struct typed {
@@ -39,7 +39,8 @@ static void create(int number, dice *d) {
     a->relay = one_in(d, 3);
     a->size = a->relay ? WORD : sizes[roll(d, COUNT_OF(sizes))];
     a->length = 2 + roll(d, one_in(d, 2) ? 100 : LENGTH_MAX);
-    if (one_in(d, 2)) options.unit_elements = 1 + roll(d, one_in(d, 2) ? 8 : a->length);
+    const uint64_t most = UNIT_MAX / a->size < a->length ? UNIT_MAX / a->size : a->length;
+    if (one_in(d, 2)) options.unit_elements = 1 + roll(d, one_in(d, 2) ? 8 : most);
     options.placement = roll_int(d, 3);
     if (options.placement == COMEM_PLACE_CYCLIC) options.place = roll_int(d, 4);
     if (options.placement == COMEM_PLACE_ON) options.place = roll_int(d, nodes());
