@@ -440,7 +440,10 @@ impl Boot {
                 )
             }
             None if self.job.is_some() => "whoever started the job has told where node 0 is".to_string(),
-            None => format!("the others join with COMEM_JOIN={}", self.endpoints[0].local_addr()),
+            None => {
+                let (nodes, zero) = (self.config.nodes, self.endpoints[0].local_addr());
+                format!("the others join with COMEM_NODES={nodes} COMEM_JOIN={zero}")
+            }
         }
     }
 
