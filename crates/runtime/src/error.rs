@@ -100,5 +100,6 @@ impl Error {
 
 /// Says something on standard error, if that takes it: that nobody can be told is no reason to end.
 pub fn say(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{what}");
+    // In one piece: standard error has no buffer, and a node that is killed between two writes would leave half a line.
+    let _ = std::io::stderr().write_all(format!("{what}\n").as_bytes());
 }
