@@ -5,8 +5,8 @@
 
 use crate::errno;
 use libc::{
-    FILE, c_char, c_int, c_uint, c_void, iovec, mode_t, msghdr, off_t, pid_t, size_t, sockaddr, socklen_t, ssize_t,
-    stat, timespec,
+    FILE, c_char, c_int, c_uint, c_void, clockid_t, iovec, mode_t, msghdr, off_t, pid_t, rusage, size_t, sockaddr,
+    socklen_t, ssize_t, stat, timespec,
 };
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -125,6 +125,8 @@ real! {
     c"pipe2" pipe2(ends: *mut c_int, flags: c_int) -> c_int;
     c"socketpair" socketpair(family: c_int, kind: c_int, protocol: c_int, ends: *mut c_int) -> c_int;
     c"nanosleep" nanosleep(time: *const timespec, left: *mut timespec) -> c_int;
+    c"clock_gettime" clock_gettime(clock: clockid_t, now: *mut timespec) -> c_int;
+    c"getrusage" getrusage(who: c_int, used: *mut rusage) -> c_int;
     c"getrandom" getrandom(to: *mut c_void, n: size_t, flags: c_uint) -> ssize_t;
     c"__read_chk" read_chk(fd: c_int, to: *mut c_void, n: size_t, room: size_t) -> ssize_t;
     c"__pread_chk" pread_chk(fd: c_int, to: *mut c_void, n: size_t, at: off_t, room: size_t) -> ssize_t;

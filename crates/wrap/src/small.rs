@@ -3,7 +3,7 @@
 use crate::heap::{self, Way};
 use crate::transfer::transfer;
 use crate::{errno, real};
-use libc::{c_int, c_uint, c_void, pid_t, size_t, ssize_t, timespec};
+use libc::{c_int, c_uint, c_void, clockid_t, pid_t, rusage, size_t, ssize_t, timespec};
 use std::mem::MaybeUninit;
 
 /// Calls with a place for a result, or with a private one where it is shared; then it is copied if the call gave 0.
@@ -112,6 +112,26 @@ pub unsafe extern "C-unwind" fn nanosleep(time: *const timespec, left: *mut time
     let interrupted = |status| status != 0 && errno::get() == libc::EINTR;
     // SAFETY: by this function's contract.
     unsafe { with_argument(time, |time| with_result_if(interrupted, left, |left| real::nanosleep(time, left))) }
+}
+
+/// Reads a clock. The C library reads most of them without a system call, but not those of a process's or thread's processor time.
+///
+/// # Safety
+/// As for `clock_gettime(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn clock_gettime(clock: clockid_t, now: *mut timespec) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { with_result(now, |now| real::clock_gettime(clock, now)) }
+}
+
+/// Says what was used of processor time and the like.
+///
+/// # Safety
+/// As for `getrusage(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn getrusage(who: c_int, used: *mut rusage) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { with_result(used, |used| real::getrusage(who, used)) }
 }
 
 /// Gives random bytes.

@@ -42,7 +42,8 @@ fn so_do_the_calls_of_a_fortified_program() {
 fn without_the_wrapper_each_of_them_fails() {
     let calls = ["read", "pwrite", "writev", "fread", "fwrite", "send", "recvmsg", "open", "fstat"];
     let small = ["chdir", "mkdir", "rmdir", "waitpid", "wait", "pipe", "pipe2", "socketpair", "nanosleep"];
-    for call in calls.into_iter().chain(small) {
+    let times = ["clock_gettime", "getrusage"];
+    for call in calls.into_iter().chain(small).chain(times) {
         let options = ["-n", "2", "--prefetch", "off", "--no-wrap"];
         assert_eq!(common::job(&options, program(), &[call]), format!("{call}: EFAULT\n"));
     }

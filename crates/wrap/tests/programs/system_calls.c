@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -304,6 +305,15 @@ static void pairs(void) {
 static void wake(int number) { (void)number; }
 
 static void others(void) {
+    /* The C library reads most clocks by itself, those of the processor's time by the kernel. */
+    if (wanted("clock_gettime")) {
+        struct timespec *now = (struct timespec *)(void *)(fresh() - ODD);
+        expect("clock_gettime", clock_gettime(CLOCK_PROCESS_CPUTIME_ID, now) == 0 && now->tv_nsec < 1000000000);
+    }
+    if (wanted("getrusage")) {
+        struct rusage *used = (struct rusage *)(void *)(fresh() - ODD);
+        expect("getrusage", getrusage(RUSAGE_SELF, used) == 0 && used->ru_utime.tv_usec < 1000000);
+    }
     if (wanted("getrandom")) {
         unsigned char *to = fresh();
         int zeros = 0;
