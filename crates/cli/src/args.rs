@@ -12,7 +12,7 @@ use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome};
 use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::faults::FaultSpec;
@@ -402,8 +402,14 @@ pub fn parse() -> Result<Cli, Failure> {
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Failure::usage("no command is given", "see `comem --help`");
         }
-        Failure::usage(what, "see `comem --help`")
+        Failure::usage(what, format!("see `{} --help`", command_named(std::env::args().nth(1))))
     })
+}
+
+/// The command whose help says more: the one that the first argument names.
+fn command_named(first: Option<String>) -> String {
+    let named = first.filter(|name| Cli::command().find_subcommand(name).is_some());
+    named.map_or_else(|| "comem".to_string(), |name| format!("comem {name}"))
 }
 
 /// The variables that are no choices of whoever calls this command: empty ones (a launcher sets each of its nodes' variables, so that
@@ -420,7 +426,6 @@ pub fn not_meant(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<O
 
 /// The flag of `comem run` behind which a variable stands.
 pub fn flag_of(variable: &str) -> Option<String> {
-    use clap::CommandFactory;
     let cli = Cli::command();
     let run = cli.find_subcommand("run")?;
     let flag = run.get_arguments().find(|argument| argument.get_env().is_some_and(|name| name == variable))?;
@@ -542,8 +547,14 @@ mod tests {
     }
 
     #[test]
+    fn the_help_that_is_named_is_that_of_the_command() {
+        for (first, due) in [(None, "comem"), (Some("--foo"), "comem"), (Some("report"), "comem report")] {
+            assert_eq!(command_named(first.map(str::to_string)), due);
+        }
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -600,7 +611,6 @@ mod tests {
 
     #[test]
     fn every_flag_and_variable_of_run_is_described() {
-        use clap::CommandFactory;
         let page = include_str!("../../../docs/running.md");
         let cli = Cli::command();
         for argument in cli.find_subcommand("run").unwrap().get_arguments().filter(|argument| !argument.is_hide_set()) {

@@ -62,7 +62,7 @@ pub mod kinds {
     pub fn name(kind: u8) -> &'static str {
         match kind {
             BARRIER => "a barrier",
-            CREATE => "the creation of a shared object",
+            CREATE => "the creation of a shared object or allocation of memory",
             REDUCE => "a reduction",
             EXIT => "the end of the program",
             RENDEZVOUS => "a rendezvous",

@@ -114,6 +114,30 @@ impl Shared {
         }
     }
 
+    /// Where an address lies that belongs to no allocation: behind or before the nearest one.
+    fn place_of(&self, address: usize, page: PageNo) -> String {
+        let known = self.table.find(page);
+        if known.is_none() && self.table.is_freed(page) {
+            return "in a region that was freed".to_string();
+        }
+        let next = self.table.next_after(page).and_then(|first| self.table.find(first)).filter(|next| !next.is_freed());
+        let ahead = next.map(|next| ((self.address_of(next.region.first) - address) as u64, next));
+        let Some(known) = known.or_else(|| self.table.before(page)) else {
+            return ahead.map_or_else(|| "where nothing is allocated".to_string(), before);
+        };
+        let over = address.saturating_sub(self.address_of(known.region.first)) as u64;
+        if known.is_freed() && over < known.region.bytes {
+            return format!("which is {over} bytes into {}, which was freed", known.name());
+        }
+        let beyond = over.saturating_sub(known.region.bytes);
+        match ahead.filter(|(bytes, _)| *bytes < beyond) {
+            Some(ahead) => before(ahead),
+            None => {
+                format!("which is {beyond} bytes beyond the end of {} ({} bytes)", known.name(), known.region.bytes)
+            }
+        }
+    }
+
     /// An access to heap memory that belongs to nobody: says so, and lets the program meet its SIGSEGV.
     fn refuse(&self, node: &Node, fault: &fault::Fault) -> Verdict {
         // With a userfaultfd the first try came as SIGBUS, and was reported then.
@@ -122,21 +146,7 @@ impl Shared {
         }
         let what = if fault.access == fault::Access::Write { "a write to" } else { "a read of" };
         let page = self.page_of(fault.address).unwrap_or_default();
-        let fallen = self.table.find(page).is_none() && self.table.is_freed(page);
-        let place = match self.table.find(page).or_else(|| self.table.before(page)) {
-            _ if fallen => "in a region that was freed".to_string(),
-            Some(known) => {
-                let start = self.address_of(known.region.first);
-                let over = fault.address.saturating_sub(start) as u64;
-                if known.is_freed() && over < known.region.bytes {
-                    format!("which is {over} bytes into {}, which was freed", known.name())
-                } else {
-                    let beyond = over.saturating_sub(known.region.bytes);
-                    format!("which is {beyond} bytes beyond the end of {} ({} bytes)", known.name(), known.region.bytes)
-                }
-            }
-            None => "where nothing is allocated".to_string(),
-        };
+        let place = self.place_of(fault.address, page);
         let address = fault.address;
         crate::error::say(format_args!(
             "comem: {}: {what} address {address:#x} of the shared heap, {place}; check the pointer or index",
@@ -148,6 +158,11 @@ impl Shared {
         let gone = unsafe { libc::mprotect(at, PAGE_BYTES, libc::PROT_NONE) };
         if gone == 0 && fault.signal == libc::SIGBUS { Verdict::Retry } else { Verdict::NotOurs }
     }
+}
+
+/// So many bytes before a region.
+fn before((bytes, next): (u64, Arc<Known>)) -> String {
+    format!("which is {bytes} bytes before the beginning of {} ({} bytes)", next.name(), next.region.bytes)
 }
 
 /// A bin for diffs that cannot come up.

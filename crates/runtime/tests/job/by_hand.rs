@@ -82,3 +82,13 @@ fn a_node_goes_on_though_its_standard_error_takes_nothing() {
     zero.kill().and_then(|()| zero.wait()).expect("it waits still");
     assert_eq!(ended, None);
 }
+
+#[test]
+fn a_node_that_is_to_join_others_must_know_how_many() {
+    for (name, value) in [("COMEM_JOIN", "127.0.0.1:9"), ("COMEM_DISCOVER", "on")] {
+        let lone = command(&[(name, value)]).env_remove(var::NODES).stderr(Stdio::piped()).output();
+        let lone = lone.expect("a node can be started");
+        let text = String::from_utf8_lossy(&lone.stderr);
+        assert!(!lone.status.success() && text.contains("set COMEM_NODES too"), "{name}: {text}");
+    }
+}

@@ -25,6 +25,7 @@ pub fn prepare(role: &str) {
 pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "beyond" => node_1(comem, |_, slice| assert_eq!(read_at(slice, 4 * WORDS + 1), 0)),
+        "before" => before_a_far_one(comem),
         "freed" => freed(comem),
         "freed-at-home" => freed_at_home(comem),
         "freed-long-ago" => freed_long_ago(comem),
@@ -80,6 +81,17 @@ fn node_1(comem: &Comem, wrong: impl Fn(&Thread, &SharedSlice<u64>) + Sync) {
         }
         t.barrier();
     });
+}
+
+/// A second region begins far behind the table.
+fn before_a_far_one(comem: &Comem) {
+    let options = RegionOptions { label: "far".to_string(), alignment: 1 << 20, ..RegionOptions::default() };
+    node_1(comem, |_, _| ());
+    let far = pages_of(comem, 1, &options);
+    if comem.node() == 1 {
+        assert_eq!(read(far.as_ptr().wrapping_sub(3)), 0);
+    }
+    comem.run(|t| t.barrier());
 }
 
 /// The home has freed what node 1 has not yet, and reads.
@@ -459,6 +471,14 @@ fn an_access_beyond_an_allocation_names_it_and_kills() {
             assert!(line.starts_with("comem: node 1 (host ") && line.contains("a read of address 0x"), "{line}");
             assert_eq!(outcome.errors[1].matches(part).count(), 1, "it is said once");
         }
+    }
+}
+
+#[test]
+fn an_access_just_before_an_allocation_names_that() {
+    for detector in detectors() {
+        let part = "which is 24 bytes before the beginning of far (4096 bytes); check the pointer or index";
+        dies("before", &[("COMEM_DETECTOR", detector)], libc::SIGSEGV, part);
     }
 }
 
