@@ -59,9 +59,10 @@ pub fn thread_number() -> Outcome<usize> {
     Ok(seat(joined()?)?.id())
 }
 
-/// This node's name in errors.
+/// This node's name in errors; before it has joined, the number that its launcher has given it.
 pub fn name() -> String {
-    let node = JOB.get().map_or(String::new(), |job| format!("node {} ", job.node()));
+    let told = || std::env::var("COMEM_NODE").ok()?.parse().ok();
+    let node = JOB.get().map(Comem::node).or_else(told).map_or(String::new(), |node| format!("node {node} "));
     let mut host = [0_u8; 256];
     // SAFETY: the buffer is ours and as long as we say.
     let known = unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len()) } == 0;

@@ -39,7 +39,7 @@ fn the_same_source_is_a_sequential_program_without_the_library() {
 fn misuse(which: u32) -> Output {
     let program = common::build("cc", "c99", "misuse.c");
     let mut command = common::node(&program, 1);
-    command.arg(which.to_string()).output().expect("the program runs")
+    command.arg(which.to_string()).env("COMEM_NODE", "0").output().expect("the program runs")
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn misuse_ends_the_node_with_one_sentence_and_a_documented_status() {
         let output = misuse(which);
         let sentence = text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{which}: {sentence}");
-        assert!(sentence.starts_with("comem: ") && sentence.contains("(host "), "{sentence}");
+        assert!(sentence.starts_with("comem: node 0 (host "), "also before the start: {sentence}");
         assert!(sentence.contains(part) && sentence.lines().count() == 1, "{sentence}");
         let printed = if which == 0 { "" } else { "started\n" };
         assert_eq!(text(&output.stdout), printed, "what was printed before gets out, and nothing after");

@@ -130,7 +130,7 @@ ends "errors are returned to a program that asks for it" 0 returned '^right: eve
 ends "an error ends the node with a sentence" 2 unlock "${named}.*does not hold"
 ends "also where there is a stat, unless the program asked for errors" 2 unlock-with-stat "${named}.*does not hold"
 ends "and where there is no stat though it did" 2 unlock-without-stat '^printed before' "${named}.*does not hold"
-ends "a second start is an error" 2 second-start "${named}.*second time"
+ends "a second start is an error" 2 second-start "${named}.*joined its job already"
 ends "a program ends its job with a status and a sentence" 77 abort '^printed before' "${named}the grid has a hole$"
 
 # ---- the workloads -----------------------------------------------------------------------------------------------
