@@ -659,6 +659,7 @@ impl Ear {
 /// See [`crate::Comem::finish`].
 pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     main.flush_posts()?;
+    node.reads_no_more.store(true, Ordering::Release);
     if let Some(shared) = node.shared() {
         main.bring_globals_home(shared)?;
     }

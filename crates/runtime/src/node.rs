@@ -196,6 +196,8 @@ pub struct Node {
     pub(crate) spinning: AtomicU64,
     /// Counts steps, so that a hang can be told from slow progress.
     pub(crate) progress: AtomicU64,
+    /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted yet, since they wait for that.
+    pub(crate) reads_no_more: AtomicBool,
     /// Who has ended the node's part, and when: nobody answers any more.
     pub(crate) ended: OnceLock<(Slot, Time)>,
     /// Why the job is over, where the process outlives it.
@@ -245,6 +247,7 @@ impl Node {
             waiting: AtomicU64::new(0),
             spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),
+            reads_no_more: AtomicBool::new(false),
             ended: OnceLock::new(),
             over: OnceLock::new(),
             watch: Watch::new(me, nodes, &config, clock.now(), startup),
@@ -515,7 +518,7 @@ impl Node {
     /// Whether thread `thread` of this node can take one more message.
     pub(crate) fn inbox_has_room(&self, thread: u16) -> bool {
         let seat = self.seats.get(usize::from(thread) + 1);
-        seat.is_some_and(|s| s.inbox.lock().len() < INBOX_MAX)
+        seat.is_some_and(|s| s.inbox.lock().len() < INBOX_MAX) || self.reads_no_more.load(Ordering::Acquire)
     }
 
     pub(crate) fn deliver_user(&self, from: NodeId, thread: u16, bytes: &[u8], out: &mut Outbox) {
