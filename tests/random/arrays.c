@@ -8,7 +8,8 @@
 
 #include <sched.h>
 
-enum { LENGTH_MAX = 3000, ELEMENT_MAX = 200, RUN_MAX = 64, SAMPLES = 12, TURN_WRITES = 5, NOBODYS_TRIES = 4, UNIT_MAX = 200000 };
+enum { LENGTH_MAX = 3000, ELEMENT_MAX = 200, RUN_MAX = 64, UNIT_MAX = 200000 };
+enum { SAMPLES = 12, TURN_WRITES = 5, NOBODYS_TRIES = 4 };
 
 /* An array. The model's bytes lie as its elements do. */
 typedef struct typed {

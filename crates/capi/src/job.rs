@@ -61,7 +61,7 @@ pub fn thread_number() -> Outcome<usize> {
 
 /// This node's name in errors; before it has joined, the number that its launcher has given it.
 pub fn name() -> String {
-    let told = || std::env::var("COMEM_NODE").ok()?.parse().ok();
+    let told = || std::env::var(comem_rt::control::var::NODE).ok()?.parse().ok();
     let node = JOB.get().map(Comem::node).or_else(told).map_or(String::new(), |node| format!("node {node} "));
     let mut host = [0_u8; 256];
     // SAFETY: the buffer is ours and as long as we say.

@@ -73,10 +73,11 @@ impl Capture {
             Err(why) => {
                 let _ = file.set_len(*whole);
                 let path = self.path.display();
-                let _ = writeln!(
-                    io::stderr(),
-                    "comem: cannot capture to {path} any more: {why}; the file ends here, and the job goes on"
+                let what = format!(
+                    "comem: cannot capture to {path} any more: {why}; the file ends here, and the job goes on\n"
                 );
+                // In one piece, also where the process ends meanwhile.
+                let _ = io::stderr().write_all(what.as_bytes());
                 *place = None;
             }
         }

@@ -78,12 +78,6 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     }
     let launcher = control::launcher_channel().map_err(Error::system("cannot talk to the launcher"))?;
     let mut launcher = launcher.map(|(reader, writer)| (reader, Arc::new(writer)));
-    let counted = std::env::var_os("COMEM_NODES").is_some_and(|nodes| !nodes.is_empty());
-    if launcher.is_none() && !counted && (config.discover || config.join.is_some()) {
-        return Err(Error::Start(
-            "COMEM_JOIN or COMEM_DISCOVER is set, and not how many nodes the job has; set COMEM_NODES too".to_string(),
-        ));
-    }
     let result = if launcher.is_none() && config.nodes == 1 && !config.discover && config.join.is_none() {
         Ok(alone(config, clock))
     } else {

@@ -266,7 +266,10 @@ impl Config {
     }
 
     fn read(env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
-        let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(1);
+        let nodes = parse("COMEM_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?;
+        // Who joins others without a word about how many there are would run alone.
+        let beside_nodes = nodes.map(|_| ()).ok_or("a job of how many nodes? set COMEM_NODES too");
+        let nodes = nodes.unwrap_or(1);
         let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
         let engine = parse("COMEM_ENGINE", env, engines)?.unwrap_or_default();
         let threads = parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1);
@@ -320,8 +323,12 @@ impl Config {
             host_nodes,
             host_place: host_place.or_else(|| node.filter(|_| host_nodes == nodes)),
             bind: parse("COMEM_BIND", env, str::parse)?.unwrap_or_default(),
-            discover: parse("COMEM_DISCOVER", env, switch)?.unwrap_or(false),
-            join: env("COMEM_JOIN").filter(|v| !v.is_empty()),
+            discover: parse("COMEM_DISCOVER", env, |text| match switch(text)? {
+                true => Ok(beside_nodes.map(|()| true)?),
+                false => Ok(false),
+            })?
+            .unwrap_or(false),
+            join: parse("COMEM_JOIN", env, |text| Ok(beside_nodes.map(|()| text.to_string())?))?,
             program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
             mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?,
             capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),

@@ -244,59 +244,33 @@ pub unsafe extern "C" fn jia_bcast(buffer: *mut c_char, len: c_int, root: c_int)
     });
 }
 
-/// Numbers of a type, reduced over all hosts as the widest of their kind.
+/// Numbers of a type, reduced over all hosts as the widest of their kind. All must give the same terms.
 trait Number: Copy {
-    type Wide: Copy + PartialEq + From<c_int>;
-    fn wide(self) -> Self::Wide;
-    fn narrow(wide: Self::Wide) -> Self;
-    fn reduce(operator: Operator, numbers: &mut [Self::Wide]) -> Outcome<()>;
+    fn reduce(terms: u16, operator: Operator, numbers: &mut [Self]) -> Outcome<()>;
 }
 
 impl Number for c_int {
-    type Wide = i64;
-
-    fn wide(self) -> i64 {
-        i64::from(self)
-    }
-    fn narrow(wide: i64) -> c_int {
-        wide as c_int
-    }
-    fn reduce(operator: Operator, numbers: &mut [i64]) -> Outcome<()> {
-        Ok(thread()?.try_reduce_i64(operator, numbers)?)
+    fn reduce(terms: u16, operator: Operator, numbers: &mut [c_int]) -> Outcome<()> {
+        let mut wide: Vec<i64> = numbers.iter().map(|n| i64::from(*n)).collect();
+        thread()?.try_reduce_i64_agreeing(terms, operator, &mut wide)?;
+        numbers.iter_mut().zip(wide).for_each(|(n, wide)| *n = wide as c_int);
+        Ok(())
     }
 }
 
 impl Number for f32 {
-    type Wide = f64;
-
-    fn wide(self) -> f64 {
-        f64::from(self)
-    }
-    fn narrow(wide: f64) -> f32 {
-        wide as f32
-    }
-    fn reduce(operator: Operator, numbers: &mut [f64]) -> Outcome<()> {
-        Ok(thread()?.try_reduce_f64(operator, numbers)?)
+    fn reduce(terms: u16, operator: Operator, numbers: &mut [f32]) -> Outcome<()> {
+        let mut wide: Vec<f64> = numbers.iter().map(|n| f64::from(*n)).collect();
+        thread()?.try_reduce_f64_agreeing(terms, operator, &mut wide)?;
+        numbers.iter_mut().zip(wide).for_each(|(n, wide)| *n = wide as f32);
+        Ok(())
     }
 }
 
 impl Number for f64 {
-    type Wide = f64;
-
-    fn wide(self) -> f64 {
-        self
+    fn reduce(terms: u16, operator: Operator, numbers: &mut [f64]) -> Outcome<()> {
+        Ok(thread()?.try_reduce_f64_agreeing(terms, operator, numbers)?)
     }
-    fn narrow(wide: f64) -> f64 {
-        wide
-    }
-    fn reduce(operator: Operator, numbers: &mut [f64]) -> Outcome<()> {
-        Ok(thread()?.try_reduce_f64(operator, numbers)?)
-    }
-}
-
-/// What every host must have given alike, in one number: the type and the root.
-fn terms(kind: c_int, root: usize) -> c_int {
-    kind * 1024 + root as c_int
 }
 
 /// # Safety
@@ -310,19 +284,14 @@ unsafe fn reduce<T: Number>(
 ) -> Outcome<()> {
     let from: *const T = from.cast();
     // SAFETY: by this function's contract; programs need not align their buffers.
-    let mut numbers: Vec<_> = (0..count).map(|i| unsafe { from.add(i).read_unaligned() }.wide()).collect();
-    let mine = terms(kind, root);
-    numbers.push(mine.into());
-    T::reduce(op, &mut numbers)?;
-    let alike = if matches!(op, Operator::Sum) { mine * job()?.nodes() as c_int } else { mine };
-    if numbers.pop() != Some(alike.into()) {
-        return Err(argument("jia_reduce() was called with another type of numbers or another root at another host"));
-    }
+    let mut numbers: Vec<T> = (0..count).map(|i| unsafe { from.add(i).read_unaligned() }).collect();
+    // There are three kinds, and 1024 nodes at most.
+    T::reduce((kind as u16) << 10 | root as u16, op, &mut numbers)?;
     if root == job()?.node() {
         let to: *mut T = to.cast();
         for (index, number) in numbers.into_iter().enumerate() {
             // SAFETY: by this function's contract.
-            unsafe { to.add(index).write_unaligned(T::narrow(number)) };
+            unsafe { to.add(index).write_unaligned(number) };
         }
     }
     Ok(())

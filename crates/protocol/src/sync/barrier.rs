@@ -125,6 +125,12 @@ impl Collective {
         Collective { kind: kinds::REDUCE, detail: u64::from(reduction.code()) << 32 | count as u64 }
     }
 
+    /// The same call, made by callers that must agree on something else too.
+    #[must_use]
+    pub fn agreeing(self, terms: u16) -> Collective {
+        Collective { detail: self.detail | u64::from(terms) << 48, ..self }
+    }
+
     fn reduction(self) -> Option<Reduction> {
         match self.kind {
             kinds::REDUCE => Reduction::from_code((self.detail >> 32) as u8),

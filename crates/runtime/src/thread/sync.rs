@@ -107,10 +107,15 @@ impl Thread {
     /// # Errors
     /// When another node makes a different collective call.
     pub fn try_reduce_i64(&self, operator: Operator, values: &mut [i64]) -> Result<()> {
+        self.try_reduce_i64_agreeing(0, operator, values)
+    }
+
+    #[doc(hidden)]
+    pub fn try_reduce_i64_agreeing(&self, terms: u16, operator: Operator, values: &mut [i64]) -> Result<()> {
         let reduction = Reduction { operator, number: Number::I64 };
         for part in values.chunks_mut(NUMBERS_MAX) {
             let bytes: Vec<u8> = part.iter().flat_map(|v| v.to_be_bytes()).collect();
-            self.reduce(reduction, &bytes, |i, word| part[i] = i64::from_be_bytes(word))?;
+            self.reduce((reduction, terms), &bytes, |i, word| part[i] = i64::from_be_bytes(word))?;
         }
         Ok(())
     }
@@ -129,16 +134,27 @@ impl Thread {
     /// # Errors
     /// When another node makes a different collective call.
     pub fn try_reduce_f64(&self, operator: Operator, values: &mut [f64]) -> Result<()> {
+        self.try_reduce_f64_agreeing(0, operator, values)
+    }
+
+    #[doc(hidden)]
+    pub fn try_reduce_f64_agreeing(&self, terms: u16, operator: Operator, values: &mut [f64]) -> Result<()> {
         let reduction = Reduction { operator, number: Number::F64 };
         for part in values.chunks_mut(NUMBERS_MAX) {
             let bytes: Vec<u8> = part.iter().flat_map(|v| v.to_be_bytes()).collect();
-            self.reduce(reduction, &bytes, |i, word| part[i] = f64::from_be_bytes(word))?;
+            self.reduce((reduction, terms), &bytes, |i, word| part[i] = f64::from_be_bytes(word))?;
         }
         Ok(())
     }
 
-    pub(super) fn reduce(&self, reduction: Reduction, bytes: &[u8], mut set: impl FnMut(usize, [u8; 8])) -> Result<()> {
-        let result = self.collective(Collective::reduce(reduction, bytes.len() / 8), bytes, <[u8]>::to_vec)?;
+    fn reduce(
+        &self,
+        (reduction, terms): (Reduction, u16),
+        bytes: &[u8],
+        mut set: impl FnMut(usize, [u8; 8]),
+    ) -> Result<()> {
+        let what = Collective::reduce(reduction, bytes.len() / 8).agreeing(terms);
+        let result = self.collective(what, bytes, <[u8]>::to_vec)?;
         // After the call: what is set may be shared memory, of which some may have ended in it, and whose fault would wait for others.
         result.as_chunks::<8>().0.iter().enumerate().for_each(|(i, word)| set(i, *word));
         Ok(())

@@ -49,6 +49,15 @@ pub fn nobody_reads(comem: &Comem) {
     });
 }
 
+/// Node 1 is at the end of the job when node 0 has posted more to it than an inbox takes.
+pub fn one_reads_nothing(comem: &Comem) {
+    comem.run(|t| {
+        for number in (0..FULL + 50).filter(|_| t.id() == 0) {
+            t.post(1, &number.to_be_bytes()).expect("there is room");
+        }
+    });
+}
+
 fn fill(t: &Thread) {
     for number in 0..FULL {
         t.post(0, &number.to_be_bytes()).expect("there is room");

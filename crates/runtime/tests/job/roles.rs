@@ -68,6 +68,7 @@ pub fn play(role: &str) {
             assert!(why.contains("an element of 204800 bytes is larger than what broadcast tells at once"), "{why}");
         }
         "nobody-reads" => mail::nobody_reads(&comem),
+        "one-reads-nothing" => mail::one_reads_nothing(&comem),
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
         "cores" => cores::play(&comem),
