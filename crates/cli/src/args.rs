@@ -143,8 +143,8 @@ pub struct NodeArgs {
     /// How threads wait: auto, spin or block
     #[arg(long, env = "COMEM_WAIT", value_name = "HOW", default_value = "auto")]
     pub wait: Wait,
-    /// Keep application threads on their node's share of the host's cores, where all fit: cores, or off
-    #[arg(long, env = "COMEM_BIND", value_name = "off|cores", default_value = "off", hide_default_value = true)]
+    /// Where application threads run, if all fit the host's cores: come back to their node's share (auto), stay on it (cores), anywhere (off)
+    #[arg(long, env = "COMEM_BIND", value_name = "auto|cores|off", default_value = "auto", hide_default_value = true)]
     pub bind: Bind,
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]

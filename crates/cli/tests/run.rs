@@ -484,9 +484,11 @@ fn cores_of_their_own_are_shown_and_reach_the_nodes() {
     let mut command = scratch.comem();
     let output = finish(command.env("COMEM_BIND", "cores").args(["run", "-n", "2", "--no-prefix", "sh", "-c", show]));
     assert_eq!(sorted(&out(&output)), ["cores 0", "cores 1"]);
+    let output = scratch.run(&["-n", "2", "--no-prefix", "sh", "-c", show]);
+    assert_eq!(sorted(&out(&output)), ["auto 0", "auto 1"]);
     let wrong = scratch.run(&["--bind", "core", "true"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
-    assert!(err(&wrong).contains("expected off or cores"), "{}", err(&wrong));
+    assert!(err(&wrong).contains("expected auto, off or cores"), "{}", err(&wrong));
 }
 
 #[test]

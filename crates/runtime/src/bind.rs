@@ -4,8 +4,14 @@
 //! them: neighbours in the order of the cores' numbers, the shares equal as far as that goes. A thread may move within the share, and so
 //! may what it starts itself (a library's threads inherit the share). The service thread may run on any allowed core. Where the
 //! threads do not fit, the system does better by itself.
+//!
+//! Threads that come back instead may run anywhere, and so may what they start. But a system that wakes a thread likes to put it where
+//! the one runs that woke it, and then keeps two nodes by turns on one core beside an idle one for many milliseconds. So a thread that
+//! has waited and finds itself elsewhere moves to cores of its own.
 
 use crate::thread::share;
+use comem_protocol::time::Time;
+use std::cell::Cell;
 use std::mem::{MaybeUninit, size_of};
 
 /// Whether a node's threads get cores of their own.
@@ -14,6 +20,8 @@ pub enum Bind {
     /// They go where the system puts them.
     #[default]
     Off,
+    /// They go where the system puts them, and come back to cores of their own when they have waited.
+    Auto,
     /// They stay on the node's share.
     Cores,
 }
@@ -24,8 +32,9 @@ impl std::str::FromStr for Bind {
     fn from_str(text: &str) -> Result<Bind, String> {
         match text {
             "off" => Ok(Bind::Off),
+            "auto" => Ok(Bind::Auto),
             "cores" => Ok(Bind::Cores),
-            _ => Err("expected off or cores".to_string()),
+            _ => Err("expected auto, off or cores".to_string()),
         }
     }
 }
@@ -35,6 +44,7 @@ impl Bind {
     pub fn name(self) -> &'static str {
         match self {
             Bind::Off => "off",
+            Bind::Auto => "auto",
             Bind::Cores => "cores",
         }
     }
@@ -69,6 +79,40 @@ pub(crate) fn stay_on(cores: &[usize]) -> std::io::Result<()> {
     // SAFETY: the call reads the set.
     let done = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set.as_ptr()) };
     if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Least nanoseconds between two moves of a thread: where something else keeps it from its cores, it does not fight for them.
+const MOVES_NS: u64 = 500_000;
+
+/// The cores that a thread comes back to.
+#[derive(Debug)]
+pub(crate) struct Own {
+    cores: Vec<usize>,
+    allowed: Vec<usize>,
+    moved: Cell<Option<Time>>,
+}
+
+impl Own {
+    /// Of a node's share of the allowed cores, the part of thread `index` of `threads`.
+    pub(crate) fn of(share_of_node: &[usize], allowed: &[usize], index: usize, threads: usize) -> Own {
+        let cores = share_of_node[share(share_of_node.len(), index % threads, threads)].to_vec();
+        Own { cores, allowed: allowed.to_vec(), moved: Cell::new(None) }
+    }
+
+    /// Moves the calling thread there if it runs elsewhere; it may run everywhere afterwards, as before. A thread that somebody
+    /// has placed otherwise stays where it is. Says whether it moved.
+    pub(crate) fn come_back(&self, now: Time) -> bool {
+        // SAFETY: the call only tells.
+        let core = usize::try_from(unsafe { libc::sched_getcpu() });
+        if core.is_err() || core.is_ok_and(|core| self.cores.binary_search(&core).is_ok()) {
+            return false;
+        }
+        if self.moved.get().is_some_and(|last| (now - last).0 < MOVES_NS) {
+            return false;
+        }
+        self.moved.set(Some(now));
+        allowed_cores() == self.allowed && stay_on(&self.cores).and_then(|()| stay_on(&self.allowed)).is_ok()
+    }
 }
 
 /// Cores as people write them: `0-3,6`.
@@ -111,6 +155,37 @@ mod tests {
         let seen = std::thread::spawn(move || stay_on(&[last]).map(|()| allowed_cores()));
         assert_eq!(seen.join().unwrap().unwrap(), [last]);
         assert_eq!(allowed_cores(), all, "other threads are not concerned");
+    }
+
+    #[test]
+    fn a_thread_comes_back_to_its_part_of_the_share() {
+        let all = allowed_cores();
+        let own = Own::of(&all, &all, 0, all.len());
+        let last = *all.last().expect("this thread runs somewhere");
+        let away = move |hold: bool| {
+            stay_on(&[last]).unwrap();
+            if !hold {
+                stay_on(&own.allowed).unwrap();
+            }
+            let long = Time(own.moved.get().map_or(0, |t| t.0) + MOVES_NS);
+            // The system may have moved it meanwhile.
+            let elsewhere = unsafe { libc::sched_getcpu() } as usize == last && own.cores != [last];
+            (elsewhere, own.come_back(long), own.come_back(long), allowed_cores())
+        };
+        let seen = std::thread::spawn(move || [away(true), away(false), away(false), away(false)]).join().unwrap();
+        assert_eq!((seen[0].1, &seen[0].3), (false, &vec![last]), "somebody has placed it");
+        for (elsewhere, moved, again, allowed) in &seen[1..] {
+            assert!(*moved || !elsewhere, "{seen:?}");
+            assert!(!again, "once in a while is enough: {seen:?}");
+            assert_eq!(*allowed, all, "it may run everywhere");
+        }
+    }
+
+    #[test]
+    fn threads_of_a_node_come_back_to_parts_of_its_share() {
+        let part = |share: &[usize], index| Own::of(share, &[0, 1, 2, 3], index, 2).cores;
+        assert_eq!((part(&[2, 3], 0), part(&[2, 3], 1)), (vec![2], vec![3]));
+        assert_eq!((part(&[1, 2, 3], 0), part(&[1, 2, 3], 2)), (vec![1, 2], vec![1, 2]));
     }
 
     #[test]

@@ -366,7 +366,7 @@ mod tests {
             ("COMEM_UNIT_PAGES", "3", "power of two"),
             ("COMEM_GLOBALS", "both", "copy or share"),
             ("COMEM_BACKBONE", "pigeon", "auto, udp, or shm"),
-            ("COMEM_BIND", "core", "off or cores"),
+            ("COMEM_BIND", "core", "auto, off or cores"),
             ("COMEM_HOST_PLACE", "1", "from 0 to 0"),
             ("COMEM_PORTS", "9-3", "port numbers"),
             ("COMEM_SLOW", "0.5x", "from 1x"),

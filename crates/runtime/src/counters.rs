@@ -134,6 +134,8 @@ counters! {
     slices,
     /// Requests for pages that came between two such parts.
     between_slices,
+    /// Moves of threads back to cores of their own.
+    came_back,
     /// Nanoseconds waiting for data.
     fetch_ns,
     /// Nanoseconds waiting for locks and flags.

@@ -149,13 +149,14 @@ impl Seat {
 
 /// The cores that this node's threads are to stay on.
 fn own_cores(config: &Config) -> Option<Vec<usize>> {
-    let place = config.host_place.filter(|_| config.bind == Bind::Cores)?;
+    let place = config.host_place.filter(|_| config.bind != Bind::Off)?;
     let allowed = bind::allowed_cores();
     let own = bind::share_of(&allowed, place, config.host_nodes, config.threads);
     if config.verbose {
         match own {
             Some(own) => {
-                crate::error::say(format_args!("comem: application threads stay on cores {}", bind::in_words(own)))
+                let how = if config.bind == Bind::Cores { "stay on" } else { "come back to" };
+                crate::error::say(format_args!("comem: application threads {how} cores {}", bind::in_words(own)))
             }
             None => crate::error::say(format_args!(
                 "comem: no cores of their own for threads: {} nodes with {} each, {} cores",
@@ -171,7 +172,7 @@ fn own_cores(config: &Config) -> Option<Vec<usize>> {
 /// A node of the job.
 pub struct Node {
     pub(crate) config: Config,
-    /// The cores that application threads stay on, where they have some of their own.
+    /// The cores that application threads stay on or come back to, where they have some of their own.
     cores: Option<Vec<usize>>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) wire: Wire,
@@ -259,10 +260,18 @@ impl Node {
         }
     }
 
-    /// Keeps the calling thread on the node's own cores, if it has some.
+    /// The cores that the thread in this slot comes back to, if any. A node alone on its host has no other to keep apart from.
+    pub(crate) fn cores_of(&self, slot: Slot) -> Option<bind::Own> {
+        let comes_back = self.config.bind == Bind::Auto && self.config.host_nodes > 1;
+        let cores = self.cores.as_ref().filter(|_| comes_back)?;
+        Some(bind::Own::of(cores, &bind::allowed_cores(), slot.index() - 1, self.config.threads))
+    }
+
+    /// Keeps the calling thread on the node's own cores, if it has some to stay on.
     pub(crate) fn stay_on_its_cores(&self) {
+        let cores = self.cores.as_ref().filter(|_| self.config.bind == Bind::Cores);
         // A host that forbids it has a reason; the thread runs all the same.
-        if let Some(error) = self.cores.as_ref().and_then(|cores| bind::stay_on(cores).err())
+        if let Some(error) = cores.and_then(|cores| bind::stay_on(cores).err())
             && self.config.verbose
         {
             crate::error::say(format_args!(

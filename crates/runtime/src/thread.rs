@@ -6,6 +6,7 @@ mod mail;
 mod ranges;
 mod sync;
 
+use crate::bind::Own;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::node::{Node, Seat, Waiting};
@@ -33,6 +34,8 @@ pub struct Thread {
     locks: Cell<u32>,
     /// Messages to this thread are put aside whenever it waits, however many.
     keeps_messages: Cell<bool>,
+    /// The cores that the thread comes back to when it has waited.
+    own: Option<Own>,
     /// Behind a box, so that compilers know the rest not to change and keep it in registers.
     state: Box<RefCell<State>>,
     not_send: PhantomData<*const ()>,
@@ -61,8 +64,8 @@ struct State {
 impl Thread {
     pub(crate) fn new(node: Arc<Node>, slot: Slot) -> Thread {
         let flag: &'static StoreFlag = node.flag(slot);
-        let (locks, keeps_messages) = (Cell::new(0), Cell::new(false));
-        Thread { node, slot, flag, locks, keeps_messages, state: Box::default(), not_send: PhantomData }
+        let (locks, keeps_messages, own) = (Cell::new(0), Cell::new(false), node.cores_of(slot));
+        Thread { node, slot, flag, locks, keeps_messages, own, state: Box::default(), not_send: PhantomData }
     }
 
     /// This thread's number among all threads of the job.
@@ -169,10 +172,14 @@ impl Thread {
         self.seat().waits.set(Some(start));
         let result = self.node.wait_some(self.slot, why, self.waits_since(why, start));
         self.seat().waits.set(None);
-        let span = (self.node.now() - start).0;
+        let now = self.node.now();
+        let span = (now - start).0;
         let before = self.state.borrow().waited_ns;
         self.state.borrow_mut().waited_ns = before + span;
         why.time(self.counters()).add(span);
+        if self.own.as_ref().is_some_and(|own| own.come_back(now)) {
+            self.counters().came_back.add(1);
+        }
         result.and_then(|()| self.ask_host(before, before + span))
     }
 

@@ -30,6 +30,30 @@ pub fn play(comem: &Comem) {
     }
 }
 
+/// Each thread is put onto the other node's core, is free to go, and waits.
+pub fn stray(comem: &Comem) {
+    let all = allowed_cores();
+    comem.run(|t| {
+        for _ in 0..50 {
+            place_on(&[all[all.len() - 1 - t.id() % 2 * (all.len() - 1)]]);
+            place_on(&all);
+            t.barrier();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(allowed_cores(), all, "a thread that came back may go everywhere");
+    });
+}
+
+fn place_on(cores: &[usize]) {
+    // SAFETY: a set of plain numbers; the call reads it, and the numbers are ones that the system named.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cores.iter().for_each(|core| libc::CPU_SET(*core, &mut set));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    assert_eq!(done, 0, "{:?}", std::io::Error::last_os_error());
+}
+
 fn of_the_service_thread() -> Option<String> {
     std::fs::read_dir("/proc/self/task").expect("this process has threads").find_map(|task| {
         let read = |name: &str| std::fs::read_to_string(task.as_ref().expect("a thread").path().join(name));
@@ -83,10 +107,28 @@ fn nodes_that_fit_the_host_have_cores_of_their_own() {
 }
 
 #[test]
+fn threads_that_went_astray_come_back_when_they_have_waited() {
+    if allowed_cores().len() < 2 {
+        eprintln!("skipped: one core has no other");
+        return;
+    }
+    let moves = |bind| {
+        let outcome = start("stray", 2, &[("COMEM_BIND", bind)], &[]).finish();
+        assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
+        crate::counter(&outcome, "came_back")
+    };
+    // The system may take some of the hundred back itself, and lead others astray.
+    let came_back = moves("auto");
+    assert!(came_back >= 10, "{came_back}");
+    assert_eq!((moves("off"), moves("cores")), (0, 0));
+}
+
+#[test]
 fn nodes_that_do_not_fit_or_are_not_to_stay_run_everywhere() {
     let all = allowed_cores();
     let everywhere = in_words(&all);
-    for (nodes, threads, bind) in [(all.len() + 1, 1, "cores"), (2, all.len(), "cores"), (2, 1, "off")] {
+    for (nodes, threads, bind) in [(all.len() + 1, 1, "cores"), (2, all.len(), "cores"), (2, 1, "off"), (2, 1, "auto")]
+    {
         let said = said(&job(nodes, threads, bind), threads);
         assert!(said.iter().all(|words| *words == everywhere), "{nodes} nodes of {threads}, {bind}: {said:?}");
     }

@@ -72,6 +72,7 @@ pub fn play(role: &str) {
         "crossing" => crossing(&comem),
         "litmus" => litmus(&comem),
         "cores" => cores::play(&comem),
+        "stray" => cores::stray(&comem),
         "narrow-way" => packets::narrow_the_way(&comem),
         "desks" => desks::play(&comem),
         "many-said" => desks::say_much(&comem),
