@@ -63,6 +63,12 @@ pub fn allowed_cores() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|core| unsafe { libc::CPU_ISSET(*core, &set) }).collect()
 }
 
+/// The core that the calling thread runs on, where the system says it.
+fn core() -> Option<usize> {
+    // SAFETY: the call only tells.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 /// The share of node `place` among `nodes` on a host; `None` where `threads` of each do not fit.
 pub fn share_of(cores: &[usize], place: usize, nodes: usize, threads: usize) -> Option<&[usize]> {
     let fit = place < nodes && nodes.checked_mul(threads).is_some_and(|all| 0 < all && all <= cores.len());
@@ -102,9 +108,7 @@ impl Own {
     /// Moves the calling thread there if it runs elsewhere; it may run everywhere afterwards, as before. A thread that somebody
     /// has placed otherwise stays where it is. Says whether it moved.
     pub(crate) fn come_back(&self, now: Time) -> bool {
-        // SAFETY: the call only tells.
-        let core = usize::try_from(unsafe { libc::sched_getcpu() });
-        if core.is_err() || core.is_ok_and(|core| self.cores.binary_search(&core).is_ok()) {
+        if core().is_none_or(|core| self.cores.binary_search(&core).is_ok()) {
             return false;
         }
         if self.moved.get().is_some_and(|last| (now - last).0 < MOVES_NS) {
@@ -169,7 +173,7 @@ mod tests {
             }
             let long = Time(own.moved.get().map_or(0, |t| t.0) + MOVES_NS);
             // The system may have moved it meanwhile.
-            let elsewhere = unsafe { libc::sched_getcpu() } as usize == last && own.cores != [last];
+            let elsewhere = core() == Some(last) && own.cores != [last];
             (elsewhere, own.come_back(long), own.come_back(long), allowed_cores())
         };
         let seen = std::thread::spawn(move || [away(true), away(false), away(false), away(false)]).join().unwrap();
