@@ -237,6 +237,14 @@ impl Node {
         self.seats.iter().any(waits)
     }
 
+    /// Whether all of this node's threads wait for what others do, and none for a lock: so none takes one soon.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let is_at_work = |seat: &crate::node::Seat| {
+            (*seat.status.lock()).is_some_and(|(why, _)| !why.is_for_others() || matches!(why, Waiting::Lock(_)))
+        };
+        self.waiting.load(Ordering::Relaxed) as usize >= self.threads() && !self.seats.iter().any(is_at_work)
+    }
+
     /// Looks after the sockets of threads that are not in them although something they sent is under way.
     pub(crate) fn attend_idle_sockets(&self, as_slot: Slot) {
         for index in 1..self.seats.len() {

@@ -190,7 +190,7 @@ impl Node {
             Message::LockRequest { lock, .. } | Message::LockForward { lock, .. } => {
                 let here = self.lock_room(*lock).is_here(*lock);
                 let mut table = self.stays.table.lock();
-                let stays = table.stays(*lock, now).filter(|_| here);
+                let stays = table.stays(*lock, now).filter(|_| here && !self.is_at_rest());
                 if stays.is_none() {
                     table.leaves(*lock, now);
                 }
