@@ -6,6 +6,7 @@ mod line;
 mod mail;
 mod replies;
 
+use crate::mutex::Mutex;
 use crate::node::{House, Node};
 use crate::service::SPIN;
 use comem_net::{Datagrams, Received, Wait, datagrams};
@@ -23,7 +24,6 @@ use comem_protocol::wire::header::{MsgType, Packet};
 use comem_protocol::wire::message::{Message, Ticket, types};
 use in_place::{InPlace, LONG_BYTES, LOOKS};
 use line::Line;
-use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;

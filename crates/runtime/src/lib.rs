@@ -39,6 +39,7 @@ mod gather;
 pub mod heap;
 pub mod host;
 mod io;
+mod mutex;
 mod node;
 mod object;
 pub mod raw;

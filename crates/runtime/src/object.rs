@@ -1,12 +1,12 @@
 //! A shared object in one node: its memory, the state of its units, and who is home to which.
 
+use crate::mutex::{Mutex, RwLock};
 use comem_memory::{Segments, StoreGuard, UnitView};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::{Context, Engine, Permission, UnitMemory};
 use comem_protocol::ids::{NodeId, ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::wire::message::Want;
-use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;

@@ -10,13 +10,13 @@
 //! ([`Node::keeps_for_opening`](crate::node::Node)).
 
 use crate::error::Result;
+use crate::mutex::Mutex;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_protocol::ids::Slot;
 use comem_protocol::sync::barrier::kinds;
 use comem_protocol::time::Span;
 use comem_protocol::wire::message::Collective;
-use parking_lot::Mutex;
 
 /// So long a critical section waits for a collective call that itself waits for others to end: these may wait for what it does.
 const PATIENCE: Span = Span::from_ms(100);

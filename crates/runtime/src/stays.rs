@@ -10,6 +10,7 @@
 //! one message, instead of asking for each when a thread needs it; where that costs more than they do together.
 
 use crate::io::PutAside;
+use crate::mutex::Mutex;
 use crate::node::{House, Node};
 use crate::turns::Turns;
 use comem_protocol::ids::{LockId, Slot};
@@ -18,7 +19,6 @@ use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::bundle;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::message::{Message, types};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How long a token stays.

@@ -3,13 +3,13 @@
 
 use super::Wire;
 use crate::error::Error;
+use crate::mutex::Mutex;
 use crate::node::Node;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::link::{Class, Dest, SendError};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::types;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

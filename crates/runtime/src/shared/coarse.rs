@@ -2,9 +2,9 @@
 //! coarser ones: home pages are mapped together with their neighbours, and new regions have units of more pages. That happens before the
 //! limit is met: the program needs mappings of its own, for the stacks of threads and what it allocates.
 
+use crate::mutex::Mutex;
 use comem_memory::pages::{Arena, Detector, TooManyRanges, map_count_limit};
 use comem_protocol::coherence::pages::PageNo;
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;

@@ -51,6 +51,7 @@ mod vain;
 
 use crate::config::{CacheLimit, Config};
 use crate::error::{Error, Result};
+use crate::mutex::Mutex;
 use alloc::Allocator;
 use comem_memory::mapping::Mapping;
 use comem_memory::pages::{Arena, Detector, Offers, PeerView, Tracking};
@@ -66,7 +67,6 @@ use comem_protocol::coherence::pages::sharing::Sharing;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::Mark;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -4,6 +4,7 @@
 use super::table::Known;
 use super::{Shared, memory};
 use crate::error::Result;
+use crate::mutex::Mutex;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
@@ -15,7 +16,6 @@ use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Want;
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -4,6 +4,7 @@
 use super::graves::Graves;
 use super::memory::Frames;
 use crate::config::Config;
+use crate::mutex::{Mutex, RwLock};
 use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::chunk::close::Asks;
@@ -11,7 +12,6 @@ use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
-use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
