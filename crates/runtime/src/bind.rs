@@ -108,13 +108,20 @@ impl Own {
     /// Moves the calling thread there if it runs elsewhere; it may run everywhere afterwards, as before. A thread that somebody
     /// has placed otherwise stays where it is. Says whether it moved.
     pub(crate) fn come_back(&self, now: Time) -> bool {
-        if core().is_none_or(|core| self.cores.binary_search(&core).is_ok()) {
-            return false;
-        }
-        if self.moved.get().is_some_and(|last| (now - last).0 < MOVES_NS) {
+        if self.is_there() || self.moved.get().is_some_and(|last| (now - last).0 < MOVES_NS) {
             return false;
         }
         self.moved.set(Some(now));
+        self.go()
+    }
+
+    /// Whether the calling thread runs there.
+    pub(crate) fn is_there(&self) -> bool {
+        core().is_none_or(|core| self.cores.binary_search(&core).is_ok())
+    }
+
+    /// Moves the calling thread there, however soon after the last time.
+    pub(crate) fn go(&self) -> bool {
         allowed_cores() == self.allowed && stay_on(&self.cores).and_then(|()| stay_on(&self.allowed)).is_ok()
     }
 }

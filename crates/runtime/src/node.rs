@@ -267,6 +267,13 @@ impl Node {
         Some(bind::Own::of(cores, &bind::allowed_cores(), slot.index() - 1, self.config.threads))
     }
 
+    /// The cores on which the service thread may spin. `None`: any may be another node's.
+    pub(crate) fn cores_to_spin_on(&self) -> Option<bind::Own> {
+        let allowed = bind::allowed_cores();
+        let cores = if self.config.host_nodes > 1 { self.cores.as_ref()? } else { &allowed };
+        Some(bind::Own::of(cores, &allowed, 0, 1))
+    }
+
     /// Keeps the calling thread on the node's own cores, if it has some to stay on.
     pub(crate) fn stay_on_its_cores(&self) {
         let cores = self.cores.as_ref().filter(|_| self.config.bind == Bind::Cores);

@@ -4,6 +4,7 @@
 //! and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
 //! while something they sent is under way, the watch over the other nodes.
 
+use crate::bind::Own;
 use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
@@ -65,7 +66,8 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         // SAFETY: the call changes the calling thread's priority and touches no memory.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
         let name = node.name_of(node.me());
-        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, node };
+        let cores = node.cores_to_spin_on();
+        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, cores, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
             crate::error::say(format_args!(
@@ -83,6 +85,8 @@ struct Service {
     /// The progress count when it last changed, and when that was.
     last_progress: (u64, Time),
     told: bool,
+    /// Where it may spin.
+    cores: Option<Own>,
 }
 
 impl Service {
@@ -103,7 +107,7 @@ impl Service {
             let closing = self.node.close_slice();
             let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
             if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait()) > 0 {
-                self.node.linger();
+                self.node.linger(self.cores.as_ref());
             }
         }
     }
@@ -188,8 +192,9 @@ impl Node {
 
     /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more, since who asks for one token
     /// mostly asks for others soon, and to wake it each time costs both sides more than that. Not while a thread of the node spins (it looks
-    /// by itself), nor once one has something to do: it needs the core.
-    fn linger(&self) {
+    /// by itself), nor once one has something to do: it needs the core. It looks from a core of its node's, where that has some: it was woken on the core
+    /// of whoever sent, mostly another node's thread. To yield to that on every look would be to miss what comes in the meantime.
+    fn linger(&self, cores: Option<&Own>) {
         let idle = || {
             let asleep = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
             asleep && self.spinning.load(Ordering::Relaxed) == 0
@@ -199,6 +204,7 @@ impl Node {
         }
         let service = self.wire.endpoint(Slot::SERVICE);
         let watched = service.watch(true);
+        let yields = !watched && !cores.is_some_and(|own| self.is_at_home(own));
         let start = self.now();
         let (mut now, mut until) = (start, start + LINGER);
         while now < until.min(start + LINGER_MOST) && idle() {
@@ -210,16 +216,24 @@ impl Node {
             } else if (1..self.seats.len()).any(|slot| self.wire.endpoint(Slot(slot as u16)).glance()) {
                 break;
             }
-            if watched {
-                std::hint::spin_loop();
-            } else {
+            if yields {
                 std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
             }
             now = self.now();
         }
         if watched {
             service.watch(false);
         }
+    }
+
+    /// Whether the service thread runs on one of its node's cores, where it moves if it can.
+    fn is_at_home(&self, own: &Own) -> bool {
+        if !own.is_there() && own.go() {
+            self.counters(Slot::SERVICE).service_came_back.add(1);
+        }
+        own.is_there()
     }
 
     fn wait_of(&self, slot: Slot, free: bool) -> Wait {
