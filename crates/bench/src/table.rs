@@ -59,7 +59,7 @@ impl Row {
         let share = 100.0 * self.difference.cells as f64 / self.cells.max(1) as f64;
         match self.promises() {
             true => format!("WRONG in {share:.1} %"),
-            false if degrees < 0.01 => format!("{share:.1} % off, up to {degrees:.4}°"),
+            false if degrees < 0.01 => format!("{share:.1} % off, under 0.01°"),
             false => format!("{share:.1} % off, up to {degrees:.2}°"),
         }
     }
@@ -208,6 +208,8 @@ pub(crate) mod tests {
         let mut rows = sample();
         assert!(rows.iter().all(Row::is_good));
         assert_eq!(rows[6].check(), "4.7 % off, up to 3.70°");
+        rows[6].difference.largest = 1;
+        assert_eq!(rows[6].check(), "4.7 % off, under 0.01°");
         rows[9].difference = Difference { cells: 1, largest: 1 };
         assert!(!rows[9].is_good() && rows[9].check().starts_with("WRONG"));
     }
