@@ -195,10 +195,7 @@ impl Node {
     /// by itself), nor once one has something to do: it needs the core. It looks from a core of its node's, where that has some: it was woken on the core
     /// of whoever sent, mostly another node's thread. To yield to that on every look would be to miss what comes in the meantime.
     fn linger(&self, cores: Option<&Own>) {
-        let idle = || {
-            let asleep = self.waiting.load(Ordering::Relaxed) as usize >= self.threads();
-            asleep && self.spinning.load(Ordering::Relaxed) == 0
-        };
+        let idle = || self.all_wait() && self.spinning.load(Ordering::Relaxed) == 0;
         if self.config.wait != WaitPolicy::Auto || !may_spin(&self.config) || !idle() {
             return;
         }
@@ -230,10 +227,12 @@ impl Node {
 
     /// Whether the service thread runs on one of its node's cores, where it moves if it can.
     fn is_at_home(&self, own: &Own) -> bool {
-        if !own.is_there() && own.go() {
-            self.counters(Slot::SERVICE).service_came_back.add(1);
+        if own.is_there() {
+            return true;
         }
-        own.is_there()
+        let moved = own.go();
+        self.counters(Slot::SERVICE).service_came_back.add(u64::from(moved));
+        moved
     }
 
     fn wait_of(&self, slot: Slot, free: bool) -> Wait {
@@ -256,7 +255,11 @@ impl Node {
         let is_at_work = |seat: &crate::node::Seat| {
             (*seat.status.lock()).is_some_and(|(why, _)| !why.is_for_others() || matches!(why, Waiting::Lock(_)))
         };
-        self.waiting.load(Ordering::Relaxed) as usize >= self.threads() && !self.seats.iter().any(is_at_work)
+        self.all_wait() && !self.seats.iter().any(is_at_work)
+    }
+
+    fn all_wait(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) as usize >= self.threads()
     }
 
     /// Looks after the sockets of threads that are not in them although something they sent is under way.
@@ -316,7 +319,7 @@ impl Node {
             self.look_whether_in_vain(slot, why, since)?;
             if lets_go.is_some_and(|at| at <= self.now()) {
                 lets_go = None;
-                if self.waiting.load(Ordering::Relaxed) as usize >= self.threads() {
+                if self.all_wait() {
                     self.end_all_stays(slot);
                 }
             }

@@ -118,17 +118,20 @@ fn nodes_that_fit_the_host_have_cores_of_their_own() {
     }
 }
 
+/// How often threads of two nodes that play a role have moved.
+fn moves(role: &str, bind: &str, counter: &str) -> u64 {
+    let outcome = start(role, 2, &[("COMEM_BIND", bind)], &[]).finish();
+    assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
+    crate::counter(&outcome, counter)
+}
+
 #[test]
 fn threads_that_went_astray_come_back_when_they_have_waited() {
     if allowed_cores().len() < 2 {
         eprintln!("skipped: one core has no other");
         return;
     }
-    let moves = |bind| {
-        let outcome = start("stray", 2, &[("COMEM_BIND", bind)], &[]).finish();
-        assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
-        crate::counter(&outcome, "came_back")
-    };
+    let moves = |bind| moves("stray", bind, "came_back");
     // The system may take some of the hundred back itself, and lead others astray.
     let came_back = moves("auto");
     assert!(came_back >= 10, "{came_back}");
@@ -137,15 +140,11 @@ fn threads_that_went_astray_come_back_when_they_have_waited() {
 
 #[test]
 fn a_service_thread_looks_for_more_from_a_core_of_its_node() {
-    if allowed_cores().len() < 2 || crate::BACKBONE != "udp" {
-        eprintln!("skipped: one core has no other, and over shm the service thread looks from wherever it was woken");
+    if allowed_cores().len() < 2 {
+        eprintln!("skipped: one core has no other");
         return;
     }
-    let moves = |bind| {
-        let outcome = start("drowsy", 2, &[("COMEM_BIND", bind)], &[]).finish();
-        assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
-        crate::counter(&outcome, "service_came_back")
-    };
+    let moves = |bind| moves("drowsy", bind, "service_came_back");
     // Node 1 looks after about every other lock, and on a quiet host nearly all of them find it astray. On a busy one few do.
     for bind in ["auto", "cores"] {
         assert!((0..5).any(|_| moves(bind) > 0), "{bind}");
