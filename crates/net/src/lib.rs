@@ -170,6 +170,14 @@ pub trait Datagrams: Send + Sync {
         self.send_to(bytes, segment, to)
     }
 
+    /// As [`Datagrams::send_to`], for what the receiver need not hear before it looks by itself: nobody who sleeps there is roused for it.
+    ///
+    /// # Errors
+    /// As [`Datagrams::send_to`].
+    fn send_quietly(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        self.send_to(bytes, segment, to)
+    }
+
     /// Rouses whom patient sends have left asleep, unless they have looked meanwhile. `patient`: gives those who look more time.
     fn settle(&self, _patient: bool) {}
 }
@@ -201,6 +209,9 @@ impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
     }
     fn send_patiently(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         (**self).send_patiently(bytes, segment, to)
+    }
+    fn send_quietly(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        (**self).send_quietly(bytes, segment, to)
     }
     fn settle(&self, patient: bool) {
         (**self).settle(patient);

@@ -435,13 +435,23 @@ impl Node {
             let (Some(peer), Some(address)) = (self.wire.peer(*channel), self.wire.address(*channel)) else { continue };
             loop {
                 // One lock at a time: replies take the encoder's first.
-                let owed = peer.lock().owed_ack();
+                let (presses, owed) = {
+                    let mut peer = peer.lock();
+                    (peer.ack_presses(), peer.owed_ack())
+                };
                 let Some(ack) = owed else { break };
                 self.counters(slot).acks_sent.add(1);
                 SCRATCH.with_borrow_mut(|buffer| {
                     buffer.clear();
                     self.wire.encoder(slot).lock().ack(&ack, buffer);
-                    self.put_on_wire(slot, buffer, buffer.len(), address);
+                    // A thread may wait until what it has sent has come; a service thread goes on to do other things.
+                    if presses || channel.slot != Slot::SERVICE {
+                        return self.put_on_wire(slot, buffer, buffer.len(), address);
+                    }
+                    self.counters(slot).bytes_sent.add(buffer.len() as u64);
+                    if let Err(error) = self.wire.endpoint(slot).send_quietly(buffer, buffer.len(), address) {
+                        self.on_send_error(address, &error);
+                    }
                 });
             }
         }

@@ -28,6 +28,8 @@ const PATIENCE: Span = Span::from_us(3);
 const LINGER: Span = Span::from_us(100);
 /// And after all that has come meanwhile: it has other things to look after.
 const LINGER_MOST: Span = Span::from_ms(5);
+/// So many times at most a thread takes in what lies in a socket, where it has other things to do.
+const AT_A_LOOK: usize = 64;
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(50);
 /// Without any progress for so long, a node says where its threads wait.
@@ -93,6 +95,7 @@ impl Service {
     fn run(&mut self) {
         while !self.node.is_ending() {
             self.node.end_stays(Slot::SERVICE);
+            self.node.look_before_repeating(Slot::SERVICE);
             let next = self.node.run_timers(Slot::SERVICE);
             let now = self.node.now();
             if (now - self.last_tick).0 >= TICK.0 {
@@ -324,8 +327,7 @@ impl Node {
                 }
             }
             // What was fetched ahead has come while this thread computed: that is no reason to ask for it again.
-            let overdue = self.wire.sender(slot).lock().next_timeout().is_some_and(|at| at <= self.now());
-            if overdue && self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) > 0 {
+            if self.look_before_repeating(slot) {
                 return Ok(());
             }
             let mut next = self.run_timers(slot);
@@ -365,6 +367,14 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Where something would be sent again now, takes in what lies at the slot's socket: an answer to it, or an acknowledgement for which nobody was roused.
+    /// Whether something was there.
+    fn look_before_repeating(&self, slot: Slot) -> bool {
+        let overdue = || self.wire.sender(slot).lock().next_timeout().is_some_and(|at| at <= self.now());
+        let takes = || overdue() && self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) > 0;
+        (0..AT_A_LOOK).take_while(|_| takes()).count() > 0
     }
 
     /// When a thread that falls asleep now no longer keeps from others what they have asked its node for.
@@ -455,9 +465,28 @@ impl Node {
     #[inline]
     pub(crate) fn serve_at_call(&self, slot: Slot) {
         if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {
-            self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
+            self.serve_what_lies_there(slot);
         }
         self.end_stays(slot);
+    }
+
+    #[cold]
+    fn serve_what_lies_there(&self, slot: Slot) {
+        let service = self.wire.endpoint(Slot::SERVICE);
+        // Nobody need be roused for the next while this thread takes one.
+        let watched = service.watch(true);
+        for _ in 0..AT_A_LOOK {
+            self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
+            if !service.glance() {
+                break;
+            }
+        }
+        if watched {
+            service.watch(false);
+        }
+        if service.glance() {
+            self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
+        }
     }
 
     /// Sleeps for a moment or until this thread's socket has something: for what no event announces.

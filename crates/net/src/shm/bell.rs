@@ -52,7 +52,12 @@ impl Bell {
     pub(super) fn ring_softly(&self, lane: usize) -> bool {
         let before = self.memory.word(MASK).fetch_or(1 << lane, SeqCst);
         // A watcher that stops takes its name off first and looks once more then.
-        before & ASLEEP != 0 && self.memory.half_word(WATCHERS).load(SeqCst) == 0
+        before & ASLEEP != 0 && !self.is_watched()
+    }
+
+    /// Whether some thread looks again and again.
+    pub(super) fn is_watched(&self) -> bool {
+        self.memory.half_word(WATCHERS).load(SeqCst) != 0
     }
 
     /// Whether what a lane was rung for still lies there, and somebody sleeps.

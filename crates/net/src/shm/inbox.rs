@@ -168,10 +168,18 @@ impl Inbox {
         self.rung.store(rung, Release);
         drop(lanes);
         if rung != 0 {
-            // One thread takes one thing; another that sleeps here may take the next.
-            self.rouse_sleepers();
+            self.leave_the_rest();
         }
         received
+    }
+
+    /// One thread takes one thing; another that sleeps here may take the next, unless somebody looks anyway.
+    fn leave_the_rest(&self) {
+        // Who stops watching looks once more after that.
+        std::sync::atomic::fence(SeqCst);
+        if !self.bell.is_watched() {
+            self.rouse_sleepers();
+        }
     }
 
     /// Whether something may be there; counts as a look.

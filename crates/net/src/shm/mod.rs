@@ -184,6 +184,14 @@ impl Datagrams for ShmEndpoint {
     }
 
     #[inline]
+    fn send_quietly(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
+        let Some(peer) = self.peer(to).filter(|_| bytes.len() <= segment && bytes.len() <= BATCH_BYTES_MAX) else {
+            return self.send_to(bytes, segment, to);
+        };
+        self.sent(peer, bytes, segment, peer.send_softly(bytes, segment, self.inbox.address.port()))
+    }
+
+    #[inline]
     fn settle(&self, patient: bool) {
         if self.owes.load(Relaxed) {
             self.settle_each(patient);

@@ -413,6 +413,35 @@ fn a_patient_sender_rouses_only_who_does_not_look() {
 }
 
 #[test]
+fn what_is_sent_quietly_rouses_nobody_and_is_there_at_the_next_look() {
+    let (a, b) = pair();
+    let (b, sleeper) = asleep(b);
+    assert_eq!(calls::calls_during(|| a.send_quietly(b"quiet", 64, b.local_addr()).unwrap()), 0);
+    a.settle(false);
+    assert!(b.glance() && b.inbox.somebody_sleeps());
+    let mut buffer = buffer();
+    assert!(matches!(b.try_recv(&mut buffer).unwrap(), Received::Datagrams { len: 5, .. }));
+    a.send_quietly(b"quiet", 64, b.local_addr()).unwrap();
+    assert_eq!(calls::calls_during(|| a.send_to(b"loud", 64, b.local_addr()).unwrap()), 1, "it still sleeps");
+    assert_eq!(sleeper.join().unwrap(), [b"quiet".to_vec()]);
+    assert_eq!(collect(&b, 1, Wait::Block), [b"loud".to_vec()]);
+}
+
+#[test]
+fn who_watches_and_leaves_something_rouses_nobody() {
+    let (a, b) = pair();
+    let (b, sleeper) = asleep(b);
+    b.watch(true);
+    (0..3).for_each(|_| a.send_to(b"something", 64, b.local_addr()).unwrap());
+    let mut buffer = buffer();
+    let mut takes_one = || assert!(matches!(b.try_recv(&mut buffer).unwrap(), Received::Datagrams { .. }));
+    assert_eq!(calls::calls_during(&mut takes_one), 0);
+    b.watch(false);
+    assert_eq!(calls::calls_during(&mut takes_one), 1, "one still lies there");
+    assert_eq!(sleeper.join().unwrap(), [b"something".to_vec()]);
+}
+
+#[test]
 fn a_patient_sender_that_waits_for_the_answer_rouses_a_sleeper_by_itself() {
     for wait in [Wait::Block, SPIN] {
         let (a, b) = pair();

@@ -42,7 +42,8 @@
 //! - otherwise: [`PeerChannel::on_packet`] of the packet's channel. `Duplicate(Reply)`: send `stored_reply` to the channel's socket;
 //!   `Duplicate(Forwarded(node))`: send that node's service socket a [`ReplyEncoder::resend`].
 //!
-//! After a drain of the socket, send what [`PeerChannel::owed_ack`] returns until it returns `None`. After every
+//! After a drain of the socket, send what [`PeerChannel::owed_ack`] returns until it returns `None`; only where
+//! [`PeerChannel::ack_presses`] before need anybody be woken for it. After every
 //! `send`, `on_ack`, `on_reply` and `on_timeout`, call [`Sender::poll_transmit`] until it returns `None`; then wait for a
 //! datagram, but not longer than [`Sender::next_timeout`], and then call [`Sender::on_timeout`]. Calling any of them too
 //! often is harmless.
@@ -120,6 +121,8 @@ pub struct LinkConfig {
     pub probe_min: Span,
     /// Longest wait before a noted request is repeated.
     pub probe_max: Span,
+    /// Acknowledgements may lie unread for a while ([`PeerChannel::ack_presses`]), and show no round trip.
+    pub acks_may_lie: bool,
 }
 
 impl Default for LinkConfig {
@@ -134,6 +137,7 @@ impl Default for LinkConfig {
             rto_max: Span::from_ms(200),
             probe_min: Span::from_ms(20),
             probe_max: Span::from_ms(500),
+            acks_may_lie: false,
         }
     }
 }

@@ -25,6 +25,7 @@
 //!
 //! A thread that waits for each reply before its next request occupies one stored reply.
 
+use super::congestion::WINDOW_INITIAL;
 use super::control::{ACK_WORDS, AckRepr, ResendRepr};
 use super::fragment::{Assembly, Cut, Have, TOTAL_MAX, has};
 use super::reply::LongReply;
@@ -36,6 +37,9 @@ use crate::wire::bytes::{Reader, WireError};
 use crate::wire::header::{HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 use std::collections::VecDeque;
+
+/// An acknowledgement of so many packets presses, and one of fewer may lie unread: the sender has room for as many more.
+const PRESSING_AFTER: u32 = WINDOW_INITIAL / 2;
 
 /// Messages of one channel that may be half in at a time.
 pub const ASSEMBLIES_MAX: usize = 16;
@@ -163,6 +167,8 @@ pub struct PeerChannel {
     free: ReceiveWindow,
     /// The numbers (first and last) between which acknowledgements are owed.
     owed: Option<(u64, u64)>,
+    /// Packets for which one was owed since the last that pressed.
+    unpressed: u32,
     /// With the first counter of each, and its lane.
     assemblies: Vec<(u64, usize, Assembly)>,
     free_assemblies: Vec<(u64, Assembly)>,
@@ -215,6 +221,7 @@ impl PeerChannel {
             acknowledged: Ring::new(),
             free: ReceiveWindow::new(),
             owed: None,
+            unpressed: 0,
             assemblies: Vec::new(),
             free_assemblies: Vec::new(),
             requests: VecDeque::new(),
@@ -362,7 +369,7 @@ impl PeerChannel {
 
     fn on_duplicate<'p>(&mut self, packet: &Guarded<'p>, header: &HeaderRepr) -> Arrival<'p> {
         if packet.class == Class::Post {
-            self.owe(packet.counter);
+            self.owe_again(packet.counter);
             return Arrival::Duplicate(Repeat::Post);
         }
         let whole = packet.cut.count == 1;
@@ -370,12 +377,12 @@ impl PeerChannel {
             if whole {
                 return Arrival::Stale;
             }
-            self.owe(packet.counter);
+            self.owe_again(packet.counter);
             return Arrival::Duplicate(Repeat::Post);
         };
         // Of a request in fragments the sender repeats the last one when it asks for the reply; any other is a late double.
         if !packet.is_last() {
-            self.owe(packet.counter);
+            self.owe_again(packet.counter);
             return Arrival::Duplicate(Repeat::Post);
         }
         match self.requests[at].state {
@@ -388,19 +395,26 @@ impl PeerChannel {
             RequestState::Replied(_) => Arrival::Duplicate(Repeat::Reply),
             RequestState::Forwarded(node) => {
                 if header.retrans >= FORWARDED_NOTED_FROM {
-                    self.owe(packet.counter);
+                    self.owe_again(packet.counter);
                 }
                 Arrival::Duplicate(Repeat::Forwarded(node))
             }
             RequestState::Pending => {
-                self.owe(packet.counter);
+                self.owe_again(packet.counter);
                 Arrival::Duplicate(Repeat::Pending)
             }
         }
     }
 
+    /// What came once more is waited for.
+    fn owe_again(&mut self, counter: u64) {
+        self.owe(counter);
+        self.unpressed = PRESSING_AFTER;
+    }
+
     fn owe(&mut self, counter: u64) {
         self.acknowledged.set(counter);
+        self.unpressed = self.unpressed.saturating_add(1);
         let (first, last) = self.owed.unwrap_or((counter, counter));
         let last = last.max(counter);
         // What lies further back is remembered no more.
@@ -411,6 +425,9 @@ impl PeerChannel {
     /// what was acknowledged shortly before, in case that got lost.
     pub fn owed_ack(&mut self) -> Option<AckRepr> {
         let (first, last) = self.owed.take()?;
+        if self.ack_presses() {
+            self.unpressed = 0;
+        }
         let start = (first / 64).saturating_sub(1);
         let mut end = last / 64 + 1;
         if end - start > ACK_WORDS as u64 {
@@ -420,6 +437,12 @@ impl PeerChannel {
         let mut ack = AckRepr::new(self.channel, start * 64);
         (start..end).for_each(|index| ack.push(self.acknowledged.word(index)));
         Some(ack)
+    }
+
+    /// Whether the sender may wait for the acknowledgement that is owed: it has sent something again, or half as many packets as its window holds at the
+    /// start. Any other may lie unread until the sender looks by itself.
+    pub fn ack_presses(&self) -> bool {
+        self.unpressed >= PRESSING_AFTER
     }
 
     /// Whether [`PeerChannel::owed_ack`] would return something.

@@ -9,6 +9,7 @@ use crate::wire::bytes::WireError;
 use crate::wire::header::{Flags, HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 
+mod acks;
 mod replies;
 
 const MINUTE: Span = Span::from_ms(60_000);

@@ -53,9 +53,12 @@ impl Sender {
         }
         self.retire();
         if gain.packets > 0 {
+            let came_at_once = !self.config.acks_may_lie;
             let peer = self.peer(from);
             if let Some((at, order)) = gain.newest {
-                peer.rtt.sample(now, now - at);
+                if came_at_once {
+                    peer.rtt.sample(now, now - at);
+                }
                 peer.newest_arrived = peer.newest_arrived.max(order);
             }
             peer.congestion.on_arrived(gain.packets, before);
