@@ -65,6 +65,8 @@ pub enum Rule {
     BarrierWaitsForAll,
     /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
     WaiterRegistersBeforeRelease,
+    /// A thread is among a condition's waiters only when every node that was told that nobody waits has heard that somebody does.
+    WaitersAreHeardOf,
     /// A writer gets a reader-writer lock only when every reader has left.
     WriterWaitsForReaders,
     /// A copy is taken from the threads before it is looked whether it was written.
@@ -242,7 +244,7 @@ impl Rule {
     ];
 
     /// The rules for explicit objects, synchronisation and the link, for tests that take them one by one.
-    pub const ALL: [Rule; 19] = [
+    pub const ALL: [Rule; 20] = [
         Rule::RevokeWaitsForStores,
         Rule::RevokeBeforeCopy,
         Rule::InvalidationVoidsFetch,
@@ -261,6 +263,7 @@ impl Rule {
         Rule::TokenLeavesOnlyWhenFree,
         Rule::BarrierWaitsForAll,
         Rule::WaiterRegistersBeforeRelease,
+        Rule::WaitersAreHeardOf,
         Rule::WriterWaitsForReaders,
     ];
 

@@ -21,7 +21,7 @@ fn scenario(rule: Rule) -> Scenario {
         Rule::AtMostOnce => Scenario { kind: Some(Kind::Messages), faults: lossy, ..msi },
         Rule::FragmentsAllIn | Rule::RepliesAreStored => Scenario { kind: Some(Kind::Mixed), faults: lossy, ..msi },
         Rule::TokenLeavesOnlyWhenFree => Scenario { kind: Some(Kind::Counters), ..msi },
-        Rule::WaiterRegistersBeforeRelease => Scenario { kind: Some(Kind::Buffer), ..msi },
+        Rule::WaiterRegistersBeforeRelease | Rule::WaitersAreHeardOf => Scenario { kind: Some(Kind::Buffer), ..msi },
         Rule::WriterWaitsForReaders => Scenario { kind: Some(Kind::Readers), ..msi },
         Rule::BarrierWaitsForAll => Scenario { kind: Some(Kind::Barriers), ..msi },
         _ => Scenario { kind: Some(Kind::Hot), ..msi },

@@ -10,15 +10,16 @@ use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
 use comem_protocol::sync::bundle::Bundle;
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
-use comem_protocol::wire::message::{Collective, Message, News, Ticket, Want, Wish};
+use comem_protocol::wire::message::{Collective, Hearing, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 30;
+const KINDS: u64 = 31;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
 const WANTS: u64 = 27;
 const TOKENS: u64 = 28;
+const HEARS: u64 = 29;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -268,6 +269,10 @@ impl Author {
             }
             PUSH => Message::Push { body: bytes },
             UNUSED => Message::PushUnused { body: bytes },
+            HEARS => {
+                let hearing = Hearing::ALL[self.rng.below(Hearing::ALL.len() as u64) as usize];
+                Message::Hears { name: value, serial: self.rng.below(4) as u32, hearing }
+            }
             WANTS => {
                 let of = NodeId(self.rng.below(NODES as u64 + 1) as u16);
                 Message::LockWants { of, queued: epoch > 1, entries: bytes }

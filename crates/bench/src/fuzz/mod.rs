@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn honest_datagrams_are_understood() {
-        let mut author = Author::new(1);
+        let mut author = Author::new(2);
         let mut victim = Victim::new();
         for _ in 0..2_000 {
             let mut input = Vec::new();

@@ -259,7 +259,14 @@ fn synchronise(
             return rooms.desk(Wish::Meet.thing(name), caller, out, step);
         }
         Message::Tell { news, name, payload } => {
-            return rooms.desk(news.thing(name), caller, out, |d, cx| d.on_tell(cx, news, name, payload));
+            let step =
+                |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_tell(cx, origin.from.node, (news, name), payload);
+            return rooms.desk(news.thing(name), caller, out, step);
+        }
+        Message::Hears { name, serial, hearing } => {
+            let step =
+                |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_hears(cx, origin.from.node, (name, serial), hearing);
+            return rooms.desk(Wish::CondJoin.thing(name), caller, out, step);
         }
         Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
             let from = origin.from.node;

@@ -16,7 +16,8 @@
 //! | been signalled | (the next one's) | is answered and leaves |
 //! | waits with its ticket | is answered and leaves | |
 //!
-//! Signals reach waiters in the order in which they joined. One that finds nobody is forgotten.
+//! Signals reach waiters in the order in which they joined. One that finds nobody is forgotten; most need not even be sent
+//! ([`hearing`](super::hearing)).
 
 use super::Context;
 use super::desk::{Desk, Given, Waiter};

@@ -12,6 +12,7 @@
 //! that is as it was at first, with nothing deposited, is forgotten: a name that nobody uses costs nothing.
 
 use super::condition::Condition;
+use super::hearing::Hearers;
 use super::meeting::Meeting;
 use super::rwlock::{Hold, RwLock};
 use super::semaphore::{Semaphore, SemaphoreId};
@@ -208,11 +209,13 @@ struct Question {
 /// The desk of a node, or one shard of it.
 #[derive(Clone, Debug, Default)]
 pub struct Desk {
-    things: BTreeMap<Thing, Entry>,
+    pub(super) things: BTreeMap<Thing, Entry>,
     /// Reader-writer locks that threads of this node hold, wherever they are managed.
     pub(super) holds: BTreeMap<(u64, Slot), Hold>,
     questions: Vec<Question>,
     given: Given,
+    /// Who hears signals of conditions.
+    pub(super) hearers: Hearers,
 }
 
 impl Desk {
@@ -304,6 +307,9 @@ impl Desk {
             let _ = self.take_in(cx, news, name, &payload, true);
             return;
         }
+        if thing.kind == Kind::Condition && self.hearers.nobody_hears(manager) {
+            return;
+        }
         let payload = &mut *cx.payload;
         // Receipts go to the service thread: this one may be at work, or gone, before they come.
         let target = Target::Post { node: manager, origin: Origin::Service };
@@ -335,7 +341,18 @@ impl Desk {
     ///
     /// # Errors
     /// When no correct peer would have told it.
-    pub fn on_tell(&mut self, cx: &mut Context<'_>, news: News, name: u64, payload: &[u8]) -> Result<(), Misbehaved> {
+    pub fn on_tell(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: NodeId,
+        (news, name): (News, u64),
+        payload: &[u8],
+    ) -> Result<(), Misbehaved> {
+        let thing = news.thing(name);
+        if thing.kind == Kind::Condition && !self.things.contains_key(&thing) {
+            self.signalled_in_vain(cx, from, name);
+            return Ok(());
+        }
         self.take_in(cx, news, name, payload, false)
     }
 
@@ -377,10 +394,6 @@ impl Desk {
         from_here: bool,
     ) -> Result<(), Misbehaved> {
         let thing = news.thing(name);
-        // A signal that nobody waits for is forgotten.
-        if thing.kind == Kind::Condition && !self.things.contains_key(&thing) {
-            return Ok(());
-        }
         self.step(cx, thing, |entry, cx, given| {
             entry.tell(news, given)?;
             entry.deposit(cx, thing.scope(), payload, from_here);
@@ -399,7 +412,10 @@ impl Desk {
         let entry = self.things.entry(thing).or_insert_with(|| Entry::new(thing.kind));
         let result = step(entry, cx, &mut given);
         for (waiter, yes) in given.drain(..) {
-            self.answer(cx, thing, waiter, yes);
+            let now = if waiter.wish == Wish::CondJoin { self.joins(cx, thing, waiter) } else { Some(waiter) };
+            if let Some(waiter) = now {
+                self.answer(cx, thing, waiter, yes);
+            }
         }
         self.given = given;
         if self.things.get(&thing).is_some_and(Entry::is_idle) {
@@ -408,7 +424,7 @@ impl Desk {
         result
     }
 
-    fn answer(&mut self, cx: &mut Context<'_>, thing: Thing, waiter: Waiter, yes: bool) {
+    pub(super) fn answer(&mut self, cx: &mut Context<'_>, thing: Thing, waiter: Waiter, yes: bool) {
         let Waiter { wish, channel, place } = waiter;
         let said = self.things.get_mut(&thing).and_then(|e| e.said.as_mut()).filter(|_| acquires(wish, yes));
         match place {

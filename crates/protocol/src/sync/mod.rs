@@ -10,6 +10,7 @@ pub mod bundle;
 pub mod condition;
 pub mod desk;
 pub mod flag;
+mod hearing;
 pub mod lock;
 pub mod meeting;
 pub mod reduce;

@@ -98,6 +98,18 @@ coded! {
     }
 }
 
+coded! {
+    /// Whether anybody hears a node's signals of the conditions that another manages.
+    Hearing {
+        /// Nobody waits: they need not be sent.
+        Nobody = 1,
+        /// Somebody is about to wait: they must be, from now on.
+        Somebody = 2,
+        /// That was understood.
+        Understood = 3,
+    }
+}
+
 macro_rules! types {
     ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
         /// The numbers of the message types.
@@ -169,6 +181,8 @@ types! {
     TELL = 52;
     /// A thread has come to a barrier of some threads.
     MEET = 53;
+    /// Whether anybody hears signals of a condition, and of those that stand with it in one shard of the desk. The manager counts what it says.
+    HEARS = 54;
     /// A node wants pages.
     FETCH = 64;
     /// The pages.
@@ -223,6 +237,7 @@ pub enum Message<'a> {
     Answer { wish: Wish, name: u64, slot: Slot, yes: bool, payload: &'a [u8] },
     Tell { news: News, name: u64, payload: &'a [u8] },
     Meet { name: u64, threads: u32, payload: &'a [u8], knowledge: &'a [u8] },
+    Hears { name: u64, serial: u32, hearing: Hearing },
     Fetch { body: &'a [u8] },
     Pages { body: &'a [u8] },
     Diffs { body: &'a [u8] },
@@ -352,6 +367,7 @@ impl<'a> Message<'a> {
             Message::Answer { .. } => types::ANSWER,
             Message::Tell { .. } => types::TELL,
             Message::Meet { .. } => types::MEET,
+            Message::Hears { .. } => types::HEARS,
             Message::Fetch { .. } => types::FETCH,
             Message::Pages { .. } => types::PAGES,
             Message::Diffs { .. } => types::DIFFS,
@@ -473,6 +489,11 @@ impl<'a> Message<'a> {
                 out.put_u64(name);
                 out.put_bytes(payload);
             }
+            Message::Hears { name, serial, hearing } => {
+                out.put_u64(name);
+                out.put_u32(serial);
+                out.put_u8(hearing as u8);
+            }
             Message::Meet { name, threads, payload, knowledge } => {
                 out.put_u64(name);
                 out.put_u32(threads);
@@ -571,6 +592,7 @@ impl<'a> Message<'a> {
                 let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
                 Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
             }
+            types::HEARS => Message::Hears { name: r.u64()?, serial: r.u32()?, hearing: Hearing::take(&mut r)? },
             types::TELL => Message::Tell { news: News::take(&mut r)?, name: r.u64()?, payload: r.rest() },
             other => return Err(WireError::BadType(other.0)),
         };
@@ -632,6 +654,7 @@ mod tests {
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },
             Message::Tell { news: News::WriteUnlock, name: 5, payload: b"" },
             Message::Meet { name: 5, threads: 3, payload: b"pay", knowledge: b"known" },
+            Message::Hears { name: 1 << 40, serial: 7, hearing: Hearing::Understood },
         ]
     }
 

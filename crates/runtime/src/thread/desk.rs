@@ -151,14 +151,27 @@ impl Thread {
     /// Wakes the thread that has waited longest for a condition variable; nothing when none waits. It is a release, unless this thread
     /// holds a lock: then that lock's release is.
     pub fn cond_signal(&self, condition: ConditionId) {
+        if self.is_unheard(condition) {
+            return;
+        }
         let under_lock = self.holds_locks();
         self.tell(News::CondSignal, condition.0, |desk, cx| desk.cond_signal(cx, condition, under_lock));
     }
 
     /// As [`Thread::cond_signal`], for all threads that wait for a condition variable.
     pub fn cond_broadcast(&self, condition: ConditionId) {
+        if self.is_unheard(condition) {
+            return;
+        }
         let under_lock = self.holds_locks();
         self.tell(News::CondBroadcast, condition.0, |desk, cx| desk.cond_broadcast(cx, condition, under_lock));
+    }
+
+    /// Whether nobody waits for a condition variable; most signals find nobody.
+    fn is_unheard(&self, condition: ConditionId) -> bool {
+        self.node.serve_at_call(self.slot);
+        let desk = self.node.desk_room(News::CondSignal.thing(condition.0));
+        desk.cond_is_unheard(condition, self.node.me(), self.node.nodes())
     }
 
     /// Acquires a reader-writer lock to read, together with other readers. A thread that reads already may enter again.

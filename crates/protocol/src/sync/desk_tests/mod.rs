@@ -9,6 +9,7 @@ use crate::sync;
 use crate::sync::condition::ConditionId;
 use crate::sync::rwlock::RwLockId;
 use crate::sync::semaphore::SemaphoreId;
+use crate::wire::message::Hearing;
 use world::*;
 
 const CONSUME: &[Do] = &[Lock, TakeToken, Unlock];
@@ -24,6 +25,29 @@ fn no_order_of_messages_loses_a_signal() {
             assert!((20..200_000).contains(&runs), "{runs} orders");
         }
     }
+}
+
+/// Signals enough for the manager to say that nobody hears them, and then one that somebody waits for.
+const SIGNAL_IN_VAIN_AND_PRODUCE: &[Do] = &[Signal, Signal, Lock, Put, Unlock, Signal];
+
+#[test]
+fn no_order_of_messages_loses_a_signal_of_one_who_was_told_that_nobody_hears() {
+    let (producer, nobody): (_, &[Do]) = (SIGNAL_IN_VAIN_AND_PRODUCE, &[]);
+    for programs in [[producer, CONSUME, nobody], [nobody, producer, CONSUME], [CONSUME, nobody, producer]] {
+        let runs = every_order(&World::new(&programs), 200_000);
+        assert!(runs > 20, "{runs} orders");
+    }
+    let again: &[Do] =
+        &[Broadcast, Signal, Lock, Put, Signal, Unlock, Signal, Broadcast, Signal, Lock, Put, Unlock, Signal];
+    let mut hushed = 0;
+    for seed in 0..5000 {
+        let programs =
+            [again, CONSUME, producer, CONSUME, producer, producer, CONSUME, CONSUME, again, CONSUME, CONSUME];
+        let world = some_order(World::new(&programs), seed);
+        assert!(world.nodes.iter().all(|n| n.desk.is_empty()));
+        hushed += world.told_that_nobody_hears;
+    }
+    assert!(hushed > 1000, "{hushed} times");
 }
 
 #[test]
@@ -184,14 +208,18 @@ impl Manager {
     }
 
     fn tell(&mut self, news: News) -> Vec<u16> {
-        self.with(|desk, cx| desk.on_tell(cx, news, 1, &[])).unwrap();
+        self.with(|desk, cx| desk.on_tell(cx, NodeId(1), (news, 1), &[])).unwrap();
         self.answered()
     }
 
     /// Who gets what it asked for by this step.
     fn answered(&self) -> Vec<u16> {
-        let answers = self.out.sends().iter().map(|s| Message::parse(s.ty, self.out.body(s)).unwrap());
-        answers.map(|m| if let Message::Answer { slot, yes: true, .. } = m { slot.0 } else { 0 }).collect()
+        let sent = self.out.sends().iter().map(|s| Message::parse(s.ty, self.out.body(s)).unwrap());
+        let answers = sent.filter_map(|message| match message {
+            Message::Answer { slot, yes, .. } => Some(if yes { slot.0 } else { 0 }),
+            _ => None,
+        });
+        answers.collect()
     }
 }
 
@@ -252,6 +280,87 @@ fn a_condition_wakes_in_the_order_of_joining_and_keeps_a_signal_for_who_has_join
     assert!(manager.node.desk.is_empty());
 }
 
+impl Manager {
+    /// What it says by this step of who hears signals: to which node, under which number.
+    fn said(&self) -> Vec<(u16, u32, Hearing)> {
+        let sends = self.out.sends().iter().map(|s| (s.target, Message::parse(s.ty, self.out.body(s)).unwrap()));
+        let said = sends.filter_map(|(target, message)| match (target, message) {
+            (Target::Post { node, .. }, Message::Hears { serial, hearing, .. }) => Some((node.0, serial, hearing)),
+            _ => None,
+        });
+        said.collect()
+    }
+
+    fn understood(&mut self, serial: u32) -> Result<Vec<u16>, Misbehaved> {
+        self.with(|desk, cx| desk.on_hears(cx, NodeId(1), (1, serial), Hearing::Understood))?;
+        Ok(self.answered())
+    }
+}
+
+#[test]
+fn who_joins_is_told_so_when_everybody_speaks_who_was_told_that_nobody_hears() {
+    let mut manager = Manager::new();
+    assert_eq!(manager.tell(News::CondSignal), []);
+    assert_eq!(manager.said(), [], "one may come too early");
+    manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (News::CondBroadcast, 1), &[])).unwrap();
+    assert_eq!(manager.said(), [(1, 1, Hearing::Nobody)]);
+    manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (News::CondBroadcast, 1), &[])).unwrap();
+    assert_eq!(manager.said(), [], "it was under way");
+
+    assert_eq!(manager.ask(Wish::CondJoin, 4), []);
+    assert_eq!(manager.said(), [(1, 1, Hearing::Somebody)]);
+    assert_eq!(manager.ask(Wish::CondJoin, 5), []);
+    assert_eq!(manager.said(), [], "it was told so already");
+    assert!(manager.understood(2).is_err() && manager.understood(0).is_err(), "it was not told so");
+    assert_eq!(manager.understood(1).unwrap(), [4, 5]);
+    assert!(manager.understood(1).is_err(), "it speaks already");
+    assert_eq!(manager.ask(Wish::CondJoin, 6), [6]);
+}
+
+#[test]
+fn a_node_is_told_that_nobody_hears_ever_more_seldom_where_somebody_does() {
+    let mut manager = Manager::new();
+    let mut vain = Vec::new();
+    for serial in 1..=8 {
+        let signal = |manager: &mut Manager| {
+            manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (News::CondSignal, 1), &[])).unwrap();
+            manager.said() == [(1, serial, Hearing::Nobody)]
+        };
+        vain.push(1 + (0..).take_while(|_| !signal(&mut manager)).count());
+        assert_eq!(manager.ask(Wish::CondJoin, 3), []);
+        assert_eq!(manager.understood(serial).unwrap(), [3]);
+        manager.tell(News::CondSignal);
+        assert_eq!(manager.ask(Wish::CondAwait, 3), [3]);
+    }
+    assert_eq!(vain, [2, 8, 32, 128, 512, 2048, 8192, 8192]);
+}
+
+#[test]
+fn a_node_speaks_again_whatever_overtakes_what() {
+    // Node 1 manages this one.
+    let name = (0..).find(|name| Thing { kind: Kind::Condition, name: *name }.manager(2) == NodeId(1)).unwrap();
+    let mut node = Node::default();
+    let mut out = Outbox::new();
+    let mut hears = |serial, hearing| {
+        out.clear();
+        let mut cx = Context { me: NodeId(0), nodes: 2, caller: None, payload: &mut node.known, out: &mut out };
+        let result = node.desk.on_hears(&mut cx, NodeId(1), (name, serial), hearing);
+        let answers = out.sends().len();
+        (result.is_ok(), answers, node.desk.cond_is_unheard(ConditionId(name), NodeId(0), 2))
+    };
+    assert_eq!(hears(1, Hearing::Nobody), (true, 0, true));
+    assert_eq!(hears(1, Hearing::Somebody), (true, 1, false));
+    assert_eq!(hears(1, Hearing::Nobody), (true, 0, false), "a second one, late");
+    assert_eq!(hears(2, Hearing::Somebody), (true, 1, false), "before that to which it belongs");
+    assert_eq!(hears(2, Hearing::Nobody), (true, 0, false));
+    assert_eq!(hears(3, Hearing::Nobody), (true, 0, true));
+    assert_eq!(hears(2, Hearing::Somebody), (true, 1, true), "once more, late");
+    assert_eq!(hears(4, Hearing::Understood), (false, 0, true), "it has told nobody");
+    let other = (0..).find(|name| Thing { kind: Kind::Condition, name: *name }.manager(2) == NodeId(0)).unwrap();
+    let mut cx = Context { me: NodeId(0), nodes: 2, caller: None, payload: &mut node.known, out: &mut out };
+    assert!(node.desk.on_hears(&mut cx, NodeId(1), (other, 5), Hearing::Nobody).is_err(), "not its manager");
+}
+
 #[test]
 fn a_post_tells_of_what_was_written_and_a_signal_leaves_that_to_the_lock_that_its_sender_holds() {
     let elsewhere = |kind| (0..).find(|name| Thing { kind, name: *name }.manager(2) == NodeId(1)).unwrap_or_default();
@@ -292,7 +401,7 @@ fn readers_and_writers_take_turns() {
 fn what_no_correct_peer_sends_changes_nothing() {
     let mut manager = Manager::new();
     for news in [News::ReadUnlock, News::WriteUnlock] {
-        assert!(manager.with(|desk, cx| desk.on_tell(cx, news, 1, b"12345678")).is_err());
+        assert!(manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (news, 1), b"12345678")).is_err());
     }
     let wish = (Wish::SemWait, 1);
     assert!(manager.with(|desk, cx| desk.on_answer(cx, wish, Slot(1), true, &[])).is_err());

@@ -19,6 +19,7 @@ use crate::sync::semaphore::SemaphoreId;
 use crate::sync::{self, Mark, Payload};
 use crate::time::Time;
 use crate::wire::header::MsgType;
+use crate::wire::message::Hearing;
 use std::collections::{BTreeMap, BTreeSet};
 
 const NODES: usize = 3;
@@ -219,6 +220,7 @@ pub(super) struct World {
     flights: Vec<Flight>,
     count: u64,
     pub(super) truth: Truth,
+    pub(super) told_that_nobody_hears: usize,
 }
 
 impl World {
@@ -238,6 +240,7 @@ impl World {
             flights: Vec::new(),
             count: 0,
             truth: Truth::default(),
+            told_that_nobody_hears: 0,
         }
     }
 
@@ -262,6 +265,7 @@ impl World {
         let Flight { to, origin, ty, body } = self.flights.swap_remove(index);
         let mut out = Outbox::new();
         let message = Message::parse(ty, &body).unwrap();
+        self.told_that_nobody_hears += usize::from(matches!(message, Message::Hears { hearing: Hearing::Nobody, .. }));
         let mut house = House { me: to.node, node: &mut self.nodes[to.node.index()] };
         dispatch(&mut house, Time(0), origin, message, &mut out).unwrap();
         self.effects(to.node, to.slot, out);
