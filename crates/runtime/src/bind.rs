@@ -2,12 +2,14 @@
 //!
 //! Where the threads of all nodes of a host fit the cores that the host allows, each node's application threads stay on its share of
 //! them: neighbours in the order of the cores' numbers, the shares equal as far as that goes. A thread may move within the share, and so
-//! may what it starts itself (a library's threads inherit the share). The service thread may run on any allowed core. Where the
-//! threads do not fit, the system does better by itself.
+//! may what it starts itself (a library's threads inherit the share). Where the threads do not fit, the system does better by itself.
 //!
 //! Threads that come back instead may run anywhere, and so may what they start. But a system that wakes a thread likes to put it where
 //! the one runs that woke it, and then keeps two nodes by turns on one core beside an idle one for many milliseconds. So a thread that
 //! has waited and finds itself elsewhere moves to cores of its own.
+//!
+//! The service thread stays on its node's share in either case. Where it could run anywhere, the system woke it on the core of whoever sent something,
+//! another node's thread; it answered there, and then looked for more for a while, and the one that had asked could not see the answer before that was over.
 
 use crate::thread::share;
 use comem_protocol::time::Time;
@@ -112,17 +114,12 @@ impl Own {
             return false;
         }
         self.moved.set(Some(now));
-        self.go()
+        allowed_cores() == self.allowed && stay_on(&self.cores).and_then(|()| stay_on(&self.allowed)).is_ok()
     }
 
     /// Whether the calling thread runs there.
-    pub(crate) fn is_there(&self) -> bool {
+    fn is_there(&self) -> bool {
         core().is_none_or(|core| self.cores.binary_search(&core).is_ok())
-    }
-
-    /// Moves the calling thread there, however soon after the last time.
-    pub(crate) fn go(&self) -> bool {
-        allowed_cores() == self.allowed && stay_on(&self.cores).and_then(|()| stay_on(&self.allowed)).is_ok()
     }
 }
 

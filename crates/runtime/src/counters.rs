@@ -136,8 +136,6 @@ counters! {
     between_slices,
     /// Moves of threads back to cores of their own.
     came_back,
-    /// Moves of the service thread there, to look for more.
-    service_came_back,
     /// Nanoseconds waiting for data.
     fetch_ns,
     /// Nanoseconds waiting for locks and flags.

@@ -267,18 +267,22 @@ impl Node {
         Some(bind::Own::of(cores, &bind::allowed_cores(), slot.index() - 1, self.config.threads))
     }
 
-    /// The cores on which the service thread may spin. `None`: any may be another node's.
-    pub(crate) fn cores_to_spin_on(&self) -> Option<bind::Own> {
-        let allowed = bind::allowed_cores();
-        let cores = if self.config.host_nodes > 1 { self.cores.as_ref()? } else { &allowed };
-        Some(bind::Own::of(cores, &allowed, 0, 1))
+    /// Keeps the service thread on its node's own cores. Whether no other node's threads come back to where it runs.
+    pub(crate) fn keep_service_at_home(&self) -> bool {
+        self.config.host_nodes == 1 || self.cores.as_ref().is_some_and(|cores| self.stays_on(cores))
     }
 
     /// Keeps the calling thread on the node's own cores, if it has some to stay on.
     pub(crate) fn stay_on_its_cores(&self) {
-        let cores = self.cores.as_ref().filter(|_| self.config.bind == Bind::Cores);
-        // A host that forbids it has a reason; the thread runs all the same.
-        if let Some(error) = cores.and_then(|cores| bind::stay_on(cores).err())
+        if let Some(cores) = self.cores.as_ref().filter(|_| self.config.bind == Bind::Cores) {
+            self.stays_on(cores);
+        }
+    }
+
+    /// Keeps the calling thread on these cores. A host that forbids it has a reason; the thread runs all the same.
+    fn stays_on(&self, cores: &[usize]) -> bool {
+        let stays = bind::stay_on(cores);
+        if let Err(error) = &stays
             && self.config.verbose
         {
             crate::error::say(format_args!(
@@ -286,6 +290,7 @@ impl Node {
                 self.name_of(self.me)
             ));
         }
+        stays.is_ok()
     }
 
     pub(crate) fn me(&self) -> NodeId {

@@ -4,7 +4,6 @@
 //! and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
 //! while something they sent is under way, the watch over the other nodes.
 
-use crate::bind::Own;
 use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
@@ -68,8 +67,8 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         // SAFETY: the call changes the calling thread's priority and touches no memory.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
         let name = node.name_of(node.me());
-        let cores = node.cores_to_spin_on();
-        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, cores, node };
+        let at_home = node.keep_service_at_home();
+        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, at_home, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
             crate::error::say(format_args!(
@@ -87,8 +86,8 @@ struct Service {
     /// The progress count when it last changed, and when that was.
     last_progress: (u64, Time),
     told: bool,
-    /// Where it may spin.
-    cores: Option<Own>,
+    /// No other node's threads come back to where it runs.
+    at_home: bool,
 }
 
 impl Service {
@@ -110,7 +109,7 @@ impl Service {
             let closing = self.node.close_slice();
             let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
             if self.node.receive(Slot::SERVICE, Slot::SERVICE, Some(timeout), self.node.service_wait()) > 0 {
-                self.node.linger(self.cores.as_ref());
+                self.node.linger(self.at_home);
             }
         }
     }
@@ -195,16 +194,16 @@ impl Node {
 
     /// The service thread was woken in a node whose threads all sleep: for a while it looks whether there is more, since who asks for one token
     /// mostly asks for others soon, and to wake it each time costs both sides more than that. Not while a thread of the node spins (it looks
-    /// by itself), nor once one has something to do: it needs the core. It looks from a core of its node's, where that has some: it was woken on the core
-    /// of whoever sent, mostly another node's thread. To yield to that on every look would be to miss what comes in the meantime.
-    fn linger(&self, cores: Option<&Own>) {
+    /// by itself), nor once one has something to do: it needs the core. Not `at_home`, where it may keep another node's thread from its core, it
+    /// yields to that on every look if a look is a system call anyway.
+    fn linger(&self, at_home: bool) {
         let idle = || self.all_wait() && self.spinning.load(Ordering::Relaxed) == 0;
         if self.config.wait != WaitPolicy::Auto || !may_spin(&self.config) || !idle() {
             return;
         }
         let service = self.wire.endpoint(Slot::SERVICE);
         let watched = service.watch(true);
-        let yields = !watched && !cores.is_some_and(|own| self.is_at_home(own));
+        let yields = !watched && !at_home;
         let start = self.now();
         let (mut now, mut until) = (start, start + LINGER);
         while now < until.min(start + LINGER_MOST) && idle() {
@@ -226,16 +225,6 @@ impl Node {
         if watched {
             service.watch(false);
         }
-    }
-
-    /// Whether the service thread runs on one of its node's cores, where it moves if it can.
-    fn is_at_home(&self, own: &Own) -> bool {
-        if own.is_there() {
-            return true;
-        }
-        let moved = own.go();
-        self.counters(Slot::SERVICE).service_came_back.add(u64::from(moved));
-        moved
     }
 
     fn wait_of(&self, slot: Slot, free: bool) -> Wait {

@@ -1,10 +1,13 @@
 //! Which cores the threads of a job may run on.
 
 use crate::launcher::{Outcome, start};
+use comem::Comem;
 use comem::bind::{allowed_cores, in_words};
-use comem::{Comem, LockId};
 use std::collections::BTreeSet;
 use std::time::Duration;
+
+/// Names all cores that the host allows.
+const ALL: &str = "TEST_ALL_CORES";
 
 /// Each thread says where it may run, and so does the service thread.
 pub fn play(comem: &Comem) {
@@ -16,11 +19,11 @@ pub fn play(comem: &Comem) {
         t.barrier();
     });
     // The service thread takes its name and its cores itself, once it has a core to do so.
-    let own = in_words(&allowed_cores());
+    let all = std::env::var(ALL).unwrap_or_default();
     let mut seen = None;
     for _ in 0..50 {
         seen = of_the_service_thread();
-        if seen.as_ref().is_some_and(|line| *line != own) {
+        if seen.as_ref().is_some_and(|line| *line != all) {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -41,18 +44,6 @@ pub fn stray(comem: &Comem) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(allowed_cores(), all, "a thread that came back may go everywhere");
-    });
-}
-
-/// Node 1's thread sleeps, and node 0 asks for locks: messages wake node 1's service thread, mostly where they are sent from.
-pub fn drowsy(comem: &Comem) {
-    comem.run(|t| {
-        for lock in (0..200).take_while(|_| t.id() == 0).map(LockId) {
-            t.lock(lock);
-            t.unlock(lock);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        t.barrier();
     });
 }
 
@@ -100,8 +91,14 @@ fn cores_of(words: &str) -> BTreeSet<usize> {
 }
 
 fn job(nodes: usize, threads: usize, bind: &str) -> Outcome {
-    let threads = threads.to_string();
-    start("cores", nodes, &[("COMEM_THREADS", &threads), ("COMEM_BIND", bind)], &[]).finish()
+    let (threads, all) = (threads.to_string(), in_words(&allowed_cores()));
+    start("cores", nodes, &[("COMEM_THREADS", &threads), ("COMEM_BIND", bind), (ALL, &all)], &[]).finish()
+}
+
+/// Where each node's service thread may run.
+fn said_of_service_threads(outcome: &Outcome) -> Vec<BTreeSet<usize>> {
+    let lines = outcome.outputs.iter().flat_map(|text| text.lines().find_map(|l| l.split_once("cores service ")));
+    lines.map(|(_, words)| cores_of(words.trim())).collect()
 }
 
 #[test]
@@ -112,17 +109,9 @@ fn nodes_that_fit_the_host_have_cores_of_their_own() {
         let shares: Vec<BTreeSet<usize>> = said(&outcome, threads).iter().map(|words| cores_of(words)).collect();
         assert!(shares.iter().all(|share| share.len() >= threads), "{shares:?}");
         assert_eq!(shares.iter().map(BTreeSet::len).sum::<usize>(), all.len(), "they share no core: {shares:?}");
+        assert_eq!(said_of_service_threads(&outcome), shares, "service threads have the same");
         assert_eq!(shares.into_iter().flatten().collect::<Vec<_>>(), all, "no core is left out");
-        let everywhere = format!("cores service {}\n", in_words(&all));
-        assert!(outcome.outputs.iter().all(|o| nodes == 1 || o.contains(&everywhere)), "{outcome:#?}");
     }
-}
-
-/// How often threads of two nodes that play a role have moved.
-fn moves(role: &str, bind: &str, counter: &str) -> u64 {
-    let outcome = start(role, 2, &[("COMEM_BIND", bind)], &[]).finish();
-    assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
-    crate::counter(&outcome, counter)
 }
 
 #[test]
@@ -131,7 +120,11 @@ fn threads_that_went_astray_come_back_when_they_have_waited() {
         eprintln!("skipped: one core has no other");
         return;
     }
-    let moves = |bind| moves("stray", bind, "came_back");
+    let moves = |bind| {
+        let outcome = start("stray", 2, &[("COMEM_BIND", bind)], &[]).finish();
+        assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
+        crate::counter(&outcome, "came_back")
+    };
     // The system may take some of the hundred back itself, and lead others astray.
     let came_back = moves("auto");
     assert!(came_back >= 10, "{came_back}");
@@ -139,17 +132,18 @@ fn threads_that_went_astray_come_back_when_they_have_waited() {
 }
 
 #[test]
-fn a_service_thread_looks_for_more_from_a_core_of_its_node() {
-    if allowed_cores().len() < 2 {
+fn service_threads_stay_where_threads_come_back_to() {
+    let all = allowed_cores();
+    if all.len() < 2 {
         eprintln!("skipped: one core has no other");
         return;
     }
-    let moves = |bind| moves("drowsy", bind, "service_came_back");
-    // Node 1 looks after about every other lock, and on a quiet host nearly all of them find it astray. On a busy one few do.
-    for bind in ["auto", "cores"] {
-        assert!((0..5).any(|_| moves(bind) > 0), "{bind}");
-    }
-    assert_eq!(moves("off"), 0);
+    let of = |nodes, bind| said_of_service_threads(&job(nodes, 1, bind));
+    let (auto, everywhere) = (of(2, "auto"), BTreeSet::from_iter(all.iter().copied()));
+    assert!(auto.len() == 2 && auto[0].is_disjoint(&auto[1]), "{auto:?}");
+    assert_eq!(auto.iter().flatten().copied().collect::<BTreeSet<_>>(), everywhere);
+    assert_eq!(of(2, "off"), vec![everywhere.clone(); 2]);
+    assert_eq!(of(all.len() + 1, "auto"), vec![everywhere; all.len() + 1], "they do not fit");
 }
 
 #[test]

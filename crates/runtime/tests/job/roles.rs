@@ -73,7 +73,6 @@ pub fn play(role: &str) {
         "litmus" => litmus(&comem),
         "cores" => cores::play(&comem),
         "stray" => cores::stray(&comem),
-        "drowsy" => cores::drowsy(&comem),
         "narrow-way" => packets::narrow_the_way(&comem),
         "desks" => desks::play(&comem),
         "many-said" => desks::say_much(&comem),
