@@ -64,6 +64,12 @@ pub fn membarrier_works() -> bool {
     membarrier(COMMAND_REGISTER_PRIVATE_EXPEDITED) && membarrier(COMMAND_PRIVATE_EXPEDITED)
 }
 
+/// Every thread of the process passes a full barrier before this returns, where [`membarrier_works`].
+pub fn barrier_everywhere() {
+    let done = membarrier(COMMAND_PRIVATE_EXPEDITED);
+    debug_assert!(done, "it has worked before");
+}
+
 /// The revoking side: knows every thread's flag.
 #[derive(Debug)]
 pub struct StoreGuard {

@@ -39,6 +39,7 @@ mod gather;
 pub mod heap;
 pub mod host;
 mod io;
+mod light;
 mod mutex;
 mod node;
 mod object;

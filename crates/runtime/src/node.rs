@@ -7,6 +7,7 @@ use crate::counters::{Count, Counters, Since};
 use crate::error::{Error, Result};
 use crate::gather::Gathered;
 use crate::io::Wire;
+use crate::light::{self, Light};
 use crate::mutex::{Mutex, RwLock};
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
 use crate::sections::Sections;
@@ -181,7 +182,7 @@ pub struct Node {
     guard: StoreGuard,
     store_flags: Vec<&'static StoreFlag>,
     objects: RwLock<Vec<Arc<Object>>>,
-    locks: Vec<Mutex<Locks>>,
+    locks: Vec<Light<Locks>>,
     pub(crate) stays: Stays,
     flags: Vec<Mutex<Flags>>,
     desks: Vec<Mutex<Desk>>,
@@ -236,7 +237,7 @@ impl Node {
             guard,
             store_flags,
             objects: RwLock::default(),
-            locks: (0..LOCK_ROOMS).map(|_| Mutex::default()).collect(),
+            locks: (0..LOCK_ROOMS).map(|_| Light::default()).collect(),
             stays: Stays::default(),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
@@ -399,7 +400,8 @@ impl Node {
         f(&mut self.barrier.lock())
     }
 
-    pub(crate) fn lock_room(&self, lock: LockId) -> MutexGuard<'_, Locks> {
+    #[inline]
+    pub(crate) fn lock_room(&self, lock: LockId) -> light::Guard<'_, Locks> {
         self.locks[(lock.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCK_ROOMS].lock()
     }
 

@@ -20,7 +20,7 @@ pub struct Waiter {
     state: AtomicU32,
 }
 
-fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
+pub(crate) fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(t.subsec_nanos() as i32),

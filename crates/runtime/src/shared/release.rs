@@ -47,8 +47,13 @@ pub(crate) enum Why {
 impl Shared {
     /// How many intervals have begun to end. What this thread wrote before it asked is in the interval that ends next.
     pub(crate) fn mark(&self) -> Mark {
-        // An operation that also writes: the thread's stores have left it before.
-        Mark(self.closes.fetch_add(0, Ordering::SeqCst))
+        if cfg!(target_arch = "x86_64") {
+            // Whoever asks has just taken the lock's room, by an operation that also writes: the thread's stores have left it before.
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+            Mark(self.closes.load(Ordering::SeqCst))
+        } else {
+            Mark(self.closes.fetch_add(0, Ordering::SeqCst))
+        }
     }
 
     fn count_close(&self) -> Era {
