@@ -158,6 +158,7 @@ pub fn end(status: c_int, sentence: &CStr) -> ! {
 
 /// Runs the body of a C function; a panic in it ends the node, since there is no way to carry it through C. (The panic
 /// itself has been printed by Rust's hook.)
+#[inline]
 fn contained<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         let what = "Comem has come upon an error of its own, printed above; please report it";
@@ -176,11 +177,13 @@ pub fn checked(body: impl FnOnce() -> Outcome<c_int>) -> c_int {
 
 /// The body of a C function whose failures end the job, unless the program has a handler; `otherwise` is made from
 /// the code.
+#[inline]
 pub fn reported<T>(body: impl FnOnce() -> Outcome<T>, otherwise: impl FnOnce(c_int) -> T) -> T {
     contained(body).unwrap_or_else(|failure| otherwise(report(&failure)))
 }
 
 /// As [`reported`], for functions that give 0 or a code.
+#[inline]
 pub fn done(body: impl FnOnce() -> Outcome<()>) -> c_int {
     reported(|| body().map(|()| 0), |code| code)
 }

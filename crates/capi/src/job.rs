@@ -13,6 +13,7 @@ static STARTING: AtomicBool = AtomicBool::new(false);
 static FINISHED: AtomicBool = AtomicBool::new(false);
 
 /// The job this node is part of. Every call that needs the node comes by here.
+#[inline]
 pub fn job() -> Outcome<&'static Comem> {
     if in_a_child() {
         return Err(called_in_a_child());
@@ -27,6 +28,7 @@ fn called_in_a_child() -> Failure {
 }
 
 /// The same for what a child made by `fork` may ask as well: who is who.
+#[inline]
 fn joined() -> Outcome<&'static Comem> {
     match JOB.get() {
         Some(_) if FINISHED.load(Ordering::Acquire) => {
@@ -46,10 +48,12 @@ pub fn started() -> Option<&'static Comem> {
 }
 
 /// The calling thread's seat in it.
+#[inline]
 pub fn thread() -> Outcome<Rc<Thread>> {
     seat(job()?)
 }
 
+#[inline]
 fn seat(job: &Comem) -> Outcome<Rc<Thread>> {
     job.current().map_err(|error| Failure::new(Code::Thread, error.to_string()))
 }

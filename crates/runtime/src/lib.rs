@@ -227,8 +227,20 @@ impl Comem {
     ///
     /// # Errors
     /// When more threads come than the node was started with.
+    #[inline]
     pub fn current(&self) -> Result<Rc<Thread>> {
         let seated = CURRENT.try_with(|c| c.borrow().as_ref().map(|s| s.thread.clone()));
+        match seated {
+            Ok(Some(thread)) => Ok(thread),
+            seated => self.place_for_caller(seated),
+        }
+    }
+
+    #[cold]
+    fn place_for_caller(
+        &self,
+        seated: std::result::Result<Option<Rc<Thread>>, std::thread::AccessError>,
+    ) -> Result<Rc<Thread>> {
         let taken_down = |_| {
             let what = "Comem was called by a thread that is being taken down, from a destructor or an atexit function; call it before";
             Error::Misuse(what.to_string())

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The job. Without one a program lacks what would have begun it: a macro, and not the call that C programs lack.
+#[inline]
 fn job() -> Outcome<&'static Comem> {
     if job::started().is_none() {
         described()?;
@@ -18,6 +19,7 @@ fn job() -> Outcome<&'static Comem> {
 }
 
 /// The calling thread's seat in it.
+#[inline]
 fn thread() -> Outcome<Rc<Thread>> {
     job()?;
     job::thread()

@@ -173,7 +173,7 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already.
     pub fn try_lock_blocking(&self, lock: LockId) -> Result<()> {
-        self.node.serve_at_call(self.slot);
+        // What others ask for is looked at when the lock is released, or by who waits for it.
         self.node.tell_gathered(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
         match &self.node.sections {
