@@ -10,7 +10,7 @@ use crate::node::{Node, Waiting};
 use crate::report;
 use crate::turns::BRIEF;
 use comem_net::Wait;
-use comem_protocol::ids::Slot;
+use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ struct Service {
 impl Service {
     fn run(&mut self) {
         while !self.node.is_ending() {
-            self.node.end_stays(Slot::SERVICE);
+            self.node.end_stays(Slot::SERVICE, None);
             self.node.look_before_repeating(Slot::SERVICE);
             let next = self.node.run_timers(Slot::SERVICE);
             let now = self.node.now();
@@ -450,13 +450,13 @@ impl Node {
     }
 
     /// Does what lies there for the service thread, if it can be seen without a system call: for the beginning of calls that threads make
-    /// often.
+    /// often, such as the release of a `lock`.
     #[inline]
-    pub(crate) fn serve_at_call(&self, slot: Slot) {
+    pub(crate) fn serve_at_call(&self, slot: Slot, lock: Option<LockId>) {
         if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {
             self.serve_what_lies_there(slot);
         }
-        self.end_stays(slot);
+        self.end_stays(slot, lock);
     }
 
     #[cold]

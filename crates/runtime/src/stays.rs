@@ -31,6 +31,10 @@ const OFTEN: u8 = 2;
 const LATELY: Span = Span::from_ms(2);
 /// While something waits, threads that take and release locks look at the clock once in so many calls.
 const CALLS: u32 = 16;
+/// A thread that takes one lock again and again and does nothing else takes it so often in so short a time...
+const POLLED_IN: Span = Span(CALLS as u64 * 200);
+/// ... so many times in a row. What it waits for others do, once they have the lock.
+const POLLS: u32 = 64;
 /// A node wants the tokens that have left when they are as many as this at least.
 const MANY: usize = 8;
 /// And so many at most.
@@ -99,6 +103,10 @@ pub(crate) struct Stays {
     last: AtomicU64,
     /// Calls of threads at which something waited.
     calls: AtomicU32,
+    /// Of which lock the last one was at which the clock was looked at, when that was, and how often in a row there was nothing but that lock in between.
+    polled: AtomicU64,
+    polled_at: AtomicU64,
+    polls: AtomicU32,
 }
 
 impl Default for Stays {
@@ -109,6 +117,9 @@ impl Default for Stays {
             sleeps: AtomicU64::new(0),
             last: AtomicU64::new(0),
             calls: AtomicU32::new(0),
+            polled: AtomicU64::new(0),
+            polled_at: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
         }
     }
 }
@@ -154,6 +165,17 @@ impl Stays {
         self.sleeps.store(until.0, Ordering::SeqCst);
         // Who has put something aside since the first look may have found it asleep for shorter, and has not roused it.
         until.min(due())
+    }
+
+    /// A thread releases this lock, and so it did some calls ago if it does nothing else. Whether it polls. Two threads at a time may pass for one that does not.
+    fn polls(&self, lock: LockId, now: Time) -> bool {
+        let before = self.polled.swap(lock.0, Ordering::Relaxed);
+        let since = Time(self.polled_at.swap(now.0, Ordering::Relaxed));
+        if before != lock.0 || (now - since).0 >= POLLED_IN.0 {
+            self.polls.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= POLLS
     }
 
     /// What is due, or (`all`) all that waits.
@@ -270,9 +292,9 @@ impl Node {
         self.flush(slot, &mut out);
     }
 
-    /// Carries out the requests that have waited long enough.
+    /// Carries out the requests that have waited long enough. A thread calls this when it releases `lock`.
     #[inline]
-    pub(crate) fn end_stays(&self, slot: Slot) {
+    pub(crate) fn end_stays(&self, slot: Slot, lock: Option<LockId>) {
         if self.stays.due.load(Ordering::Relaxed) == NEVER {
             return;
         }
@@ -280,20 +302,25 @@ impl Node {
         let calls = self.stays.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.stays.calls.store(calls, Ordering::Relaxed);
         if slot == Slot::SERVICE || calls.is_multiple_of(CALLS) {
-            self.end_due_stays(slot, false);
+            let now = self.now();
+            let polls = lock.is_some_and(|lock| self.stays.polls(lock, now));
+            if polls {
+                self.stays.table.lock().turns.give_up(now);
+            }
+            self.end_due_stays(slot, polls, now);
         }
     }
 
     /// As [`Node::end_stays`], when the node's threads all wait: all of them, and the node's turn with them.
     pub(crate) fn end_all_stays(&self, slot: Slot) {
-        self.stays.table.lock().turns.give_up(self.now());
+        let now = self.now();
+        self.stays.table.lock().turns.give_up(now);
         if self.stays.due.load(Ordering::Relaxed) != NEVER {
-            self.end_due_stays(slot, true);
+            self.end_due_stays(slot, true, now);
         }
     }
 
-    fn end_due_stays(&self, slot: Slot, all: bool) {
-        let now = self.now();
+    fn end_due_stays(&self, slot: Slot, all: bool, now: Time) {
         if !all && self.stays.due.load(Ordering::Acquire) > now.0 {
             return;
         }
@@ -372,6 +399,18 @@ mod tests {
             }
             assert_eq!(stays.table.lock().turns.end(at(came)).is_some(), left);
         }
+    }
+
+    #[test]
+    fn a_thread_polls_that_does_nothing_but_take_one_lock_again_and_again() {
+        let polls = |locks: u64, every: u64| {
+            let stays = Stays::default();
+            let ns = |call: u64| Time(1_000_000_000 + call * u64::from(CALLS) * every);
+            (1..100).find(|call| stays.polls(LockId(call % locks), ns(*call)))
+        };
+        assert_eq!(polls(1, 50), Some(u64::from(POLLS) + 1));
+        assert_eq!(polls(1, 1_000), None, "it works in between");
+        assert_eq!(polls(7, 50), None, "it takes others, too");
     }
 
     #[test]

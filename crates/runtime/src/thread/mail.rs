@@ -23,7 +23,7 @@ impl Thread {
             // Threads that have ended look after their sockets no more.
             self.node.attend_idle_sockets(self.slot);
             // And nobody is roused for acknowledgements of what went by the service socket.
-            self.node.serve_at_call(self.slot);
+            self.node.serve_at_call(self.slot, None);
             let before = std::mem::replace(&mut waited, (self.node.now() - start).0);
             self.ask_host(before, waited)?;
         }

@@ -274,7 +274,7 @@ impl Thread {
     /// # Errors
     /// When this thread does not hold the lock.
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
-        self.node.serve_at_call(self.slot);
+        self.node.serve_at_call(self.slot, Some(lock));
         self.node.tell_gathered(self.slot, self.slot);
         if !self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) {
             self.give_lock(lock)?;
