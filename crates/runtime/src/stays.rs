@@ -31,10 +31,12 @@ const OFTEN: u8 = 2;
 const LATELY: Span = Span::from_ms(2);
 /// While something waits, threads that take and release locks look at the clock once in so many calls.
 const CALLS: u32 = 16;
-/// A thread that takes one lock again and again and does nothing else takes it so often in so short a time...
+/// A thread that takes the same few locks again and again and does nothing else takes them so often in so short a time...
 const POLLED_IN: Span = Span(CALLS as u64 * 200);
-/// ... so many times in a row. What it waits for others do, once they have the lock.
+/// ... so many times in a row. What it waits for others do, once they have the locks.
 const POLLS: u32 = 64;
+/// So few they are.
+const POLLED: usize = 4;
 /// A node wants the tokens that have left when they are as many as this at least.
 const MANY: usize = 8;
 /// And so many at most.
@@ -103,8 +105,8 @@ pub(crate) struct Stays {
     last: AtomicU64,
     /// Calls of threads at which something waited.
     calls: AtomicU32,
-    /// Of which lock the last one was at which the clock was looked at, when that was, and how often in a row there was nothing but that lock in between.
-    polled: AtomicU64,
+    /// Of which locks the last ones were at which the clock was looked at, when the last one was, and how often in a row there was nothing but those in between.
+    polled: [AtomicU64; POLLED],
     polled_at: AtomicU64,
     polls: AtomicU32,
 }
@@ -117,7 +119,7 @@ impl Default for Stays {
             sleeps: AtomicU64::new(0),
             last: AtomicU64::new(0),
             calls: AtomicU32::new(0),
-            polled: AtomicU64::new(0),
+            polled: [const { AtomicU64::new(0) }; POLLED],
             polled_at: AtomicU64::new(0),
             polls: AtomicU32::new(0),
         }
@@ -167,15 +169,20 @@ impl Stays {
         until.min(due())
     }
 
-    /// A thread releases this lock, and so it did some calls ago if it does nothing else. Whether it polls. Two threads at a time may pass for one that does not.
+    /// A thread releases this lock, and it or another of a few it released some calls ago, if it does nothing else. Whether it polls. Two threads at a time may pass for
+    /// one that does not.
     fn polls(&self, lock: LockId, now: Time) -> bool {
-        let before = self.polled.swap(lock.0, Ordering::Relaxed);
         let since = Time(self.polled_at.swap(now.0, Ordering::Relaxed));
-        if before != lock.0 || (now - since).0 >= POLLED_IN.0 {
-            self.polls.store(0, Ordering::Relaxed);
-            return false;
+        let before = self.polled.iter().any(|polled| polled.load(Ordering::Relaxed) == lock.0);
+        if before && (now - since).0 < POLLED_IN.0 {
+            return self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= POLLS;
         }
-        self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= POLLS
+        if !before {
+            let place = now.0 as usize / 64 % POLLED;
+            self.polled[place].store(lock.0, Ordering::Relaxed);
+        }
+        self.polls.store(0, Ordering::Relaxed);
+        false
     }
 
     /// What is due, or (`all`) all that waits.
@@ -402,14 +409,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_polls_that_does_nothing_but_take_one_lock_again_and_again() {
+    fn a_thread_polls_that_does_nothing_but_take_a_few_locks_again_and_again() {
         let polls = |locks: u64, every: u64| {
             let stays = Stays::default();
             let ns = |call: u64| Time(1_000_000_000 + call * u64::from(CALLS) * every);
-            (1..100).find(|call| stays.polls(LockId(call % locks), ns(*call)))
+            (1..10_000).find(|call| stays.polls(LockId(1 + call % locks), ns(*call)))
         };
         assert_eq!(polls(1, 50), Some(u64::from(POLLS) + 1));
-        assert_eq!(polls(1, 1_000), None, "it works in between");
+        assert!(polls(3, 50).is_some());
+        assert_eq!((polls(1, 1_000), polls(3, 1_000)), (None, None), "it works in between");
         assert_eq!(polls(7, 50), None, "it takes others, too");
     }
 

@@ -8,14 +8,14 @@
 //!
 //! - Turns are taken for [`ERA`] when a node has spent most of the time of its last [`MEASURED`] remote acquires waiting; then it is measured again.
 //! - A turn begins with a token that came, and ends after [`TURN`], or when the node's threads wait for others: at once if
-//!   for anything but a lock, and after [`BRIEF`] if for a lock. A token comes sooner than that unless its node has a turn of its own.
+//!   for anything but a lock, and after [`BRIEF`] if for a lock; or when a thread polls ([`stays`](crate::stays)). A token comes sooner than that unless its node has a turn of its own.
 //!
 //! The protocol knows nothing of it: to it, a request was that long on its way (see [`stays`](crate::stays)).
 
 use comem_protocol::time::{Span, Time};
 
 /// How long a turn lasts at most.
-const TURN: Span = Span::from_ms(16);
+const TURN: Span = Span::from_ms(32);
 /// How long a thread waits for a token before its node's turn is over.
 pub(crate) const BRIEF: Span = Span::from_us(120);
 /// So many remote acquires are measured at a time.
