@@ -20,7 +20,8 @@ define comem-touch
     if $argc == 2
       set $comem_touch_bytes = $arg1
     end
-    call (int)comem_touch((const void *)($arg0), (unsigned long)$comem_touch_bytes, 0)
+    # By its type, since debugging information may leave that out.
+    call ((int (*)(const void *, unsigned long, int))comem_touch)((const void *)($arg0), (unsigned long)$comem_touch_bytes, 0)
   end
 end
 document comem-touch
