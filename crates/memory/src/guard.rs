@@ -116,7 +116,7 @@ impl StoreGuard {
             // SAFETY: `attach` takes flags that live for ever; a slot without one holds null.
             let Some(flag) = (unsafe { flag.as_ref() }) else { continue };
             if !waited {
-                membarrier(COMMAND_PRIVATE_EXPEDITED);
+                barrier_everywhere();
                 waited = true;
             }
             let mut spins = 0_u32;

@@ -178,8 +178,8 @@ impl Stays {
             return self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= POLLS;
         }
         if !before {
-            let place = now.0 as usize / 64 % POLLED;
-            self.polled[place].store(lock.0, Ordering::Relaxed);
+            // The one of longest ago goes.
+            self.polled.iter().fold(lock.0, |lock, polled| polled.swap(lock, Ordering::Relaxed));
         }
         self.polls.store(0, Ordering::Relaxed);
         false

@@ -293,21 +293,17 @@ impl Desk {
     /// A thread of this node tells a thing's manager something: a release, unless it says otherwise.
     pub(super) fn tell(&mut self, cx: &mut Context<'_>, news: News, name: u64, releases: bool) {
         let thing = news.thing(name);
+        if self.is_unheard(thing, cx.me, cx.nodes) {
+            return;
+        }
         let manager = thing.manager(cx.nodes);
         if manager == cx.me {
-            if thing.kind == Kind::Condition && !self.things.contains_key(&thing) {
-                // Nobody waits, so nobody is told anything; who comes later acquires the lock.
-                return;
-            }
             let mut payload = Vec::new();
             if releases {
                 cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
             }
             // Refused only when a peer has released in this thread's place; that was reported then.
             let _ = self.take_in(cx, news, name, &payload, true);
-            return;
-        }
-        if thing.kind == Kind::Condition && self.hearers.nobody_hears(manager) {
             return;
         }
         let payload = &mut *cx.payload;

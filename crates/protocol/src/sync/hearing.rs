@@ -79,7 +79,7 @@ const NO_MANAGER: Misbehaved = Misbehaved("says who waits for conditions that it
 
 impl Hearers {
     /// Whether `manager` has said that nobody hears this node's signals.
-    pub(super) fn nobody_hears(&self, manager: NodeId) -> bool {
+    fn nobody_hears(&self, manager: NodeId) -> bool {
         self.ears.get(&manager).is_some_and(|ear| ear.nobody.is_some())
     }
 }
@@ -91,11 +91,17 @@ fn tell(cx: &mut Context<'_>, node: NodeId, name: u64, serial: u32, hearing: Hea
 impl Desk {
     /// Whether a signal of the condition would find nobody, as far as is known here: then it need not be given.
     pub fn cond_is_unheard(&self, id: ConditionId, me: NodeId, nodes: usize) -> bool {
-        let thing = Thing { kind: Kind::Condition, name: id.0 };
-        match thing.manager(nodes) {
-            manager if manager == me => !self.things.contains_key(&thing),
-            manager => self.hearers.nobody_hears(manager),
-        }
+        self.is_unheard(Thing { kind: Kind::Condition, name: id.0 }, me, nodes)
+    }
+
+    /// The same of any thing: what is not a signal is always heard.
+    pub(super) fn is_unheard(&self, thing: Thing, me: NodeId, nodes: usize) -> bool {
+        thing.kind == Kind::Condition
+            && match thing.manager(nodes) {
+                // Who comes to wait later acquires the lock.
+                manager if manager == me => !self.things.contains_key(&thing),
+                manager => self.hearers.nobody_hears(manager),
+            }
     }
 
     fn anybody_waits(&self) -> bool {

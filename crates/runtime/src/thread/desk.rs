@@ -169,7 +169,6 @@ impl Thread {
 
     /// Whether nobody waits for a condition variable; most signals find nobody.
     fn is_unheard(&self, condition: ConditionId) -> bool {
-        self.node.serve_at_call(self.slot, None);
         let desk = self.node.desk_room(News::CondSignal.thing(condition.0));
         desk.cond_is_unheard(condition, self.node.me(), self.node.nodes())
     }
