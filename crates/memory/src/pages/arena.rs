@@ -367,7 +367,7 @@ impl Arena {
 
     /// As [`Arena::collect`], but changes nothing: what was written stays noted, and no other processor is interrupted. Pages that were mapped by
     /// [`Arena::map_write`] and not collected since are among the written ones; disregarded ones are not. `looked` is told of each stretch that took a
-    /// call, and whether something in it was written.
+    /// call, and what was found in it.
     ///
     /// # Errors
     /// As for [`Arena::collect`].
@@ -375,14 +375,14 @@ impl Arena {
         &self,
         pages: Range<PageNo>,
         written: &mut Vec<Range<PageNo>>,
-        mut looked: impl FnMut(Range<PageNo>, bool),
+        mut looked: impl FnMut(Range<PageNo>, &[Range<PageNo>]),
     ) -> io::Result<()> {
         self.bytes_of(&pages)?;
         let Some(regarded) = &self.regarded else { return Ok(()) };
         for span in regarded.spans(pages) {
-            let before = written.last().cloned();
+            let before = written.len();
             self.scan(span.clone(), sys::Notes::Kept, regarded, |_, span| std::iter::once(span), written)?;
-            looked(span, written.last() != before.as_ref());
+            looked(span, written.get(before..).unwrap_or_default());
         }
         Ok(())
     }

@@ -64,11 +64,11 @@ impl Shared {
 
     /// Reads the kernel's notes of writes in these chunks (in order): mostly few of many chunks were written, and to see
     /// that in one walk costs less than to take the notes chunk by chunk. `None` where the kernel makes none. `looked` is told of each stretch that was
-    /// looked at, and whether something in it was written.
+    /// looked at, and what was found in it.
     pub(super) fn writes_seen(
         &self,
         chunks: &[(Range<PageNo>, Asks)],
-        mut looked: impl FnMut(Range<PageNo>, bool),
+        mut looked: impl FnMut(Range<PageNo>, &[Range<PageNo>]),
     ) -> Option<Vec<Range<PageNo>>> {
         let arena = self.views.as_ref().map(|views| &views.tracked).filter(|arena| arena.notes_writes())?;
         let mut seen = Vec::new();
@@ -272,7 +272,7 @@ impl Node {
         let known = shared.table.chunks_at(chunks);
         self.heed_takers(shared, &known, slot, side);
         let (mut idle, mut vain) = (Vec::new(), shared.vain.lock());
-        let seen = shared.writes_seen(&known, |pages, found| idle.extend(vain.looked(&pages, found).then_some(pages)));
+        let seen = shared.writes_seen(&known, |pages, found| vain.looked(&pages, found, era.total(), &mut idle));
         drop(vain);
         let mut gather = Gather::new(self, shared, ledger);
         let mut notices = [Vec::new(), Vec::new()];

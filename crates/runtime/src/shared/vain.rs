@@ -1,31 +1,69 @@
 //! Which stretches of pages were looked at in vain, and for how long.
 //!
 //! The end of an interval looks at the kernel's notes of all pages that may have been written and matter, by a call for each stretch of them. Most calls find
-//! nothing: they are for pages that were in use once. A stretch of which so many looks in a row said nothing that they cost as much as to have it back is
-//! laid aside ([`Chunk::lay_aside`](comem_protocol::coherence::pages::chunk::Chunk::lay_aside)). One that comes back is left alone for twice as long the
-//! next time.
+//! nothing: they are for pages that were in use once. A stretch of which the looks in a row that found nothing have cost as much as to lay it aside and have it
+//! back is laid aside ([`Chunk::lay_aside`](comem_protocol::coherence::pages::chunk::Chunk::lay_aside)). One that comes back before that has paid is left alone
+//! for twice as long the next time, one that stays away for longer half as long.
 
 use comem_protocol::coherence::pages::PageNo;
 use std::ops::Range;
 
 /// Stretches that are followed at a time.
 const FOLLOWED: usize = 1024;
-/// A look costs 1.1 us, a page that comes back 5 to 7.
-const LOOKS: u16 = 16;
-/// And so many pages a look more, for they come back by ones or by sixteens.
-const PAGES_A_LOOK: u32 = 8;
-const LOOKS_MAX: u16 = 4096;
-/// Longer stretches are left alone.
-const PAGES_MAX: u32 = 512;
+/// What a look costs, in nanoseconds, ...
+const LOOK: u64 = 900;
+/// ... and so much more for each page.
+const LOOK_PAGE: u64 = 5;
+/// What it costs to lay a stretch aside and have a page of it back, in nanoseconds, ...
+const RETURN: u64 = 9_000;
+/// ... and so much more for each page: they come back by ones or by sixteens, some of them.
+const RETURN_PAGE: u64 = 140;
+/// A stretch is laid aside at the earliest when its looks have cost so many quarters of its return, ...
+const QUARTERS_MIN: u32 = 1;
+/// ... the first time when they have cost so many, ...
+const QUARTERS: u32 = 4;
+/// ... and at the latest when they have cost so many.
+const QUARTERS_MAX: u32 = 1024;
+
+/// Longer stretches are followed in parts, cut at its multiples.
+const PART: PageNo = 512;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Stretch {
-    first: PageNo,
-    end: PageNo,
-    /// Looks in a row that found nothing.
-    looks: u16,
-    /// After so many it is laid aside; 0: nothing is followed here.
-    after: u16,
+    pages: (PageNo, PageNo),
+    /// What looks in a row that found nothing have cost, in nanoseconds.
+    spent: u64,
+    /// When that is so many quarters of a return, it is laid aside; 0: nothing is followed here.
+    quarters: u32,
+    /// What a look cost when it was laid aside, and the close in which that was; until it is looked at again.
+    aside: Option<(u64, u32)>,
+}
+
+impl Stretch {
+    fn new((first, end): (PageNo, PageNo)) -> Stretch {
+        Stretch { pages: (first, end), quarters: QUARTERS, ..Stretch::default() }
+    }
+
+    fn cost_of_return(&self) -> u64 {
+        RETURN + u64::from(self.pages.1 - self.pages.0) * RETURN_PAGE
+    }
+
+    /// The next look is in this close: if it was laid aside, that has paid or has not.
+    fn is_looked_at(&mut self, close: u32) {
+        let Some((cost, aside)) = self.aside.take() else { return };
+        let paid = cost * u64::from(close.wrapping_sub(aside)) >= self.cost_of_return();
+        self.quarters = if paid { self.quarters / 2 } else { self.quarters * 2 }.clamp(QUARTERS_MIN, QUARTERS_MAX);
+    }
+
+    /// A look in this close, which cost so much, has found nothing; says whether it is time to lay it aside.
+    fn is_vain(&mut self, cost: u64, close: u32) -> bool {
+        self.spent += cost;
+        let vain = self.spent * 4 >= self.cost_of_return() * u64::from(self.quarters);
+        if vain {
+            (self.spent, self.aside) = (0, Some((cost, close)));
+        }
+        vain
+    }
 }
 
 /// What the ends of intervals have found where.
@@ -41,61 +79,113 @@ impl Default for Vain {
 }
 
 impl Vain {
-    /// A stretch was looked at; says whether it is time to lay it aside.
-    pub(crate) fn looked(&mut self, pages: &Range<PageNo>, found: bool) -> bool {
-        let len = pages.end - pages.start;
-        if len > PAGES_MAX {
+    /// A stretch was looked at in this close (they are counted), and so much was found in it. What it is time to lay aside goes to `aside`.
+    pub(crate) fn looked(
+        &mut self,
+        pages: &Range<PageNo>,
+        found: &[Range<PageNo>],
+        close: u32,
+        aside: &mut Vec<Range<PageNo>>,
+    ) {
+        let (mut first, mut call) = (pages.start, LOOK);
+        while first < pages.end {
+            let long = pages.end - pages.start > PART;
+            let end = if long { pages.end.min((first / PART + 1) * PART) } else { pages.end };
+            let found = found.iter().any(|run| run.start < end && first < run.end);
+            let cost = std::mem::take(&mut call) + u64::from(end - first) * LOOK_PAGE;
+            if self.part((first, end), found, cost, close) {
+                aside.push(first..end);
+            }
+            first = end;
+        }
+    }
+
+    fn part(&mut self, pages: (PageNo, PageNo), found: bool, cost: u64, close: u32) -> bool {
+        let this = &mut self.stretches[(pages.0.wrapping_mul(0x9e37_79b9) >> 16) as usize % FOLLOWED];
+        if this.quarters == 0 || this.pages.0 != pages.0 {
+            *this = Stretch::new(pages);
+        }
+        this.is_looked_at(close);
+        if found || this.pages != pages {
+            (this.pages, this.spent) = (pages, 0);
             return false;
         }
-        let place = (pages.start.wrapping_mul(0x9e37_79b9) >> 16) as usize % FOLLOWED;
-        let this = &mut self.stretches[place];
-        if this.after == 0 || this.first != pages.start {
-            *this = Stretch { first: pages.start, end: pages.end, looks: 0, after: LOOKS };
-        }
-        if found || this.end != pages.end {
-            (this.end, this.looks) = (pages.end, 0);
-            return false;
-        }
-        this.looks += 1;
-        let vain = u32::from(this.looks) >= u32::from(this.after) + len / PAGES_A_LOOK;
-        if vain {
-            (this.looks, this.after) = (0, (2 * this.after).min(LOOKS_MAX));
-        }
-        vain
+        this.is_vain(cost, close)
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 mod tests {
     use super::*;
 
-    fn looks_until_aside(vain: &mut Vain, pages: &Range<PageNo>) -> usize {
-        (1..100_000).find(|_| vain.looked(pages, false)).unwrap()
+    /// Looks at the closes after each other, none of which finds anything.
+    struct Looks {
+        vain: Vain,
+        close: u32,
+    }
+
+    impl Looks {
+        fn new() -> Looks {
+            Looks { vain: Vain::default(), close: 0 }
+        }
+
+        fn look(&mut self, pages: &Range<PageNo>, found: &[Range<PageNo>]) -> Vec<Range<PageNo>> {
+            let mut aside = Vec::new();
+            self.vain.looked(pages, found, self.close, &mut aside);
+            self.close += 1;
+            aside
+        }
+
+        /// How many it takes until something is laid aside, and what.
+        fn until_aside(&mut self, pages: &Range<PageNo>) -> (u32, Vec<Range<PageNo>>) {
+            let begin = self.close;
+            loop {
+                let aside = self.look(pages, &[]);
+                assert!(self.close - begin < 100_000);
+                if !aside.is_empty() {
+                    return (self.close - begin, aside);
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_stretch_that_comes_back_is_left_alone_for_twice_as_long() {
-        let (mut vain, pages) = (Vain::default(), 7..8);
-        assert_eq!(looks_until_aside(&mut vain, &pages), 16);
-        assert_eq!(looks_until_aside(&mut vain, &pages), 32);
-        assert_eq!(looks_until_aside(&mut vain, &(1_000..1_064)), 24, "more of it would come back");
-        for _ in 0..20 {
-            looks_until_aside(&mut vain, &pages);
+    fn a_stretch_that_comes_back_at_once_is_left_alone_for_twice_as_long() {
+        let (mut looks, pages) = (Looks::new(), 7..8);
+        assert_eq!(looks.until_aside(&pages).0, 11);
+        assert_eq!(looks.until_aside(&pages).0, 21);
+        assert_eq!(looks.until_aside(&(1_000..1_064)).0, 15, "more of it would come back");
+        assert_eq!((0..20).map(|_| looks.until_aside(&pages).0).last(), Some(2_586));
+    }
+
+    #[test]
+    fn one_that_has_stayed_away_for_long_is_laid_aside_sooner() {
+        let (mut looks, pages) = (Looks::new(), 7..8);
+        for so_many in [11, 6, 3, 3] {
+            assert_eq!(looks.until_aside(&pages), (so_many, vec![pages.clone()]));
+            looks.close += 100;
         }
-        assert_eq!(looks_until_aside(&mut vain, &pages), usize::from(LOOKS_MAX));
+    }
+
+    #[test]
+    fn of_a_long_stretch_the_parts_that_are_not_written_are_laid_aside() {
+        let mut looks = Looks::new();
+        let (pages, written) = (5_000..6_300, 5_200..5_201);
+        let mut aside = Vec::new();
+        for _ in 0..50 {
+            aside.append(&mut looks.look(&pages, std::slice::from_ref(&written)));
+        }
+        assert_eq!(aside, [5_000..5_120, 5_632..6_144, 6_144..6_300]);
     }
 
     #[test]
     fn what_was_written_or_has_grown_is_looked_at_from_the_beginning() {
-        let mut vain = Vain::default();
-        for _ in 0..15 {
-            assert!(!vain.looked(&(7..8), false));
-        }
-        assert!(!vain.looked(&(7..8), true));
-        assert!(!(0..15).any(|_| vain.looked(&(7..8), false)));
-        assert!(!vain.looked(&(7..9), false), "another stretch");
-        assert_eq!(looks_until_aside(&mut vain, &(7..9)), 16);
-        assert!(!(0..10_000).any(|_| vain.looked(&(0..513), false)), "long ones stay");
+        let mut looks = Looks::new();
+        assert!((0..10).all(|_| looks.look(&(7..8), &[]).is_empty()));
+        assert!(looks.look(&(7..8), &[7..8]).is_empty());
+        assert!((0..10).all(|_| looks.look(&(7..8), &[]).is_empty()));
+        assert!(looks.look(&(7..9), &[]).is_empty(), "another stretch");
+        assert_eq!(looks.until_aside(&(7..9)).0, 11);
     }
 }

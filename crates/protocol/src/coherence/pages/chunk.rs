@@ -400,7 +400,7 @@ impl Chunk {
             // The access finds that the region was freed when it is tried again.
             State::Home if self.freed => Fault::Mapped,
             State::Home => self.home_fault(cx, unit, access, ahead),
-            State::Valid => self.valid_fault(cx, unit, access),
+            State::Valid => self.valid_fault(cx, unit, access, ahead),
             State::Fetching => {
                 self.waiters.push((unit as u16, slot));
                 Fault::Wait
@@ -420,17 +420,16 @@ impl Chunk {
         }
     }
 
-    fn valid_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access) -> Fault {
+    fn valid_fault(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, ahead: Ahead) -> Fault {
         let pages = self.pages(unit..unit + 1);
         if self.read_only {
             self.units[unit].set(ASIDE, false);
             cx.memory.map_read(pages);
             return if access == Access::Write { Fault::ReadOnly } else { Fault::Mapped };
         }
-        if self.units[unit].has(ASIDE) && access == Access::Read {
-            self.bring_back(cx, unit);
+        if self.units[unit].has(ASIDE) {
+            self.bring_back(cx, unit, access, ahead);
         } else if cx.memory.notes_writes() {
-            self.units[unit].set(ASIDE, false);
             // The kernel took the page table entry away, and with it perhaps the note of a write.
             if Rule::SpuriousFaultCountsAsWritten.on() { cx.memory.map_write(pages) } else { cx.memory.map_read(pages) }
         } else if self.units[unit].has(WRITTEN) {

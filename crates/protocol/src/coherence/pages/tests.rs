@@ -3,6 +3,7 @@
 #![allow(clippy::single_range_in_vec_init)] // lists of runs, often of one
 
 mod along;
+mod aside;
 mod books;
 mod carry;
 mod chunk;

@@ -7,7 +7,7 @@
 //! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was written up to then is mapped again,
 //! noted as written.
 
-use super::{ASIDE, Chunk, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN};
+use super::{ASIDE, Access, Ahead, Chunk, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -62,11 +62,19 @@ impl Chunk {
         self.written = written;
     }
 
-    /// A copy that lay aside is touched: it comes back with those behind it, clean, for nobody could write to it.
-    pub(super) fn bring_back(&mut self, cx: &mut Context<'_>, unit: usize) {
+    /// A copy that lay aside is touched: it comes back with those behind it, which are clean, for nobody could write to them.
+    pub(super) fn bring_back(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, ahead: Ahead) {
         let lies = |u: &Unit| u.state == State::Valid && u.has(ASIDE);
-        let end = unit + self.units[unit..].iter().take(BACK_RUN).take_while(|u| lies(u)).count();
-        self.units[unit..end].iter_mut().for_each(|u| u.set(ASIDE, false));
-        cx.memory.map_read(self.pages(unit..end));
+        let mut back = self.behind(unit, ahead, BACK_RUN - 1, lies);
+        match back.first_mut().filter(|run| run.start == unit + 1) {
+            _ if access == Access::Write => cx.memory.map_write(self.pages(unit..unit + 1)),
+            Some(next) => next.start = unit,
+            None => back.push(unit..unit + 1),
+        }
+        self.units[unit].set(ASIDE, false);
+        for run in back {
+            self.units[run.clone()].iter_mut().for_each(|u| u.set(ASIDE, false));
+            cx.memory.map_read(self.pages(run));
+        }
     }
 }

@@ -36,7 +36,7 @@ impl Chunk {
                 cx.memory.map_read(pages);
             }
             self.units[unit].set(MAPPED, true);
-            self.map_shared_behind(cx, unit);
+            self.map_shared_behind(cx, unit, ahead);
             return Fault::Mapped;
         }
         if this.has(MAPPED) {
@@ -79,14 +79,29 @@ impl Chunk {
 
     /// Others hold copies of a home page that is touched, so its memory is there, and so is that of the pages behind it that others hold too: to map
     /// them costs little beside a fault. They are mapped protected: what is written is noted.
-    fn map_shared_behind(&mut self, cx: &mut Context<'_>, unit: usize) {
+    fn map_shared_behind(&mut self, cx: &mut Context<'_>, unit: usize, ahead: Ahead) {
         let alike = |u: &Unit| u.state == State::Home && u.has(SHARED) && !u.has(MAPPED);
-        let count = self.units[unit + 1..].iter().take(SHARED_RUN).take_while(|u| alike(u)).count();
-        if count > 0 {
-            let run = unit + 1..unit + 1 + count;
+        for run in self.behind(unit, ahead, SHARED_RUN, alike) {
             cx.memory.map_read(self.pages(run.clone()));
             self.units[run].iter_mut().for_each(|u| u.set(MAPPED, true));
         }
+    }
+
+    /// Units that are touched next if those behind `unit` are, as runs: the next ones, at most `most` of them, or those that a thread meets which goes on
+    /// with its stride; as far as they are `alike`.
+    pub(super) fn behind(
+        &self,
+        unit: usize,
+        ahead: Ahead,
+        most: usize,
+        alike: impl Fn(&Unit) -> bool,
+    ) -> Vec<Range<usize>> {
+        if ahead.stride == 1 {
+            let end = unit + 1 + self.units[unit + 1..].iter().take(most).take_while(|u| alike(u)).count();
+            return Some(unit + 1..end).filter(|run| !run.is_empty()).into_iter().collect();
+        }
+        let steps = (1..ahead.units as isize).map_while(|step| unit.checked_add_signed(ahead.stride * step));
+        steps.take_while(|at| self.units.get(*at).is_some_and(&alike)).map(|at| at..at + 1).collect()
     }
 
     /// Maps home pages of which nobody holds a copy.
