@@ -9,13 +9,13 @@ use comem_sim::pages::scenario::Scenario;
 
 const SEEDS_MAX: u64 = 8_000;
 
-/// Each engine alone, and both in one job; for what shows rarely, the family that was made for it.
+/// Each engine alone, and both in one job; for what shows rarely, the family in which it does.
 fn scenarios(rule: Rule) -> Vec<Scenario> {
     let (hlrc, scope) = (PageEngine::Hlrc, PageEngine::Scope);
+    let family = |kind| vec![Scenario { kind: Some(kind), notes_writes: Some(true), ..Scenario::new(hlrc) }];
     match rule {
-        Rule::CarriedCopiesAreReleased => {
-            vec![Scenario { kind: Some(Kind::Wavering), notes_writes: Some(true), ..Scenario::new(hlrc) }]
-        }
+        Rule::CarriedCopiesAreReleased => family(Kind::Wavering),
+        Rule::OfferedPagesKeepTheirNotes => family(Kind::Sor),
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],
     }
 }

@@ -55,7 +55,8 @@ pub fn cases(ways: Ways) -> Vec<Case> {
             alone((0..3).map(|who| count(who, 3, 4)).collect()),
         ),
         case("two locks of three", ways.layout(3, 1, 1, on()), alone(two_of_three())),
-        case("written again and again", ways.layout(2, 1, 1, on()), alone(steady())),
+        case("written again and again", ways.layout(2, 1, 1, on()), alone(steady(0))),
+        case("copy written again and again", ways.layout(2, 1, 1, on()), alone(steady(1))),
         case("held across a barrier", wanted(2, 1), alone(held())),
         case("one book after the other", ways.both(2), alone((0..2).map(one_then_other).collect())),
         case("offered", ways.layout(3, 1, 2, on()), alone(offered())),
@@ -344,12 +345,12 @@ fn wavers() -> Vec<Vec<Op>> {
     ]
 }
 
-/// The home writes the same word in each epoch, and the other node reads it in the next.
-fn steady() -> Vec<Vec<Op>> {
+/// The home (node 0), or the other node, writes the same word in each epoch, and the other one reads it in the next.
+fn steady(writer: usize) -> Vec<Vec<Op>> {
     let epoch = |value: u64| [Op::Write(1, value), Op::Barrier, Op::Barrier];
-    let home = (1..5).flat_map(epoch).collect();
-    let reader = std::iter::repeat_n([Op::Barrier, Op::Read(1), Op::Barrier], 4).flatten().collect();
-    vec![home, reader]
+    let writes = (1..5).flat_map(epoch).collect();
+    let reads = std::iter::repeat_n([Op::Barrier, Op::Read(1), Op::Barrier], 4).flatten().collect();
+    if writer == 0 { vec![writes, reads] } else { vec![reads, writes] }
 }
 
 /// A node that wants a lock's token back comes to a barrier, which the holder passes before it lets go of the lock.

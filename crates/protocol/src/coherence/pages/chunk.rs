@@ -653,6 +653,7 @@ impl Chunk {
         }
         let changed = if self.read_only { 0 } else { self.bring_home(cx, unit, flush) };
         self.units[unit].set(WRITTEN, false);
+        self.weigh_change(unit, changed > 0);
         if changed > 0 {
             cx.tally.diffs_made += 1;
             cx.tally.diff_bytes += changed as u64;

@@ -2,8 +2,10 @@
 //!
 //! Where barriers alone order writes, an epoch has one close, or none where nothing was written. An epoch with a second one has locks in it.
 
-/// After an epoch with locks so many epochs without them must come before one is called quiet.
+/// After an epoch with locks so many epochs without them must come before one is called quiet, ...
 const QUIET_EPOCHS: i8 = 16;
+/// ... or so many, as long as there were locks in the first epochs alone: with them threads tell each other who is who.
+const QUIET_EPOCHS_AT_FIRST: i8 = 2;
 
 /// How many intervals have ended, in this epoch and before.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -12,6 +14,8 @@ pub struct Era {
     calm: bool,
     /// Below 0: so many epochs without locks must pass.
     quiet: i8,
+    /// Locks have come after quiet epochs.
+    locks_come_back: bool,
     /// All closes ever, as far as 32 bits count.
     total: u32,
     /// All epochs that have ended, as far as 8 bits count.
@@ -28,8 +32,11 @@ impl Era {
     /// An epoch has ended.
     pub fn open(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
-        self.calm = std::mem::take(&mut self.closes) <= 1;
-        self.quiet = if self.calm { self.quiet.saturating_add(1).min(0) } else { -QUIET_EPOCHS };
+        let closes = std::mem::take(&mut self.closes);
+        self.calm = closes <= 1;
+        self.locks_come_back |= !self.calm && self.quiet >= 0 && self.total > u32::from(closes);
+        let locks = if self.locks_come_back { -QUIET_EPOCHS } else { -QUIET_EPOCHS_AT_FIRST };
+        self.quiet = if self.calm { self.quiet.saturating_add(1).min(0) } else { locks };
     }
 
     /// No lock has closed an interval in this epoch so far: the close under way, if there is one, is the first.

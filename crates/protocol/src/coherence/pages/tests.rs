@@ -39,6 +39,8 @@ struct Recorder {
     /// Other nodes can copy pages by themselves, and are copying these.
     offers: bool,
     taken: Vec<PageNo>,
+    /// Copies are as their twins.
+    unchanged: bool,
     /// Homes' memory can be written.
     puts: bool,
     /// What a look at a few words of any page gives.
@@ -124,8 +126,8 @@ impl PageMemory for Recorder {
     }
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
         self.note("diff", unit);
-        out.push(7);
-        1
+        out.extend((!self.unchanged).then_some(7));
+        usize::from(!self.unchanged)
     }
     fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
         if self.puts {

@@ -174,9 +174,8 @@ impl Chunk {
                 self.pending |= note == Note::Leave;
                 continue;
             }
-            let joined = look
-                .as_ref()
-                .is_some_and(|look| self.units[look.end..unit].iter().all(|u| Self::is_tracked(u) || absent(u)));
+            let joins = |i: usize| !self.is_left(i) && (Self::is_tracked(&self.units[i]) || absent(&self.units[i]));
+            let joined = look.as_ref().is_some_and(|look| (look.end..unit).all(joins));
             match look.as_mut().filter(|_| joined) {
                 Some(look) => look.end = unit + 1,
                 None => {

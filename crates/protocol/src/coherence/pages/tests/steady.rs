@@ -1,4 +1,4 @@
-//! Notes of home pages that are left, and when they are not.
+//! Notes that are left, and when they are not.
 
 use super::*;
 
@@ -6,6 +6,15 @@ use super::*;
 fn home() -> Bench {
     let mut bench = Bench::new(ME, true);
     (0..4).for_each(|page| assert_eq!(bench.fault(page, Access::Write), Fault::Mapped));
+    bench
+}
+
+/// A copy of a page that was written once.
+fn copy() -> Bench {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    let calls = epoch_of_copy(&mut bench, true).1;
+    assert_eq!(calls, ["collect 0..1", "diff 0..1"], "it may be the only time");
     bench
 }
 
@@ -59,9 +68,50 @@ fn notes_that_were_left_in_vain_are_taken_and_left_less_and_less_often() {
 #[test]
 fn an_epoch_with_locks_leaves_no_notes_and_none_are_left_soon_after_it() {
     let mut bench = home();
-    bench.copy_out(0..1);
-    bench.close();
-    assert_eq!(epoch(&mut bench, true, true), (true, true), "the second close of its epoch");
-    let until = (0..100).find(|_| epoch(&mut bench, true, true) == (true, false));
-    assert!(until.is_some_and(|epochs| epochs > 8), "{until:?}");
+    let until_left = |bench: &mut Bench| {
+        bench.copy_out(0..1);
+        bench.close();
+        assert_eq!(epoch(bench, true, true), (true, true), "the second close of its epoch");
+        (0..100).find(|_| epoch(bench, true, true) == (true, false)).unwrap()
+    };
+    assert!((1..4).contains(&until_left(&mut bench)), "a program may begin with a lock");
+    assert!((9..20).contains(&until_left(&mut bench)), "but this one has locks between its barriers");
+    assert!((9..20).contains(&until_left(&mut bench)));
+}
+
+/// This node's copy of page 0 is written or not, and a barrier comes. Gives whether others were told, and what the close has called.
+fn epoch_of_copy(bench: &mut Bench, written: bool) -> (bool, Vec<String>) {
+    if written {
+        bench.memory.written = vec![0];
+    }
+    bench.memory.unchanged = !written;
+    let noted = !bench.memory.written.is_empty();
+    let told = !bench.close_having_seen(if noted { &[0..1] } else { &[] }).is_empty();
+    let calls = bench.memory.calls.clone();
+    bench.open();
+    (told, calls)
+}
+
+#[test]
+fn a_copy_that_is_written_in_every_other_epoch_stays_writable_and_is_compared_in_each() {
+    let mut bench = copy();
+    for _ in 0..50 {
+        assert_eq!(epoch_of_copy(&mut bench, true), (true, vec!["diff 0..1".to_string()]));
+        assert_eq!(
+            epoch_of_copy(&mut bench, false),
+            (false, vec!["diff 0..1".to_string()]),
+            "nobody is told of nothing"
+        );
+    }
+}
+
+#[test]
+fn a_copy_that_is_compared_in_vain_again_and_again_is_protected() {
+    let mut bench = copy();
+    let mut vain = 0;
+    for _ in 0..200 {
+        assert!(epoch_of_copy(&mut bench, true).0);
+        vain += (0..8).filter(|_| !epoch_of_copy(&mut bench, false).1.is_empty()).count();
+    }
+    assert!((3..80).contains(&vain), "{vain}");
 }
