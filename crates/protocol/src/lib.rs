@@ -24,6 +24,7 @@ pub mod link;
 pub mod node;
 pub mod outbox;
 pub mod rules;
+mod spread;
 pub mod sync;
 pub mod time;
 pub mod wire;

@@ -74,7 +74,7 @@ fn regions(node: &Node) -> Value {
     let one = |known: &std::sync::Arc<crate::shared::table::Known>| {
         let costs = &known.costs;
         let sharing = shared.sharing.lock();
-        let mut pages: Vec<_> = sharing.found(known.region.range()).collect();
+        let mut pages = sharing.found(known.region.range());
         pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
         let page_bytes = PAGE_BYTES as u64;
         let false_sharing: Vec<Value> = pages

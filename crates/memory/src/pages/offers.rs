@@ -329,23 +329,34 @@ impl Offers {
         note.stamp.store((number + 1) << 16 | u64::from(writer), Ordering::Release);
     }
 
-    /// At the home: gives `f` the notes (writer, epoch, page, where) from number `from` on that are still there, up to the first that is being written;
-    /// gives the number of the next one.
-    pub fn writers(&self, from: u64, mut f: impl FnMut(u16, u32, PageNo, Touched)) -> u64 {
+    /// At the home: gives `f` the notes (writer, epoch, page, where) about `wanted` pages, from number `from` on, up to the first that is being written;
+    /// gives the number of the next one, and how many were lost.
+    pub fn writers(
+        &self,
+        from: u64,
+        wanted: impl Fn(PageNo) -> bool,
+        mut f: impl FnMut(u16, u32, PageNo, Touched),
+    ) -> (u64, u64) {
         let end = self.note_count().load(Ordering::Relaxed);
-        for number in from.max(end.saturating_sub(NOTES))..end {
+        let first = from.max(end.saturating_sub(NOTES));
+        let mut lost = first - from.min(first);
+        for number in first..end {
             let note = self.note(number);
             let stamp = note.stamp.load(Ordering::Acquire);
             if stamp >> 16 <= number {
-                return number;
+                return (number, lost);
             }
-            let (place, touched) = (note.place.load(Ordering::Relaxed), self.touched(number, note));
+            let place = note.place.load(Ordering::Relaxed);
+            let touched = wanted(place as PageNo).then(|| self.touched(number, note));
             fence(Ordering::Acquire);
-            if stamp >> 16 == number + 1 && note.stamp.load(Ordering::Relaxed) == stamp {
-                f(stamp as u16, (place >> 32) as u32, place as PageNo, touched);
+            let whole = stamp >> 16 == number + 1 && note.stamp.load(Ordering::Relaxed) == stamp;
+            match touched {
+                _ if !whole => lost += 1,
+                Some(touched) => f(stamp as u16, (place >> 32) as u32, place as PageNo, touched),
+                None => {}
             }
         }
-        end
+        (end, lost)
     }
 
     fn touched(&self, number: u64, note: &Note) -> Touched {
@@ -410,16 +421,23 @@ mod tests {
         other.note_writer(65_535, u32::MAX, PageNo::MAX, &all);
         other.note_writer(4, 9, 71, &mixed);
         let mut notes = Vec::new();
-        assert_eq!(home.writers(0, |writer, epoch, page, touched| notes.push((writer, epoch, page, touched))), 3);
+        let mut note = |writer, epoch, page, touched| notes.push((writer, epoch, page, touched));
+        assert_eq!(home.writers(0, |_| true, &mut note), (3, 0));
+        assert_eq!(home.writers(0, |page| page > 71, &mut note), (3, 0), "what is not wanted is not lost");
         let [some_touched, all, mixed] = [some, all, mixed].map(|marks| Touched::of(&marks));
         assert!(matches!(mixed, Touched::Each(_)));
-        assert_eq!(notes, [(3, 9, 70, some_touched), (65_535, u32::MAX, PageNo::MAX, all), (4, 9, 71, mixed)]);
+        let last = (65_535, u32::MAX, PageNo::MAX, all);
+        assert_eq!(notes, [(3, 9, 70, some_touched), last.clone(), (4, 9, 71, mixed), last]);
         (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, &some));
         let mut kept = Vec::new();
-        assert_eq!(home.writers(1, |writer, _, page, _| kept.push((writer, page))), NOTES + 3);
+        assert_eq!(home.writers(1, |_| true, |writer, _, page, _| kept.push((writer, page))), (NOTES + 3, 2));
         assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
         home.note(NOTES + 1).stamp.store(0, Ordering::Relaxed);
-        assert_eq!(home.writers(NOTES, |_, _, _, _| ()), NOTES + 1, "one that is being written is waited for");
+        assert_eq!(
+            home.writers(NOTES, |_| true, |_, _, _, _| ()),
+            (NOTES + 1, 0),
+            "one that is being written is waited for"
+        );
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
         assert_eq!([other.claim(7, 3), home.claim(7, 0), other.claim(7, 4), home.claim(8, 0)], [3, 3, 3, 0].map(Some));
         assert_eq!([other.claim(999, 1022), other.claim(1000, 0), other.claim(9, u16::MAX)], [Some(1022), None, None]);

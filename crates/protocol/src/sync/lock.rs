@@ -29,9 +29,9 @@ use super::{Context, Last, Mark, Scope};
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
+use crate::spread::SpreadMap;
 use crate::wire::message::{Message, Ticket};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 /// How often a lock may change hands within a node while another node waits for it.
 pub const LOCAL_STREAK: u32 = 16;
@@ -140,30 +140,10 @@ impl Lock {
     }
 }
 
-/// Spreads the numbers of locks, many of which are addresses: a lock that is taken again is looked for twice.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // A shard has the numbers whose upper bits are alike when they are multiplied as for `manager_of`, so by another factor here.
-        let mixed = (self.0 ^ number ^ number >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        self.0 = mixed ^ mixed >> 32;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// The locks of a node, or one shard of them.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
-    locks: HashMap<LockId, Lock, BuildHasherDefault<Spread>>,
+    locks: SpreadMap<LockId, Lock>,
 }
 
 impl Locks {

@@ -24,6 +24,7 @@ use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::Collective;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
@@ -477,9 +478,12 @@ impl Node {
         if !self.config.migration {
             return;
         }
+        let mut last: Option<Arc<Known>> = None;
         let moves = shared.migration.lock().decide(ledger.epoch(), entries, |page| {
-            let known = shared.table.find(page)?;
-            known.migrates().then(|| known.region.unit_of(page))
+            if last.as_ref().is_none_or(|known| !known.region.range().contains(&page)) {
+                last = shared.table.find(page);
+            }
+            last.as_ref().filter(|known| known.migrates()).map(|known| known.region.unit_of(page))
         });
         if ledger.homes_stay() {
             return;

@@ -19,6 +19,7 @@ use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::node::route::Origin;
 use comem_protocol::outbox::{Outbox, Target};
 use comem_protocol::wire::message::Message;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -117,12 +118,12 @@ impl Shared {
     /// Takes note of who put diffs into this node's memory.
     pub(crate) fn note_putters(&self) {
         let Some(offers) = self.offers() else { return };
-        let (mut noted, mut sharing, mut read) = (self.putters_noted.lock(), self.sharing.lock(), 0);
-        let end = offers.writers(*noted, |writer, epoch, page, touched| {
-            read += 1;
-            sharing.note(epoch, NodeId(writer), page, touched);
+        let (mut noted, sharing) = (self.putters_noted.lock(), RefCell::new(self.sharing.lock()));
+        let wanted = |page| !sharing.borrow().is_known(page);
+        let (end, missed) = offers.writers(*noted, wanted, |writer, epoch, page, touched| {
+            sharing.borrow_mut().note(epoch, NodeId(writer), page, touched);
         });
-        self.putters_missed.fetch_add(end.saturating_sub(*noted + read), Ordering::Relaxed);
+        self.putters_missed.fetch_add(missed, Ordering::Relaxed);
         *noted = end.max(*noted);
     }
 

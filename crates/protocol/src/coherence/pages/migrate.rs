@@ -13,7 +13,7 @@ use super::wire::Entry;
 use super::{PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
-use std::collections::BTreeMap;
+use crate::spread::SpreadMap;
 use std::ops::Range;
 
 /// For so many epochs after several nodes wrote a unit it is contested.
@@ -54,7 +54,7 @@ impl Contested {
 #[derive(Clone, Debug, Default)]
 pub struct Migration {
     /// By the unit's first page.
-    contested: BTreeMap<PageNo, Contested>,
+    contested: SpreadMap<PageNo, Contested>,
 }
 
 impl Migration {
@@ -64,13 +64,14 @@ impl Migration {
         &mut self,
         epoch: u32,
         entries: &[(Entry, bool)],
-        unit_of: impl Fn(PageNo) -> Option<Range<PageNo>>,
+        mut unit_of: impl FnMut(PageNo) -> Option<Range<PageNo>>,
     ) -> Vec<(Range<PageNo>, NodeId)> {
         let mut written: Vec<Written> = Vec::new();
         for (entry, _) in entries {
-            list(entry, &unit_of, &mut written);
+            list(entry, &mut unit_of, &mut written);
         }
-        written.sort_unstable();
+        // Each entry's are mostly in order, and so merged rather than sorted.
+        written.sort();
         let mut moves: Vec<(Range<PageNo>, NodeId)> = Vec::new();
         for unit in written.chunk_by(|a, b| a.page == b.page) {
             let (Some(first), Some(last)) = (unit.first(), unit.last()) else { continue };
@@ -116,7 +117,7 @@ impl Migration {
 
 /// Appends what an entry says, unit by unit. Where regions lie side by side a run goes over several, and may have been cut in the midst of a unit on its
 /// way ([`wire`](super::wire)); then its entry has two words about that unit, which are alike.
-fn list(entry: &Entry, unit_of: impl Fn(PageNo) -> Option<Range<PageNo>>, written: &mut Vec<Written>) {
+fn list(entry: &Entry, mut unit_of: impl FnMut(PageNo) -> Option<Range<PageNo>>, written: &mut Vec<Written>) {
     let (writer, interval) = (entry.writer, entry.interval);
     for group in &entry.groups {
         for (run, held) in &group.runs {

@@ -11,7 +11,7 @@
 
 use super::{ByteMarks, PageNo, is_later};
 use crate::ids::NodeId;
-use std::collections::BTreeMap;
+use crate::spread::SpreadMap;
 use std::ops::Range;
 
 /// After so many epochs of false sharing a page is not watched any more.
@@ -152,7 +152,7 @@ impl Page {
 #[derive(Clone, Debug, Default)]
 pub struct Sharing {
     epoch: u32,
-    pages: BTreeMap<PageNo, Page>,
+    pages: SpreadMap<PageNo, Page>,
     /// Those of which something is kept of this epoch.
     open: Vec<PageNo>,
     masks: usize,
@@ -192,11 +192,22 @@ impl Sharing {
         if !self.turn(epoch) {
             return;
         }
-        for (number, page) in self.pages.range_mut(pages).filter(|(_, page)| page.found.times < ENOUGH) {
+        let open = &mut self.open;
+        let mut note = |number: PageNo, page: &mut Page| {
+            if page.found.times >= ENOUGH {
+                return;
+            }
             if !page.is_open() {
-                self.open.push(*number);
+                open.push(number);
             }
             page.home = Some(home);
+        };
+        if pages.len() > self.pages.len() {
+            let here = self.pages.iter_mut().filter(|(number, _)| pages.contains(number));
+            return here.for_each(|(number, page)| note(*number, page));
+        }
+        for number in pages {
+            self.pages.get_mut(&number).into_iter().for_each(|page| note(number, page));
         }
     }
 
@@ -222,15 +233,24 @@ impl Sharing {
 
     /// Forgets pages that were freed.
     pub fn forget(&mut self, pages: &Range<PageNo>) {
-        let gone: Vec<PageNo> = self.pages.range(pages.clone()).map(|(number, _)| *number).collect();
-        let gone = gone.into_iter().filter_map(|number| self.pages.remove(&number));
-        self.masks -= gone.map(|page| page.masks()).sum::<usize>();
+        let gone: Vec<Page> = if pages.len() > self.pages.len() {
+            self.pages.extract_if(|number, _| pages.contains(number)).map(|(_, page)| page).collect()
+        } else {
+            pages.clone().filter_map(|number| self.pages.remove(&number)).collect()
+        };
+        self.masks -= gone.iter().map(Page::masks).sum::<usize>();
     }
 
     /// Pages that have been shared falsely.
-    pub fn found(&self, pages: Range<PageNo>) -> impl Iterator<Item = (PageNo, &Found)> {
-        let found = self.pages.range(pages).map(|(number, page)| (*number, &page.found));
-        found.filter(|(_, found)| found.times > 0)
+    pub fn found(&self, pages: Range<PageNo>) -> Vec<(PageNo, &Found)> {
+        let mut numbers: Vec<PageNo> = if pages.len() > self.pages.len() {
+            self.pages.keys().copied().filter(|number| pages.contains(number)).collect()
+        } else {
+            pages.collect()
+        };
+        numbers.sort_unstable();
+        let found = numbers.into_iter().filter_map(|number| Some((number, &self.pages.get(&number)?.found)));
+        found.filter(|(_, found)| found.times > 0).collect()
     }
 
     /// How often a page was passed over for an epoch, since too many were written.

@@ -30,7 +30,7 @@ fn named(writers: &[Vec<usize>], home: bool) -> Vec<u16> {
         sharing.note_home(1, HOME, 0..100);
     }
     sharing.settle();
-    let found: Vec<(PageNo, &Found)> = sharing.found(0..100).collect();
+    let found: Vec<(PageNo, &Found)> = sharing.found(0..100);
     assert!(found.iter().all(|(page, found)| (*page, found.times) == (7, 1)), "{found:?}");
     let mut nodes: Vec<u16> = found.iter().flat_map(|(_, found)| &found.nodes).map(|node| node.0).collect();
     nodes.sort_unstable();
@@ -95,7 +95,7 @@ fn share(sharing: &mut Sharing, epoch: u32, page: PageNo) {
 }
 
 fn times(sharing: &Sharing) -> Vec<u64> {
-    sharing.found(0..PageNo::MAX).map(|(_, found)| found.times).collect()
+    sharing.found(0..PageNo::MAX).into_iter().map(|(_, found)| found.times).collect()
 }
 
 #[test]
