@@ -4,16 +4,14 @@
 //! barriers alone order them, that buys nothing. So the note is left, and the page stays writable. The note says from then on that the page was written since
 //! it was told of, or perhaps that it was not: so the page counts as written at the next close. Nothing that was written is ever missed.
 //!
-//! Of a *copy* what may be lost is a comparison with its twin that finds nothing, 0.3 to 0.7 us. The first note is taken, and so is one where that
-//! has happened too often.
+//! Of a *copy* what may be lost is a comparison with its twin that finds nothing, 0.3 to 0.7 us. The first note is taken.
 //!
 //! A *home page* counts as written at the next close at which others hold copies: whoever copies it will have to copy it again. What may be lost is
-//! that a copy ends for nothing.
+//! that a copy ends for nothing and is renewed. That is held down: a few words of the page are remembered at each close that leaves the note, and if they are
+//! the same at the next, the page was probably not written.
 //!
-//! That is held down: a few words of the page are remembered at each close that leaves the note. If they are the same at the next two closes that find the
-//! note, the page was probably not written. (At one they may be: what is written in one epoch and read in the next is told of in both, the
-//! first time.) Then the note is taken after all, and it must be found more often that the page is written still before the note is left again. An
-//! epoch with a second close has locks in it, each of whose releases would tell of the page again: there no notes are left for a long time.
+//! Where that happens more often than not, the note is taken after all, and it must be found more often that the page is written still before the note is
+//! left again. An epoch with a second close has locks in it, each of whose releases would tell of the page again: there no notes are left for a long time.
 
 use super::{Chunk, State, WROTE};
 use crate::coherence::pages::{Context, PageNo};
@@ -23,8 +21,9 @@ use std::ops::Range;
 /// Most finds of a written page that must come, after its note was left in vain, before that is done again.
 const DOUBTS_MAX: u8 = 62;
 
-/// So many more copies are compared in vain than have changed.
-const VAIN_MAX: u8 = 2;
+/// So much more often may a page be found unchanged than changed. One that is written in every other epoch may stay writable: where copies and home pages
+/// lie in turn, to take a note costs a call for each page, and with its next writer's fault 2.2 us.
+const VAIN_MAX: u8 = 4;
 
 /// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few pages again and again
 /// fetches them ahead, so that copies which end for nothing are fetched for nothing.
@@ -35,7 +34,7 @@ const MANY: usize = 8;
 pub(super) struct Steady {
     /// The note was left: that the page is noted says nothing new.
     left: bool,
-    /// Two for each time that it was left once more although the page had not changed, less one for each time that it had.
+    /// How much more often the page had not changed when it was found again than it had.
     unchanged: u8,
     /// So often the note must be taken before it may be left.
     doubts: u8,
@@ -47,6 +46,19 @@ pub(super) struct Steady {
     old: bool,
     /// What stood in a few of the page's words when the note was left.
     sample: u32,
+}
+
+impl Steady {
+    /// A note that had been left is found again, and the page has changed since or has not; says whether it may be left once more.
+    fn pays(&mut self, changed: bool) -> bool {
+        self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged + 1 };
+        let pays = self.unchanged <= VAIN_MAX;
+        if !pays {
+            self.doubted = (self.doubted * 2 + 2).min(DOUBTS_MAX);
+            (self.doubts, self.unchanged) = (self.doubted, 0);
+        }
+        pays
+    }
 }
 
 /// What a close makes of a note.
@@ -91,13 +103,8 @@ impl Chunk {
         if steady.left && !changed && !Rule::LeftNotesCount.on() {
             return Note::PassOver;
         }
-        if steady.left && !changed && steady.unchanged > 0 {
-            steady.doubted = (steady.doubted * 2 + 2).min(DOUBTS_MAX);
-            steady.doubts = steady.doubted;
+        if steady.left && !steady.pays(changed) {
             return Note::Take;
-        }
-        if steady.left {
-            steady.unchanged = if changed { steady.unchanged.saturating_sub(1) } else { 2 };
         }
         (steady.left, steady.sample) = (true, now);
         Note::Leave
@@ -119,11 +126,8 @@ impl Chunk {
 
     /// A copy that was noted has been compared with its twin.
     pub(super) fn weigh_change(&mut self, unit: usize, changed: bool) {
-        let Some(steady) = self.steady.get_mut(unit).filter(|steady| steady.left && steady.old) else { return };
-        steady.unchanged = if changed { steady.unchanged.saturating_sub(1) } else { steady.unchanged + 1 };
-        if steady.unchanged > VAIN_MAX {
-            steady.doubted = (steady.doubted * 2 + 2).min(DOUBTS_MAX);
-            (steady.doubts, steady.unchanged) = (steady.doubted, 0);
+        if let Some(steady) = self.steady.get_mut(unit).filter(|steady| steady.left && steady.old) {
+            steady.pays(changed);
         }
     }
 
