@@ -217,7 +217,9 @@ impl Plan {
                 Reach::Shell => "by remote shell",
                 Reach::Daemon => "by its daemon",
             };
-            text += &format!("host       {} ({how}, {} nodes)\n", host.spec.host, host.spec.nodes.len());
+            let count = host.spec.nodes.len();
+            let nodes = if count == 1 { "node" } else { "nodes" };
+            text += &format!("host       {} ({how}, {count} {nodes})\n", host.spec.host);
             text += &host.cores_in_words();
             let show = |(name, value): &(OsString, OsString)| {
                 format!(" {}={}", name.to_string_lossy(), value.to_string_lossy())

@@ -77,7 +77,7 @@ use comem_protocol::coherence::checksum;
 use comem_protocol::ids::Slot;
 use comem_protocol::wire::message::Collective;
 use node::Node;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -91,6 +91,8 @@ pub struct Comem {
 
 thread_local! {
     static CURRENT: RefCell<Option<Seated>> = const { RefCell::new(None) };
+    /// Whether this thread is in a function that all threads of the node run.
+    static RUNS_ITS_PART: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A thread in its seat; leaves it when the thread ends.
@@ -200,6 +202,7 @@ fn call(f: &impl Fn(&Thread), thread: &Thread) {
     struct Unwinding<'a>(&'a Thread);
     impl Drop for Unwinding<'_> {
         fn drop(&mut self) {
+            RUNS_ITS_PART.set(false);
             let node = self.0.home();
             if std::thread::panicking() && node.threads() > 1 && host::host().is_none() {
                 node.end_for(&Error::Panicked { thread: self.0.id() });
@@ -207,6 +210,7 @@ fn call(f: &impl Fn(&Thread), thread: &Thread) {
         }
     }
     let _unwinding = Unwinding(thread);
+    RUNS_ITS_PART.set(true);
     f(thread);
 }
 
@@ -346,12 +350,18 @@ impl Comem {
     /// As [`Comem::run`].
     ///
     /// # Errors
-    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended.
+    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended; within such a function,
+    /// when all of them run.
     ///
     /// # Panics
     /// As [`Comem::run`]. When a thread cannot be started the node ends, too: those that have been wait for it.
     pub fn try_run<F: Fn(&Thread) + Sync>(&self, f: F) -> Result<()> {
         let main = self.current()?;
+        if RUNS_ITS_PART.get() {
+            return Err(Error::Misuse(
+                "all threads of this node run already, and this is one of them; call the function itself".to_string(),
+            ));
+        }
         let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
         self.reserve(others())?;
         std::thread::scope(|scope| {

@@ -220,6 +220,14 @@ fn a_wrong_index_names_the_object_and_its_length() {
 }
 
 #[test]
+fn threads_that_run_already_do_not_run_once_more() {
+    for threads in ["1", "2"] {
+        let outcome = start("within-itself", 1, &[("COMEM_THREADS", threads)], &[]).finish();
+        assert_eq!(outcome.statuses, [Some(0)], "{outcome:#?}");
+    }
+}
+
+#[test]
 fn a_thread_that_cannot_go_on_ends_its_node_though_others_wait_for_it() {
     for (role, status, said) in [
         ("one-misuses", 2, "lock"),

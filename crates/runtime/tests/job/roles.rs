@@ -80,6 +80,10 @@ pub fn play(role: &str) {
         "asked" => desks::ask_where_it_waits(&comem),
         "called-and-joined" => callers::joined(&comem),
         "called-under-a-lock" => callers::holding_a_lock(&comem),
+        "within-itself" => comem.run(|_| {
+            let error = comem.try_run(|_| panic!("the same threads run twice")).expect_err("these threads run already");
+            assert!(error.to_string().contains("call the function itself"), "{error}");
+        }),
         "called-behind-a-scope" => callers::behind_a_scope(&comem),
         "called-behind-the-first" => callers::behind_the_first(&comem),
         "called-at-barriers" => callers::at_barriers(&comem),
