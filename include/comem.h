@@ -117,8 +117,8 @@ COMEM_API int comem_threads_per_node(void);
 COMEM_API const char *comem_version(void);
 
 /* Runs `function(argument)` on every thread of this node, the caller (thread 0 of its node) included, and returns
- * when all have returned. Threads that a program makes itself, with pthreads or OpenMP, take a free place of the node
- * when they first call Comem. */
+ * when all have returned; not to be called within such a function. Threads that a program makes itself, with pthreads
+ * or OpenMP, take a free place of the node when they first call Comem. */
 COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
 
 /* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */
