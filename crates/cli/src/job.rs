@@ -354,7 +354,10 @@ impl<'a> Running<'a> {
     /// node zero is have said nothing, and programs that know nothing of Comem do not hear it.
     fn left_early(&mut self, node: u16, joined: bool) {
         if joined {
-            self.tell_others(node, "left before the end of the job, with status 0");
+            self.tell_others(
+                node,
+                "left before the end of the job, with status 0 (a program that ends regularly calls comem_finish() first)",
+            );
         } else if !std::mem::replace(&mut self.one_never_came, true) {
             self.tell_others(node, "ended before the job had begun, with status 0");
         }

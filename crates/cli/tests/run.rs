@@ -447,7 +447,7 @@ fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
     let text = out(&output);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     for part in
-        ["host       a (by remote shell, 2 nodes)", "localhost (this host, 1 nodes)", "COMEM_SLOW=3x", "touch made"]
+        ["host       a (by remote shell, 2 nodes)", "localhost (this host, 1 node)", "COMEM_SLOW=3x", "touch made"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -174,7 +174,7 @@ impl Chunk {
                 self.pending |= note == Note::Leave;
                 continue;
             }
-            let joins = |i: usize| !self.is_left(i) && (Self::is_tracked(&self.units[i]) || absent(&self.units[i]));
+            let joins = |i: usize| absent(&self.units[i]) || (Self::is_tracked(&self.units[i]) && !self.is_left(i));
             let joined = look.as_ref().is_some_and(|look| (look.end..unit).all(joins));
             match look.as_mut().filter(|_| joined) {
                 Some(look) => look.end = unit + 1,
