@@ -24,6 +24,8 @@ const DOUBTS_MAX: u8 = 62;
 /// So much more often may a page be found unchanged than changed. One that is written in every other epoch may stay writable: where copies and home pages
 /// lie in turn, to take a note costs a call for each page, and with its next writer's fault 2.2 us.
 const VAIN_MAX: u8 = 4;
+/// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks for it once more, or is sent it in vain.
+const VAIN_OVER_NETWORKS: u8 = 3;
 
 /// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few pages again and again
 /// fetches them ahead, so that copies which end for nothing are fetched for nothing.
@@ -34,7 +36,7 @@ const MANY: usize = 8;
 pub(super) struct Steady {
     /// The note was left: that the page is noted says nothing new.
     left: bool,
-    /// How much more often the page had not changed when it was found again than it had.
+    /// How much more often the page had not changed when it was found again than it had, by weight.
     unchanged: u8,
     /// So often the note must be taken before it may be left.
     doubts: u8,
@@ -49,13 +51,14 @@ pub(super) struct Steady {
 }
 
 impl Steady {
-    /// A note that had been left is found again, and the page has changed since or has not; says whether it may be left once more.
-    fn pays(&mut self, changed: bool) -> bool {
-        self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged + 1 };
+    /// A note that had been left is found again, and the page has changed since or has not, which weighs so much; says whether it may be left once more.
+    fn pays(&mut self, changed: bool, weight: u8) -> bool {
+        self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged + weight };
         let pays = self.unchanged <= VAIN_MAX;
         if !pays {
             self.doubted = (self.doubted * 2 + 2).min(DOUBTS_MAX);
-            (self.doubts, self.unchanged) = (self.doubted, 0);
+            // The next find in vain is one too many again, but for changes before it.
+            (self.doubts, self.unchanged) = (self.doubted, VAIN_MAX);
         }
         pays
     }
@@ -103,7 +106,8 @@ impl Chunk {
         if steady.left && !changed && !Rule::LeftNotesCount.on() {
             return Note::PassOver;
         }
-        if steady.left && !steady.pays(changed) {
+        let weight = if cx.memory.can_offer() { 1 } else { VAIN_OVER_NETWORKS };
+        if steady.left && !steady.pays(changed, weight) {
             return Note::Take;
         }
         (steady.left, steady.sample) = (true, now);
@@ -127,7 +131,7 @@ impl Chunk {
     /// A copy that was noted has been compared with its twin.
     pub(super) fn weigh_change(&mut self, unit: usize, changed: bool) {
         if let Some(steady) = self.steady.get_mut(unit).filter(|steady| steady.left && steady.old) {
-            steady.pays(changed);
+            steady.pays(changed, 1);
         }
     }
 
