@@ -65,14 +65,15 @@ impl Chunk {
     /// A copy that lay aside is touched: it comes back with those behind it, which are clean, for nobody could write to them.
     pub(super) fn bring_back(&mut self, cx: &mut Context<'_>, unit: usize, access: Access, ahead: Ahead) {
         let lies = |u: &Unit| u.state == State::Valid && u.has(ASIDE);
-        let mut back = self.behind(unit, ahead, BACK_RUN - 1, lies);
-        match back.first_mut().filter(|run| run.start == unit + 1) {
-            _ if access == Access::Write => cx.memory.map_write(self.pages(unit..unit + 1)),
-            Some(next) => next.start = unit,
-            None => back.push(unit..unit + 1),
+        let mut behind = self.behind(unit, ahead, BACK_RUN - 1, lies);
+        let joined = if access == Access::Read && ahead.stride == 1 { behind.next() } else { None };
+        let first = unit..joined.map_or(unit + 1, |next| next.end);
+        match access {
+            Access::Read => cx.memory.map_read(self.pages(first.clone())),
+            Access::Write => cx.memory.map_write(self.pages(first.clone())),
         }
-        self.units[unit].set(ASIDE, false);
-        for run in back {
+        self.units[first].iter_mut().for_each(|u| u.set(ASIDE, false));
+        for run in behind {
             self.units[run.clone()].iter_mut().for_each(|u| u.set(ASIDE, false));
             cx.memory.map_read(self.pages(run));
         }

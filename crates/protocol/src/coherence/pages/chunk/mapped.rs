@@ -94,14 +94,15 @@ impl Chunk {
         unit: usize,
         ahead: Ahead,
         most: usize,
-        alike: impl Fn(&Unit) -> bool,
-    ) -> Vec<Range<usize>> {
-        if ahead.stride == 1 {
-            let end = unit + 1 + self.units[unit + 1..].iter().take(most).take_while(|u| alike(u)).count();
-            return Some(unit + 1..end).filter(|run| !run.is_empty()).into_iter().collect();
-        }
-        let steps = (1..ahead.units as isize).map_while(|step| unit.checked_add_signed(ahead.stride * step));
-        steps.take_while(|at| self.units.get(*at).is_some_and(&alike)).map(|at| at..at + 1).collect()
+        alike: fn(&Unit) -> bool,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (stride, in_a_row) = (ahead.stride, ahead.stride == 1);
+        let most = if in_a_row { most } else { ahead.units.saturating_sub(1) };
+        let place = move |step: usize| unit.checked_add_signed(stride * step as isize);
+        let is_alike = |step: &usize| place(*step).and_then(|at| self.units.get(at)).is_some_and(alike);
+        let count = (1..=most).take_while(is_alike).count();
+        let (runs, len) = if in_a_row { (count.min(1), count) } else { (count, 1) };
+        (1..=runs).filter_map(place).map(move |at| at..at + len)
     }
 
     /// Maps home pages of which nobody holds a copy.
