@@ -70,7 +70,12 @@ fn slurms_tasks_on_several_hosts_work_out_the_same_address_and_key() {
     let scratch = Scratch::new();
     let without = finish(slurm(&scratch, 1, 4, "n[1-2]").args(["--zero", "192.0.2.7:9000", "sh", "-c", SHOW]));
     assert_eq!(without.status.code(), Some(3));
-    assert!(err(&without).contains("a job on several hosts needs a key"), "{}", err(&without));
+    assert!(err(&without).contains("a job that authenticates needs a key"), "{}", err(&without));
+
+    // Nor is a key made of the job's name alone where all are on one host.
+    let zero = ["--auth", "on", "--zero", "127.0.0.1:9000", "sh", "-c", SHOW];
+    let one_host = finish(slurm(&scratch, 1, 2, "here").args(zero));
+    assert!(err(&one_host).contains("a job that authenticates needs a key"), "{}", err(&one_host));
 
     assert!(scratch.comem().args(["daemon", "make-key", ".config/comem/key"]).status().unwrap().success());
     let line = |rank: usize| {

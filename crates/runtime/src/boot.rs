@@ -19,7 +19,7 @@ use comem_net::select::{self, Interface, MTUS, Reach};
 use comem_net::{
     Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams,
 };
-use comem_protocol::auth::{JobKey, Sealer};
+use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
@@ -96,6 +96,7 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
         Parts {
             me: NodeId(0),
             prog: 1,
+            job: 0,
             sealer: Sealer::new(None),
             link: LinkConfig { datagram_bytes: NETWORK_DATAGRAM, ..LinkConfig::default() },
             started,
@@ -450,7 +451,7 @@ impl Boot {
     }
 
     fn on_datagram(&self, machine: &mut Startup, from: SocketAddr, datagram: &[u8]) {
-        let Some(bytes) = self.sealer.open(datagram) else { return };
+        let Some(bytes) = self.sealer.open(datagram, Receiver::Anybody) else { return };
         let Ok(packet) = Packet::new_checked(bytes) else { return };
         if packet.header.prog == DISCOVERY_PROG {
             // What cannot be parsed has no effect; whoever sent it will send it again if it matters.
@@ -489,6 +490,7 @@ impl Boot {
             Parts {
                 me: membership.me,
                 prog: membership.prog,
+                job: membership.job,
                 sealer: self.sealer,
                 link: self.link,
                 started: self.clock.now(),
@@ -517,7 +519,7 @@ pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer
     let mut bytes = Vec::with_capacity(body.len() + 32);
     header.emit(&mut bytes);
     bytes.extend_from_slice(body);
-    sealer.seal(&mut bytes, 0);
+    sealer.seal(&mut bytes, 0, Receiver::Anybody);
     bytes
 }
 

@@ -10,7 +10,7 @@ use crate::mutex::Mutex;
 use crate::node::{House, Node};
 use crate::service::SPIN;
 use comem_net::{Datagrams, Received, Wait, datagrams};
-use comem_protocol::auth::Sealer;
+use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::{
     AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
@@ -43,7 +43,10 @@ thread_local! {
 pub(crate) struct Wire {
     me: NodeId,
     prog: u16,
+    /// Of what the nodes of this job say to each other.
     sealer: Sealer,
+    /// Of start-up and of the watch.
+    start_sealer: Sealer,
     link: LinkConfig,
     started: Time,
     endpoints: Vec<Arc<dyn Datagrams>>,
@@ -76,6 +79,7 @@ const KICK: [u8; 1] = [0];
 pub(crate) struct Parts {
     pub(crate) me: NodeId,
     pub(crate) prog: u16,
+    pub(crate) job: u64,
     pub(crate) sealer: Sealer,
     pub(crate) link: LinkConfig,
     pub(crate) started: Time,
@@ -87,7 +91,8 @@ pub(crate) struct Parts {
 
 impl Wire {
     pub(crate) fn new(parts: Parts, threads: usize) -> Wire {
-        let Parts { me, prog, sealer, link, started, endpoints, addresses, members, group } = parts;
+        let Parts { me, prog, job, sealer: start_sealer, link, started, endpoints, addresses, members, group } = parts;
+        let sealer = start_sealer.of_job(job);
         let channel = |slot: usize| Channel { node: me, slot: Slot(slot as u16) };
         let slots = threads + 1;
         Wire {
@@ -101,6 +106,7 @@ impl Wire {
             me,
             prog,
             sealer,
+            start_sealer,
             link,
             started,
             endpoints,
@@ -167,8 +173,8 @@ impl Wire {
         }
     }
 
-    pub(crate) fn sealer(&self) -> &Sealer {
-        &self.sealer
+    pub(crate) fn start_sealer(&self) -> &Sealer {
+        &self.start_sealer
     }
 
     pub(crate) fn address(&self, channel: Channel) -> Option<SocketAddr> {
@@ -475,7 +481,9 @@ impl Node {
             drained.kicks += 1;
             return;
         }
-        let Some(bytes) = self.wire.sealer.open(datagram) else {
+        let is_start = Packet::prog_of(datagram) == Some(DISCOVERY_PROG);
+        let sealer = if is_start { &self.wire.start_sealer } else { &self.wire.sealer };
+        let Some(bytes) = sealer.open(datagram, Receiver::Node(self.me())) else {
             return self.reject(slot, from, &"it does not carry the job's key");
         };
         let packet = match Packet::new_checked(bytes) {
@@ -620,7 +628,7 @@ impl Node {
                 if let Some(address) = self.wire.address(Channel::service(node)) {
                     SCRATCH.with_borrow_mut(|buffer| {
                         buffer.clear();
-                        self.wire.encoder(slot).lock().resend(&ResendRepr::whole(seq), buffer);
+                        self.wire.encoder(slot).lock().resend(node, &ResendRepr::whole(seq), buffer);
                         self.put_on_wire(slot, buffer, buffer.len(), address);
                     });
                 }

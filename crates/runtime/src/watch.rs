@@ -129,7 +129,7 @@ impl Node {
 
     fn send_plain(&self, ty: MsgType, body: &[u8], to: SocketAddr) {
         let seq = Seq::free(Channel::service(self.me()), self.watch.free.fetch_add(1, Ordering::Relaxed));
-        let bytes = start_datagram(ty, body, seq, self.wire.sealer());
+        let bytes = start_datagram(ty, body, seq, self.wire.start_sealer());
         self.put_on_wire(Slot::SERVICE, &bytes, bytes.len(), to);
     }
 

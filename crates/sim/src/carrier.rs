@@ -1,7 +1,7 @@
 //! How a node's messages travel: either whole, by a network that only delays and reorders them (and loses those that
 //! nobody guards), or as datagrams of the production link, which the network may treat as badly as it likes.
 
-use comem_protocol::auth::Sealer;
+use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::{
     AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
@@ -321,7 +321,7 @@ impl Link {
     ) -> Result<Option<Incoming>, String> {
         let refused = |error: &dyn std::fmt::Display| format!("refused a datagram: {error}");
         let sealer = self.sealer.clone();
-        let bytes = sealer.open(datagram).ok_or_else(|| refused(&"wrong tag"))?;
+        let bytes = sealer.open(datagram, Receiver::Node(self.me)).ok_or_else(|| refused(&"wrong tag"))?;
         let packet = Packet::new_checked(bytes).map_err(|e| refused(&e))?;
         let (acks, ty) = (packet.header.flags.ack, packet.header.ty);
         if packet.header.prog != self.prog || packet.channel.node.index() >= self.nodes {
@@ -401,7 +401,7 @@ impl Link {
             }
             Arrival::Duplicate(Repeat::Forwarded(node)) => {
                 let mut bytes = Vec::new();
-                self.encoders[slot.index()].resend(&ResendRepr::whole(first_of(packet)), &mut bytes);
+                self.encoders[slot.index()].resend(node, &ResendRepr::whole(first_of(packet)), &mut bytes);
                 put(Channel::service(node), &bytes, bytes.len(), parcels);
                 None
             }

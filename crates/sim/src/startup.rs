@@ -3,7 +3,7 @@
 use crate::check;
 use crate::cluster::{self, Config, Outcome};
 use crate::program::{Op, Program, Shape};
-use comem_protocol::auth::{JobKey, Sealer};
+use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Seq};
@@ -127,7 +127,7 @@ impl Starting {
         self.now = at;
         let Some((_, (to, from, bytes))) = self.in_flight.pop_first() else { return };
         // What is damaged on the way is dropped here, as in the runtime.
-        let Some(bytes) = self.sealer.open(&bytes) else { return };
+        let Some(bytes) = self.sealer.open(&bytes, Receiver::Anybody) else { return };
         let Ok(packet) = Packet::new_checked(bytes) else { return };
         if let Err(error) = self.processes[to].on_datagram(self.now, address(from), packet.header.ty, packet.payload) {
             self.failures.push(format!("process {to} cannot read what {from} sent: {error}"));
@@ -151,7 +151,7 @@ impl Starting {
             HeaderRepr { prog: DISCOVERY_PROG, ty, flags: Flags::default(), len, retrans: 0, frag: 0, seq }
                 .emit(&mut bytes);
             bytes.extend_from_slice(&body);
-            self.sealer.seal(&mut bytes, 0);
+            self.sealer.seal(&mut bytes, 0, Receiver::Anybody);
             match to {
                 To::Address(to) => index_of(to).into_iter().for_each(|to| self.put(index, to, &bytes)),
                 // The launcher told everybody where node zero is, and this network has no multicast.

@@ -2,7 +2,7 @@
 
 use super::rooms::House;
 use super::{NODES, PROG, SLOTS, datagrams};
-use comem_protocol::auth::{JobKey, Sealer};
+use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::{
     AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, Sender, acked,
@@ -98,7 +98,10 @@ impl Victim {
         self.want();
         for datagram in datagrams(input) {
             self.now = self.now + Span::from_us(50);
-            assert!(self.sealed.open(datagram).is_none(), "a datagram without the key passed for one with it");
+            assert!(
+                self.sealed.open(datagram, Receiver::Anybody).is_none(),
+                "a datagram without the key passed for one with it"
+            );
             if self.on_datagram(datagram).is_err() {
                 self.seen.refused += 1;
             }

@@ -128,6 +128,10 @@ pub fn check_spec(limits: &Limits, spec: &mut HostSpec) -> Outcome<()> {
     let resolved = limits.resolve(Path::new(&given))?.into_os_string();
     if spec.hashed == given {
         spec.hashed.clone_from(&resolved);
+    } else if !spec.staged && !Path::new(&spec.hashed).is_file() {
+        // Nodes read it to its end.
+        let what = format!("the daemon on host {} compares no {}", spec.host, spec.hashed.to_string_lossy());
+        return Err(Failure::refused(what, "name a file that is on that host"));
     }
     spec.program = resolved;
     if spec.nodes.iter().any(|node| node.debugger.is_some()) {
@@ -253,6 +257,8 @@ mod tests {
         assert!(check_spec(&place.limits(), &mut spec).unwrap_err().what.contains("starts no debugger"));
         spec.nodes[0].debugger = None;
         assert!(check_spec(&place.limits(), &mut spec).is_ok());
+        spec.hashed = "/dev/zero".into();
+        assert!(check_spec(&place.limits(), &mut spec).unwrap_err().what.contains("compares no /dev/zero"));
     }
 
     #[test]

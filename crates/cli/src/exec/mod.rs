@@ -161,11 +161,13 @@ fn meet(args: &ExecArgs, place: &Place, settle: &mut dyn FnMut() -> Option<Backb
 
 /// The key of a job on several hosts; `None` where no secret is needed.
 fn job_key(args: &ExecArgs, place: &Place) -> Outcome<Option<[u8; 32]>> {
-    if place.one_host || args.node.auth == Some(false) {
+    // On one host node zero leaves a random key with its address, unless the address is given.
+    let is_left = place.one_host && args.zero.is_none();
+    if is_left || !args.node.authenticates(!place.one_host) {
         return Ok(None);
     }
     let shared = key::named_or_default(args.key_file.as_deref()).map_err(|failure| Failure {
-        what: format!("a job on several hosts needs a key: {}", failure.what),
+        what: format!("a job that authenticates needs a key: {}", failure.what),
         advice: format!("{}; or trust the network with --auth off", failure.advice),
         ..failure
     })?;

@@ -1,7 +1,7 @@
 //! Test harness: a few nodes, their senders and receivers, and a network with a virtual clock and seeded faults.
 
 use super::*;
-use crate::auth::{JobKey, Sealer};
+use crate::auth::{JobKey, Receiver, Sealer};
 use crate::ids::{Channel, NodeId, Seq};
 use crate::time::Time;
 use crate::wire::header::{MsgType, Packet};
@@ -248,7 +248,7 @@ impl Net {
 
     fn receive(&mut self, datagram: &Datagram) {
         let n = datagram.to.index();
-        let bytes = self.sealer.open(&datagram.bytes).expect("the network harms no bytes");
+        let bytes = self.sealer.open(&datagram.bytes, Receiver::Node(datagram.to)).expect("the network harms no bytes");
         let packet = Packet::new_checked(bytes).unwrap();
         match (packet.header.flags.ack, packet.header.ty) {
             (true, MsgType::ACK) => {
@@ -302,7 +302,7 @@ impl Net {
             Arrival::Duplicate(Repeat::Reply) => self.resend(n, &ResendRepr::whole(packet_name(packet))),
             Arrival::Duplicate(Repeat::Forwarded(node)) => {
                 let mut out = Vec::new();
-                self.nodes[n].encoder.resend(&ResendRepr::whole(packet_name(packet)), &mut out);
+                self.nodes[n].encoder.resend(node, &ResendRepr::whole(packet_name(packet)), &mut out);
                 let len = out.len();
                 self.carry(n, node, &out, len);
             }

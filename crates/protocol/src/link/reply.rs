@@ -7,8 +7,8 @@
 use super::control::{AckRepr, ResendRepr};
 use super::fragment::{Cut, Have, has};
 use super::{LinkConfig, REPLY_BYTES, SendError};
-use crate::auth::Sealer;
-use crate::ids::{COUNTER_BITS, Channel, Seq};
+use crate::auth::{Receiver, Sealer};
+use crate::ids::{COUNTER_BITS, Channel, NodeId, Seq};
 use crate::wire::bytes::Put;
 use crate::wire::header::{Flags, HEADER_BYTES, HeaderRepr, MsgType};
 
@@ -106,7 +106,7 @@ impl ReplyEncoder {
             out.put_u64(seq.0);
             cut.emit(out);
             out.put_bytes(&body[cut.range(index)]);
-            self.end(at, out);
+            self.end(at, of_channel(seq.channel()), out);
             if index == 0 {
                 segment = out.len() - start;
             }
@@ -143,14 +143,14 @@ impl ReplyEncoder {
     pub fn ack(&mut self, ack: &AckRepr, out: &mut Vec<u8>) {
         let at = self.begin(MsgType::ACK, Flags { ack: true, ..Flags::default() }, 0, out);
         ack.emit(out);
-        self.end(at, out);
+        self.end(at, Receiver::Node(ack.channel().node), out);
     }
 
-    /// Appends the datagram that asks a node for its stored reply; it goes to that node's service socket.
-    pub fn resend(&mut self, resend: &ResendRepr, out: &mut Vec<u8>) {
+    /// Appends the datagram that asks node `to` for its stored reply; it goes to that node's service socket.
+    pub fn resend(&mut self, to: NodeId, resend: &ResendRepr, out: &mut Vec<u8>) {
         let at = self.begin(MsgType::RESEND, Flags::default(), 0, out);
         resend.emit(out);
-        self.end(at, out);
+        self.end(at, Receiver::Node(to), out);
     }
 
     fn begin(&mut self, ty: MsgType, flags: Flags, frag: u8, out: &mut Vec<u8>) -> usize {
@@ -161,15 +161,20 @@ impl ReplyEncoder {
         at
     }
 
-    fn end(&self, at: usize, out: &mut Vec<u8>) {
-        close(at, &self.sealer, out);
+    fn end(&self, at: usize, to: Receiver, out: &mut Vec<u8>) {
+        close(at, &self.sealer, to, out);
     }
 }
 
-/// Ends the datagram that began at `at`: writes its length into the header and seals it.
-pub(super) fn close(at: usize, sealer: &Sealer, out: &mut Vec<u8>) {
+/// The node of a request's number, which gets the reply; a number that is none's is answered to nobody.
+fn of_channel(channel: Option<Channel>) -> Receiver {
+    channel.map_or(Receiver::Anybody, |channel| Receiver::Node(channel.node))
+}
+
+/// Ends the datagram that began at `at`: writes its length into the header and seals it for its receiver.
+pub(super) fn close(at: usize, sealer: &Sealer, to: Receiver, out: &mut Vec<u8>) {
     set_len(at, out.len() - at - HEADER_BYTES, out);
-    sealer.seal(out, at);
+    sealer.seal(out, at, to);
 }
 
 /// Writes the length of what follows it into the header at `at`.

@@ -190,8 +190,10 @@ impl Detector {
         self.watched = chosen.into_iter().map(|node| known(node).unwrap_or_else(|| fresh(node))).collect();
     }
 
-    /// Something came from `node`, anything. Costs two comparisons.
+    /// Something came from `node`, anything. Costs three comparisons.
     pub fn heard(&mut self, now: Time, node: NodeId) {
+        // Whoever says that its port is closed need not be its host. If it is gone, the next message to it tells that again.
+        self.suspects.retain(|(suspect, _)| *suspect != node);
         for watched in &mut self.watched {
             if watched.node == node {
                 watched.heard = watched.heard.max(now);

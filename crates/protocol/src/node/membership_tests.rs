@@ -191,6 +191,27 @@ fn any_datagram_is_a_sign_of_life() {
 }
 
 #[test]
+fn a_closed_port_of_a_node_that_is_heard_since_is_no_loss() {
+    let start = |at: u64| {
+        let mut detector = Detector::new(NodeId(0), 3, WatchConfig::default(), Time(0));
+        detector.evidence(Time(at), NodeId(1), LossCause::PortClosed);
+        detector
+    };
+    let (mut heard, mut quiet, mut other) = (start(1_000), start(1_000), start(1_000));
+    heard.heard(Time(2_000), NodeId(1));
+    other.heard(Time(2_000), NodeId(2));
+    let late = Time(200_000_000);
+    let lost = |detector: &mut Detector, at: Time| {
+        detector.on_timeout(at);
+        std::iter::from_fn(|| detector.poll_event()).filter(|event| matches!(event, Event::Lost { .. })).count()
+    };
+    assert_eq!([lost(&mut heard, late), lost(&mut quiet, late), lost(&mut other, late)], [0, 1, 1]);
+    // Once more, and not heard: the suspicion begins anew.
+    heard.evidence(late, NodeId(1), LossCause::PortClosed);
+    assert_eq!(lost(&mut heard, late + Span::from_ms(150)), 1);
+}
+
+#[test]
 fn the_launchers_word_counts_at_once_and_is_passed_on() {
     let mut ring = Ring::new(40, 0, WatchConfig::default());
     ring.icmp = false;

@@ -484,7 +484,7 @@ impl Barrier {
     /// A node has left the job: it had passed the closing barrier, so all had arrived there, whether this node heard of it
     /// or not. Tells whether this node waits at that barrier, which is open now.
     pub fn on_departure(&mut self, caller: Option<Slot>, out: &mut Outbox) -> bool {
-        let waits = self.mine.as_ref().is_some_and(|a| a.what.kind == kinds::EXIT);
+        let waits = self.mine.as_ref().is_some_and(|a| a.what == Collective::EXIT);
         if waits {
             self.open(caller, Collective::EXIT, Default::default(), out);
         }

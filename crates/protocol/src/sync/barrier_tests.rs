@@ -137,6 +137,16 @@ fn different_calls_at_one_barrier_are_an_error_that_names_both() {
     assert_eq!(mismatch.to_string(), "a barrier here met the end of the program at node 1");
 }
 
+#[test]
+fn a_departure_ends_the_wait_at_the_closing_barrier_and_no_other() {
+    for (what, ends) in [(Collective::EXIT, true), (Collective::LAST_WRITES, false), (Collective::BARRIER, false)] {
+        let mut net = Net::new(2, 1);
+        net.arrive(0, 0, what, &[]).unwrap();
+        assert_eq!(net.step(0, |b, _, out| b.on_departure(None, out)), ends, "{what:?}");
+        assert_eq!(net.barriers[0].is_open(what, 0).unwrap(), ends, "{what:?}");
+    }
+}
+
 /// In a tree and without one; the leaver inside and at the edge.
 #[test]
 fn a_call_that_meets_a_node_at_the_end_of_its_part_fails_everywhere_and_all_go_on() {

@@ -84,6 +84,11 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
+    /// The program number that a datagram begins with, which nobody has checked.
+    pub fn prog_of(datagram: &[u8]) -> Option<u16> {
+        datagram.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+    }
+
     /// Checks a datagram without its tag: length, sender and flags.
     ///
     /// # Errors

@@ -131,6 +131,7 @@ mod tests {
         let parts = Parts {
             me: NodeId(0),
             prog: 1,
+            job: 1,
             sealer: Sealer::new(None),
             link: LinkConfig::default(),
             started: Time(0),

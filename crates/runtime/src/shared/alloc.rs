@@ -266,8 +266,11 @@ impl Thread {
         if named > 0 || !shared.units_may_differ {
             return Ok(mine);
         }
-        self.collective(Collective::UNIT, &i64::from(mine).to_be_bytes(), |largest| {
-            largest.as_chunks::<8>().0.first().map_or(mine, |word| i64::from_be_bytes(*word) as u32)
+        let largest = self.collective(Collective::UNIT, &i64::from(mine).to_be_bytes(), |largest| {
+            largest.as_chunks::<8>().0.first().and_then(|word| u32::try_from(i64::from_be_bytes(*word)).ok())
+        })?;
+        largest.filter(|unit| unit.is_power_of_two() && *unit <= UNIT_PAGES_MAX).ok_or_else(|| {
+            Error::Misuse("a node has asked for a unit of pages that makes no sense; please report this".to_string())
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::peer::{self, Repeat};
 use super::{FreeTarget, Message, Sender, State, Target};
+use crate::auth::Receiver;
 use crate::ids::{NodeId, Seq, Slot};
 use crate::link::control::ResendRepr;
 use crate::link::reply::close;
@@ -121,7 +122,9 @@ impl Sender {
             let (frag, seq) = (free.frag, free.seq);
             HeaderRepr { prog: self.prog, ty: free.ty, flags, len: 0, retrans: 0, frag, seq }.emit(out);
             out.put_bytes(&free.body);
-            close(at, &self.sealer, out);
+            let receiver =
+                if let FreeTarget::Node(node, _) = free.to { Receiver::Node(node) } else { Receiver::Anybody };
+            close(at, &self.sealer, receiver, out);
             self.counters.datagrams += 1;
             self.spares.give(free.body);
             if let FreeTarget::Group(nodes) = free.to {
@@ -166,7 +169,7 @@ impl Sender {
             let deadline = now + self.group.rtt.timeout(&self.config);
             (sent.state, sent.at, sent.deadline, sent.times) = (State::InFlight, now, deadline, 1);
             self.arm(deadline);
-            self.write_packet(counter, 0, out);
+            self.write_packet(counter, 0, Receiver::Anybody, out);
         }
         batch.done()
     }
@@ -271,19 +274,19 @@ impl Sender {
         match item {
             Item::Fresh(counter) | Item::Repeat(Repeat::Packet(counter)) => {
                 let times = self.launch(now, node, counter);
-                self.write_packet(counter, times - 1, out);
+                self.write_packet(counter, times - 1, Receiver::Node(node), out);
             }
             Item::Repeat(Repeat::Copy(counter)) => {
                 let times = self.packets[(counter - self.oldest()) as usize].times;
-                self.write_packet(counter, times.saturating_sub(1), out);
+                self.write_packet(counter, times.saturating_sub(1), Receiver::Node(node), out);
             }
             Item::Repeat(Repeat::Probe(first)) => {
                 let counter = first + self.message_of(first).cut.count as u64 - 1;
                 let at = (counter - self.oldest()) as usize;
                 self.packets[at].times = self.packets[at].times.saturating_add(1);
-                self.write_packet(counter, self.packets[at].times - 1, out);
+                self.write_packet(counter, self.packets[at].times - 1, Receiver::Node(node), out);
             }
-            Item::Repeat(Repeat::Resend(first)) => self.write_resend(first, out),
+            Item::Repeat(Repeat::Resend(first)) => self.write_resend(first, node, out),
         }
     }
 
@@ -314,7 +317,7 @@ impl Sender {
         &self.messages[(sent.ordinal - self.first_ordinal) as usize]
     }
 
-    fn write_packet(&mut self, counter: u64, retrans: u8, out: &mut Vec<u8>) {
+    fn write_packet(&mut self, counter: u64, retrans: u8, to: Receiver, out: &mut Vec<u8>) {
         let message = self.message_of(counter);
         let index = (counter - message.first) as usize;
         let request = message.class == Class::Request;
@@ -334,11 +337,11 @@ impl Sender {
         }
         message.cut.emit(out);
         out.put_bytes(&message.body[message.cut.range(index)]);
-        close(at, &self.sealer, out);
+        close(at, &self.sealer, to, out);
         self.counters.datagrams += 1;
     }
 
-    fn write_resend(&mut self, first: u64, out: &mut Vec<u8>) {
+    fn write_resend(&mut self, first: u64, to: NodeId, out: &mut Vec<u8>) {
         let Some((_, assembly)) = &self.message_of(first).reply else { return };
         let resend = ResendRepr { seq: Seq::guarded(self.me, first), have: *assembly.have() };
         let seq = self.next_free();
@@ -346,7 +349,7 @@ impl Sender {
         let flags = Flags::default();
         HeaderRepr { prog: self.prog, ty: MsgType::RESEND, flags, len: 0, retrans: 0, frag: 0, seq }.emit(out);
         resend.emit(out);
-        close(at, &self.sealer, out);
+        close(at, &self.sealer, Receiver::Node(to), out);
         self.counters.datagrams += 1;
     }
 }
