@@ -94,9 +94,25 @@ fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Co
             "this process has joined its job already; call comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV), once",
         ));
     }
+    if std::env::var_os(comem_rt::control::var::CONTROL_FD).is_some() {
+        print_by_lines();
+    }
     let joined = start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;
     let _ = JOB.set(joined);
     job()
+}
+
+/// Under a launcher the standard output is a pipe, for which C keeps what is printed until it is much: a crash would lose it, and nothing would appear while the
+/// program runs. From now on it goes out line by line, as to a terminal; the program may change that.
+fn print_by_lines() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: the C library's own stream, which keeps its buffer.
+    unsafe {
+        libc::fflush(stdout);
+        libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0);
+    }
 }
 
 /// Leaves the job: waits until every node has come as far.

@@ -47,6 +47,16 @@ fn so_does_the_engine_owner() {
 }
 
 #[test]
+fn what_was_printed_before_a_crash_gets_out() {
+    let program = common::build("cc", "c99", "misuse.c");
+    let mut command = common::node(&common::launcher(), 1);
+    command.env_remove("COMEM_THREADS").args(["run", "-n", "2"]).arg(program).arg("10");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!output.status.success() && text.contains("[0] started\n") && text.contains("[1] started\n"), "{output:?}");
+}
+
+#[test]
 fn so_do_several_threads_in_each_node() {
     for engine in ["msi", "owner"] {
         workloads_agree(&["-n", "2", "-t", "3", "--engine", engine]);

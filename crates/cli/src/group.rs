@@ -27,6 +27,8 @@ const FOREIGN_VARS: [&str; 5] = [var::JOB_FD, var::ZERO, "COMEM_JOIN", "COMEM_DI
 
 /// Set to the number of threads where it is not set at all.
 pub const OMP_THREADS: &str = "OMP_NUM_THREADS";
+/// Has gfortran's programs print into a pipe at once, as C programs do by lines once they have joined.
+const FORTRAN_OUTPUT: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
 /// Most bytes taken from one node's output before the others have their turn.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -374,6 +376,9 @@ fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
     }
     if std::env::var_os(OMP_THREADS).is_none() {
         command.env(OMP_THREADS, spec.threads.to_string());
+    }
+    if std::env::var_os(FORTRAN_OUTPUT).is_none() {
+        command.env(FORTRAN_OUTPUT, "y");
     }
     command.envs(spec.env.iter().cloned()).envs(node.env.iter().cloned());
     command.envs(preload(&spec.program, &spec.env).map(|value| (LD_PRELOAD, value)));

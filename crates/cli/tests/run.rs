@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Held, Scratch, bin, err, finish, json, out, signal, sorted, wait};
+use common::{Held, NOBODY_JOINED, Scratch, bin, err, finish, json, out, signal, sorted, wait};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -16,6 +16,16 @@ fn lines_carry_their_nodes_number_and_keep_their_stream() {
     assert_eq!(sorted(&err(&output)), ["[0] oops", "[1] oops", "[2] oops"]);
     let bare = scratch.run(&["-n", "1", "--no-prefix", "echo", "plain"]);
     assert_eq!(out(&bare), "plain\n");
+}
+
+#[test]
+fn a_program_that_takes_no_part_runs_once_for_each_node_and_that_is_said() {
+    let scratch = Scratch::new();
+    let said = |args: &[&str]| String::from_utf8(scratch.run(args).stderr).unwrap();
+    let several = said(&["-n", "3", "true"]);
+    assert!(several.starts_with(NOBODY_JOINED) && several.contains("the program ran 3 times"), "{several}");
+    assert_eq!(said(&["-n", "1", "true"]), "");
+    assert!(!said(&["-n", "2", "false"]).contains(NOBODY_JOINED));
 }
 
 #[test]

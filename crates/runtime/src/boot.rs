@@ -65,7 +65,7 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     if spare && config.nodes == 1 {
         config.seats = THREADS_MAX;
     } else if crate::host::host().is_some() {
-        config.seats = config.threads.max(crate::host::SEATS);
+        config.seats = config.threads.max(crate::host::SEATS) + crate::host::COMMON_SEATS;
     }
     if let Some((name, size)) = control::foreign_launcher() {
         return Err(Error::Start(format!(

@@ -8,9 +8,11 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::shared::Shared;
+use crate::thread::Thread;
 use comem_memory::pages::fault::{Fault, Verdict};
 use comem_protocol::ids::{NodeId, Slot};
-use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How often a thread that waits asks its host whether to go on.
@@ -18,6 +20,8 @@ pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Places for threads of a node with a host: threads of a language come and go, and it says nowhere how many.
 pub(crate) const SEATS: usize = 16;
+/// Behind these, one that threads share which find none.
+pub(crate) const COMMON_SEATS: usize = 1;
 
 /// What a language's runtime is asked and told.
 pub trait Host: Sync {
@@ -100,6 +104,25 @@ impl Over {
 }
 
 impl Node {
+    /// How many threads may use this node at once.
+    pub(crate) fn places(&self) -> usize {
+        self.config.seats - if host().is_some() { COMMON_SEATS } else { 0 }
+    }
+
+    /// Runs `f` for a thread that has found no place: in the one that such threads share, one after another. A language's threads may be more than there are
+    /// places, and an access to memory cannot fail for that.
+    pub(crate) fn in_common_place<R>(self: &Arc<Self>, f: impl FnOnce(&Thread) -> R) -> R {
+        let _turn = self.common_place.lock();
+        let slot = Slot(self.config.seats as u16);
+        self.seats[slot.index()].taken.store(true, Ordering::Release);
+        let thread = Thread::new(self.clone(), slot);
+        let since = thread.begin_life();
+        let result = f(&thread);
+        thread.end_life(since);
+        thread.leave_seat();
+        result
+    }
+
     /// Nothing, or why every wait and every call fails from now on.
     pub(crate) fn goes_on(&self) -> Result<()> {
         self.over.get().map_or(Ok(()), |over| Err(over.error()))

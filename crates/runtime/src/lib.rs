@@ -252,14 +252,21 @@ impl Comem {
         if let Some(thread) = seated.map_err(taken_down)? {
             return Ok(thread);
         }
-        if let Some(index) = soon(|| (1..=self.places()).find(|index| self.take_seat(*index))) {
-            return Ok(self.sit(Slot(index as u16)));
+        if let Some(thread) = soon(|| self.sit_anywhere()) {
+            return Ok(thread);
         }
         Err(Error::Misuse(format!(
             "a thread uses shared memory, but all {} places of this node are taken; start the job with -t {} or more",
             self.places(),
             self.places() + 1
         )))
+    }
+
+    /// Seats the calling thread, which has no place, if there is a free one and the thread is not being taken down.
+    pub(crate) fn sit_anywhere(&self) -> Option<Rc<Thread>> {
+        CURRENT.try_with(|_| ()).ok()?;
+        let index = (1..=self.places()).find(|index| self.take_seat(*index))?;
+        Some(self.sit(Slot(index as u16)))
     }
 
     /// Seats the calling thread in place `place` of this node (0 is the main thread's).
@@ -286,7 +293,7 @@ impl Comem {
 
     /// How many threads of this node may use Comem at once.
     pub fn places(&self) -> usize {
-        self.node.config.seats
+        self.node.places()
     }
 
     /// This node's number.

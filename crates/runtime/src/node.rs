@@ -192,6 +192,8 @@ pub struct Node {
     shared: OnceLock<Shared>,
     began: OnceLock<Time>,
     pub(crate) seats: Vec<Seat>,
+    /// Who is in the last of these, where that is for all that find none.
+    pub(crate) common_place: Mutex<()>,
     /// Application threads that wait just now.
     pub(crate) waiting: AtomicU64,
     /// Of these, the ones that spin, and look after the service socket meanwhile.
@@ -246,6 +248,7 @@ impl Node {
             shared: OnceLock::new(),
             began: OnceLock::new(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
+            common_place: Mutex::default(),
             waiting: AtomicU64::new(0),
             spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),

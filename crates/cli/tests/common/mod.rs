@@ -169,9 +169,15 @@ pub fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+///
+/// Scripts in place of nodes join no job; what the launcher says of that is left out.
 pub fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    text.split_inclusive('\n').filter(|line| !line.starts_with(NOBODY_JOINED)).collect()
 }
+
+/// How the launcher begins to say that no node has joined the job.
+pub const NOBODY_JOINED: &str = "comem: no node has joined the job";
 
 /// The lines of a text, sorted: nodes run side by side.
 pub fn sorted(text: &str) -> Vec<String> {

@@ -78,16 +78,21 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
         fault::Access::Write => Access::Write,
         _ => Access::Read,
     };
-    let thread =
-        match (crate::seated().map_or_else(|| (Comem { node: node.clone() }).current(), Ok), crate::host::host()) {
-            (Ok(thread), _) => thread,
-            (Err(error), Some(host)) => return shared.go_on_alone(node, host, &error),
-            // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
-            (Err(error), None) => (Comem { node: node.clone() }).end_with(&error),
-        };
     shared.permit_again(fault, page);
-    let result = node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
-    match (result, crate::host::host()) {
+    let step =
+        |thread: &Thread| node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
+    let host = crate::host::host();
+    let comem = Comem { node: node.clone() };
+    let result = match crate::seated().or_else(|| host.and_then(|_| comem.sit_anywhere())) {
+        Some(thread) => step(&thread),
+        None if host.is_some() => node.in_common_place(step),
+        None => match comem.current() {
+            Ok(thread) => step(&thread),
+            // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
+            Err(error) => comem.end_with(&error),
+        },
+    };
+    match (result, host) {
         (Ok(true), _) => Verdict::Retry,
         (Ok(false), _) => shared.refuse(node, fault),
         (Err(error), Some(host)) => shared.go_on_alone(node, host, &error),
