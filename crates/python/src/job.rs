@@ -6,7 +6,7 @@ use comem::{Comem, Error, Thread};
 use pyo3::prelude::*;
 use std::rc::Rc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 static JOB: OnceLock<Comem> = OnceLock::new();
 static FINISHED: AtomicBool = AtomicBool::new(false);
@@ -40,6 +40,26 @@ pub fn fork_error(py: Python<'_>) -> PyErr {
     raise(py, "ForkError", sentence.into())
 }
 
+/// The status that the process ends with, if not with the interpreter's.
+static END_WITH: AtomicI32 = AtomicI32::new(0);
+
+/// Once the interpreter has ended, the process ends with this status.
+#[pyfunction]
+fn end_with(status: i32) {
+    END_WITH.store(status, Ordering::Relaxed);
+}
+
+extern "C" fn at_exit() {
+    let status = END_WITH.load(Ordering::Relaxed);
+    if status != 0 && !is_child() {
+        // SAFETY: writes what is buffered, and ends the process.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(status)
+        }
+    }
+}
+
 /// To be called in a child made by fork.
 #[pyfunction]
 fn forked() {
@@ -54,6 +74,8 @@ fn start(py: Python<'_>) -> PyResult<&'static Comem> {
     outcome(py, py.detach(comem::start_with_spare_places)).map(|started| {
         host::watch_interrupts();
         PROCESS.store(std::process::id(), Ordering::Relaxed);
+        // SAFETY: the function is there for as long as the process. Without it, only the status is another.
+        unsafe { libc::atexit(at_exit) };
         JOB.get_or_init(|| started)
     })
 }
@@ -117,6 +139,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_running, module)?)?;
     module.add_function(wrap_pyfunction!(finish, module)?)?;
     module.add_function(wrap_pyfunction!(forked, module)?)?;
+    module.add_function(wrap_pyfunction!(end_with, module)?)?;
     module.add_function(wrap_pyfunction!(job_name, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(place, module)?)

@@ -16,7 +16,7 @@ correct job of one node.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List
 
 from ._arrays import (
     array,
@@ -58,6 +58,7 @@ rank: int
 #: How many nodes the job has.
 size: int
 
+# Without `rank` and `size`: `from comem import *` would look at them, and join the job.
 __all__ = [
     "ArgumentError",
     "Cluster",
@@ -90,10 +91,8 @@ __all__ = [
     "is_shared",
     "open_npy",
     "prefetch",
-    "rank",
     "reduce",
     "register_joblib",
-    "size",
     "split",
     "start",
     "stats",
@@ -112,3 +111,7 @@ def __getattr__(name: str) -> Any:
 
         return size()
     raise AttributeError(f"module 'comem' has no attribute {name!r}")
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), "rank", "size"})

@@ -19,7 +19,7 @@ from . import _core
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
 from ._errors import ArgumentError, Error, SendError
 from ._job import job_name, rank, size, still_open
-from ._sync import number_of, whole
+from ._sync import hashed, whole
 
 PAGE_BYTES = 4096
 #: Most bytes of one array: a sum of sizes still fits what the system counts with.
@@ -430,6 +430,10 @@ def freeze(a: np.ndarray) -> np.ndarray:
     """Declares that nobody writes to the array any more, which halves the cost of copies. Collective.
 
     Gives the array itself, now read-only. It is the whole allocation that is frozen, whichever view of it is passed.
+
+    NumPy refuses writes through the array passed, through what it is a view of, and through views made from these afterwards. It does
+    not know of other views that exist already: what is written through them is an error that nothing raises, and other nodes may
+    see it or not; the node that wrote says so once on standard error, if it notices.
     """
     region = region_of(a)
     agree("freeze", f"array {region.number}")
@@ -452,8 +456,15 @@ def prefetch(view: np.ndarray, write: bool = False) -> np.ndarray:
         A shared array or a view of one.
     write : bool
         Whether the call will write there too.
+
+    Raises
+    ------
+    ArgumentError
+        When it is no shared array, or ``write`` is asked of one that is read-only.
     """
     region_of(view)
+    if write and not view.flags.writeable:
+        raise ArgumentError("this array is read-only, or frozen: nothing may write there; prefetch it without write=True")
     _touch(view, write)
     return view
 
@@ -491,18 +502,30 @@ def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
     Raises
     ------
     ArgumentError
-        When ``index`` is anything else (a list, a slice, a truth value), or ``a`` is no shared array.
+        When ``index`` is anything else (a list, a slice, a truth value), ``a`` is no shared array, or ``value`` no number that can be
+        added to its elements without another type.
     """
     region_of(a)
     element = _element(a, index)
-    lock = number_of(f"element at {element.__array_interface__['data'][0]}")
+    if not a.flags.writeable:
+        raise ArgumentError("this array is read-only, or frozen: nothing can be added to it")
+    lock = hashed(f"element at {element.__array_interface__['data'][0]}")
     _core.lock(lock)
     try:
         before = element[()]
-        element[...] = before + value
+        _add(element, value)
         return before
     finally:
         _core.unlock(lock)
+
+
+def _add(element: np.ndarray, value: Any) -> None:
+    # A truth value is a fine thing to test and set.
+    casting: Any = "unsafe" if element.dtype.kind == "b" else "same_kind"
+    try:
+        np.add(element, value, out=element, casting=casting)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"{value!r} cannot be added to an element of type {element.dtype}: {error}") from None
 
 
 def _element(a: np.ndarray, index: Any) -> np.ndarray:

@@ -19,9 +19,10 @@ import numpy as np
 
 from . import _arrays, _core, _job, _wire
 from ._errors import ArgumentError, Error, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
+from ._failures import Failures
 from ._interrupts import behind, handed_on, held_back, put_off
 from ._launch import Team, places, refuse_second_job
-from ._sync import at_least
+from ._sync import at_least, nothing_held_after
 from ._tasks import Tasks
 
 #: Without a chunk size, a map has about so many chunks a node: fewer make the last one late, more cost messages.
@@ -93,7 +94,7 @@ class Cluster:
         self._closed = True
         where = places(nodes, hosts)
         if _open is not None:
-            raise MisuseError("another comem.Cluster is open; close it first")
+            raise MisuseError("another comem.Cluster is open; close it first: comem.Cluster.current().close()")
         self._team = _the_team(where, options)
         self._busy = threading.Lock()
         self._handed_on = False
@@ -101,6 +102,14 @@ class Cluster:
         _open = self
         _job.outside(OUTSIDE)
         _job.idle(True)
+
+    @staticmethod
+    def current() -> Optional[Cluster]:
+        """The cluster that is open, or None: as when a notebook has lost the name of its own."""
+        return _open
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Cluster cannot be sent to its workers; use comem.size and comem.rank there, and the functions of comem")
 
     @property
     def size(self) -> int:
@@ -159,17 +168,24 @@ class Cluster:
     def _run(self, blob: bytes, here: Callable[[], Any]) -> List[Any]:
         """All nodes do something together: the workers what ``blob`` says, this one ``here``."""
         answers: queue.SimpleQueue[Tuple[int, bool, bytes]] = queue.SimpleQueue()
-        with self._turn() as team:
-            task = team.expect(lambda *answer: answers.put(answer))
+
+        def answered(node: int, good: bool, data: bytes) -> None:
+            if data and not good:
+                failures.note(node, data)
+            answers.put((node, good, data))
+
+        with self._turn() as team, Failures() as failures:
+            task = team.expect(answered)
             mine: Any = None
             error: Optional[BaseException] = None
             try:
                 try:
                     self._begin("run", task, blob)
-                    with put_off(self._interrupt):
+                    with put_off(self._interrupt), nothing_held_after():
                         mine = here()
                 except BaseException as raised:  # noqa: BLE001 - raised again, when the others have come to the end
                     error = behind(raised)
+                    failures.note(0, error)
                 self._leave(error)
                 heard: Dict[int, Tuple[bool, bytes]] = {}
                 while len(heard) < self.size - 1:
@@ -239,21 +255,22 @@ class Cluster:
         with self._turn() as team:
             tasks = Tasks(team, function)
             error: Optional[BaseException] = None
-            try:
+            with tasks.failures:
                 try:
-                    self._begin("serve", blob)
-                    _job.outside(_job.AT_ITEMS)
-                    yield tasks
-                except BaseException as raised:  # noqa: BLE001 - raised again below
-                    error = behind(raised)
-                with handed_on(team.interrupt) as interrupts:
-                    tasks.settle(error)
-                    team.tell_all("leave")
-                    self._leave(error)
-                if interrupts and error is None:
-                    error = KeyboardInterrupt()
-            finally:
-                tasks.close()
+                    try:
+                        self._begin("serve", blob)
+                        _job.outside(_job.AT_ITEMS)
+                        yield tasks
+                    except BaseException as raised:  # noqa: BLE001 - raised again below
+                        error = behind(raised)
+                    with handed_on(team.interrupt) as interrupts:
+                        tasks.settle(error)
+                        team.tell_all("leave")
+                        self._leave(error)
+                    if interrupts and error is None:
+                        error = KeyboardInterrupt()
+                finally:
+                    tasks.close()
         if error is not None:
             raise error
 
@@ -282,6 +299,7 @@ class Cluster:
             raise error
         finally:
             _core.interrupts_heard()
+            self._team.show_rest()
             _job.idle(True)
             self._busy.release()
             _job.outside(CLOSED if self._closed else OUTSIDE)

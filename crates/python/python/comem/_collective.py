@@ -91,7 +91,36 @@ def scratch(nbytes: int) -> np.ndarray:
 _KINDS = {"i": np.int64, "u": np.int64, "b": np.int64, "f": np.float64, "c": np.complex128}
 
 
+#: Bits of the lower part of a whole number, whose sums over all nodes fit 64.
+_LOW_BITS = 32
+
+
+def _too_large(dtype: np.dtype) -> OverflowError:
+    return OverflowError(f"a sum over all nodes does not fit {dtype}; reduce a wider type, as x.astype(numpy.int64), or float64")
+
+
+def _sum_whole(values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Sums of whole numbers, exact: upper parts, and lower ones from 0 to 2**32 - 1."""
+    wide = values.astype(np.int64).ravel()
+    words = np.concatenate([wide >> _LOW_BITS, wide & (1 << _LOW_BITS) - 1])
+    high, low = np.array(_core.reduce_i64("sum", words.tolist()), np.int64).reshape(2, -1)
+    return high + (low >> _LOW_BITS), low & (1 << _LOW_BITS) - 1
+
+
+def _fitting(high: np.ndarray, low: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers of two parts each, in one type."""
+    if not ((-1 << 31 <= high) & (high < 1 << 31)).all():
+        raise _too_large(dtype)
+    out: np.ndarray = high << _LOW_BITS | low
+    bounds = np.iinfo(dtype)
+    if not ((bounds.min <= out) & (out <= bounds.max)).all():
+        raise _too_large(dtype)
+    return out.astype(dtype)
+
+
 def _reduce_small(values: np.ndarray, op: str) -> np.ndarray:
+    if op == "sum" and values.dtype.kind in "iu":
+        return _fitting(*_sum_whole(values), values.dtype).reshape(values.shape)
     wide: np.ndarray = values.astype(_KINDS[values.dtype.kind]).ravel()
     if wide.dtype == np.complex128:
         wide = wide.view(np.float64)
@@ -107,16 +136,38 @@ def _reduce_small(values: np.ndarray, op: str) -> np.ndarray:
 def _reduce_large(values: np.ndarray, op: str) -> np.ndarray:
     """Each node puts its numbers into a row of the scratch array, and reduces a part of the columns."""
     n, nodes = values.size, size()
-    rows = scratch((nodes + 1) * values.nbytes)[: (nodes + 1) * values.nbytes].view(values.dtype).reshape(nodes + 1, n)
+    nbytes = (nodes + 1) * values.nbytes
+    room = scratch(nbytes + nodes)
+    rows = room[:nbytes].view(values.dtype).reshape(nodes + 1, n)
+    fits = room[nbytes : nbytes + nodes]
     rows[rank()] = values.ravel()
     _core.barrier()
     mine = split(n)
     combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
     combine.reduce(rows[:nodes, mine], axis=0, out=rows[nodes, mine])
+    fits[rank()] = op != "sum" or values.dtype.kind not in "iu" or _sums_fit(rows[:nodes, mine])
     _core.barrier()
-    out = rows[nodes].copy().reshape(values.shape)
+    out, good = rows[nodes].copy().reshape(values.shape), fits.all()
     _core.barrier()
+    if not good:
+        raise _too_large(values.dtype)
     return out
+
+
+def _sums_fit(rows: np.ndarray) -> bool:
+    """Whether the sums of columns fit the type of these whole numbers."""
+    if rows.size == 0:
+        return True
+    bounds, n = np.iinfo(rows.dtype), len(rows)
+    if bounds.min <= n * min(0, int(rows.min())) and n * int(rows.max()) <= bounds.max:
+        return True
+    wide = rows.astype(np.int64)
+    high, low = (wide >> _LOW_BITS).sum(axis=0), (wide & (1 << _LOW_BITS) - 1).sum(axis=0)
+    try:
+        _fitting(high + (low >> _LOW_BITS), low & (1 << _LOW_BITS) - 1, rows.dtype)
+    except OverflowError:
+        return False
+    return True
 
 
 def _reducible(x: Any, op: str) -> np.ndarray:
@@ -147,12 +198,15 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     Returns
     -------
     number or ndarray
-        An ``int``, ``float`` or ``complex`` for one, else a new private array of ``x``'s type.
+        An ``int``, ``float`` or ``complex`` for one, else a new private array of ``x``'s type. The sum of whole numbers is exact: as an
+        ``int`` it may have any size.
 
     Raises
     ------
     ArgumentError
-        When ``op`` is unknown, ``x`` is neither, or nodes give different shapes or types.
+        When ``op`` is unknown, ``x`` is neither, or nodes give different shapes or types; for whole numbers beyond int64 too.
+    OverflowError
+        On every node, when a sum of whole numbers in an array does not fit the array's type.
     """
     return _reduced("allreduce", x, op)
 
@@ -167,9 +221,13 @@ def _reduced(what: str, x: Any, op: str, wrong: Optional[Error] = None, more: st
     agree(what, f"{values.shape}, {values.dtype}, {op!r}{more}", wrong)
     if values.dtype.kind == "b" and op == "sum":
         values = values.astype(np.int64)
+    one = np.ndim(x) == 0 and not isinstance(x, np.ndarray)
+    if one and op == "sum" and values.dtype.kind in "iu":
+        high, low = _sum_whole(values)
+        return (int(high[0]) << _LOW_BITS) + int(low[0])
     small = size() == 1 or values.nbytes <= SMALL_BYTES
     out = _reduce_small(values, op) if small else _reduce_large(values, op)
-    return out.item() if np.ndim(x) == 0 and not isinstance(x, np.ndarray) else out
+    return out.item() if one else out
 
 
 def reduce(x: Any, op: str = "sum", root: int = 0) -> Any:
@@ -205,6 +263,11 @@ def broadcast(x: Any = None, root: int = 0) -> Any:
     -------
     object
         ``x`` itself on node ``root``, a private copy elsewhere.
+
+    Raises
+    ------
+    ArgumentError
+        On every node, when ``x`` cannot be pickled.
     """
     wrong = _no_node(root)
     packed = b""
@@ -216,7 +279,7 @@ def broadcast(x: Any = None, root: int = 0) -> Any:
             failed = error
     length = agree("broadcast", f"root={root}", wrong, -1 if failed else len(packed))[root]
     if failed is not None:
-        raise failed
+        raise ArgumentError(f"what this node broadcasts cannot be pickled: {failed}") from failed
     if length < 0:
         raise ArgumentError(f"node {root} cannot broadcast what it passes: it cannot be pickled")
     if size() == 1:

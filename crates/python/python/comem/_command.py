@@ -8,6 +8,8 @@ import sys
 from typing import List, Optional
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+#: The library that lets system calls use shared memory, in processes that preload it.
+WRAPPER = os.path.join(_HERE, "_bin", "libcomem_wrap.so")
 
 
 def find() -> Optional[str]:
@@ -19,9 +21,12 @@ def find() -> Optional[str]:
 
 
 def main(arguments: Optional[List[str]] = None) -> None:
-    """Becomes the command, with these arguments or the process's own."""
+    """Becomes the command, with these arguments or the process's own; ``wrapper`` alone prints where :data:`WRAPPER` is."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["wrapper"]:
+        print(WRAPPER)
+        return
     path = find()
     if path is None:
         sys.exit("comem: the command comem is not in this package and not on the path; set COMEM_COMMAND to where it is")
-    arguments = sys.argv[1:] if arguments is None else arguments
     os.execv(path, ["comem", *arguments])

@@ -12,6 +12,9 @@ from typing import Any, Dict, Optional, Tuple, Type
 from . import _core
 from ._errors import Error, FinishedError, MisuseError
 
+#: The status of a node that lost another, as in ``crates/runtime/src/error.rs``.
+NODE_LOST = 4
+
 _place: tuple[int, int, int] | None = None
 _failed = False
 _name = ""
@@ -151,3 +154,7 @@ def _leave() -> None:
             # The traceback would lead here.
             sys.stdout.flush()
             print(f"comem: {type(error).__name__}: {error}", file=sys.stderr)
+    words = _core.last_words()
+    if words is not None and words[1] is not None and not _failed and not _of_cluster:
+        # Whoever started the job is to hear of it, though the program came to its end.
+        _core.end_with(NODE_LOST)

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import _core, _job, _wire
+from . import _command, _core, _job, _wire
 from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError, Stopped
 from ._sync import whole
 from ._wire import Channel, Garbled
@@ -104,15 +104,6 @@ class Worker:
         return f"ended with status {status}"
 
 
-def _print(text: str, stream: Any) -> None:
-    """Prints as well as the stream can: it may be closed, nobody may read it, or its encoding may lack a character."""
-    try:
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
-    except Exception:  # noqa: BLE001 - a stream of the program's own; workers are to be heard all the same
-        pass
-
-
 def _spawn(node: int, host: str) -> Worker:
     words = ["-m", "comem._worker"]
     quiet: Dict[str, Any] = {"stderr": subprocess.PIPE, "start_new_session": True}
@@ -148,10 +139,11 @@ def _environment() -> Dict[str, str]:
     environment = dict(os.environ)
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
-    wrap = os.path.join(here, "comem", "_bin", "libcomem_wrap.so")
+    wrap = _command.WRAPPER
     # As with `comem run`: system calls of workers may use shared memory.
     if os.path.isfile(wrap) and environment.get("COMEM_WRAP") != "off" and not set(wrap) & set(" :"):
-        environment["LD_PRELOAD"] = ":".join(filter(None, [environment.get("LD_PRELOAD"), wrap]))
+        others = [library for library in environment.get("LD_PRELOAD", "").split(":") if library not in ("", wrap)]
+        environment["LD_PRELOAD"] = ":".join([*others, wrap])
     environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
@@ -180,6 +172,7 @@ class Team:
         self._tasks: Dict[int, Callable[[int, bool, bytes], None]] = {}
         self._next_task = 0
         self._lock = threading.Lock()
+        self._showing = threading.Lock()
         self._ending = False
         self._early: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._zero: Optional[str] = None
@@ -337,15 +330,27 @@ class Team:
                 self._selector.unregister(pipe)
             except (KeyError, ValueError):
                 pass
-        lines = (worker.partial[name] + data).split(b"\n")
-        if data or not lines[-1]:
-            worker.partial[name] = lines.pop()
-        for line in lines:
-            text = line.decode(errors="replace")
-            if text.strip():
-                worker.last = [*worker.last[1 - LAST_LINES :], text]
-            if worker.joined and not self._ending:
-                _print(f"[{worker.node}] {text}", sys.stdout if name == "out" else sys.stderr)
+        with self._showing:
+            lines = (worker.partial[name] + data).split(b"\n")
+            worker.partial[name] = lines.pop() if data or not lines[-1] else b""
+            for line in lines:
+                self._show_line(worker, name, line)
+
+    def _show_line(self, worker: Worker, name: str, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        if text.strip():
+            worker.last = [*worker.last[1 - LAST_LINES :], text]
+        if worker.joined and not self._ending:
+            _wire.show(f"[{worker.node}] {text}", sys.stdout if name == "out" else sys.stderr)
+
+    def show_rest(self) -> None:
+        """Shows what workers have printed without ending the line."""
+        with self._showing:
+            for worker in self.workers:
+                for name, text in worker.partial.items():
+                    worker.partial[name] = b""
+                    if text:
+                        self._show_line(worker, name, text)
 
     def _ended(self, worker: Worker) -> None:
         """A worker is gone: node zero is told, as a launcher would, and whoever waits for an answer."""
@@ -355,6 +360,7 @@ class Team:
             return
         how = worker.how_it_ended()
         self._drain(worker)
+        self.show_rest()
         if self.lost is not None:
             return
         lost = NodeLost(f"{worker} {how}; the job cannot go on; this interpreter can, and a new one can have a new cluster")
@@ -438,6 +444,7 @@ class Team:
     def finish(self) -> None:
         """Lets the workers come to the end of the job, where this process goes as well."""
         if self.pid == os.getpid() and self.lost is None:
+            self.show_rest()
             self._ending = True
             self.tell_all("end")
 

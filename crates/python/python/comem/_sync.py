@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import operator
+import threading
 from types import TracebackType
-from typing import Any, Callable, Iterator, Optional, Type, Union
+from typing import Any, Callable, Iterator, List, Optional, Type, Union
 
 import numpy as np
 
 from . import _core
-from ._errors import ArgumentError
+from ._errors import ArgumentError, MisuseError
 from ._job import together
+from ._words import remember
 
 Name = Union[str, int]
 
@@ -35,10 +37,30 @@ def at_least(least: int, x: Any) -> bool:
         return False
 
 
+def hashed(name: str) -> int:
+    """A number of 62 bits for a name."""
+    return 1 << 62 | int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 2
+
+
+def times(n: Any) -> range:
+    """So many times; none at all for zero.
+
+    Raises
+    ------
+    ArgumentError
+        When it is no whole number from zero on.
+    """
+    if not at_least(0, n):
+        raise ArgumentError(f"{n!r} times cannot be; give a whole number from zero on")
+    return range(whole(n))
+
+
 def number_of(name: Name) -> int:
     """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
     if isinstance(name, str):
-        return 1 << 62 | int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 2
+        number = hashed(name)
+        remember(number, name)
+        return number
     try:
         number = whole(name)
     except TypeError:
@@ -46,6 +68,44 @@ def number_of(name: Name) -> int:
     if 0 <= number < 1 << 62:
         return number
     raise ArgumentError(f"{name!r} names nothing: use a string, or a number from 0 to 2**62 - 1")
+
+
+class _Held(threading.local):
+    """The locks that the calling thread holds, in the order in which it took them."""
+
+    def __init__(self) -> None:
+        self.locks: List[Lock] = []
+
+
+_held = _Held()
+
+
+@contextlib.contextmanager
+def nothing_held_after() -> Iterator[None]:
+    """A function's time, at whose end the calling thread lets go what locks it has taken and kept.
+
+    Raises
+    ------
+    MisuseError
+        When there were any and the function has not failed anyway: whoever wants them next would wait for ever.
+    """
+    before = len(_held.locks)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            _let_go(before)
+        raise
+    if kept := _let_go(before):
+        raise MisuseError(f"the function ended with {', '.join(map(repr, kept))} held; release it, best by a with statement")
+
+
+def _let_go(before: int) -> List[Lock]:
+    """Releases what the calling thread has taken since it held so many locks; gives it."""
+    kept = _held.locks[before:]
+    for lock in reversed(kept):
+        lock.release()
+    return kept
 
 
 class Lock:
@@ -68,8 +128,12 @@ class Lock:
         self._number = number_of(name)
 
     def acquire(self) -> bool:
-        """Waits for the lock; other Python threads run meanwhile. Gives True, as ``threading.Lock`` does."""
+        """Waits for the lock; other Python threads run meanwhile. Gives True, as ``threading.Lock`` does.
+
+        There is neither ``blocking`` nor ``timeout``: :meth:`Semaphore.acquire` has the former.
+        """
         _core.lock(self._number)
+        _held.locks.append(self)
         return True
 
     def release(self) -> None:
@@ -81,6 +145,7 @@ class Lock:
             When the calling thread does not hold it.
         """
         _core.unlock(self._number)
+        _held.locks[:] = (lock for lock in _held.locks if lock._number != self._number)
 
     def __enter__(self) -> Lock:
         self.acquire()
@@ -104,9 +169,16 @@ class Condition:
         Condition variables of one name are one, on every node.
     lock : Lock, optional
         The lock that protects what is waited for; without one, the lock of the same name.
+
+    Raises
+    ------
+    TypeError
+        When ``lock`` is a lock of another kind, which other nodes know nothing of.
     """
 
     def __init__(self, name: Name, lock: Optional[Lock] = None) -> None:
+        if not isinstance(lock, (Lock, type(None))):
+            raise TypeError(f"{lock!r} is no comem.Lock, which alone is a lock of all nodes; leave it out, or give a comem.Lock")
         self.name = name
         self.lock = Lock(name) if lock is None else lock
         self._number = number_of(name)
@@ -122,8 +194,8 @@ class Condition:
         return result
 
     def notify(self, n: int = 1) -> None:
-        """Wakes ``n`` threads, those first that have waited longest."""
-        for _ in range(n):
+        """Wakes ``n`` threads, those first that have waited longest; an ArgumentError, which is a ValueError, if that is below zero."""
+        for _ in times(n):
             _core.cond_notify(self._number, False)
 
     def notify_all(self) -> None:
@@ -164,8 +236,8 @@ class Semaphore:
         return True
 
     def release(self, n: int = 1) -> None:
-        """Adds ``n``."""
-        for _ in range(n):
+        """Adds ``n``; an ArgumentError, which is a ValueError, if that is below zero."""
+        for _ in times(n):
             _core.sem_post(self._number)
 
     def __enter__(self) -> Semaphore:

@@ -9,8 +9,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from . import _wire
 from ._errors import ArgumentError
+from ._failures import Failures
 from ._interrupts import held_back
 from ._launch import Team
+from ._sync import nothing_held_after
 
 #: Work of up to so many bytes is sent before it is asked for. A pipe takes that at once, so that nobody waits for a reader.
 AHEAD_BYTES = 32 << 10
@@ -29,6 +31,7 @@ class Tasks:
     def __init__(self, team: Team, function: Callable[[Any], Any]) -> None:
         self._team = team
         self._function = function
+        self.failures = Failures()
         self._lock = threading.Lock()
         self._changed: queue.SimpleQueue[None] = queue.SimpleQueue()
         #: Tasks of each node that are not answered yet.
@@ -50,10 +53,12 @@ class Tasks:
         """Does it in the calling thread, which goes on where the function raises what is ``caught``."""
         results = []
         try:
-            for item in items:
-                self._team.check()
-                results.append(self._function(item))
+            with nothing_held_after():
+                for item in items:
+                    self._team.check()
+                    results.append(self._function(item))
         except caught as error:
+            self.failures.note(0, error)
             then(False, error)
         else:
             then(True, results)
@@ -100,6 +105,8 @@ class Tasks:
             while (work := self.take()) is not None:
                 work[1](False, self._team.lost)
         else:
+            if not good:
+                self.failures.note(node, data)
             try:
                 then(good, _wire.loads(data) if good else _wire.raised(data))
             except Exception as error:  # noqa: BLE001 - a result that cannot be made again here

@@ -7,11 +7,14 @@ can be sent.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import io
 import os
 import pickle
 import struct
 import threading
+import traceback
 import types
 from typing import Any, Callable, Optional, Tuple, Type
 
@@ -31,10 +34,22 @@ def _as(kind: type, a: np.ndarray) -> np.ndarray:
 
 def _reference(a: Any) -> Any:
     """How an object is pickled if it is a shared array."""
-    if type(a) not in (np.ndarray, np.recarray, np.matrix) or not _arrays.is_shared(a):
+    if not isinstance(a, np.ndarray) or not _arrays.is_shared(a):
         return NotImplemented
-    about = _arrays.resolve, (_arrays.refer(a.view(np.ndarray)),)
-    return about if type(a) is np.ndarray else (_as, (type(a), _arrays.resolve(*about[1])))
+    kind = type(a)
+    if kind is np.ndarray:
+        return _arrays.resolve, (_arrays.refer(a),)
+    if isinstance(a, np.ma.MaskedArray):
+        raise ArgumentError("a masked array over shared memory cannot be sent: send its .data and its .mask, or a copy of it, .copy()")
+    if (kind.__reduce__, kind.__setstate__) != (np.ndarray.__reduce__, np.ndarray.__setstate__):
+        raise ArgumentError(
+            f"a {kind.__name__} over shared memory cannot be sent, since its class has a pickle of its own, which is a copy: send "
+            "numpy.asarray(a) and view it there, or send a copy, a.copy()"
+        )
+    # A class whose module nobody has imported, such as NumPy's lazy numpy.rec, cloudpickle would copy.
+    with contextlib.suppress(ImportError):
+        importlib.import_module(kind.__module__)
+    return _as, (kind, a.view(np.ndarray))
 
 
 def _cloudpickle() -> Any:
@@ -82,8 +97,8 @@ def _pickle(pickler: Type[Any], x: Any) -> bytes:
     return into.getvalue()
 
 
-def dumps(x: Any) -> bytes:
-    """Pickles, with shared arrays as references.
+def dumps(x: Any, to: str = "the workers") -> bytes:
+    """Pickles, with shared arrays as references; ``to`` is whom it is for.
 
     Raises
     ------
@@ -100,7 +115,16 @@ def dumps(x: Any) -> bytes:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
         advice = "" if _clever is not _Plain else "; install cloudpickle, or put functions into a module of their own"
-        raise ArgumentError(f"{_shown(x)} cannot be sent to the workers: {error}{advice}") from error
+        raise ArgumentError(f"{_shown(x)} cannot be sent to {to}: {error}{advice}") from error
+
+
+def show(text: str, stream: Any) -> None:
+    """Prints as well as the stream can: it may be closed, nobody may read it, or its encoding may lack a character."""
+    try:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+    except Exception:  # noqa: BLE001 - a stream of the program's own; workers are to be heard all the same
+        pass
 
 
 def _shown(x: Any) -> str:
@@ -211,15 +235,13 @@ class RemoteTraceback(Exception):
 
 def failure(error: BaseException, node: int) -> bytes:
     """An exception for the way to the caller, with its traceback as text."""
-    import traceback
-
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     text = f"\n\"\"\"\nOn node {node}:\n{text}\"\"\""
     try:
         data = dumps(error)
         loads(data)
     except Exception:  # noqa: BLE001 - exceptions of all sorts cannot be pickled, or not be made again
-        data = dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+        data = dumps(RuntimeError("".join(traceback.format_exception_only(type(error), error)).strip()))
     return pickle.dumps((data, text), protocol=5)
 
 
@@ -234,6 +256,6 @@ def raised(data: bytes) -> BaseException:
 def attempt(work: Callable[[], Any], node: int) -> Tuple[bool, bytes]:
     """Does something; its result or its exception, ready to be sent."""
     try:
-        return True, dumps(work())
+        return True, dumps(work(), "the caller")
     except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and SystemExit too belong to the caller
         return False, failure(error, node)

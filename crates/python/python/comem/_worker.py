@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from . import _core, _job, _wire
 from ._errors import Stopped
 from ._interrupts import put_off
+from ._sync import nothing_held_after
 from ._wire import Channel
 
 
@@ -132,7 +133,8 @@ class Worker:
             with put_off(lambda: None):
                 self._at_work = True
                 try:
-                    return work()
+                    with nothing_held_after():
+                        return work()
                 finally:
                     self._at_work = False
 

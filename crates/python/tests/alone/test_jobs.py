@@ -18,6 +18,11 @@ def test_importing_starts_nothing():
     subprocess.run([sys.executable, "-c", text], check=True)
 
 
+def test_importing_everything_starts_nothing():
+    text = "from comem import *\nimport comem\nassert not comem._core.is_running() and {'rank', 'size'} < set(dir(comem))"
+    subprocess.run([sys.executable, "-c", text], check=True)
+
+
 def test_a_program_need_not_finish():
     result = run(2, "import comem; print(comem.rank)")
     assert lines(result, 0) == ["0"] and lines(result, 1) == ["1"]
@@ -118,6 +123,14 @@ def test_a_lost_node_is_an_exception_and_the_interpreter_goes_on(use, wait):
     assert said[0].startswith("1 True node 1 (host ") and "the job cannot go on" in said[0], result
     assert said[1:] == ["still 1", "usable 10"], result
     assert result.returncode == 9
+
+
+@pytest.mark.parametrize("end", ["", "\ntry:\n    comem.barrier()\nexcept comem.NodeLost:\n    sys.exit(0)"])
+def test_a_job_that_lost_a_node_does_not_end_well(end):
+    text = "import comem, os, sys\ncomem.barrier()\nif comem.rank: os._exit(0)" + end
+    result = run(2, text, check=False)
+    assert result.returncode == 4, result
+    assert end or "comem.finish() first" in result.stderr, result
 
 
 def test_a_lost_node_reaches_other_threads_too():

@@ -1,9 +1,13 @@
 """System calls on shared arrays whose pages are not here: they work, or say that they do not; nothing gets lost in between."""
 
 import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
 
 import pytest
-from jobs import lines, run
+from jobs import COMMAND, lines, run
 
 START = """
 import comem, io, os, pickle, socket, sys, tempfile, threading
@@ -121,6 +125,24 @@ def test_without_the_wrapper_they_work_or_raise(name):
     text += "    " + body + "\n    except (OSError, ValueError) as error: print('raised', type(error).__name__)" + END
     result = run(2, text, env={"COMEM_WRAP": "off"})
     assert lines(result, 0)[0] == f"{name} ok" or lines(result, 0)[0].startswith("raised"), result
+
+
+def test_an_interpreter_can_preload_the_wrapper_itself():
+    pytest.importorskip("cloudpickle", reason="SKIP: Python clusters: cloudpickle is not installed")
+    wrapper = subprocess.run([*COMMAND[:-1], "wrapper"], capture_output=True, text=True, check=True).stdout.strip()
+    text = """
+        import comem, os
+        with comem.Cluster(2) as c:
+            a = c.zeros(100_000, home=1)
+            print(os.write(os.open(os.devnull, os.O_WRONLY), a), a.tofile("/dev/null"))
+            read, write = os.pipe()
+            os.write(write, bytes(range(1, 9)))
+            print(os.readv(read, [a]), a.view("u1")[7])
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": wrapper}, check=False
+    )
+    assert result.stdout == "800000 None\n8 8\n", result
 
 
 @pytest.mark.parametrize("name", ["tofile", "write", "sendall", "save"])

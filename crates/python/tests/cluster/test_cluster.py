@@ -102,6 +102,38 @@ def test_what_workers_print_is_shown_before_run_returns(c, capfd):
     assert sorted(lines) == ["[1] I am 1", "[2] I am 2"]
 
 
+def test_what_workers_print_without_an_end_of_line_is_shown_too(c, capfd):
+    c.run(lambda: print("I am", comem.rank, end="") if comem.rank else None)
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[1] I am 1", "[2] I am 2"]
+
+
+class Grid(np.ndarray):
+    pass
+
+
+class Unit(np.ndarray):
+    def __reduce__(self):
+        return list, ()
+
+
+def test_views_of_another_class_go_by_reference_or_not_at_all(c):
+    a = c.zeros(10)
+
+    def put(x):
+        if comem.rank == 1:
+            x[1] += 7
+        return type(x).__name__
+
+    for kind in (Grid, np.recarray):
+        assert c.run(put, a.view(kind))[1] == kind.__name__
+    assert a[1] == 14
+    for view, advice in ((np.ma.masked_array(a, a > 5), r"\.mask"), (a.view(Unit), "numpy.asarray")):
+        with pytest.raises(comem.ArgumentError, match=advice):
+            c.run(put, view)
+        with pytest.raises(comem.ArgumentError, match=advice):
+            c.run(lambda view=[view]: None)
+
+
 def test_256_mib_are_handed_over_by_reference(c):
     a = c.zeros(256 << 20, dtype=np.uint8)
     a[::4096] = 1
@@ -177,7 +209,9 @@ def test_an_exception_that_cannot_be_pickled_comes_as_text(c):
 def test_what_cannot_be_sent_is_refused(c):
     with pytest.raises(comem.ArgumentError, match="cannot be sent"):
         c.run(lambda x: x, threading.Lock())
-    with pytest.raises(comem.ArgumentError, match="cannot be sent"):
+    with pytest.raises(comem.ArgumentError, match="cannot be sent to the workers: a Cluster cannot be"):
+        c.run(lambda: c.size)
+    with pytest.raises(comem.ArgumentError, match="cannot be sent to the caller"):
         c.run(lambda: threading.Lock() if comem.rank else None)
     with pytest.raises(comem.ArgumentError, match="cannot be sent"):
         c.map(lambda x: x, [threading.Lock() for _ in range(50)])
@@ -196,6 +230,47 @@ def test_without_cloudpickle_functions_must_be_importable(c, monkeypatch):
             c.run(function)
     a = c.zeros(10)
     assert c.run(np.sum, a) == [0.0] * NODES
+
+
+def test_a_lock_that_is_kept_is_an_exception_and_free_again(c):
+    def keep(_=None):
+        comem.Lock("kept").acquire()
+
+    for work in (lambda: c.run(lambda: keep() if comem.rank == 1 else None), lambda: c.run(lambda: comem.rank or keep()), lambda: c.map(keep, [1])):
+        with pytest.raises(comem.MisuseError, match=r"comem.Lock\('kept'\) held"):
+            work()
+        with comem.Lock("kept"):
+            assert c.run(lambda: comem.rank) == list(range(NODES))
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize("call", ["run(part)", "map(part, range(3), chunksize=1)"])
+def test_an_exception_is_said_while_others_wait_and_is_behind_their_interruption(call, culprit):
+    out = alone(
+        f"""
+        import comem, os, signal, sys, threading
+        sys.stderr = sys.stdout
+        c = comem.Cluster(2)
+        def part(_=None):
+            comem.Semaphore("both").release()
+            if comem.rank == {culprit}:
+                for _ in range(2):
+                    comem.Semaphore("both").acquire()
+                raise ValueError("no data")
+            comem.Semaphore("never").acquire()
+        threading.Timer(1.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            c.{call}
+        except BaseException as error:
+            chain = [error]
+            while chain[-1].__cause__ or chain[-1].__context__:
+                chain.append(chain[-1].__cause__ or chain[-1].__context__)
+            print(any(isinstance(error, ValueError) for error in chain))
+        """
+    )
+    said, raised = out.split("ValueError: no data\n", 1)
+    assert "others are not at its end" in said and f"On node {culprit}:" in said, out
+    assert raised.splitlines()[-1] == "True", out
 
 
 # Maps
@@ -575,6 +650,20 @@ def test_different_calls_on_different_nodes_end_the_cluster_and_not_the_interpre
 def test_a_process_that_uses_comem_already_cannot_start_a_cluster():
     text = "import comem\ncomem.zeros(3)\ntry:\n    comem.Cluster(2)\nexcept comem.MisuseError as error:\n    print(error)"
     assert "as a job of one node" in alone(text)
+
+
+def test_a_cluster_whose_name_is_lost_is_found_again():
+    out = alone(
+        """
+        import comem
+        print(comem.Cluster.current())
+        comem.Cluster(2)
+        print(comem.Cluster.current())
+        comem.Cluster.current().close()
+        print(comem.Cluster(2).run(lambda: comem.rank), comem.Cluster.current().size)
+        """
+    )
+    assert out == "None\n<comem.Cluster of 2 nodes>\n[0, 1] 2\n"
 
 
 def test_after_options_that_make_no_sense_a_cluster_can_start():

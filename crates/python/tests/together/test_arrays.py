@@ -201,6 +201,10 @@ def test_a_frozen_array_can_be_read_and_not_written():
         a[0] = 1
     view = comem.full(5000, 3.0)[10:20]
     assert comem.freeze(view) is view and not view.flags.writeable
+    assert comem.prefetch(view) is view
+    for write in (lambda: comem.prefetch(view, write=True), lambda: comem.fetch_add(view, 0)):
+        with pytest.raises(comem.ArgumentError, match="frozen"):
+            write()
 
 
 def test_fetch_add_loses_nothing():
@@ -218,6 +222,15 @@ def test_fetch_add_takes_numbers_of_every_kind(index):
     comem.fetch_add(a, index)
     comem.barrier()
     assert a.tolist() == [0, 0, comem.size]
+
+
+def test_fetch_add_adds_what_the_type_can_hold():
+    for dtype, wrong in (("i8", 0.5), ("i8", "one"), ("f8", 1j), ("i8", np.ones(2))):
+        with pytest.raises(comem.ArgumentError, match="cannot be added"):
+            comem.fetch_add(comem.zeros(1, dtype), 0, wrong)
+    flag, times = comem.zeros(1, bool), comem.zeros(1, "M8[s]")
+    first = [comem.fetch_add(flag, 0), comem.fetch_add(times, 0, np.timedelta64(1, "s"))][0]
+    assert comem.allreduce(int(not first)) == 1 and times[0] == np.datetime64(comem.size, "s")
 
 
 @pytest.mark.parametrize("index", [[2], slice(0, 2), True, np.True_, np.array([0, 1]), None, ..., 1.0])

@@ -1,0 +1,28 @@
+"""What the runtime says, in Python's words: names for numbers, and Python's calls for those of C."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict
+
+#: Names that are remembered; those that come later appear as numbers.
+NAMES_MOST = 1 << 16
+
+_names: Dict[int, str] = {}
+_CALLS = {
+    "calls comem_finish() first": "calls comem.finish() first, as the interpreter does when it ends",
+    "comem_readonly()": "comem.freeze",
+}
+
+
+def remember(number: int, name: str) -> None:
+    """From now on sentences call the lock, or what it is, of this number by its name."""
+    if len(_names) < NAMES_MOST:
+        _names[number] = repr(name)
+
+
+def in_python(sentence: str) -> str:
+    """A sentence of the runtime's, as a user of the package understands it."""
+    for theirs, ours in _CALLS.items():
+        sentence = sentence.replace(theirs, ours)
+    return re.sub("0x[0-9a-f]+", lambda number: _names.get(int(number[0], 16), number[0]), sentence)
