@@ -108,8 +108,15 @@ pub fn is_over() -> bool {
     OVER.get().is_some()
 }
 
-/// The exception of a job that is over, or that this process has no part in.
+/// The exception of a job that is over, or that this process has no part in, for the calling thread to raise.
 pub fn over(py: Python<'_>) -> PyErr {
+    if this_thread() == MAIN.load(Ordering::Relaxed) {
+        MAIN_KNOWS.store(true, Ordering::Relaxed);
+    }
+    why_over(py)
+}
+
+fn why_over(py: Python<'_>) -> PyErr {
     if job::is_child() {
         return job::fork_error(py);
     }
@@ -160,6 +167,9 @@ impl Host for Interpreter {
             return;
         }
         note_thread();
+        if this_thread() != MAIN.load(Ordering::Relaxed) {
+            OTHERS_WENT_ON.store(true, Ordering::Relaxed);
+        }
         // SAFETY: the function may be called by any thread at any time; the callback needs no argument.
         unsafe { ffi::Py_AddPendingCall(Some(raise_stale), std::ptr::null_mut()) };
         if let Some((_, write)) = HERALD.get() {
@@ -204,7 +214,7 @@ fn herald(pipe: c_int) {
 
 /// Sends the exception to another thread.
 fn send(py: Python<'_>, thread: usize) {
-    let class = over(py).get_type(py);
+    let class = why_over(py).get_type(py);
     // SAFETY: the interpreter is attached, and the class lives; an unknown thread is no error.
     unsafe { ffi::PyThreadState_SetAsyncExc(thread as c_long, class.as_ptr()) };
 }
@@ -238,34 +248,44 @@ pub fn learn_main_thread(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// The main thread has had the exception that says that the job is over.
+static MAIN_KNOWS: AtomicBool = AtomicBool::new(false);
+
+/// Another thread has gone on with what was here. What it made of that may have reached the main thread before its own exception reached it, so the main
+/// thread gets one as well.
+static OTHERS_WENT_ON: AtomicBool = AtomicBool::new(false);
+
 /// Threads that are owed an exception.
 static OWED: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
+fn this_thread() -> usize {
+    // SAFETY: gives a number, never fails.
+    unsafe { libc::pthread_self() as usize }
+}
+
 /// Notes the calling thread, without allocating or locking.
 fn note_thread() {
-    // SAFETY: gives a number, never fails.
-    let me = unsafe { libc::pthread_self() } as usize;
+    let me = this_thread();
     let take = |place: &AtomicUsize| place.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     let _ = OWED.iter().any(take);
 }
 
 /// Raises the exception in the main thread, which runs this between two bytecodes, or sends it to the thread it belongs to.
 extern "C" fn raise_stale(_: *mut c_void) -> c_int {
-    // SAFETY: as in `note_thread`.
-    let me = unsafe { libc::pthread_self() } as usize;
+    let me = this_thread();
     Python::attach(|py| {
-        let mut status = 0;
+        let mut raises = OTHERS_WENT_ON.swap(false, Ordering::Relaxed) && !MAIN_KNOWS.load(Ordering::Relaxed);
         for place in &OWED {
             match place.swap(0, Ordering::AcqRel) {
                 0 => {}
-                thread if thread == me => {
-                    over(py).restore(py);
-                    status = -1;
-                }
+                thread if thread == me => raises = true,
                 thread => send(py, thread),
             }
         }
-        status
+        if raises {
+            over(py).restore(py);
+        }
+        if raises { -1 } else { 0 }
     })
 }
 

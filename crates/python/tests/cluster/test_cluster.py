@@ -609,6 +609,38 @@ def test_a_worker_that_dies_raises_node_lost_and_the_interpreter_stays(lose, use
         assert line.startswith("lost 1 node 1 (pid "), lines
 
 
+def test_what_another_thread_makes_of_memory_that_is_lost_does_not_reach_the_main_thread_without_its_exception():
+    out = alone(
+        """
+        import comem, os, threading, time
+        from concurrent.futures import ThreadPoolExecutor
+        c = comem.Cluster(2)
+        a = c.zeros(10_000_000)
+        c.run(lambda: a.fill(1) if comem.rank == 1 else None)
+        os.kill(c.run(os.getpid)[1], 9)
+        time.sleep(0.3)
+        pool = ThreadPoolExecutor(1)
+        try:
+            number = pool.submit(lambda: a[5_000_000]).result()
+            time.sleep(0.1)
+            print("went on with", number)
+        except comem.NodeLost as error:
+            print("lost", error.node)
+        # Once is enough.
+        try:
+            thread = threading.Thread(target=lambda: a[6_000_000])
+            thread.start()
+            thread.join()
+            time.sleep(0.1)
+        except comem.NodeLost:
+            print("lost again")
+        print("done", flush=True)
+        os._exit(0)
+        """
+    )
+    assert out.splitlines() == ["lost 1", "done"]
+
+
 def test_a_worker_that_dies_before_its_work_is_sent_raises_node_lost_too():
     out = alone(
         """

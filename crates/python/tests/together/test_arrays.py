@@ -3,6 +3,8 @@
 import gc
 import io
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -32,6 +34,28 @@ def test_every_home_and_order_holds_the_same_numbers(home, order):
     lines, length = (513, 129) if order == "C" else (129, 513)
     parts = enumerate(comem._collective.parts(lines))
     assert a.sum() == sum((high - low) * (node + 1) for node, (low, high) in parts) * length
+
+
+@pytest.mark.parametrize("engine", ["hlrc", "msi"])
+def test_more_threads_than_a_node_has_places_use_an_array(engine):
+    threads = 24
+    a = comem.zeros((2 * threads, 4096), engine=engine)
+    if comem.rank == comem.size - 1:
+        a[:] = 1
+    comem.barrier()
+    together = threading.Barrier(threads)
+
+    def part(i):
+        together.wait()
+        before = a[i].sum()
+        a[threads + i, 100 * comem.rank : 100 * comem.rank + 100] = 2
+        together.wait()
+        return before
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert sum(pool.map(part, range(threads))) == threads * 4096
+    comem.barrier()
+    assert (a[threads:, : 100 * comem.size] == 2).all()
 
 
 @pytest.mark.parametrize("engine", ["hlrc", "scope", "msi"])
