@@ -88,7 +88,7 @@ pub struct Offers {
     view: View,
     pages: PageNo,
     /// Keeps the file's name where others look for it; `None` in a view of another process's table.
-    _file: Option<OwnedFd>,
+    file: Option<OwnedFd>,
 }
 
 impl Offers {
@@ -108,7 +108,7 @@ impl Offers {
     pub fn new(pages: PageNo) -> io::Result<Offers> {
         let file = sys::memory_file(FILE_KIND, Offers::bytes(pages))?;
         let view = View::new(None, Offers::bytes(pages), sys::BOTH, Some(file.as_fd()))?;
-        Ok(Offers { view, pages, _file: Some(file) })
+        Ok(Offers { view, pages, file: Some(file) })
     }
 
     /// The table of process `pid`, whose arena has so many pages.
@@ -118,7 +118,7 @@ impl Offers {
     pub fn of(pid: u32, pages: PageNo) -> io::Result<Offers> {
         let file = memory_file_of(pid, FILE_KIND, Offers::bytes(pages), true)?;
         let view = View::new(None, Offers::bytes(pages), sys::BOTH, Some(file.as_fd()))?;
-        Ok(Offers { view, pages, _file: None })
+        Ok(Offers { view, pages, file: None })
     }
 
     fn byte(&self, page: PageNo) -> Option<&AtomicU8> {
@@ -173,17 +173,37 @@ impl Offers {
         offered
     }
 
-    /// `node` touches the page: gives the first node of which that was said. `None`: there is no such page, or node.
-    pub fn claim(&self, page: PageNo, node: u16) -> Option<u16> {
-        let number = node.checked_add(1)?;
+    fn claim_of(&self, page: PageNo) -> Option<&AtomicU16> {
         let at =
             (page < self.pages).then_some(Offers::claims_at(self.pages) + page as usize * size_of::<AtomicU16>())?;
         // SAFETY: within the view, which lives as long as this table, and aligned; any number will do, and all who share it use atomic instructions.
-        let claim = unsafe { &*std::ptr::with_exposed_provenance::<AtomicU16>(self.view.start() + at) };
-        match claim.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst) {
+        Some(unsafe { &*std::ptr::with_exposed_provenance::<AtomicU16>(self.view.start() + at) })
+    }
+
+    /// `node` touches the page: gives the first node of which that was said. `None`: there is no such page, or node.
+    pub fn claim(&self, page: PageNo, node: u16) -> Option<u16> {
+        let number = node.checked_add(1)?;
+        match self.claim_of(page)?.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Some(node),
             Err(first) => Some(first - 1),
         }
+    }
+
+    /// At the home: nobody has touched these pages, of which all have forgotten what lay there. Gives back the table's own memory for them.
+    pub fn forget_claims(&self, pages: Range<PageNo>) {
+        const IN_A_PAGE: PageNo = (PAGE_BYTES / size_of::<AtomicU16>()) as PageNo;
+        let end = pages.end.min(self.pages);
+        let whole = pages.start.next_multiple_of(IN_A_PAGE).min(end)..end - end % IN_A_PAGE;
+        let clear = |pages: Range<PageNo>| {
+            pages.filter_map(|page| self.claim_of(page)).for_each(|claim| claim.store(0, Ordering::SeqCst));
+        };
+        let at = Offers::claims_at(self.pages) + whole.start as usize * size_of::<AtomicU16>();
+        let punch = |file: &OwnedFd| sys::punch(file.as_fd(), at, whole.len() * size_of::<AtomicU16>());
+        if whole.is_empty() || !self.file.as_ref().is_some_and(|file| punch(file).is_ok()) {
+            return clear(pages.start..end);
+        }
+        clear(pages.start..whole.start);
+        clear(whole.end..end);
     }
 
     fn writer(&self, writer: u16) -> &AtomicU64 {
@@ -442,6 +462,8 @@ mod tests {
         assert_eq!([other.claim(7, 3), home.claim(7, 0), other.claim(7, 4), home.claim(8, 0)], [3, 3, 3, 0].map(Some));
         assert_eq!([other.claim(999, 1022), other.claim(1000, 0), other.claim(9, u16::MAX)], [Some(1022), None, None]);
         assert!(!other.take(999), "the table of claims is another");
+        home.forget_claims(7..8);
+        assert_eq!([other.claim(8, 5), other.claim(7, 5)], [0, 5].map(Some));
         assert_eq!(other.queue_up(17, 4), None, "not laid open");
         home.lay_open(17, 2);
         assert_eq!([4, 5, 4].map(|node| other.queue_up(17, node)), [2, 4, 5].map(|last| Some((last, false))));
@@ -474,5 +496,17 @@ mod tests {
         assert!(!home.take_back(17) && !home.tell(17, &[7; TOLD_BYTES_MAX + 1]), "too much");
         assert!(home.tell(beside, &[7; TOLD_BYTES_MAX]), "what has been read leaves its place");
         assert_eq!(other.pick_up(beside), Some(vec![7; TOLD_BYTES_MAX]));
+    }
+
+    #[test]
+    fn claims_of_many_pages_are_forgotten_and_those_beside_them_stay() {
+        let table = Offers::new(10_000).unwrap();
+        let pages = [2000, 2499, 2500, 3000, 4095, 4096, 6143, 6144, 7999, 8000, 9999];
+        pages.iter().for_each(|page| assert_eq!(table.claim(*page, 3), Some(3)));
+        table.forget_claims(2500..8000);
+        let again = pages.map(|page| table.claim(page, 4));
+        assert_eq!(again, pages.map(|page| Some(if (2500..8000).contains(&page) { 4 } else { 3 })));
+        table.forget_claims(0..PageNo::MAX);
+        assert!(pages.iter().all(|page| table.claim(*page, 5) == Some(5)));
     }
 }

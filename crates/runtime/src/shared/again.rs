@@ -5,14 +5,11 @@
 //! had. All come to the end of their common stretch in the same call, since they allocate there in the same order. So they agree in it on the first place that is
 //! forgotten everywhere: each says where it has one, the largest answer is where all look on, and when all answers are the same it is found.
 //!
-//! Left out are regions whose pages belong to whoever touches them first: tables that others write say who that was. And `msi`, whose directories
-//! know pages by their numbers.
+//! Left out is `msi`, whose directories know pages by their numbers.
 
 use super::Shared;
 use crate::error::Result;
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::chunk::FirstTouch;
-use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
@@ -21,8 +18,8 @@ use std::ops::Range;
 const NOWHERE: i64 = i64::MAX;
 
 /// Whether addresses of such a region, which all nodes have allocated together, may be used again, and used for such a one.
-pub(super) fn may_come_again(engine: PageEngine, homes: &Homes) -> bool {
-    engine != PageEngine::Msi && homes.first_touch() == FirstTouch::Never
+pub(super) fn may_come_again(engine: PageEngine) -> bool {
+    engine != PageEngine::Msi
 }
 
 impl Thread {
@@ -59,6 +56,10 @@ impl Thread {
         // Nodes that had not freed them yet may have put bytes into the memory of those that had.
         if let Some(views) = &shared.views {
             super::memory::change(&views.tracked, &pages, |pages| views.tracked.discard(pages));
+            // Who has touched them first, as others have said here.
+            if let Some(offers) = &views.offers {
+                offers.forget_claims(pages.clone());
+            }
         }
         shared.active.lock().retain(|first| !pages.contains(first));
         shared.table.reuse(&pages);

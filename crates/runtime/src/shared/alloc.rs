@@ -181,7 +181,7 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
     let spent = match several {
         false => "",
         true if owner.is_none() && engine != PageEngine::Msi => {
-            "; addresses of what was freed are used again after two barriers of all threads, if no touch decides who has its pages"
+            "; addresses of what all nodes allocated together and have freed are used again after two barriers of all threads"
         }
         true => "; addresses of freed regions are not used again",
     };
@@ -324,7 +324,7 @@ impl Thread {
         let no_room = || no_room(shared, bytes, engine, owner);
         let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
         let mut taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
-        if taken.is_none() && owner.is_none() && may_come_again(engine, &options.homes) {
+        if taken.is_none() && owner.is_none() && may_come_again(engine) {
             taken = self.take_again(shared, pages, align)?;
         }
         let first = taken.ok_or_else(no_room)?;
@@ -528,7 +528,7 @@ impl Node {
             self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
             super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
-        let again = known.region.owner.is_none() && may_come_again(known.region.engine, &known.region.homes);
+        let again = known.region.owner.is_none() && may_come_again(known.region.engine);
         shared.table.bury(shared.epoch.load(Ordering::Acquire), range, again);
     }
 }
