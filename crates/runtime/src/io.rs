@@ -28,7 +28,16 @@ use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::thread::LocalKey;
 use std::time::Duration;
+
+/// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program has interrupted it there.
+fn with_own<T, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
+    own.with(|own| match own.try_borrow_mut() {
+        Ok(mut own) => f(&mut own),
+        Err(_) => comem_memory::pages::fault::end_in_the_middle(),
+    })
+}
 
 thread_local! {
     /// Where datagrams are put together before they are sent.
@@ -323,7 +332,7 @@ impl Node {
 
     /// Sends whatever a slot's sender wants sent now.
     pub(crate) fn transmit(&self, slot: Slot) {
-        SCRATCH.with_borrow_mut(|buffer| {
+        with_own(&SCRATCH, |buffer| {
             loop {
                 let (transmit, members) = {
                     let mut sender = self.wire.sender(slot).lock();
@@ -373,7 +382,7 @@ impl Node {
     /// stead. Gives how many receives brought something.
     pub(crate) fn receive(&self, at: Slot, as_slot: Slot, timeout: Option<Duration>, wait: Wait) -> usize {
         let mut drained = Drained::default();
-        INCOMING.with_borrow_mut(|buffer| {
+        with_own(&INCOMING, |buffer| {
             buffer.resize(comem_net::RECEIVE_BUFFER_BYTES, 0);
             let mut timeout = timeout;
             let looks = if wait == Wait::Block || timeout == Some(Duration::ZERO) { 1 } else { LOOKS };
@@ -447,7 +456,7 @@ impl Node {
                 };
                 let Some(ack) = owed else { break };
                 self.counters(slot).acks_sent.add(1);
-                SCRATCH.with_borrow_mut(|buffer| {
+                with_own(&SCRATCH, |buffer| {
                     buffer.clear();
                     self.wire.encoder(slot).lock().ack(&ack, buffer);
                     // A thread may wait until what it has sent has come; a service thread goes on to do other things.
@@ -626,7 +635,7 @@ impl Node {
             Repeat::Reply => self.repeat_reply(slot, channel, &ResendRepr::whole(seq)),
             Repeat::Forwarded(node) => {
                 if let Some(address) = self.wire.address(Channel::service(node)) {
-                    SCRATCH.with_borrow_mut(|buffer| {
+                    with_own(&SCRATCH, |buffer| {
                         buffer.clear();
                         self.wire.encoder(slot).lock().resend(node, &ResendRepr::whole(seq), buffer);
                         self.put_on_wire(slot, buffer, buffer.len(), address);
@@ -729,11 +738,11 @@ impl Node {
 
     /// An outbox for one step; to be given back.
     fn take_outbox() -> Outbox {
-        OUTBOX.with_borrow_mut(std::mem::take)
+        with_own(&OUTBOX, std::mem::take)
     }
 
     fn return_outbox(out: Outbox) {
-        OUTBOX.with_borrow_mut(|kept| *kept = out);
+        with_own(&OUTBOX, |kept| *kept = out);
     }
 }
 

@@ -154,6 +154,15 @@ fn say(text: &str) {
     }
 }
 
+/// Ends the process, whose calling thread has been interrupted in the middle of Comem and is to go into that a second time.
+pub fn end_in_the_middle() -> ! {
+    say(
+        "shared memory was touched, or Comem called, while the same thread was in the middle of Comem; a signal handler of the \
+        program does this: let it set a flag of the process's own, and look at that outside",
+    );
+    std::process::abort();
+}
+
 /// The runtime's last words before the process ends because the system has no memory for a page; null before [`on_no_memory`].
 static NO_MEMORY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 

@@ -10,8 +10,7 @@ NAMES_MOST = 1 << 16
 
 _names: Dict[int, str] = {}
 _CALLS = {
-    "calls comem_finish() first": "calls comem.finish() first, as the interpreter does when it ends",
-    "comem_readonly()": "comem.freeze",
+    "leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END": "calls comem.finish() first, as the interpreter does when it ends",
 }
 
 

@@ -1,7 +1,7 @@
 //! Replies: sent once, and kept in case they get lost.
 
 use super::in_place::LONG_BYTES;
-use super::{Node, SCRATCH};
+use super::{Node, SCRATCH, with_own};
 use comem_protocol::ids::{Channel, Slot};
 use comem_protocol::link::ResendRepr;
 use comem_protocol::outbox::Outbox;
@@ -44,7 +44,7 @@ impl Node {
 
     pub(super) fn repeat_reply(&self, slot: Slot, channel: Channel, resend: &ResendRepr) {
         let (Some(peer), Some(address)) = (self.wire.peer(channel), self.wire.address(channel)) else { return };
-        SCRATCH.with_borrow_mut(|buffer| {
+        with_own(&SCRATCH, |buffer| {
             buffer.clear();
             let segment = peer.lock().stored_reply(resend, buffer);
             if let Some(segment) = segment.filter(|_| !buffer.is_empty()) {

@@ -272,7 +272,7 @@ impl Node {
     pub(crate) fn read_only_written(&self, known: &Known) {
         crate::error::say(format_args!(
             "comem: {}: the program wrote to {}, which it had declared read-only; what it wrote is lost to others: \
-             drop comem_readonly(), or the write",
+             write before it is declared so, or do not declare it",
             self.name_of(self.me()),
             known.name()
         ));
