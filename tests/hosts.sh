@@ -120,6 +120,23 @@ a_way_takes_short_packets() {
     check_nothing_left "a way for short packets"
 }
 
+# Without a launcher: node zero is told which network it is for, the other one where node zero is.
+joined_by_hand() {
+    local zero
+    remember_processes
+    on alder env COMEM_NODES=2 COMEM_IFACE=10.77.0.0/24 timeout 30 "$sea" "${size[@]}" >"$work/out" 2>"$work/err" &
+    zero=$!
+    within 10 grep -q COMEM_JOIN "$work/err"
+    # shellcheck disable=SC2046 # two variables
+    on birch env $(grep -oE 'COMEM_(NODES|JOIN)=[0-9.:]*[0-9]' "$work/err") timeout 30 "$sea" "${size[@]}" \
+        >"$work/out1" 2>"$work/err1"
+    verdict $? "joined by hand: the second ends well" "$work/out1" "$work/err1"
+    wait "$zero"
+    is "joined by hand: the first ends well" $? 0
+    is "joined by hand: the answer" "$(checksum "$work/out")" "$expected"
+    check_nothing_left "joined by hand"
+}
+
 daemons_refuse() {
     from_first run --launch daemon --key-file "$work/other-key" --hosts 10.77.0.2 -- "$sea" "${size[@]}"
     is "a wrong key: no answer" $? 7
@@ -312,6 +329,7 @@ set_up_hosts
 start_daemons
 daemons_run_sea
 a_way_takes_short_packets
+joined_by_hand
 daemons_refuse
 a_node_dies
 a_host_goes_silent

@@ -64,6 +64,10 @@ struct Agent {
     stage: Option<StageDir>,
     /// Bytes of output that the launcher has not taken yet.
     untaken: usize,
+    /// When something came from the launcher last.
+    heard: Instant,
+    /// The launcher has stopped the nodes, and itself.
+    stopped: bool,
 }
 
 /// Runs the agent; its exit code.
@@ -84,6 +88,8 @@ pub fn main(from_daemon: bool) -> Outcome<i32> {
         group: None,
         stage: None,
         untaken: 0,
+        heard: Instant::now(),
+        stopped: false,
     };
     agent.link.send(&Frame::json(Kind::Hello, 0, &HostInfo::here()));
     agent.serve()
@@ -120,7 +126,7 @@ impl Agent {
             if let Some(group) = &self.group {
                 group.register(&mut polls, self.untaken < UNTAKEN_MAX && self.link.unsent() < UNSENT_MAX);
             }
-            polls.wait(None).map_err(|e| Failure::system("waiting", e))?;
+            polls.wait(self.silent_until()).map_err(|e| Failure::system("waiting", e))?;
             let mut events = Vec::new();
             if let Some(group) = &mut self.group {
                 group.take_ready(&polls, &mut events);
@@ -130,6 +136,12 @@ impl Agent {
                 return Ok(code);
             }
         }
+    }
+
+    /// Until when the launcher may be silent. When its host has vanished, nothing else tells that.
+    fn silent_until(&self) -> Option<Instant> {
+        let patience = self.spec.as_ref().filter(|_| !self.stopped).map_or(0, |spec| spec.patience_ms);
+        (patience > 0).then(|| self.heard + Duration::from_millis(patience))
     }
 
     /// Takes in what the caller and the signals say; an exit code when it is time to go.
@@ -145,6 +157,14 @@ impl Agent {
             self.close();
             return Some(exit::INTERNAL);
         };
+        if !frames.is_empty() {
+            self.heard = Instant::now();
+        }
+        if self.silent_until().is_some_and(|until| until <= Instant::now()) {
+            // Nobody would read last words.
+            self.close();
+            return Some(exit::NODE_LOST);
+        }
         for frame in frames {
             match self.obey(&frame) {
                 Ok(true) => {
@@ -192,7 +212,11 @@ impl Agent {
         match frame.kind {
             Kind::ToNode => group.tell(frame.node, &frame.value()?),
             Kind::Stdin => group.feed(frame.node, &frame.payload, &mut events),
-            Kind::Signal => group.signal(frame.value()?),
+            Kind::Signal => {
+                let signal = frame.value()?;
+                self.stopped = signal == libc::SIGSTOP || (self.stopped && signal != libc::SIGCONT);
+                group.signal(signal);
+            }
             _ => {}
         }
         self.report(events);

@@ -19,7 +19,8 @@ use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{faults, mtu, nodes, switch, threads, time, time_or_off};
+pub use values::time;
+use values::{faults, mtu, nodes, switch, threads, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]

@@ -45,10 +45,12 @@ pub enum Kind {
     Close = 37,
     /// Launcher: so many bytes of output were taken (JSON).
     OutputTaken = 38,
+    /// Launcher: it is there.
+    Alive = 39,
 }
 
 impl Kind {
-    const ALL: [Kind; 17] = [
+    const ALL: [Kind; 18] = [
         Kind::Hello,
         Kind::Started,
         Kind::Out,
@@ -66,6 +68,7 @@ impl Kind {
         Kind::Signal,
         Kind::Close,
         Kind::OutputTaken,
+        Kind::Alive,
     ];
 }
 

@@ -188,6 +188,7 @@ impl Plan {
             nodes: nodes.map(node_spec).collect(),
             stdin: stdin_from(reach, args.gdb.is_some() && args.gdb_server.is_none()),
             staged: args.stage && reach != Reach::Here,
+            patience_ms: agents_patience_ms(&node_args.node_timeout),
         }
     }
 
@@ -250,6 +251,14 @@ fn settle_backbone(args: &RunArgs, placements: &[Placement]) -> (BackboneChoice,
             (node.backbone, words)
         }
     }
+}
+
+/// For how long a launcher may be silent, of which an agent behind a remote shell hears nothing but that: far longer than a node, since a job can go on without
+/// it for a while.
+fn agents_patience_ms(node_timeout: &str) -> u64 {
+    const TIMES: f64 = 12.0;
+    // Without a limit for nodes there is none for the launcher.
+    crate::args::time(node_timeout).map_or(0, |span| (span.as_secs_f64() * TIMES * 1e3) as u64)
 }
 
 /// Node zero reads what we read: our own standard input where it is a file or a pipe, and what we pass on where it is

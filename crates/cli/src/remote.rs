@@ -21,6 +21,8 @@ const HELLO_LIMIT: Duration = Duration::from_secs(20);
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 /// How long a remote shell may take to end once its stream has.
 const SHELL_END_LIMIT: Duration = Duration::from_secs(2);
+/// So often a launcher says that it is there, in the time for which it may be silent.
+const WORDS_OF_LIFE: u32 = 6;
 /// A staged program travels in pieces of this size.
 const STAGE_PIECE_BYTES: usize = 256 << 10;
 
@@ -34,6 +36,8 @@ pub struct Remote {
     shell: Option<Shell>,
     hello_by: Option<Instant>,
     close_by: Option<Instant>,
+    /// When to say that the launcher is there, and how often.
+    alive: Option<(Instant, Duration)>,
     closed: bool,
     /// Bytes of output that came and of which the agent does not know yet that they were taken.
     untold: usize,
@@ -123,12 +127,14 @@ impl Remote {
 
     fn new(host: &str, link: Link, shell: Option<Shell>) -> Remote {
         let hello_by = Some(Instant::now() + HELLO_LIMIT);
-        Remote { host: host.to_string(), link, shell, hello_by, close_by: None, closed: false, untold: 0 }
+        Remote { host: host.to_string(), link, shell, hello_by, close_by: None, alive: None, closed: false, untold: 0 }
     }
 
     /// Orders the agent to start its nodes; `staged` are the program's bytes where the spec wants them.
     pub fn order(&mut self, spec: &HostSpec, staged: Option<&[u8]>) {
         self.link.send(&Frame::json(Kind::Spec, 0, spec));
+        let often = Duration::from_millis(spec.patience_ms) / WORDS_OF_LIFE;
+        self.alive = (!often.is_zero()).then(|| (Instant::now() + often, often));
         if let Some(bytes) = staged {
             for piece in bytes.chunks(STAGE_PIECE_BYTES) {
                 self.link.send(&Frame::bytes(Kind::Stage, 0, piece));
@@ -158,13 +164,18 @@ impl Remote {
 
     /// When [`Remote::on_time`] wants to be called.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.closed { None } else { sys::poll::earlier(self.hello_by, self.close_by) }
+        let alive = self.alive.map(|(at, _)| at);
+        if self.closed { None } else { sys::poll::earlier(alive, sys::poll::earlier(self.hello_by, self.close_by)) }
     }
 
     /// Gives up on an agent that lets its deadline pass.
     pub fn on_time(&mut self, now: Instant, events: &mut Vec<Event>) {
         if self.closed {
             return;
+        }
+        if let Some((at, often)) = self.alive.as_mut().filter(|(at, _)| *at <= now) {
+            *at = now + *often;
+            self.link.send(&Frame::bytes(Kind::Alive, 0, b""));
         }
         if self.close_by.is_some_and(|by| by <= now) {
             let host = &self.host;

@@ -221,6 +221,23 @@ fn a_lost_connection_ends_the_job_on_both_sides() {
     held.expect_all_gone();
 }
 
+/// As when its host has vanished: nothing comes any more, and nothing says so.
+#[test]
+fn a_launcher_that_is_silent_for_long_is_given_up() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    let body = format!("exec 9>{fifo}; sleep 1000 & while sleep 0.5; do echo tick >&9; done");
+    let args = ["--node-timeout", "200ms", "--hosts", "alpha", "-n", "1", "sh", "-c", &body];
+    let mut child = command(&scratch, &args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let held = Held::open(&fifo);
+    // Twelve times as long as a node may be silent, and the launcher has nothing to say.
+    held.expect_lines(7);
+    signal(child.id(), "STOP");
+    held.expect_all_gone();
+    signal(child.id(), "CONT");
+    assert_ne!(child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_program_can_be_copied_first_and_leaves_nothing() {
     let scratch = Scratch::new();

@@ -191,7 +191,11 @@ impl Boot {
             crate::error::say(format_args!("{warning}"));
         }
         config.backbone = BackboneChoice::Named(resolved.backbone);
-        let reach = if config.several_hosts() { Reach::Network } else { Reach::ThisHost };
+        let reach = match config.joins_elsewhere() {
+            Some(zero) => Reach::Peer(zero),
+            None if config.several_hosts() => Reach::Network,
+            None => Reach::ThisHost,
+        };
         let options = NetworkOptions {
             iface: config.iface.clone(),
             ports: config.ports.map_or(PortChoice::Any, |(low, high)| PortChoice::Range(low, high)),
@@ -445,7 +449,12 @@ impl Boot {
             None if self.job.is_some() => "whoever started the job has told where node 0 is".to_string(),
             None => {
                 let (nodes, zero) = (self.config.nodes, self.endpoints[0].local_addr());
-                format!("the others join with COMEM_NODES={nodes} COMEM_JOIN={zero}")
+                let here = if zero.ip().is_loopback() {
+                    " on this host; for others, start this node with COMEM_IFACE, which names its interface or network"
+                } else {
+                    ""
+                };
+                format!("the others join with COMEM_NODES={nodes} COMEM_JOIN={zero}{here}")
             }
         }
     }

@@ -10,6 +10,7 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How a thread waits for the network.
@@ -242,6 +243,7 @@ impl Config {
             ("COMEM_MTU", self.mtu.is_some()),
             ("COMEM_CAPTURE", self.capture.is_some()),
             ("COMEM_AUTH", self.auth == Some(true)),
+            ("COMEM_JOIN", self.joins_elsewhere().is_some()),
         ];
         Circumstances {
             one_host: !self.several_hosts(),
@@ -250,6 +252,13 @@ impl Config {
             descriptors: comem_net::backbone::descriptors_max(),
             network: network.into_iter().find(|(_, asked)| *asked).map(|(name, _)| name),
         }
+    }
+
+    /// The address of node zero, where this one is to join it on another host.
+    pub(crate) fn joins_elsewhere(&self) -> Option<IpAddr> {
+        let zero = self.join.as_ref()?.parse::<SocketAddr>().ok()?.ip();
+        let own = || comem_net::select::interfaces().is_ok_and(|all| all.iter().any(|i| i.address == zero));
+        (!zero.is_loopback() && !own()).then_some(zero)
     }
 
     /// Whether nodes may be on other hosts.

@@ -253,6 +253,7 @@ mod tests {
             nodes: vec![node],
             stdin: StdinFrom::Nothing,
             staged: false,
+            patience_ms: 0,
         };
         assert!(check_spec(&place.limits(), &mut spec).unwrap_err().what.contains("starts no debugger"));
         spec.nodes[0].debugger = None;
