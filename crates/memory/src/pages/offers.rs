@@ -199,7 +199,7 @@ impl Offers {
         };
         let at = Offers::claims_at(self.pages) + whole.start as usize * size_of::<AtomicU16>();
         let punch = |file: &OwnedFd| sys::punch(file.as_fd(), at, whole.len() * size_of::<AtomicU16>());
-        if whole.is_empty() || !self.file.as_ref().is_some_and(|file| punch(file).is_ok()) {
+        if whole.is_empty() || self.file.as_ref().is_none_or(|file| punch(file).is_err()) {
             return clear(pages.start..end);
         }
         clear(pages.start..whole.start);
