@@ -10,7 +10,9 @@ NAMES_MOST = 1 << 16
 
 _names: Dict[int, str] = {}
 _CALLS = {
-    "leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END": "calls comem.finish() first, as the interpreter does when it ends",
+    "leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END": (
+        "calls comem.finish() first, as the interpreter does when it ends"
+    ),
 }
 
 

@@ -1,5 +1,7 @@
 """scikit-learn on a cluster, through joblib: estimators share one array across nodes."""
 
+import time
+
 import comem
 import numpy as np
 import pytest
@@ -26,7 +28,8 @@ def data(c):
 
 
 def where(estimator, x, labels):
-    """A score that says where it was computed."""
+    """A score that says where it was computed. It takes its time, or a node that is slow to begin comes too late for all of them."""
+    time.sleep(0.02)
     return float(comem.rank)
 
 

@@ -164,7 +164,8 @@ def test_what_is_no_count_or_lock_is_refused():
 def test_errors_name_locks_as_the_program_does():
     with pytest.raises(comem.MisuseError, match="lock 'nobody has it'"):
         comem.Lock("nobody has it").release()
-    assert str(comem.Error("leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END; 0x12")).startswith("calls comem.finish() first, as")
+    sentence = "leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END; 0x12"
+    assert str(comem.Error(sentence)).startswith("calls comem.finish() first, as")
 
 
 def test_splits_are_as_equal_as_can_be():
