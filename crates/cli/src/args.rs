@@ -17,7 +17,7 @@ use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use values::{faults, mtu, nodes, switch, threads, time, time_or_off};
 
@@ -149,7 +149,7 @@ pub struct NodeArgs {
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
     pub prog_id: Option<u16>,
-    /// Write statistics to this file
+    /// Write statistics to this file; under comem exec, each node to one of its own: run.json gives run.node0.json
     #[arg(long, env = "COMEM_STATS", value_name = "FILE")]
     pub stats: Option<PathBuf>,
     /// Let system calls use shared memory, by preloading libcomem_wrap.so where it is installed: on or off [default: on]
@@ -466,7 +466,17 @@ impl NodeArgs {
         if self.backbone == BackboneChoice::Named(Backbone::Shm) && !one_host {
             return Err(Failure::usage("--backbone shm works between the processes of one host alone", "use udp"));
         }
-        Ok(())
+        self.check_capture()
+    }
+
+    /// A directory gives no names to files: they would lie beside it.
+    fn check_capture(&self) -> Outcome<()> {
+        if !self.capture.as_encoded_bytes().ends_with(b"/") && !Path::new(&self.capture).is_dir() {
+            return Ok(());
+        }
+        let path = Path::new(&self.capture);
+        let what = format!("--capture {}: this is a directory", path.display());
+        Err(Failure::usage(what, format!("name a file: --capture {}", path.join("cap.pcap").display())))
     }
 
     /// Whether datagrams are authenticated; `usually` where nothing asks for it or forbids it.

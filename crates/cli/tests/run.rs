@@ -223,6 +223,17 @@ fn a_place_where_no_statistics_can_be_written_is_refused_before_the_job_runs() {
 }
 
 #[test]
+fn datagrams_are_not_recorded_beside_a_directory() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("dir")).unwrap();
+    for place in ["dir", "dir/", "none/"] {
+        let output = scratch.run(&["-n", "2", "--capture", place, "echo", "ran"]);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""), "{place}");
+        assert!(err(&output).contains("name a file: --capture"), "{place}: {}", err(&output));
+    }
+}
+
+#[test]
 fn statistics_that_find_no_room_leave_no_half_of_a_file() {
     let scratch = Scratch::new();
     let line = "trap '' XFSZ; ulimit -f 1; exec \"$0\" run -n 16 --stats run.json true";

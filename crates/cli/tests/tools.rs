@@ -49,6 +49,18 @@ fn a_report_shows_tables_and_draws_bars() {
 }
 
 #[test]
+fn a_picture_does_not_overwrite_what_it_shows() {
+    let scratch = Scratch::new();
+    let file = save(&scratch, "run.json", &stats());
+    for svg in [&file, "./run.json"] {
+        let output = comem(&scratch, &["report", &file, "--svg", svg]);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""));
+        assert!(err(&output).contains("would overwrite"), "{}", err(&output));
+    }
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with('{'));
+}
+
+#[test]
 fn files_that_are_no_stats_are_refused_by_name() {
     let scratch = Scratch::new();
     let mut newer = stats();
