@@ -19,7 +19,7 @@ use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use values::{faults, mtu, nodes, switch, threads, time, time_or_off};
+use values::{faults, job_number, mtu, node, nodes, port, switch, threads, time, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -246,10 +246,10 @@ pub struct RunArgs {
     #[arg(long, env = "COMEM_DRY_RUN", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub dry_run: bool,
     /// Run this node under gdb, in this terminal
-    #[arg(long, env = "COMEM_GDB", value_name = "NODE")]
+    #[arg(long, env = "COMEM_GDB", value_name = "NODE", value_parser = node)]
     pub gdb: Option<u16>,
     /// With --gdb: let gdbserver wait for a debugger on this TCP port of the node's host
-    #[arg(long, env = "COMEM_GDB_SERVER", value_name = "PORT", requires = "gdb")]
+    #[arg(long, env = "COMEM_GDB_SERVER", value_name = "PORT", requires = "gdb", value_parser = port)]
     pub gdb_server: Option<u16>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
@@ -334,6 +334,7 @@ pub enum DaemonCommand {
     /// End a job that a daemon has started
     Kill {
         /// Its number in the list
+        #[arg(value_parser = job_number)]
         id: u64,
         /// Whom to ask.
         #[command(flatten)]
@@ -607,6 +608,9 @@ mod tests {
             ("--migration", "yes", "on or off"),
             ("--globals", "both", "copy or share"),
             ("--gdb-server", "1234", "--gdb"),
+            ("--gdb-server", "0", "from 1 to 65535"),
+            ("--gdb", "x", "the number of a node, from 0 to 1023"),
+            ("--cache", "0", "a positive size, such as 64M, or a share such as 50%"),
             ("--ports", "9-3", "FIRST-LAST"),
             ("--mtu", "575", "from 576 to 65535"),
             ("--mtu", "small", "from 576 to 65535"),

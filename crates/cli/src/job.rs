@@ -185,13 +185,17 @@ impl<'a> Running<'a> {
     /// A program that knows nothing of Comem has run as often as there are nodes, each time on its own.
     fn tell_if_nobody_joined(&mut self) {
         let count = self.nodes.len();
-        let all_well = self.first_bad.is_none() && !self.interrupted;
-        if count > 1 && all_well && self.nodes.values().all(|node| !node.speaks) {
+        if count > 1 && self.nobody_joined() {
             self.output.say(&format!(
                 "comem: no node has joined the job: the program ran {count} times, each time by itself (a program takes part by \
                  comem_start() or its like, in Python by comem.rank or a shared array)"
             ));
         }
+    }
+
+    fn nobody_joined(&self) -> bool {
+        let all_well = self.first_bad.is_none() && !self.interrupted;
+        all_well && self.nodes.values().all(|node| !node.speaks)
     }
 
     fn step(&mut self, polls: &mut PollSet) -> Outcome<()> {

@@ -69,6 +69,13 @@ impl Program {
     }
 }
 
+/// Whether a program is one of those that run scripts.
+pub fn is_interpreter(name: &OsStr) -> bool {
+    let stem = Path::new(name).file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned();
+    let stem = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.iter().any(|(names, _)| names.contains(&stem))
+}
+
 /// The path of a program, as a shell would find it.
 pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
     let shown = name.to_string_lossy();

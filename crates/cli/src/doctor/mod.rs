@@ -3,11 +3,13 @@
 //! | module | |
 //! |---|---|
 //! | [`features`] | what one host offers, each thing probed by using it |
+//! | [`limits`] | what the limits of processes leave of it |
 //! | [`pages`] | which detectors of pages work there |
 //! | [`measure`] | round trips and bandwidth between two hosts |
 //! | [`peer`] | the other end of a measurement, on another host |
 
 pub mod features;
+pub mod limits;
 pub mod measure;
 pub mod pages;
 pub mod peer;
