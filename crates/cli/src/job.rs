@@ -79,6 +79,8 @@ pub struct JobResult {
     pub hosts: Vec<(String, Option<HostInfo>)>,
     /// Whether the user wanted it to end.
     pub interrupted: bool,
+    /// It went well, and no node has said anything: the program knows nothing of Comem.
+    pub nobody_joined: bool,
 }
 
 /// A running job.
@@ -637,6 +639,7 @@ impl<'a> Running<'a> {
     }
 
     fn result(self) -> JobResult {
+        let nobody_joined = self.nobody_joined();
         let report = |(node, state): (u16, Node)| NodeReport {
             host: self.orders.host_names[self.orders.host_of[&node]].clone(),
             pid: state.pid,
@@ -644,6 +647,7 @@ impl<'a> Running<'a> {
             stats: state.stats,
         };
         JobResult {
+            nobody_joined,
             code: self.first_bad.map_or(0, |bad| bad.code),
             failure: self.failure,
             nodes: self.nodes.into_iter().map(report).collect(),

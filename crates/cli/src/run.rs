@@ -228,6 +228,7 @@ fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>)
             }
             report.status = result.code;
             report.failure = result.failure;
+            report.nobody_joined = result.nobody_joined;
             report.hosts = result.hosts;
             let written = stats::write(path, &stats::build(began, &report, &result.nodes));
             match written {

@@ -40,6 +40,8 @@ pub struct JobReport {
     pub status: i32,
     /// What went wrong first.
     pub failure: Option<String>,
+    /// The program ran as often as there are nodes, each time by itself.
+    pub nobody_joined: bool,
 }
 
 /// When the job began, by both clocks.
@@ -69,6 +71,7 @@ pub fn build(began: Began, job: &JobReport, nodes: &[NodeReport]) -> Value {
         "wall_s": began.steady.elapsed().as_secs_f64(),
         "status": job.status,
         "failure": job.failure,
+        "nobody_joined": job.nobody_joined,
         "hosts": job.hosts.iter().map(host_line).collect::<Vec<_>>(),
         "nodes": nodes.iter().enumerate().map(node_line).collect::<Vec<_>>(),
         "without_stats": missing,
