@@ -100,7 +100,8 @@ fn in_terminal(node: u16, here: bool) -> Outcome<Debugger> {
 /// gdbserver would end with a status of its own.
 fn check_port(port: u16) -> Outcome<()> {
     let taken = TcpListener::bind(("localhost", port)).err();
-    let failure = |why| Failure::start(format!("--gdb-server {port}: the port cannot be had: {why}"), "choose another one");
+    let failure =
+        |why| Failure::start(format!("--gdb-server {port}: the port cannot be had: {why}"), "choose another one");
     taken.map_or(Ok(()), |why| Err(failure(why)))
 }
 

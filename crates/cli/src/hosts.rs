@@ -42,7 +42,10 @@ fn parse_one(part: &str) -> Outcome<Host> {
     }
     let slots = match slots {
         None => None,
-        Some(text) => Some(text.parse().ok().filter(|n| *n > 0).ok_or_else(wrong)?),
+        Some(text) => Some(text.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
+            let what = format!("--hosts: {part:?}: {text:?} is no number of nodes");
+            Failure::usage(what, format!("write {name}:2 for two nodes there, or leave {name} out"))
+        })?),
     };
     Ok(Host { name: name.to_string(), slots })
 }
@@ -141,6 +144,15 @@ mod tests {
         assert_eq!(list, wanted);
         for wrong in ["", "a,,b", "a:0", "a:x", "-oProxyCommand=x", "a b", "[::1", "[::1]x", "a;rm", "a,b,a"] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_number_of_nodes_is_not_called_a_wrong_name() {
+        for (list, part) in
+            [("a:0", "\"0\" is no number of nodes"), ("a:x", "\"x\" is no number"), (":2", "names no host")]
+        {
+            assert!(parse(list).unwrap_err().what.contains(part), "{list}");
         }
     }
 

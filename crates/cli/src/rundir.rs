@@ -1,6 +1,7 @@
 //! The per-user directory for what processes of one host must agree on: the locks of program numbers, and the
 //! meeting points of `comem exec`.
 
+use crate::exec::meeting;
 use crate::failure::{Failure, Outcome};
 use crate::sys;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -95,9 +96,10 @@ impl ProgLock {
         }
     }
 
-    /// Removes the files of launchers that were killed: nobody holds their locks.
+    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, and the files of meetings.
     pub fn sweep() {
         let Ok(directory) = directory() else { return };
+        meeting::sweep_host(&directory);
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().take(SWEEP_MAX) {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("prog-") && name.ends_with(".lock") && is_old(&entry) {

@@ -69,6 +69,7 @@ fn other_hosts_are_examined_from_here() {
     let lost = doctor("alpha,nowhere");
     assert_eq!(lost.status.code(), Some(7));
     assert!(err(&lost).contains("cannot examine host nowhere"), "{}", err(&lost));
+    assert!(err(&lost).contains("with --remote-comem PATH"), "{}", err(&lost));
     let report: serde_json::Value = serde_json::from_str(&out(&lost)).unwrap();
     assert_eq!(report.as_array().unwrap().len(), 2, "what could be examined is shown");
 }

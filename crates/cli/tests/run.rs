@@ -37,7 +37,9 @@ fn options_behind_the_program_are_said_to_be_the_programs() {
         let text = said(&[&[program.as_str()], behind].concat());
         assert!(text.contains("is an option of the program") && text.lines().count() == 1, "{behind:?}: {text}");
     }
-    for quiet in [&["-n", "1", &program, "-n", "4"][..], &[&program, "-n", "x"], &["sh", "prog", "-n", "4"], &[&program, "4"]] {
+    for quiet in
+        [&["-n", "1", &program, "-n", "4"][..], &[&program, "-n", "x"], &["sh", "prog", "-n", "4"], &[&program, "4"]]
+    {
         assert_eq!(said(quiet), "", "{quiet:?}");
     }
 }
@@ -268,6 +270,14 @@ fn a_port_for_a_debugger_that_is_in_use_is_said_before_anybody_waits_there() {
 }
 
 #[test]
+fn too_few_ports_are_said_before_the_job_runs() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["-n", "2", "--ports", "5000-5002", "echo", "ran"]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""));
+    assert!(err(&output).contains("need 4; give --ports 5000-5003"), "{}", err(&output));
+}
+
+#[test]
 fn datagrams_are_not_recorded_beside_a_directory() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("dir")).unwrap();
@@ -479,7 +489,7 @@ fn bad_input_gets_one_clear_line() {
         (&["--faults", "drop=200%", "true"], 2, "--faults"),
         (&["--faults", "corrupt=1%", "--auth", "off", "true"], 2, "does not go with --auth off"),
         (&["--ports", "5-3", "true"], 2, "FIRST-LAST"),
-        (&["--hosts", "a:0", "true"], 2, "names no host"),
+        (&["--hosts", "a:0", "true"], 2, "is no number of nodes"),
         (&["--hosts", "a,,b", "true"], 2, "names no host"),
         (&["-n", "5", "--hosts", "a:2,b:2", "true"], 2, "room for 4"),
         (&["--slow", "7=2x", "-n", "2", "true"], 2, "no node 7"),

@@ -156,7 +156,10 @@ fn a_line_that_comes_in_pieces_is_one_whatever_other_nodes_print() {
 #[test]
 fn a_program_with_objects_alone_runs_under_the_engines_of_objects() {
     let scratch = Scratch::new();
-    let program = scratch.script("prog", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho checksum=7 engine $COMEM_ENGINE\n");
+    let program = scratch.script(
+        "prog",
+        "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho checksum=7 engine $COMEM_ENGINE\n",
+    );
     let output = comem(&scratch, &["compare", "--repeat", "1", "--", &program]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let engines: Vec<String> = rows(&output)[1..].iter().map(|r| r.split(' ').take(2).collect::<String>()).collect();
@@ -166,7 +169,8 @@ fn a_program_with_objects_alone_runs_under_the_engines_of_objects() {
 #[test]
 fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
     let scratch = Scratch::new();
-    let objects = scratch.script("objects", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho checksum=7\n");
+    let objects =
+        scratch.script("objects", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho checksum=7\n");
     let args = ["compare", "--repeat", "1", "--engines", "hlrc,msi", "--detectors", "uffd,mprotect", "--", &objects];
     let output = comem(&scratch, &args);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
@@ -180,7 +184,8 @@ fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
 #[test]
 fn a_comparison_writes_nothing_into_the_directory_that_all_users_share() {
     let scratch = Scratch::new();
-    let program = scratch.script("prog", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho sum 7\n");
+    let program =
+        scratch.script("prog", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho sum 7\n");
     let mut command = scratch.comem();
     command.env("TMPDIR", scratch.path("missing"));
     let output = finish(command.args(["compare", "--repeat", "1", "--engines", "msi", "--", &program]));

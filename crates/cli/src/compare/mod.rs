@@ -12,7 +12,8 @@ use comem_protocol::coherence::Engine;
 /// A program that every engine would leave as it is.
 const NOBODY_JOINED: &str = "there are no engines to compare: the program has not joined the job, and shares no memory";
 /// What to do about it.
-const NOBODY_ADVICE: &str = "a program takes part by comem_start() or its like, in Python by comem.rank or a shared array";
+const NOBODY_ADVICE: &str =
+    "a program takes part by comem_start() or its like, in Python by comem.rank or a shared array";
 
 /// One line of the table.
 #[derive(Clone, Debug)]

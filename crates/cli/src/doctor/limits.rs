@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn a_smaller_heap_fits_smaller_limits() {
-        let limits = |heap: u64| Limits { address_space: Some(2 << 30), file: Some(1 << 30), heap, ..Limits::default() };
+        let limits =
+            |heap: u64| Limits { address_space: Some(2 << 30), file: Some(1 << 30), heap, ..Limits::default() };
         assert_eq!(limits(1 << 30).obstacles(), [""; 0]);
         let over = limits(HEAP_BYTES).obstacles();
         assert!(over.len() == 2 && over[0].contains("2.0 GiB of address space (ulimit -v)"), "{over:?}");
