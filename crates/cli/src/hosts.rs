@@ -1,6 +1,7 @@
 //! Lists of hosts: `a:2,b` on the command line, `node[01-04,7]` from Slurm, and which node runs where.
 
 use crate::failure::{Failure, Outcome};
+use comem_net::select::{self, Interface, Reach};
 
 /// A host and how many nodes it takes, where the user said so.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +77,17 @@ pub fn distribute(hosts: &[Host], wanted: Option<usize>) -> Outcome<Vec<usize>> 
 /// Whether a name means this very host, so that no remote shell is needed.
 pub fn is_here(name: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "::1") || name == crate::sys::host::name()
+}
+
+/// The interface of jobs on this host alone.
+///
+/// # Errors
+/// It is down.
+pub fn loopback() -> Outcome<Interface> {
+    select::choose(None, Reach::ThisHost).map_err(|_| {
+        let what = "the loopback of this host is down, and jobs on this host alone need it";
+        Failure::start(what, "bring it up: ip link set lo up")
+    })
 }
 
 /// Whether a name is an address that only this host can reach.

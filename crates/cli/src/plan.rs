@@ -146,6 +146,9 @@ impl Plan {
         let debugged = debug::debugger(args, &reaches)?;
         let (backbone, backbone_words) = settle_backbone(args, placements);
         check_ports(args, backbone, placements)?;
+        if reaches.len() > 1 && placements.len() == 1 && reaches[0] == Reach::Here && args.node.iface.is_none() {
+            hosts::loopback()?;
+        }
         let (hosts, processes) = (Vec::new(), args.processes);
         let mut plan = Plan { hosts, job, cwd, program, processes, backbone, backbone_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;

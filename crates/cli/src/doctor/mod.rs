@@ -73,13 +73,10 @@ fn port_choice(ports: Option<&str>) -> PortChoice {
 }
 
 fn examine_here(args: &DoctorArgs, ports: PortChoice, reach: Reach) -> Outcome<Examined> {
-    let chosen = select::choose(args.iface.as_deref(), reach).map_err(|e| match (reach, &args.iface) {
-        (Reach::ThisHost, None) => {
-            let what = format!("the loopback of this host, which jobs on it alone use, cannot be had ({e})");
-            Failure::start(what, "bring it up: ip link set lo up")
-        }
-        _ => Failure::start(e.to_string(), ""),
-    })?;
+    let chosen = match (reach, &args.iface) {
+        (Reach::ThisHost, None) => hosts::loopback()?,
+        (reach, wanted) => select::choose(wanted.as_deref(), reach).map_err(|e| Failure::start(e.to_string(), ""))?,
+    };
     let report = HostReport::here(&chosen, ports);
     let measured = Echo::start_here(chosen.address, ports).and_then(|echo| {
         let measured = measure::measure(&chosen, ports, echo.address, echo.token);
