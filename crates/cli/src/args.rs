@@ -17,10 +17,10 @@ use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use values::time;
-use values::{faults, mtu, nodes, switch, threads, time_or_off};
+use values::{faults, job_number, mtu, node, nodes, port, switch, threads, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -150,7 +150,7 @@ pub struct NodeArgs {
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
     pub prog_id: Option<u16>,
-    /// Write statistics to this file
+    /// Write statistics to this file; under comem exec, each node to one of its own: run.json gives run.node0.json
     #[arg(long, env = "COMEM_STATS", value_name = "FILE")]
     pub stats: Option<PathBuf>,
     /// Let system calls use shared memory, by preloading libcomem_wrap.so where it is installed: on or off [default: on]
@@ -247,10 +247,10 @@ pub struct RunArgs {
     #[arg(long, env = "COMEM_DRY_RUN", value_parser = BoolishValueParser::new(), action = ArgAction::SetTrue)]
     pub dry_run: bool,
     /// Run this node under gdb, in this terminal
-    #[arg(long, env = "COMEM_GDB", value_name = "NODE")]
+    #[arg(long, env = "COMEM_GDB", value_name = "NODE", value_parser = node)]
     pub gdb: Option<u16>,
     /// With --gdb: let gdbserver wait for a debugger on this TCP port of the node's host
-    #[arg(long, env = "COMEM_GDB_SERVER", value_name = "PORT", requires = "gdb")]
+    #[arg(long, env = "COMEM_GDB_SERVER", value_name = "PORT", requires = "gdb", value_parser = port)]
     pub gdb_server: Option<u16>,
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
@@ -335,6 +335,7 @@ pub enum DaemonCommand {
     /// End a job that a daemon has started
     Kill {
         /// Its number in the list
+        #[arg(value_parser = job_number)]
         id: u64,
         /// Whom to ask.
         #[command(flatten)]
@@ -467,7 +468,17 @@ impl NodeArgs {
         if self.backbone == BackboneChoice::Named(Backbone::Shm) && !one_host {
             return Err(Failure::usage("--backbone shm works between the processes of one host alone", "use udp"));
         }
-        Ok(())
+        self.check_capture()
+    }
+
+    /// A directory gives no names to files: they would lie beside it.
+    fn check_capture(&self) -> Outcome<()> {
+        if !self.capture.as_encoded_bytes().ends_with(b"/") && !Path::new(&self.capture).is_dir() {
+            return Ok(());
+        }
+        let path = Path::new(&self.capture);
+        let what = format!("--capture {}: this is a directory", path.display());
+        Err(Failure::usage(what, format!("name a file: --capture {}", path.join("cap.pcap").display())))
     }
 
     /// Whether datagrams are authenticated; `usually` where nothing asks for it or forbids it.
@@ -598,6 +609,9 @@ mod tests {
             ("--migration", "yes", "on or off"),
             ("--globals", "both", "copy or share"),
             ("--gdb-server", "1234", "--gdb"),
+            ("--gdb-server", "0", "from 1 to 65535"),
+            ("--gdb", "x", "the number of a node, from 0 to 1023"),
+            ("--cache", "0", "a positive size, such as 64M, or a share such as 50%"),
             ("--ports", "9-3", "FIRST-LAST"),
             ("--mtu", "575", "from 576 to 65535"),
             ("--mtu", "small", "from 576 to 65535"),

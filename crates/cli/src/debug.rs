@@ -5,12 +5,13 @@
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, Outcome};
-use crate::plan::{Plan, Reach};
+use crate::plan::{HostPlan, Plan, Reach};
 use crate::program::locate;
 use crate::rundir;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 /// Settings and helpers for gdb.
@@ -96,12 +97,24 @@ fn in_terminal(node: u16, here: bool) -> Outcome<Debugger> {
     Ok(Debugger { words: words.collect(), terminal: true })
 }
 
+/// gdbserver would end with a status of its own.
+fn check_port(port: u16) -> Outcome<()> {
+    let taken = TcpListener::bind(("localhost", port)).err();
+    let failure =
+        |why| Failure::start(format!("--gdb-server {port}: the port cannot be had: {why}"), "choose another one");
+    taken.map_or(Ok(()), |why| Err(failure(why)))
+}
+
 /// Writes the script and says how to go on; before the nodes start.
 ///
 /// # Errors
-/// The script cannot be written.
+/// The script cannot be written, or gdbserver's port is in use.
 pub fn prepare(args: &RunArgs, plan: &Plan) -> Outcome<Option<String>> {
     let Some(node) = args.gdb else { return Ok(None) };
+    let on_this_host = |host: &HostPlan| host.reach == Reach::Here && host.spec.nodes.iter().any(|n| n.node == node);
+    if let Some(port) = args.gdb_server.filter(|_| plan.hosts.iter().any(on_this_host)) {
+        check_port(port)?;
+    }
     let path = leave_script()?;
     let program = plan.program.path.to_string_lossy();
     Ok(Some(match args.gdb_server {

@@ -1,6 +1,7 @@
 //! Lists of hosts: `a:2,b` on the command line, `node[01-04,7]` from Slurm, and which node runs where.
 
 use crate::failure::{Failure, Outcome};
+use comem_net::select::{self, Interface, Reach};
 
 /// A host and how many nodes it takes, where the user said so.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +43,10 @@ fn parse_one(part: &str) -> Outcome<Host> {
     }
     let slots = match slots {
         None => None,
-        Some(text) => Some(text.parse().ok().filter(|n| *n > 0).ok_or_else(wrong)?),
+        Some(text) => Some(text.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
+            let what = format!("--hosts: {part:?}: {text:?} is no number of nodes");
+            Failure::usage(what, format!("write {name}:2 for two nodes there, or leave {name} out"))
+        })?),
     };
     Ok(Host { name: name.to_string(), slots })
 }
@@ -73,6 +77,17 @@ pub fn distribute(hosts: &[Host], wanted: Option<usize>) -> Outcome<Vec<usize>> 
 /// Whether a name means this very host, so that no remote shell is needed.
 pub fn is_here(name: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "::1") || name == crate::sys::host::name()
+}
+
+/// The interface of jobs on this host alone.
+///
+/// # Errors
+/// It is down.
+pub fn loopback() -> Outcome<Interface> {
+    select::choose(None, Reach::ThisHost).map_err(|_| {
+        let what = "the loopback of this host is down, and jobs on this host alone need it";
+        Failure::start(what, "bring it up: ip link set lo up")
+    })
 }
 
 /// Whether a name is an address that only this host can reach.
@@ -141,6 +156,15 @@ mod tests {
         assert_eq!(list, wanted);
         for wrong in ["", "a,,b", "a:0", "a:x", "-oProxyCommand=x", "a b", "[::1", "[::1]x", "a;rm", "a,b,a"] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_number_of_nodes_is_not_called_a_wrong_name() {
+        for (list, part) in
+            [("a:0", "\"0\" is no number of nodes"), ("a:x", "\"x\" is no number"), (":2", "names no host")]
+        {
+            assert!(parse(list).unwrap_err().what.contains(part), "{list}");
         }
     }
 

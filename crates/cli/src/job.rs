@@ -79,6 +79,8 @@ pub struct JobResult {
     pub hosts: Vec<(String, Option<HostInfo>)>,
     /// Whether the user wanted it to end.
     pub interrupted: bool,
+    /// It went well, and no node has said anything: the program knows nothing of Comem.
+    pub nobody_joined: bool,
 }
 
 /// A running job.
@@ -185,13 +187,17 @@ impl<'a> Running<'a> {
     /// A program that knows nothing of Comem has run as often as there are nodes, each time on its own.
     fn tell_if_nobody_joined(&mut self) {
         let count = self.nodes.len();
-        let all_well = self.first_bad.is_none() && !self.interrupted;
-        if count > 1 && all_well && self.nodes.values().all(|node| !node.speaks) {
+        if count > 1 && self.nobody_joined() {
             self.output.say(&format!(
                 "comem: no node has joined the job: the program ran {count} times, each time by itself (a program takes part by \
                  comem_start() or its like, in Python by comem.rank or a shared array)"
             ));
         }
+    }
+
+    fn nobody_joined(&self) -> bool {
+        let all_well = self.first_bad.is_none() && !self.interrupted;
+        all_well && self.nodes.values().all(|node| !node.speaks)
     }
 
     fn step(&mut self, polls: &mut PollSet) -> Outcome<()> {
@@ -633,6 +639,7 @@ impl<'a> Running<'a> {
     }
 
     fn result(self) -> JobResult {
+        let nobody_joined = self.nobody_joined();
         let report = |(node, state): (u16, Node)| NodeReport {
             host: self.orders.host_names[self.orders.host_of[&node]].clone(),
             pid: state.pid,
@@ -640,6 +647,7 @@ impl<'a> Running<'a> {
             stats: state.stats,
         };
         JobResult {
+            nobody_joined,
             code: self.first_bad.map_or(0, |bad| bad.code),
             failure: self.failure,
             nodes: self.nodes.into_iter().map(report).collect(),

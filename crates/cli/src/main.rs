@@ -56,7 +56,7 @@ use comem::control;
 use comem::error::say;
 use daemon::client::{self, Caller};
 use daemon::key;
-use failure::{Failure, Outcome};
+use failure::{Failure, Outcome, exit};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -141,6 +141,7 @@ fn list(ask: &AskArgs) -> Outcome<i32> {
             "comem: no daemon answers a broadcast to UDP port {}; name the host of one that listens at one address (--bind, --iface) with --host",
             ask.port
         ));
+        return Ok(exit::UNREACHABLE);
     }
     for (name, address) in asked {
         for job in caller.list(&name, address)? {

@@ -10,7 +10,7 @@ use crate::program::Program;
 use crate::spec::{HostSpec, NodeSpec, StdinFrom};
 use crate::sys;
 use comem::bind::{self, Bind};
-use comem_net::backbone::BackboneChoice;
+use comem_net::backbone::{Backbone, BackboneChoice};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -106,6 +106,20 @@ fn check_total(total: usize) -> Outcome<()> {
     Err(Failure::usage(what, "lower -n or -t, or the numbers behind the hosts' names"))
 }
 
+/// Each node has a port for each application thread and one for itself.
+fn check_ports(args: &RunArgs, backbone: BackboneChoice, placements: &[Placement]) -> Outcome<()> {
+    let Some((low, high)) = args.node.ports.as_deref().and_then(|range| range.split_once('-')) else { return Ok(()) };
+    let (Ok(low), Ok(high)) = (low.parse::<usize>(), high.parse::<usize>()) else { return Ok(()) };
+    let needed = |(_, _, nodes): &Placement| nodes * (args.node.threads + 1);
+    let all: usize = placements.iter().map(|(_, _, nodes)| nodes).sum();
+    let most = placements.iter().map(needed).max().unwrap_or(0);
+    if all < 2 || backbone == BackboneChoice::Named(Backbone::Shm) || high - low + 1 >= most {
+        return Ok(());
+    }
+    let what = format!("--ports {low}-{high} has too few ports: the nodes of one host need {most}");
+    Err(Failure::usage(what, format!("give --ports {low}-{}, or a larger range", low + most - 1)))
+}
+
 impl Plan {
     /// Works out the job.
     ///
@@ -131,6 +145,10 @@ impl Plan {
         let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();
         let debugged = debug::debugger(args, &reaches)?;
         let (backbone, backbone_words) = settle_backbone(args, placements);
+        check_ports(args, backbone, placements)?;
+        if reaches.len() > 1 && placements.len() == 1 && reaches[0] == Reach::Here && args.node.iface.is_none() {
+            hosts::loopback()?;
+        }
         let (hosts, processes) = (Vec::new(), args.processes);
         let mut plan = Plan { hosts, job, cwd, program, processes, backbone, backbone_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;

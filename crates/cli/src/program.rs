@@ -69,6 +69,13 @@ impl Program {
     }
 }
 
+/// Whether a program is one of those that run scripts.
+pub fn is_interpreter(name: &OsStr) -> bool {
+    let stem = Path::new(name).file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned();
+    let stem = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.iter().any(|(names, _)| names.contains(&stem))
+}
+
 /// The path of a program, as a shell would find it.
 pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
     let shown = name.to_string_lossy();
@@ -95,6 +102,11 @@ fn not_runnable(shown: &str, why: &Missing) -> Failure {
         Missing::NotExecutable => {
             Failure::start(format!("the program {shown} is not executable"), format!("chmod +x {shown}"))
         }
+        Missing::Forbidden => {
+            let what =
+                format!("this user may not run the program {shown}: permission denied for it or a directory above it");
+            Failure::start(what, "ask their owner for permission, or use a copy of one's own")
+        }
     }
 }
 
@@ -102,14 +114,22 @@ enum Missing {
     NotFound,
     Directory,
     NotExecutable,
+    /// It or a directory on the way to it is not open to this user.
+    Forbidden,
 }
 
 fn check(path: &Path) -> Result<(), Missing> {
-    let meta = path.metadata().map_err(|_| Missing::NotFound)?;
+    let meta = path.metadata().map_err(|why| match why.kind() {
+        std::io::ErrorKind::PermissionDenied => Missing::Forbidden,
+        _ => Missing::NotFound,
+    })?;
     if meta.is_dir() {
         return Err(Missing::Directory);
     }
-    if meta.permissions().mode() & 0o111 == 0 { Err(Missing::NotExecutable) } else { Ok(()) }
+    if meta.permissions().mode() & 0o111 == 0 {
+        return Err(Missing::NotExecutable);
+    }
+    if crate::sys::may_execute(path) { Ok(()) } else { Err(Missing::Forbidden) }
 }
 
 #[cfg(test)]

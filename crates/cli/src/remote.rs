@@ -35,6 +35,8 @@ pub struct Remote {
     link: Link,
     shell: Option<Shell>,
     hello_by: Option<Instant>,
+    /// The agent has answered.
+    answered: bool,
     close_by: Option<Instant>,
     /// When to say that the launcher is there, and how often.
     alive: Option<(Instant, Duration)>,
@@ -127,7 +129,17 @@ impl Remote {
 
     fn new(host: &str, link: Link, shell: Option<Shell>) -> Remote {
         let hello_by = Some(Instant::now() + HELLO_LIMIT);
-        Remote { host: host.to_string(), link, shell, hello_by, close_by: None, alive: None, closed: false, untold: 0 }
+        Remote {
+            host: host.to_string(),
+            link,
+            shell,
+            hello_by,
+            answered: false,
+            close_by: None,
+            alive: None,
+            closed: false,
+            untold: 0,
+        }
     }
 
     /// Orders the agent to start its nodes; `staged` are the program's bytes where the spec wants them.
@@ -179,7 +191,12 @@ impl Remote {
         }
         if self.close_by.is_some_and(|by| by <= now) {
             let host = &self.host;
-            let text = format!("host {host} does not say that its nodes have ended; look there for what may still run");
+            let text = match self.answered {
+                true => {
+                    format!("host {host} does not say that its nodes have ended; look there for what may still run")
+                }
+                false => format!("host {host} has not answered so far, and so no node was seen to start there"),
+            };
             events.push(Event::Note(text));
             self.finish();
         } else if self.hello_by.is_some_and(|by| by <= now) {
@@ -283,6 +300,7 @@ impl Remote {
 
     fn greet(&mut self, info: HostInfo) -> io::Result<Event> {
         self.hello_by = None;
+        self.answered = true;
         let ours = env!("CARGO_PKG_VERSION");
         if info.version == ours {
             return Ok(Event::Hello(info));

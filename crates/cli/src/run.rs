@@ -1,6 +1,7 @@
 //! `comem run`: from the command line to the exit code.
 
 use crate::args::{Launch, NodeArgs, RunArgs};
+use crate::control;
 use crate::daemon::client::Caller;
 use crate::daemon::key;
 use crate::debug;
@@ -10,6 +11,7 @@ use crate::guardian::Guardian;
 use crate::job::{Host, JobOrders, JobResult, Running};
 use crate::output::Output;
 use crate::plan::{self, HostPlan, Plan, Reach};
+use crate::program;
 use crate::remote::{Remote, ShellCommand};
 use crate::rundir::ProgLock;
 use crate::spec::{Event, StdinFrom};
@@ -27,6 +29,10 @@ const SIGNALS: [i32; 6] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQ
 
 /// Runs the command; its exit code.
 pub fn main(args: &RunArgs) -> Outcome<i32> {
+    refuse_foreign(args)?;
+    if let Some(note) = note_on_options(args) {
+        crate::say(format_args!("comem: {note}"));
+    }
     let args = &workers::spread(args);
     if args.dry_run {
         return dry_run(args);
@@ -35,6 +41,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let signals = Signals::block(&SIGNALS).map_err(|e| Failure::system("cannot block signals", e))?;
     signals::ignore(libc::SIGTTIN);
     let began = Began::now();
+    ProgLock::sweep();
     let job_number = u64::from_ne_bytes(sys::random());
     let (prog_id, lock) = match args.node.prog_id {
         Some(prog_id) => (prog_id, ProgLock::take(prog_id, job_number)?),
@@ -74,6 +81,35 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         Some(failure) => Err(failure),
         None => Ok(code),
     }
+}
+
+/// Options behind the program's name are the program's. Somebody who wanted a job of several nodes may not know, and gets one of one.
+fn note_on_options(args: &RunArgs) -> Option<String> {
+    const LONG: [&str; 7] = ["--nodes", "--threads", "--hosts", "--engine", "--detector", "--backbone", "--stats"];
+    let (program, behind) = args.command.split_first()?;
+    if args.nodes.is_some() || args.hosts.is_some() || args.only_node_zero || program::is_interpreter(program) {
+        return None;
+    }
+    let words: Vec<&str> = behind.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()).collect();
+    let is_number = |word: Option<&&str>| word.is_some_and(|word| word.parse::<u16>().is_ok());
+    let like_ours = |(index, word): (usize, &&str)| match *word {
+        "-n" | "-t" => is_number(words.get(index + 1)),
+        word => LONG.contains(&word.split_once('=').map_or(word, |(name, _)| name)),
+    };
+    let found = (0..words.len()).find(|index| like_ours((*index, &words[*index])))?;
+    let program = program.to_string_lossy();
+    Some(format!(
+        "{} stands behind the program's name and so is an option of the program; options of comem run stand in front of it: \
+         comem run -n N {program}",
+        words[found]
+    ))
+}
+
+/// mpirun and srun start a command several times: each would be a launcher with a whole job of its own.
+fn refuse_foreign(args: &RunArgs) -> Outcome<()> {
+    let Some((name, count)) = control::foreign_launcher().filter(|_| !args.dry_run) else { return Ok(()) };
+    let what = format!("{name} started comem run {count} times, and each would run a whole job");
+    Err(Failure::usage(what, format!("use `{name} comem exec PROGRAM`, or comem run without {name}")))
 }
 
 /// Somebody who asks daemons, when daemons are to be asked.
@@ -191,6 +227,7 @@ fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>)
             }
             report.status = result.code;
             report.failure = result.failure;
+            report.nobody_joined = result.nobody_joined;
             report.hosts = result.hosts;
             let written = stats::write(path, &stats::build(began, &report, &result.nodes));
             match written {

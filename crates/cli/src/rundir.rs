@@ -1,6 +1,7 @@
 //! The per-user directory for what processes of one host must agree on: the locks of program numbers, and the
 //! meeting points of `comem exec`.
 
+use crate::exec::meeting;
 use crate::failure::{Failure, Outcome};
 use crate::sys;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -8,6 +9,11 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Locks that are so old and free belong to launchers that were killed.
+const SWEEP_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Most files that one sweep looks at.
+const SWEEP_MAX: usize = 4096;
 
 /// The directory: `/tmp/comem-UID`, or what `COMEM_RUNTIME_DIR` says. Made if need be, refused if others could write
 /// there. Not below `XDG_RUNTIME_DIR`, which a login shell has and an ssh command may not: all must meet in one place.
@@ -90,6 +96,18 @@ impl ProgLock {
         }
     }
 
+    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, and the files of meetings.
+    pub fn sweep() {
+        let Ok(directory) = directory() else { return };
+        meeting::sweep_host(&directory);
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().take(SWEEP_MAX) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("prog-") && name.ends_with(".lock") && is_old(&entry) {
+                let _ = sweep_lock(&entry.path());
+            }
+        }
+    }
+
     /// Takes a program number that is free.
     pub fn take_any(job: u64) -> Outcome<(u16, ProgLock)> {
         let mut last = None;
@@ -102,6 +120,21 @@ impl ProgLock {
         }
         Err(last.expect("64 attempts were made"))
     }
+}
+
+/// A lock that is older than a day.
+fn is_old(entry: &std::fs::DirEntry) -> bool {
+    let age = entry.metadata().and_then(|meta| meta.modified()).map(|at| at.elapsed().unwrap_or_default());
+    age.is_ok_and(|age| age > SWEEP_AGE)
+}
+
+/// Removes a lock that nobody holds, as its holder would: while it is locked.
+fn sweep_lock(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    if sys::try_lock(&file)? && is_at(&file, path)? {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 /// Whether this is the file that has this name now.
@@ -141,6 +174,18 @@ fn read_holder(file: &mut File) -> Option<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_swept_away_only_when_nobody_holds_it() {
+        let path = std::env::temp_dir().join(format!("comem-sweep-{}", std::process::id()));
+        let lock = ProgLock::take_at(path.clone(), 1, 1).unwrap();
+        sweep_lock(&path).unwrap();
+        assert!(path.exists(), "it is held");
+        drop(lock);
+        File::create(&path).unwrap();
+        sweep_lock(&path).unwrap();
+        assert!(!path.exists());
+    }
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]

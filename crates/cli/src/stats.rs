@@ -40,6 +40,8 @@ pub struct JobReport {
     pub status: i32,
     /// What went wrong first.
     pub failure: Option<String>,
+    /// The program ran as often as there are nodes, each time by itself.
+    pub nobody_joined: bool,
 }
 
 /// When the job began, by both clocks.
@@ -69,6 +71,7 @@ pub fn build(began: Began, job: &JobReport, nodes: &[NodeReport]) -> Value {
         "wall_s": began.steady.elapsed().as_secs_f64(),
         "status": job.status,
         "failure": job.failure,
+        "nobody_joined": job.nobody_joined,
         "hosts": job.hosts.iter().map(host_line).collect::<Vec<_>>(),
         "nodes": nodes.iter().enumerate().map(node_line).collect::<Vec<_>>(),
         "without_stats": missing,
@@ -140,6 +143,17 @@ fn beside(path: &Path) -> Option<PathBuf> {
     is_plain_file.then(|| path.with_file_name(name))
 }
 
+/// The file of one of several nodes that write their own: `run.json` gives `run.node0.json`. What is no plain file is one for all.
+pub fn of_node(path: &Path, node: usize) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!(".node{node}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    if beside(path).is_some() { path.with_file_name(name) } else { path.to_path_buf() }
+}
+
 /// Whether the file can be written, as far as that can be seen before the job runs.
 ///
 /// # Errors
@@ -202,6 +216,13 @@ mod tests {
         assert_eq!(file["without_stats"], json!([1]));
         assert_eq!(file["totals"]["barriers"], 1);
         assert_eq!(file["schema"], 1);
+    }
+
+    #[test]
+    fn nodes_that_write_their_own_files_have_names_of_their_own() {
+        for (path, wanted) in [("a/run.json", "a/run.node3.json"), ("run", "run.node3"), ("/dev/null", "/dev/null")] {
+            assert_eq!(of_node(Path::new(path), 3), Path::new(wanted));
+        }
     }
 
     #[test]

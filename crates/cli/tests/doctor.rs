@@ -35,6 +35,23 @@ fn this_host_is_examined_and_measured() {
 }
 
 #[test]
+fn limits_that_leave_no_room_for_pages_are_obstacles() {
+    let scratch = Scratch::new();
+    for (limit, part) in [
+        ("ulimit -v 500000", "488.3 MiB of address space (ulimit -v)"),
+        ("ulimit -f 1000", "a file may have 1000.0 KiB (ulimit -f)"),
+        ("ulimit -n 20", "20 open files (ulimit -n)"),
+        ("chmod 777 run", "is not a directory of this user alone"),
+    ] {
+        let line = format!("{limit}; exec \"$0\" doctor");
+        let output = finish(scratch.command("bash").args(["-c", &line, common::bin()]));
+        assert_eq!(output.status.code(), Some(3), "{limit}: {}{}", out(&output), err(&output));
+        assert!(out(&output).contains("OBSTACLE") && out(&output).contains(part), "{limit}: {}", out(&output));
+        assert!(!out(&output).contains("ready"), "{limit}: {}", out(&output));
+    }
+}
+
+#[test]
 fn other_hosts_are_examined_from_here() {
     let scratch = Scratch::new();
     let rsh = scratch
@@ -52,6 +69,7 @@ fn other_hosts_are_examined_from_here() {
     let lost = doctor("alpha,nowhere");
     assert_eq!(lost.status.code(), Some(7));
     assert!(err(&lost).contains("cannot examine host nowhere"), "{}", err(&lost));
+    assert!(err(&lost).contains("with --remote-comem PATH"), "{}", err(&lost));
     let report: serde_json::Value = serde_json::from_str(&out(&lost)).unwrap();
     assert_eq!(report.as_array().unwrap().len(), 2, "what could be examined is shown");
 }

@@ -54,6 +54,22 @@ fn slurms_tasks_on_one_host_become_nodes_of_one_job() {
 }
 
 #[test]
+fn each_node_has_a_file_of_statistics_of_its_own() {
+    let scratch = Scratch::new();
+    let stats = |rank: usize, path: &str| {
+        let command = &mut slurm(&scratch, rank, 2, "here");
+        spawn(command.args(["--stats", path, "sh", "-c", "echo $COMEM_STATS"]))
+    };
+    for (path, wanted) in [("run.json", ["run.node0.json", "run.node1.json"]), ("/dev/null", ["/dev/null"; 2])] {
+        let (zero, one) = (stats(0, path), stats(1, path));
+        assert_eq!([zero, one].map(|node| out(&wait(node)).trim().to_string()), wanted);
+    }
+    let nowhere = wait(stats(0, "none/run.json"));
+    assert_eq!(nowhere.status.code(), Some(6));
+    assert!(err(&nowhere).contains("cannot write the statistics to none/run.node0.json"), "{}", err(&nowhere));
+}
+
+#[test]
 fn the_key_stays_out_of_arguments_and_environment() {
     let scratch = Scratch::new();
     let body = "key=$(cat /proc/self/fd/$COMEM_JOB_FD | tr -d '\\n' | sed 's/.*\"key\":\"//; s/\".*//'); echo key=$key

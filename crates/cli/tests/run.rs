@@ -29,6 +29,39 @@ fn a_program_that_takes_no_part_runs_once_for_each_node_and_that_is_said() {
 }
 
 #[test]
+fn options_behind_the_program_are_said_to_be_the_programs() {
+    let scratch = Scratch::new();
+    let program = scratch.script("prog", "#!/bin/sh\n");
+    let said = |args: &[&str]| err(&scratch.run(args));
+    for behind in [&["-n", "4"][..], &["--engine=hlrc"], &["x", "--nodes", "2"]] {
+        let text = said(&[&[program.as_str()], behind].concat());
+        assert!(text.contains("is an option of the program") && text.lines().count() == 1, "{behind:?}: {text}");
+    }
+    for quiet in
+        [&["-n", "1", &program, "-n", "4"][..], &[&program, "-n", "x"], &["sh", "prog", "-n", "4"], &[&program, "4"]]
+    {
+        assert_eq!(said(quiet), "", "{quiet:?}");
+    }
+}
+
+#[test]
+fn a_launcher_that_others_start_several_times_refuses() {
+    let scratch = Scratch::new();
+    let mpirun = |size: &str, node: Option<&str>| {
+        let mut command = scratch.comem();
+        command.env("OMPI_COMM_WORLD_RANK", "1").env("OMPI_COMM_WORLD_SIZE", size);
+        node.map(|node| command.env("COMEM_NODE", node));
+        finish(command.args(["run", "echo", "ran"]))
+    };
+    let several = mpirun("2", None);
+    assert_eq!((several.status.code(), out(&several).as_str()), (Some(2), ""));
+    assert!(err(&several).contains("use `mpirun comem exec PROGRAM`"), "{}", err(&several));
+    for once in [mpirun("1", None), mpirun("2", Some("1"))] {
+        assert_eq!(out(&once), "[0] ran\n", "{}", err(&once));
+    }
+}
+
+#[test]
 fn much_output_arrives_whole() {
     let scratch = Scratch::new();
     let output = scratch.run(&["-n", "4", "sh", "-c", "seq 20000"]);
@@ -219,6 +252,39 @@ fn a_place_where_no_statistics_can_be_written_is_refused_before_the_job_runs() {
         assert_ne!(output.status.code(), Some(0), "{place}");
         assert!(err(&output).contains(&format!("cannot write the statistics to {place}")), "{}", err(&output));
         assert!(!out(&output).contains("ran"), "{place}: {}", out(&output));
+    }
+}
+
+#[test]
+fn a_port_for_a_debugger_that_is_in_use_is_said_before_anybody_waits_there() {
+    if Command::new("gdbserver").arg("--version").output().is_err() {
+        println!("SKIP: gdbserver is not installed (apt-get install gdbserver)");
+        return;
+    }
+    let scratch = Scratch::new();
+    let taken = std::net::TcpListener::bind("localhost:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = scratch.run(&["--gdb", "0", "--gdb-server", &port, "true"]);
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    assert!(err(&output).contains("the port cannot be had") && !err(&output).contains("waits"), "{}", err(&output));
+}
+
+#[test]
+fn too_few_ports_are_said_before_the_job_runs() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["-n", "2", "--ports", "5000-5002", "echo", "ran"]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""));
+    assert!(err(&output).contains("need 4; give --ports 5000-5003"), "{}", err(&output));
+}
+
+#[test]
+fn datagrams_are_not_recorded_beside_a_directory() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("dir")).unwrap();
+    for place in ["dir", "dir/", "none/"] {
+        let output = scratch.run(&["-n", "2", "--capture", place, "echo", "ran"]);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""), "{place}");
+        assert!(err(&output).contains("name a file: --capture"), "{place}: {}", err(&output));
     }
 }
 
@@ -423,7 +489,7 @@ fn bad_input_gets_one_clear_line() {
         (&["--faults", "drop=200%", "true"], 2, "--faults"),
         (&["--faults", "corrupt=1%", "--auth", "off", "true"], 2, "does not go with --auth off"),
         (&["--ports", "5-3", "true"], 2, "FIRST-LAST"),
-        (&["--hosts", "a:0", "true"], 2, "names no host"),
+        (&["--hosts", "a:0", "true"], 2, "is no number of nodes"),
         (&["--hosts", "a,,b", "true"], 2, "names no host"),
         (&["-n", "5", "--hosts", "a:2,b:2", "true"], 2, "room for 4"),
         (&["--slow", "7=2x", "-n", "2", "true"], 2, "no node 7"),

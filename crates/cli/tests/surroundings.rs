@@ -163,11 +163,12 @@ fn so_it_is_for_what_the_other_commands_print_and_who_reads_no_more_is_none() {
     let scratch = Scratch::new();
     let run = r#"{"schema": 1, "command": ["prog"], "wall_s": 1.0, "nodes": [{"node": 0, "time_us": {}}]}"#;
     std::fs::write(scratch.path("run.json"), run).unwrap();
+    scratch.script("prog", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho 7\n");
     let commands: &[&[&str]] = &[
         &["run", "--dry-run", "true"],
         &["report", "run.json"],
         &["report", "--csv", "run.json"],
-        &["compare", "--repeat", "1", "--engines", "msi", "echo", "7"],
+        &["compare", "--repeat", "1", "--engines", "msi", "./prog"],
         &["doctor"],
         &["config", "--cflags"],
     ];

@@ -49,6 +49,18 @@ fn a_report_shows_tables_and_draws_bars() {
 }
 
 #[test]
+fn a_picture_does_not_overwrite_what_it_shows() {
+    let scratch = Scratch::new();
+    let file = save(&scratch, "run.json", &stats());
+    for svg in [&file, "./run.json"] {
+        let output = comem(&scratch, &["report", &file, "--svg", svg]);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""));
+        assert!(err(&output).contains("would overwrite"), "{}", err(&output));
+    }
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with('{'));
+}
+
+#[test]
 fn files_that_are_no_stats_are_refused_by_name() {
     let scratch = Scratch::new();
     let mut newer = stats();
@@ -111,7 +123,7 @@ fn engines_are_compared_by_what_the_program_prints() {
 #[test]
 fn bytes_that_are_no_text_are_compared_too() {
     let scratch = Scratch::new();
-    let body = "#!/bin/sh\ncase $COMEM_ENGINE in owner) printf '\\376\\n';; *) printf '\\377\\n';; esac\n";
+    let body = "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\ncase $COMEM_ENGINE in owner) printf '\\376\\n';; *) printf '\\377\\n';; esac\n";
     let program = scratch.script("prog", body);
     let output = comem(&scratch, &["compare", "--repeat", "1", "--engines", "owner,msi", "--", &program]);
     assert_eq!(output.status.code(), Some(1), "{}", err(&output));
@@ -126,6 +138,7 @@ fn a_line_that_comes_in_pieces_is_one_whatever_other_nodes_print() {
     let fifo = scratch.fifo("said");
     let body = format!(
         "#!/bin/bash
+        echo '{{\"type\":\"started\"}}' >&$COMEM_CONTROL_FD
         case $COMEM_NODES$COMEM_NODE in
         10) echo result 42;;
         20) printf 'result '; sleep 0.5; echo go >{fifo}; sleep 0.5; echo 42;;
@@ -143,7 +156,10 @@ fn a_line_that_comes_in_pieces_is_one_whatever_other_nodes_print() {
 #[test]
 fn a_program_with_objects_alone_runs_under_the_engines_of_objects() {
     let scratch = Scratch::new();
-    let program = scratch.script("prog", "#!/bin/sh\necho checksum=7 engine $COMEM_ENGINE\n");
+    let program = scratch.script(
+        "prog",
+        "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho checksum=7 engine $COMEM_ENGINE\n",
+    );
     let output = comem(&scratch, &["compare", "--repeat", "1", "--", &program]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let engines: Vec<String> = rows(&output)[1..].iter().map(|r| r.split(' ').take(2).collect::<String>()).collect();
@@ -153,7 +169,8 @@ fn a_program_with_objects_alone_runs_under_the_engines_of_objects() {
 #[test]
 fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
     let scratch = Scratch::new();
-    let objects = scratch.script("objects", "#!/bin/sh\necho checksum=7\n");
+    let objects =
+        scratch.script("objects", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho checksum=7\n");
     let args = ["compare", "--repeat", "1", "--engines", "hlrc,msi", "--detectors", "uffd,mprotect", "--", &objects];
     let output = comem(&scratch, &args);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
@@ -167,7 +184,8 @@ fn detectors_that_nothing_can_use_are_not_passed_over_in_silence() {
 #[test]
 fn a_comparison_writes_nothing_into_the_directory_that_all_users_share() {
     let scratch = Scratch::new();
-    let program = scratch.script("prog", "#!/bin/sh\necho sum 7\n");
+    let program =
+        scratch.script("prog", "#!/bin/bash\necho '{\"type\":\"started\"}' >&$COMEM_CONTROL_FD\necho sum 7\n");
     let mut command = scratch.comem();
     command.env("TMPDIR", scratch.path("missing"));
     let output = finish(command.args(["compare", "--repeat", "1", "--engines", "msi", "--", &program]));
@@ -190,6 +208,14 @@ fn a_comparison_that_is_ended_ends_the_job_under_way() {
     signal(child.id(), "TERM");
     wait(child);
     held.expect_all_gone();
+}
+
+#[test]
+fn a_program_that_takes_no_part_has_no_engines_to_compare() {
+    let scratch = Scratch::new();
+    let output = comem(&scratch, &["compare", "--repeat", "1", "--", "echo", "7"]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(3), ""));
+    assert!(err(&output).contains("the program has not joined the job"), "{}", err(&output));
 }
 
 #[test]

@@ -33,7 +33,8 @@ the =), these words alone decide.
 
 Verdicts: ok; differs (ended well, printed something else); failed (ended with a status other than 0). Only runs that
 are ok have a time: what the program says in time_s=, else the job's wall time, the median of --repeat runs. Messages,
-bytes, faults and page requests are those of all nodes in that run. The status is 0 when every run is ok, otherwise 1.
+bytes, faults and page requests are those of all nodes in that run. The status is 0 when every run is ok, 1 when one
+is not, and 3 when the reference failed, prints nothing that can be compared, or each time something else.
 Jobs use the backbone udp, so that bytes are those that a network carries; --flag=--backbone=shm chooses the other.";
 
 /// `comem compare`.

@@ -28,6 +28,22 @@ pub fn threads(text: &str) -> Result<usize, String> {
     bounded(text, THREADS_MAX, "thread")
 }
 
+/// The number of a node.
+pub fn node(text: &str) -> Result<u16, String> {
+    let possible = text.parse().ok().filter(|n| usize::from(*n) < NODES_MAX);
+    possible.ok_or_else(|| format!("expected the number of a node, from 0 to {}", NODES_MAX - 1))
+}
+
+/// A TCP port.
+pub fn port(text: &str) -> Result<u16, String> {
+    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| "expected a port, from 1 to 65535".to_string())
+}
+
+/// The number of a job in a daemon's list.
+pub fn job_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected the number of a job, as `comem daemon list` shows it".to_string())
+}
+
 /// Faults to inject.
 pub fn faults(text: &str) -> Result<FaultSpec, String> {
     text.parse().map_err(|e: <FaultSpec as std::str::FromStr>::Err| e.to_string())
@@ -107,7 +123,11 @@ pub fn heap_size(text: &str) -> Result<String, String> {
 /// It is neither.
 pub fn size_or_share(text: &str) -> Result<String, String> {
     let Some(share) = text.strip_suffix('%') else {
-        return size(text).map_err(|why| format!("{why}, or a share such as 50%"));
+        let is_zero = !text.is_empty() && text.chars().all(|c| c == '0');
+        return size(text).map_err(|why| match is_zero {
+            true => "expected a positive size, such as 64M, or a share such as 50%".to_string(),
+            false => format!("{why}, or a share such as 50%"),
+        });
     };
     match share.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(text.to_string()),

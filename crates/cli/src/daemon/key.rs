@@ -81,7 +81,14 @@ pub fn make(path: &Path) -> Outcome<()> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(trouble)?;
     }
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(trouble)?;
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = opened.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            let advice = "use the key in it, or name another file; a new key would lock out whoever has the old one";
+            Failure { advice: advice.to_string(), ..trouble(e) }
+        }
+        _ => trouble(e),
+    })?;
     writeln!(file, "{}", key_to_hex(&sys::random())).map_err(trouble)
 }
 
@@ -96,7 +103,7 @@ mod tests {
         assert!(SharedKey::read(&path).is_err());
         make(&path).unwrap();
         let first = SharedKey::read(&path).unwrap();
-        assert!(make(&path).is_err(), "an existing key is never overwritten");
+        assert!(make(&path).unwrap_err().advice.contains("name another file"), "an existing key is never overwritten");
         for mode in [0o640, 0o604, 0o660] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             assert!(SharedKey::read(&path).err().unwrap().what.contains("read by others"), "{mode:o}");

@@ -1,5 +1,6 @@
 //! What one host offers to a node. Each feature is probed by using it, never by the kernel's version.
 
+use super::limits::Limits;
 use super::pages::PageReport;
 use crate::sys;
 use crate::sys::host::HostInfo;
@@ -33,6 +34,9 @@ pub struct HostReport {
     /// What it can do for memory that is shared by pages.
     #[serde(default)]
     pub pages: PageReport,
+    /// What processes may have.
+    #[serde(default)]
+    pub limits: Limits,
     /// The largest part of the address space that can be reserved, in TiB.
     pub address_space_tib: u64,
     /// Mappings that a process may have.
@@ -113,6 +117,7 @@ impl HostReport {
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
             pages: PageReport::here(),
+            limits: Limits::here(),
             address_space_tib: reservable_tib(),
             max_map_count: number("/proc/sys/vm/max_map_count"),
             open_files_max: open_files_max(),
@@ -130,6 +135,7 @@ impl HostReport {
             list.push(format!("the MTU of {} is below 1280 bytes", self.mtu));
         }
         list.extend(self.pages.obstacle());
+        list.extend(self.limits.obstacles());
         list
     }
 

@@ -3,11 +3,13 @@
 //! | module | |
 //! |---|---|
 //! | [`features`] | what one host offers, each thing probed by using it |
+//! | [`limits`] | what the limits of processes leave of it |
 //! | [`pages`] | which detectors of pages work there |
 //! | [`measure`] | round trips and bandwidth between two hosts |
 //! | [`peer`] | the other end of a measurement, on another host |
 
 pub mod features;
+pub mod limits;
 pub mod measure;
 pub mod pages;
 pub mod peer;
@@ -71,7 +73,10 @@ fn port_choice(ports: Option<&str>) -> PortChoice {
 }
 
 fn examine_here(args: &DoctorArgs, ports: PortChoice, reach: Reach) -> Outcome<Examined> {
-    let chosen = select::choose(args.iface.as_deref(), reach).map_err(|e| Failure::start(e.to_string(), ""))?;
+    let chosen = match (reach, &args.iface) {
+        (Reach::ThisHost, None) => hosts::loopback()?,
+        (reach, wanted) => select::choose(wanted.as_deref(), reach).map_err(|e| Failure::start(e.to_string(), ""))?,
+    };
     let report = HostReport::here(&chosen, ports);
     let measured = Echo::start_here(chosen.address, ports).and_then(|echo| {
         let measured = measure::measure(&chosen, ports, echo.address, echo.token);

@@ -76,7 +76,8 @@ impl RemotePeer {
     /// Starts it on a host.
     pub fn start(shell: &ShellCommand, host: &str, orders: &Orders) -> Outcome<RemotePeer> {
         let trouble = |why: &dyn std::fmt::Display| {
-            let advice = format!("check that `{} {host} {} --version` works", shell.rsh.join(" "), shell.remote_comem);
+            let check = format!("{} {host} {} --version", shell.rsh.join(" "), shell.remote_comem);
+            let advice = format!("check that `{check}` works, or name the command there with --remote-comem PATH");
             Failure::unreachable(format!("cannot examine host {host}: {why}"), advice)
         };
         let mut command = shell.command(host, "doctor --peer");

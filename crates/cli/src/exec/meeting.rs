@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long the others wait for node zero.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
@@ -164,14 +164,33 @@ impl Point {
 
     /// Removes what earlier jobs left.
     fn sweep(&self) {
-        let Some(now) = self.clock_there() else { return };
-        let directory = self.path.parent().and_then(|d| std::fs::read_dir(d).ok()).into_iter().flatten().flatten();
-        for entry in directory.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"exec-")) {
-            if entry.metadata().is_ok_and(|meta| now - meta.mtime() > SWEEP_AGE_S) {
-                let _ = std::fs::remove_file(entry.path());
-            }
+        if let (Some(now), Some(directory)) = (self.clock_there(), self.path.parent()) {
+            sweep_at(directory, now, self.one_host);
         }
     }
+}
+
+/// Removes what earlier jobs of this host alone left in the user's own directory: keys are in it.
+pub fn sweep_host(directory: &Path) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    sweep_at(directory, now as i64, true);
+}
+
+fn sweep_at(directory: &Path, now: i64, one_host: bool) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"exec-")) {
+        let Ok(meta) = entry.metadata() else { continue };
+        let age_s = now - meta.mtime();
+        if age_s > SWEEP_AGE_S || age_s > AGE_MAX_S && one_host && is_over(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a file is that of a meeting on this host whose writer is gone.
+fn is_over(path: &Path) -> bool {
+    let content = std::fs::read(path).ok().and_then(|text| serde_json::from_slice::<Content>(&text).ok());
+    content.is_some_and(|content| born(content.pid) != Some(content.born))
 }
 
 fn file_name(place: &Place) -> String {
@@ -289,5 +308,12 @@ mod tests {
         leave(&point, 1, SWEEP_AGE_S as u64 + 60);
         point.sweep();
         assert!(!point.path.exists());
+        let (gone, alive) = (1, born(std::process::id()).unwrap());
+        let old = AGE_MAX_S as u64 + 30;
+        for (born, age_s, stays) in [(gone, 5, true), (gone, old, false), (alive, old, true)] {
+            leave(&point, born, age_s);
+            sweep_host(&scratch.0);
+            assert_eq!(point.path.exists(), stays, "{born} {age_s}");
+        }
     }
 }

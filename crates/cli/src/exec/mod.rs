@@ -27,6 +27,7 @@ use crate::plan::node_variables;
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
 use crate::rundir::{self, ProgLock};
+use crate::stats;
 use crate::sys;
 use comem_net::backbone::{Backbone, BackboneChoice};
 use comem_net::select::{self, Reach};
@@ -52,6 +53,9 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
     let mut node = args.node.clone();
+    // No launcher adds up what the nodes counted: each writes a file.
+    node.stats = node.stats.map(|path| stats::of_node(&path, place.rank));
+    node.stats.as_deref().filter(|_| !args.dry_run).map_or(Ok(()), stats::check)?;
     let mut settle = || {
         node.settle_backbone(place.one_host, place.size, place.rank == 0 && !args.dry_run);
         node.backbone.named()

@@ -99,7 +99,12 @@ impl Scale {
 
 /// A time that is a round number.
 fn mark_text(value_s: f64) -> String {
-    if value_s == 0.0 { "0".to_string() } else { seconds(value_s).replace(".00 ", " ").replace(".0 ", " ") }
+    match value_s {
+        0.0 => "0".to_string(),
+        v if v < 0.95e-6 => format!("{:.0} ns", v * 1e9),
+        v if v < 1e-5 => format!("{:.1} us", v * 1e6).replace(".0 ", " "),
+        v => seconds(v).replace(".00 ", " ").replace(".0 ", " "),
+    }
 }
 
 fn draw_run(sheet: &mut Sheet, run: &Run, from: f64, pitch: f64, scale: &Scale) {
@@ -155,6 +160,16 @@ mod tests {
             }
             let sum: f64 = parts[..6].iter().map(|part| part[1]).sum();
             assert!(sum > 0.5 * HEIGHT && sum <= HEIGHT + 0.5, "{sum}");
+        }
+    }
+
+    #[test]
+    fn the_marks_of_a_tiny_scale_differ() {
+        for highest_s in [0.0, 1e-6, 3e-6] {
+            let scale = Scale::new(highest_s);
+            let marks = (scale.top_s / scale.step_s).round() as usize;
+            let texts: Vec<String> = (0..=marks).map(|mark| mark_text(mark as f64 * scale.step_s)).collect();
+            assert!((1..texts.len()).all(|i| !texts[..i].contains(&texts[i])), "{texts:?}");
         }
     }
 

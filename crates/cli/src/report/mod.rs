@@ -13,10 +13,13 @@ pub mod text;
 use crate::args::ReportArgs;
 use crate::failure::{Failure, Outcome};
 use model::Run;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Runs the command; its exit code.
 pub fn main(args: &ReportArgs) -> Outcome<i32> {
+    if let Some(path) = &args.svg {
+        refuse_input(path, &args.files)?;
+    }
     let mut runs = args.files.iter().map(|path| Run::load(path)).collect::<Outcome<Vec<Run>>>()?;
     if runs.len() > 1 {
         tell_apart(&mut runs, &args.files);
@@ -31,6 +34,14 @@ pub fn main(args: &ReportArgs) -> Outcome<i32> {
         write(path, &chart::picture(&runs))?;
     }
     Ok(0)
+}
+
+/// A picture must not take the place of what it shows.
+fn refuse_input(svg: &Path, files: &[PathBuf]) -> Outcome<()> {
+    let same = |file: &&PathBuf| matches!((svg.canonicalize(), file.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    let Some(file) = files.iter().find(same) else { return Ok(()) };
+    let what = format!("--svg {} would overwrite {}, which is to be shown", svg.display(), file.display());
+    Err(Failure::usage(what, "name another file"))
 }
 
 /// Files of one name in several directories keep their whole paths.

@@ -71,6 +71,8 @@ pub struct Run {
     pub status: i64,
     /// What went wrong first.
     pub failure: Option<String>,
+    /// No node took part: the program knows nothing of Comem.
+    pub nobody_joined: bool,
     /// Engines, detector and backbone in one line.
     pub how: String,
     /// The detectors that the nodes report, each once; empty when they do not.
@@ -215,6 +217,7 @@ impl Run {
             wall_s: value["wall_s"].as_f64().unwrap_or(longest),
             status: value["status"].as_i64().unwrap_or(0),
             failure: value["failure"].as_str().map(str::to_string),
+            nobody_joined: value["nobody_joined"].as_bool().unwrap_or(false),
             how: how(value, list),
             detector: detectors(list),
             nodes,

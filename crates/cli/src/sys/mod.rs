@@ -157,3 +157,11 @@ pub fn inherited_memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     }
     Ok(file)
 }
+
+/// Whether this process may execute a file.
+pub fn may_execute(path: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path is a string with an end that outlives the call.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
+}

@@ -37,7 +37,8 @@ fn a_node_that_waits_for_others_says_for_whom_where_and_how_long_and_only_then()
         );
         assert!(line.contains(&format!("pid {})", zero.id())) && line.contains("; gives up in 2"), "{line}");
         assert!(line.contains("COMEM_NODES=2 COMEM_JOIN="), "without the number, the other would run alone: {line}");
-        let at = line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split([';', ' ']).next()).expect("an address");
+        let at =
+            line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split([';', ' ']).next()).expect("an address");
         let mut other = node(&[(var::BACKBONE, backbone), ("COMEM_JOIN", at)]);
         let said = other.stderr.take().expect("a pipe");
         assert!(!rest(other, said).contains("waits for"), "who finds the other at once says nothing");
