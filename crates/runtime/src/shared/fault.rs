@@ -82,21 +82,32 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
     let step =
         |thread: &Thread| node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     let host = crate::host::host();
-    let comem = Comem { node: node.clone() };
-    let result = match crate::seated().or_else(|| host.and_then(|_| comem.sit_anywhere())) {
+    let result = match crate::seated() {
         Some(thread) => step(&thread),
-        None if host.is_some() => node.in_common_place(step),
-        None => match comem.current() {
-            Ok(thread) => step(&thread),
-            // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
-            Err(error) => comem.end_with(&error),
-        },
+        None => in_some_place(node, step),
     };
     match (result, host) {
         (Ok(true), _) => Verdict::Retry,
         (Ok(false), _) => shared.refuse(node, fault),
         (Err(error), Some(host)) => shared.go_on_alone(node, host, &error),
         (Err(error), None) => node.end_for(&error),
+    }
+}
+
+/// Runs the step for a thread that has no place yet.
+#[cold]
+fn in_some_place(node: &Arc<Node>, step: impl FnOnce(&Thread) -> Result<bool>) -> Result<bool> {
+    let comem = Comem { node: node.clone() };
+    if crate::host::host().is_some() {
+        return match comem.sit_anywhere() {
+            Some(thread) => step(&thread),
+            None => node.in_common_place(step),
+        };
+    }
+    match comem.current() {
+        Ok(thread) => step(&thread),
+        // Another thread may be at that already: then this one waits, and runs nothing that the program has registered for its exit.
+        Err(error) => comem.end_with(&error),
     }
 }
 
