@@ -25,6 +25,8 @@ if build jia-wrong $here/wrong.c; then
     refuses "a reduction to nowhere" "was given a null pointer" -n 2 "$work/jia-wrong" nowhere
     refuses "a reduction of two types" "a reduction here and at node .* differ in shape or arguments" -n 2 "$work/jia-wrong" types
     refuses "a reduction to two roots" "a reduction here and at node .* differ in shape or arguments" -n 2 "$work/jia-wrong" roots
+    refuses "a broadcast of two roots" "give jia_bcast.. the same root" -n 2 "$work/jia-wrong" broadcasts
+    refuses "a broadcast of two roots among more" "give jia_bcast.. the same root" -n 3 "$work/jia-wrong" broadcasts
     refuses "a message longer than its buffer" "8 bytes does not fit a buffer of 4" -n 2 "$work/jia-wrong" message
     refuses "what the program itself calls an error" "ended the job: matrix 42 is singular" -n 2 "$work/jia-wrong" error
     refuses "allocations that differ between hosts" "same collective calls" -n 2 "$work/jia-wrong" order

@@ -30,6 +30,10 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "nowhere")) jia_reduce(letter, NULL, 1, SUM_INT, 0);
     if (!strcmp(what, "types")) jia_reduce(letter, letter, 1, jiapid ? SUM_FLOAT : SUM_DOUBLE, 0);
     if (!strcmp(what, "roots")) jia_reduce(letter, letter, 1, MAX_INT, jiapid);
+    if (!strcmp(what, "broadcasts")) {
+        jia_bcast(letter, 8, jiapid == 1);
+        jia_bcast(letter, 8, 0);
+    }
     if (!strcmp(what, "message")) {
         jia_send(letter, 8, jiapid, 0);
         jia_recv(letter, 4, jiapid, 0);

@@ -8,7 +8,7 @@ use comem_rt::heap::{Homes, RegionOptions};
 use comem_rt::{ConditionId, LockId, Operator};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 /// How many condition variables there are.
 const CONDITIONS: usize = 1 << 20;
@@ -20,6 +20,8 @@ static SET: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 /// Kinds of letters.
 const SENT: u8 = 1;
 const BROADCAST: u8 = 2;
+/// Calls of `jia_bcast` so far.
+static BROADCASTS: AtomicI32 = AtomicI32::new(0);
 /// Any host, any tag.
 const ANY: c_int = -1;
 
@@ -217,7 +219,7 @@ pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, 
     )
 }
 
-/// Sends a host's bytes to all hosts; called by all.
+/// Sends a host's bytes to all hosts; called by all. The letters' tag is the number of the call, by which a host sees that another had another root in mind.
 ///
 /// # Safety
 /// `buffer` points to `len` bytes.
@@ -225,14 +227,22 @@ pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, 
 pub unsafe extern "C" fn jia_bcast(buffer: *mut c_char, len: c_int, root: c_int) {
     done(|| {
         let (root, me) = (node(root)?, job()?.node());
+        let call = BROADCASTS.fetch_add(1, Ordering::Relaxed);
         if root == me {
             // SAFETY: by this function's contract.
             let bytes = unsafe { copied(buffer, len) }?;
             let mut others = (0..job()?.nodes()).filter(|node| *node != me);
-            return LETTERS.with_borrow_mut(|letters| others.try_for_each(|to| letters.send(to, BROADCAST, 0, &bytes)));
+            return LETTERS
+                .with_borrow_mut(|letters| others.try_for_each(|to| letters.send(to, BROADCAST, call, &bytes)));
         }
-        let wanted = |letter: &Letter| letter.kind == BROADCAST && letter.from == root;
-        let letter = LETTERS.with_borrow_mut(|letters| letters.receive(wanted))?;
+        let until_now = |letter: &Letter| letter.kind == BROADCAST && letter.tag.wrapping_sub(call) <= 0;
+        let letter = LETTERS.with_borrow_mut(|letters| letters.receive(until_now))?;
+        if (letter.tag, letter.from) != (call, root) {
+            let from = letter.from;
+            return Err(misuse(format!(
+                "host {from} has broadcast where this host expects it of another; give jia_bcast() the same root on all hosts"
+            )));
+        }
         if letter.bytes.len() != length(len, buffer)? {
             let came = letter.bytes.len();
             return Err(misuse(format!(
