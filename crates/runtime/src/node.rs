@@ -565,9 +565,9 @@ impl Node {
         held
     }
 
-    /// Whether a thread waits for a lock.
-    pub(crate) fn somebody_waits_for_a_lock(&self) -> bool {
-        self.seats.iter().any(|seat| matches!(*seat.status.lock(), Some((Waiting::Lock(_), _))))
+    /// Whether a thread waits for such a thing.
+    pub(crate) fn somebody_waits(&self, such: impl Fn(Waiting) -> bool) -> bool {
+        self.seats.iter().any(|seat| seat.status.lock().is_some_and(|(waiting, _)| such(waiting)))
     }
 
     /// One line for each thread that waits: for what, how long.

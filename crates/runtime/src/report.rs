@@ -2,9 +2,10 @@
 
 use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
+use comem_protocol::wire::message::Wish;
 use serde_json::{Value, json};
 
 /// The version of the stats file's form.
@@ -151,10 +152,29 @@ pub(crate) fn print_hang(node: &Node) {
     let relaxed = node.config.page_engine != PageEngine::Msi;
     let shares = node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty());
     let name = node.name_of(node.me());
-    if node.somebody_waits_for_a_lock() {
+    // What another thread does on purpose: it need not write to memory for that.
+    let is_word = |waiting: Waiting| match waiting {
+        Waiting::Flag(..) | Waiting::Messages => true,
+        Waiting::Answer(Wish::SemWait | Wish::CondJoin | Wish::CondAwait, _) => !waiting.is_for_work(),
+        _ => false,
+    };
+    let is_lock = |waiting| matches!(waiting, Waiting::Lock(_) | Waiting::Answer(Wish::ReadLock | Wish::WriteLock, _));
+    let own_are_missing =
+        node.somebody_waits(|w| matches!(w, Waiting::Barrier(..))) && node.with_barrier(|b| b.missing().0) > 0;
+    if node.somebody_waits(is_lock) {
         crate::error::say(format_args!(
             "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; threads that wait for \
              one another's locks wait for ever: each node says which locks its threads hold, here or after kill -USR1"
+        ));
+    } else if node.somebody_waits(is_word) {
+        crate::error::say(format_args!(
+            "comem: {name}: whoever sets the flag, posts, signals or sends computes for long, has ended without that, or waits itself: each \
+             node says where its threads wait, here or after kill -USR1"
+        ));
+    } else if own_are_missing {
+        crate::error::say(format_args!(
+            "comem: {name}: a thread of this node computes for long, or does not make the call, which all of its threads make: let them, \
+             as within comem_parallel, or start the job with fewer threads (-t)"
         ));
     } else if relaxed && shares {
         crate::error::say(format_args!(
