@@ -144,12 +144,8 @@ pub fn report(failure: &Failure) -> c_int {
 /// Ends the process with a sentence; what the program has printed so far gets out first. (A child made by `fork` has what its parent
 /// had printed and will let out itself.)
 pub fn end(status: c_int, sentence: &CStr) -> ! {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-    }
     if !comem_rt::in_a_child() {
-        // SAFETY: the C library's own stream, which it opens before any of our code runs.
-        unsafe { libc::fflush(stdout) };
+        crate::output::flush();
     }
     comem_rt::error::say(format_args!("{}", sentence.to_string_lossy()));
     // SAFETY: ends the process at once. Other threads may be anywhere, so no destructor may run.

@@ -2,6 +2,7 @@
 
 use crate::failure::{Code, Failure, Outcome, checked, done, reported};
 use crate::options;
+use crate::output;
 use comem_rt::{Comem, Thread, in_a_child};
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
@@ -95,24 +96,11 @@ fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Co
         ));
     }
     if std::env::var_os(comem_rt::control::var::CONTROL_FD).is_some() {
-        print_by_lines();
+        output::by_lines();
     }
     let joined = start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;
     let _ = JOB.set(joined);
     job()
-}
-
-/// Under a launcher the standard output is a pipe, for which C keeps what is printed until it is much: a crash would lose it, and nothing would appear while the
-/// program runs. From now on it goes out line by line, as to a terminal; the program may change that.
-fn print_by_lines() {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-    }
-    // SAFETY: the C library's own stream, which keeps its buffer.
-    unsafe {
-        libc::fflush(stdout);
-        libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0);
-    }
 }
 
 /// Leaves the job: waits until every node has come as far.

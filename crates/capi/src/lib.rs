@@ -26,5 +26,6 @@ mod heap;
 mod job;
 mod message;
 mod options;
+mod output;
 mod process;
 mod sync;

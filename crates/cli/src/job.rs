@@ -27,6 +27,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+/// What a program lacks of which no node joins the job.
+pub const TAKES_PART: &str =
+    "a program takes part by comem_start() or its like, in Python by comem.rank or a shared array";
 /// Nodes that lost another have so long to end by themselves.
 const LOSS_GRACE: Duration = Duration::from_millis(1000);
 /// How long nodes have that go on when others are lost: interpreters, whose programs may save what they have.
@@ -189,8 +192,7 @@ impl<'a> Running<'a> {
         let count = self.nodes.len();
         if count > 1 && self.nobody_joined() {
             self.output.say(&format!(
-                "comem: no node has joined the job: the program ran {count} times, each time by itself (a program takes part by \
-                 comem_start() or its like, in Python by comem.rank or a shared array)"
+                "comem: no node has joined the job: the program ran {count} times, each time by itself ({TAKES_PART})"
             ));
         }
     }
@@ -375,7 +377,8 @@ impl<'a> Running<'a> {
         if joined {
             self.tell_others(
                 node,
-                "left before the end of the job, with status 0 (a program that ends regularly leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END)",
+                "left before the end of the job, with status 0 (a program that ends regularly leaves the job first: by comem_finish(), \
+                 jia_exit, Tmk_exit, Qk_shutdown or MAIN_END, in Python by comem.finish() or the interpreter's end)",
             );
         } else if !std::mem::replace(&mut self.one_never_came, true) {
             self.tell_others(node, "ended before the job had begun, with status 0");

@@ -104,7 +104,8 @@ fn no_slot(process: &Process, outstanding: usize) -> Failure {
             "CREATE of more than {outstanding} workers at once; one node has no room for more: start more nodes (-n)"
         ),
         _ => format!(
-            "CREATE of worker {}, but {nodes} nodes of {threads} threads have no free slot; start the job with -t {needed} or more (nodes times -t is at least one more than the workers)",
+            "CREATE of worker {}, but {nodes} nodes of {threads} threads have no free slot; start the job with -t {needed} or more \
+             (nodes times -t is at least one more than the workers)",
             outstanding + 1
         ),
     })

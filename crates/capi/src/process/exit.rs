@@ -17,13 +17,13 @@
 use super::{PROCESS, Process, creator, worker};
 use crate::failure::{Outcome, report};
 use crate::job;
+use crate::output;
 use comem_rt::in_a_child;
 use std::ffi::{CStr, c_int, c_void};
 use std::time::{Duration, Instant};
 
 unsafe extern "C" {
     fn on_exit(function: unsafe extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-    static stdout: *mut libc::FILE;
 }
 
 /// Sees to it that exits come here.
@@ -45,8 +45,7 @@ const READ_PATIENCE: Duration = Duration::from_millis(200);
 /// Lets out what the program has printed so far, and where several nodes print, waits until the launcher has read it: what others
 /// print because of what this thread does next comes behind.
 pub fn flush_output() {
-    // SAFETY: the C library's own stream.
-    unsafe { libc::fflush(stdout) };
+    output::flush();
     if PROCESS.get().is_some_and(|process| process.job.nodes() > 1) {
         let begin = Instant::now();
         while unread_output() && begin.elapsed() < READ_PATIENCE {

@@ -5,15 +5,13 @@ pub mod result;
 use crate::args::CompareArgs;
 use crate::choice::{EXPLICIT, EngineChoice, PAGE_ENGINES};
 use crate::failure::{Failure, Outcome, exit};
+use crate::job::TAKES_PART;
 use crate::table::{Table, bytes, grouped, seconds};
 use crate::trial::{self, Setup, Trial};
 use comem_protocol::coherence::Engine;
 
 /// A program that every engine would leave as it is.
 const NOBODY_JOINED: &str = "there are no engines to compare: the program has not joined the job, and shares no memory";
-/// What to do about it.
-const NOBODY_ADVICE: &str =
-    "a program takes part by comem_start() or its like, in Python by comem.rank or a shared array";
 
 /// One line of the table.
 #[derive(Clone, Debug)]
@@ -47,7 +45,7 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
         return Err(Failure::new(exit::START, result::NOTHING, result::NOTHING_ADVICE));
     }
     if reference.run.nobody_joined {
-        return Err(Failure::new(exit::START, NOBODY_JOINED, NOBODY_ADVICE));
+        return Err(Failure::new(exit::START, NOBODY_JOINED, TAKES_PART));
     }
     if let Some(names) = detectors_without_pages(args, has_pages) {
         crate::say(format_args!(

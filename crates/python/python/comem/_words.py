@@ -1,4 +1,4 @@
-"""What the runtime says, in Python's words: names for numbers, and Python's calls for those of C."""
+"""What the runtime says, in the program's words: names for numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from typing import Dict
 NAMES_MOST = 1 << 16
 
 _names: Dict[int, str] = {}
-_CALLS = {
-    "leaves the job first: by comem_finish(), or jia_exit, Tmk_exit, Qk_shutdown, MAIN_END": (
-        "calls comem.finish() first, as the interpreter does when it ends"
-    ),
-}
 
 
 def remember(number: int, name: str) -> None:
@@ -24,6 +19,4 @@ def remember(number: int, name: str) -> None:
 
 def in_python(sentence: str) -> str:
     """A sentence of the runtime's, as a user of the package understands it."""
-    for theirs, ours in _CALLS.items():
-        sentence = sentence.replace(theirs, ours)
     return re.sub("0x[0-9a-f]+", lambda number: _names.get(int(number[0], 16), number[0]), sentence)
