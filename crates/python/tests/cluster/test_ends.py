@@ -100,7 +100,8 @@ def test_what_another_thread_makes_of_memory_that_is_lost_does_not_reach_the_mai
         a = c.zeros(10_000_000)
         c.run(lambda: a.fill(1) if comem.rank == 1 else None)
         os.kill(c.run(os.getpid)[1], 9)
-        time.sleep(0.3)
+        while c._team.lost is None:
+            time.sleep(0.01)
         pool = ThreadPoolExecutor(1)
         try:
             number = pool.submit(lambda: a[5_000_000]).result()
