@@ -377,8 +377,8 @@ impl<'a> Running<'a> {
         if joined {
             self.tell_others(
                 node,
-                "left before the end of the job, with status 0 (a program that ends regularly leaves the job first: by comem_finish(), \
-                 jia_exit, Tmk_exit, Qk_shutdown or MAIN_END, in Python by comem.finish() or the interpreter's end)",
+                "left before the end of the job, with status 0 (a program that ends regularly calls comem_finish(), jia_exit, Tmk_exit, \
+                 Qk_shutdown or MAIN_END, in Python comem.finish() first)",
             );
         } else if !std::mem::replace(&mut self.one_never_came, true) {
             self.tell_others(node, "ended before the job had begun, with status 0");
