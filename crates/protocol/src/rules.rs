@@ -163,11 +163,15 @@ pub enum Rule {
     AsideLooksAfterUnmap,
     /// A home page whose note was left counts as written while others hold copies, whatever it looks like.
     LeftNotesCount,
+    /// Others get of a home page that is compared what they were last told of, not what its threads are making of it.
+    ComparedPagesGoOutAsTold,
+    /// A home page to which a diff of another node is applied is compared no longer.
+    DiffsEndComparisons,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 49] = [
+    pub const PAGES: [Rule; 51] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -217,6 +221,8 @@ impl Rule {
         Rule::DiffsFollowWhatTheyNeed,
         Rule::AsideLooksAfterUnmap,
         Rule::LeftNotesCount,
+        Rule::ComparedPagesGoOutAsTold,
+        Rule::DiffsEndComparisons,
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.

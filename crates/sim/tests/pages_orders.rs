@@ -28,7 +28,7 @@ fn all_orders_with_one_delay_are_right() {
 }
 
 /// Programs of which some order with one delay is wrong without the rule. The others need two delays, or more of a program: `pages_mutants.rs` has all of them.
-const FOUND_BY_ONE_DELAY: [(Rule, &str); 39] = [
+const FOUND_BY_ONE_DELAY: [(Rule, &str); 41] = [
     (Rule::ProtectBeforeDiff, "counter"),
     (Rule::ProtectBeforeCopyOut, "counter"),
     (Rule::MappedChunksAreListedFirst, "two locks"),
@@ -68,6 +68,8 @@ const FOUND_BY_ONE_DELAY: [(Rule, &str); 39] = [
     (Rule::AsideLooksAfterUnmap, "laid aside"),
     (Rule::LeftNotesCount, "written again and again"),
     (Rule::LeftNotesCount, "copy written again and again"),
+    (Rule::ComparedPagesGoOutAsTold, "compared"),
+    (Rule::DiffsEndComparisons, "compared, and written elsewhere"),
 ];
 
 #[test]

@@ -58,6 +58,7 @@ impl Ways {
             takes: self.takes,
             wants: false,
             idles: false,
+            compares: false,
             pushes: (!self.takes).then_some(1),
             diffs_bytes: 4096,
             posts_arrivals: false,

@@ -33,6 +33,8 @@ pub struct Layout {
     pub wants: bool,
     /// Whether pages are laid aside.
     pub idles: bool,
+    /// Whether home pages that are written again and again are compared, as few of many are, or their notes count as those of many do.
+    pub compares: bool,
     /// After how many questions in a row homes send pages unasked, if they do.
     pub pushes: Option<u8>,
     /// Most bytes of diffs in a message.
@@ -77,6 +79,7 @@ impl Layout {
                 let mut chunk = Chunk::new(me, shape, |page| region.home_of(page, self.nodes));
                 chunk.set_push_after(self.pushes.unwrap_or(u8::MAX));
                 chunk.set_group_after(1);
+                chunk.set_many(if self.compares { 0 } else { 8 });
                 chunks.push(chunk);
             }
         }

@@ -80,6 +80,7 @@ impl Scenario {
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
         layout.idles = seed.is_multiple_of(5);
+        layout.compares = seed / 2 % 3 == 1;
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
         if kind == Kind::Wavering {
             (layout.takes, layout.pushes) = (false, Some(1));
@@ -131,6 +132,7 @@ impl Scenario {
             takes: false,
             wants: false,
             idles: false,
+            compares: false,
             pushes: None,
             diffs_bytes: if rng.below(2) == 0 { 1 } else { 4096 },
             posts_arrivals: rng.below(2) == 0 || self.faults.is_some(),

@@ -14,6 +14,7 @@ pub fn cases(ways: Ways) -> Vec<Case> {
     let on = || Homes::On(NodeId(0));
     let case = |name, layout, programs| Case { name, layout: Arc::new(layout), programs };
     let wanted = |nodes, threads| Layout { wants: true, ..ways.layout(nodes, threads, 1, on()) };
+    let compared = |nodes| Layout { compares: true, ..ways.layout(nodes, 1, 1, on()) };
     let alone = |programs: Vec<Vec<Op>>| programs.into_iter().map(|program| vec![program]).collect();
     vec![
         case("counter", ways.layout(2, 1, 1, on()), alone((0..2).map(|who| count(who, 2, 2)).collect())),
@@ -57,6 +58,8 @@ pub fn cases(ways: Ways) -> Vec<Case> {
         case("two locks of three", ways.layout(3, 1, 1, on()), alone(two_of_three())),
         case("written again and again", ways.layout(2, 1, 1, on()), alone(steady(0))),
         case("copy written again and again", ways.layout(2, 1, 1, on()), alone(steady(1))),
+        case("compared", compared(3), alone(waves_and_ends())),
+        case("compared, and written elsewhere", compared(2), alone(steady_beside())),
         case("held across a barrier", wanted(2, 1), alone(held())),
         case("one book after the other", ways.both(2), alone((0..2).map(one_then_other).collect())),
         case("offered", ways.layout(3, 1, 2, on()), alone(offered())),
@@ -351,6 +354,27 @@ fn steady(writer: usize) -> Vec<Vec<Op>> {
     let writes = (1..5).flat_map(epoch).collect();
     let reads = std::iter::repeat_n([Op::Barrier, Op::Read(1), Op::Barrier], 4).flatten().collect();
     if writer == 0 { vec![writes, reads] } else { vec![reads, writes] }
+}
+
+/// The home writes a word in each epoch, and another node reads it; in one it changes another word, which ends as it was. Meanwhile a third node reads that
+/// for the first time.
+fn waves_and_ends() -> Vec<Vec<Op>> {
+    let mut programs = vec![Vec::new(), Vec::new(), Vec::new()];
+    for epoch in 1..4 {
+        programs[0].extend([Op::Write(1, epoch), Op::Barrier, Op::Barrier]);
+        programs[1].extend([Op::Barrier, Op::Read(1), Op::Barrier]);
+        programs[2].extend([Op::Barrier, Op::Barrier]);
+    }
+    programs[0].extend([Op::Read(2), Op::Write(2, 1 << 40), Op::Think(1), Op::WriteBack(2), Op::Barrier]);
+    programs[1].push(Op::Barrier);
+    programs[2].extend([Op::Read(3), Op::Barrier, Op::Read(2)]);
+    programs
+}
+
+/// The home writes a word of a page in each epoch, and the other node another one; each reads both.
+fn steady_beside() -> Vec<Vec<Op>> {
+    let epoch = |me, value| [Op::Write(me, value), Op::Barrier, Op::Read(1 - me), Op::Read(me), Op::Barrier];
+    (0..2).map(|me| (1..6).flat_map(|value| epoch(me, value)).collect()).collect()
 }
 
 /// A node that wants a lock's token back comes to a barrier, which the holder passes before it lets go of the lock.

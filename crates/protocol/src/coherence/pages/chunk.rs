@@ -40,6 +40,7 @@ mod carried;
 mod chains;
 mod claim;
 pub mod close;
+mod compared;
 mod end;
 mod freed;
 mod group;
@@ -103,10 +104,12 @@ const FRESH: u32 = 32768;
 const ASIDE: u32 = 1 << 18;
 /// Being fetched for a store, where the kernel notes writes: mapped writable, and so as written, when it comes.
 const STORES: u32 = 1 << 17;
+/// At the home, where the kernel notes writes: shared, mapped, its note was left, and it has a twin: see `compared`.
+const COMPARED: u32 = 1 << 19;
 const _: () = {
     let all = [
         SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
-        BEFORE, FRESH, ALONG, STORES, ASIDE,
+        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {
@@ -249,6 +252,8 @@ pub struct Chunk {
     steady: Vec<Steady>,
     /// Whether the close under way has seen notes of many pages.
     many_seen: bool,
+    /// Such a part of the chunk is many, as its inverse.
+    many: u32,
     /// How many writes to copies that ended have met those that were written before, in epoch `returned_in`.
     returned: u8,
     returned_in: u8,
@@ -298,6 +303,7 @@ impl Chunk {
             vain: 0,
             steady: Vec::new(),
             many_seen: false,
+            many: steady::MANY,
             returned: 0,
             returned_in: 0,
             group_after: group::GROUP_AFTER,
@@ -637,7 +643,10 @@ impl Chunk {
             let units = self.units_in(pages);
             // Notes of pages that concern nobody are taken too. Who took such a page before that may have missed what they tell of.
             self.heed(cx, units.clone());
-            units.clone().for_each(|unit| self.forget_note(unit));
+            for unit in units.clone() {
+                self.forget_note(unit);
+                self.end_comparison(cx, unit);
+            }
             for tracked in self.units[units].iter_mut().filter(|u| Self::is_tracked(u)) {
                 tracked.set(WRITTEN, true);
                 self.pending = true;

@@ -225,7 +225,7 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
     let mut pushes = Pushes::new(most);
     for first in chunks {
         if !rooms.is_freed(*first) {
-            rooms.chunk(*first, out, |chunk, _| chunk.pushes(epoch, &mut pushes));
+            rooms.chunk(*first, out, |chunk, cx| chunk.pushes(cx, epoch, &mut pushes));
         }
     }
     let mut sent = 0;

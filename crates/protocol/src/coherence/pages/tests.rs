@@ -8,6 +8,7 @@ mod books;
 mod carry;
 mod chunk;
 mod claim;
+mod compared;
 mod desk;
 mod freed;
 mod ledger;
@@ -39,6 +40,8 @@ struct Recorder {
     /// Other nodes can copy pages by themselves, and are copying these.
     offers: bool,
     taken: Vec<PageNo>,
+    /// The units, by their first pages, that have twins.
+    twins: Vec<PageNo>,
     /// Copies are as their twins.
     unchanged: bool,
     /// Homes' memory can be written.
@@ -108,10 +111,11 @@ impl PageMemory for Recorder {
         (!self.claims.is_empty()).then(|| *self.claims.entry(unit).or_insert(node))
     }
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
+        self.twins.push(unit.start);
         self.note("make_twin", unit);
     }
     fn has_twin(&self, unit: Range<PageNo>) -> bool {
-        self.calls.contains(&format!("make_twin {}..{}", unit.start, unit.end))
+        self.twins.contains(&unit.start)
     }
     fn copy_twin(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> bool {
         let has = self.has_twin(unit.clone());
@@ -122,6 +126,7 @@ impl PageMemory for Recorder {
         has
     }
     fn drop_twin(&mut self, unit: Range<PageNo>) {
+        self.twins.retain(|page| *page != unit.start);
         self.note("drop_twin", unit);
     }
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {

@@ -7,7 +7,9 @@
 //! The order matters: the page is taken away first, and then looked at ([`Rule::AsideLooksAfterUnmap`]). What was written up to then is mapped again,
 //! noted as written.
 
-use super::{ASIDE, Access, Ahead, Chunk, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN};
+use super::{
+    ASIDE, Access, Ahead, COMPARED, Chunk, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN,
+};
 use crate::coherence::pages::{Context, PageNo, push_range};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -30,7 +32,7 @@ impl Chunk {
     }
 
     fn may_lie_aside(unit: &Unit) -> bool {
-        let busy = WRITTEN | NOTED | LOOSE | KEPT | PRESUMED | ASIDE;
+        let busy = WRITTEN | NOTED | LOOSE | KEPT | PRESUMED | ASIDE | COMPARED;
         !unit.has(busy)
             && (unit.state == State::Valid || unit.state == State::Home && unit.has(SHARED) && unit.has(MAPPED))
     }

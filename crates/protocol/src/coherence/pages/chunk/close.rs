@@ -2,7 +2,7 @@
 
 use super::steady::Note;
 use super::{
-    CLOSED, Chunk, Flush, GUESSED, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
+    CLOSED, Chunk, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
 };
 use crate::coherence::pages::era::Era;
 use crate::coherence::pages::{CHUNK_PAGES, Context, PageNo, push_range};
@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
 const LOOKS: u32 = 128;
+/// What lies between pages whose notes count is looked at with them if it is less, in pages.
+const GAP_LOOK: usize = 128;
 
 /// What a chunk has to be asked for by those who go through all chunks, where the kernel notes writes. It changes in steps of the chunk alone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -204,12 +206,22 @@ impl Chunk {
     }
 
     /// Whoever reads the kernel's notes meets those too that say nothing: of home pages that nobody else holds, and of pages that are not mapped. They
-    /// are there at every look, until they are taken, which costs the page's next writer as much as [`LOOKS`] looks cost those who
+    /// are there at every look at what lies around them, until they are taken, which costs the page's next writer as much as [`LOOKS`] looks cost those who
     /// close intervals. So they are taken after as many looks.
     fn sweep(&mut self, cx: &mut Context<'_>) {
-        if self.sweeps(cx.era) {
-            self.swept = cx.era.total();
-            self.collect(cx, 0..self.units.len());
+        if !self.sweeps(cx.era) {
+            return;
+        }
+        self.swept = cx.era.total();
+        let most = GAP_LOOK / self.shape.unit_pages as usize;
+        let mut at = 0;
+        while at < self.units.len() {
+            let untracked = self.units[at..].iter().take_while(|u| !Self::is_tracked(u)).count();
+            let run = at..at + untracked;
+            if untracked < most && self.units[run.clone()].iter().any(|u| u.has(MAPPED | HELD)) {
+                self.collect(cx, run.clone());
+            }
+            at = run.end + self.units[run.end..].iter().take_while(|u| Self::is_tracked(u)).count();
         }
     }
 
@@ -252,6 +264,7 @@ impl Chunk {
                 if this.has(MAPPED) {
                     push_range(&mut writable, pages);
                 }
+                self.end_comparison(cx, unit);
             }
         }
         writable.into_iter().for_each(|run| Self::let_write(cx, run));

@@ -24,6 +24,7 @@ impl Chunk {
             if self.units[unit].state == State::Fetching {
                 self.give_memory_back(cx, unit);
             }
+            self.end_comparison(cx, unit);
             let this = &mut self.units[unit];
             this.flags = 0;
             // Nor is any of it fetched ahead.

@@ -21,7 +21,7 @@ impl Chunk {
         }
         let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
         if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
-            units.iter().for_each(|run| cx.memory.copy_out(self.pages(run.clone()), out));
+            units.iter().for_each(|run| self.copy_told(cx, self.pages(run.clone()), out));
         }
         let noted = cx.memory.notes_writes();
         // In runs a call protects many, and a copy that ends for nothing costs more than its part of that.
@@ -35,8 +35,10 @@ impl Chunk {
             }
             if (this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on()) || (this.has(MAPPED) && self.is_left(unit))
             {
-                // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written.
+                // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written, or is
+                // compared with what is copied now.
                 self.begin_sharing(cx, unit);
+                self.compare_again(cx, unit, out.is_some());
                 continue;
             }
             let by_itself = alone && !this.has(OFFERED) && cx.era.is_calm();
@@ -83,7 +85,7 @@ impl Chunk {
         }
         self.offer(cx, &offers);
         if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
-            units.into_iter().for_each(|run| cx.memory.copy_out(self.pages(run), out));
+            units.into_iter().for_each(|run| self.copy_told(cx, self.pages(run), out));
         }
     }
 
@@ -201,6 +203,7 @@ impl Chunk {
         if self.units[unit].state != State::Home || self.freed {
             return Ok(false);
         }
+        self.end_comparison_for_diff(cx, unit);
         cx.memory.apply(pages, diff)?;
         cx.tally.diffs_applied += 1;
         self.forget_readers(unit);

@@ -7,6 +7,7 @@
 //! | says that what it was sent was of no use | the same, and the row of its questions is over |
 //! | a barrier, the home wrote the unit, the reader has asked or was sent it | one more in a row; sent the unit if the row is long enough |
 //! | a barrier, the home wrote the unit, the reader has not asked | half as many |
+//! | a barrier, the unit was told of and probably not written | is sent nothing |
 //! | another node writes the unit, it migrates | forgotten |
 //!
 //! Pages of one array are mostly read alike. So the chunk remembers how often what it sent was of no use, and wants longer rows then of readers that it does not
@@ -14,7 +15,7 @@
 
 use super::{Chunk, HOT, State, WROTE};
 use crate::coherence::pages::push::Pushes;
-use crate::coherence::pages::{PageNo, is_over};
+use crate::coherence::pages::{Context, PageNo, is_over};
 use crate::ids::NodeId;
 use std::ops::Range;
 
@@ -22,6 +23,9 @@ use std::ops::Range;
 const READERS_MAX: usize = 16;
 /// After so many questions in a row a page is sent unasked.
 pub(super) const PUSH_AFTER: u8 = 2;
+/// Where barriers alone order writes the same steps come again and again: so few units of a chunk are sent at a barrier after one question less. Not where homes
+/// presume that pages are written: of those some are told of that were not.
+const SOON_MAX: usize = 8;
 /// Most questions in a row that are wanted after pages were of no use.
 const PUSH_AFTER_MAX: u8 = 16;
 /// A page of no use counts as much as so many that were.
@@ -50,7 +54,7 @@ impl Reader {
         let sent = self.pushed.take().is_some();
         if sent {
             self.row = 0;
-            self.after = (self.after * 2).min(PUSH_AFTER_MAX);
+            self.after = (self.after.max(PUSH_AFTER) * 2).min(PUSH_AFTER_MAX);
         }
         sent
     }
@@ -92,8 +96,7 @@ impl Chunk {
                 reader.asked = true;
                 self.vain = (self.vain + u8::from(late) * VAIN).min(VAIN_MAX);
             } else if self.units[unit].has(HOT) && self.readers.of(unit).count() < READERS_MAX {
-                let after = self.push_after;
-                self.readers.push(unit, Reader { node, asked: true, pushed: None, row: 0, after });
+                self.readers.push(unit, Reader { node, asked: true, pushed: None, row: 0, after: 1 });
             }
         }
     }
@@ -109,21 +112,31 @@ impl Chunk {
     }
 
     /// This node arrives at the barrier that ends `epoch`, and has told of what it wrote: whom to send which units.
-    pub fn pushes(&mut self, epoch: u32, pushes: &mut Pushes) {
+    pub fn pushes(&mut self, cx: &Context<'_>, epoch: u32, pushes: &mut Pushes) {
         if !self.told || self.readers.is_empty() {
             return;
         }
         let first = self.shape.first;
         let least = (self.push_after << (self.vain / VAIN_STEP)).min(PUSH_AFTER_MAX);
+        let is_sure = least == self.push_after && cx.era.is_quiet() && cx.memory.notes_writes();
+        let mut soon = if is_sure && least > 1 { SOON_MAX } else { 0 };
         let mut used = 0;
         let mut readers = std::mem::take(&mut self.readers);
         for unit in readers.units() {
             if self.units[unit].state != State::Home {
                 readers.remove(unit);
+            } else if self.units[unit].has(WROTE) && self.is_told_in_vain(unit) {
+                // Who reads it when it was written does not want it now.
+                readers.retain(unit, |reader| {
+                    used += usize::from(reader.pushed.take().is_some());
+                    true
+                });
             } else if self.units[unit].has(WROTE) {
                 readers.retain(unit, |reader| {
                     used += usize::from(reader.pushed.is_some());
-                    let stays = reader.on_told(epoch, least);
+                    let early = soon > 0;
+                    let stays = reader.on_told(epoch, least - u8::from(early));
+                    soon -= usize::from(early && reader.pushed.is_some() && reader.row < least);
                     if stays && reader.pushed.is_some() && !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
                         reader.pushed = None;
                     }

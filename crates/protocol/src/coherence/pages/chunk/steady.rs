@@ -10,10 +10,12 @@
 //! that a copy ends for nothing and is renewed. That is held down: a few words of the page are remembered at each close that leaves the note, and if they are
 //! the same at the next, the page was probably not written.
 //!
+//! Of few pages even that is too much: they are [`compared`](super::compared).
+//!
 //! Where that happens more often than not, the note is taken after all, and it must be found more often that the page is written still before the note is
 //! left again. An epoch with a second close has locks in it, each of whose releases would tell of the page again: there no notes are left for a long time.
 
-use super::{Chunk, State, WROTE};
+use super::{COMPARED, Chunk, State, WROTE};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -24,12 +26,12 @@ const DOUBTS_MAX: u8 = 62;
 /// So much more often may a page be found unchanged than changed. One that is written in every other epoch may stay writable: where copies and home pages
 /// lie in turn, to take a note costs a call for each page, and with its next writer's fault 2.2 us.
 const VAIN_MAX: u8 = 4;
-/// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks for it once more, or is sent it in vain.
+/// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks for it once more.
 const VAIN_OVER_NETWORKS: u8 = 3;
 
 /// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few pages again and again
 /// fetches them ahead, so that copies which end for nothing are fetched for nothing.
-const MANY: usize = 8;
+pub(super) const MANY: u32 = 8;
 
 /// What is known of a copy, or of a home page that was written while others held copies.
 #[derive(Clone, Copy, Default, Debug)]
@@ -42,25 +44,52 @@ pub(super) struct Steady {
     doubts: u8,
     /// How often it had to be taken the last time.
     doubted: u8,
-    /// The note of a copy was found before.
+    /// The note of a copy, or of one of few home pages, was found before.
     again: bool,
     /// The note of a copy that is compared now was left before.
     old: bool,
+    /// The note of one of few home pages was left.
+    few: bool,
+    /// When a close found the note of a home page of many the last time, the page looked as it did before.
+    alike: bool,
     /// What stood in a few of the page's words when the note was left.
     sample: u32,
 }
 
 impl Steady {
     /// A note that had been left is found again, and the page has changed since or has not, which weighs so much; says whether it may be left once more.
-    fn pays(&mut self, changed: bool, weight: u8) -> bool {
+    pub(super) fn pays(&mut self, changed: bool, weight: u8) -> bool {
         self.unchanged = if changed { self.unchanged.saturating_sub(1) } else { self.unchanged + weight };
         let pays = self.unchanged <= VAIN_MAX;
         if !pays {
-            self.doubted = (self.doubted * 2 + 2).min(DOUBTS_MAX);
+            self.distrust();
             // The next find in vain is one too many again, but for changes before it.
-            (self.doubts, self.unchanged) = (self.doubted, VAIN_MAX);
+            self.unchanged = VAIN_MAX;
         }
         pays
+    }
+
+    /// The note will be taken some times, twice as often as the last time.
+    pub(super) fn distrust(&mut self) {
+        self.doubted = (self.doubted * 2 + 2).min(DOUBTS_MAX);
+        self.doubts = self.doubted;
+    }
+
+    /// A note is found; whether that is not the first time, nor one of those when it must be taken.
+    pub(super) fn is_found_again(&mut self) -> bool {
+        let again = std::mem::replace(&mut self.again, true) && self.doubts == 0;
+        self.doubts = self.doubts.saturating_sub(1);
+        again
+    }
+
+    /// The note is left, of one of few home pages.
+    pub(super) fn leave_one_of_few(&mut self) {
+        (self.left, self.few) = (true, true);
+    }
+
+    /// The note was left, of one of few home pages.
+    pub(super) fn is_one_of_few(&self) -> bool {
+        self.left && self.few
     }
 }
 
@@ -76,18 +105,27 @@ pub(super) enum Note {
 }
 
 impl Chunk {
+    /// Notes are left from such a part of a chunk on, given as its inverse, instead of an eighth; 0: home pages are compared, however many there are.
+    pub fn set_many(&mut self, many: u32) {
+        self.many = many;
+    }
+
     /// An interval ends: how much was written here.
     pub(super) fn count_written(&mut self, here: &[Range<PageNo>]) {
         let all = self.pages(0..self.units.len());
         let pages = here.iter().map(|run| run.end.min(all.end) - run.start.max(all.start)).sum::<PageNo>();
-        self.many_seen = pages as usize * MANY >= all.len();
+        self.many_seen = pages * self.many >= all.end - all.start;
     }
 
     /// A close has found the kernel's note of a copy, or of a home page that others hold.
     pub(super) fn weigh_note(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let this = self.units[unit];
-        let copy = this.state == State::Valid;
-        if !(copy || this.state == State::Home) || !self.many_seen || !cx.era.is_quiet() || this.has(WROTE) {
+        if this.has(COMPARED) {
+            return self.weigh_compared(cx, unit);
+        }
+        let (copy, home) = (this.state == State::Valid, this.state == State::Home);
+        let counts = (copy || home) && self.many_seen || home && !cx.memory.can_offer();
+        if !counts || !cx.era.is_quiet() || this.has(WROTE) {
             return Note::Take;
         }
         if self.steady.is_empty() {
@@ -96,9 +134,13 @@ impl Chunk {
         if copy {
             return self.weigh_note_of_copy(unit);
         }
+        if !self.many_seen {
+            return self.weigh_note_of_few(cx, unit);
+        }
         let now = cx.memory.sample(self.pages(unit..unit + 1));
         let steady = &mut self.steady[unit];
         let changed = steady.sample != now;
+        steady.alike = steady.left && !changed;
         if !steady.left && steady.doubts > 0 {
             steady.doubts -= 1;
             return Note::Take;
@@ -110,15 +152,14 @@ impl Chunk {
         if steady.left && !steady.pays(changed, weight) {
             return Note::Take;
         }
-        (steady.left, steady.sample) = (true, now);
+        (steady.left, steady.few, steady.sample) = (true, false, now);
         Note::Leave
     }
 
     /// As [`Chunk::weigh_note`], of a copy: what is left will be compared with its twin, which finds nothing if it was not written since.
     fn weigh_note_of_copy(&mut self, unit: usize) -> Note {
         let steady = &mut self.steady[unit];
-        if steady.doubts > 0 || !std::mem::replace(&mut steady.again, true) {
-            steady.doubts = steady.doubts.saturating_sub(1);
+        if !steady.is_found_again() {
             return Note::Take;
         }
         if steady.left && !Rule::LeftNotesCount.on() {
@@ -140,10 +181,15 @@ impl Chunk {
         self.steady.get(unit).is_some_and(|steady| steady.left)
     }
 
+    /// Whether the unit, a home page that was told of, was probably not written.
+    pub(super) fn is_told_in_vain(&self, unit: usize) -> bool {
+        self.steady.get(unit).is_some_and(|steady| steady.alike && !steady.few)
+    }
+
     /// The unit's note was taken, or the unit has another home.
     pub(super) fn forget_note(&mut self, unit: usize) {
         if let Some(steady) = self.steady.get_mut(unit) {
-            steady.left = false;
+            (steady.left, steady.alike) = (false, false);
         }
     }
 }

@@ -140,14 +140,19 @@ fn nobody_can_fill_the_stash() {
 
 /// A home, its reader in `epoch`, and what the home sends at the end of it after it has written page 0.
 fn written(bench: &mut Bench, epoch: u32, asked: bool) -> Vec<Range<PageNo>> {
+    written_of(bench, 0..1, epoch, asked)
+}
+
+/// As [`written`], of these pages.
+fn written_of(bench: &mut Bench, pages: Range<PageNo>, epoch: u32, asked: bool) -> Vec<Range<PageNo>> {
     if asked {
-        bench.copy_out(0..1);
-        bench.step(|chunk, _, _| chunk.note_reader(&[0..1], OTHER, epoch));
+        bench.copy_out(pages.clone());
+        bench.step(|chunk, _, _| chunk.note_reader(std::slice::from_ref(&pages), OTHER, epoch));
     }
-    bench.memory.written = vec![0];
-    assert_eq!(bench.close(), [(0..1, ME, false)], "epoch {epoch}");
+    bench.memory.written = pages.collect();
+    assert!(!bench.close().is_empty(), "epoch {epoch}");
     let mut pushes = Pushes::new(60);
-    bench.step(|chunk, _, _| chunk.pushes(epoch, &mut pushes));
+    bench.step(|chunk, cx, _| chunk.pushes(cx, epoch, &mut pushes));
     let sent: Vec<_> = pushes.into_messages().flat_map(|(_, parts)| parts).flat_map(|(_, runs)| runs).collect();
     // Whoever is sent a page holds it.
     sent.iter().for_each(|run| bench.copy_out(run.clone()));
@@ -161,16 +166,69 @@ fn home() -> Bench {
     bench
 }
 
-#[test]
-fn a_page_is_sent_unasked_when_it_was_asked_for_after_two_epochs_in_which_its_home_wrote_it() {
+/// A home in a program that has locks between its barriers.
+fn after_locks() -> Bench {
     let mut bench = home();
+    (0..2).for_each(|_| bench.era.close());
+    bench.era.open();
+    bench.era.close();
+    bench.era.open();
+    (0..2).for_each(|_| bench.era.close());
+    bench.era.open();
+    bench
+}
+
+#[test]
+fn a_page_is_sent_unasked_when_it_was_asked_for_after_an_epoch_in_which_its_home_wrote_it_or_two_where_there_are_locks()
+{
+    let mut bench = home();
+    let sent: Vec<bool> = (0..6).map(|epoch| !written(&mut bench, epoch, epoch < 2).is_empty()).collect();
+    assert_eq!(sent, [false, true, true, true, true, true]);
+    let mut bench = after_locks();
     let sent: Vec<bool> = (0..6).map(|epoch| !written(&mut bench, epoch, epoch < 3).is_empty()).collect();
     assert_eq!(sent, [false, false, true, true, true, true]);
 }
 
 #[test]
-fn what_was_sent_in_vain_is_asked_for_more_often_before_it_is_sent_again() {
+fn few_pages_of_a_chunk_are_sent_after_one_question() {
+    let mut bench = Bench::with_shape(ME, true, |shape| shape.pages = 40);
+    (0..40).for_each(|page| drop(bench.fault(page, Access::Write)));
+    let mut sent = |epoch, asked: Range<PageNo>| -> usize {
+        bench.copy_out(asked.clone());
+        bench.step(|chunk, _, _| chunk.note_reader(&[asked], OTHER, epoch));
+        written_of(&mut bench, 0..40, epoch, false).iter().map(ExactSizeIterator::len).sum()
+    };
+    assert_eq!([sent(0, 0..40), sent(1, 0..40), sent(2, 8..40), sent(3, 0..0)], [0, 8, 40, 40]);
+}
+
+#[test]
+fn a_page_that_is_told_of_and_was_probably_not_written_is_not_sent() {
     let mut bench = home();
+    let mut sent = |epoch, asked: bool, written: bool| {
+        if asked {
+            bench.copy_out(0..1);
+            bench.step(|chunk, _, _| chunk.note_reader(&[0..1], OTHER, epoch));
+        }
+        bench.memory.sample += u32::from(written);
+        bench.memory.written = vec![0];
+        assert_eq!(bench.close_having_seen(&[0..1]), [(0..1, ME, false)], "the note was left, and counts");
+        let mut pushes = Pushes::new(60);
+        bench.step(|chunk, cx, _| chunk.pushes(cx, epoch, &mut pushes));
+        let sends = pushes.into_messages().count() == 1;
+        if sends {
+            bench.copy_out(0..1);
+        }
+        bench.open();
+        sends
+    };
+    let steps = [(true, true), (true, true), (false, false), (true, true), (false, true)];
+    let sent = steps.into_iter().enumerate().map(|(epoch, (asked, written))| sent(epoch as u32, asked, written));
+    assert_eq!(sent.collect::<Vec<_>>(), [false, true, false, true, true]);
+}
+
+#[test]
+fn what_was_sent_in_vain_is_asked_for_more_often_before_it_is_sent_again() {
+    let mut bench = after_locks();
     (0..3).for_each(|epoch| drop(written(&mut bench, epoch, true)));
     bench.step(|chunk, _, _| chunk.on_unused(&(0..1), OTHER));
     let sent: Vec<bool> = (3..9).map(|epoch| !written(&mut bench, epoch, true).is_empty()).collect();
@@ -179,7 +237,7 @@ fn what_was_sent_in_vain_is_asked_for_more_often_before_it_is_sent_again() {
 
 #[test]
 fn a_chunk_in_which_much_was_of_no_use_wants_more_questions_of_readers_that_it_does_not_know() {
-    let mut bench = home();
+    let mut bench = after_locks();
     for epoch in 0..7 {
         if !written(&mut bench, epoch, true).is_empty() {
             bench.step(|chunk, _, _| chunk.on_unused(&(0..1), OTHER));
@@ -195,7 +253,7 @@ fn a_chunk_in_which_much_was_of_no_use_wants_more_questions_of_readers_that_it_d
 
 #[test]
 fn a_question_of_before_says_nothing_of_what_was_sent_since() {
-    let mut bench = home();
+    let mut bench = after_locks();
     (0..3).for_each(|epoch| drop(written(&mut bench, epoch, true)));
     bench.step(|chunk, _, _| chunk.note_reader(&[0..1], OTHER, 2));
     assert_eq!(written(&mut bench, 3, false), [0..1]);
