@@ -4,7 +4,8 @@
 #                and NumPy programs on shared arrays
 #   make test    runs every test
 #
-# Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), clean. CARGO_TARGET_DIR is respected.
+# Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
+# (counts what the library's code does most, for this compiler: tools/profile.sh), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,7 +23,18 @@ BENCH ?= all
 SOAK ?= --seeds 0..20000
 FUZZ ?= --seconds 30
 
-.PHONY: build demo python test lint bench soak fuzz clean help tools-build tools-test programs workloads
+# What is built to be fast uses what was counted of the library's code; PROFILE=no leaves that out.
+PROFILE ?= yes
+PROFILE_FLAGS := $(shell [ "$(PROFILE)" = no ] || tools/profile.sh flags)
+ifneq ($(PROFILE_FLAGS),)
+ifdef RUSTFLAGS
+programs python soak fuzz: export RUSTFLAGS := $(RUSTFLAGS) $(PROFILE_FLAGS)
+else
+programs python soak fuzz: export CARGO_BUILD_RUSTFLAGS := $(CARGO_BUILD_RUSTFLAGS) $(PROFILE_FLAGS)
+endif
+endif
+
+.PHONY: build demo python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
 
 help:
 	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
@@ -86,6 +98,11 @@ soak: workloads
 fuzz: tools-build
 	@$(CARGO) build --release -p comem-bench --bin comem-fuzz
 	@$(RELEASE)/comem-fuzz $(FUZZ)
+
+profile:
+	@$(MAKE) --no-print-directory build PROFILE=no
+	@$(MAKE) --no-print-directory -C tests/random COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"
+	@tools/profile.sh make
 
 clean:
 	$(CARGO) clean
