@@ -126,9 +126,11 @@ impl Chunk {
             if self.units[unit].state != State::Home {
                 readers.remove(unit);
             } else if self.units[unit].has(WROTE) && self.is_told_in_vain(unit) {
-                // Who reads it when it was written does not want it now.
+                // Who reads it when it was written does not want it now, but the next time.
                 readers.retain(unit, |reader| {
-                    used += usize::from(reader.pushed.take().is_some());
+                    let sent = reader.pushed.take().is_some();
+                    used += usize::from(sent);
+                    reader.asked |= sent;
                     true
                 });
             } else if self.units[unit].has(WROTE) {

@@ -27,7 +27,8 @@ const DOUBTS_MAX: u8 = 62;
 /// lie in turn, to take a note costs a call for each page, and with its next writer's fault 2.2 us.
 const VAIN_MAX: u8 = 4;
 /// A home page that is found unchanged weighs so much where others cannot take pages by themselves: who copied it asks for it once more.
-const VAIN_OVER_NETWORKS: u8 = 3;
+/// Once is too often.
+const VAIN_OVER_NETWORKS: u8 = 5;
 
 /// Notes are left where so large a part of a chunk was written: of few pages there is little to gain, and who reads few pages again and again
 /// fetches them ahead, so that copies which end for nothing are fetched for nothing.
@@ -120,6 +121,7 @@ impl Chunk {
     /// A close has found the kernel's note of a copy, or of a home page that others hold.
     pub(super) fn weigh_note(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let this = self.units[unit];
+        self.steady.get_mut(unit).into_iter().for_each(|steady| steady.alike = false);
         if this.has(COMPARED) {
             return self.weigh_compared(cx, unit);
         }
@@ -189,7 +191,7 @@ impl Chunk {
     /// The unit's note was taken, or the unit has another home.
     pub(super) fn forget_note(&mut self, unit: usize) {
         if let Some(steady) = self.steady.get_mut(unit) {
-            (steady.left, steady.alike) = (false, false);
+            steady.left = false;
         }
     }
 }

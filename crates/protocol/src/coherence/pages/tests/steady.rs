@@ -45,13 +45,22 @@ fn a_home_page_that_is_written_in_every_epoch_stays_writable() {
 }
 
 #[test]
-fn a_home_page_that_is_written_and_read_in_turn_stays_writable() {
+fn a_home_page_that_is_written_and_read_in_turn_stays_writable_where_others_can_take_it() {
     let mut bench = home();
+    bench.memory.offers = true;
     epoch(&mut bench, true, true);
     for _ in 0..30 {
         assert_eq!(epoch(&mut bench, true, false), (true, false), "it counts as written while others hold it");
         assert_eq!(epoch(&mut bench, false, true), (false, false), "and then concerns nobody");
     }
+}
+
+#[test]
+fn where_others_must_ask_a_home_page_that_is_found_unchanged_once_is_protected() {
+    let mut bench = home();
+    epoch(&mut bench, true, true);
+    assert_eq!(epoch(&mut bench, true, false), (true, true), "its note counted for nothing");
+    assert_eq!(epoch(&mut bench, true, true), (true, true), "and is taken now");
 }
 
 #[test]
