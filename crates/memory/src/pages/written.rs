@@ -5,14 +5,13 @@
 
 use super::PageNo;
 use crate::mapping::Mapping;
+use comem_protocol::coherence::pages::GAP_LOOK;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Gaps shorter than this (one page table's worth) are scanned along where every note is to be taken.
 const GAP_PAGES: u32 = 512;
-/// A gap so long costs about as much to be scanned along (4 to 8 ns a page) as a call of its own behind it (1.0 to 1.2 us).
-const GAP_LOOK: u32 = 128;
 
 /// A set of pages, for use by many threads.
 #[derive(Debug)]

@@ -79,7 +79,9 @@ impl Layout {
                 let mut chunk = Chunk::new(me, shape, |page| region.home_of(page, self.nodes));
                 chunk.set_push_after(self.pushes.unwrap_or(u8::MAX));
                 chunk.set_group_after(1);
-                chunk.set_many(if self.compares { 0 } else { 8 });
+                if self.compares {
+                    chunk.set_many(0);
+                }
                 chunks.push(chunk);
             }
         }

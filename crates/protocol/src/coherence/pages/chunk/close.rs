@@ -5,15 +5,13 @@ use super::{
     CLOSED, Chunk, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
 };
 use crate::coherence::pages::era::Era;
-use crate::coherence::pages::{CHUNK_PAGES, Context, PageNo, push_range};
+use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
 use std::ops::Range;
 
 /// After so many looks at notes that say nothing, they are taken: a look costs 5 to 8 ns a page, the next write to a protected page 1.1 us.
 const LOOKS: u32 = 128;
-/// What lies between pages whose notes count is looked at with them if it is less, in pages.
-const GAP_LOOK: usize = 128;
 
 /// What a chunk has to be asked for by those who go through all chunks, where the kernel notes writes. It changes in steps of the chunk alone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -213,7 +211,7 @@ impl Chunk {
             return;
         }
         self.swept = cx.era.total();
-        let most = GAP_LOOK / self.shape.unit_pages as usize;
+        let most = (GAP_LOOK / self.shape.unit_pages) as usize;
         let mut at = 0;
         while at < self.units.len() {
             let untracked = self.units[at..].iter().take_while(|u| !Self::is_tracked(u)).count();

@@ -29,9 +29,9 @@ impl Chunk {
         Note::Leave
     }
 
-    /// A page of which nobody held a copy, and whose note was left, is copied out for others: here, where it may be compared.
-    pub(super) fn compare_again(&mut self, cx: &mut Context<'_>, unit: usize, here: bool) {
-        if here && self.steady.get(unit).is_some_and(Steady::is_one_of_few) && cx.era.is_quiet() {
+    /// A page of which nobody held a copy, and whose note was left, is copied out for others.
+    pub(super) fn compare_again(&mut self, cx: &mut Context<'_>, unit: usize) {
+        if self.steady.get(unit).is_some_and(Steady::is_one_of_few) && cx.era.is_quiet() {
             self.begin_comparison(cx, unit);
         }
     }

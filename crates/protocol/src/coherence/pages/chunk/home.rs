@@ -38,7 +38,7 @@ impl Chunk {
                 // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written, or is
                 // compared with what is copied now.
                 self.begin_sharing(cx, unit);
-                self.compare_again(cx, unit, out.is_some());
+                self.compare_again(cx, unit);
                 continue;
             }
             let by_itself = alone && !this.has(OFFERED) && cx.era.is_calm();

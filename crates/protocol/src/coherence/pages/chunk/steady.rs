@@ -121,7 +121,9 @@ impl Chunk {
     /// A close has found the kernel's note of a copy, or of a home page that others hold.
     pub(super) fn weigh_note(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let this = self.units[unit];
-        self.steady.get_mut(unit).into_iter().for_each(|steady| steady.alike = false);
+        if let Some(steady) = self.steady.get_mut(unit) {
+            steady.alike = false;
+        }
         if this.has(COMPARED) {
             return self.weigh_compared(cx, unit);
         }
