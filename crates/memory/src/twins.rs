@@ -35,10 +35,23 @@ unsafe impl Sync for Block {}
 #[derive(Debug)]
 struct Size {
     bytes: usize,
-    /// Blocks with memory.
+    /// Blocks with memory, of twins that were.
     warm: Vec<Block>,
+    /// Blocks with memory that were never used: the system has just cleared it, and it lies in the caches.
+    fresh: Vec<Block>,
     /// Blocks that have none until they are touched.
     cold: Vec<Block>,
+}
+
+impl Size {
+    fn with_memory(&self) -> usize {
+        self.warm.len() + self.fresh.len()
+    }
+
+    /// A block that has memory.
+    fn take(&mut self) -> Option<Block> {
+        self.warm.pop().or_else(|| self.fresh.pop())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,22 +81,26 @@ impl Twins {
         Twins::default()
     }
 
-    /// A block of `bytes` bytes, a unit's size. What it holds is arbitrary.
-    fn take(&self, bytes: usize) -> Block {
-        let block = self.pool.lock().take(bytes);
+    /// A block of `bytes` bytes, a unit's size, and whether it is fresh. What it holds is arbitrary.
+    fn take(&self, bytes: usize) -> (Block, bool) {
+        let mut free = self.pool.lock();
+        let fresh = free.size(bytes).warm.is_empty();
+        let block = free.take(bytes);
+        drop(free);
         self.pool.in_use.fetch_add(bytes, Ordering::Relaxed);
-        block
+        (block, fresh)
     }
 
-    /// As many blocks, in the order of their addresses.
-    fn take_many(&self, count: usize, bytes: usize) -> Vec<Block> {
+    /// As many blocks, in the order of their addresses, and whether some are fresh.
+    fn take_many(&self, count: usize, bytes: usize) -> (Vec<Block>, bool) {
         let mut free = self.pool.lock();
+        let fresh = free.size(bytes).warm.len() < count;
         let mut blocks: Vec<Block> = (0..count).map(|_| free.take(bytes)).collect();
         drop(free);
         // Blocks that were taken together come back together, in the other order.
         blocks.sort_unstable_by_key(|block| block.0);
         self.pool.in_use.fetch_add(count * bytes, Ordering::Relaxed);
-        blocks
+        (blocks, fresh)
     }
 
     /// Takes a block back.
@@ -104,7 +121,9 @@ impl Twins {
 
     /// Brings the memory of the next twin of this size nearer.
     pub fn look_ahead(&self, bytes: usize) {
-        if let Some(block) = self.pool.lock().size(bytes).warm.last() {
+        let mut free = self.pool.lock();
+        let size = free.size(bytes);
+        if let Some(block) = size.warm.last().or(size.fresh.last()) {
             crate::ahead::of_writes(block.0.as_ptr(), bytes);
         }
     }
@@ -145,17 +164,15 @@ impl Pool {
 impl Free {
     fn size(&mut self, bytes: usize) -> &mut Size {
         let index = self.sizes.iter().position(|size| size.bytes == bytes).unwrap_or_else(|| {
-            self.sizes.push(Size { bytes, warm: Vec::new(), cold: Vec::new() });
+            self.sizes.push(Size { bytes, warm: Vec::new(), fresh: Vec::new(), cold: Vec::new() });
             self.sizes.len() - 1
         });
         &mut self.sizes[index]
     }
 
     fn take(&mut self, bytes: usize) -> Block {
-        if self.size(bytes).warm.is_empty() {
-            self.prepare(1, bytes);
-        }
-        if let Some(block) = self.size(bytes).warm.pop() {
+        self.prepare(1, bytes);
+        if let Some(block) = self.size(bytes).take() {
             self.warm_bytes -= bytes;
             return block;
         }
@@ -177,9 +194,9 @@ impl Free {
         first
     }
 
-    /// Gives memory to cold blocks, many at a time, until `count` are warm.
+    /// Gives memory to cold blocks, many at a time, until `count` have it.
     fn prepare(&mut self, count: usize, bytes: usize) {
-        while self.size(bytes).warm.len() < count {
+        while self.size(bytes).with_memory() < count {
             let first = self.cold(bytes);
             let mut blocks = vec![first];
             let next = |blocks: &[Block]| blocks[0].0.as_ptr().wrapping_add(blocks.len() * bytes);
@@ -193,7 +210,7 @@ impl Free {
             // SAFETY: whole pages of private mappings, which nobody uses. That the system may not know the call costs nothing.
             unsafe { libc::madvise(first.0.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
             self.warm_bytes += len;
-            self.size(bytes).warm.extend(blocks);
+            self.size(bytes).fresh.extend(blocks);
         }
     }
 
@@ -218,7 +235,7 @@ impl Free {
         for index in 0..self.sizes.len() {
             let bytes = self.sizes[index].bytes;
             while self.warm_bytes > limit
-                && let Some(block) = self.sizes[index].warm.pop()
+                && let Some(block) = self.sizes[index].take()
             {
                 self.warm_bytes -= bytes;
                 self.release(block, bytes);
@@ -347,6 +364,24 @@ mod tests {
                 assert_eq!(made, source[skip..skip + 3 * 8192]);
                 assert_eq!(bytes(&mut unit)[..] == made[..], both);
             }
+        }
+    }
+
+    #[test]
+    fn what_was_never_used_is_fresh_once() {
+        let pool = Twins::new();
+        let source: Vec<u8> = (0..20 * 4096).map(|at| (at * 11 % 251) as u8).collect();
+        let mut unit = twin(&pool, 20 * 4096);
+        for fresh in [true, false] {
+            let mut row = pool.row(20, 4096);
+            assert_eq!(row.take(0..9), fresh);
+            assert_eq!(row.take(9..16), fresh);
+            bytes(&mut unit).fill(0);
+            let also = bytes(&mut unit).as_mut_ptr();
+            // SAFETY: the source has so many bytes, and the unit is a block of as many.
+            unsafe { row.copy_run(0..20, source.as_ptr(), Some(also)) };
+            let made: Vec<u8> = (0..20).filter_map(|at| row.get(at)).flatten().copied().collect();
+            assert!(made == source && bytes(&mut unit)[..] == source[..]);
         }
     }
 

@@ -94,7 +94,7 @@ impl Service {
     fn run(&mut self) {
         while !self.node.is_ending() {
             self.node.end_stays(Slot::SERVICE, None);
-            self.node.look_before_repeating(Slot::SERVICE);
+            self.node.look_before_repeating(Slot::SERVICE, AT_A_LOOK);
             let next = self.node.run_timers(Slot::SERVICE);
             let now = self.node.now();
             if (now - self.last_tick).0 >= TICK.0 {
@@ -315,8 +315,10 @@ impl Node {
                     self.end_all_stays(slot);
                 }
             }
-            // What was fetched ahead has come while this thread computed: that is no reason to ask for it again.
-            if self.look_before_repeating(slot) {
+            // What was fetched ahead has come while this thread computed: that is no reason to ask for it again. Who waits for a page takes in no more
+            // than that: with the run behind it, no fault would tell that the next is wanted.
+            let most = if matches!(why, Waiting::Page(_)) { 1 } else { AT_A_LOOK };
+            if self.look_before_repeating(slot, most) {
                 return Ok(());
             }
             let mut next = self.run_timers(slot);
@@ -358,12 +360,12 @@ impl Node {
         }
     }
 
-    /// Where something would be sent again now, takes in what lies at the slot's socket: an answer to it, or an acknowledgement for which nobody was roused.
-    /// Whether something was there.
-    fn look_before_repeating(&self, slot: Slot) -> bool {
+    /// Where something would be sent again now, takes in what lies at the slot's socket, in at most so many looks: an answer to it, or an acknowledgement
+    /// for which nobody was roused. Whether something was there.
+    fn look_before_repeating(&self, slot: Slot, most: usize) -> bool {
         let overdue = || self.wire.sender(slot).lock().next_timeout().is_some_and(|at| at <= self.now());
         let takes = || overdue() && self.receive(slot, slot, Some(Duration::ZERO), Wait::Block) > 0;
-        (0..AT_A_LOOK).take_while(|_| takes()).count() > 0
+        (0..most).take_while(|_| takes()).count() > 0
     }
 
     /// When a thread that falls asleep now no longer keeps from others what they have asked its node for.

@@ -292,14 +292,12 @@ impl Arena {
                 break;
             }
         }
-        if done > 1 {
-            self.meet(pages.start..pages.start + done as u32);
-        }
         done as u32
     }
 
     /// Has the service view know pages that have memory, before they are overwritten there: a read fault maps all that there are around it, a write
-    /// fault one page. Pages outside the arena are passed over.
+    /// fault one page. Once they are unmapped in the application's view, the kernel knows them as written, and maps them so: else the first
+    /// store to each has the processor note it, which takes 0.3 us in a virtual machine. Pages outside the arena are passed over.
     pub fn meet(&self, pages: Range<PageNo>) {
         const AROUND: PageNo = 16;
         let (mut page, end) = (pages.start, pages.end.min(self.pages()));

@@ -16,22 +16,26 @@ pub(super) unsafe fn one(from: *const u8, to: *mut u8, len: usize, stream: bool)
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// Copies past the caches, as far as the processor can; [`settle`] is to follow.
+/// Copies past the caches, as far as the processor can; [`settle`] is to follow. With `near`, what is at `to` lies in the caches, and is stored there:
+/// to store past them what they hold takes several times as long.
 ///
 /// # Safety
 /// `len` bytes, a multiple of 4096, are readable at `from` and writable at `to` and at `also`, which are aligned to 16.
-pub(super) unsafe fn pass(from: *const u8, to: *mut u8, also: Option<*mut u8>, len: usize) {
+pub(super) unsafe fn pass(from: *const u8, to: *mut u8, also: Option<*mut u8>, len: usize, near: bool) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: this function's own condition.
     unsafe {
         match also {
-            Some(also) => copy_twice_past_caches(from, to, also, len),
+            Some(also) if near => copy_twice::<true>(from, to, also, len),
+            Some(also) => copy_twice::<false>(from, to, also, len),
+            None if near => std::ptr::copy_nonoverlapping(from, to, len),
             None => copy_past_caches(from, to, len),
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     // SAFETY: this function's own condition. What lies at `from` is read once: the second copy is one of the first.
     unsafe {
+        let _ = near;
         std::ptr::copy_nonoverlapping(from, to, len);
         if let Some(also) = also {
             std::ptr::copy_nonoverlapping(to, also, len);
@@ -49,11 +53,13 @@ pub(super) fn settle() {
     }
 }
 
+/// To `also` past the caches, and to `to` too unless that is `NEAR`.
+///
 /// # Safety
 /// `len` bytes, a multiple of 64, are readable at `from` and writable at `to` and at `also`, which are aligned to 16.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn copy_twice_past_caches(from: *const u8, to: *mut u8, also: *mut u8, len: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+unsafe fn copy_twice<const NEAR: bool>(from: *const u8, to: *mut u8, also: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_store_si128, _mm_stream_si128};
     let (from, to, also) = (from.cast::<__m128i>(), to.cast::<__m128i>(), also.cast::<__m128i>());
     for at in (0..len / 16).step_by(4) {
         // SAFETY: within all ranges; the targets are aligned; SSE2 is part of this architecture.
@@ -69,7 +75,10 @@ unsafe fn copy_twice_past_caches(from: *const u8, to: *mut u8, also: *mut u8, le
                 inout(xmm_reg) * d,
                 options(nomem, nostack, preserves_flags)
             );
-            words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(to.add(at + i), *word));
+            words.iter().enumerate().for_each(|(i, word)| match NEAR {
+                true => _mm_store_si128(to.add(at + i), *word),
+                false => _mm_stream_si128(to.add(at + i), *word),
+            });
             words.iter().enumerate().for_each(|(i, word)| _mm_stream_si128(also.add(at + i), *word));
         }
     }

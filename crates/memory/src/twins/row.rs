@@ -53,25 +53,27 @@ impl Row {
     }
 
     /// Gives each of these units a twin that has none, with arbitrary contents, in one look at the pool; in the order of their addresses, so that many
-    /// lie one behind the other.
+    /// lie one behind the other. Whether the pool had to give of what has just got its memory.
     ///
     /// # Panics
     /// When there are no such units; when the system has no memory for them, as any allocation would.
-    pub fn take(&mut self, units: Range<usize>) {
+    pub fn take(&mut self, units: Range<usize>) -> bool {
         assert!(units.end <= self.units, "units {units:?} of {}", self.units);
         let missing = units.clone().filter(|unit| self.block(*unit).is_none()).count();
         if missing == 0 {
-            return;
+            return false;
         }
         if self.groups.is_empty() {
             self.groups = (0..self.units.div_ceil(GROUP_UNITS)).map(|_| None).collect();
         }
         if missing == 1 {
-            let block = self.pool.take(self.unit_bytes);
-            return self.place(units, [block]);
+            let (block, fresh) = self.pool.take(self.unit_bytes);
+            self.place(units, [block]);
+            return fresh;
         }
-        let blocks = self.pool.take_many(missing, self.unit_bytes);
+        let (blocks, fresh) = self.pool.take_many(missing, self.unit_bytes);
         self.place(units, blocks);
+        fresh
     }
 
     /// Gives these blocks to the units that have none.
@@ -108,8 +110,8 @@ impl Row {
         to.inspect(|to| unsafe { copy::one(from, *to, self.unit_bytes, stream) });
     }
 
-    /// Makes the twins of these units copies of bytes that stand one behind the other at `from`, past the caches; and writes them to `also`, if that is
-    /// given: for units that arrive in runs, which are more than the caches hold. The units' memory need not be brought near to be
+    /// Makes the twins of these units copies of bytes that stand one behind the other at `from`, past the caches unless they are there since the system
+    /// cleared them; and writes them to `also`, if that is given: for units that arrive in runs, which are more than the caches hold. The units' memory need not be brought near to be
     /// overwritten then. Each byte at `from` is read but once: where that is another node's memory, it may change meanwhile, and twin
     /// and unit must be the same.
     ///
@@ -117,12 +119,12 @@ impl Row {
     /// The units' bytes are readable at `from` and writable at `also`, which is a page's beginning; nobody stores to `also` meanwhile. Without `also`,
     /// nobody stores to what lies at `from` either.
     pub unsafe fn copy_run(&mut self, units: Range<usize>, from: *const u8, also: Option<*mut u8>) {
-        self.take(units.clone());
+        let fresh = self.take(units.clone());
         let blocks = units.filter_map(|unit| self.block(unit));
         for (index, block) in blocks.enumerate() {
             let at = index * self.unit_bytes;
             // SAFETY: as many bytes on all sides, and blocks are ours alone and whole pages.
-            unsafe { copy::pass(from.add(at), block.0.as_ptr(), also.map(|to| to.add(at)), self.unit_bytes) };
+            unsafe { copy::pass(from.add(at), block.0.as_ptr(), also.map(|to| to.add(at)), self.unit_bytes, fresh) };
         }
         copy::settle();
     }

@@ -338,7 +338,7 @@ impl Thread {
             });
         }
         // What comes in long runs gets its memory with its bytes.
-        let filled = |run: &Range<PageNo>| views.own_bytes && views.tracked.fills() && run.end - run.start > FEW_PAGES;
+        let filled = |run: &Range<PageNo>| views.tracked.fills() && run.end - run.start > FEW_PAGES;
         fresh.into_iter().filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
         if !fetch.claim && views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
             shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);
