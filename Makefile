@@ -48,6 +48,7 @@ tools-test:
 # The command, the C library, the demonstration and the benchmarks.
 programs: tools-build
 	@$(CARGO) build --release -p comem-cli -p comem-c -p comem-wrap -p comem-bench
+	@[ "$(PROFILE)" = no ] || tools/profile.sh check
 
 workloads: programs
 	@$(MAKE) --no-print-directory -C workloads COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"

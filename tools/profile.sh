@@ -4,6 +4,8 @@
 #
 #   tools/profile.sh flags   the compiler's options that use profile/comem.profdata, or nothing: counts are by symbols, whose names another release of the
 #                            compiler makes otherwise
+#   tools/profile.sh check   says so where the library as it was built last has hardly a function that was counted: with another set of packages, or another
+#                            version of one, all symbols have other names, and nothing fails, but the gain is gone
 #   tools/profile.sh make    counts anew, with this compiler, and writes profile/: builds the library with counters, and runs programs with it (some minutes).
 #                            Wants rustup's component llvm-tools, and the programs and the command as `make build` and `make -C tests/random` make them.
 set -euo pipefail
@@ -24,6 +26,18 @@ flags() {
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 programs=out/workloads
+
+check() {
+    local library=$target/release/libcomem.so symbol='_ZN[A-Za-z0-9_.$]+17h[0-9a-f]{16}E' here counted
+    [ -n "$(flags)" ] && command -v nm >/dev/null && [ -f "$library" ] || return 0
+    here=$(nm "$library" | awk '$2 ~ /^[tT]$/ && $3 ~ /comem/ { print $3 }' | grep -oE "^$symbol" | sort -u) || return 0
+    counted=$(grep -aoE "$symbol" "$counts" | sort -u) || return 0
+    local all known
+    all=$(wc -l <<<"$here")
+    known=$(comm -12 <(echo "$here") <(echo "$counted") | wc -l)
+    [ $((known * 4)) -ge "$all" ] ||
+        echo "comem: $counts counts $known of the library's $all functions: it was made of other code, and speeds nothing up; make profile" >&2
+}
 
 # count NAME... -- OPTIONS...: a program on shared pages with these arguments, over networks and shared memory, on few nodes and many.
 count() {
@@ -95,6 +109,7 @@ make_counts() {
 
 case ${1:-} in
 flags) flags ;;
+check) check ;;
 make) make_counts ;;
 *)
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2

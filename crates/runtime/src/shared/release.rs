@@ -16,13 +16,12 @@ use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::wire::{Entry, Group};
+use comem_protocol::coherence::pages::wire::{Entry, Group, Groups, Notices};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::Mark;
 use comem_protocol::wire::message::Collective;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -391,9 +390,17 @@ impl Node {
         out: &mut Outbox,
         mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &Range<PageNo>),
     ) {
-        self.each_chunk_of(shared, std::iter::once(run), slot, out, |chunk, cx, parts| {
-            parts.iter().for_each(|part| f(chunk, cx, part));
-        });
+        let mut at = run.start;
+        while at < run.end {
+            match shared.table.chunk_around(at) {
+                Ok(chunk) => {
+                    let part = at..chunk.end.min(run.end);
+                    at = part.end;
+                    self.page_step(slot, part.start, out, |chunk, cx| f(chunk, cx, &part));
+                }
+                Err(next) => at = next.unwrap_or(run.end),
+            }
+        }
     }
 
     /// As [`Node::each_chunk`] for many runs, with all parts at once of those that follow each other in one chunk.
@@ -519,9 +526,9 @@ fn split(runs: &[Range<PageNo>], list: &[PageNo]) -> (Vec<Range<PageNo>>, Vec<Ra
 }
 
 /// Notices by home.
-fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Vec<Group> {
+fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
     let me = shared.me;
-    let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
+    let mut groups = Groups::new();
     if notices.iter().any(|(_, home, _)| *home == me) {
         // The home's writes are noted beside those of others.
         shared.note_putters();
@@ -530,11 +537,14 @@ fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId,
         if home == me {
             shared.note_home_write(pages.clone());
         }
-        let serial = if home == me { 0 } else { ledger.last_serial(home) };
-        let group = groups.entry(home).or_insert_with(|| Group { home, serial, runs: Vec::new() });
-        history::push_held(&mut group.runs, pages, held);
+        let at = groups.binary_search_by_key(&home, |group| group.home).unwrap_or_else(|at| {
+            let serial = if home == me { 0 } else { ledger.last_serial(home) };
+            groups.insert(at, Group { home, serial, runs: Notices::new() });
+            at
+        });
+        history::push_held(&mut groups[at].runs, pages, held);
     }
-    groups.into_values().collect()
+    groups
 }
 
 impl Shared {

@@ -312,7 +312,9 @@ impl Table {
             last.filter(|known| known.region.range().contains(first))
                 .map(|known| (*first..known.chunk_end(*first), known.asks(*first)))
         };
-        firsts.iter().filter_map(chunk).collect()
+        let mut chunks = Vec::with_capacity(firsts.len());
+        chunks.extend(firsts.iter().filter_map(chunk));
+        chunks
     }
 
     /// The first page after this one at which a region begins.

@@ -75,7 +75,9 @@ impl Thread {
                 self.after_barrier(gate, call.as_ref())?;
             }
             self.take_pins_back()?;
-            self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
+            if self.node.slow_factor() > 1.0 {
+                self.state.borrow_mut().left = Some(self.node.thread_cpu_ns());
+            }
             let apart =
                 |node| Mismatch { node, theirs: Collective::LEAVE, mine: what, neighbour: false, earlier: false };
             result.ok_or_else(|| apart(left.unwrap_or(self.node.me())).into())

@@ -18,7 +18,7 @@ use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Need, put_part};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Groups, Need, Notices, put_part};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
@@ -384,11 +384,11 @@ impl Pages {
     }
 
     /// Notices by home.
-    fn groups(&self, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Vec<Group> {
+    fn groups(&self, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
         let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
         for (pages, home, held) in notices {
             let serial = if home == self.me { 0 } else { self.ledger.last_serial(home) };
-            let group = groups.entry(home).or_insert(Group { home, serial, runs: Vec::new() });
+            let group = groups.entry(home).or_insert(Group { home, serial, runs: Notices::new() });
             push_held(&mut group.runs, pages, held);
         }
         groups.into_values().collect()

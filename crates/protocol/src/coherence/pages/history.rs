@@ -6,8 +6,8 @@
 //! length (u32) in front, whose top bit is set where the blob is of the other book ([`Which`]).
 
 use super::wire::{
-    Entry, Group, IN_ROWS_MAX, IN_ROWS_TOLD, is_vector, put_seen, put_vector, skip_seen, take_seen, take_vector,
-    take_vector_of,
+    Entry, Group, Groups, IN_ROWS_MAX, IN_ROWS_TOLD, Notices, is_vector, put_seen, put_vector, skip_seen, take_seen,
+    take_vector, take_vector_of,
 };
 use super::{is_later, is_over, push_range};
 use crate::ids::NodeId;
@@ -232,7 +232,7 @@ pub(super) fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entr
     let mut merged: Option<Entry> = None;
     let mut pages: BTreeMap<NodeId, (u64, BTreeMap<u32, bool>)> = BTreeMap::new();
     for entry in entries {
-        let whole = merged.get_or_insert_with(|| Entry { interval: 0, groups: Vec::new(), ..entry.clone() });
+        let whole = merged.get_or_insert_with(|| Entry { interval: 0, groups: Groups::new(), ..entry.clone() });
         let goes_on = whole.interval == 0 || (whole.from > 0 && entry.from == whole.interval + 1);
         whole.from = if goes_on { whole.from } else { 0 };
         whole.interval = entry.interval;
@@ -246,7 +246,7 @@ pub(super) fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entr
     }
     let mut merged = merged?;
     for (home, (serial, of_home)) in pages {
-        let mut group = Group { home, serial, runs: Vec::new() };
+        let mut group = Group { home, serial, runs: Notices::new() };
         of_home.into_iter().for_each(|(page, held)| push_held(&mut group.runs, page..page + 1, held));
         merged.groups.push(group);
     }
@@ -254,7 +254,7 @@ pub(super) fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entr
 }
 
 /// Appends pages to a group's runs, joined with the last run where they touch and agree.
-pub fn push_held(runs: &mut Vec<(Range<u32>, bool)>, pages: Range<u32>, held: bool) {
+pub fn push_held(runs: &mut Notices, pages: Range<u32>, held: bool) {
     match runs.last_mut() {
         Some((last, last_held)) if last.end == pages.start && *last_held == held => last.end = pages.end,
         _ => runs.push((pages, held)),

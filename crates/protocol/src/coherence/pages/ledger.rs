@@ -16,7 +16,7 @@ use super::PageEngine;
 use super::book::{Book, Standing, Told};
 use super::carry;
 use super::history::{self, Entries, History, Knowledge, Vector, Which};
-use super::wire::{Entry, Group, IN_ROWS_MAX, Need};
+use super::wire::{Entry, Groups, IN_ROWS_MAX, Need};
 use crate::ids::{LockId, NodeId};
 use crate::rules::Rule;
 use crate::sync::{Mark, Scope, bundle};
@@ -157,8 +157,8 @@ impl Ledger {
 
     /// Ends the interval in which the pages of `groups` were written, those of the main book and those of the other. An interval
     /// without writes does not end.
-    pub fn close(&mut self, mut groups: [Vec<Group>; 2]) {
-        if groups.iter().all(Vec::is_empty) {
+    pub fn close(&mut self, mut groups: [Groups; 2]) {
+        if groups.iter().all(|groups| groups.is_empty()) {
             return;
         }
         if !Rule::NoticesKeepTheirBook.on() {

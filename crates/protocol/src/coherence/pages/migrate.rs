@@ -146,10 +146,11 @@ mod tests {
     use super::super::wire::Group;
     use super::*;
     use crate::wire::bytes::Reader;
+    use smallvec::smallvec;
 
     fn entry(writer: u16, interval: u32, home: u16, runs: &[(Range<PageNo>, bool)]) -> (Entry, bool) {
-        let group = Group { home: NodeId(home), serial: 1, runs: runs.to_vec() };
-        (Entry { writer: NodeId(writer), from: interval, interval, groups: vec![group] }, true)
+        let group = Group { home: NodeId(home), serial: 1, runs: runs.into() };
+        (Entry { writer: NodeId(writer), from: interval, interval, groups: smallvec![group] }, true)
     }
 
     /// Units of two pages everywhere.

@@ -133,13 +133,15 @@ impl Applied {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
     use std::collections::BTreeSet;
 
     /// Intervals, the first of which is 1, that ended after one close each and in which these pages were written.
     fn own(pages: impl Iterator<Item = u32>) -> Own {
         let mut own = Own::default();
         for (interval, page) in (1..).zip(pages) {
-            let groups = vec![Group { home: NodeId(3), serial: interval.into(), runs: vec![(page..page + 1, true)] }];
+            let groups =
+                smallvec![Group { home: NodeId(3), serial: interval.into(), runs: smallvec![(page..page + 1, true)] }];
             let entry = Entry { writer: NodeId(0), from: interval, interval, groups };
             own.close(Mark(u64::from(interval)), Arc::new(entry));
         }

@@ -16,6 +16,7 @@ use super::history::Which;
 use super::{CHUNK_PAGES, PAGE_BYTES, PageNo};
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -331,8 +332,15 @@ pub struct Group {
     /// The last message of diffs to this home when the interval ended (0 when the home is the writer).
     pub serial: u64,
     /// The pages, and whether the writer still holds them.
-    pub runs: Vec<(Range<PageNo>, bool)>,
+    pub runs: Notices,
 }
+
+/// Pages, and whether their writer still holds them.
+pub type Notice = (Range<PageNo>, bool);
+/// The notices of a group: mostly few, and read by every node at every barrier.
+pub type Notices = SmallVec<[Notice; 2]>;
+/// The groups of an interval, by home.
+pub type Groups = SmallVec<[Group; 1]>;
 
 /// The write notices of one interval of one node, as numbers of few bytes ([`Put::put_var`]):
 /// writer, first interval, interval, groups: count of (home, serial, runs: bytes of (first page behind the end of the run before, twice the pages and one
@@ -347,7 +355,7 @@ pub struct Entry {
     /// In which of its intervals, from 1; the last one if several are merged.
     pub interval: u32,
     /// What.
-    pub groups: Vec<Group>,
+    pub groups: Groups,
 }
 
 /// Beside twice the pages of a run that its writer does not hold any more.
@@ -408,7 +416,7 @@ impl Entry {
     ) -> Result<Option<Entry>, WireError> {
         let (writer, from, interval) = (take_var_node(r)?, r.var32()?, r.var32()?);
         let (known, count) = (known(writer, interval), r.var32()?);
-        let mut groups = Vec::with_capacity(if known { 0 } else { (count as usize).min(GROUPS_AT_ONCE) });
+        let mut groups = Groups::with_capacity(if known { 0 } else { (count as usize).min(GROUPS_AT_ONCE) });
         for _ in 0..count {
             let (home, serial, len) = (take_var_node(r)?, r.var()?, r.var32()?);
             let bytes = r.take(len as usize)?;
@@ -427,9 +435,6 @@ fn put_len_before(out: &mut Vec<u8>, at: usize) {
     let bytes = out.len() - end;
     out[at..].rotate_right(bytes);
 }
-
-/// Pages, and whether their writer still holds them.
-type Notice = (Range<PageNo>, bool);
 
 /// Appends the runs of a group, so many of them at most in rows.
 fn put_notices(out: &mut Vec<u8>, mut runs: &[Notice], in_rows: &mut u32) {
@@ -485,9 +490,9 @@ fn put_row(out: &mut Vec<u8>, end: PageNo, (first, held): &Notice, stride: u32, 
 }
 
 /// Reads what [`put_notices`] wrote, with at most so many runs at constant distances.
-fn take_notices(bytes: &[u8], in_rows: &mut u32) -> Result<Vec<Notice>, WireError> {
+fn take_notices(bytes: &[u8], in_rows: &mut u32) -> Result<Notices, WireError> {
     let mut r = Reader::new(bytes);
-    let (mut runs, mut end) = (Vec::<Notice>::new(), 0);
+    let (mut runs, mut end) = (Notices::new(), 0);
     while r.finish().is_err() {
         let (first, word) = (r.var32()?.wrapping_add(end), r.var32()?);
         let (pages, held) = (word >> 1, u64::from(word) & GONE == 0);
@@ -507,7 +512,7 @@ fn take_row(
     r: &mut Reader<'_>,
     (first, held): (PageNo, bool),
     in_rows: &mut u32,
-    runs: &mut Vec<Notice>,
+    runs: &mut Notices,
 ) -> Result<(), WireError> {
     let (pages, stride, count) = (r.var32()?, r.var32()?, r.var32()?);
     let last = stride.checked_mul(count.saturating_sub(1)).and_then(|far| far.checked_add(first)?.checked_add(pages));

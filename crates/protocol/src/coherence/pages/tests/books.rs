@@ -4,9 +4,10 @@ use super::ledger::{LOCK, LOCK_2, barrier, blob, ledger, moves, wide};
 use crate::coherence::pages::PageEngine::{self, Hlrc, Msi, Scope};
 use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
-use crate::coherence::pages::wire::{Group, Need};
+use crate::coherence::pages::wire::{Group, Groups, Need};
 use crate::ids::NodeId;
 use crate::sync::Mark;
+use smallvec::smallvec;
 use std::ops::Range;
 
 /// The job's engine: the books are the main and the other one, or the other way round.
@@ -16,11 +17,11 @@ const HOME: NodeId = NodeId(9);
 
 /// Ends an interval in which these pages of regions under `hlrc` and under `scope` were written.
 fn close(ledger: &mut Ledger, hlrc: Range<u32>, scope: Range<u32>) {
-    let mut groups = [Vec::new(), Vec::new()];
+    let mut groups = [Groups::new(), Groups::new()];
     for (engine, pages) in [(Hlrc, hlrc), (Scope, scope)] {
         if !pages.is_empty() {
             let serial = ledger.next_serial(HOME);
-            groups[ledger.which(engine) as usize].push(Group { home: HOME, serial, runs: vec![(pages, true)] });
+            groups[ledger.which(engine) as usize].push(Group { home: HOME, serial, runs: smallvec![(pages, true)] });
         }
     }
     ledger.close(groups);

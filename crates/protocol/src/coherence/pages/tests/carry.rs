@@ -6,12 +6,13 @@ use crate::coherence::pages::desk::Desk;
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::push::Stash;
 use crate::coherence::pages::serve::PageRooms;
-use crate::coherence::pages::wire::{DiffsHead, Group, Need};
+use crate::coherence::pages::wire::{DiffsHead, Group, Groups, Need};
 use crate::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageMemory, PageNo};
 use crate::faults::Rng;
 use crate::ids::NodeId;
 use crate::outbox::Outbox;
 use crate::sync::Mark;
+use smallvec::smallvec;
 use std::ops::Range;
 
 const THIRD: NodeId = NodeId(3);
@@ -57,8 +58,8 @@ impl Node {
 
     /// An interval ends in which these pages of [`OTHER`] were written.
     fn writes(&mut self, pages: Range<PageNo>, serial: u64) {
-        let group = Group { home: OTHER, serial, runs: vec![(pages, true)] };
-        self.ledger.close([vec![group], Vec::new()]);
+        let group = Group { home: OTHER, serial, runs: smallvec![(pages, true)] };
+        self.ledger.close([smallvec![group], Groups::new()]);
     }
 
     /// Takes the token of a lock from `giver`, and wishes for these pages; gives those that can be used now without asking their home.

@@ -3,11 +3,12 @@ use super::*;
 use crate::coherence::pages::desk::Desk;
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::serve::{self, PageRooms};
-use crate::coherence::pages::wire::{DiffsHead, Fetch, Group, Need, Pages, put_part};
+use crate::coherence::pages::wire::{DiffsHead, Fetch, Group, Groups, Need, Pages, put_part};
 use crate::ids::{Channel, Seq};
 use crate::outbox::Target;
 use crate::sync::Mark;
 use crate::wire::message::Ticket;
+use smallvec::smallvec;
 
 /// A home with a chunk and a desk.
 struct Home {
@@ -146,7 +147,10 @@ fn serials_go_on_beyond_32_bits() {
         assert_eq!((home.applied().len() as u64, home.desk.kept()), (round, 0), "message {round}");
         assert_eq!(home.fetch(0, serial, vec![0..1]).sends().len(), 1, "message {round}");
         assert!(home.fetch(0, serial + 1, vec![0..1]).is_empty(), "what has not been sent yet");
-        ledger.close([vec![Group { home: ME, serial: ledger.last_serial(ME), runs: vec![(0..1, true)] }], Vec::new()]);
+        ledger.close([
+            smallvec![Group { home: ME, serial: ledger.last_serial(ME), runs: smallvec![(0..1, true)] }],
+            Groups::new(),
+        ]);
         let (mut needs, mut told) = (Needs::default(), Vec::new());
         let (mut third, mut knowledge) = (Ledger::new(NodeId(3), PageEngine::Hlrc), Vec::new());
         third.knowledge(LOCK, &mut knowledge);

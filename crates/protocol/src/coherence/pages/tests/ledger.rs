@@ -1,10 +1,11 @@
 use crate::coherence::pages::history::{self, ENTRIES_MAX, History, Knowledge, Vector, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::own::APART_MAX;
-use crate::coherence::pages::wire::{Entry, Group, Need, put_vector};
+use crate::coherence::pages::wire::{Entry, Group, Groups, Need, put_vector};
 use crate::coherence::pages::{PageEngine, PageNo};
 use crate::ids::{FlagId, LockId, NodeId};
 use crate::sync::{Mark, Scope};
+use smallvec::smallvec;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ pub(super) fn ledger(node: u16, engine: PageEngine) -> Ledger {
 }
 
 /// An interval in which pages of the main book's engine were written.
-fn wrote(pages: Range<u32>, home: u16, serial: u64) -> [Vec<Group>; 2] {
-    [vec![Group { home: NodeId(home), serial, runs: vec![(pages, true)] }], Vec::new()]
+fn wrote(pages: Range<u32>, home: u16, serial: u64) -> [Groups; 2] {
+    [smallvec![Group { home: NodeId(home), serial, runs: smallvec![(pages, true)] }], Groups::new()]
 }
 
 /// A lock moves from one node to another; gives the pages that the acquirer must invalidate.
@@ -45,7 +46,7 @@ pub(super) fn barrier(ledgers: &mut [Ledger]) -> Vec<Vec<Range<u32>>> {
 fn a_release_after_no_writes_names_nothing_and_ends_no_interval() {
     let (mut a, mut b) = (ledger(0, PageEngine::Hlrc), ledger(1, PageEngine::Hlrc));
     for _ in 0..3 {
-        a.close([Vec::new(), Vec::new()]);
+        a.close([Groups::new(), Groups::new()]);
         assert_eq!(moves(&mut a, &mut b, LOCK), []);
     }
     assert_eq!(a.entries(), 0);

@@ -3,6 +3,7 @@ use crate::coherence::pages::push::{Picked, Pushes, Stash};
 use crate::coherence::pages::wire::{Entry, Group, Need, Push};
 use crate::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use crate::ids::NodeId;
+use smallvec::smallvec;
 use std::ops::Range;
 
 const THIRD: NodeId = NodeId(3);
@@ -16,7 +17,7 @@ fn keep(stash: &mut Stash, epoch: u32, pages: Range<PageNo>, applied: u64) {
 
 /// What `writer` wrote of the pages of [`OTHER`].
 fn wrote(writer: NodeId, serial: u64, pages: Range<PageNo>) -> Entry {
-    let groups = vec![Group { home: OTHER, serial, runs: vec![(pages, true)] }];
+    let groups = smallvec![Group { home: OTHER, serial, runs: smallvec![(pages, true)] }];
     Entry { writer, from: 1, interval: 1, groups }
 }
 

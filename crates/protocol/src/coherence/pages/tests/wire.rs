@@ -3,14 +3,15 @@ use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
-    DiffsHead, Entry, Fetch, Group, Need, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_seen, put_unused,
-    put_vector, take_unused, take_vector, take_vector_of,
+    DiffsHead, Entry, Fetch, Group, Groups, Need, Notices, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_seen,
+    put_unused, put_vector, take_unused, take_vector, take_vector_of,
 };
 use crate::coherence::pages::{PAGE_BYTES, PageEngine, UNIT_PAGES_MAX};
 use crate::faults::Rng;
 use crate::ids::{LockId, NODES_MAX, NodeId};
 use crate::sync::Scope;
 use crate::wire::bytes::{Put, Reader, WireError};
+use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -58,7 +59,7 @@ fn entry(rng: &mut Rng) -> Entry {
             let at = rng.below(runs.len() as u64 + 1) as usize;
             runs.splice(at..at, row(rng, 9));
         }
-        Group { home: node(rng), serial: serial(rng), runs }
+        Group { home: node(rng), serial: serial(rng), runs: runs.into() }
     };
     let groups = (0..rng.below(4)).map(|_| group(rng)).collect();
     Entry { writer: node(rng), from: rng.next_u64() as u32, interval: rng.next_u64() as u32, groups }
@@ -108,8 +109,8 @@ fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
 
 #[test]
 fn an_entry_that_is_known_is_passed_over() {
-    let group = |home| Group { home: NodeId(home), serial: 1, runs: vec![(3..5, true), (9..10, false)] };
-    let entry = Entry { writer: NodeId(1), from: 2, interval: 3, groups: vec![group(4), group(5)] };
+    let group = |home| Group { home: NodeId(home), serial: 1, runs: smallvec![(3..5, true), (9..10, false)] };
+    let entry = Entry { writer: NodeId(1), from: 2, interval: 3, groups: smallvec![group(4), group(5)] };
     let mut body = Vec::new();
     entry.emit(&mut body);
     entry.emit(&mut body);
@@ -155,7 +156,7 @@ fn rows_of_runs_are_bounded_for_all_entries_of_a_payload_together() {
 /// A run was once cut into pieces that began in the middle of a unit.
 #[test]
 fn a_long_run_of_notices_is_cut_between_units_of_any_size() {
-    let groups = vec![Group { home: NodeId(0), serial: 0, runs: vec![(0..100_352, true)] }];
+    let groups = smallvec![Group { home: NodeId(0), serial: 0, runs: smallvec![(0..100_352, true)] }];
     let (long, mut body) = (Entry { writer: NodeId(1), from: 1, interval: 1, groups }, Vec::new());
     long.emit(&mut body);
     let parsed = Entry::parse(&mut Reader::new(&body)).unwrap();
@@ -164,7 +165,7 @@ fn a_long_run_of_notices_is_cut_between_units_of_any_size() {
     assert!(runs.len() > 1 && runs.iter().all(|(run, _)| run.start.is_multiple_of(UNIT_PAGES_MAX)), "{runs:?}");
 }
 
-fn bytes_of(groups: Vec<Group>) -> Vec<u8> {
+fn bytes_of(groups: Groups) -> Vec<u8> {
     let (entry, mut body) = (Entry { writer: NodeId(1), from: 1, interval: 1, groups }, Vec::new());
     entry.emit(&mut body);
     assert_eq!(Entry::parse(&mut Reader::new(&body)), Ok(entry));
@@ -184,15 +185,15 @@ fn a_cyclic_array_takes_as_many_bytes_whatever_its_length() {
 
 #[test]
 fn runs_at_changing_distances_or_of_changing_length_take_two_bytes_each_where_they_lie_close() {
-    let len = |runs: Vec<(Range<u32>, bool)>| bytes_of(vec![Group { home: NodeId(0), serial: 0, runs }]).len() - 7;
-    assert_eq!(len(vec![(1..2, true), (3..4, true)]), 4);
-    assert_eq!(len(vec![(1..2, true), (3..4, true), (6..7, true), (8..9, true)]), 8);
-    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..7, true), (7..8, true)]), 8);
-    assert_eq!(len(vec![(1..2, true), (3..4, false), (5..6, true)]), 6);
-    assert_eq!(len(vec![(1..2, true), (3..4, true), (5..6, true), (9..10, false)]), 5 + 2);
-    assert_eq!(len(vec![(9..10, true), (5..6, true), (1..2, true)]), 2 + 2 * 6, "backwards");
-    assert_eq!(len(vec![(u32::MAX - 1..u32::MAX, true)]), 6);
-    assert_eq!(len(vec![(3..3 + 0x7f00, false)]), 4);
+    let len = |runs: Notices| bytes_of(smallvec![Group { home: NodeId(0), serial: 0, runs }]).len() - 7;
+    assert_eq!(len(smallvec![(1..2, true), (3..4, true)]), 4);
+    assert_eq!(len(smallvec![(1..2, true), (3..4, true), (6..7, true), (8..9, true)]), 8);
+    assert_eq!(len(smallvec![(1..2, true), (3..4, true), (5..7, true), (7..8, true)]), 8);
+    assert_eq!(len(smallvec![(1..2, true), (3..4, false), (5..6, true)]), 6);
+    assert_eq!(len(smallvec![(1..2, true), (3..4, true), (5..6, true), (9..10, false)]), 5 + 2);
+    assert_eq!(len(smallvec![(9..10, true), (5..6, true), (1..2, true)]), 2 + 2 * 6, "backwards");
+    assert_eq!(len(smallvec![(u32::MAX - 1..u32::MAX, true)]), 6);
+    assert_eq!(len(smallvec![(3..3 + 0x7f00, false)]), 4);
 }
 
 #[test]
@@ -211,8 +212,11 @@ fn numbers_of_notices_that_are_too_large_are_refused() {
 
 #[test]
 fn rows_that_no_node_would_send_are_refused() {
-    let body =
-        bytes_of(vec![Group { home: NodeId(0), serial: 0, runs: vec![(1..3, true), (4..6, true), (7..9, true)] }]);
+    let body = bytes_of(smallvec![Group {
+        home: NodeId(0),
+        serial: 0,
+        runs: smallvec![(1..3, true), (4..6, true), (7..9, true)]
+    }]);
     let row = |numbers: [u64; 4]| {
         let [first, pages, stride, runs] = numbers;
         let entry = entry_of(1, &[first, 0, pages, stride, runs]);
