@@ -307,7 +307,12 @@ impl<'a> Running<'a> {
             FromNode::Address { addr, .. } if node == 0 => self.zero_found(addr),
             FromNode::Started => state.joined = true,
             FromNode::Outlives => state.outlives = true,
-            FromNode::Finished => state.finished = true,
+            FromNode::Finished => {
+                state.finished = true;
+                if self.nodes.values().all(|node| node.finished) {
+                    self.tell_running(&ToNode::AllFinished);
+                }
+            }
             FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
             FromNode::Failed { message } => {
                 let first_time = !std::mem::replace(&mut state.complained, true);

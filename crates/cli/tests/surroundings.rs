@@ -243,6 +243,24 @@ fn who_ends_well_before_the_job_has_begun_is_told_to_those_who_wait() {
     assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "[1] done\n"));
 }
 
+/// Nodes that have passed the closing barrier stay for those who may have missed them, until all have.
+#[test]
+fn who_is_done_is_told_when_all_are() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("gate");
+    // Node 0 has said nothing of its end when node 1 is done; then whoever asks is told.
+    let body = format!(
+        "say() {{ echo \"{{\\\"type\\\":\\\"$1\\\"}}\" >&$COMEM_CONTROL_FD; }}
+        say started
+        case $COMEM_NODE in 0) cat {fifo};; 1) say finished; echo one is done >{fifo};; esac
+        test $COMEM_NODE = 1 || say finished
+        while read -r line <&$COMEM_CONTROL_FD; do case $line in *all_finished*) echo \"$line\"; exit;; esac; done"
+    );
+    let output = scratch.run(&["-n", "2", "--no-prefix", "--timeout", "20s", "bash", "-c", &body]);
+    let all = "{\"type\":\"all_finished\"}\n";
+    assert_eq!((output.status.code(), out(&output)), (Some(0), format!("one is done\n{all}{all}")), "{}", err(&output));
+}
+
 /// A shell in the terminal of `script`, which stops the job and lets it go on in the background.
 #[test]
 fn a_job_that_was_in_the_background_reads_the_terminal_again() {

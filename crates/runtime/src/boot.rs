@@ -38,9 +38,6 @@ use std::time::Duration;
 const LOOPBACK_DATAGRAM: usize = 65_507;
 /// Datagrams on a network whose other links are not known.
 const NETWORK_DATAGRAM: usize = 1472;
-/// How long a node that is done still answers those who missed its arrival at the closing barrier.
-const LINGER: Duration = Duration::from_millis(30);
-
 /// How long start-up goes without looking whether the launcher has said something.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// A node that nobody launched says after this long whom it waits for; after twice as long where nodes first look for each other.
@@ -72,6 +69,8 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
             "{name} started {size} tasks, and each would run alone; start them as `{name} … comem exec PROGRAM`"
         )));
     }
+    // As long as the process has one thread, the kernel has nobody to wait for when it asks for this; else it takes some 10 ms.
+    comem_memory::guard::membarrier_works();
     let clock = Arc::new(Clock::new());
     if let Some(note) = clock.note().filter(|_| config.verbose) {
         crate::error::say(format_args!("comem: {note}"));
@@ -632,6 +631,9 @@ impl Ear {
                 match next_message(&mut reader) {
                     Ok(ToNode::PeerEnded { node, how }) => ear.tell(Error::NodeLost { node: NodeId(node), why: how }),
                     Ok(ToNode::Stop { reason }) => ear.tell(Error::Stopped(reason)),
+                    Ok(ToNode::AllFinished) => {
+                        ear.node.get().inspect(|node| node.farewell.all_have_finished());
+                    }
                     Ok(_) => {}
                     Err(error) => return ear.tell(error),
                 }
@@ -678,11 +680,8 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     }
     node.tell_launcher(&FromNode::Finished);
     if node.nodes() > 1 {
-        // Others may have missed this node's arrival; the service thread reminds them for a little while.
-        let until = node.now() + Span(LINGER.as_nanos() as u64);
-        while node.now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        // Others may have missed this node's arrival; the service thread reminds them meanwhile.
+        node.farewell.linger();
     }
     node.leave();
     main.end_life_now();

@@ -18,6 +18,7 @@
 //! | [`ToNode::Job`] | keeps it: key, program number, authentication |
 //! | [`ToNode::Zero`] | joins node zero there |
 //! | [`ToNode::PeerEnded`] | takes the node for lost at once, and ends within a second |
+//! | [`ToNode::AllFinished`] | ends at once, having passed the closing barrier: nobody waits for a word of it |
 //! | [`ToNode::Stop`] | sends its statistics and ends; 300 ms later comes SIGTERM, a second later SIGKILL |
 //!
 //! End of file on the descriptor means that the launcher is gone: the node ends. Unknown types are skipped, so that
@@ -146,6 +147,8 @@ pub enum ToNode {
         /// How, as a clause: `was killed by signal 9 (SIGKILL)`.
         how: String,
     },
+    /// Every node has passed the closing barrier.
+    AllFinished,
     /// The job is to end.
     Stop {
         /// Why.

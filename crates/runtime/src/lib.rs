@@ -35,6 +35,7 @@ mod config;
 pub mod control;
 mod counters;
 pub mod error;
+mod farewell;
 mod gather;
 pub mod heap;
 pub mod host;

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::{Count, Counters, Since};
 use crate::error::{Error, Result};
+use crate::farewell::Farewell;
 use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::light::{self, Light};
@@ -202,6 +203,7 @@ pub struct Node {
     pub(crate) progress: AtomicU64,
     /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted yet, since they wait for that.
     pub(crate) reads_no_more: AtomicBool,
+    pub(crate) farewell: Farewell,
     /// Who has ended the node's part, and when: nobody answers any more.
     pub(crate) ended: OnceLock<(Slot, Time)>,
     /// Why the job is over, where the process outlives it.
@@ -253,6 +255,7 @@ impl Node {
             spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             reads_no_more: AtomicBool::new(false),
+            farewell: Farewell::default(),
             ended: OnceLock::new(),
             over: OnceLock::new(),
             watch: Watch::new(me, nodes, &config, clock.now(), startup),
