@@ -48,9 +48,10 @@ impl Size {
         self.warm.len() + self.fresh.len()
     }
 
-    /// A block that has memory.
-    fn take(&mut self) -> Option<Block> {
-        self.warm.pop().or_else(|| self.fresh.pop())
+    /// A block that has memory, and whether it is fresh.
+    fn take(&mut self) -> Option<(Block, bool)> {
+        let used = self.warm.pop().map(|block| (block, false));
+        used.or_else(|| Some((self.fresh.pop()?, true)))
     }
 }
 
@@ -83,24 +84,26 @@ impl Twins {
 
     /// A block of `bytes` bytes, a unit's size, and whether it is fresh. What it holds is arbitrary.
     fn take(&self, bytes: usize) -> (Block, bool) {
-        let mut free = self.pool.lock();
-        let fresh = free.size(bytes).warm.is_empty();
-        let block = free.take(bytes);
-        drop(free);
+        let taken = self.pool.lock().take(bytes);
         self.pool.in_use.fetch_add(bytes, Ordering::Relaxed);
-        (block, fresh)
+        taken
     }
 
     /// As many blocks, in the order of their addresses, and whether some are fresh.
     fn take_many(&self, count: usize, bytes: usize) -> (Vec<Block>, bool) {
         let mut free = self.pool.lock();
-        let fresh = free.size(bytes).warm.len() < count;
-        let mut blocks: Vec<Block> = (0..count).map(|_| free.take(bytes)).collect();
+        let mut blocks = Vec::with_capacity(count);
+        let mut some_fresh = false;
+        for _ in 0..count {
+            let (block, fresh) = free.take(bytes);
+            blocks.push(block);
+            some_fresh |= fresh;
+        }
         drop(free);
         // Blocks that were taken together come back together, in the other order.
         blocks.sort_unstable_by_key(|block| block.0);
         self.pool.in_use.fetch_add(count * bytes, Ordering::Relaxed);
-        (blocks, fresh)
+        (blocks, some_fresh)
     }
 
     /// Takes a block back.
@@ -170,13 +173,14 @@ impl Free {
         &mut self.sizes[index]
     }
 
-    fn take(&mut self, bytes: usize) -> Block {
+    /// A block, and whether it is fresh.
+    fn take(&mut self, bytes: usize) -> (Block, bool) {
         self.prepare(1, bytes);
-        if let Some(block) = self.size(bytes).take() {
+        if let Some(taken) = self.size(bytes).take() {
             self.warm_bytes -= bytes;
-            return block;
+            return taken;
         }
-        self.cold(bytes)
+        (self.cold(bytes), false)
     }
 
     /// A block that has no memory until it is touched.
@@ -235,7 +239,7 @@ impl Free {
         for index in 0..self.sizes.len() {
             let bytes = self.sizes[index].bytes;
             while self.warm_bytes > limit
-                && let Some(block) = self.sizes[index].take()
+                && let Some((block, _)) = self.sizes[index].take()
             {
                 self.warm_bytes -= bytes;
                 self.release(block, bytes);

@@ -16,7 +16,7 @@ use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::history;
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::wire::{Entry, Group, Groups, Notices};
+use comem_protocol::coherence::pages::wire::{Entry, Groups, Runs};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, Context, PAGE_BYTES, PageNo, Tally, push_range, serve};
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -390,17 +390,9 @@ impl Node {
         out: &mut Outbox,
         mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &Range<PageNo>),
     ) {
-        let mut at = run.start;
-        while at < run.end {
-            match shared.table.chunk_around(at) {
-                Ok(chunk) => {
-                    let part = at..chunk.end.min(run.end);
-                    at = part.end;
-                    self.page_step(slot, part.start, out, |chunk, cx| f(chunk, cx, &part));
-                }
-                Err(next) => at = next.unwrap_or(run.end),
-            }
-        }
+        self.each_chunk_of(shared, std::iter::once(run), slot, out, |chunk, cx, parts| {
+            parts.iter().for_each(|part| f(chunk, cx, part));
+        });
     }
 
     /// As [`Node::each_chunk`] for many runs, with all parts at once of those that follow each other in one chunk.
@@ -412,7 +404,7 @@ impl Node {
         out: &mut Outbox,
         mut f: impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
     ) {
-        let (mut chunk, mut parts) = (0..0, Vec::new());
+        let (mut chunk, mut parts) = (0..0, Runs::new());
         for run in runs {
             let mut at = run.start;
             while at < run.end {
@@ -438,7 +430,7 @@ impl Node {
     fn step_parts(
         &self,
         slot: Slot,
-        parts: &mut Vec<Range<PageNo>>,
+        parts: &mut Runs,
         out: &mut Outbox,
         f: &mut impl FnMut(&mut Chunk, &mut Context<'_>, &[Range<PageNo>]),
     ) {
@@ -537,12 +529,8 @@ fn groups(shared: &Shared, ledger: &Ledger, notices: Vec<(Range<PageNo>, NodeId,
         if home == me {
             shared.note_home_write(pages.clone());
         }
-        let at = groups.binary_search_by_key(&home, |group| group.home).unwrap_or_else(|at| {
-            let serial = if home == me { 0 } else { ledger.last_serial(home) };
-            groups.insert(at, Group { home, serial, runs: Notices::new() });
-            at
-        });
-        history::push_held(&mut groups[at].runs, pages, held);
+        let serial = || if home == me { 0 } else { ledger.last_serial(home) };
+        history::add_notice(&mut groups, home, serial, pages, held);
     }
     groups
 }

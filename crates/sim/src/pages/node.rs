@@ -12,13 +12,13 @@ use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
-use comem_protocol::coherence::pages::history::{self, push_held};
+use comem_protocol::coherence::pages::history::{self, add_notice};
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::region::Region;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
-use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Group, Groups, Need, Notices, put_part};
+use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Groups, Need, put_part};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
 use comem_protocol::coherence::{self, Engine, Misbehaved};
 use comem_protocol::faults::Rng;
@@ -385,13 +385,12 @@ impl Pages {
 
     /// Notices by home.
     fn groups(&self, notices: Vec<(Range<PageNo>, NodeId, bool)>) -> Groups {
-        let mut groups: BTreeMap<NodeId, Group> = BTreeMap::new();
+        let mut groups = Groups::new();
         for (pages, home, held) in notices {
-            let serial = if home == self.me { 0 } else { self.ledger.last_serial(home) };
-            let group = groups.entry(home).or_insert(Group { home, serial, runs: Notices::new() });
-            push_held(&mut group.runs, pages, held);
+            let serial = || if home == self.me { 0 } else { self.ledger.last_serial(home) };
+            add_notice(&mut groups, home, serial, pages, held);
         }
-        groups.into_values().collect()
+        groups
     }
 
     /// Ends this node's copies of the entries' pages.

@@ -253,8 +253,17 @@ pub(super) fn merge<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entr
     Some(merged)
 }
 
+/// Adds written pages to the group of their home, which has this `serial` if it is its first.
+pub fn add_notice(groups: &mut Groups, home: NodeId, serial: impl FnOnce() -> u64, pages: Range<u32>, held: bool) {
+    let at = groups.binary_search_by_key(&home, |group| group.home).unwrap_or_else(|at| {
+        groups.insert(at, Group { home, serial: serial(), runs: Notices::new() });
+        at
+    });
+    push_held(&mut groups[at].runs, pages, held);
+}
+
 /// Appends pages to a group's runs, joined with the last run where they touch and agree.
-pub fn push_held(runs: &mut Notices, pages: Range<u32>, held: bool) {
+fn push_held(runs: &mut Notices, pages: Range<u32>, held: bool) {
     match runs.last_mut() {
         Some((last, last_held)) if last.end == pages.start && *last_held == held => last.end = pages.end,
         _ => runs.push((pages, held)),

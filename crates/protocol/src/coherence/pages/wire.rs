@@ -341,6 +341,8 @@ pub type Notice = (Range<PageNo>, bool);
 pub type Notices = SmallVec<[Notice; 2]>;
 /// The groups of an interval, by home.
 pub type Groups = SmallVec<[Group; 1]>;
+/// Runs of pages, mostly one or two.
+pub type Runs = SmallVec<[Range<PageNo>; 2]>;
 
 /// The write notices of one interval of one node, as numbers of few bytes ([`Put::put_var`]):
 /// writer, first interval, interval, groups: count of (home, serial, runs: bytes of (first page behind the end of the run before, twice the pages and one
