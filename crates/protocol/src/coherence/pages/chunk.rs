@@ -105,10 +105,12 @@ const ASIDE: u32 = 1 << 18;
 const STORES: u32 = 1 << 17;
 /// At the home, where the kernel notes writes: shared, mapped, its note was left, and it has a twin: see `compared`.
 const COMPARED: u32 = 1 << 19;
+/// At the home: another node has written it since the home did.
+const FOREIGN: u32 = 1 << 20;
 const _: () = {
     let all = [
         SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
-        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED,
+        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED, FOREIGN,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {

@@ -34,6 +34,11 @@ impl<T: Copy> Chains<T> {
         self.used == 0
     }
 
+    /// How many entries are in lists.
+    pub fn len(&self) -> usize {
+        self.used
+    }
+
     /// Empties all lists, and gives their memory back.
     pub fn clear(&mut self) {
         *self = Chains::default();
@@ -156,7 +161,8 @@ mod tests {
             let list = lists.get(&unit).cloned().unwrap_or_default();
             assert!(chains.of(unit).eq(&list), "unit {unit} after {step} steps");
             assert_eq!(chains.find(unit, |entry| entry % 2 == 0).copied(), list.into_iter().find(|e| e % 2 == 0));
-            assert_eq!(chains.is_empty(), lists.values().all(Vec::is_empty));
+            assert_eq!(chains.len(), lists.values().map(Vec::len).sum::<usize>());
+            assert_eq!(chains.is_empty(), chains.len() == 0);
         }
         assert!(chains.entries.len() < 400, "places are used again");
     }

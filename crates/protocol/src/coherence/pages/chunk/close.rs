@@ -2,7 +2,7 @@
 
 use super::steady::Note;
 use super::{
-    CLOSED, Chunk, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
+    CLOSED, Chunk, FOREIGN, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
 };
 use crate::coherence::pages::era::Era;
 use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};
@@ -255,6 +255,7 @@ impl Chunk {
                 continue;
             }
             this.set(HOT, true);
+            this.set(FOREIGN, false);
             if self.shape.write_detection {
                 // As this was shared, the close has taken its note and protected it, or found it protected.
                 this.set(CLOSED, this.has(SHARED) && this.has(MAPPED) && cx.memory.notes_writes());

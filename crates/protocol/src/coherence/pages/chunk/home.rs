@@ -1,6 +1,6 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{ALONG, CLOSED, Chunk, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
+use super::{ALONG, CLOSED, Chunk, FOREIGN, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use crate::rules::Rule;
@@ -209,6 +209,7 @@ impl Chunk {
         self.forget_readers(unit);
         let this = &mut self.units[unit];
         this.set(HOT, false);
+        this.set(FOREIGN, true);
         Ok(true)
     }
 }

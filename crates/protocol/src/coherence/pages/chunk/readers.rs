@@ -3,6 +3,7 @@
 //! | event | of a reader of a unit |
 //! |---|---|
 //! | asks, after an epoch in which the home wrote the unit | has asked |
+//! | asks for this unit alone before the home is known to write it, and nobody else has written it | is new: has asked, if few units are sent after one question less |
 //! | asks for what it was sent | has asked; must ask twice as often from now on before it is sent the unit |
 //! | says that what it was sent was of no use | the same, and the row of its questions is over |
 //! | a barrier, the home wrote the unit, the reader has asked or was sent it | one more in a row; sent the unit if the row is long enough |
@@ -13,7 +14,7 @@
 //! Pages of one array are mostly read alike. So the chunk remembers how often what it sent was of no use, and wants longer rows then of readers that it does not
 //! know yet.
 
-use super::{Chunk, HOT, State, WROTE};
+use super::{Chunk, FOREIGN, HOT, State, WROTE};
 use crate::coherence::pages::push::Pushes;
 use crate::coherence::pages::{Context, PageNo, is_over};
 use crate::ids::NodeId;
@@ -24,7 +25,8 @@ const READERS_MAX: usize = 16;
 /// After so many questions in a row a page is sent unasked.
 pub(super) const PUSH_AFTER: u8 = 2;
 /// Where barriers alone order writes the same steps come again and again: so few units of a chunk are sent at a barrier after one question less. Not where homes
-/// presume that pages are written: of those some are told of that were not.
+/// presume that pages are written: of those some are told of that were not. Of so many units of a chunk new readers are remembered, too: who has asked for few units that are
+/// written then mostly asks again.
 const SOON_MAX: usize = 8;
 /// Most questions in a row that are wanted after pages were of no use.
 const PUSH_AFTER_MAX: u8 = 16;
@@ -40,6 +42,8 @@ pub(super) struct Reader {
     node: NodeId,
     /// It has asked since the home's writes were last told of.
     asked: bool,
+    /// It has asked once, before the home was known to write the unit.
+    new: bool,
     /// The epoch at whose end it was sent the unit, when they were.
     pushed: Option<u32>,
     /// How often in a row it has asked, or was sent the unit and did not say that it was of no use.
@@ -59,9 +63,14 @@ impl Reader {
         sent
     }
 
-    /// The home has written the unit, and tells of it at the end of `epoch`; at `least` so many questions are wanted. Gives `false` when the reader can be
-    /// forgotten.
-    fn on_told(&mut self, epoch: u32, least: u8) -> bool {
+    /// The home has written the unit, and tells of it at the end of `epoch`; at `least` so many questions are wanted, or one less if it may be `early`. Gives `false` when the
+    /// reader can be forgotten.
+    fn on_told(&mut self, epoch: u32, least: u8, early: bool) -> bool {
+        if std::mem::take(&mut self.new) && !early {
+            self.asked = false;
+            return true;
+        }
+        let least = least - u8::from(early);
         let again = self.asked || self.pushed.is_some();
         if !again && self.row == 0 {
             return false;
@@ -86,17 +95,20 @@ impl Chunk {
     /// A node in `epoch` has asked for these pages, and gets their bytes.
     pub fn note_reader(&mut self, runs: &[Range<PageNo>], node: NodeId, epoch: u32) {
         let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
+        // What is asked for beside it may be of no use.
+        let alone = units.iter().map(ExactSizeIterator::len).sum::<usize>() == 1;
         for unit in units.into_iter().flatten() {
             if self.units[unit].state != State::Home {
                 continue;
             }
+            let (hot, new) = (self.units[unit].has(HOT), alone && !self.units[unit].has(HOT | FOREIGN));
             if let Some(reader) = self.readers.find(unit, |r| r.node == node) {
                 // A question of before says nothing of what was sent since.
                 let late = reader.pushed.is_some_and(|sent| is_over(sent, epoch)) && reader.was_no_use();
                 reader.asked = true;
                 self.vain = (self.vain + u8::from(late) * VAIN).min(VAIN_MAX);
-            } else if self.units[unit].has(HOT) && self.readers.of(unit).count() < READERS_MAX {
-                self.readers.push(unit, Reader { node, asked: true, pushed: None, row: 0, after: 1 });
+            } else if (hot || new && self.readers.len() < SOON_MAX) && self.readers.of(unit).count() < READERS_MAX {
+                self.readers.push(unit, Reader { node, asked: true, new, pushed: None, row: 0, after: 1 });
             }
         }
     }
@@ -137,7 +149,7 @@ impl Chunk {
                 readers.retain(unit, |reader| {
                     used += usize::from(reader.pushed.is_some());
                     let early = soon > 0;
-                    let stays = reader.on_told(epoch, least - u8::from(early));
+                    let stays = reader.on_told(epoch, least, early);
                     soon -= usize::from(early && reader.pushed.is_some() && reader.row < least);
                     if stays && reader.pushed.is_some() && !pushes.add(reader.node, first, self.pages(unit..unit + 1)) {
                         reader.pushed = None;
