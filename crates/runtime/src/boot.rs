@@ -230,6 +230,17 @@ impl Boot {
         Ok(Boot { config, clock, job, sealer, network, endpoints, multicast, link, free: AtomicU64::new(0) })
     }
 
+    /// The ports of this node's slots, and behind them, over networks, where it is sent what may wait.
+    fn ports(&self) -> Vec<u16> {
+        let slots = self.config.sockets() + 1;
+        let mut ports: Vec<u16> = self.endpoints.iter().map(|e| e.local_addr().port()).collect();
+        if self.network.backbone() == Backbone::Udp && ports.len() == slots {
+            // The first thread's socket takes it.
+            ports.push(ports[Slot::thread(0).index()]);
+        }
+        ports
+    }
+
     fn mode(&self, zero: Option<SocketAddr>) -> Result<Mode> {
         if let Some(join) = &self.config.join {
             let zero =
@@ -286,7 +297,7 @@ impl Boot {
             pid: std::process::id(),
             host: host_name(),
             ip: self.network.interface().address,
-            ports: self.endpoints.iter().map(|e| e.local_addr().port()).collect(),
+            ports: self.ports(),
             job: self.job.as_ref().map(|j| j.job.max(1)),
             prog: self.job.as_ref().map(|j| j.prog_id.max(1)),
             multicast: self.multicast,
@@ -557,10 +568,13 @@ fn check_mtu(interface: &Interface) -> Result<()> {
     )))
 }
 
-/// One socket for the service thread and one for each application thread.
+/// One socket for the service thread and one for each application thread. Over networks one more for what may wait ([`Wire::own_tray`]), where threads sleep when
+/// they wait, and would be woken for it; not where somebody counts the ports.
 fn open_endpoints(config: &Config, network: &Network) -> Result<Vec<Arc<dyn Datagrams>>> {
     let exact = exact_zero_port(config)?;
-    (0..=config.sockets())
+    let sleeps = config.nodes > 1 && !crate::service::may_spin(config);
+    let tray = network.backbone() == Backbone::Udp && sleeps && config.ports.is_none();
+    (0..=config.sockets() + usize::from(tray))
         .map(|slot| match exact.filter(|_| slot == 0) {
             Some(port) => network.bind_exactly(port),
             None => network.bind(),

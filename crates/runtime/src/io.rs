@@ -58,8 +58,9 @@ pub(crate) struct Wire {
     start_sealer: Sealer,
     link: LinkConfig,
     started: Time,
+    /// By slot; behind them there may be one of its own for what may wait.
     endpoints: Vec<Arc<dyn Datagrams>>,
-    /// Addresses by node and slot.
+    /// Addresses by node and slot, and over networks where to send what may wait.
     addresses: Vec<Vec<SocketAddr>>,
     /// Hosts and process numbers by node.
     members: Vec<(String, u32)>,
@@ -141,6 +142,22 @@ impl Wire {
         self.sealer.tag_len() > 0
     }
 
+    /// Stands behind the slots for what may wait until a node looks: over networks nodes say where they want that to go. Nobody sleeps in a socket of its
+    /// own for it, so it wakes nobody.
+    fn tray(&self) -> Slot {
+        Slot(self.senders.len() as u16)
+    }
+
+    /// Where this node finds what may wait, if it has a socket of its own for that.
+    pub(crate) fn own_tray(&self) -> Option<Slot> {
+        (self.endpoints.len() > self.senders.len()).then(|| self.tray())
+    }
+
+    /// Where a free message for a slot goes: pages that nobody asked for are of use behind a barrier, and may wait until it has opened.
+    fn free_slot(&self, ty: MsgType, to: Slot) -> Slot {
+        if ty == types::PUSH { self.tray() } else { to }
+    }
+
     /// Host and process number of a node.
     pub(crate) fn member(&self, node: NodeId) -> Option<(&str, u32)> {
         self.members.get(node.index()).map(|(host, pid)| (host.as_str(), *pid))
@@ -202,10 +219,11 @@ impl Wire {
     }
 
     fn peer(&self, channel: Channel) -> Option<&Mutex<PeerChannel>> {
-        if channel.slot.index() >= self.endpoints.len() {
+        let slots = self.senders.len();
+        if channel.slot.index() >= slots {
             return None;
         }
-        let cell = self.peers.get(channel.node.index() * self.endpoints.len() + channel.slot.index())?;
+        let cell = self.peers.get(channel.node.index() * slots + channel.slot.index())?;
         Some(cell.get_or_init(|| Box::new(Mutex::new(PeerChannel::new(channel, &self.link)))))
     }
 
@@ -264,7 +282,7 @@ impl Node {
                 Target::Reply(ticket) => self.reply(slot, ticket, send.ty, body),
                 Target::Free { node, slot: to } => {
                     mine = true;
-                    self.send_free(now, slot, node, to, send.ty, body);
+                    self.send_free(now, slot, node, self.wire.free_slot(send.ty, to), send.ty, body);
                 }
                 Target::FreeToAll => {
                     mine = true;
@@ -662,19 +680,12 @@ impl Node {
         if slot == Slot::SERVICE && self.puts_aside(origin, &message, body) {
             return Ok(());
         }
-        self.carry_out(slot, asker, origin, ty, body)
+        self.carry_out(slot, asker, origin, message);
+        Ok(())
     }
 
     /// As [`Node::act`], now.
-    pub(crate) fn carry_out(
-        &self,
-        slot: Slot,
-        asker: Slot,
-        origin: route::Origin,
-        ty: MsgType,
-        body: &[u8],
-    ) -> std::result::Result<(), BoxedError> {
-        let message = Message::parse(ty, body)?;
+    fn carry_out(&self, slot: Slot, asker: Slot, origin: route::Origin, message: Message<'_>) {
         self.count(slot, &message);
         let mut out = Self::take_outbox();
         let mut house = House { node: self, answers: asker, roused: None, user: None };
@@ -694,15 +705,17 @@ impl Node {
         if let Err(misbehaved) = result {
             self.bug(&format!("{} {misbehaved}", self.name_of(origin.from.node)));
         }
-        Ok(())
     }
 
     /// Carries out a message that was put aside. Who executes it need not be who received it.
     pub(crate) fn carry_out_late(&self, slot: Slot, message: PutAside) {
         let PutAside { origin, ty, body } = message;
         let origin = route::Origin { caller: Self::caller(slot), ..origin };
-        if let Err(error) = self.carry_out(slot, slot, origin, ty, &body) {
-            self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
+        match Message::parse(ty, &body) {
+            Ok(message) => self.carry_out(slot, slot, origin, message),
+            Err(error) => {
+                self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
+            }
         }
     }
 

@@ -127,6 +127,30 @@ unsafe fn make_by(kernel: Kernel, now: *const u8, twin: &mut [u8], out: &mut Vec
     total
 }
 
+/// Brings `twin` up to date with `twin.len()` bytes at `now`, as [`make`] does, for who need not know what changed. Gives whether anything did.
+///
+/// # Panics
+/// When the twin is not whole pages.
+///
+/// # Safety
+/// `now .. now + twin.len()` is readable.
+pub unsafe fn update(now: *const u8, twin: &mut [u8]) -> bool {
+    // SAFETY: the caller's promise, and `best` works here.
+    unsafe { update_by(Kernel::best(), now, twin) }
+}
+
+/// # Safety
+/// As for [`update`]; the kernel works on this processor.
+unsafe fn update_by(kernel: Kernel, now: *const u8, twin: &mut [u8]) -> bool {
+    assert!(twin.len().is_multiple_of(PAGE_BYTES));
+    let (mut masks, mut changed) = (NO_MASKS, false);
+    for (number, twin) in twin.as_chunks_mut::<PAGE_BYTES>().0.iter_mut().enumerate() {
+        // SAFETY: as many pages at `now` as the twin has.
+        changed |= unsafe { kernel.compare(now.add(number * PAGE_BYTES), twin, &mut masks) } > 0;
+    }
+    changed
+}
+
 /// Checks an encoded diff for a unit of `len` bytes; more may follow it. Returns how many bytes of `encoded` it takes.
 ///
 /// # Errors

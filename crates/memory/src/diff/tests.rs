@@ -81,6 +81,19 @@ fn putting_stores_what_differs_from_the_twin_and_nothing_else() {
 }
 
 #[test]
+fn a_twin_is_brought_up_to_date_and_said_to_have_differed_if_it_did() {
+    let twin: Vec<u8> = (0..3 * PAGE_BYTES).map(|at| (at % 251) as u8).collect();
+    for kernel in Kernel::all() {
+        for places in [0..0, 0..1, 4095..4097, 3 * PAGE_BYTES - 1..3 * PAGE_BYTES, 0..3 * PAGE_BYTES] {
+            let (now, mut updated) = (changed(&twin, places.clone()), twin.clone());
+            // SAFETY: page and twin are equally long, and the kernel is one of `Kernel::all`.
+            let differed = unsafe { update_by(kernel, now.as_ptr(), &mut updated) };
+            assert_eq!((differed, updated == now), (!places.is_empty(), true), "{kernel:?}, {places:?}");
+        }
+    }
+}
+
+#[test]
 fn renewing_stores_what_differs_from_the_twin_and_nothing_else() {
     let twin: Vec<u8> = (0..2 * PAGE_BYTES).map(|at| (at % 251) as u8).collect();
     let places = (0..300).chain([4095, 4096, 5000]).chain((6000..7000).step_by(3));

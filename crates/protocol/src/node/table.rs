@@ -14,7 +14,7 @@ pub struct Member {
     pub pid: u32,
     /// Its address.
     pub ip: IpAddr,
-    /// The UDP port of each slot: the service thread's first, then the application threads'.
+    /// The UDP port of each slot: the service thread's first, then the application threads'. Behind them there may be that of what may wait.
     pub ports: Vec<u16>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn emit_ports(ports: &[u16], out: &mut Vec<u8>) {
 
 pub(super) fn parse_ports(r: &mut Reader<'_>) -> Result<Vec<u16>, WireError> {
     let count = usize::from(r.u16()?);
-    if count == 0 || count > 1 + THREADS_MAX {
+    if count == 0 || count > 2 + THREADS_MAX {
         return Err(WireError::BadValue("number of ports"));
     }
     let ports = (0..count).map(|_| r.u16()).collect::<Result<Vec<u16>, _>>()?;

@@ -241,6 +241,13 @@ impl PageMemory for Frames<'_> {
         unsafe { diff::make(now, twin, out) }
     }
 
+    fn update_twin(&mut self, unit: Range<PageNo>) -> bool {
+        let (at, now) = (self.unit(&unit), self.pointer(unit.start));
+        let Some(twin) = self.twins.get_mut(at) else { return false };
+        // SAFETY: the unit lies within the service view, and the twin is as long as the unit.
+        unsafe { diff::update(now, twin) }
+    }
+
     fn put(&mut self, home: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
         let peer = self.peers.get(home.index())?.get()?.as_ref()?;
         let (at, now) = (self.unit(&unit), self.pointer(unit.start));

@@ -56,17 +56,22 @@ impl Thread {
         self.counters().pages_pushed.add(pages);
     }
 
-    /// The barrier is open. What came for it lies in the socket of this node's first thread, which need not have looked there since: others may have come
-    /// long before, and what they told may have come to the service thread.
+    /// The barrier is open. What came for it lies in a socket that nobody waits in, or in that of this node's first thread, which need not have looked there since: others may
+    /// have come long before, and what they told may have come to the service thread.
     pub(super) fn look_for_pushed(&self) {
         let node = self.home();
-        let first = Slot::thread(0);
-        let attended = self.slot() != first && node.seats[first.index()].waiter.in_socket();
-        if !node.sends_unasked() || attended {
+        if !node.sends_unasked() {
             return;
         }
+        let first = Slot::thread(0);
+        let attended = || self.slot() != first && node.seats[first.index()].waiter.in_socket();
+        let at = match node.wire.own_tray() {
+            Some(tray) => tray,
+            None if attended() => return,
+            None => first,
+        };
         for _ in 0..LOOKS_MAX {
-            if node.receive(first, self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
+            if node.receive(at, self.slot(), Some(Duration::ZERO), Wait::Block) == 0 {
                 return;
             }
         }

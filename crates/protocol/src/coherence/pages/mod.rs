@@ -198,6 +198,10 @@ pub trait PageMemory {
     fn drop_twin(&mut self, unit: Range<PageNo>);
     /// Appends what differs from the twin, exact to the byte, and brings the twin up to date; gives the number of bytes changed.
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize;
+    /// Brings the unit's twin up to date; whether anything differed.
+    fn update_twin(&mut self, unit: Range<PageNo>) -> bool {
+        self.diff(unit, &mut Vec::new()) > 0
+    }
     /// Stores what differs from the twin, exact to the byte, into the memory of the unit's home on this host, and brings the twin up to date; `changed` is
     /// told of each page that changed, and where. Gives the number of bytes changed; `None`, and nothing done, where the home's
     /// memory cannot be written.

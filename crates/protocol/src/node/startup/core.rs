@@ -58,7 +58,7 @@ pub struct Config {
     pub host: String,
     /// The address its sockets are bound to; unspecified when to all.
     pub ip: IpAddr,
-    /// The UDP port of each slot, the service thread's first.
+    /// The UDP port of each slot, the service thread's first; then, in all nodes or in none, that of what may wait until the node looks.
     pub ports: Vec<u16>,
     /// The job's number when a launcher or a daemon gave one, never 0.
     pub job: Option<u64>,
@@ -87,8 +87,8 @@ pub enum ConfigError {
         /// How many nodes there are.
         nodes: u16,
     },
-    /// A node has one port for its service thread and one for each application thread.
-    #[error("{ports} ports for {threads} threads; there must be one more, and none of them 0")]
+    /// A node has one port for its service thread and one for each application thread, and may have another.
+    #[error("{ports} ports for {threads} threads; there must be one or two more, and none of them 0")]
     Ports {
         /// Ports given.
         ports: usize,
@@ -123,7 +123,8 @@ impl Config {
             Mode::Launched { node, .. } if node.0 >= nodes => return Err(ConfigError::Number { node, nodes }),
             _ => {}
         }
-        if self.ports.len() != usize::from(threads) + 1 || self.ports.contains(&0) {
+        let spare = self.ports.len().checked_sub(usize::from(threads));
+        if !matches!(spare, Some(1 | 2)) || self.ports.contains(&0) {
             return Err(ConfigError::Ports { ports: self.ports.len(), threads });
         }
         let bytes = self.arguments.iter().map(|a| a.len() + 2).sum();

@@ -2,7 +2,8 @@
 
 use super::steady::Note;
 use super::{
-    CLOSED, Chunk, FOREIGN, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit, WRITTEN, WROTE,
+    CLOSED, Chunk, FOREIGN, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit,
+    WRITTEN, WROTE,
 };
 use crate::coherence::pages::era::Era;
 use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};

@@ -48,8 +48,7 @@ impl Chunk {
             self.end_comparison(cx, unit);
             return Note::Take;
         }
-        self.bytes.clear();
-        let changed = cx.memory.diff(self.pages(unit..unit + 1), &mut self.bytes) > 0;
+        let changed = cx.memory.update_twin(self.pages(unit..unit + 1));
         match (self.steady[unit].pays(changed, 1), changed) {
             (false, _) => {
                 self.end_comparison(cx, unit);

@@ -238,11 +238,12 @@ fn hosts_seen_over_loopback_and_from_outside_are_not_mixed() {
 #[test]
 fn configurations_that_cannot_work_are_refused() {
     type Change = fn(&mut Config);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 7] = [
         (|c| c.identity.nodes = 0, "0 nodes"),
         (|c| c.identity.nodes = 1025, "1 to 1024"),
         (|c| c.identity.threads = 0, "0 threads"),
         (|c| c.ports = vec![1], "1 ports for 2 threads"),
+        (|c| c.ports = vec![1; 5], "5 ports for 2 threads"),
         (|c| c.arguments = vec!["x".repeat(2000)], "put them into a file"),
         (|c| c.mode = Mode::Launched { node: NodeId(4), zero: None }, "node 4 in a job of 4"),
     ];
