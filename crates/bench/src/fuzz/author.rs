@@ -192,7 +192,7 @@ impl Author {
         }
         let applied = vec![Need { writer: NodeId(1), serial: self.rng.below(4) }];
         let pages = run.len();
-        Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into() }.emit(&mut body);
+        Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into_iter().collect() }.emit(&mut body);
         body.resize(body.len() + pages * PAGE_BYTES, first as u8);
         body
     }

@@ -29,6 +29,9 @@ use std::sync::atomic::Ordering;
 /// Threads that acquire locks look whether their handlers of faults are still in front after so many that came from other nodes.
 const LOOK_FOR_HANDLERS: u64 = 32;
 
+/// Mostly what a node says at a barrier has room in so many bytes.
+const NOTICES_BYTES: usize = 256;
+
 /// The node's last words after so many locks.
 const TOO_LONG_AN_EPOCH: &str = "this node has ended 4294967295 intervals (mostly by locks that changed nodes) since the last barrier of all \
     threads, and has no number for another; let all threads pass a barrier now and then";
@@ -245,7 +248,11 @@ impl Node {
             return;
         }
         let before = shared.closes.fetch_add(1, Ordering::SeqCst);
-        let mut active = std::mem::take(&mut *shared.active.lock());
+        let mut active = {
+            let mut list = shared.active.lock();
+            let most = list.len();
+            std::mem::replace(&mut *list, Vec::with_capacity(most))
+        };
         active.sort_unstable();
         self.close_chunks(shared, ledger, (&active, true), why, slot, side);
         ledger.closes_are_over(Mark(before + 1));
@@ -441,24 +448,23 @@ impl Node {
     }
 
     /// A barrier of all threads has opened: applies what all nodes said, once a node.
-    fn open_epoch(&self, shared: &Shared, notices: &[u8], in_place: bool, slot: Slot) {
-        let mut side = Outbox::new();
+    fn open_epoch(&self, shared: &Shared, notices: &[u8], in_place: bool, slot: Slot, side: &mut Outbox) {
         let mut ledger = shared.ledger.lock();
         let opened = ledger.open(notices, &mut shared.needs.lock());
         shared.note_putters();
         match opened {
             Ok(entries) => {
-                self.open_stash(shared, ledger.epoch(), &entries, &mut side);
+                self.open_stash(shared, ledger.epoch(), &entries, side);
                 let fresh = entries.iter().filter(|(_, new)| *new).map(|(entry, _)| entry);
-                self.end_copies(shared, &mut ledger, fresh, in_place, slot, &mut side);
-                self.migrate(shared, &ledger, &entries, slot, &mut side);
+                self.end_copies(shared, &mut ledger, fresh, in_place, slot, side);
+                self.migrate(shared, &ledger, &entries, slot, side);
             }
             Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
         }
         shared.era.lock().open();
         let active = shared.active.lock().clone();
         for (chunk, _) in shared.table.chunks_at(&active).into_iter().filter(|(_, asks)| asks.open) {
-            self.page_step(slot, chunk.start, &mut side, |chunk, cx| chunk.open(cx));
+            self.page_step(slot, chunk.start, side, |chunk, cx| chunk.open(cx));
         }
         let epoch = ledger.epoch();
         shared.epoch.store(epoch, Ordering::Release);
@@ -467,10 +473,9 @@ impl Node {
             shared.sharing.lock().forget(&gone);
         }
         drop(ledger);
-        if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), &mut side) {
+        if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), side) {
             self.bug(&format!("a node {misbehaved}"));
         }
-        self.flush(slot, &mut side);
     }
 
     fn migrate(&self, shared: &Shared, ledger: &Ledger, entries: &[(Entry, bool)], slot: Slot, side: &mut Outbox) {
@@ -556,16 +561,16 @@ impl Thread {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return (notices, 0) };
         let gate = *shared.gate.lock();
         if shared.all_arrive(what, crate::host::callers(&self.home().config)) {
-            let mut side = Outbox::new();
-            let mut ledger = shared.ledger.lock();
-            self.home().close_interval(shared, &mut ledger, Why::Else, self.slot(), &mut side);
-            ledger.arrive(&mut notices);
-            if call.is_some_and(|call| call.beside) {
-                ledger.keep_homes(&mut notices);
-            }
-            self.push(shared, &mut ledger, &mut side);
-            drop(ledger);
-            self.home().flush(self.slot(), &mut side);
+            notices.reserve(NOTICES_BYTES);
+            self.stepping(|side| {
+                let mut ledger = shared.ledger.lock();
+                self.home().close_interval(shared, &mut ledger, Why::Else, self.slot(), side);
+                ledger.arrive(&mut notices);
+                if call.is_some_and(|call| call.beside) {
+                    ledger.keep_homes(&mut notices);
+                }
+                self.push(shared, &mut ledger, side);
+            });
         }
         (notices, gate)
     }
@@ -580,7 +585,7 @@ impl Thread {
             let notices = self.home().with_barrier(|b| b.notices().to_vec());
             // Others that go on meanwhile must not find copies that are out of date.
             let in_place = self.home().config.prefetch && !call.is_some_and(|call| call.beside);
-            self.home().open_epoch(shared, &notices, in_place, self.slot());
+            self.stepping(|side| self.home().open_epoch(shared, &notices, in_place, self.slot(), side));
             call.into_iter().for_each(Call::is_over);
             self.home().take_kept(self.slot());
             // What stayed mapped must be up to date before anybody goes on.
@@ -617,11 +622,10 @@ impl Thread {
 
     /// Ends the open interval for this reason, whoever waits for that.
     pub(crate) fn end_interval(&self, shared: &Shared, why: Why) {
-        let mut side = Outbox::new();
-        let mut ledger = shared.ledger.lock();
-        self.home().close_interval(shared, &mut ledger, why, self.slot(), &mut side);
-        drop(ledger);
-        self.home().flush(self.slot(), &mut side);
+        self.stepping(|side| {
+            let mut ledger = shared.ledger.lock();
+            self.home().close_interval(shared, &mut ledger, why, self.slot(), side);
+        });
     }
 
     /// What nobody has touched yet, of memory that is placed so ([`Homes::Claimed`](crate::heap::Homes::Claimed)), belongs from now on to the node that touches it first. To be

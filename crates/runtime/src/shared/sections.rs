@@ -180,7 +180,7 @@ impl Sections {
     fn sort_out_all(&mut self, ended: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
         let (before, passed) = (std::mem::take(&mut self.put_off), std::mem::take(&mut self.passed));
         if self.of_lock.is_empty() {
-            return in_order([before, ended].concat());
+            return in_order(if before.is_empty() { ended } else { [before, ended].concat() });
         }
         let ended = in_order(ended);
         let is_new = |page: &PageNo| {
@@ -236,6 +236,9 @@ impl Sections {
 
 /// The same pages, each once, in order.
 fn in_order(mut runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+    if runs.is_sorted_by(|run, next| run.end < next.start) && !runs.iter().any(Range::is_empty) {
+        return runs;
+    }
     runs.sort_unstable_by_key(|run| run.start);
     let mut all: Vec<Range<PageNo>> = Vec::new();
     for run in runs {

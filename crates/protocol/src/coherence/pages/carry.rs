@@ -167,7 +167,7 @@ pub fn unload(
 ) -> Result<(), WireError> {
     let mut r = Reader::new(carried);
     let (epoch, seen): (u32, Vector) = (r.u32()?, take_vector(&mut r)?);
-    let runs = take_runs(&mut r, 2 * CARRIED_PAGES_MAX)?;
+    let runs: Vec<Range<PageNo>> = take_runs(&mut r, 2 * CARRIED_PAGES_MAX)?;
     let bytes = r.rest();
     if bytes.len() != runs.iter().map(|run| run.len() * PAGE_BYTES).sum::<usize>() {
         return Err(WireError::BadValue("carried pages"));

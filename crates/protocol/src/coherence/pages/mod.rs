@@ -304,11 +304,37 @@ fn is_over(epoch: u32, now: u32) -> bool {
 }
 
 /// Appends `pages` to a list of ranges, joined with the last one where they touch.
-pub fn push_range(list: &mut Vec<Range<PageNo>>, pages: Range<PageNo>) {
-    match list.last_mut() {
+pub fn push_range<L: RunList>(list: &mut L, pages: Range<PageNo>) {
+    match list.last_run() {
         Some(last) if last.end == pages.start => last.end = pages.end,
         _ if pages.is_empty() => {}
-        _ => list.push(pages),
+        _ => list.add_run(pages),
+    }
+}
+
+/// A list of runs of pages.
+pub trait RunList {
+    /// The last of them.
+    fn last_run(&mut self) -> Option<&mut Range<PageNo>>;
+    /// Adds one behind it.
+    fn add_run(&mut self, pages: Range<PageNo>);
+}
+
+impl RunList for Vec<Range<PageNo>> {
+    fn last_run(&mut self) -> Option<&mut Range<PageNo>> {
+        self.last_mut()
+    }
+    fn add_run(&mut self, pages: Range<PageNo>) {
+        self.push(pages);
+    }
+}
+
+impl RunList for wire::Runs {
+    fn last_run(&mut self) -> Option<&mut Range<PageNo>> {
+        self.last_mut()
+    }
+    fn add_run(&mut self, pages: Range<PageNo>) {
+        self.push(pages);
     }
 }
 

@@ -18,10 +18,11 @@
 //! that others hold. What was of no use is told to the home, which then waits until it has been asked more often.
 
 use super::PageNo;
-use super::wire::{Entry, PUSH_PAGES_MAX, Push};
+use super::wire::{Entry, PUSH_PAGES_MAX, Push, Runs};
 use super::{PAGE_BYTES, push_range};
 use crate::ids::NodeId;
 use crate::rules::Rule;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,9 +139,9 @@ impl Stash {
 
     fn unpack<'a>(&mut self, home: NodeId, coming: Coming, entries: impl Iterator<Item = &'a Entry>) {
         let Coming { push, bytes } = coming;
-        let mut pages: BTreeMap<PageNo, usize> = BTreeMap::new();
         let places = push.runs.iter().flat_map(Clone::clone).zip((0..).step_by(PAGE_BYTES));
-        pages.extend(places);
+        let mut pages: SmallVec<[(PageNo, usize); 4]> = places.collect();
+        pages.sort_unstable();
         for entry in entries.filter(|entry| entry.writer != home && Rule::PushedPagesMeetNeeds.on()) {
             for group in entry.groups.iter().filter(|group| group.home == home) {
                 let applied = push.applied.iter().find(|a| a.writer == entry.writer);
@@ -148,10 +149,10 @@ impl Stash {
                     continue;
                 }
                 for (run, _) in &group.runs {
-                    let lacking: Vec<PageNo> = pages.range(run.clone()).map(|(page, _)| *page).collect();
-                    for page in lacking {
-                        pages.remove(&page);
-                        self.unused.entry(home).or_default().push(page);
+                    let of_run = |end: PageNo| pages.partition_point(|(page, _)| *page < end);
+                    let lacking = of_run(run.start)..of_run(run.end);
+                    if !lacking.is_empty() {
+                        self.unused.entry(home).or_default().extend(pages.drain(lacking).map(|(page, _)| page));
                     }
                 }
             }
@@ -258,26 +259,38 @@ impl Stash {
     }
 }
 
-/// Units by the first page of their chunk.
-pub(super) type Parts = Vec<(PageNo, Vec<Range<PageNo>>)>;
+/// Units by the first page of their chunk: mostly few of one or two.
+pub(super) type Parts = SmallVec<[(PageNo, Runs); 2]>;
 
 /// What a home tells a node at a barrier, in one message: at most [`PUSH_PAGES_MAX`] pages, and no more than `most`.
 #[derive(Clone, Debug, Default)]
 pub struct Pushes {
     most: u32,
-    /// With the number of pages.
-    by_node: BTreeMap<NodeId, (u32, Parts)>,
+    by_node: SmallVec<[OfNode; 2]>,
+}
+
+/// What a node is told.
+#[derive(Clone, Debug)]
+struct OfNode {
+    node: NodeId,
+    /// How many pages that is.
+    pages: u32,
+    parts: Parts,
 }
 
 impl Pushes {
     /// Nothing yet; at most `most` pages for a node.
     pub fn new(most: u32) -> Pushes {
-        Pushes { most: most.min(PUSH_PAGES_MAX), by_node: BTreeMap::new() }
+        Pushes { most: most.min(PUSH_PAGES_MAX), by_node: SmallVec::new() }
     }
 
     /// Adds a unit of the chunk that begins at `chunk`, for a node, if there is room.
     pub(super) fn add(&mut self, node: NodeId, chunk: PageNo, unit: Range<PageNo>) -> bool {
-        let (pages, parts) = self.by_node.entry(node).or_default();
+        let at = self.by_node.binary_search_by_key(&node, |of| of.node).unwrap_or_else(|at| {
+            self.by_node.insert(at, OfNode { node, pages: 0, parts: Parts::new() });
+            at
+        });
+        let OfNode { pages, parts, .. } = &mut self.by_node[at];
         let more = unit.end - unit.start;
         if *pages + more > self.most || parts.iter().map(|(_, runs)| runs.len()).sum::<usize>() >= super::wire::RUNS_MAX
         {
@@ -286,14 +299,14 @@ impl Pushes {
         *pages += more;
         match parts.last_mut() {
             Some((of, runs)) if *of == chunk => push_range(runs, unit),
-            _ => parts.push((chunk, vec![unit])),
+            _ => parts.push((chunk, Runs::from_iter([unit]))),
         }
         true
     }
 
     /// The units for each node that is sent any.
     pub(super) fn into_messages(self) -> impl Iterator<Item = (NodeId, Parts)> {
-        self.by_node.into_iter().map(|(node, (_, parts))| (node, parts)).filter(|(_, parts)| !parts.is_empty())
+        self.by_node.into_iter().map(|of| (of.node, of.parts)).filter(|(_, parts)| !parts.is_empty())
     }
 }
 

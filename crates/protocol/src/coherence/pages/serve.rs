@@ -4,7 +4,7 @@
 use super::chunk::{Chunk, FEW_PAGES};
 use super::desk::Desk;
 use super::push::{Picked, Pushes, Stash};
-use super::wire::{DiffsHead, Fetch, Pages, Push, parts, put_unused, take_unused};
+use super::wire::{DiffsHead, Fetch, Pages, Push, Runs, parts, put_unused, take_unused};
 use super::{Context, PAGE_BYTES, PageNo};
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
@@ -231,7 +231,7 @@ pub fn push(rooms: &mut impl PageRooms, epoch: u32, chunks: &[PageNo], most: u32
     let mut sent = 0;
     for (node, parts) in pushes.into_messages() {
         // Read before the pages are: they have at least that.
-        let mut message = Push { epoch, applied: rooms.page_desk(|desk| desk.all_applied()), runs: Vec::new() };
+        let mut message = Push { epoch, applied: rooms.page_desk(|desk| desk.all_applied()), runs: Runs::new() };
         parts.iter().flat_map(|(_, runs)| runs).for_each(|run| super::push_range(&mut message.runs, run.clone()));
         sent += message.runs.iter().map(|run| run.len() as u64).sum::<u64>();
         let mut none = Outbox::new();

@@ -13,7 +13,7 @@
 //! A serial is u32, or `u32::MAX` and behind it u64 if it is as large as that.
 
 use super::history::Which;
-use super::{CHUNK_PAGES, PAGE_BYTES, PageNo};
+use super::{CHUNK_PAGES, PAGE_BYTES, PageNo, RunList};
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
 use smallvec::SmallVec;
@@ -58,19 +58,19 @@ pub(super) fn put_runs(out: &mut Vec<u8>, runs: &[Range<PageNo>]) {
 }
 
 /// Reads runs of at most `most` pages in all.
-pub(super) fn take_runs(r: &mut Reader<'_>, most: u32) -> Result<Vec<Range<PageNo>>, WireError> {
+pub(super) fn take_runs<L: RunList + Default>(r: &mut Reader<'_>, most: u32) -> Result<L, WireError> {
     let count = usize::from(r.u16()?);
     if count > RUNS_MAX {
         return Err(WireError::BadValue("number of runs"));
     }
-    let (mut runs, mut pages) = (Vec::with_capacity(count), 0);
+    let (mut runs, mut pages) = (L::default(), 0);
     for _ in 0..count {
         let run = take_run(r)?;
         pages += run.end - run.start;
         if pages > most {
             return Err(WireError::BadValue("number of pages"));
         }
-        runs.push(run);
+        runs.add_run(run);
     }
     Ok(runs)
 }
@@ -237,7 +237,7 @@ pub struct Push {
     /// What had been applied at the home before the pages were copied: of each writer the last message of diffs.
     pub applied: Vec<Need>,
     /// The pages.
-    pub runs: Vec<Range<PageNo>>,
+    pub runs: Runs,
 }
 
 impl Push {

@@ -31,6 +31,9 @@ impl Chunk {
     /// Ends valid copies. Runs with nothing mapped between them are ended together: each call that unmaps or scans interrupts every processor that
     /// runs this program.
     pub(super) fn end_copies(&mut self, cx: &mut Context<'_>, mut ended: Vec<Range<usize>>, flush: &mut dyn Flush) {
+        if ended.is_empty() {
+            return;
+        }
         ended.sort_by_key(|run| run.start);
         ended.dedup_by(|next, run| {
             let meet = next.start <= run.end;

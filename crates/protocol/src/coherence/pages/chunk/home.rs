@@ -4,6 +4,7 @@ use super::{ALONG, CLOSED, Chunk, FOREIGN, HOT, MAPPED, OFFERED, PRESUMED, SHARE
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use crate::rules::Rule;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Most units between two runs that are protected in one go.
@@ -19,7 +20,7 @@ impl Chunk {
             let bytes = runs.iter().map(|run| run.len() * PAGE_BYTES).sum::<usize>();
             return out.into_iter().for_each(|out| out.resize(out.len() + bytes, 0));
         }
-        let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
+        let units: SmallVec<[Range<usize>; 2]> = runs.iter().map(|run| self.units_in(run)).collect();
         if let Some(out) = out.as_deref_mut().filter(|_| !Rule::ProtectBeforeCopyOut.on()) {
             units.iter().for_each(|run| self.copy_told(cx, self.pages(run.clone()), out));
         }

@@ -1,6 +1,6 @@
 use super::{Bench, ME, OTHER};
 use crate::coherence::pages::push::{Picked, Pushes, Stash};
-use crate::coherence::pages::wire::{Entry, Group, Need, Push};
+use crate::coherence::pages::wire::{Entry, Group, Need, Push, Runs};
 use crate::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use crate::ids::NodeId;
 use smallvec::smallvec;
@@ -12,7 +12,7 @@ const THIRD: NodeId = NodeId(3);
 fn keep(stash: &mut Stash, epoch: u32, pages: Range<PageNo>, applied: u64) {
     let bytes: Vec<u8> = pages.clone().flat_map(|page| [page as u8; PAGE_BYTES]).collect();
     let applied = vec![Need { writer: THIRD, serial: applied }];
-    stash.keep(OTHER, Push { epoch, applied, runs: vec![pages] }, &bytes);
+    stash.keep(OTHER, Push { epoch, applied, runs: Runs::from_iter([pages]) }, &bytes);
 }
 
 /// What `writer` wrote of the pages of [`OTHER`].
@@ -131,7 +131,11 @@ fn nobody_can_fill_the_stash() {
     let mut stash = Stash::default();
     let pages_of = |node: u16| u32::from(node) * 100..u32::from(node) * 100 + 60;
     for node in 0..100 {
-        stash.keep(NodeId(node), Push { runs: vec![pages_of(node)], ..Push::default() }, &vec![0; 60 * PAGE_BYTES]);
+        stash.keep(
+            NodeId(node),
+            Push { runs: Runs::from_iter([pages_of(node)]), ..Push::default() },
+            &vec![0; 60 * PAGE_BYTES],
+        );
     }
     open(&mut stash, 1, &[]);
     let mut picked = Vec::new();

@@ -282,7 +282,7 @@ fn no_bytes_whatever_make_a_parser_panic() {
 
 fn push(rng: &mut Rng) -> Push {
     let Fetch { epoch, needs, .. } = fetch(rng);
-    Push { epoch, applied: needs, runs: runs(rng, 6, 10) }
+    Push { epoch, applied: needs, runs: runs(rng, 6, 10).into() }
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn pages_sent_unasked_survive_the_wire_with_their_bytes() {
         assert!(Push::parse(&body).is_err());
         let mut unused = Vec::new();
         put_unused(&mut unused, &push.runs);
-        assert_eq!(take_unused(&unused).unwrap(), push.runs);
+        assert_eq!(take_unused(&unused).unwrap()[..], push.runs[..]);
     }
 }
 
@@ -310,7 +310,7 @@ fn pages_sent_unasked_survive_the_wire_with_their_bytes() {
 fn more_pages_than_a_home_sends_unasked_are_refused() {
     for (pages, fine) in [(PUSH_PAGES_MAX, true), (PUSH_PAGES_MAX + 1, false)] {
         let mut body = Vec::new();
-        Push { runs: vec![0..20, 50..30 + pages], ..Push::default() }.emit(&mut body);
+        Push { runs: smallvec![0..20, 50..30 + pages], ..Push::default() }.emit(&mut body);
         body.resize(body.len() + pages as usize * PAGE_BYTES, 0);
         assert_eq!(Push::parse(&body).is_ok(), fine);
         let mut unused = Vec::new();
