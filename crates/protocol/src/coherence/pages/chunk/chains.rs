@@ -162,7 +162,7 @@ mod tests {
             assert!(chains.of(unit).eq(&list), "unit {unit} after {step} steps");
             assert_eq!(chains.find(unit, |entry| entry % 2 == 0).copied(), list.into_iter().find(|e| e % 2 == 0));
             assert_eq!(chains.len(), lists.values().map(Vec::len).sum::<usize>());
-            assert_eq!(chains.is_empty(), chains.len() == 0);
+            assert_eq!(chains.is_empty(), lists.values().all(Vec::is_empty));
         }
         assert!(chains.entries.len() < 400, "places are used again");
     }
