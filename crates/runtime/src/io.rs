@@ -5,6 +5,7 @@ mod in_place;
 mod line;
 mod mail;
 mod replies;
+mod tray;
 
 use crate::mutex::Mutex;
 use crate::node::{House, Node};
@@ -140,22 +141,6 @@ impl Wire {
 
     pub(crate) fn authenticated(&self) -> bool {
         self.sealer.tag_len() > 0
-    }
-
-    /// Stands behind the slots for what may wait until a node looks: over networks nodes say where they want that to go. Nobody sleeps in a socket of its
-    /// own for it, so it wakes nobody.
-    fn tray(&self) -> Slot {
-        Slot(self.senders.len() as u16)
-    }
-
-    /// Where this node finds what may wait, if it has a socket of its own for that.
-    pub(crate) fn own_tray(&self) -> Option<Slot> {
-        (self.endpoints.len() > self.senders.len()).then(|| self.tray())
-    }
-
-    /// Where a free message for a slot goes: pages that nobody asked for are of use behind a barrier, and may wait until it has opened.
-    fn free_slot(&self, ty: MsgType, to: Slot) -> Slot {
-        if ty == types::PUSH { self.tray() } else { to }
     }
 
     /// Host and process number of a node.
