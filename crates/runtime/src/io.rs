@@ -100,6 +100,26 @@ pub(crate) struct Parts {
     pub(crate) group: Option<SocketAddr>,
 }
 
+#[cfg(test)]
+impl Wire {
+    /// The wire of node 0 with one thread, for tests of what needs no more than sockets and addresses.
+    fn bare(endpoints: Vec<Arc<dyn Datagrams>>, addresses: Vec<Vec<SocketAddr>>) -> Wire {
+        let parts = Parts {
+            me: NodeId(0),
+            prog: 1,
+            job: 1,
+            sealer: Sealer::new(None),
+            link: LinkConfig::default(),
+            started: Time(0),
+            endpoints,
+            addresses,
+            members: Vec::new(),
+            group: None,
+        };
+        Wire::new(parts, 1)
+    }
+}
+
 impl Wire {
     pub(crate) fn new(parts: Parts, threads: usize) -> Wire {
         let Parts { me, prog, job, sealer: start_sealer, link, started, endpoints, addresses, members, group } = parts;

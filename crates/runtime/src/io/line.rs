@@ -123,24 +123,10 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::Parts;
-    use comem_protocol::auth::Sealer;
     use comem_protocol::link::LinkConfig;
 
     fn wire() -> Wire {
-        let parts = Parts {
-            me: NodeId(0),
-            prog: 1,
-            job: 1,
-            sealer: Sealer::new(None),
-            link: LinkConfig::default(),
-            started: Time(0),
-            endpoints: Vec::new(),
-            addresses: Vec::new(),
-            members: Vec::new(),
-            group: None,
-        };
-        Wire::new(parts, 1)
+        Wire::bare(Vec::new(), Vec::new())
     }
 
     fn waiting(ty: MsgType, len: usize) -> Option<Waiting> {

@@ -27,12 +27,8 @@ impl Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::Parts;
     use comem_net::{Datagrams, Endpoint, PortChoice};
-    use comem_protocol::auth::Sealer;
     use comem_protocol::ids::{Channel, NodeId};
-    use comem_protocol::link::LinkConfig;
-    use comem_protocol::time::Time;
     use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::Arc;
 
@@ -42,19 +38,7 @@ mod tests {
         let endpoint =
             |_| Arc::new(Endpoint::bind(localhost, PortChoice::Any).expect("a socket")) as Arc<dyn Datagrams>;
         let addresses = |ports: &&[u16]| ports.iter().map(|port| SocketAddr::new(localhost, *port)).collect();
-        let parts = Parts {
-            me: NodeId(0),
-            prog: 1,
-            job: 1,
-            sealer: Sealer::new(None),
-            link: LinkConfig::default(),
-            started: Time(0),
-            endpoints: (0..sockets).map(endpoint).collect(),
-            addresses: ports.iter().map(addresses).collect(),
-            members: Vec::new(),
-            group: None,
-        };
-        Wire::new(parts, 1)
+        Wire::bare((0..sockets).map(endpoint).collect(), ports.iter().map(addresses).collect())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A barrier ends the copies of what their homes wrote, and nodes that had them in use ask for them again at once. A home sees who asks again
 //! every time ([`readers`](super::chunk)), and from then on sends such pages unasked: before it arrives at the barrier, all pages for a node in one
-//! message, to the socket in which that node waits for the barrier. What comes so is a hint. It may be lost, late or double; who has not got it
+//! message, which may lie until the barrier has opened there. What comes so is a hint. It may be lost, late or double; who has not got it
 //! asks as ever.
 //!
 //! The receiver's [`Stash`] keeps it apart from the page table:

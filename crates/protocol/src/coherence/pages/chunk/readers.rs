@@ -25,8 +25,7 @@ const READERS_MAX: usize = 16;
 /// After so many questions in a row a page is sent unasked.
 pub(super) const PUSH_AFTER: u8 = 2;
 /// Where barriers alone order writes the same steps come again and again: so few units of a chunk are sent at a barrier after one question less. Not where homes
-/// presume that pages are written: of those some are told of that were not. Of so many units of a chunk new readers are remembered, too: who has asked for few units that are
-/// written then mostly asks again.
+/// presume that pages are written: of those some are told of that were not. New readers are remembered up to so many of a chunk, too.
 const SOON_MAX: usize = 8;
 /// Most questions in a row that are wanted after pages were of no use.
 const PUSH_AFTER_MAX: u8 = 16;
