@@ -680,10 +680,9 @@ impl Chunk {
     }
 
     /// Whether the kernel's note tells of a change, in memory declared read-only: one of before may have been left, but then there is a twin.
-    fn was_changed(&mut self, cx: &mut Context<'_>, unit: usize) -> bool {
+    fn was_changed(&self, cx: &mut Context<'_>, unit: usize) -> bool {
         let pages = self.pages(unit..unit + 1);
-        self.bytes.clear();
-        !cx.memory.has_twin(pages.clone()) || cx.memory.diff(pages, &mut self.bytes) > 0
+        !cx.memory.has_twin(pages.clone()) || cx.memory.update_twin(pages)
     }
 
     /// What changed in a copy goes to its home, at once or as a diff; gives the number of bytes.
