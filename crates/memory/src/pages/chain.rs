@@ -6,6 +6,7 @@
 //! that is what he had found; and behind that stands what stood there before him. So nothing has to be guessed, and nobody is asked
 //! twice.
 
+use super::restorer;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -88,7 +89,9 @@ pub fn come_first(signal: i32, entries: &[Handler; ENTRIES]) -> io::Result<bool>
     found.used.store(entry + 1, Ordering::Relaxed);
     // Not deferred, so that a fault inside the handler comes to the handler instead of ending the process in silence.
     let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
-    action(signal, Some(&action_of(entries[entry] as *const () as usize, flags)))?;
+    let handler = entries[entry] as *const () as usize;
+    action(signal, Some(&action_of(handler, flags)))?;
+    restorer::take(signal, handler);
     Ok(true)
 }
 

@@ -9,6 +9,7 @@
 
 use super::chain::{self, ENTRIES, Handler, SIGNALS};
 use super::resume::resume;
+use super::restorer;
 use super::stack;
 use std::cell::Cell;
 use std::io;
@@ -336,8 +337,10 @@ extern "C" fn handle(
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if answer == Answer::Resume && std::ptr::eq(context, behind) {
+        // SAFETY: the context lies right behind the return address.
+        let return_address = unsafe { behind.cast::<usize>().sub(1).read() };
         // SAFETY: the context is the kernel's, which called this handler itself, and nothing is left to do.
-        unsafe { resume(context) };
+        unsafe { resume(context, restorer::is_ours(return_address)) };
     }
 }
 

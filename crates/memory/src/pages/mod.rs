@@ -20,6 +20,7 @@ pub mod fault;
 mod offers;
 mod peer;
 mod probe;
+mod restorer;
 mod resume;
 mod stack;
 mod sys;

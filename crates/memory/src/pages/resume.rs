@@ -13,7 +13,7 @@ pub use x86_64::resume;
 /// # Safety
 /// `context` is what the kernel handed to a handler.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub unsafe fn resume(_context: *const libc::c_void) {}
+pub unsafe fn resume(_context: *const libc::c_void, _same_mask: bool) {}
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64 {
@@ -40,14 +40,17 @@ mod x86_64 {
     const MASK: usize = offset_of!(libc::ucontext_t, uc_sigmask);
     const _: () = assert!(GREGS == 40 && FPREGS == 224 && MASK == 296 && libc::REG_RIP == 16 && libc::REG_EFL == 17);
 
-    /// Goes on where the signal came, as the end of its handler would. Returns where that must be left to the kernel.
+    /// Goes on where the signal came, as the end of its handler would. Returns where that must be left to the kernel. `same_mask`: it is known that the thread's
+    /// mask is the one that it had when the signal came.
     ///
     /// # Safety
     /// `context` is what the kernel handed to a handler that it called itself and that has nothing left to do.
-    pub unsafe fn resume(context: *const libc::c_void) {
+    pub unsafe fn resume(context: *const libc::c_void, same_mask: bool) {
         let context = context.cast::<libc::ucontext_t>();
         // SAFETY: the kernel's record, by this function's contract.
-        if unsafe { may_resume(&*context) } {
+        let record = unsafe { &*context };
+        // SAFETY: as above.
+        if unsafe { may_resume(record) } && (same_mask || mask_is(record)) {
             // SAFETY: as above, and the record is such as this way can load.
             unsafe { load(context) }
         }
@@ -67,7 +70,7 @@ mod x86_64 {
             && context.uc_stack.ss_flags & SS_AUTODISARM == 0
             && !registers.fpregs.is_null();
         // SAFETY: such a record points at a processor state.
-        plain && unsafe { is_whole(registers.fpregs.cast()) } && !has_shadow_stack() && mask_is(context)
+        plain && unsafe { is_whole(registers.fpregs.cast()) } && !has_shadow_stack()
     }
 
     /// Whether the processor state is there in full.
