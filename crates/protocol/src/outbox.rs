@@ -83,13 +83,31 @@ impl Outbox {
     /// Queues `message` for `target`; `tail` appends the bytes that end its body, so that a unit's data is
     /// copied once, from memory into the datagram to be.
     pub fn send_with(&mut self, target: Target, message: &Message<'_>, tail: impl FnOnce(&mut Vec<u8>)) {
+        self.try_send_with(target, message, |body| {
+            tail(body);
+            true
+        });
+    }
+
+    /// As [`Outbox::send_with`], unless `tail` says that there is no such message. Whether there is.
+    pub fn try_send_with(
+        &mut self,
+        target: Target,
+        message: &Message<'_>,
+        tail: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> bool {
         if self.sends.is_empty() {
             self.bytes.resize(LEAD, 0);
         }
         let start = self.bytes.len();
         message.emit(&mut self.bytes);
-        tail(&mut self.bytes);
-        self.sends.push(Send { target, ty: message.ty(), body: start..self.bytes.len() });
+        let is_one = tail(&mut self.bytes);
+        if is_one {
+            self.sends.push(Send { target, ty: message.ty(), body: start..self.bytes.len() });
+        } else {
+            self.bytes.truncate(start);
+        }
+        is_one
     }
 
     /// Asks to wake an application thread of this node that waits for a local event.

@@ -236,7 +236,7 @@ impl Thread {
             Some(Fault::ReadOnly) => Err(self.refuse_write(known)),
             Some(Fault::Wait) => {
                 self.run_ahead(shared, known, page, ahead, None);
-                self.wait_for_fetch(page)
+                self.wait_for_fetch_of(shared, known, page)
             }
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
@@ -262,8 +262,10 @@ impl Thread {
                 if !is_asked_for {
                     return Ok(());
                 }
-                self.wait_for_fetch(first)?;
-                shared.needs.lock().confirm(home, &fetch.needs);
+                self.wait_for_fetch_of(shared, known, first)?;
+                if !fetch.needs.is_empty() {
+                    shared.needs.lock().confirm(home, &fetch.needs);
+                }
                 Ok(())
             }
         }
@@ -362,15 +364,26 @@ impl Thread {
     }
 
     pub(super) fn is_fetching(&self, page: PageNo) -> bool {
-        let mut none = Outbox::new();
-        self.home().page_step(self.slot(), page, &mut none, |chunk, _| chunk.is_fetching(page)) == Some(true)
+        let Some(shared) = self.home().shared() else { return false };
+        let look = |views| shared.table.step(views, page, |_, chunk, _, _| chunk.is_fetching(page));
+        shared.views.as_ref().and_then(look) == Some(true)
     }
 
     pub(super) fn wait_for_fetch(&self, page: PageNo) -> Result<()> {
-        while self.is_fetching(page) {
+        self.wait_while(page, || self.is_fetching(page))
+    }
+
+    /// As [`Thread::wait_for_fetch`], of a page of this region.
+    fn wait_for_fetch_of(&self, shared: &Shared, known: &Known, page: PageNo) -> Result<()> {
+        let Some(views) = &shared.views else { return Ok(()) };
+        self.wait_while(page, || known.step(views, page, |_, chunk, _, _| chunk.is_fetching(page)))
+    }
+
+    fn wait_while(&self, page: PageNo, is_fetching: impl Fn() -> bool) -> Result<()> {
+        while is_fetching() {
             self.wait(Waiting::Page(page))?;
             // Mostly the answer has come, to this thread's own socket: then nobody else's need be looked at.
-            if !self.is_fetching(page) {
+            if !is_fetching() {
                 break;
             }
             self.home().attend_idle_sockets(self.slot());

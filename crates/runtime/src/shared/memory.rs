@@ -12,10 +12,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
-/// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with these.
-const NEAR_BYTES: usize = 20 * 64;
-
 /// So many pages are copied at a time where they are copied twice, so that the first copy is still in the caches.
 const BATCH_PAGES: u32 = 32;
 
@@ -261,10 +257,6 @@ impl PageMemory for Frames<'_> {
         // SAFETY: the unit lies within the service view, which is writable.
         let applied = unsafe { diff::apply(self.pointer(unit.start), Self::bytes(&unit), encoded) };
         applied.map_err(|_| Misbehaved("sent a diff that leaves its unit"))
-    }
-
-    fn look_ahead(&mut self, pages: Range<PageNo>) {
-        comem_memory::ahead::of_reads(self.pointer(pages.start), Self::bytes(&pages).min(NEAR_BYTES));
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {

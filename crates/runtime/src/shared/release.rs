@@ -129,6 +129,24 @@ impl Node {
         self.chunk_step(at, Listed::First, out, step)
     }
 
+    /// As [`Node::listing_step`]; `None` also where the region was freed.
+    pub(super) fn live_step<R>(
+        &self,
+        (slot, page): (Slot, PageNo),
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let shared = self.shared()?;
+        let live = |known: &Known, chunk: &mut Chunk, frames: &mut Frames<'_>, marks: &mut Marks| {
+            if known.is_freed() {
+                return None;
+            }
+            shared.list(chunk, marks);
+            Some(self.step_listed(slot, shared, known, (chunk, frames, marks), out, step))
+        };
+        shared.table.step(shared.views.as_ref()?, page, live)?
+    }
+
     fn chunk_step<R>(
         &self,
         (slot, page): (Slot, PageNo),

@@ -3,7 +3,7 @@
 use super::table::Known;
 use super::{Peer, Shared};
 use crate::node::Node;
-use comem_memory::diff;
+use comem_memory::{ahead, diff};
 use comem_memory::pages::{Offers, PeerView};
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
@@ -22,6 +22,10 @@ use comem_protocol::wire::message::Message;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+
+/// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
+/// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with these.
+const NEAR_BYTES: usize = 16 * 64;
 
 /// The rooms of pages as one message sees them.
 pub(crate) struct PageHouse<'a> {
@@ -47,6 +51,21 @@ impl PageRooms for PageHouse<'_> {
         step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
     ) -> Option<R> {
         self.node.listing_step((self.slot, page), out, step)
+    }
+
+    fn live_chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        self.node.live_step((self.slot, page), out, step)
+    }
+
+    fn look_ahead(&mut self, pages: &Range<PageNo>) {
+        let Some(views) = &self.shared.views else { return };
+        let start = views.tracked.service().wrapping_add(pages.start as usize * PAGE_BYTES);
+        ahead::of_reads(start, (pages.len() * PAGE_BYTES).min(NEAR_BYTES));
     }
 
     fn mapped_chunk<R>(

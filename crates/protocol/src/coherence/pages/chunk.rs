@@ -229,6 +229,8 @@ pub struct Chunk {
     read_only: bool,
     /// Its region was freed: see `freed`.
     freed: bool,
+    /// No unit is `Unclaimed`.
+    settled: bool,
     written: Vec<Range<PageNo>>,
     bytes: Vec<u8>,
     /// When all notes of writes were taken the last time, in closes.
@@ -291,6 +293,7 @@ impl Chunk {
             waiters: Vec::new(),
             read_only: false,
             freed: false,
+            settled: shape.first_touch == FirstTouch::Never,
             written: Vec::new(),
             bytes: Vec::new(),
             swept: 0,

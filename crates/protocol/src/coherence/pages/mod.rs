@@ -218,8 +218,6 @@ pub trait PageMemory {
     /// # Errors
     /// When the diff leaves the unit.
     fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved>;
-    /// The pages' bytes will be copied out soon.
-    fn look_ahead(&mut self, _pages: Range<PageNo>) {}
     /// Appends the pages' bytes.
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.

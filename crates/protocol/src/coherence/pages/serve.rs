@@ -32,6 +32,17 @@ pub trait PageRooms {
     ) -> Option<R> {
         self.chunk(page, out, step)
     }
+    /// As [`PageRooms::shared_chunk`]; `None` also where the memory with this page was freed here.
+    fn live_chunk<R>(
+        &mut self,
+        page: PageNo,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        if self.is_freed(page) { None } else { self.shared_chunk(page, out, step) }
+    }
+    /// The pages' bytes will be copied out soon, if they are here at all.
+    fn look_ahead(&mut self, _pages: &Range<PageNo>) {}
     /// As [`PageRooms::chunk`], for a step that takes copies in. Threads may write to them as soon as they are mapped, and who ends an interval in which they
     /// did while the step goes on comes by the chunk, too.
     fn mapped_chunk<R>(
@@ -83,7 +94,32 @@ pub fn on_fetch(rooms: &mut impl PageRooms, ticket: Ticket, body: &[u8], out: &m
     Ok(())
 }
 
+/// Answers a fetch of few pages in one look at their chunk, if all is there and at home here. Else nothing has happened.
+fn answer_few(rooms: &mut impl PageRooms, ticket: Ticket, fetch: &Fetch, out: &mut Outbox) -> bool {
+    let [run] = &fetch.runs[..] else { return false };
+    if fetch.direct || fetch.claim || run.len() > FEW_PAGES as usize {
+        return false;
+    }
+    rooms.look_ahead(run);
+    let (runs, mut none) = (std::slice::from_ref(run), Outbox::new());
+    out.try_send_with(Target::Reply(ticket), &Message::Pages { body: &[] }, |body| {
+        let shared = rooms.live_chunk(run.start, &mut none, |chunk, cx| {
+            let is_here = chunk.has_at_home(run);
+            if is_here {
+                Pages::emit_all(runs, body);
+                chunk.share(cx, runs, Some(body));
+                chunk.note_reader(runs, ticket.channel.node, fetch.epoch);
+            }
+            is_here
+        });
+        shared == Some(true)
+    })
+}
+
 fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Outbox) -> Result<(), Misbehaved> {
+    if answer_few(rooms, ticket, &fetch, out) {
+        return Ok(());
+    }
     let asker = ticket.channel.node;
     let mut reply = Pages { direct: fetch.direct, ..Pages::default() };
     // What is sent, in order, each part with the first page of its chunk.
@@ -99,9 +135,6 @@ fn answer(rooms: &mut impl PageRooms, ticket: Ticket, fetch: Fetch, out: &mut Ou
             }
             let looked = rooms.chunk(left.start, out, |chunk, cx| {
                 let part = left.start..left.end.min(chunk.shape().first + chunk.shape().pages);
-                if !fetch.direct && part.len() <= FEW_PAGES as usize {
-                    cx.memory.look_ahead(part.clone());
-                }
                 (chunk.lookup(cx, &part, asker, fetch.claim), part, chunk.shape().first)
             });
             let Some((moved, part, first)) = looked.filter(|(_, part, _)| !part.is_empty()) else {
@@ -261,16 +294,20 @@ pub fn on_push(rooms: &mut impl PageRooms, from: NodeId, body: &[u8]) -> Result<
 
 /// Takes what was sent unasked of these pages, which are whole units in state `Fetching`, to be given to [`take_picked`]; gives what must be asked for too.
 pub fn pick(rooms: &mut impl PageRooms, home: NodeId, runs: Vec<Range<PageNo>>) -> (Vec<Picked>, Vec<Range<PageNo>>) {
-    if rooms.stash(|stash| stash.is_empty()) != Some(false) {
+    if rooms.stash(|stash| runs.iter().any(|run| stash.has_any(run))) != Some(true) {
         return (Vec::new(), runs);
     }
     let (mut units, mut none) = (Vec::new(), Outbox::new());
     for run in &runs {
-        let mut at = run.start;
-        while at < run.end {
-            let unit = rooms.chunk(at, &mut none, |chunk, _| chunk.unit_of(at)).unwrap_or(at..run.end);
-            at = unit.end;
-            units.push(unit);
+        let mut left = run.clone();
+        while !left.is_empty() {
+            let of_chunk = rooms.chunk(left.start, &mut none, |chunk, _| {
+                let shape = chunk.shape();
+                (left.end.min(shape.first + shape.pages), shape.unit_pages)
+            });
+            let (end, unit) = of_chunk.unwrap_or((left.end, left.end - left.start));
+            units.extend((left.start..end).step_by(unit as usize).map(|first| first..first + unit));
+            left.start = end;
         }
     }
     let (mut picked, mut left) = (Vec::new(), Vec::new());

@@ -193,15 +193,21 @@ impl Pages {
     /// Appends the body up to the pages' bytes.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.put_u8(u8::from(self.direct));
-        out.put_u16(self.runs.len() as u16);
-        self.runs.iter().for_each(|run| put_run(out, run));
+        put_runs(out, &self.runs);
         out.put_u16(self.moved.len() as u16);
         for (run, node) in &self.moved {
             put_run(out, run);
             put_node(out, *node);
         }
-        out.put_u16(self.freed.len() as u16);
-        self.freed.iter().for_each(|run| put_run(out, run));
+        put_runs(out, &self.freed);
+    }
+
+    /// As [`Pages::emit`], for runs that are here and all that was asked for, and whose bytes follow.
+    pub fn emit_all(runs: &[Range<PageNo>], out: &mut Vec<u8>) {
+        out.put_u8(u8::from(false));
+        put_runs(out, runs);
+        out.put_u16(0);
+        out.put_u16(0);
     }
 
     /// Reads a body; gives the pages' bytes too.

@@ -74,10 +74,11 @@ impl Chunk {
         asker: NodeId,
         claims: bool,
     ) -> Vec<(Range<PageNo>, NodeId)> {
-        if !claims && self.shape.first_touch == FirstTouch::Late {
+        if !claims && self.shape.first_touch == FirstTouch::Late && !self.settled {
             // As if it had been this node's from the beginning, so that what follows can be offered.
             let me = cx.me;
             (0..self.units.len()).for_each(|unit| self.settle(cx, unit, me));
+            self.settled = true;
         }
         let mut moved: Vec<(Range<PageNo>, NodeId)> = Vec::new();
         for unit in self.units_in(pages) {

@@ -1,6 +1,6 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{ALONG, CLOSED, Chunk, FOREIGN, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, WROTE, add_unit};
+use super::{ALONG, CLOSED, Chunk, FOREIGN, FirstTouch, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, Shape, WROTE, add_unit};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use crate::rules::Rule;
@@ -13,6 +13,16 @@ const GAP_UNITS: usize = 8;
 const OFFER_GROWTH: usize = 4;
 
 impl Chunk {
+    /// Whether all of these pages lie in this chunk, are at home here, and can be shared as they are.
+    pub fn has_at_home(&self, pages: &Range<PageNo>) -> bool {
+        let Shape { first, pages: all, first_touch, .. } = self.shape;
+        let is_here = first <= pages.start && pages.end <= first + all && !self.freed;
+        // While others are to be settled with it, it is not enough that one is ([`Chunk::lookup`]).
+        is_here
+            && (self.settled || first_touch != FirstTouch::Late)
+            && self.units[self.units_in(pages)].iter().all(|unit| unit.state == State::Home)
+    }
+
     /// Another node takes copies: from now on this home notices its own writes, then the pages are copied in this order, here or (without
     /// `out`) by the other node.
     pub fn share(&mut self, cx: &mut Context<'_>, runs: &[Range<PageNo>], mut out: Option<&mut Vec<u8>>) {
