@@ -242,6 +242,8 @@ impl Wire {
 pub(crate) struct Drained {
     /// Datagrams that were acted upon.
     pub(crate) datagrams: usize,
+    /// When the datagram that is being taken in had come.
+    at: Time,
     /// Remote channels that acknowledgements are owed to.
     owed: Vec<Channel>,
     /// Datagrams that were to rouse whose socket it is.
@@ -264,7 +266,8 @@ impl Node {
         if out.is_empty() {
             return;
         }
-        let now = self.now();
+        // Of a reply nobody need know when it left.
+        let mut left_at = None;
         let (mut mine, mut service) = (false, false);
         for (ticket, node) in out.handed_on() {
             if let Some(peer) = self.wire.peer(ticket.channel) {
@@ -273,6 +276,7 @@ impl Node {
         }
         self.reply_at_length(slot, out);
         for send in out.sends() {
+            let mut now = || *left_at.get_or_insert_with(|| self.now());
             let body = out.body(send);
             self.counters(slot).messages_sent.add(1);
             match send.target {
@@ -282,16 +286,16 @@ impl Node {
                     let from = if origin == Origin::Caller { slot } else { Slot::SERVICE };
                     mine |= from == slot;
                     service |= from != slot;
-                    self.send_guarded(now, from, node, class, send.ty, body);
+                    self.send_guarded(now(), from, node, class, send.ty, body);
                 }
                 Target::Reply(ticket) => self.reply(slot, ticket, send.ty, body),
                 Target::Free { node, slot: to } => {
                     mine = true;
-                    self.send_free(now, slot, node, self.wire.free_slot(send.ty, to), send.ty, body);
+                    self.send_free(now(), slot, node, self.wire.free_slot(send.ty, to), send.ty, body);
                 }
                 Target::FreeToAll => {
                     mine = true;
-                    self.send_to_all(now, slot, send.ty, body);
+                    self.send_to_all(now(), slot, send.ty, body);
                 }
             }
         }
@@ -433,7 +437,8 @@ impl Node {
                 }
                 match &received {
                     Ok(Received::Datagrams { from, len, segment }) => {
-                        for datagram in datagrams(&buffer[..*len], *segment) {
+                        for (index, datagram) in datagrams(&buffer[..*len], *segment).enumerate() {
+                            drained.at = if index == 0 { start } else { self.now() };
                             self.counters(as_slot).bytes_received.add(datagram.len() as u64);
                             self.on_datagram(as_slot, datagram, *from, &mut drained);
                         }
@@ -531,11 +536,11 @@ impl Node {
         if packet.channel.node == self.me() || !self.wire.is_of(packet.channel, from) {
             return self.reject(slot, from, &"its sender is not part of this job");
         }
-        self.heard_from(packet.channel.node);
+        self.heard_from(packet.channel.node, drained.at);
         let result = if packet.header.flags.ack && packet.header.ty == MsgType::ACK {
             self.on_ack(&packet)
         } else if packet.header.flags.ack {
-            self.on_reply(slot, &packet)
+            self.on_reply(slot, &packet, drained.at)
         } else if packet.header.ty == MsgType::RESEND {
             self.on_resend(slot, &packet)
         } else {
@@ -564,25 +569,25 @@ impl Node {
         }
     }
 
-    fn on_reply(&self, slot: Slot, packet: &Packet<'_>) -> std::result::Result<(), BoxedError> {
+    fn on_reply(&self, slot: Slot, packet: &Packet<'_>, now: Time) -> std::result::Result<(), BoxedError> {
         let (channel, _) = acked(packet)?;
         let asker = self.my_slot(channel)?;
-        let reply = self.wire.sender(asker).lock().on_reply(self.now(), packet.channel.node, packet)?;
-        self.on_answer(slot, asker, packet.channel, reply)
+        let reply = self.wire.sender(asker).lock().on_reply(now, packet.channel.node, packet)?;
+        self.on_answer((slot, asker), packet.channel, reply, now)
     }
 
     fn on_answer(
         &self,
-        slot: Slot,
-        asker: Slot,
+        (slot, asker): (Slot, Slot),
         from: Channel,
         reply: Reply<'_>,
+        now: Time,
     ) -> std::result::Result<(), BoxedError> {
         match reply {
             Reply::Complete { ty, body, nack: false, .. } => {
                 self.counters(slot).messages_received.add(1);
                 let origin = route::Origin { from, ticket: None, caller: Self::caller(slot) };
-                self.act(slot, asker, origin, ty, &body)?;
+                self.act((slot, asker), origin, ty, &body, now)?;
                 let more = {
                     let mut sender = self.wire.sender(asker).lock();
                     sender.recycle(body);
@@ -637,7 +642,7 @@ impl Node {
                 self.counters(slot).messages_received.add(1);
                 let ticket = (class == Class::Request).then_some(Ticket { channel, seq });
                 let origin = route::Origin { from: channel, ticket, caller: Self::caller(slot) };
-                let result = self.act(slot, slot, origin, ty, &body);
+                let result = self.act((slot, slot), origin, ty, &body, drained.at);
                 peer.lock().recycle(body);
                 result?;
             }
@@ -672,11 +677,11 @@ impl Node {
     /// Takes a message to its room and does what follows from it.
     fn act(
         &self,
-        slot: Slot,
-        asker: Slot,
+        (slot, asker): (Slot, Slot),
         origin: route::Origin,
         ty: MsgType,
         body: &[u8],
+        now: Time,
     ) -> std::result::Result<(), BoxedError> {
         let message = Message::parse(ty, body)?;
         if self.lets_stay(slot, &message, origin, body) || self.keeps_for_opening(&message, origin, body) {
@@ -685,16 +690,16 @@ impl Node {
         if slot == Slot::SERVICE && self.puts_aside(origin, &message, body) {
             return Ok(());
         }
-        self.carry_out(slot, asker, origin, message);
+        self.carry_out((slot, asker), origin, message, now);
         Ok(())
     }
 
     /// As [`Node::act`], now.
-    fn carry_out(&self, slot: Slot, asker: Slot, origin: route::Origin, message: Message<'_>) {
+    fn carry_out(&self, (slot, asker): (Slot, Slot), origin: route::Origin, message: Message<'_>, now: Time) {
         self.count(slot, &message);
         let mut out = Self::take_outbox();
         let mut house = House { node: self, answers: asker, roused: None, user: None };
-        let result = dispatch(&mut house, self.now(), origin, message, &mut out);
+        let result = dispatch(&mut house, now, origin, message, &mut out);
         let House { roused, user, .. } = house;
         if let Some((from, thread, bytes)) = user {
             self.deliver_user(from, thread, &bytes, &mut out);
@@ -717,7 +722,7 @@ impl Node {
         let PutAside { origin, ty, body } = message;
         let origin = route::Origin { caller: Self::caller(slot), ..origin };
         match Message::parse(ty, &body) {
-            Ok(message) => self.carry_out(slot, slot, origin, message),
+            Ok(message) => self.carry_out((slot, slot), origin, message, self.now()),
             Err(error) => {
                 self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
             }

@@ -87,12 +87,12 @@ impl Node {
     }
 
     /// Any sign of life of a node.
-    pub(crate) fn heard_from(&self, node: NodeId) {
+    pub(crate) fn heard_from(&self, node: NodeId, now: Time) {
         // When the lock is taken, somebody hears the node or looks after it just now.
         if let Some(mut detector) = self.watch.detector.try_lock()
             && let Some(detector) = detector.as_mut()
         {
-            detector.heard(self.now(), node);
+            detector.heard(now, node);
         }
     }
 

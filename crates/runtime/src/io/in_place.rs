@@ -56,10 +56,11 @@ impl Node {
             && let Some((node, header)) = self.is_expected(&lent, from)
         {
             self.counters(as_slot).bytes_received.add(len as u64);
-            self.heard_from(node.node);
-            let reply = sender.lock().on_lent(self.now(), node.node, lent, &header);
+            let now = self.now();
+            self.heard_from(node.node, now);
+            let reply = sender.lock().on_lent(now, node.node, lent, &header);
             let more = matches!(reply, Ok(Reply::Partial));
-            let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer(as_slot, at, node, reply));
+            let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer((as_slot, at), node, reply, now));
             if let Err(error) = result {
                 self.reject(as_slot, from, &error);
             }
