@@ -302,6 +302,35 @@ fn a_newcomer_that_repairs_its_own_faults_goes_on_doing_so() {
     assert!(signal.is_none() && said.contains("all repaired"), "{signal:?} {said}");
 }
 
+/// Debuggers and crash reporters go from the handler through the kernel's record to the access.
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_backtrace_leads_from_a_handler_to_the_access() {
+    #[inline(never)]
+    extern "C" fn access() {
+        touch_nowhere();
+        std::hint::black_box(());
+    }
+    extern "C" fn report(_: i32) {
+        let mut frames = [std::ptr::null_mut(); 32];
+        // SAFETY: writes at most so many addresses.
+        let count = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) } as usize;
+        let start = access as *const () as usize;
+        // The first is this function's own.
+        let found = frames[1..count].iter().any(|frame| (start..start + 256).contains(&frame.addr()));
+        eprintln!("the access is {} of {count} frames", if found { "one" } else { "none" });
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    let (signal, said) = in_a_child("a_backtrace_leads_from_a_handler_to_the_access", || {
+        set(libc::SIGSEGV, report as *const () as usize, libc::SA_ONSTACK);
+        let subject = any_subject();
+        assert_eq!(subject.load(1), 0);
+        access();
+    });
+    assert!(signal.is_none() && said.contains("the access is one"), "{signal:?} {said}");
+}
+
 /// Handlers that stood there first hand on what they do not know, and are called before Comem's until it notices.
 mod forwarder {
     use super::*;
