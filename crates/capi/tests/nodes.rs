@@ -214,3 +214,43 @@ fn a_program_survives_what_it_survives_without_comem() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), "survives: ok\n", "{options:?}");
     }
 }
+
+/// What a job says that waits for longer than ten seconds, and whether it goes on after that.
+#[test]
+fn who_waits_for_long_hears_for_what_and_why_that_may_be() {
+    let program = common::build("cc", "gnu99", "waits.c");
+    let cases: [(&str, &[&str], &[&str]); 5] = [
+        (
+            "lock",
+            &["-n", "2"],
+            &["no progress for ten seconds", "lock 0x7", "whoever holds the lock computes for long"],
+        ),
+        ("flag", &["-n", "2"], &["no progress for ten seconds", "flag 0x3", "whoever sets the flag"]),
+        (
+            "threads",
+            &["-n", "1", "-t", "2"],
+            &["no progress for ten seconds", "a thread of this node computes for long"],
+        ),
+        (
+            "word",
+            &["-n", "2"],
+            &["no progress for ten seconds", "spins on a plain variable, where under hlrc", "--engine msi"],
+        ),
+        ("asked", &["-n", "2"], &["asked where it waits", "barrier"]),
+    ];
+    std::thread::scope(|scope| {
+        for (what, options, expected) in cases {
+            let program = &program;
+            scope.spawn(move || {
+                let mut command = common::node(&common::launcher(), 1);
+                command.env_remove("COMEM_THREADS").args(["run", "--no-prefix"]).args(options).arg(program).arg(what);
+                let output = common::run(&mut command);
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(String::from_utf8_lossy(&output.stdout), "waits: ok\n", "{what}: {said}");
+                for words in expected {
+                    assert_eq!(said.matches(words).count(), 1, "{what}: once: {words}: {said}");
+                }
+            });
+        }
+    });
+}

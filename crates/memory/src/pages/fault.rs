@@ -8,8 +8,8 @@
 //! Everything else goes to the handlers that were there before ([`install`]) or came later ([`ensure_installed`]).
 
 use super::chain::{self, ENTRIES, Handler, SIGNALS};
-use super::resume::resume;
 use super::restorer;
+use super::resume::resume;
 use super::stack;
 use std::cell::Cell;
 use std::io;

@@ -60,7 +60,8 @@ impl Node {
             self.heard_from(node.node, now);
             let reply = sender.lock().on_lent(now, node.node, lent, &header);
             let more = matches!(reply, Ok(Reply::Partial));
-            let result = reply.map_err(BoxedError::from).and_then(|reply| self.on_answer((as_slot, at), node, reply, now));
+            let result =
+                reply.map_err(BoxedError::from).and_then(|reply| self.on_answer((as_slot, at), node, reply, now));
             if let Err(error) = result {
                 self.reject(as_slot, from, &error);
             }

@@ -3,8 +3,8 @@
 use super::table::Known;
 use super::{Peer, Shared};
 use crate::node::Node;
-use comem_memory::{ahead, diff};
 use comem_memory::pages::{Offers, PeerView};
+use comem_memory::{ahead, diff};
 use comem_net::Backbone;
 use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::chunk::Chunk;

@@ -1,6 +1,9 @@
 //! What a chunk's home does for others: says who has a page, shares its pages, takes diffs in.
 
-use super::{ALONG, CLOSED, Chunk, FOREIGN, FirstTouch, HOT, MAPPED, OFFERED, PRESUMED, SHARED, State, Unit, Shape, WROTE, add_unit};
+use super::{
+    ALONG, CLOSED, Chunk, FOREIGN, FirstTouch, HOT, MAPPED, OFFERED, PRESUMED, SHARED, Shape, State, Unit, WROTE,
+    add_unit,
+};
 use crate::coherence::Misbehaved;
 use crate::coherence::pages::{Context, PAGE_BYTES, PageNo};
 use crate::rules::Rule;
