@@ -20,7 +20,7 @@
 //! control messages of QUIC (packet information, congestion marks) that nobody here reads; hence our own wrappers.
 
 use crate::select::{self, PortChoice};
-use crate::sys::{self, Readiness};
+use crate::sys::{self, Readiness, Waits};
 use crate::ways::Ways;
 use crate::{BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, Datagrams, Interface, Listener, Received, Wait};
 use std::io;
@@ -56,6 +56,25 @@ pub struct Offload {
     pub coalesce: bool,
 }
 
+/// Where datagrams say how long they are, so that those that come together are told apart without the kernel's help: in the two bytes from `at` on, the higher
+/// one first; and each is longer than that by `more`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lengths {
+    /// Where the number stands.
+    pub at: usize,
+    /// What it does not count.
+    pub more: usize,
+}
+
+impl Lengths {
+    /// How long the first of these datagrams is by its own account; `None` when it ends before that.
+    #[inline]
+    pub(crate) fn of(self, bytes: &[u8]) -> Option<usize> {
+        let number = bytes.get(self.at..)?.first_chunk()?;
+        Some(self.more + usize::from(u16::from_be_bytes(*number)))
+    }
+}
+
 /// A UDP socket of one slot.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -63,6 +82,8 @@ pub struct Endpoint {
     local: SocketAddr,
     ways: Ways,
     coalesce: bool,
+    /// Of datagrams that say so.
+    lengths: Option<Lengths>,
     /// Cleared when the kernel turns out unable to send batches on this way.
     segment: AtomicBool,
     /// Whether a send met a report that belongs to the receiver.
@@ -90,6 +111,7 @@ impl Endpoint {
             local,
             ways: Ways::new(),
             coalesce: offload.coalesce,
+            lengths: None,
             segment: AtomicBool::new(offload.segment),
             reports_waiting: AtomicBool::new(false),
             listeners: [const { OnceLock::new() }; LISTENERS_MAX],
@@ -102,6 +124,11 @@ impl Endpoint {
     /// Lets IP cut datagrams of more than so many bytes, and no others, where the way takes less. For few: when one piece is lost, all is.
     pub fn cutting_beyond(self, bytes: usize) -> Endpoint {
         Endpoint { uncut_bytes: bytes, ..self }
+    }
+
+    /// Every datagram that is to come here says how long it is. One that lies about it takes those with it that came with it, of the same sender.
+    pub fn with_lengths(self, lengths: Option<Lengths>) -> Endpoint {
+        Endpoint { lengths, ..self }
     }
 
     /// Makes this endpoint able to send to groups and broadcasts through `interface`: not beyond the local network,
@@ -218,23 +245,31 @@ impl Endpoint {
 
     /// Takes what the socket itself has: datagrams, or a report.
     fn take(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
-        self.take_by(sys::receive, buffer)
+        self.take_by(Waits::Not, buffer)
     }
 
-    fn take_by(&self, mut receive: Receive, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+    #[inline]
+    fn receive(&self, buffer: &mut [u8], waits: Waits) -> io::Result<sys::Arrived> {
+        match self.lengths {
+            Some(lengths) => sys::receive_by_lengths(self.socket.as_fd(), buffer, waits, lengths),
+            None => sys::receive(self.socket.as_fd(), buffer, waits),
+        }
+    }
+
+    fn take_by(&self, mut waits: Waits, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         if self.reports_waiting.load(Relaxed)
             && let Some(report) = self.take_report()?
         {
             return Ok(Some(report));
         }
         loop {
-            match receive(self.socket.as_fd(), buffer) {
+            match self.receive(buffer, waits) {
                 Ok(arrived) => return Ok(Some(arrived.into())),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) => passing(e)?,
             }
             // The socket's own timeout would begin anew: where signals come more often than it ends, for ever.
-            receive = sys::receive;
+            waits = Waits::Not;
             if let Some(report) = self.take_report()? {
                 return Ok(Some(report));
             }
@@ -375,7 +410,7 @@ impl Datagrams for Endpoint {
         }
         if self.listeners[0].get().is_none()
             && timeout.is_none_or(|t| t >= FIRST_WAIT_FROM)
-            && let Some(received) = self.take_by(sys::receive_or_wait, buffer)?
+            && let Some(received) = self.take_by(Waits::AsSet, buffer)?
         {
             return Ok(received);
         }
@@ -413,8 +448,6 @@ impl Datagrams for Endpoint {
         Err(io::Error::other(format!("an endpoint attends at most {LISTENERS_MAX} listeners")))
     }
 }
-
-type Receive = fn(BorrowedFd<'_>, &mut [u8]) -> io::Result<sys::Arrived>;
 
 impl From<sys::Arrived> for Received {
     fn from(arrived: sys::Arrived) -> Received {

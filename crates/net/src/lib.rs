@@ -36,7 +36,7 @@ mod ways;
 pub use backbone::{Backbone, BackboneChoice};
 pub use capture::{Capture, Captured};
 pub use clock::Clock;
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Lengths};
 pub use faulty::{Faults, Faulty};
 pub use multicast::{Group, Listener};
 pub use network::Network;

@@ -128,7 +128,7 @@ impl Listener {
     /// What the system says when the socket no longer works.
     pub fn take(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         loop {
-            match sys::receive(self.as_fd(), buffer) {
+            match sys::receive(self.as_fd(), buffer, sys::Waits::Not) {
                 Ok(arrived) => return Ok(Some(arrived.into())),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

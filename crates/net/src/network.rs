@@ -5,7 +5,7 @@ use crate::capture::{Capture, Captured};
 use crate::faulty::{Faults, Faulty};
 use crate::select::{self, Interface, PortChoice, Reach, SelectError};
 use crate::shm::{self, ShmHost};
-use crate::{Clock, Datagrams, Endpoint, Group};
+use crate::{Clock, Datagrams, Endpoint, Group, Lengths};
 use comem_protocol::faults::FaultSpec;
 use std::fmt;
 use std::io;
@@ -54,6 +54,7 @@ pub struct Network {
     capture: Option<(PathBuf, Arc<Capture>)>,
     /// IP may cut longer datagrams.
     uncut_bytes: usize,
+    lengths: Option<Lengths>,
 }
 
 /// The network cannot be used.
@@ -97,12 +98,17 @@ impl Network {
         };
         let begin = |path: &Path| Capture::create(path).map(|capture| (path.to_path_buf(), capture));
         let capture = options.capture.as_deref().map(begin).transpose()?;
-        Ok(Network { interface, ports: options.ports, memory, faults, capture, uncut_bytes: usize::MAX })
+        Ok(Network { interface, ports: options.ports, memory, faults, capture, uncut_bytes: usize::MAX, lengths: None })
     }
 
     /// Lets IP cut datagrams of more than so many bytes of the endpoints that are opened from now on: see [`Endpoint::cutting_beyond`].
     pub fn cut_beyond(&mut self, bytes: usize) {
         self.uncut_bytes = bytes;
+    }
+
+    /// Datagrams to the endpoints that are opened from now on say how long they are: see [`Endpoint::with_lengths`].
+    pub fn expect_lengths(&mut self, lengths: Lengths) {
+        self.lengths = Some(lengths);
     }
 
     /// The chosen interface.
@@ -146,7 +152,8 @@ impl Network {
     }
 
     fn bind_on(&self, ports: PortChoice) -> io::Result<Arc<dyn Datagrams>> {
-        let endpoint = Endpoint::bind(self.interface.address, ports)?.cutting_beyond(self.uncut_bytes);
+        let endpoint = Endpoint::bind(self.interface.address, ports)?;
+        let endpoint = endpoint.cutting_beyond(self.uncut_bytes).with_lengths(self.lengths);
         endpoint.reach_groups(&self.interface)?;
         let mut endpoint: Arc<dyn Datagrams> = match &self.memory {
             Some(memory) => Arc::new(memory.adopt(endpoint)?),

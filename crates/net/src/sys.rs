@@ -3,6 +3,7 @@
 //!
 //! Set-up calls are plain; those that move datagrams cost what the kernel costs: no allocation and no lock.
 
+use crate::endpoint::Lengths;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -146,16 +147,46 @@ pub(crate) struct Arrived {
     pub segment: usize,
 }
 
-/// Receives without waiting; fails with `WouldBlock` when nothing is there.
-#[inline]
-pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Arrived> {
-    receive_with(socket, buffer, libc::MSG_DONTWAIT)
+/// Whether a receive call waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waits {
+    /// It does not, and fails with `WouldBlock` when nothing is there.
+    Not,
+    /// For as long as the socket's own timeout (`SO_RCVTIMEO`) says; then it fails so.
+    AsSet,
 }
 
-/// Receives, waiting for as long as the socket's own timeout (`SO_RCVTIMEO`) says; then fails with `WouldBlock`.
+impl Waits {
+    fn flags(self) -> libc::c_int {
+        if self == Waits::Not { libc::MSG_DONTWAIT } else { 0 }
+    }
+}
+
+/// Receives; the kernel says where one datagram ends and the next begins.
 #[inline]
-pub(crate) fn receive_or_wait(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Arrived> {
-    receive_with(socket, buffer, 0)
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], waits: Waits) -> io::Result<Arrived> {
+    receive_parts(socket, &mut [buffer], waits.flags())
+}
+
+/// As [`receive`], of datagrams that say how long they are: a plainer call, without control messages.
+#[inline]
+pub(crate) fn receive_by_lengths(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    waits: Waits,
+    lengths: Lengths,
+) -> io::Result<Arrived> {
+    count_call();
+    let mut address = SockAddr::zeroed();
+    let mut address_len = size_of::<SockAddr>() as libc::socklen_t;
+    let (fd, room) = (socket.as_raw_fd(), buffer.len());
+    // SAFETY: the kernel writes at most `room` bytes into the buffer, and at most `address_len` into the address, both of which outlive the call.
+    let len = check(unsafe {
+        let (to, from) = (buffer.as_mut_ptr(), &raw mut address);
+        libc::syscall(libc::SYS_recvfrom, fd, to, room, waits.flags(), from, &raw mut address_len)
+    })?;
+    let segment = lengths.of(&buffer[..len]).unwrap_or(len).clamp(1, len.max(1));
+    Ok(Arrived { from: known(address.read())?, len, segment })
 }
 
 /// As [`receive`], into the first buffer as far as that goes, and the rest into the second.
@@ -163,9 +194,8 @@ pub(crate) fn receive_in_two(socket: BorrowedFd<'_>, first: &mut [u8], rest: &mu
     receive_parts(socket, &mut [first, rest], libc::MSG_DONTWAIT)
 }
 
-#[inline]
-fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<Arrived> {
-    receive_parts(socket, &mut [buffer], flags)
+fn known(from: Option<SocketAddr>) -> io::Result<SocketAddr> {
+    from.ok_or_else(|| io::Error::other("a datagram came from an address that is neither IPv4 nor IPv6"))
 }
 
 #[inline]
@@ -180,7 +210,7 @@ fn receive_parts<const N: usize>(
             segment = data.first_chunk().map(|size| i32::from_ne_bytes(*size));
         }
     })?;
-    let from = from.ok_or_else(|| io::Error::other("a datagram came from an address that is neither IPv4 nor IPv6"))?;
+    let from = known(from)?;
     let segment = segment.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
     Ok(Arrived { from, len, segment: segment.unwrap_or(len).clamp(1, len.max(1)) })
 }

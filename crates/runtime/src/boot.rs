@@ -17,7 +17,7 @@ use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
 use comem_net::select::{self, Interface, MTUS, Reach};
 use comem_net::{
-    Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Network, PortChoice, Received, Wait, datagrams,
+    Backbone, BackboneChoice, Capture, Clock, Datagrams, Group, Lengths, Network, PortChoice, Received, Wait, datagrams,
 };
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::coherence::Engine;
@@ -27,7 +27,7 @@ use comem_protocol::node::identity::{Identity, Layout, VERSION};
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, Startup, To, Transmit, Waits};
 use comem_protocol::node::table::Membership;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType, Packet};
+use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -213,6 +213,7 @@ impl Boot {
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
         let datagram_bytes = datagram_bytes.min(network.datagram_bytes_max());
         network.cut_beyond(datagram_bytes);
+        network.expect_lengths(Lengths { at: LEN_AT, more: HEADER_BYTES + sealer.tag_len() });
         let endpoints = open_endpoints(&config, &network)?;
         // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where somebody does not.
         let wanted = config.engine == Engine::Broadcast && config.nodes > 2;

@@ -54,6 +54,36 @@ fn a_small_datagram_costs_one_system_call_each_way() {
     assert_eq!((calls, received), (1, Received::Timeout));
 }
 
+/// Bytes that say how many of them there are: so many, all told, in bytes 1 and 2.
+fn honest(bytes: usize, fill: u8) -> Vec<u8> {
+    let mut all = vec![fill; bytes];
+    all[1..3].copy_from_slice(&(bytes as u16 - 7).to_be_bytes());
+    all
+}
+
+#[test]
+fn datagrams_that_say_how_long_they_are_are_told_apart_by_that() {
+    let (a, b) = (endpoint(), endpoint().with_lengths(Some(Lengths { at: 1, more: 7 })));
+    for (bytes, count, last) in [(1_000, 20, 500), (100, 60, 100), (1_472, 40, 30), (60_000, 1, 60_000)] {
+        let mut sent: Vec<Vec<u8>> = (1..count).map(|i| honest(bytes, i as u8)).collect();
+        sent.push(honest(last, 0xff));
+        for wait in [Wait::Block, Wait::Spin(Span::from_ms(5))] {
+            a.send_to(&sent.concat(), bytes, b.local_addr()).unwrap();
+            assert_eq!(collect(&b, count, wait), sent);
+        }
+    }
+    // One that is too short to say it, one that claims to be longer than it is, and one that claims less: nothing is read beyond what has come.
+    let mut buffer = vec![0xee; RECEIVE_BUFFER_BYTES];
+    for (bytes, segment) in
+        [(&[][..], 1), (&[1, 0][..], 2), (&[9, 0xff, 0xff, 9][..], 4), (&[9, 0, 0, 9, 9, 9, 9, 9, 9][..], 7)]
+    {
+        a.send_to(bytes, 100, b.local_addr()).unwrap();
+        let received = b.recv(&mut buffer, PATIENCE, Wait::Block).unwrap();
+        assert_eq!(received, Received::Datagrams { from: a.local_addr(), len: bytes.len(), segment });
+        assert!(datagrams(&buffer[..bytes.len()], segment).all(|datagram| datagram.len() <= segment));
+    }
+}
+
 #[test]
 fn a_batch_arrives_as_its_datagrams_however_it_is_sent_and_received() {
     for (bytes, segment) in [(20_500, 1_000), (64 * 100 + 1, 100), (200_000, 1_472), (65_507, 65_507), (3_000, 1_500)] {

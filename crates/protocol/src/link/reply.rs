@@ -10,7 +10,7 @@ use super::{LinkConfig, REPLY_BYTES, SendError};
 use crate::auth::{Receiver, Sealer};
 use crate::ids::{COUNTER_BITS, Channel, NodeId, Seq};
 use crate::wire::bytes::Put;
-use crate::wire::header::{Flags, HEADER_BYTES, HeaderRepr, MsgType};
+use crate::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType};
 
 const REPLY_HALF: u64 = 1 << (COUNTER_BITS - 2);
 
@@ -179,5 +179,5 @@ pub(super) fn close(at: usize, sealer: &Sealer, to: Receiver, out: &mut Vec<u8>)
 
 /// Writes the length of what follows it into the header at `at`.
 fn set_len(at: usize, len: usize, out: &mut [u8]) {
-    out[at + 4..at + 6].copy_from_slice(&(len as u16).to_be_bytes());
+    out[at + LEN_AT..at + LEN_AT + 2].copy_from_slice(&(len as u16).to_be_bytes());
 }

@@ -14,6 +14,8 @@ use crate::ids::{Channel, Seq};
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
+/// Where `dataLen` stands: a datagram is as long as that, the header and the tag.
+pub const LEN_AT: usize = 4;
 
 /// What a message is about: 13 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -63,12 +65,12 @@ impl HeaderRepr {
         let flags = u16::from(self.flags.ack) << 15
             | u16::from(self.flags.ack_requested) << 14
             | u16::from(self.flags.nack) << 13;
-        out.put_u16(self.prog);
-        out.put_u16(flags | (self.ty.0 & MsgType::MASK));
-        out.put_u16(self.len);
-        out.put_u8(self.retrans);
-        out.put_u8(self.frag);
-        out.put_u64(self.seq.0);
+        let first = u64::from(self.prog) << 48
+            | u64::from(flags | (self.ty.0 & MsgType::MASK)) << 32
+            | u64::from(self.len) << 16
+            | u64::from(self.retrans) << 8
+            | u64::from(self.frag);
+        out.put_bytes(&(u128::from(first) << 64 | u128::from(self.seq.0)).to_be_bytes());
     }
 }
 
