@@ -300,7 +300,7 @@ impl Node {
             }
         }
         if mine {
-            self.transmit(slot);
+            self.transmit_at(slot, left_at);
         }
         if service {
             self.transmit(Slot::SERVICE);
@@ -359,11 +359,18 @@ impl Node {
 
     /// Sends whatever a slot's sender wants sent now.
     pub(crate) fn transmit(&self, slot: Slot) {
+        self.transmit_at(slot, None);
+    }
+
+    /// As [`Node::transmit`], by who has just looked at the clock.
+    fn transmit_at(&self, slot: Slot, mut now: Option<Time>) {
         with_own(&SCRATCH, |buffer| {
             loop {
                 let (transmit, members) = {
                     let mut sender = self.wire.sender(slot).lock();
-                    let Some(transmit) = sender.poll_transmit(self.now(), buffer) else { return };
+                    let Some(transmit) = sender.poll_transmit(now.take().unwrap_or_else(|| self.now()), buffer) else {
+                        return;
+                    };
                     let group = matches!(transmit.to, To::Group) && self.wire.group.is_none();
                     (transmit, if group { sender.group_members().to_vec() } else { Vec::new() })
                 };

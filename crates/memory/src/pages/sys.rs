@@ -29,6 +29,7 @@ const USER_MODE_ONLY: libc::c_int = 1;
 const REGISTER_MISSING: u64 = 1 << 0;
 const REGISTER_WP: u64 = 1 << 1;
 const REGISTER_MINOR: u64 = 1 << 2;
+const CONTINUE_DONTWAKE: u64 = 1 << 0;
 const CONTINUE_WP: u64 = 1 << 1;
 const COPY_WP: u64 = 1 << 1;
 const WRITEPROTECT_WP: u64 = 1 << 0;
@@ -315,7 +316,8 @@ pub enum Continued {
 
 /// Maps the file's pages into the range, up to the first page where that is not possible.
 pub fn continue_range(uffd: BorrowedFd<'_>, start: usize, len: usize, protected: bool) -> io::Result<Continued> {
-    let mode = if protected { CONTINUE_WP } else { 0 };
+    // Nobody sleeps in a fault: faults are signals here.
+    let mode = CONTINUE_DONTWAKE | if protected { CONTINUE_WP } else { 0 };
     loop {
         let range = AddressRange { start: start as u64, len: len as u64 };
         let mut request = Continue { range, mode, mapped: 0 };

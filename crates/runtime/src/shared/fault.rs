@@ -356,7 +356,8 @@ impl Thread {
     pub(super) fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {
         let needs = self.needs_at(shared, home);
         let direct = self.home().peer_memory(shared, home).is_some();
-        let fetch = Fetch { epoch: shared.epoch.load(Ordering::Acquire), claim, direct, needs, runs };
+        let epoch = shared.epoch.load(Ordering::Acquire);
+        let fetch = Fetch { epoch, claim, direct, needs, runs: runs.into() };
         self.counters().page_requests.add(1);
         let target = Target::Request { node: home, origin: Origin::Caller };
         self.stepping(|out| out.send_with(target, &Message::Fetch { body: &[] }, |body| fetch.emit(body)));

@@ -100,11 +100,14 @@ impl Streams {
         let goes_on = |s: &Stream| {
             let in_a_row = s.units == 1 && far(s) == unit;
             // Within the run: it was cut short, where another home or another part of the page table begins.
-            let steps = if s.stride == 0 { 0 } else { far(s) / s.stride };
-            let in_run = (1..=s.reach as i64).contains(&steps) && far(s) == s.stride * steps;
-            s.units > 0 && (in_a_row || (in_run && (s.units > 1 || s.stride != 0)))
+            let in_reach = || {
+                let ahead = far(s) != 0 && (far(s) < 0) == (s.stride < 0);
+                ahead && far(s).unsigned_abs() <= s.reach as u64 * s.stride.unsigned_abs() && far(s) % s.stride == 0
+            };
+            s.units > 0 && (in_a_row || (s.stride != 0 && in_reach()))
         };
-        let begins = |s: &Stream| s.units == 1 && far(s) % unit == 0 && far(s).abs() <= Self::STRIDE_MAX && far(s) != 0;
+        let is_whole = |far: i64| unit == 1 || far % unit == 0;
+        let begins = |s: &Stream| s.units == 1 && far(s) != 0 && far(s).abs() <= Self::STRIDE_MAX && is_whole(far(s));
         let found = self.streams.iter().position(goes_on);
         let at = found.or_else(|| {
             let near = (0..Self::MANY).filter(|i| begins(&self.streams[*i]));

@@ -483,7 +483,7 @@ impl Pages {
         (needs, runs): (Vec<Need>, Vec<Range<PageNo>>),
         out: &mut Outbox,
     ) {
-        let fetch = Fetch { epoch: self.ledger.epoch(), claim, direct: false, needs, runs };
+        let fetch = Fetch { epoch: self.ledger.epoch(), claim, direct: false, needs, runs: runs.into() };
         let mut body = Vec::new();
         fetch.emit(&mut body);
         out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Fetch { body: &body });

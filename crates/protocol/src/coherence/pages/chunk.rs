@@ -24,7 +24,7 @@
 //! with a second close has locks in it, each of whose releases would tell of the page again: there the presumption ends.
 
 use super::Access;
-use super::wire::RUNS_MAX;
+use super::wire::{RUNS_MAX, Runs};
 use super::{ByteMarks, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
@@ -571,7 +571,7 @@ impl Chunk {
         let many = pages.end - pages.start > FEW_PAGES || self.grouped > FEW_PAGES;
         self.grouped = self.grouped.saturating_sub(pages.end - pages.start);
         // What never was here, and what has memory here already.
-        let (mut fresh, mut held): (Vec<Range<PageNo>>, Vec<Range<PageNo>>) = (Vec::new(), Vec::new());
+        let (mut fresh, mut held) = (Runs::new(), Runs::new());
         for unit in self.units_in(&pages) {
             if self.units[unit].state != State::Fetching && Rule::LatePagesAreDropped.on() {
                 continue;

@@ -150,7 +150,7 @@ pub struct Fetch {
     /// What must have been applied.
     pub needs: Vec<Need>,
     /// The pages, as whole units.
-    pub runs: Vec<Range<PageNo>>,
+    pub runs: Runs,
 }
 
 impl Fetch {
@@ -182,7 +182,7 @@ pub struct Pages {
     /// Whether the asker is to copy the pages out of the home's memory itself: then no bytes follow.
     pub direct: bool,
     /// The pages whose bytes follow.
-    pub runs: Vec<Range<PageNo>>,
+    pub runs: Runs,
     /// Pages whose home is another node: ask there. When it is the asker itself, it is their home from now on, and they are all zero.
     pub moved: Vec<(Range<PageNo>, NodeId)>,
     /// Pages that were freed: there is nothing to fetch any more.

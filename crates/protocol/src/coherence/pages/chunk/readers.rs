@@ -18,6 +18,7 @@ use super::{Chunk, FOREIGN, HOT, State, WROTE};
 use crate::coherence::pages::push::Pushes;
 use crate::coherence::pages::{Context, PageNo, is_over};
 use crate::ids::NodeId;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Readers of a unit that are remembered.
@@ -93,7 +94,7 @@ impl Chunk {
 
     /// A node in `epoch` has asked for these pages, and gets their bytes.
     pub fn note_reader(&mut self, runs: &[Range<PageNo>], node: NodeId, epoch: u32) {
-        let units: Vec<Range<usize>> = runs.iter().map(|run| self.units_in(run)).collect();
+        let units: SmallVec<[Range<usize>; 2]> = runs.iter().map(|run| self.units_in(run)).collect();
         // What is asked for beside it may be of no use.
         let alone = units.iter().map(ExactSizeIterator::len).sum::<usize>() == 1;
         for unit in units.into_iter().flatten() {

@@ -46,7 +46,7 @@ impl Home {
     fn fetch(&mut self, epoch: u32, serial: u64, runs: Vec<Range<PageNo>>) -> Outbox {
         let needs = if serial == 0 { Vec::new() } else { vec![Need { writer: OTHER, serial }] };
         let (mut body, mut out) = (Vec::new(), Outbox::new());
-        Fetch { epoch, claim: false, direct: false, needs, runs }.emit(&mut body);
+        Fetch { epoch, claim: false, direct: false, needs, runs: runs.into() }.emit(&mut body);
         serve::on_fetch(self, ticket(), &body, &mut out).unwrap();
         out
     }
@@ -103,7 +103,7 @@ fn one_answer_brings_all_the_runs_that_were_asked_for() {
     let out = home.fetch(0, 0, vec![0..2, 3..4]);
     assert_eq!(out.sends().len(), 1);
     let (pages, bytes) = Pages::parse(out.body(&out.sends()[0])).unwrap();
-    assert_eq!((pages.runs, pages.moved), (vec![0..2, 3..4], vec![]));
+    assert_eq!((pages.runs.to_vec(), pages.moved), (vec![0..2, 3..4], vec![]));
     assert_eq!(bytes.len(), 3 * PAGE_BYTES);
 }
 
@@ -113,13 +113,13 @@ fn pages_with_another_home_are_named_and_the_others_sent() {
     home.bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), OTHER));
     let out = home.fetch(0, 0, vec![0..3]);
     let (pages, _) = Pages::parse(out.body(&out.sends()[0])).unwrap();
-    assert_eq!((pages.runs, pages.moved), (vec![0..1, 2..3], vec![(1..2, OTHER)]));
+    assert_eq!((pages.runs.to_vec(), pages.moved), (vec![0..1, 2..3], vec![(1..2, OTHER)]));
 }
 
 #[test]
 fn a_fetch_of_pages_that_do_not_exist_is_refused() {
     let (mut home, mut body) = (Home::new(), Vec::new());
-    Fetch { runs: vec![3..9], ..Fetch::default() }.emit(&mut body);
+    Fetch { runs: vec![3..9].into(), ..Fetch::default() }.emit(&mut body);
     assert!(serve::on_fetch(&mut home, ticket(), &body, &mut Outbox::new()).is_err());
 }
 

@@ -98,7 +98,7 @@ impl PageRooms for Rooms {
 fn answer_to(rooms: &mut Rooms, run: Range<PageNo>) -> Pages {
     let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
     let (mut body, mut out) = (Vec::new(), Outbox::new());
-    Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![run] }.emit(&mut body);
+    Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![run].into() }.emit(&mut body);
     on_fetch(rooms, ticket, &body, &mut out).unwrap();
     Pages::parse(out.body(&out.sends()[0])).unwrap().0
 }
@@ -113,11 +113,11 @@ fn a_run_over_two_regions_of_which_one_has_fallen_is_answered_for_both() {
     let mut rooms = Rooms::new(Bench::new(ME, true));
     rooms.fallen = 4..8;
     let answer = answer_to(&mut rooms, 2..6);
-    assert_eq!((answer.runs, answer.freed), (vec![2..4], vec![4..6]));
+    assert_eq!((answer.runs.to_vec(), answer.freed), (vec![2..4], vec![4..6]));
     let mut rooms = behind(ME);
     rooms.fallen = 0..4;
     let answer = answer_to(&mut rooms, 2..6);
-    assert_eq!((answer.runs, answer.freed), (vec![4..6], vec![2..4]));
+    assert_eq!((answer.runs.to_vec(), answer.freed), (vec![4..6], vec![2..4]));
 }
 
 #[test]
@@ -127,8 +127,11 @@ fn who_asked_for_pages_of_two_regions_waits_for_none_of_them_when_one_has_fallen
         (4..6).for_each(|page| assert!(matches!(rooms.bench.fault(page, Access::Read), Fault::Fetch { .. })));
         rooms.fallen = 0..4;
         let (run, mut body) = (vec![2..6], Vec::new());
-        let pages =
-            if freed { Pages { freed: run, ..Pages::default() } } else { Pages { runs: run, ..Pages::default() } };
+        let pages = if freed {
+            Pages { freed: run, ..Pages::default() }
+        } else {
+            Pages { runs: run.into(), ..Pages::default() }
+        };
         pages.emit(&mut body);
         body.resize(body.len() + if freed { 0 } else { 4 * PAGE_BYTES }, 0);
         on_pages(&mut rooms, OTHER, &body, &mut Outbox::new()).unwrap();
@@ -143,7 +146,7 @@ fn pages_are_copied_out_in_steps_that_closes_know_of() {
     let mut rooms = Rooms::new(Bench::new(ME, true));
     let ticket = Ticket { channel: Channel { node: OTHER, slot: Slot::thread(0) }, seq: Seq(1) };
     let mut body = Vec::new();
-    Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![0..2] }.emit(&mut body);
+    Fetch { epoch: 0, claim: false, direct: false, needs: Vec::new(), runs: vec![0..2].into() }.emit(&mut body);
     on_fetch(&mut rooms, ticket, &body, &mut Outbox::new()).unwrap();
     assert_eq!(rooms.seen, [Kind::Shares]);
 }
@@ -155,7 +158,7 @@ fn copies_are_taken_in_in_steps_that_closes_know_of() {
         let mut rooms = Rooms::new(Bench::new(OTHER, notes));
         assert!(matches!(rooms.bench.fault(1, Access::Read), Fault::Fetch { .. }));
         let mut body = Vec::new();
-        Pages { runs: vec![1..2], ..Pages::default() }.emit(&mut body);
+        Pages { runs: vec![1..2].into(), ..Pages::default() }.emit(&mut body);
         body.resize(body.len() + PAGE_BYTES, 0);
         on_pages(&mut rooms, OTHER, &body, &mut Outbox::new()).unwrap();
         assert_eq!(rooms.seen, [Kind::Maps]);
@@ -167,7 +170,7 @@ fn copies_are_taken_in_in_steps_that_closes_know_of() {
 fn an_answer_that_comes_when_its_region_has_fallen_is_nobodys_mistake() {
     let mut rooms = Rooms::new(Bench::new(OTHER, true));
     let mut bytes = Vec::new();
-    Pages { runs: vec![1..3], ..Pages::default() }.emit(&mut bytes);
+    Pages { runs: vec![1..3].into(), ..Pages::default() }.emit(&mut bytes);
     bytes.resize(bytes.len() + 2 * PAGE_BYTES, 0);
     let mut freed = Vec::new();
     Pages { freed: vec![1..3], ..Pages::default() }.emit(&mut freed);

@@ -41,7 +41,7 @@ fn fetch(rng: &mut Rng) -> Fetch {
         claim: rng.below(2) == 0,
         direct: rng.below(2) == 0,
         needs,
-        runs: runs(rng, 6, 100),
+        runs: runs(rng, 6, 100).into(),
     }
 }
 
@@ -83,7 +83,7 @@ fn everything_survives_the_wire() {
         assert_eq!(take_vector_of(&mut Reader::new(&body)), Ok((which, vector)));
         let pages = Pages {
             direct: false,
-            runs: vec![3..5],
+            runs: vec![3..5].into(),
             moved: runs(&mut rng, 4, 9).into_iter().map(|r| (r, NodeId(1))).collect(),
             freed: runs(&mut rng, 4, 9),
         };
