@@ -1,7 +1,7 @@
 //! One UDP socket of one slot: sends at once, receives into the caller's buffer, waits as it is told.
 //!
 //! *Batches.* Datagrams of equal size to one destination go to the kernel in one call (`UDP_SEGMENT`) and come out of
-//! it in one call (`UDP_GRO`); where the kernel cannot, they go one by one. A datagram is not fragmented by IP: one
+//! it in one call (`UDP_GRO`), told apart by what the kernel says or by the lengths in them ([`Lengths`]); where the kernel cannot, they go one by one. A datagram is not fragmented by IP: one
 //! that exceeds the path's MTU is refused or reported. What is longer than an endpoint was told that its datagrams are
 //! ([`Endpoint::cutting_beyond`]) is the exception: such go one by one, and IP cuts them as it must.
 //!
