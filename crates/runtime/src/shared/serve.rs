@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Of what is about to be read, so much is brought near before; the rest the processor sees coming by itself. Asked for more lines than it can
-/// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with these.
+/// have under way at a time, it waits: on a Zen 4, 0.1 us longer for a page than with 20.
 const NEAR_BYTES: usize = 16 * 64;
 
 /// The rooms of pages as one message sees them.
