@@ -139,7 +139,7 @@ impl Chunk {
             cx.memory.protect(self.pages(unit..unit + 1));
         }
         let this = &mut self.units[unit];
-        this.set(WRITTEN, false);
+        this.set(WRITTEN | FOREIGN, false);
         this.set(WROTE, true);
         if again {
             this.set(PRESUMED | HOT, false);

@@ -21,7 +21,7 @@ impl Chunk {
     /// A close has found the note of a home page, one of few, that others hold: from the second time on it is compared. It is told of now in any case.
     pub(super) fn weigh_note_of_few(&mut self, cx: &mut Context<'_>, unit: usize) -> Note {
         let steady = &mut self.steady[unit];
-        if !steady.is_found_again() {
+        if !steady.is_found_again(cx.era.epoch()) {
             return Note::Take;
         }
         steady.leave_one_of_few();

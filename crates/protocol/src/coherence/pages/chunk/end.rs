@@ -1,6 +1,6 @@
 //! The end of copies: by a notice that another node wrote, or because their memory is wanted. What was written in them is flushed first.
 
-use super::{ASIDE, Chunk, Flush, HELD, KEPT, NOTED, State, Unit, WRITTEN, WROTE, add_unit};
+use super::{ASIDE, Chunk, FOREIGN, Flush, HELD, KEPT, NOTED, State, Unit, WRITTEN, WROTE, add_unit};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -14,6 +14,11 @@ impl Chunk {
         let mut ended: Vec<Range<usize>> = Vec::new();
         for run in runs {
             for unit in self.units_in(run) {
+                let this = &mut self.units[unit];
+                if this.state == State::Home {
+                    this.set(FOREIGN, true);
+                    continue;
+                }
                 self.void_fetch(cx, unit, flush);
                 if self.units[unit].state == State::Valid {
                     add_unit(&mut ended, unit);

@@ -124,3 +124,49 @@ fn a_copy_that_is_compared_in_vain_again_and_again_is_protected() {
     }
     assert!((3..80).contains(&vain), "{vain}");
 }
+
+#[test]
+fn a_copy_that_is_written_now_and_then_is_compared_once_for_each_time() {
+    let mut bench = copy();
+    for _ in 0..50 {
+        (0..3).for_each(|_| assert_eq!(epoch_of_copy(&mut bench, false), (false, vec![])));
+        let calls = ["collect 0..1", "diff 0..1"].map(str::to_string);
+        assert_eq!(epoch_of_copy(&mut bench, true), (true, calls.to_vec()));
+    }
+}
+
+/// As [`epoch`], of an epoch in which another node has written the page too.
+fn epoch_beside_others(bench: &mut Bench, written: bool, in_place: bool) -> (bool, bool) {
+    bench.copy_out(0..1);
+    bench.memory.sample += 1;
+    if written {
+        bench.memory.written = vec![0];
+    }
+    let noted = !bench.memory.written.is_empty();
+    let told = !bench.close_having_seen(if noted { &[0..1] } else { &[] }).is_empty();
+    let taken = noted && bench.memory.written.is_empty();
+    bench.step(|chunk, cx, flushed| match in_place {
+        true => chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..1)), flushed),
+        false => chunk.invalidate(cx, std::slice::from_ref(&(0..1)), flushed),
+    });
+    bench.open();
+    (told, taken)
+}
+
+#[test]
+fn a_home_page_that_others_write_and_its_home_now_and_then_is_protected() {
+    let mut bench = home();
+    for round in 0..20 {
+        let others = |bench: &mut Bench| epoch_beside_others(bench, false, round % 2 == 0);
+        (0..3).for_each(|_| assert_eq!(others(&mut bench), (false, false)));
+        assert_eq!(epoch(&mut bench, true, true), (true, true), "that it looks different says nothing");
+    }
+}
+
+#[test]
+fn a_home_page_that_others_write_in_the_same_epochs_stays_writable() {
+    let mut bench = home();
+    for round in 0..50 {
+        assert_eq!(epoch_beside_others(&mut bench, true, round % 2 == 0), (true, false));
+    }
+}
