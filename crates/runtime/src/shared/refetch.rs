@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::node::Waiting;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::requests::Requests;
 use comem_protocol::coherence::pages::wire::{FETCH_PAGES_MAX, Fetch};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::Outbox;
@@ -52,28 +53,12 @@ impl Thread {
         if let Some(lock) = lock.filter(|_| self.home().sends_unasked()) {
             shared.sections.lock().fetches(lock, &ended);
         }
-        let (node, slot) = (self.home(), self.slot());
-        let (mut homes, mut none) = (Vec::new(), Outbox::new());
-        for run in &ended {
-            node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| chunk.homes_ahead(part, &mut homes));
-        }
-        for home in homes {
-            let direct = node.peer_memory(shared, home).is_some();
-            let most = if direct { DIRECT_PAGES } else { FETCH_PAGES_MAX };
-            let mut runs = Vec::new();
-            for run in &ended {
-                node.each_chunk(shared, run, slot, &mut none, |chunk, _, part| {
-                    let mut left = part.clone();
-                    while let Some(next) = chunk.fetch_ahead(&left, home, most, &mut runs) {
-                        refetch.wanted.push_back(Wanted { home, runs: std::mem::take(&mut runs) });
-                        left.start = next;
-                    }
-                });
-            }
-            if !runs.is_empty() {
-                refetch.wanted.push_back(Wanted { home, runs });
-            }
-        }
+        let (node, mut requests) = (self.home(), Requests::default());
+        let most = |home| if node.peer_memory(shared, home).is_some() { DIRECT_PAGES } else { FETCH_PAGES_MAX };
+        node.each_chunk_of(shared, ended.iter(), self.slot(), &mut Outbox::new(), |chunk, _, parts| {
+            parts.iter().for_each(|part| chunk.fetch_ahead(part, |home, unit| requests.add(home, unit, most)));
+        });
+        refetch.wanted.extend(requests.into_iter().map(|(home, runs)| Wanted { home, runs }));
         self.ask_on(shared, &mut refetch);
         refetch
     }

@@ -421,7 +421,7 @@ impl Node {
     }
 
     /// As [`Node::each_chunk`] for many runs, with all parts at once of those that follow each other in one chunk.
-    fn each_chunk_of<'a>(
+    pub(super) fn each_chunk_of<'a>(
         &self,
         shared: &Shared,
         runs: impl Iterator<Item = &'a Range<PageNo>>,

@@ -17,6 +17,7 @@ use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::{Picked, Stash};
 use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::requests::Requests;
 use comem_protocol::coherence::pages::serve::{self, PageRooms};
 use comem_protocol::coherence::pages::wire::{self, DiffsHead, Entry, Fetch, Groups, Need, put_part};
 use comem_protocol::coherence::pages::{self, Access, PageMemory, PageNo, Tally};
@@ -529,34 +530,21 @@ impl Pages {
 
     /// Begins to fetch ahead what a barrier ended the copies of; gives the requests made.
     pub(super) fn fetch_ahead(&mut self, ended: &[Range<PageNo>], out: &mut Outbox) -> Vec<(NodeId, Vec<Need>)> {
-        let mut homes = Vec::new();
+        let mut requests = Requests::default();
         for run in ended {
-            self.each_chunk(run, |c, _| c.homes_ahead(run, &mut homes));
+            self.each_chunk(run, |c, _| c.fetch_ahead(run, |home, unit| requests.add(home, unit, |_| 6)));
         }
         let mut asked = Vec::new();
-        for home in homes {
-            let (mut requests, mut runs) = (Vec::new(), Vec::new());
-            for run in ended {
-                self.each_chunk(run, |c, _| {
-                    let mut left = run.clone();
-                    while let Some(next) = c.fetch_ahead(&left, home, 6, &mut runs) {
-                        requests.push(std::mem::take(&mut runs));
-                        left.start = next;
-                    }
-                });
+        for (home, runs) in requests {
+            let (picked, runs) = serve::pick(self, home, runs);
+            self.others_act();
+            self.install(&picked);
+            if runs.is_empty() {
+                continue;
             }
-            requests.push(runs);
-            for runs in requests.into_iter().filter(|runs| !runs.is_empty()) {
-                let (picked, runs) = serve::pick(self, home, runs);
-                self.others_act();
-                self.install(&picked);
-                if runs.is_empty() {
-                    continue;
-                }
-                let needs = self.needs.at(home);
-                self.ask(home, false, (needs.clone(), runs), out);
-                asked.push((home, needs));
-            }
+            let needs = self.needs.at(home);
+            self.ask(home, false, (needs.clone(), runs), out);
+            asked.push((home, needs));
         }
         asked
     }

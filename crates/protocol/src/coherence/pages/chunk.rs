@@ -24,7 +24,7 @@
 //! with a second close has locks in it, each of whose releases would tell of the page again: there the presumption ends.
 
 use super::Access;
-use super::wire::{RUNS_MAX, Runs};
+use super::wire::Runs;
 use super::{ByteMarks, CHUNK_PAGES, Context, PAGE_BYTES, PageEngine, PageNo, push_range};
 use crate::ids::{NodeId, Slot};
 use crate::rules::Rule;
@@ -522,38 +522,15 @@ impl Chunk {
         }
     }
 
-    /// Begins to fetch ahead, for the home given: units in `pages` that are invalid, and that were used while they were here. Appends
-    /// them to `runs`, as many as one request may ask for and at most `most` pages in all; gives where it stopped if that was not the end.
-    pub fn fetch_ahead(
-        &mut self,
-        pages: &Range<PageNo>,
-        home: NodeId,
-        most: u32,
-        runs: &mut Vec<Range<PageNo>>,
-    ) -> Option<PageNo> {
-        let mut fetched: u32 = runs.iter().map(|r| r.end - r.start).sum();
+    /// Begins to fetch ahead: units in `pages` that are invalid, and that were used while they were here. Tells `ask` of each, with its home.
+    pub fn fetch_ahead(&mut self, pages: &Range<PageNo>, mut ask: impl FnMut(NodeId, Range<PageNo>)) {
         for unit in self.units_in(pages) {
-            let at = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
-            if this.state != State::Invalid || this.home != home || this.credit == 0 {
-                continue;
-            }
-            if fetched > 0 && (fetched + self.shape.unit_pages > most || runs.len() >= RUNS_MAX) {
-                return Some(at.start);
-            }
-            this.credit -= 1;
-            this.state = State::Fetching;
-            fetched += self.shape.unit_pages;
-            push_range(runs, at);
-        }
-        None
-    }
-
-    /// The homes from which units in `pages` would be fetched ahead.
-    pub fn homes_ahead(&self, pages: &Range<PageNo>, homes: &mut Vec<NodeId>) {
-        for this in &self.units[self.units_in(pages)] {
-            if this.state == State::Invalid && this.credit > 0 && !homes.contains(&this.home) {
-                homes.push(this.home);
+            if this.state == State::Invalid && this.credit > 0 {
+                this.credit -= 1;
+                this.state = State::Fetching;
+                let home = this.home;
+                ask(home, self.pages(unit..unit + 1));
             }
         }
     }

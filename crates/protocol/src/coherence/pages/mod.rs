@@ -51,6 +51,7 @@ pub mod migrate;
 mod own;
 pub mod push;
 pub mod region;
+pub mod requests;
 pub mod serve;
 pub mod sharing;
 pub mod wire;

@@ -276,6 +276,17 @@ impl Bench {
         self.step(|chunk, cx, flushed| chunk.invalidate(cx, std::slice::from_ref(&pages), flushed));
     }
 
+    /// Begins to fetch what was in use among these pages; gives the runs.
+    fn fetch_ahead(&mut self, pages: Range<PageNo>) -> Vec<Range<PageNo>> {
+        let mut runs = Vec::new();
+        let ask = |home, unit| {
+            assert_eq!(home, OTHER);
+            push_range(&mut runs, unit);
+        };
+        self.step(|chunk, _, _| chunk.fetch_ahead(&pages, ask));
+        runs
+    }
+
     fn copy_out(&mut self, pages: Range<PageNo>) {
         self.step(|chunk, cx, _| chunk.share(cx, std::slice::from_ref(&pages), Some(&mut Vec::new())));
     }

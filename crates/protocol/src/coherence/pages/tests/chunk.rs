@@ -434,8 +434,7 @@ fn what_is_used_is_fetched_ahead_and_what_is_not_soon_is_no_longer() {
     bench.fetch(0..1);
     let ahead = |bench: &mut Bench| {
         bench.invalidate(0..4);
-        let mut runs = Vec::new();
-        bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 60, &mut runs));
+        let runs = bench.fetch_ahead(0..4);
         runs.iter().cloned().for_each(|run| bench.arrive(run));
         runs
     };
@@ -465,9 +464,7 @@ fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
         "of page 1 nobody knows a second use"
     );
     assert!(!bench.chunk.is_here(0));
-    let mut runs = Vec::new();
-    bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..2), OTHER, 60, &mut runs));
-    assert_eq!(runs, [0..1]);
+    assert_eq!(bench.fetch_ahead(0..2), [0..1]);
     bench.arrive(0..1);
     assert_eq!(bench.memory.calls, ["renew 0..1"]);
     assert!(bench.chunk.is_here(0));
@@ -477,7 +474,7 @@ fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
 fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
     let mut bench = first_in_use();
     bench.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..1)), flushed));
-    bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..1), OTHER, 60, &mut Vec::new()));
+    assert_eq!(bench.fetch_ahead(0..1), [0..1]);
     bench.memory.written = vec![0];
     bench.invalidate(0..1);
     assert_eq!(bench.memory.calls, ["unmap 0..1", "written 0..1", "diff 0..1", "drop_twin 0..1"]);
@@ -494,20 +491,6 @@ fn a_kept_copy_whose_home_goes_elsewhere_is_unmapped() {
 }
 
 #[test]
-fn what_one_request_cannot_ask_for_is_left_for_the_next() {
-    let mut bench = Bench::new(OTHER, true);
-    for _ in 0..2 {
-        bench.invalidate(0..4);
-        bench.fetch(0..4);
-    }
-    bench.invalidate(0..4);
-    let mut runs = Vec::new();
-    assert_eq!(bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 3, &mut runs)), Some(3));
-    assert_eq!(runs, [0..3]);
-    assert_eq!(bench.step(|chunk, _, _| chunk.fetch_ahead(&(3..4), OTHER, 3, &mut Vec::new())), None);
-}
-
-#[test]
 fn a_copy_that_is_written_again_is_in_use() {
     let mut bench = Bench::new(OTHER, true);
     let ahead = Ahead { units: 4, stride: 1, known: 1, claims: false };
@@ -517,8 +500,7 @@ fn a_copy_that_is_written_again_is_in_use() {
         bench.memory.written = vec![2];
         bench.close();
         bench.invalidate(0..4);
-        let mut runs = Vec::new();
-        bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..4), OTHER, 60, &mut runs));
+        let runs = bench.fetch_ahead(0..4);
         if runs.is_empty() {
             bench.fault(2, Access::Write);
         }
@@ -639,9 +621,7 @@ fn a_copy_that_is_used_long_after_it_ended_is_not_fetched_ahead_when_it_ends() {
             bench.invalidate(0..16);
             (0..epochs_between).for_each(|_| bench.open());
         }
-        let mut runs = Vec::new();
-        bench.step(|chunk, _, _| chunk.fetch_ahead(&(0..16), OTHER, 60, &mut runs));
-        runs
+        bench.fetch_ahead(0..16)
     };
     assert_eq!([fetched_ahead(1), fetched_ahead(6)], [vec![3..4], vec![]]);
 }
