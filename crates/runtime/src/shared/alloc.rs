@@ -166,7 +166,7 @@ impl Allocator {
 
 /// Why an allocation is refused: how large the part of the heap is that it must come from, and what helps.
 fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<NodeId>) -> Error {
-    let [part, left] = shared.allocator.lock().room(engine, owner.is_none());
+    let [[part, left], [_, together]] = [owner.is_none(), true].map(|all| shared.allocator.lock().room(engine, all));
     let whose =
         owner.map_or("what all nodes allocate together".to_string(), |node| format!("what {node} allocates alone"));
     let under = if engine == PageEngine::Msi { "msi" } else { "hlrc and scope" };
@@ -174,9 +174,9 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
     let mut help =
         Vec::from_iter((shared.bytes as u64 != HEAP_BYTES).then_some("start with a larger --heap (16T at most)"));
     match owner {
-        Some(_) if several => help.push("let all nodes allocate it together"),
-        Some(_) => help.push("free memory"),
-        None => help.push("allocate less"),
+        Some(_) if several && bytes as u64 <= together => help.push("let all nodes allocate it together"),
+        Some(_) if !several => help.push("free memory"),
+        _ => help.push("allocate less"),
     }
     let spent = match several {
         false => "",

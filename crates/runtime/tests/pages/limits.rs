@@ -423,8 +423,12 @@ fn too_much(comem: &Comem) {
         text
     };
     let alone = refused(2 << 30);
-    let helps = if comem.nodes() == 1 { "or free memory" } else { "or let all nodes allocate it together" };
+    let helps = if comem.nodes() == 1 { "or free memory" } else { "or allocate less" };
     assert!(alone.contains(" allocates alone has ") && alone.contains("--heap") && alone.ends_with(helps), "{alone}");
+    if comem.nodes() > 1 {
+        let alone = refused(200 << 20);
+        assert!(alone.ends_with("or let all nodes allocate it together"), "{alone}");
+    }
     // Half of the half for engines of a kind, but for a chunk.
     let error = comem.alloc_all(300 << 20, &RegionOptions::default()).expect_err("there is no room");
     let together = comem.sentence(&error);
