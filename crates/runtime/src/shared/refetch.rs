@@ -58,7 +58,7 @@ impl Thread {
         node.each_chunk_of(shared, ended.iter(), self.slot(), &mut Outbox::new(), |chunk, _, parts| {
             parts.iter().for_each(|part| chunk.fetch_ahead(part, |home, unit| requests.add(home, unit, most)));
         });
-        refetch.wanted.extend(requests.into_iter().map(|(home, runs)| Wanted { home, runs }));
+        refetch.wanted.extend(requests.into_all().map(|(home, runs)| Wanted { home, runs }));
         self.ask_on(shared, &mut refetch);
         refetch
     }

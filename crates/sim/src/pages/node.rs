@@ -535,7 +535,7 @@ impl Pages {
             self.each_chunk(run, |c, _| c.fetch_ahead(run, |home, unit| requests.add(home, unit, |_| 6)));
         }
         let mut asked = Vec::new();
-        for (home, runs) in requests {
+        for (home, runs) in requests.into_all() {
             let (picked, runs) = serve::pick(self, home, runs);
             self.others_act();
             self.install(&picked);

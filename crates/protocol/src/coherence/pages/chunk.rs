@@ -105,7 +105,7 @@ const ASIDE: u32 = 1 << 18;
 const STORES: u32 = 1 << 17;
 /// At the home, where the kernel notes writes: shared, mapped, its note was left, and it has a twin: see `compared`.
 const COMPARED: u32 = 1 << 19;
-/// At the home: another node has written it since the home did.
+/// At the home: another node has written it since the home told of a write of its own.
 const FOREIGN: u32 = 1 << 20;
 const _: () = {
     let all = [

@@ -39,16 +39,10 @@ impl Requests {
         of.pages += pages;
         push_range(&mut of.last, unit);
     }
-}
-
-impl IntoIterator for Requests {
-    type Item = (NodeId, Vec<Range<PageNo>>);
-    type IntoIter = std::vec::IntoIter<Self::Item>;
 
     /// All requests to one home, then those to the next.
-    fn into_iter(self) -> Self::IntoIter {
-        let of_home = |of: OfHome| of.full.into_iter().chain([of.last]).map(move |runs| (of.home, runs));
-        self.homes.into_iter().flat_map(of_home).collect::<Vec<_>>().into_iter()
+    pub fn into_all(self) -> impl Iterator<Item = (NodeId, Vec<Range<PageNo>>)> {
+        self.homes.into_iter().flat_map(|of| of.full.into_iter().chain([of.last]).map(move |runs| (of.home, runs)))
     }
 }
 
@@ -59,7 +53,7 @@ mod tests {
     fn requests(units: impl IntoIterator<Item = (u16, Range<PageNo>)>, most: u32) -> Vec<(u16, Vec<Range<PageNo>>)> {
         let mut requests = Requests::default();
         units.into_iter().for_each(|(home, unit)| requests.add(NodeId(home), unit, |_| most));
-        requests.into_iter().map(|(home, runs)| (home.0, runs)).collect()
+        requests.into_all().map(|(home, runs)| (home.0, runs)).collect()
     }
 
     #[test]

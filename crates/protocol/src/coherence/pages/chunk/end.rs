@@ -14,9 +14,7 @@ impl Chunk {
         let mut ended: Vec<Range<usize>> = Vec::new();
         for run in runs {
             for unit in self.units_in(run) {
-                let this = &mut self.units[unit];
-                if this.state == State::Home {
-                    this.set(FOREIGN, true);
+                if self.is_home_written_elsewhere(unit) {
                     continue;
                 }
                 self.void_fetch(cx, unit, flush);
@@ -26,6 +24,14 @@ impl Chunk {
             }
         }
         self.end_copies(cx, ended, flush);
+    }
+
+    /// Another node has written the unit; whether its home is here, where nothing ends.
+    pub(super) fn is_home_written_elsewhere(&mut self, unit: usize) -> bool {
+        let this = &mut self.units[unit];
+        let home = this.state == State::Home;
+        this.set(FOREIGN, home || this.has(FOREIGN));
+        home
     }
 
     /// Whether there are copies here that an invalidation of `pages` would end.

@@ -4,7 +4,7 @@
 //! out of date, as long as all threads of the node are in the barrier. When the bytes come, what differs from the twin is stored and nothing
 //! else: whatever a thread that is no part of the barrier writes beside it stays, and stays noted.
 
-use super::{ASIDE, Chunk, FOREIGN, Flush, KEPT, State, VOID, WRITTEN, add_unit};
+use super::{ASIDE, Chunk, Flush, KEPT, State, VOID, WRITTEN, add_unit};
 use crate::coherence::pages::{Context, PageNo};
 use std::ops::Range;
 
@@ -16,11 +16,10 @@ impl Chunk {
         let mut ended = Vec::new();
         for run in runs {
             for unit in self.units_in(run) {
-                let this = &mut self.units[unit];
-                if this.state == State::Home {
-                    this.set(FOREIGN, true);
+                if self.is_home_written_elsewhere(unit) {
                     continue;
                 }
+                let this = &mut self.units[unit];
                 if keeps && this.state == State::Valid && this.credit > 0 && !this.has(WRITTEN) {
                     this.state = State::Invalid;
                     this.set(KEPT, true);

@@ -83,9 +83,7 @@ impl Steady {
 
     /// A note is found; whether that is not the first time, nor one of those when it must be taken.
     pub(super) fn is_found_again(&mut self, epoch: u8) -> bool {
-        let again = self.found.is_some();
-        self.is_found_soon(epoch);
-        again && self.has_no_doubts()
+        self.found.replace(epoch).is_some() && self.has_no_doubts()
     }
 
     /// A note is found that was not left before; whether the one before it was found soon before.
@@ -158,19 +156,24 @@ impl Chunk {
         if !self.many_seen {
             return self.weigh_note_of_few(cx, unit);
         }
-        let now = cx.memory.sample(self.pages(unit..unit + 1));
         let steady = &mut self.steady[unit];
-        let changed = steady.sample != now;
-        steady.alike = steady.left && !changed;
         if !steady.left {
             let soon = steady.is_found_soon(cx.era.epoch());
             if this.has(FOREIGN) && !soon || !steady.has_no_doubts() {
                 return Note::Take;
             }
-        } else if !changed && !Rule::LeftNotesCount.on() {
-            return Note::PassOver;
-        } else if !steady.pays(changed, if cx.memory.can_offer() { 1 } else { VAIN_OVER_NETWORKS }) {
-            return Note::Take;
+        }
+        let now = cx.memory.sample(self.pages(unit..unit + 1));
+        let steady = &mut self.steady[unit];
+        if steady.left {
+            let changed = steady.sample != now;
+            steady.alike = !changed;
+            if !changed && !Rule::LeftNotesCount.on() {
+                return Note::PassOver;
+            }
+            if !steady.pays(changed, if cx.memory.can_offer() { 1 } else { VAIN_OVER_NETWORKS }) {
+                return Note::Take;
+            }
         }
         (steady.left, steady.few, steady.sample) = (true, false, now);
         Note::Leave

@@ -27,11 +27,16 @@ fn epoch(bench: &mut Bench, copied: bool, written: bool) -> (bool, bool) {
         bench.memory.sample += 1;
         bench.memory.written = vec![0];
     }
+    let told_and_taken = close(bench);
+    bench.open();
+    told_and_taken
+}
+
+/// A close; whether others were told of page 0, and whether its note was taken.
+fn close(bench: &mut Bench) -> (bool, bool) {
     let noted = !bench.memory.written.is_empty();
     let told = !bench.close_having_seen(if noted { &[0..1] } else { &[] }).is_empty();
-    let taken = noted && bench.memory.written.is_empty();
-    bench.open();
-    (told, taken)
+    (told, noted && bench.memory.written.is_empty())
 }
 
 #[test]
@@ -142,15 +147,13 @@ fn epoch_beside_others(bench: &mut Bench, written: bool, in_place: bool) -> (boo
     if written {
         bench.memory.written = vec![0];
     }
-    let noted = !bench.memory.written.is_empty();
-    let told = !bench.close_having_seen(if noted { &[0..1] } else { &[] }).is_empty();
-    let taken = noted && bench.memory.written.is_empty();
+    let told_and_taken = close(bench);
     bench.step(|chunk, cx, flushed| match in_place {
         true => chunk.invalidate_in_place(cx, std::slice::from_ref(&(0..1)), flushed),
         false => chunk.invalidate(cx, std::slice::from_ref(&(0..1)), flushed),
     });
     bench.open();
-    (told, taken)
+    told_and_taken
 }
 
 #[test]
