@@ -56,7 +56,21 @@ pub struct Send {
     /// The message's type.
     pub ty: MsgType,
     /// Where its body stands in the outbox.
-    pub body: Range<usize>,
+    body: Range<usize>,
+    /// Which buffer of its own it stands in, if it does.
+    buffer: Option<usize>,
+}
+
+/// Bodies that were taken from an outbox in the buffers they were made in.
+#[derive(Default, Debug)]
+pub struct Buffers(Vec<Vec<u8>>);
+
+impl Buffers {
+    /// The buffer of a message, and where in it the body begins; `None` where the body stands in the outbox.
+    pub fn take(&mut self, send: &Send) -> Option<(Vec<u8>, usize)> {
+        let buffer = self.0.get_mut(send.buffer?)?;
+        Some((std::mem::take(buffer), send.body.start))
+    }
 }
 
 /// The effects of a step.
@@ -64,6 +78,8 @@ pub struct Send {
 pub struct Outbox {
     /// Room for what stands before a long reply's first fragment, then the bodies.
     bytes: Vec<u8>,
+    /// Those that were made elsewhere.
+    buffers: Vec<Vec<u8>>,
     sends: Vec<Send>,
     wakes: Vec<Slot>,
     handed_on: Vec<(Ticket, NodeId)>,
@@ -103,11 +119,18 @@ impl Outbox {
         message.emit(&mut self.bytes);
         let is_one = tail(&mut self.bytes);
         if is_one {
-            self.sends.push(Send { target, ty: message.ty(), body: start..self.bytes.len() });
+            self.sends.push(Send { target, ty: message.ty(), body: start..self.bytes.len(), buffer: None });
         } else {
             self.bytes.truncate(start);
         }
         is_one
+    }
+
+    /// Queues a post of type `ty` that was made elsewhere: its body is what stands in `buffer` from `start` on.
+    pub fn post_buffer(&mut self, node: NodeId, origin: Origin, ty: MsgType, buffer: Vec<u8>, start: usize) {
+        let (target, body) = (Target::Post { node, origin }, start..buffer.len());
+        self.sends.push(Send { target, ty, body, buffer: Some(self.buffers.len()) });
+        self.buffers.push(buffer);
     }
 
     /// Asks to wake an application thread of this node that waits for a local event.
@@ -129,13 +152,18 @@ impl Outbox {
 
     /// The body of one of the messages.
     pub fn body(&self, send: &Send) -> &[u8] {
-        &self.bytes[send.body.clone()]
+        &send.buffer.map_or(&self.bytes, |at| &self.buffers[at])[send.body.clone()]
+    }
+
+    /// The bodies that stand in buffers of their own, for whoever sends them and can keep them as they are ([`Buffers::take`]).
+    pub fn take_buffers(&mut self) -> Buffers {
+        Buffers(std::mem::take(&mut self.buffers))
     }
 
     /// The reply that is the only message there is, its body behind [`LEAD`] bytes of room. Whoever takes it calls [`Outbox::is_sent`] then.
     pub fn only_reply(&mut self) -> Option<(Ticket, MsgType, &mut Vec<u8>)> {
         match self.sends[..] {
-            [Send { target: Target::Reply(ticket), ty, .. }] => Some((ticket, ty, &mut self.bytes)),
+            [Send { target: Target::Reply(ticket), ty, buffer: None, .. }] => Some((ticket, ty, &mut self.bytes)),
             _ => None,
         }
     }
@@ -163,8 +191,30 @@ impl Outbox {
     /// Forgets everything, keeps the buffers.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.buffers.clear();
         self.sends.clear();
         self.wakes.clear();
         self.handed_on.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_post_that_was_made_elsewhere_is_read_here_or_taken_as_it_is() {
+        let mut out = Outbox::new();
+        out.post_buffer(NodeId(1), Origin::Service, MsgType(5), b"room and body".to_vec(), 9);
+        out.send(Target::FreeToAll, &Message::Diffs { body: b"here" });
+        let sends = out.sends().to_vec();
+        assert_eq!(sends[0].target, Target::Post { node: NodeId(1), origin: Origin::Service });
+        assert_eq!(sends.iter().map(|send| out.body(send)).collect::<Vec<_>>(), [b"body", b"here"]);
+        assert!(out.only_reply().is_none());
+        let mut buffers = out.take_buffers();
+        assert_eq!(buffers.take(&sends[0]), Some((b"room and body".to_vec(), 9)));
+        assert_eq!((buffers.take(&sends[1]), out.body(&sends[1])), (None, &b"here"[..]));
+        out.clear();
+        assert!(out.is_empty() && out.take_buffers().0.is_empty());
     }
 }

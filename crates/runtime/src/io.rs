@@ -14,8 +14,8 @@ use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::link::{
-    AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
-    To, Transmit, acked,
+    AckRepr, Arrival, Body, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError,
+    Sender, To, Transmit, acked,
 };
 use comem_protocol::node::route::{self, dispatch};
 use comem_protocol::node::startup::DISCOVERY_PROG;
@@ -275,9 +275,9 @@ impl Node {
             }
         }
         self.reply_at_length(slot, out);
+        let mut buffers = out.take_buffers();
         for send in out.sends() {
             let mut now = || *left_at.get_or_insert_with(|| self.now());
-            let body = out.body(send);
             self.counters(slot).messages_sent.add(1);
             match send.target {
                 Target::Request { node, origin } | Target::Post { node, origin } => {
@@ -286,16 +286,21 @@ impl Node {
                     let from = if origin == Origin::Caller { slot } else { Slot::SERVICE };
                     mine |= from == slot;
                     service |= from != slot;
-                    self.send_guarded(now(), from, node, class, send.ty, body);
+                    let mut own = buffers.take(send);
+                    let body = match &mut own {
+                        Some((buffer, start)) => Body::Buffer(buffer, *start),
+                        None => Body::Bytes(out.body(send)),
+                    };
+                    self.send_guarded(now(), from, node, (class, send.ty), body);
                 }
-                Target::Reply(ticket) => self.reply(slot, ticket, send.ty, body),
+                Target::Reply(ticket) => self.reply(slot, ticket, send.ty, out.body(send)),
                 Target::Free { node, slot: to } => {
                     mine = true;
-                    self.send_free(now(), slot, node, self.wire.free_slot(send.ty, to), send.ty, body);
+                    self.send_free(now(), slot, node, self.wire.free_slot(send.ty, to), send.ty, out.body(send));
                 }
                 Target::FreeToAll => {
                     mine = true;
-                    self.send_to_all(now(), slot, send.ty, body);
+                    self.send_to_all(now(), slot, send.ty, out.body(send));
                 }
             }
         }

@@ -73,7 +73,7 @@ pub use fragment::FRAGMENTS_MAX;
 pub use receiver::{Arrival, Part, PeerChannel, Repeat};
 pub use reply::{LEAD, LongReply, ReplyEncoder};
 pub use rtt::Rtt;
-pub use sender::{BATCH_BYTES_MAX, Counters, Dest, Lent, Reply, SEGMENTS_MAX, SendError, Sender, To, Transmit};
+pub use sender::{BATCH_BYTES_MAX, Body, Counters, Dest, Lent, Reply, SEGMENTS_MAX, SendError, Sender, To, Transmit};
 pub use window::WINDOW;
 
 use self::fragment::Cut;

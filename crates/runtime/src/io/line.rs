@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::node::Node;
 use comem_protocol::ids::{NodeId, Slot};
-use comem_protocol::link::{Class, Dest, SendError};
+use comem_protocol::link::{Body, Class, Dest, SendError};
 use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::types;
@@ -21,7 +21,9 @@ struct Waiting {
     node: NodeId,
     class: Class,
     ty: MsgType,
-    body: Vec<u8>,
+    /// The body, and where it begins.
+    buffer: Vec<u8>,
+    start: usize,
 }
 
 /// A message that no sender takes, ever: its type, and why.
@@ -69,9 +71,9 @@ impl Wire {
         line.count.store(waiting.len(), Ordering::Release);
         let before = waiting.len();
         let mut result = Ok(());
-        while let Some(first) = waiting.front() {
-            let dest = Dest::Node(first.node, Slot::SERVICE);
-            match self.sender(slot).lock().send(now, dest, first.class, first.ty, &first.body) {
+        while let Some(first) = waiting.front_mut() {
+            let (dest, body) = (Dest::Node(first.node, Slot::SERVICE), Body::Buffer(&mut first.buffer, first.start));
+            match self.sender(slot).lock().send_guarded(now, dest, first.class, first.ty, body) {
                 Err(SendError::WindowFull) => break,
                 sent => result = result.and(sent.map(drop).map_err(|error| (first.ty, error))),
             }
@@ -84,12 +86,21 @@ impl Wire {
 
 impl Node {
     /// Sends a guarded message, now or when what left earlier from the same slot has gone.
-    pub(super) fn send_guarded(&self, now: Time, from: Slot, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
+    pub(super) fn send_guarded(
+        &self,
+        now: Time,
+        from: Slot,
+        node: NodeId,
+        (class, ty): (Class, MsgType),
+        mut body: Body<'_>,
+    ) {
         let first = self.wire.lines[from.index()].len() == 0;
-        let send = || self.wire.sender(from).lock().send(now, Dest::Node(node, Slot::SERVICE), class, ty, body);
+        let dest = Dest::Node(node, Slot::SERVICE);
+        let mut send = || self.wire.sender(from).lock().send_guarded(now, dest, class, ty, body.reborrow());
         let mut result = if first { send().map(drop) } else { Err(SendError::WindowFull) }.map_err(|error| (ty, error));
         if matches!(result, Err((_, SendError::WindowFull))) {
-            let joins = Waiting { node, class, ty, body: body.to_vec() };
+            let (buffer, start) = body.into_buffer();
+            let joins = Waiting { node, class, ty, buffer, start };
             result = self.wire.advance(from, now, Some(joins)).map(drop);
         }
         if let Err(refused) = result {
@@ -130,7 +141,7 @@ mod tests {
     }
 
     fn waiting(ty: MsgType, len: usize) -> Option<Waiting> {
-        Some(Waiting { node: NodeId(1), class: Class::Post, ty, body: vec![0; len] })
+        Some(Waiting { node: NodeId(1), class: Class::Post, ty, buffer: vec![0; len], start: 0 })
     }
 
     #[test]

@@ -8,12 +8,12 @@ use crate::node::Node;
 use comem_memory::pages::Offers;
 use comem_protocol::coherence::pages::chunk::Flush;
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DiffsHead, put_part};
+use comem_protocol::coherence::pages::wire::{DIFFS_BYTES, DIFFS_HEAD_BYTES, DiffsHead, put_part};
 use comem_protocol::coherence::pages::{ByteMarks, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
-use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::outbox::{Origin, Outbox};
 use comem_protocol::rules::Rule;
-use comem_protocol::wire::message::Message;
+use comem_protocol::wire::message::types;
 use std::collections::BTreeMap;
 
 /// A home as this close finds it.
@@ -31,7 +31,7 @@ pub(super) struct Gather<'a> {
     shared: &'a Shared,
     pub(super) ledger: &'a mut Ledger,
     homes: Vec<Home<'a>>,
-    /// Messages with their serials.
+    /// Messages with their serials, each behind room for its head.
     by_home: BTreeMap<NodeId, Vec<(u64, Vec<u8>)>>,
 }
 
@@ -64,26 +64,42 @@ impl<'a> Gather<'a> {
     }
 
     /// Says what was put, and puts or sends the rest, in the order that the homes will apply it.
-    pub(super) fn send(self, slot: Slot, side: &mut Outbox) {
+    pub(super) fn send(mut self, slot: Slot, side: &mut Outbox) {
         for home in &self.homes {
             if let (Some(offers), Some(serial)) = (home.offers, home.serial) {
                 offers.diffs_are_in(self.shared.me.0, serial);
             }
         }
-        let epoch = self.ledger.epoch();
-        for (home, messages) in self.by_home {
-            let needs = self.shared.needs.lock().before_diffs(home, self.shared.me);
-            for (serial, parts) in messages {
-                if self.node.put(self.shared, self.ledger, (home, serial), &parts, slot) {
-                    continue;
-                }
-                // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
-                let target = Target::Post { node: home, origin: Origin::Service };
-                side.send_with(target, &Message::Diffs { body: &[] }, |body| {
-                    DiffsHead { epoch, serial, needs: needs.clone() }.emit(body);
-                    body.extend_from_slice(&parts);
-                });
+        for (home, messages) in std::mem::take(&mut self.by_home) {
+            self.send_to(home, messages, slot, side);
+        }
+    }
+
+    /// Sends what has grown so long that more goes into another message: the memory is used again for the next, and homes have something to do meanwhile.
+    pub(super) fn send_full(&mut self, slot: Slot) {
+        if self.by_home.values().all(|messages| messages.len() == 1) {
+            return;
+        }
+        let mut out = Outbox::new();
+        let mut by_home = std::mem::take(&mut self.by_home);
+        for (home, messages) in &mut by_home {
+            let full = messages.drain(..messages.len() - 1).collect();
+            self.send_to(*home, full, slot, &mut out);
+        }
+        self.by_home = by_home;
+        self.node.flush(slot, &mut out);
+    }
+
+    fn send_to(&mut self, home: NodeId, messages: Vec<(u64, Vec<u8>)>, slot: Slot, side: &mut Outbox) {
+        let needs = self.shared.needs.lock().before_diffs(home, self.shared.me);
+        for (serial, mut message) in messages {
+            if self.node.put(self.shared, self.ledger, (home, serial), &message[DIFFS_HEAD_BYTES..], slot) {
+                continue;
             }
+            let start =
+                DiffsHead { epoch: self.ledger.epoch(), serial, needs: needs.clone() }.emit_before(&mut message);
+            // Receipts go to the service thread, which also sends what the window holds back while this thread computes.
+            side.post_buffer(home, Origin::Service, types::DIFFS, message, start);
         }
     }
 }
@@ -99,7 +115,9 @@ impl Flush for Gather<'_> {
         let last = self.by_home.get(&home).and_then(|messages| messages.last());
         if last.is_none_or(|(_, m)| m.len() + diff.len() > DIFFS_BYTES) {
             let serial = self.next_serial(home);
-            self.by_home.entry(home).or_default().push((serial, Vec::new()));
+            let mut message = self.node.wire.sender(Slot::SERVICE).lock().spare(DIFFS_HEAD_BYTES + 8 + diff.len());
+            message.resize(DIFFS_HEAD_BYTES, 0);
+            self.by_home.entry(home).or_default().push((serial, message));
         }
         if let Some((_, last)) = self.by_home.get_mut(&home).and_then(|messages| messages.last_mut()) {
             put_part(last, page, diff);

@@ -316,6 +316,7 @@ impl Node {
                 let book = gather.ledger.which(chunk.shape().engine) as usize;
                 chunk.close(cx, &mut gather, seen.as_deref(), &mut notices[book]);
             });
+            gather.send_full(slot);
         }
         gather.send(slot, side);
         if unlisted {

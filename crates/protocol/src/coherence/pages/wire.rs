@@ -301,6 +301,19 @@ impl DiffsHead {
         put_needs(out, &self.needs);
     }
 
+    /// Writes it right before the parts, which stand in `message` behind [`DIFFS_HEAD_BYTES`] of room. Gives where it begins.
+    pub fn emit_before(&self, message: &mut Vec<u8>) -> usize {
+        let mut head = Vec::with_capacity(DIFFS_HEAD_BYTES);
+        self.emit(&mut head);
+        if head.len() > DIFFS_HEAD_BYTES {
+            message.splice(..DIFFS_HEAD_BYTES, head);
+            return 0;
+        }
+        let start = DIFFS_HEAD_BYTES - head.len();
+        message[start..DIFFS_HEAD_BYTES].copy_from_slice(&head);
+        start
+    }
+
     /// Reads it; gives the parts too.
     ///
     /// # Errors
@@ -310,6 +323,9 @@ impl DiffsHead {
         Ok((DiffsHead { epoch: r.u32()?, serial: take_serial(&mut r)?, needs: take_needs(&mut r)? }, r.rest()))
     }
 }
+
+/// Room in front of the parts of a message of diffs in which most heads fit.
+pub const DIFFS_HEAD_BYTES: usize = 64;
 
 /// Appends a part of a message of diffs: the diff of the unit that begins at `page`.
 pub fn put_part(out: &mut Vec<u8>, page: PageNo, diff: &[u8]) {

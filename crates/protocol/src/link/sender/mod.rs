@@ -47,6 +47,40 @@ pub enum Dest<'a> {
     Group(&'a [NodeId]),
 }
 
+/// What a message says.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// Bytes, of which a copy is kept.
+    Bytes(&'a [u8]),
+    /// A buffer in which it begins somewhere; it is kept as it is, and an empty one left in its place, if the message is taken.
+    Buffer(&'a mut Vec<u8>, usize),
+}
+
+impl Body<'_> {
+    /// The same once more.
+    pub fn reborrow(&mut self) -> Body<'_> {
+        match self {
+            Body::Bytes(bytes) => Body::Bytes(bytes),
+            Body::Buffer(buffer, start) => Body::Buffer(buffer, *start),
+        }
+    }
+
+    /// A buffer with it, and where in that it begins.
+    pub fn into_buffer(self) -> (Vec<u8>, usize) {
+        match self {
+            Body::Bytes(bytes) => (bytes.to_vec(), 0),
+            Body::Buffer(buffer, start) => (std::mem::take(buffer), start),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Buffer(buffer, start) => buffer.len().saturating_sub(*start),
+        }
+    }
+}
+
 /// Why a message was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SendError {
@@ -138,7 +172,9 @@ struct Message {
     ty: MsgType,
     target: Target,
     cut: Cut,
-    body: Vec<u8>,
+    /// The body, and what stands before it.
+    buffer: Vec<u8>,
+    start: usize,
     /// Packets not yet received.
     left: usize,
     /// Whether it is still kept.
@@ -157,6 +193,10 @@ impl Message {
     /// Whether its packets are acknowledged one by one. A request in one packet is acknowledged by its reply alone.
     fn acknowledged_by_packet(&self) -> bool {
         self.class == Class::Post || self.cut.count > 1
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.buffer[self.start..]
     }
 
     fn prefix_bytes(&self) -> usize {
@@ -253,6 +293,21 @@ impl Sender {
         if class == Class::Free {
             return self.send_free(to, ty, body);
         }
+        self.send_guarded(now, to, class, ty, Body::Bytes(body))
+    }
+
+    /// As [`Sender::send`], for a guarded message whose body need not be copied.
+    ///
+    /// # Errors
+    /// As [`Sender::send`].
+    pub fn send_guarded(
+        &mut self,
+        now: Time,
+        to: Dest<'_>,
+        class: Class,
+        ty: MsgType,
+        body: Body<'_>,
+    ) -> Result<Seq, SendError> {
         let tag_len = self.sealer.tag_len();
         let prefix = if class == Class::Request { DELTA_BYTES } else { 0 };
         let cut = self
@@ -277,7 +332,7 @@ impl Sender {
         Ok(self.enqueue(now, target, class, ty, cut, body))
     }
 
-    fn enqueue(&mut self, now: Time, target: Target, class: Class, ty: MsgType, cut: Cut, body: &[u8]) -> Seq {
+    fn enqueue(&mut self, now: Time, target: Target, class: Class, ty: MsgType, cut: Cut, body: Body<'_>) -> Seq {
         let first = self.head;
         let ordinal = self.first_ordinal + self.messages.len() as u64;
         for counter in first..first + cut.count as u64 {
@@ -300,14 +355,18 @@ impl Sender {
             self.requests.push_back(ordinal);
         }
         let nobody = matches!(&target, Target::Group(group) if group.nodes.is_empty());
-        let copy = self.spares.copy(body);
+        let (buffer, start) = match body {
+            Body::Bytes(bytes) => (self.spares.copy(bytes), 0),
+            Body::Buffer(buffer, start) => (std::mem::take(buffer), start),
+        };
         self.messages.push_back(Message {
             first,
             class,
             ty,
             target,
             cut,
-            body: copy,
+            buffer,
+            start,
             left: cut.count,
             live: true,
             wait: None,
@@ -362,7 +421,7 @@ impl Sender {
         let message = &mut self.messages[(ordinal - self.first_ordinal) as usize];
         message.live = false;
         self.live -= 1;
-        self.spares.give(std::mem::take(&mut message.body));
+        self.spares.give(std::mem::take(&mut message.buffer));
         if let Some((_, assembly)) = message.reply.take() {
             self.spares.give(assembly.into_bytes());
         }
@@ -485,6 +544,13 @@ impl Sender {
         self.counters
     }
 
+    /// An empty buffer for about `len` bytes, from those that earlier messages left.
+    pub fn spare(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.spares.take(len);
+        buffer.clear();
+        buffer
+    }
+
     /// Takes back the buffer of a reply that came in fragments.
     pub fn recycle(&mut self, body: Cow<'_, [u8]>) {
         if let Cow::Owned(buffer) = body {
@@ -506,7 +572,7 @@ impl Sender {
     pub fn kept_bytes(&self) -> usize {
         let messages = self.messages.iter().map(|m| {
             let reply = m.reply.as_ref().map_or(0, |(_, assembly)| assembly.cut().total);
-            size_of::<Message>() + m.body.len() + reply
+            size_of::<Message>() + m.buffer.len() + reply
         });
         messages.sum::<usize>() + self.packets.len() * size_of::<Sent>()
     }

@@ -336,7 +336,7 @@ impl Sender {
             out.put_u16((counter - self.oldest()) as u16);
         }
         message.cut.emit(out);
-        out.put_bytes(&message.body[message.cut.range(index)]);
+        out.put_bytes(&message.body()[message.cut.range(index)]);
         close(at, &self.sealer, to, out);
         self.counters.datagrams += 1;
     }

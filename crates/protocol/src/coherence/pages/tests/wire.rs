@@ -3,8 +3,8 @@ use crate::coherence::pages::history::{self, Knowledge, Which};
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::region::Region;
 use crate::coherence::pages::wire::{
-    DiffsHead, Entry, Fetch, Group, Groups, Need, Notices, PUSH_PAGES_MAX, Pages, Push, parts, put_part, put_seen,
-    put_unused, put_vector, take_unused, take_vector, take_vector_of,
+    DIFFS_HEAD_BYTES, DiffsHead, Entry, Fetch, Group, Groups, Need, Notices, PUSH_PAGES_MAX, Pages, Push, parts,
+    put_part, put_seen, put_unused, put_vector, take_unused, take_vector, take_vector_of,
 };
 use crate::coherence::pages::{PAGE_BYTES, PageEngine, UNIT_PAGES_MAX};
 use crate::faults::Rng;
@@ -105,6 +105,18 @@ fn diffs_survive_the_wire_and_end_where_their_bytes_end() {
     assert_eq!(parsed, head);
     assert_eq!(parts(rest).collect::<Vec<_>>(), [(7, &b"abc"[..]), (8, b"")]);
     assert_eq!(parts(&rest[..rest.len() - 9]).count(), 0, "a part that is cut short is none");
+}
+
+#[test]
+fn the_head_of_diffs_is_written_before_them_whatever_its_length() {
+    for count in [0, 1, 3, 100] {
+        let needs = (0..count).map(|n| Need { writer: NodeId(n), serial: 1 << n.min(60) }).collect();
+        let (head, mut message) = (DiffsHead { epoch: 3, serial: 9, needs }, vec![0; DIFFS_HEAD_BYTES]);
+        put_part(&mut message, 7, b"abc");
+        let start = head.emit_before(&mut message);
+        let (parsed, rest) = DiffsHead::parse(&message[start..]).unwrap();
+        assert_eq!((parsed, parts(rest).collect::<Vec<_>>()), (head, vec![(7, &b"abc"[..])]));
+    }
 }
 
 #[test]
