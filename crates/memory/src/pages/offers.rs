@@ -53,11 +53,17 @@ const FILE_KIND: &str = "offers";
 const OFFERED: u8 = 1;
 const TAKEN: u8 = 2;
 
+/// Notes are numbered by generations: when the home has read all and there are [`AGAIN_AFTER`] of the present one, the next begins in the places of the
+/// first, whose memory everybody has met and the caches hold.
+const GENERATION_BITS: u32 = 32;
+const AGAIN_AFTER: u64 = 256;
+
 /// Who wrote a page, and where.
 #[repr(C)]
 struct Note {
-    /// Its number from 1, and in the lowest 16 bits the writer; stored last.
+    /// Its number from 1; stored last.
     stamp: AtomicU64,
+    writer: AtomicU64,
     /// The epoch, and in the low half the page.
     place: AtomicU64,
     /// The lines, and the bytes of each of them ([`Touched::Alike`]); no lines: the marks say it.
@@ -339,6 +345,7 @@ impl Offers {
         note.stamp.store(0, Ordering::Relaxed);
         // Who sees any of what follows sees that the note is incomplete.
         fence(Ordering::Release);
+        note.writer.store(u64::from(writer), Ordering::Relaxed);
         note.place.store(u64::from(epoch) << 32 | u64::from(page), Ordering::Relaxed);
         let (lines, bytes) = Touched::alike(marks).unwrap_or_default();
         note.lines.store(lines, Ordering::Relaxed);
@@ -346,7 +353,7 @@ impl Offers {
         if lines == 0 {
             self.marks(number).iter().zip(marks).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
         }
-        note.stamp.store((number + 1) << 16 | u64::from(writer), Ordering::Release);
+        note.stamp.store(number + 1, Ordering::Release);
     }
 
     /// At the home: gives `f` the notes (writer, epoch, page, where) about `wanted` pages, from number `from` on, up to the first that is being written;
@@ -355,34 +362,45 @@ impl Offers {
         &self,
         from: u64,
         wanted: impl Fn(PageNo) -> bool,
-        mut f: impl FnMut(u16, u32, PageNo, Touched),
+        mut f: impl FnMut(u16, u32, PageNo, Touched<&ByteMarks>),
     ) -> (u64, u64) {
         let end = self.note_count().load(Ordering::Relaxed);
         let first = from.max(end.saturating_sub(NOTES));
-        let mut lost = first - from.min(first);
+        let (mut lost, mut marks) = (first - from.min(first), [0; PAGE_BYTES / 64]);
         for number in first..end {
             let note = self.note(number);
             let stamp = note.stamp.load(Ordering::Acquire);
-            if stamp >> 16 <= number {
+            if stamp <= number {
                 return (number, lost);
             }
-            let place = note.place.load(Ordering::Relaxed);
-            let touched = wanted(place as PageNo).then(|| self.touched(number, note));
+            let (writer, place) = (note.writer.load(Ordering::Relaxed), note.place.load(Ordering::Relaxed));
+            let touched = wanted(place as PageNo).then(|| self.touched(number, note, &mut marks));
             fence(Ordering::Acquire);
-            let whole = stamp >> 16 == number + 1 && note.stamp.load(Ordering::Relaxed) == stamp;
+            let whole = stamp == number + 1 && note.stamp.load(Ordering::Relaxed) == stamp;
             match touched {
                 _ if !whole => lost += 1,
-                Some(touched) => f(stamp as u16, (place >> 32) as u32, place as PageNo, touched),
+                Some(touched) => f(writer as u16, (place >> 32) as u32, place as PageNo, touched),
                 None => {}
             }
         }
-        (end, lost)
+        (self.begin_again(end), lost)
     }
 
-    fn touched(&self, number: u64, note: &Note) -> Touched {
+    /// All notes up to this number have been read; gives the number of the next.
+    fn begin_again(&self, end: u64) -> u64 {
+        let next = ((end >> GENERATION_BITS) + 1) << GENERATION_BITS;
+        let enough = end % (1 << GENERATION_BITS) >= AGAIN_AFTER;
+        let begins = |next| self.note_count().compare_exchange(end, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if enough && begins(next) { next } else { end }
+    }
+
+    fn touched<'m>(&self, number: u64, note: &Note, marks: &'m mut ByteMarks) -> Touched<&'m ByteMarks> {
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         match read(&note.lines) {
-            0 => Touched::Each(Box::new(self.marks(number).each_ref().map(read))),
+            0 => {
+                *marks = self.marks(number).each_ref().map(read);
+                Touched::Each(marks)
+            }
             lines => Touched::Alike { lines, bytes: read(&note.bytes) },
         }
     }
@@ -440,24 +458,25 @@ mod tests {
         other.note_writer(3, 9, 70, &some);
         other.note_writer(65_535, u32::MAX, PageNo::MAX, &all);
         other.note_writer(4, 9, 71, &mixed);
-        let mut notes = Vec::new();
-        let mut note = |writer, epoch, page, touched| notes.push((writer, epoch, page, touched));
-        assert_eq!(home.writers(0, |_| true, &mut note), (3, 0));
-        assert_eq!(home.writers(0, |page| page > 71, &mut note), (3, 0), "what is not wanted is not lost");
-        let [some_touched, all, mixed] = [some, all, mixed].map(|marks| Touched::of(&marks));
+        let all_marks = [some, all, mixed];
+        let [some_touched, all, mixed] = all_marks.each_ref().map(Touched::of);
         assert!(matches!(mixed, Touched::Each(_)));
-        let last = (65_535, u32::MAX, PageNo::MAX, all);
-        assert_eq!(notes, [(3, 9, 70, some_touched), last.clone(), (4, 9, 71, mixed), last]);
-        (0..NOTES).for_each(|page| other.note_writer(1, 0, page as PageNo, &some));
-        let mut kept = Vec::new();
-        assert_eq!(home.writers(1, |_| true, |writer, _, page, _| kept.push((writer, page))), (NOTES + 3, 2));
-        assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
-        home.note(NOTES + 1).stamp.store(0, Ordering::Relaxed);
-        assert_eq!(
-            home.writers(NOTES, |_| true, |_, _, _, _| ()),
-            (NOTES + 1, 0),
-            "one that is being written is waited for"
-        );
+        let told = [(3, 9, 70, some_touched), (65_535, u32::MAX, PageNo::MAX, all), (4, 9, 71, mixed)];
+        let mut at = 0;
+        let mut note = |writer, epoch, page, touched: Touched<&ByteMarks>| {
+            assert_eq!((writer, epoch, page, touched), told[at]);
+            at += 1;
+        };
+        assert_eq!(home.writers(0, |_| true, &mut note), (3, 0));
+        assert_eq!(at, 3);
+        at = 1;
+        let mut note = |writer, _, page, _: Touched<&ByteMarks>| {
+            assert_eq!((writer, page), (told[at].0, told[at].2));
+            at += 1;
+        };
+        assert_eq!(home.writers(0, |page| page > 71, &mut note), (3, 0), "what is not wanted is not lost");
+        assert_eq!(at, 2);
+        notes_that_are_kept(&home, &other);
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
         assert_eq!([other.claim(7, 3), home.claim(7, 0), other.claim(7, 4), home.claim(8, 0)], [3, 3, 3, 0].map(Some));
         assert_eq!([other.claim(999, 1022), other.claim(1000, 0), other.claim(9, u16::MAX)], [Some(1022), None, None]);
@@ -474,6 +493,33 @@ mod tests {
         assert_eq!([beside, u64::MAX].map(|lock| other.queue_up(lock, 4)), [None; 2], "no place");
         assert_eq!(other.queue_up(17, 3), Some((0, false)));
         tokens_that_lie_out(&home, &other, beside);
+    }
+
+    /// Three notes are there.
+    fn notes_that_are_kept(home: &Offers, other: &Offers) {
+        let note = |count| (0..count).for_each(|page| other.note_writer(1, 0, page as PageNo, &[3; PAGE_BYTES / 64]));
+        let read = |from| {
+            let mut kept = Vec::new();
+            let (next, lost) = home.writers(from, |_| true, |writer, _, page, _| kept.push((writer, page)));
+            (next, lost, kept)
+        };
+        note(NOTES);
+        home.note(NOTES + 1).stamp.store(0, Ordering::Relaxed);
+        assert_eq!((read(NOTES).0, read(NOTES).2.len()), (NOTES + 1, 1), "one that is being written is waited for");
+        home.note(NOTES + 1).stamp.store(NOTES + 2, Ordering::Relaxed);
+        let second = 1 << GENERATION_BITS;
+        let (next, lost, kept) = read(1);
+        assert_eq!((next, lost), (second, 2), "all is read: the next begin where the first did");
+        assert_eq!((kept.len() as u64, kept[0]), (NOTES, (1, 0)), "older ones are lost");
+        assert_eq!(read(second), (second, 0, Vec::new()), "what lies there was read before");
+        note(AGAIN_AFTER - 1);
+        let (next, lost, kept) = read(second);
+        assert_eq!((next, lost, kept.len() as u64), (second + AGAIN_AFTER - 1, 0, AGAIN_AFTER - 1), "few go on");
+        note(2);
+        assert_eq!(read(next), (2 << GENERATION_BITS, 0, vec![(1, 0), (1, 1)]));
+        other.note_writer(7, 0, 5, &[3; PAGE_BYTES / 64]);
+        assert_eq!(read(2 << GENERATION_BITS), ((2 << GENERATION_BITS) + 1, 0, vec![(7, 5)]));
+        assert!(std::ptr::eq(home.note(0), home.note(2 << GENERATION_BITS)));
     }
 
     /// Node 3, whose table `home` is too, asked last for lock 17.

@@ -12,16 +12,19 @@
 use super::{ByteMarks, PageNo, is_later};
 use crate::ids::NodeId;
 use crate::spread::SpreadMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 /// After so many epochs of false sharing a page is not watched any more.
 pub const ENOUGH: u64 = 16;
 /// As many writers of pages may have marks of half a kilobyte at a time.
 pub const MASKS_MAX: usize = 1 << 14;
 
-/// Which bytes of a page changed, in two words where they say it all.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Touched {
+/// So many marks and lists of writers are kept for the next epoch: memory given back after each would be cleared by the system for the next.
+const SPARES_MAX: usize = 1 << 12;
+
+/// Which bytes of a page changed, in two words where they say it all, else in marks of the kind `M`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touched<M> {
     /// In each of these 64-byte lines these bytes, and nothing else.
     Alike {
         /// One bit for each line.
@@ -30,15 +33,15 @@ pub enum Touched {
         bytes: u64,
     },
     /// One bit for each byte.
-    Each(Box<ByteMarks>),
+    Each(M),
 }
 
-impl Touched {
+impl<'m> Touched<&'m ByteMarks> {
     /// The bytes that are marked.
-    pub fn of(marks: &ByteMarks) -> Touched {
+    pub fn of(marks: &'m ByteMarks) -> Touched<&'m ByteMarks> {
         match Touched::alike(marks) {
             Some((lines, bytes)) => Touched::Alike { lines, bytes },
-            None => Touched::Each(Box::new(*marks)),
+            None => Touched::Each(marks),
         }
     }
 
@@ -59,7 +62,9 @@ impl Touched {
         }
         Some((lines, alike))
     }
+}
 
+impl<M: Deref<Target = ByteMarks>> Touched<M> {
     fn line(&self, line: usize) -> u64 {
         match self {
             Touched::Alike { lines, bytes } if lines >> line & 1 != 0 => *bytes,
@@ -68,17 +73,57 @@ impl Touched {
         }
     }
 
-    fn is_apart_from(&self, other: &Touched) -> bool {
+    fn is_apart_from(&self, other: &Touched<impl Deref<Target = ByteMarks>>) -> bool {
         (0..64).all(|line| self.line(line) & other.line(line) == 0)
     }
+}
 
-    fn add(&mut self, other: &Touched) {
-        match self {
-            Touched::Each(marks) => marks.iter_mut().enumerate().for_each(|(line, bytes)| *bytes |= other.line(line)),
-            Touched::Alike { .. } if *self == *other => {}
-            Touched::Alike { .. } => {
-                *self = Touched::of(&std::array::from_fn(|line| self.line(line) | other.line(line)));
+type Kept = Touched<Box<ByteMarks>>;
+
+/// What earlier epochs have left of memory.
+#[derive(Clone, Debug, Default)]
+struct Spares {
+    #[allow(clippy::vec_box)] // they go on as they are
+    marks: Vec<Box<ByteMarks>>,
+    lists: Vec<Vec<(NodeId, Kept)>>,
+}
+
+impl Spares {
+    fn keep(&mut self, touched: Touched<&ByteMarks>) -> Kept {
+        match touched {
+            Touched::Alike { lines, bytes } => Touched::Alike { lines, bytes },
+            Touched::Each(marks) => Touched::Each(match self.marks.pop() {
+                Some(mut kept) => {
+                    *kept = *marks;
+                    kept
+                }
+                None => Box::new(*marks),
+            }),
+        }
+    }
+
+    fn add(&mut self, kept: &mut Kept, other: Touched<&ByteMarks>) {
+        match (&mut *kept, other) {
+            (Touched::Each(marks), other) => {
+                marks.iter_mut().enumerate().for_each(|(line, bytes)| *bytes |= other.line(line));
             }
+            (Touched::Alike { lines, bytes }, Touched::Alike { lines: l, bytes: b }) if (*lines, *bytes) == (l, b) => {}
+            (Touched::Alike { .. }, other) => {
+                *kept = self.keep(Touched::of(&std::array::from_fn(|line| kept.line(line) | other.line(line))));
+            }
+        }
+    }
+
+    fn take_back(&mut self, mut writers: Vec<(NodeId, Kept)>) {
+        for (_, kept) in writers.drain(..) {
+            if let Touched::Each(marks) = kept
+                && self.marks.len() < SPARES_MAX
+            {
+                self.marks.push(marks);
+            }
+        }
+        if writers.capacity() > 0 && self.lists.len() < SPARES_MAX {
+            self.lists.push(writers);
         }
     }
 }
@@ -87,7 +132,7 @@ impl Touched {
 #[derive(Clone, Debug, Default)]
 struct Page {
     /// Who wrote it in this epoch, and where.
-    writers: Vec<(NodeId, Touched)>,
+    writers: Vec<(NodeId, Kept)>,
     /// Its home wrote it in this epoch, nobody knows where.
     home: Option<NodeId>,
     /// There was no room for all writers of this epoch.
@@ -113,15 +158,20 @@ impl Page {
         self.writers.iter().filter(|(_, touched)| matches!(touched, Touched::Each(_))).count()
     }
 
-    fn add(&mut self, writer: NodeId, touched: Touched) {
+    fn add(&mut self, writer: NodeId, touched: Touched<&ByteMarks>, spares: &mut Spares) {
         match self.writers.iter_mut().find(|(node, _)| *node == writer) {
-            Some((_, before)) => before.add(&touched),
-            None => self.writers.push((writer, touched)),
+            Some((_, before)) => spares.add(before, touched),
+            None => {
+                if self.writers.capacity() == 0 {
+                    self.writers = spares.lists.pop().unwrap_or_default();
+                }
+                self.writers.push((writer, spares.keep(touched)));
+            }
         }
     }
 
     /// The epoch is over.
-    fn settle(&mut self) {
+    fn settle(&mut self, spares: &mut Spares) {
         let nodes = if self.passed_over { Vec::new() } else { self.apart() };
         self.found.times += u64::from(!nodes.is_empty());
         for node in nodes {
@@ -129,13 +179,14 @@ impl Page {
                 self.found.nodes.push(node);
             }
         }
+        spares.take_back(std::mem::take(&mut self.writers));
         *self = Page { found: std::mem::take(&mut self.found), ..Page::default() };
     }
 
     /// The writers that had no byte in common with some other one.
     fn apart(&self) -> Vec<NodeId> {
         let others = |at: usize| self.writers[..at].iter().chain(&self.writers[at + 1..]);
-        let is_apart = |at: usize, other: &Touched| self.writers[at].1.is_apart_from(other);
+        let is_apart = |at: usize, other: &Kept| self.writers[at].1.is_apart_from(other);
         let all = 0..self.writers.len();
         if let Some(home) = self.home
             && all.clone().all(|at| self.writers[..at].iter().all(|(_, other)| is_apart(at, other)))
@@ -157,6 +208,7 @@ pub struct Sharing {
     open: Vec<PageNo>,
     masks: usize,
     passed_over: u64,
+    spares: Spares,
 }
 
 impl Sharing {
@@ -166,7 +218,7 @@ impl Sharing {
     }
 
     /// In this epoch another node has changed these bytes of a page.
-    pub fn note(&mut self, epoch: u32, writer: NodeId, number: PageNo, touched: Touched) {
+    pub fn note(&mut self, epoch: u32, writer: NodeId, number: PageNo, touched: Touched<&ByteMarks>) {
         if !self.turn(epoch) {
             return;
         }
@@ -178,9 +230,9 @@ impl Sharing {
             self.open.push(number);
         }
         self.masks -= page.masks();
-        page.add(writer, touched);
+        page.add(writer, touched, &mut self.spares);
         if self.masks + page.masks() > MASKS_MAX {
-            page.writers = Vec::new();
+            self.spares.take_back(std::mem::take(&mut page.writers));
             page.passed_over = true;
             self.passed_over += 1;
         }
@@ -225,8 +277,8 @@ impl Sharing {
 
     /// Looks for false sharing in what has been noted.
     pub fn settle(&mut self) {
-        for number in std::mem::take(&mut self.open) {
-            self.pages.get_mut(&number).into_iter().for_each(Page::settle);
+        for number in self.open.drain(..) {
+            self.pages.get_mut(&number).into_iter().for_each(|page| page.settle(&mut self.spares));
         }
         self.masks = 0;
     }

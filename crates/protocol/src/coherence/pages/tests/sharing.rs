@@ -84,7 +84,7 @@ fn two_words_stand_for_lines_that_are_alike_and_marks_for_others() {
         assert_eq!(marks, std::array::from_fn(|line| if lines >> line & 1 != 0 { bytes } else { 0 }));
     }
     let marks = marks([0, 65]);
-    assert_eq!(Touched::of(&marks), Touched::Each(Box::new(marks)));
+    assert_eq!(Touched::of(&marks), Touched::Each(&marks));
 }
 
 /// Notes two writers of a page, each in need of marks, that are apart.
