@@ -260,10 +260,11 @@ pub struct Chunk {
     /// How many writes to copies that ended have met those that were written before, in epoch `returned_in`.
     returned: u8,
     returned_in: u8,
-    /// From so many on, they come with others.
+    /// From so many on, they come with others, where not all of the last were of use.
     group_after: u8,
     /// How many pages are still to come of such.
     grouped: u32,
+    together: group::Together,
     /// What is protected along with others.
     along: Along,
 }
@@ -312,6 +313,7 @@ impl Chunk {
             returned_in: 0,
             group_after: group::GROUP_AFTER,
             grouped: 0,
+            together: group::Together::default(),
             along: Along::default(),
         }
     }
@@ -645,6 +647,7 @@ impl Chunk {
         self.units[unit].set(WRITTEN, false);
         self.weigh_change(unit, changed > 0);
         if changed > 0 {
+            self.together.count();
             cx.tally.diffs_made += 1;
             cx.tally.diff_bytes += changed as u64;
             // Whoever writes a copy uses it, and after the second time will probably do so again.

@@ -11,6 +11,7 @@ mod claim;
 mod compared;
 mod desk;
 mod freed;
+mod group;
 mod ledger;
 mod push;
 mod serve;
@@ -44,6 +45,8 @@ struct Recorder {
     twins: Vec<PageNo>,
     /// Copies are as their twins.
     unchanged: bool,
+    /// Copies of other pages than these are.
+    unchanged_but: Option<Vec<PageNo>>,
     /// Homes' memory can be written.
     puts: bool,
     /// What a look at a few words of any page gives.
@@ -130,9 +133,10 @@ impl PageMemory for Recorder {
         self.note("drop_twin", unit);
     }
     fn diff(&mut self, unit: Range<PageNo>, out: &mut Vec<u8>) -> usize {
+        let unchanged = self.unchanged || self.unchanged_but.as_ref().is_some_and(|but| !but.contains(&unit.start));
         self.note("diff", unit);
-        out.extend((!self.unchanged).then_some(7));
-        usize::from(!self.unchanged)
+        out.extend((!unchanged).then_some(7));
+        usize::from(!unchanged)
     }
     fn put(&mut self, _: NodeId, unit: Range<PageNo>, changed: &mut dyn FnMut(PageNo, &ByteMarks)) -> Option<usize> {
         if self.puts {

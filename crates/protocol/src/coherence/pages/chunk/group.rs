@@ -1,8 +1,9 @@
 //! Copies that were written together, and ended together, are fetched together when they are written again.
 //!
 //! A thread that writes to many places in turn (a sort by digits) faults on each of them: no two faults follow each other. But where each pass writes what an
-//! earlier one did, the second write to a copy that ended and was written while it was here says that the others will follow. So the next such fault
-//! brings all of them that this chunk has, as many as one message carries. What comes so and is not written before it ends does not come so again.
+//! earlier one did, a write to a copy that ended and was written while it was here says that the others will follow. So such a fault
+//! brings all of them that this chunk has, as many as one message carries. What comes so and is not written before it ends does not come so again; and
+//! in a chunk in which not all that came so the last time was written, the third such fault in an epoch does.
 //!
 //! A copy that is used long after it ended has not earned that the barrier at which it ends fetches it ahead: it would end again before it is used. It comes
 //! with the others when it is written.
@@ -13,8 +14,26 @@ use super::{Access, Ahead, BEFORE, Chunk, Fault, FirstTouch, STORES, State};
 use crate::coherence::pages::wire::{FETCH_PAGES_MAX, RUNS_MAX};
 use crate::coherence::pages::{Context, push_range};
 
-/// From so many such faults on.
+/// From so many such faults on, where some of what came the last time was of no use.
 pub(super) const GROUP_AFTER: u8 = 3;
+
+/// How many units came together the last time, and how many copies have changed since.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Together {
+    came: u32,
+    changed: u32,
+}
+
+impl Together {
+    /// A copy has changed.
+    pub(super) fn count(&mut self) {
+        self.changed = self.changed.saturating_add(1);
+    }
+
+    fn were_in_vain(self) -> bool {
+        self.changed < self.came
+    }
+}
 
 /// So many epochs are long.
 const LONG: u8 = 4;
@@ -33,7 +52,8 @@ impl Chunk {
         let before = access == Access::Write && self.units[unit].has(BEFORE);
         self.returned = if before { self.returned.saturating_add(1) } else { self.returned.saturating_sub(1) };
         let by_itself = ahead.units == 1 && ahead.known > 1 && self.shape.first_touch != FirstTouch::Always;
-        before && by_itself && cx.era.has_barriers_alone() && self.returned >= self.group_after
+        let after = if self.together.were_in_vain() { self.group_after } else { 1 };
+        before && by_itself && cx.era.has_barriers_alone() && self.returned >= after
     }
 
     /// The unit is fetched because it is used. If that is long after it ended, it has not earned that barriers fetch it ahead.
@@ -66,6 +86,7 @@ impl Chunk {
             }
         }
         self.grouped = runs.iter().map(|run| run.end - run.start).sum();
+        self.together = Together { came: self.grouped / self.shape.unit_pages, changed: 0 };
         Fault::Fetch { home, runs, claim: false }
     }
 }
