@@ -76,6 +76,7 @@ impl<'a> Gather<'a> {
     }
 
     /// Sends what has grown so long that more goes into another message: the memory is used again for the next, and homes have something to do meanwhile.
+    /// Not where something was put before it: that is not said to be in yet, and nobody at the home would look for what waits for it.
     pub(super) fn send_full(&mut self, slot: Slot) {
         if self.by_home.values().all(|messages| messages.len() == 1) {
             return;
@@ -83,6 +84,9 @@ impl<'a> Gather<'a> {
         let mut out = Outbox::new();
         let mut by_home = std::mem::take(&mut self.by_home);
         for (home, messages) in &mut by_home {
+            if self.homes.iter().any(|h| h.node == *home && h.serial.is_some()) {
+                continue;
+            }
             let full = messages.drain(..messages.len() - 1).collect();
             self.send_to(*home, full, slot, &mut out);
         }
