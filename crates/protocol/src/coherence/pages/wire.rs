@@ -303,14 +303,15 @@ impl DiffsHead {
 
     /// Writes it right before the parts, which stand in `message` behind [`DIFFS_HEAD_BYTES`] of room. Gives where it begins.
     pub fn emit_before(&self, message: &mut Vec<u8>) -> usize {
-        let mut head = Vec::with_capacity(DIFFS_HEAD_BYTES);
-        self.emit(&mut head);
-        if head.len() > DIFFS_HEAD_BYTES {
-            message.splice(..DIFFS_HEAD_BYTES, head);
-            return 0;
-        }
-        let start = DIFFS_HEAD_BYTES - head.len();
-        message[start..DIFFS_HEAD_BYTES].copy_from_slice(&head);
+        let end = message.len();
+        self.emit(message);
+        let head = message.len() - end;
+        let Some(start) = DIFFS_HEAD_BYTES.checked_sub(head) else {
+            message[DIFFS_HEAD_BYTES..].rotate_right(head);
+            return DIFFS_HEAD_BYTES;
+        };
+        message.copy_within(end.., start);
+        message.truncate(end);
         start
     }
 

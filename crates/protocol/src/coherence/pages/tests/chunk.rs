@@ -562,68 +562,6 @@ fn a_write_brings_along_as_many_pages_behind_it_as_are_in_use_before_it() {
     assert_eq!(fetched(0..2, Access::Write, 1), [2..3], "nothing is fetched ahead where that is switched off");
 }
 
-/// Pages that were written together, so often, in epochs without locks or with.
-fn written_together(epochs: u32, closes: u32) -> Bench {
-    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
-    let pages = [1, 4, 7, 10, 13];
-    for _ in 0..epochs {
-        for page in pages {
-            bench.fetch(page..page + 1);
-        }
-        bench.memory.written = pages.to_vec();
-        for _ in 0..closes {
-            bench.close();
-        }
-        bench.open();
-        bench.invalidate(0..16);
-    }
-    bench
-}
-
-fn runs_of_a_write(bench: &mut Bench, page: PageNo) -> Vec<Range<PageNo>> {
-    let ahead = Ahead { units: 1, stride: 1, known: 30, claims: false };
-    match bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, Access::Write, ahead)) {
-        Fault::Fetch { runs, .. } => {
-            runs.iter().for_each(|run| bench.arrive(run.clone()));
-            runs
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn what_was_written_together_is_fetched_together_when_it_is_written_again() {
-    let mut bench = written_together(1, 1);
-    assert_eq!(runs_of_a_write(&mut bench, 10), [10..11, 13..14, 1..2, 4..5, 7..8]);
-    bench.open();
-    bench.invalidate(0..16);
-    let mut write = |page| runs_of_a_write(&mut bench, page);
-    assert_eq!([write(10), write(1), write(7)], [[10..11], [1..2], [7..8]], "the others came for nothing");
-}
-
-#[test]
-fn what_is_written_under_locks_is_not_fetched_together() {
-    let mut bench = written_together(1, 2);
-    let mut write = |page| runs_of_a_write(&mut bench, page);
-    assert_eq!([write(10), write(1), write(7)], [[10..11], [1..2], [7..8]]);
-}
-
-#[test]
-fn a_copy_that_is_used_long_after_it_ended_is_not_fetched_ahead_when_it_ends() {
-    let fetched_ahead = |epochs_between: u32| {
-        let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
-        for _ in 0..2 {
-            runs_of_a_write(&mut bench, 3);
-            bench.memory.written = vec![3];
-            bench.close();
-            bench.invalidate(0..16);
-            (0..epochs_between).for_each(|_| bench.open());
-        }
-        bench.fetch_ahead(0..16)
-    };
-    assert_eq!([fetched_ahead(1), fetched_ahead(6)], [vec![3..4], vec![]]);
-}
-
 #[test]
 fn a_diff_from_the_middle_of_a_unit_is_refused() {
     let mut bench = Bench::with_shape(ME, true, |shape| shape.unit_pages = 2);

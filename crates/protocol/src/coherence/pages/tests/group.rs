@@ -7,23 +7,18 @@ const PAGES: PageNo = 16;
 /// A fault that continues no sequence.
 const ALONE: Ahead = Ahead { units: 1, stride: 1, known: 30, claims: false };
 
-/// The pages that a store to this one fetches, all of which come.
-fn store(bench: &mut Bench, page: PageNo, ahead: Ahead) -> Vec<PageNo> {
+/// The runs that a store to this page fetches, all of which come; none where it is here.
+fn store(bench: &mut Bench, page: PageNo, ahead: Ahead) -> Vec<Range<PageNo>> {
     let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), page, Access::Write, ahead));
-    let runs = match fault {
-        Fault::Fetch { runs, .. } => runs,
-        _ => Vec::new(),
-    };
+    let Fault::Fetch { runs, .. } = fault else { return Vec::new() };
     runs.iter().for_each(|run| bench.arrive(run.clone()));
-    let mut pages: Vec<PageNo> = runs.into_iter().flatten().collect();
-    pages.sort_unstable();
-    pages
+    runs
 }
 
 /// An epoch in which these pages are written, numbered without those between, in this order; after it all copies end. How many pages each store fetched.
 fn epoch(bench: &mut Bench, written: &[PageNo], ahead: Ahead) -> Vec<usize> {
     let written: Vec<PageNo> = written.iter().map(|page| 2 * page).collect();
-    let fetched = written.iter().map(|page| store(bench, *page, ahead).len()).collect();
+    let fetched = written.iter().map(|page| store(bench, *page, ahead).into_iter().flatten().count()).collect();
     // What was not written is found as it was.
     bench.memory.written = written.clone();
     bench.memory.unchanged_but = Some(written);
@@ -55,4 +50,61 @@ fn where_some_of_it_was_not_written_the_rest_waits_for_the_third_store() {
     assert_eq!(epoch(&mut bench, &[5, 1, 3, 0, 2], ALONE), [8, 0, 0, 0, 0]);
     assert_eq!(epoch(&mut bench, &[0, 1, 2, 3, 5], ALONE), [1, 1, 3, 0, 0], "nor does what was not written come");
     assert_eq!(epoch(&mut bench, &[0, 1, 2, 3, 5], ALONE), [5, 0, 0, 0, 0]);
+}
+
+/// Pages that were written together, so often, in epochs without locks or with.
+fn written_together(epochs: u32, closes: u32) -> Bench {
+    let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
+    let pages = [1, 4, 7, 10, 13];
+    for _ in 0..epochs {
+        for page in pages {
+            bench.fetch(page..page + 1);
+        }
+        bench.memory.written = pages.to_vec();
+        for _ in 0..closes {
+            bench.close();
+        }
+        bench.open();
+        bench.invalidate(0..16);
+    }
+    bench
+}
+
+fn runs_of_a_write(bench: &mut Bench, page: PageNo) -> Vec<Range<PageNo>> {
+    let runs = store(bench, page, ALONE);
+    assert!(!runs.is_empty());
+    runs
+}
+
+#[test]
+fn what_was_written_together_is_fetched_together_when_it_is_written_again() {
+    let mut bench = written_together(1, 1);
+    assert_eq!(runs_of_a_write(&mut bench, 10), [10..11, 13..14, 1..2, 4..5, 7..8]);
+    bench.open();
+    bench.invalidate(0..16);
+    let mut write = |page| runs_of_a_write(&mut bench, page);
+    assert_eq!([write(10), write(1), write(7)], [[10..11], [1..2], [7..8]], "the others came for nothing");
+}
+
+#[test]
+fn what_is_written_under_locks_is_not_fetched_together() {
+    let mut bench = written_together(1, 2);
+    let mut write = |page| runs_of_a_write(&mut bench, page);
+    assert_eq!([write(10), write(1), write(7)], [[10..11], [1..2], [7..8]]);
+}
+
+#[test]
+fn a_copy_that_is_used_long_after_it_ended_is_not_fetched_ahead_when_it_ends() {
+    let fetched_ahead = |epochs_between: u32| {
+        let mut bench = Bench::with_shape(OTHER, true, |shape| shape.pages = 16);
+        for _ in 0..2 {
+            runs_of_a_write(&mut bench, 3);
+            bench.memory.written = vec![3];
+            bench.close();
+            bench.invalidate(0..16);
+            (0..epochs_between).for_each(|_| bench.open());
+        }
+        bench.fetch_ahead(0..16)
+    };
+    assert_eq!([fetched_ahead(1), fetched_ahead(6)], [vec![3..4], vec![]]);
 }
