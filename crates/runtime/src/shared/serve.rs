@@ -114,16 +114,15 @@ impl PageRooms for PageHouse<'_> {
         self.shared.diffs_put(writer)
     }
 
-    fn diff_applied(&mut self, writer: NodeId, page: PageNo, diff: &[u8]) {
-        self.shared.note_writer(writer, page, diff);
+    fn diff_applied(&mut self, writer: NodeId, epoch: u32, page: PageNo, diff: &[u8]) {
+        self.shared.note_writer(writer, epoch, page, diff);
     }
 }
 
 impl Shared {
-    /// Takes note of who wrote where to a page whose home is here, to find false sharing.
-    fn note_writer(&self, writer: NodeId, page: PageNo, encoded: &[u8]) {
+    /// Takes note of who wrote where to a page whose home is here, in the epoch in which it did, to find false sharing.
+    fn note_writer(&self, writer: NodeId, epoch: u32, page: PageNo, encoded: &[u8]) {
         let Some(known) = self.table.find(page) else { return };
-        let epoch = self.epoch.load(Ordering::Relaxed);
         let mut sharing = self.sharing.lock();
         // Of such a page there is nothing to read.
         if known.region.unit_pages == 1 && sharing.is_known(page) {

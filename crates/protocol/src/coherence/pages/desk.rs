@@ -59,13 +59,13 @@ impl Desk {
     }
 
     /// The next kept message of diffs whose turn has come.
-    pub fn next_diffs(&mut self) -> Option<(NodeId, u64, Vec<u8>)> {
+    pub fn next_diffs(&mut self) -> Option<(NodeId, DiffsHead, Vec<u8>)> {
         let (node, serial) = self.writers.iter().find_map(|(node, writer)| {
             let serial = writer.applied + 1;
             writer.held.get(&serial).is_some_and(|(head, _)| self.may_be_applied(head)).then_some((*node, serial))
         })?;
-        let (_, body) = self.writers.get_mut(&node)?.held.remove(&serial)?;
-        Some((node, serial, body))
+        let (head, body) = self.writers.get_mut(&node)?.held.remove(&serial)?;
+        Some((node, head, body))
     }
 
     /// The epoch that this node has come to, with homes migrated.

@@ -75,8 +75,8 @@ pub trait PageRooms {
     fn diffs_put(&mut self, _writer: NodeId) -> u64 {
         0
     }
-    /// A diff of `writer` was applied to the unit that begins at `page`; for reports.
-    fn diff_applied(&mut self, _writer: NodeId, _page: PageNo, _diff: &[u8]) {}
+    /// A diff that `writer` made in this epoch was applied to the unit that begins at `page`; for reports.
+    fn diff_applied(&mut self, _writer: NodeId, _epoch: u32, _page: PageNo, _diff: &[u8]) {}
 }
 
 /// A node wants pages.
@@ -358,9 +358,9 @@ pub fn on_unused(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mu
 pub fn on_diffs(rooms: &mut impl PageRooms, from: NodeId, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
     let (head, rest) = DiffsHead::parse(body).map_err(|_| Misbehaved("sent diffs that make no sense"))?;
     hear_of_puts(rooms, from);
-    let serial = head.serial;
+    let stamp = (head.epoch, head.serial);
     if rooms.page_desk(|desk| desk.take_diffs(from, head, rest)) {
-        apply(rooms, from, serial, rest, out)?;
+        apply(rooms, from, stamp, rest, out)?;
         rerun(rooms, out)?;
     }
     Ok(())
@@ -377,7 +377,7 @@ fn hear_of_puts(rooms: &mut impl PageRooms, writer: NodeId) {
 fn apply(
     rooms: &mut impl PageRooms,
     from: NodeId,
-    serial: u64,
+    (epoch, serial): (u32, u64),
     rest: &[u8],
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
@@ -385,7 +385,7 @@ fn apply(
         match rooms.chunk(page, out, |chunk, cx| chunk.on_diff(cx, page, diff)) {
             Some(result) => {
                 if result? {
-                    rooms.diff_applied(from, page, diff);
+                    rooms.diff_applied(from, epoch, page, diff);
                 }
             }
             None if rooms.is_freed(page) => {}
@@ -402,8 +402,8 @@ fn apply(
 /// # Errors
 /// When what lay there makes no sense.
 pub fn rerun(rooms: &mut impl PageRooms, out: &mut Outbox) -> Result<(), Misbehaved> {
-    while let Some((from, serial, rest)) = rooms.page_desk(Desk::next_diffs) {
-        apply(rooms, from, serial, &rest, out)?;
+    while let Some((from, head, rest)) = rooms.page_desk(Desk::next_diffs) {
+        apply(rooms, from, (head.epoch, head.serial), &rest, out)?;
     }
     while let Some((ticket, fetch)) = rooms.page_desk(Desk::next_fetch) {
         answer(rooms, ticket, fetch, out)?;

@@ -199,9 +199,9 @@ fn diffs_wait_for_what_they_name() {
     desk.applied(THIRD, 1);
     assert_eq!(desk.next_diffs(), None);
     desk.applied(THIRD, 2);
-    assert_eq!(desk.next_diffs(), Some((OTHER, 1, b"a".to_vec())));
+    assert_eq!(desk.next_diffs(), Some((OTHER, head(1, &needs), b"a".to_vec())));
     desk.applied(OTHER, 1);
-    assert_eq!(desk.next_diffs(), Some((OTHER, 2, b"b".to_vec())));
+    assert_eq!(desk.next_diffs(), Some((OTHER, head(2, &[]), b"b".to_vec())));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use smallvec::smallvec;
 struct Home {
     bench: Bench,
     desk: Desk,
+    /// Of diffs that were applied: their writer, epoch and page.
+    applied: Vec<(NodeId, u32, PageNo)>,
 }
 
 impl PageRooms for Home {
@@ -28,11 +30,14 @@ impl PageRooms for Home {
     fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
         step(&mut self.desk)
     }
+    fn diff_applied(&mut self, writer: NodeId, epoch: u32, page: PageNo, _diff: &[u8]) {
+        self.applied.push((writer, epoch, page));
+    }
 }
 
 impl Home {
     fn new() -> Home {
-        Home { bench: Bench::new(ME, true), desk: Desk::new() }
+        Home { bench: Bench::new(ME, true), desk: Desk::new(), applied: Vec::new() }
     }
 
     fn diffs(&mut self, epoch: u32, serial: u64, page: PageNo) -> Outbox {
@@ -59,6 +64,17 @@ impl Home {
 fn ticket() -> Ticket {
     let channel = Channel { node: NodeId(3), slot: Slot::thread(0) };
     Ticket { channel, seq: Seq::guarded(channel, 1) }
+}
+
+#[test]
+fn diffs_are_reported_as_of_the_epoch_in_which_they_were_made() {
+    let mut home = Home::new();
+    home.desk.open(3);
+    home.diffs(2, 1, 0);
+    home.diffs(3, 3, 1);
+    assert_eq!(home.applied, [(OTHER, 2, 0)], "the second one waits for the one before it");
+    home.diffs(2, 2, 2);
+    assert_eq!(home.applied, [(OTHER, 2, 0), (OTHER, 2, 2), (OTHER, 3, 1)]);
 }
 
 #[test]
