@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, Optional, Tuple, Type
 
 from . import _core
-from ._errors import Error, FinishedError, MisuseError
+from ._errors import Error, FinishedError, MisuseError, NodeLost
 
 #: The status of a node that lost another, as in ``crates/runtime/src/error.rs``.
 NODE_LOST = 4
@@ -147,14 +147,28 @@ os.register_at_fork(after_in_child=_core.forked)
 @atexit.register
 def _leave() -> None:
     # A node that ends by an exception does not wait for the others: they are told that it ended.
-    if _core.is_running() and not _failed:
+    if _failed:
+        return
+    if _has_lost_a_node():
+        # The program need not have heard of it, and whoever started the job is to know why it does not end well.
+        _say(NodeLost())
+    elif _core.is_running():
         try:
             _core.finish()
         except Error as error:
             # The traceback would lead here.
-            sys.stdout.flush()
-            print(f"comem: {type(error).__name__}: {error}", file=sys.stderr)
-    words = _core.last_words()
-    if words is not None and words[1] is not None and not _failed and not _of_cluster:
-        # Whoever started the job is to hear of it, though the program came to its end.
+            _say(error)
+    if _has_lost_a_node():
+        # Though the program came to its end.
         _core.end_with(NODE_LOST)
+
+
+def _has_lost_a_node() -> bool:
+    """Whether the job is over because a node was lost. A cluster tells its program, and its nodes have nothing to add."""
+    words = _core.last_words()
+    return words is not None and words[1] is not None and not _of_cluster
+
+
+def _say(error: Error) -> None:
+    sys.stdout.flush()
+    print(f"comem: {type(error).__name__}: {error}", file=sys.stderr)
