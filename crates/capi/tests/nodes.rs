@@ -113,6 +113,34 @@ fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
     }
 }
 
+#[test]
+fn a_page_is_mapped_before_it_comes_where_no_other_thread_could_see_it() {
+    let program = common::build("cc", "c11", "early.c");
+    let stats = common::scratch().join("early.json");
+    for detector in [&[][..], &["--detector", "mprotect"]] {
+        for (wait, threads) in [("spin", "alone"), ("block", "alone"), ("block", "gone"), ("block", "beside")] {
+            let mut command: Command = common::node(&common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "--backbone", "udp"]);
+            command.args(["--prefetch", "off", "--wait", wait, "--stats"]).arg(&stats).args(detector);
+            let output = common::run(command.arg(&program).arg(threads));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "early: 0 wrong\n", "{wait} {threads}");
+            let text = std::fs::read_to_string(&stats).expect("the statistics were written");
+            // Node 0 alone asks for pages.
+            let count = |name: &str| -> u64 {
+                let key = format!("\"{name}\":");
+                let number = |rest: &str| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+                text.split(&key).skip(1).filter_map(number).max().expect("it is counted")
+            };
+            let (requests, early) = (count("page_requests"), count("mapped_early"));
+            assert!(requests >= 3000, "{requests}");
+            match threads {
+                "beside" => assert_eq!(early, 0),
+                _ => assert!(early >= requests * 9 / 10, "{detector:?} {wait} {threads}: {early} of {requests}"),
+            }
+        }
+    }
+}
+
 const SEQUENTIAL: &str = "-DCOMEM_SEQUENTIAL";
 const PTHREADS: &str = "-DCOMEM_PTHREADS";
 

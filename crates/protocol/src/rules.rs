@@ -167,11 +167,15 @@ pub enum Rule {
     ComparedPagesGoOutAsTold,
     /// A home page to which a diff of another node is applied is compared no longer.
     DiffsEndComparisons,
+    /// A page is mapped before its bytes come only where no thread can look at it but the one that waits for them.
+    LoneThreadsMapEarly,
+    /// A page that was mapped before its bytes came is unmapped again if they are not wanted.
+    UnwantedPagesAreTakenBack,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 51] = [
+    pub const PAGES: [Rule; 53] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -223,6 +227,8 @@ impl Rule {
         Rule::LeftNotesCount,
         Rule::ComparedPagesGoOutAsTold,
         Rule::DiffsEndComparisons,
+        Rule::LoneThreadsMapEarly,
+        Rule::UnwantedPagesAreTakenBack,
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.

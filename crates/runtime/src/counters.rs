@@ -130,6 +130,8 @@ counters! {
     evictions,
     /// Pages that were unmapped because they had not been written for long.
     laid_aside,
+    /// Pages that were mapped while they were on their way.
+    mapped_early,
     /// Parts of long closes of intervals.
     slices,
     /// Requests for pages that came between two such parts.
@@ -151,7 +153,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 20] = [
+const PAGES: [&str; 21] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -170,6 +172,7 @@ const PAGES: [&str; 20] = [
     "migrations",
     "evictions",
     "laid_aside",
+    "mapped_early",
     "slices",
     "between_slices",
 ];

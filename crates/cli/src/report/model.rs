@@ -36,7 +36,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 18] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 19] = [
+pub const PAGE_COUNTERS: [(&str, &str); 20] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
@@ -54,6 +54,7 @@ pub const PAGE_COUNTERS: [(&str, &str); 19] = [
     ("invalidations", "invalidated"),
     ("evictions", "evicted"),
     ("laid_aside", "laid aside"),
+    ("mapped_early", "mapped early"),
     ("migrations", "migrated"),
     ("home_notices", "home notices"),
 ];

@@ -36,6 +36,8 @@ pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
     }
     fault::introduce(format!("comem: {}", node.name_of(node.me())));
     fault::on_no_memory(tell_no_memory);
+    // What it needs is found before a fault asks.
+    comem_net::threads::is_one_beside_ours();
     fault::install(on_fault).map_err(Error::system("cannot install the handler of page faults"))
 }
 
@@ -262,6 +264,9 @@ impl Thread {
                 if !is_asked_for {
                     return Ok(());
                 }
+                if one && !claim {
+                    self.map_early(shared, home, &fetch.runs[0]);
+                }
                 self.wait_for_fetch_of(shared, known, first)?;
                 if !fetch.needs.is_empty() {
                     shared.needs.lock().confirm(home, &fetch.needs);
@@ -351,6 +356,17 @@ impl Thread {
         if few {
             views.tracked.look_ahead(runs[0].clone());
         }
+    }
+
+    /// Maps the unit that this thread is about to wait for, if nobody else can look at it before it is there: to map it is most of what is left to do
+    /// once it has come.
+    fn map_early(&self, shared: &Shared, home: NodeId, unit: &Range<PageNo>) {
+        // What is copied out of the home's memory is not waited for.
+        if self.home().peer_memory(shared, home).is_some() || !comem_net::threads::is_one_beside_ours() {
+            return;
+        }
+        let slot = self.slot();
+        self.stepping(|out| self.home().page_step(slot, unit.start, out, |chunk, cx| chunk.map_early(cx, unit)));
     }
 
     pub(super) fn send_fetch(&self, shared: &Shared, home: NodeId, runs: Vec<Range<PageNo>>, claim: bool) -> Fetch {

@@ -226,6 +226,7 @@ impl Node {
         counters.migrations.add(tally.migrations);
         counters.evictions.add(tally.evictions);
         counters.laid_aside.add(tally.laid_aside);
+        counters.mapped_early.add(tally.mapped_early);
         let add = |to: &std::sync::atomic::AtomicU64, n: u64| {
             if n > 0 {
                 to.fetch_add(n, Ordering::Relaxed);

@@ -241,6 +241,16 @@ impl Pages {
         Some(fault)
     }
 
+    /// Thread `t` asks for these pages and waits: where it asks for one unit, and no other thread could see it, that is mapped already.
+    pub(super) fn map_early(&mut self, t: usize, runs: &[Range<PageNo>], claim: bool) {
+        let ([run], Some(access)) = (runs, *self.memory.access(t)) else { return };
+        let Some(at) = self.chunk_of(access.page) else { return };
+        let lone = self.layout.threads == 1 || !Rule::LoneThreadsMapEarly.on();
+        if lone && !claim && self.chunks[at].unit_of(access.page) == *run {
+            self.with(at, |chunk, cx| chunk.map_early(cx, run));
+        }
+    }
+
     /// What a fetch asks for, read when its units are in state `Fetching`: else a notice between the two would be missed.
     pub(super) fn needs_of(&self, fault: &Fault) -> Vec<Need> {
         match fault {

@@ -82,6 +82,9 @@ impl Scenario {
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
+        if seed % 9 == 5 {
+            layout.threads = 1;
+        }
         if kind == Kind::Wavering {
             (layout.takes, layout.pushes) = (false, Some(1));
         }

@@ -203,6 +203,7 @@ impl Node {
                 self.goes_to(t, Phase::Access)
             }
             Phase::Ask { home, needs, runs, claim } => {
+                self.pages.map_early(t, &runs, claim);
                 self.pages.ask(home, claim, (needs.clone(), runs), out);
                 self.threads[t].asked.push((home, needs));
                 self.threads[t].outstanding = 1;

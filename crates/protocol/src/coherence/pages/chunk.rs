@@ -3,7 +3,7 @@
 //! | state | in memory | a load | a store |
 //! |---|---|---|---|
 //! | `Invalid` | unmapped | fetch | fetch |
-//! | `Fetching` | unmapped | wait | wait |
+//! | `Fetching` | unmapped, but see `early` | wait | wait |
 //! | `Valid` | readable, twin where writes are noted | | noted; or fault: twin, writable, `WRITTEN` |
 //! | `Unclaimed` | unmapped; placed by first touch, nobody is known to have touched it | see `claim` | see `claim` |
 //! | `Home`, not `SHARED` | writable, nobody is told | | |
@@ -41,6 +41,7 @@ mod chains;
 mod claim;
 pub mod close;
 mod compared;
+mod early;
 mod end;
 mod freed;
 mod group;
@@ -107,10 +108,12 @@ const STORES: u32 = 1 << 17;
 const COMPARED: u32 = 1 << 19;
 /// At the home: another node has written it since the home told of a write of its own.
 const FOREIGN: u32 = 1 << 20;
+/// Being fetched, and mapped already: see `early`.
+const EARLY: u32 = 1 << 21;
 const _: () = {
     let all = [
         SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
-        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED, FOREIGN,
+        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED, FOREIGN, EARLY,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {
@@ -559,6 +562,7 @@ impl Chunk {
             self.units[unit].set(VOID, false);
             let at = self.pages(unit..unit + 1);
             if void {
+                self.take_back(cx, unit);
                 self.units[unit].state = State::Invalid;
                 cx.tally.void_fetches += 1;
                 continue;
@@ -569,12 +573,13 @@ impl Chunk {
             if self.units[unit].has(KEPT) {
                 cx.memory.renew(at.clone(), bytes_of(&at));
                 self.units[unit].set(KEPT, false);
-            } else if self.units[unit].has(HELD) {
-                push_range(&mut held, at);
-            } else {
+                continue;
+            }
+            let has_memory = self.units[unit].has(HELD | EARLY);
+            push_range(if has_memory { &mut held } else { &mut fresh }, at);
+            if !self.units[unit].has(HELD) {
                 self.units[unit].set(HELD, true);
                 cx.tally.held += i64::from(self.shape.unit_pages);
-                push_range(&mut fresh, at);
             }
         }
         let twins = cx.memory.notes_writes() && !self.read_only;
@@ -594,14 +599,12 @@ impl Chunk {
             }
         }
         for run in held {
-            // What is about to be written need not be protected first: the note would cost its writer a fault in the kernel.
-            match twins && self.units[self.units_in(&run)].iter().all(|unit| unit.has(STORES)) {
-                true => cx.memory.map_write(run),
-                false => cx.memory.map_read(run),
+            if !self.units[self.units_in(&run)].iter().all(|unit| unit.has(EARLY)) {
+                self.map_installed(cx, run);
             }
         }
         let units = self.units_in(&pages);
-        self.units[units].iter_mut().for_each(|unit| unit.set(STORES, false));
+        self.units[units].iter_mut().for_each(|unit| unit.set(STORES | EARLY, false));
         self.wake_waiters(cx, &pages);
     }
 

@@ -283,6 +283,7 @@ pub struct Tally {
     pub evictions: u64,
     pub void_fetches: u64,
     pub laid_aside: u64,
+    pub mapped_early: u64,
     pub read_only_writes: u64,
     /// By how much the memory in use for copies grew, in pages.
     pub held: i64,

@@ -10,6 +10,7 @@ mod chunk;
 mod claim;
 mod compared;
 mod desk;
+mod early;
 mod freed;
 mod group;
 mod ledger;

@@ -125,6 +125,7 @@ impl Chunk {
         for unit in self.units_in(&pages).filter(|unit| self.units[*unit].state == State::Fetching).collect::<Vec<_>>()
         {
             self.unkeep(cx, unit);
+            self.take_back(cx, unit);
             let at = self.pages(unit..unit + 1);
             let this = &mut self.units[unit];
             this.home = home;

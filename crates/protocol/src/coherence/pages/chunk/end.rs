@@ -1,6 +1,6 @@
 //! The end of copies: by a notice that another node wrote, or because their memory is wanted. What was written in them is flushed first.
 
-use super::{ASIDE, Chunk, FOREIGN, Flush, HELD, KEPT, NOTED, State, Unit, WRITTEN, WROTE, add_unit};
+use super::{ASIDE, Chunk, EARLY, FOREIGN, Flush, HELD, KEPT, NOTED, State, Unit, WRITTEN, WROTE, add_unit};
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl Chunk {
 
     /// Stretches with nothing mapped between the runs in them, as they are unmapped together.
     fn stretches(&self, runs: &[Range<usize>]) -> Vec<Range<usize>> {
-        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching) && !u.has(KEPT);
+        let absent = |u: &Unit| matches!(u.state, State::Invalid | State::Fetching) && !u.has(KEPT | EARLY);
         let mut stretches: Vec<Range<usize>> = Vec::new();
         for run in runs {
             match stretches.last_mut() {

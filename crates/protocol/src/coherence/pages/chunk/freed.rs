@@ -22,6 +22,7 @@ impl Chunk {
         cx.tally.evictions = evictions;
         for unit in 0..self.units.len() {
             if self.units[unit].state == State::Fetching {
+                self.take_back(cx, unit);
                 self.give_memory_back(cx, unit);
             }
             self.end_comparison(cx, unit);
@@ -42,6 +43,7 @@ impl Chunk {
         for unit in self.units_in(pages) {
             if self.units[unit].state == State::Fetching {
                 self.unkeep(cx, unit);
+                self.take_back(cx, unit);
                 let this = &mut self.units[unit];
                 this.set(VOID, false);
                 (this.state, this.credit) = (State::Invalid, 0);
