@@ -171,11 +171,15 @@ pub enum Rule {
     LoneThreadsMapEarly,
     /// A page that was mapped before its bytes came is unmapped again if they are not wanted.
     UnwantedPagesAreTakenBack,
+    /// When its bytes have come, what is written to a page that was mapped before concerns others, whoever has passed it over meanwhile.
+    EarlyPagesAreRegarded,
+    /// A lock that is acquired lazily on a node is wide there in later epochs too: its token may be asked for before a thread is about to acquire it.
+    LazyLocksStayWide,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 53] = [
+    pub const PAGES: [Rule; 55] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -229,6 +233,8 @@ impl Rule {
         Rule::DiffsEndComparisons,
         Rule::LoneThreadsMapEarly,
         Rule::UnwantedPagesAreTakenBack,
+        Rule::EarlyPagesAreRegarded,
+        Rule::LazyLocksStayWide,
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.

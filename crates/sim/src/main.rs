@@ -278,6 +278,7 @@ fn run_pages(options: &Options, engines: Engines, notes_writes: bool, seed: u64)
         mixed,
         notes_writes: Some(notes_writes),
         faults: options.faults,
+        lone: false,
         frees: false,
         trace: options.trace,
     };

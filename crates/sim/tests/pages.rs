@@ -51,6 +51,30 @@ fn regions_under_both_engines_in_one_job_keep_what_each_promises() {
     }
 }
 
+/// A node's only thread maps the page that it waits for before it comes.
+#[test]
+fn nodes_of_one_thread_see_the_last_write_too() {
+    for engine in ENGINES {
+        for scenario in [Scenario::new(engine), Scenario::mixed(engine)] {
+            pass(&Scenario { lone: true, ..scenario.clone() }, 0..300);
+            pass(&Scenario { lone: true, faults: lossy(), ..scenario }, 0..100);
+        }
+    }
+}
+
+/// A home shared pages around one that its only thread was waiting for, had it passed over as one that is not mapped, and what the thread wrote there was
+/// told of too late.
+#[test]
+fn what_is_written_to_a_page_that_was_mapped_early_is_told_of_although_pages_around_it_were_shared_meanwhile() {
+    for engine in ENGINES {
+        pass(&Scenario { notes_writes: Some(true), ..Scenario::mixed(engine) }, 0x3cb1b..0x3cb1c);
+    }
+    pass(
+        &Scenario { notes_writes: Some(true), lone: true, kind: Some(Kind::Sor), ..Scenario::new(PageEngine::Hlrc) },
+        1272..1273,
+    );
+}
+
 /// The judge lets reads of regions under `scope` be stale where they may, and no others.
 #[test]
 fn in_one_job_publication_through_a_second_lock_holds_for_hlrc_regions_and_fails_for_scope_regions() {

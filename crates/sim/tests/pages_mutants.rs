@@ -16,6 +16,12 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
     match rule {
         Rule::CarriedCopiesAreReleased => family(Kind::Wavering),
         Rule::OfferedPagesKeepTheirNotes => family(Kind::Sor),
+        Rule::EarlyPagesAreRegarded => {
+            family(Kind::Sor).into_iter().map(|scenario| Scenario { lone: true, ..scenario }).collect()
+        }
+        Rule::LazyLocksStayWide => {
+            vec![Scenario { kind: Some(Kind::WideAcquire), lone: true, ..Scenario::mixed(hlrc) }]
+        }
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],
     }
 }

@@ -28,7 +28,7 @@ fn all_orders_with_one_delay_are_right() {
 }
 
 /// Programs of which some order with one delay is wrong without the rule. The others need two delays, or more of a program: `pages_mutants.rs` has all of them.
-const FOUND_BY_ONE_DELAY: [(Rule, &str); 44] = [
+const FOUND_BY_ONE_DELAY: [(Rule, &str); 45] = [
     (Rule::ProtectBeforeDiff, "counter"),
     (Rule::ProtectBeforeCopyOut, "counter"),
     (Rule::MappedChunksAreListedFirst, "two locks"),
@@ -73,6 +73,7 @@ const FOUND_BY_ONE_DELAY: [(Rule, &str); 44] = [
     (Rule::LoneThreadsMapEarly, "two threads beside one"),
     (Rule::UnwantedPagesAreTakenBack, "first touch"),
     (Rule::UnwantedPagesAreTakenBack, "held across a barrier"),
+    (Rule::EarlyPagesAreRegarded, "between pages that are shared"),
 ];
 
 #[test]

@@ -260,6 +260,13 @@ impl Node {
         }
     }
 
+    /// As [`Node::widen`], for what is acquired here in later epochs too.
+    pub(crate) fn widen_for_good(&self, lock: LockId) {
+        if let Some(shared) = self.shared().filter(|s| s.views.is_some()) {
+            shared.ledger.lock().widen_for_good(lock);
+        }
+    }
+
     /// Ends the open interval: everything written on this node since the last one, for this reason. The caller
     /// holds the ledger.
     pub(super) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, why: Why, slot: Slot, side: &mut Outbox) {

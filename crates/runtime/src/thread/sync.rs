@@ -307,7 +307,7 @@ impl Thread {
     /// # Errors
     /// When this thread holds the lock already.
     pub fn try_lock_lazily(&self, lock: LockId) -> Result<()> {
-        self.node.widen(lock);
+        self.node.widen_for_good(lock);
         self.try_lock_blocking(lock)
     }
 

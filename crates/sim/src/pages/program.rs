@@ -396,9 +396,15 @@ impl<'a> Maker<'a> {
     fn publish(&mut self, kind: Kind) {
         let under_lock = kind == Kind::SameLock;
         let widen = |when: Kind, lock: LockId| (kind == when).then_some(Op::Widen(lock));
+        let (lock, other) = (LockId(3), LockId(4));
+        if kind == Kind::WideAcquire {
+            // From the first lazy acquire on a node on, all that come are.
+            for who in 1..self.places.len() {
+                self.program(who).extend([Op::Widen(lock), Op::Lock(lock), Op::Unlock(lock)]);
+            }
+        }
         let words = self.signs(3);
         let (first, second, ready) = (words[0], words[1], words[2]);
-        let (lock, other) = (LockId(3), LockId(4));
         self.think(0);
         let data = [Op::Write(first, self.value()), Op::Write(second, self.value())];
         let ready_value = self.value();

@@ -26,6 +26,8 @@ pub struct Scenario {
     pub notes_writes: Option<bool>,
     /// `Some`: over the production link with these faults; `None`: over whole messages.
     pub faults: Option<FaultSpec>,
+    /// Whether nodes have one thread each, whatever the seed says.
+    pub lone: bool,
     /// Whether a region is freed, whatever the seed says.
     pub frees: bool,
     /// Keep a line for everything that happens.
@@ -46,7 +48,16 @@ pub struct Verdict {
 impl Scenario {
     /// Anything, under this engine, over whole messages.
     pub fn new(engine: PageEngine) -> Scenario {
-        Scenario { kind: None, engine, mixed: false, notes_writes: None, faults: None, frees: false, trace: false }
+        Scenario {
+            kind: None,
+            engine,
+            mixed: false,
+            notes_writes: None,
+            faults: None,
+            lone: false,
+            frees: false,
+            trace: false,
+        }
     }
 
     /// The same, with regions under both engines.
@@ -82,7 +93,7 @@ impl Scenario {
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
-        if seed % 9 == 5 {
+        if self.lone || seed % 9 == 5 {
             layout.threads = 1;
         }
         if kind == Kind::Wavering {

@@ -5,6 +5,7 @@ use super::layout::Layout;
 use super::memory::PAGE_WORDS;
 use super::program::{Op, Programs};
 use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::chunk::Ahead;
 use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use std::sync::Arc;
@@ -64,6 +65,15 @@ pub fn cases(ways: Ways) -> Vec<Case> {
         case("one book after the other", ways.both(2), alone((0..2).map(one_then_other).collect())),
         case("offered", ways.layout(3, 1, 2, on()), alone(offered())),
         case("wavering", ways.layout(3, 1, 1, on()), alone(wavers())),
+        case(
+            "between pages that are shared",
+            Layout {
+                chunk_pages: 4,
+                ahead: Ahead { units: 2, stride: 2, known: 1, claims: false },
+                ..ways.layout(2, 1, 3, Homes::Cyclic(1))
+            },
+            alone(between_shared()),
+        ),
     ]
 }
 
@@ -124,6 +134,17 @@ fn handed() -> Vec<Vec<Op>> {
             Op::Read(0),
         ],
     ]
+}
+
+/// A node fetches two pages at once, whose home fetches the one between them from that node, writes it, and tells of that before the next barrier.
+fn between_shared() -> Vec<Vec<Op>> {
+    let told = FlagId(1);
+    let mut home = vec![Op::Write(word(0, 0), 1), Op::Write(word(2, 0), 2), Op::Barrier];
+    home.extend([Op::Read(word(1, 0)), Op::Write(word(1, 1), 3), Op::Set(told, 1), Op::Barrier]);
+    let mut other = vec![Op::Write(word(1, 0), 4), Op::Barrier];
+    other.extend([Op::Read(word(0, 0)), Op::Read(word(2, 0))]);
+    other.extend([Op::Await(told, 1), Op::Read(word(1, 1)), Op::Barrier]);
+    vec![home, other]
 }
 
 /// One node alone writes, epoch after epoch, and becomes the home; then the other does.

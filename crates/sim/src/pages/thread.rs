@@ -151,7 +151,10 @@ impl Node {
                 self.ends(t)
             }
             Op::Widen(lock) => {
-                self.pages.ledger.widen(lock);
+                match self.locks.holds(lock, Slot::thread(t)) {
+                    true => self.pages.ledger.widen(lock),
+                    false => self.pages.ledger.widen_for_good(lock),
+                }
                 self.ends(t)
             }
             Op::Barrier => self.pass_barrier(now, t, judge, out),

@@ -599,8 +599,11 @@ impl Chunk {
             }
         }
         for run in held {
-            if !self.units[self.units_in(&run)].iter().all(|unit| unit.has(EARLY)) {
-                self.map_installed(cx, run);
+            match self.units[self.units_in(&run)].iter().all(|unit| unit.has(EARLY)) {
+                // Who shared pages around it has perhaps passed it over, as one that is not mapped.
+                true if Rule::EarlyPagesAreRegarded.on() => cx.memory.regard(run),
+                true => {}
+                false => self.map_installed(cx, run),
             }
         }
         let units = self.units_in(&pages);

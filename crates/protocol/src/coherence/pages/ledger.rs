@@ -10,7 +10,7 @@
 //! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node has written and
 //! has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a lazy acquire, the two
 //! primitives that Brazos adds to scope consistency (Speight and Bennett, USENIX Windows NT 1997, section 3.3), and on a node that
-//! acquires it when it was wide before.
+//! acquires it when it was wide before. On a node that has acquired it lazily it stays wide ([`Rule::LazyLocksStayWide`]).
 
 use super::PageEngine;
 use super::book::{Book, Standing, Told};
@@ -35,6 +35,8 @@ pub struct Ledger {
     other: Option<Box<Book>>,
     /// Under `scope`: the wide locks.
     wide: BTreeSet<Scope>,
+    /// Locks that threads of this node acquire lazily. Their tokens are wanted, and come, before a thread asks, so they are wide in every epoch.
+    lazy: BTreeSet<Scope>,
     serials: BTreeMap<NodeId, u64>,
     /// This node has said at a barrier what it wrote, and the barrier is not open yet.
     arrived: bool,
@@ -51,6 +53,7 @@ impl Ledger {
             main: Book::new(Which::Main, engine),
             other: None,
             wide: BTreeSet::new(),
+            lazy: BTreeSet::new(),
             serials: BTreeMap::new(),
             arrived: false,
             homes_stay: false,
@@ -201,10 +204,17 @@ impl Ledger {
         self.other.is_none() && !self.main.is_scoped() && (self.main.len() + 1) * ENTRY_BYTES <= bytes
     }
 
-    /// Makes a lock wide: before a release-consistent release, so that it tells of everything, or before a lazy acquire, so that it
-    /// asks for that. Under `hlrc` every lock is.
+    /// Makes a lock wide before a release-consistent release, so that it tells of everything. Under `hlrc` every lock is.
     pub fn widen(&mut self, lock: LockId) {
         self.wide.insert(Scope::Lock(lock));
+    }
+
+    /// The same before a lazy acquire, so that it asks for everything; and so do this node's later ones.
+    pub fn widen_for_good(&mut self, lock: LockId) {
+        self.widen(lock);
+        if Rule::LazyLocksStayWide.on() {
+            self.lazy.insert(Scope::Lock(lock));
+        }
     }
 
     /// What this node has seen in a scope; goes with its requests.
@@ -313,7 +323,7 @@ impl Ledger {
         // What was seen of another epoch counts nowhere, so each numbers its intervals from 1.
         self.at.interval = 0;
         self.arrived = false;
-        self.wide.clear();
+        self.wide.clone_from(&self.lazy);
         self.books().for_each(Book::forget);
         Ok(all)
     }

@@ -2,7 +2,8 @@
 //!
 //! A thread that waits for a page has nothing else to do, and once the bytes are here, to map the page takes longest. Where no other thread can look at
 //! the node's memory ([`Rule::LoneThreadsMapEarly`]), nobody sees what is there meanwhile: the thread goes on when the unit is not being fetched any more. If it is not
-//! valid then, because what came was not wanted or did not come, it is unmapped again ([`Rule::UnwantedPagesAreTakenBack`]).
+//! valid then, because what came was not wanted or did not come, it is unmapped again ([`Rule::UnwantedPagesAreTakenBack`]). Meanwhile it counts as unmapped for
+//! all but those who end copies around it: its note, if it has one, may be taken, and writes to it disregarded, until it has come.
 
 use super::{Chunk, EARLY, KEPT, STORES, State};
 use crate::coherence::pages::{Context, PageNo};

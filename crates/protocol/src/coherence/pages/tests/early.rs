@@ -32,6 +32,7 @@ fn a_page_is_mapped_as_it_would_be_when_it_has_come_and_not_again_then() {
         bench.arrive(1..2);
         assert!(bench.memory.calls.iter().any(|call| call.starts_with("install")), "{:?}", bench.memory.calls);
         assert!(!bench.memory.calls.iter().any(|call| call.starts_with("map")), "{:?}", bench.memory.calls);
+        assert!(bench.memory.calls.contains(&"regard 1..2".to_string()), "{:?}", bench.memory.calls);
         assert!(bench.chunk.is_here(1));
         assert_eq!((bench.tally.held, bench.tally.mapped_early, bench.chunk.cached_pages()), (1, 1, 1));
         // The next time it is a page like any other.
