@@ -101,6 +101,7 @@ fuzz: tools-build
 	@$(RELEASE)/comem-fuzz $(FUZZ)
 
 profile:
+	@tools/profile.sh wants
 	@$(MAKE) --no-print-directory build PROFILE=no
 	@$(MAKE) --no-print-directory -C tests/random COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"
 	@tools/profile.sh make

@@ -6,6 +6,7 @@
 #                            compiler makes otherwise
 #   tools/profile.sh check   says so where the library as it was built last has hardly a function that was counted: with another set of packages, or another
 #                            version of one, all symbols have other names, and nothing fails, but the gain is gone
+#   tools/profile.sh wants   fails where the compiler lacks what counting takes: before anything is built for it
 #   tools/profile.sh make    counts anew, with this compiler, and writes profile/: builds the library with counters, and runs programs with it (some minutes).
 #                            Wants rustup's component llvm-tools, and the programs and the command as `make build` and `make -C tests/random` make them.
 set -euo pipefail
@@ -57,13 +58,19 @@ count() {
     done
 }
 
-make_counts() {
-    local merge
-    merge=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/llvm-profdata
-    [ -x "$merge" ] || {
+merger() { echo "$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/llvm-profdata"; }
+
+wants() {
+    [ -x "$(merger)" ] || {
         echo "comem: there is no llvm-profdata of this compiler; rustup component add llvm-tools" >&2
         exit 1
     }
+}
+
+make_counts() {
+    local merge
+    wants
+    merge=$(merger)
     [ -x "$programs/random" ] || {
         echo "comem: there is no $programs/random; make build, and make -C tests/random COMEM_LIB=$target/release OUT=$PWD/$programs" >&2
         exit 1
@@ -110,6 +117,7 @@ make_counts() {
 case ${1:-} in
 flags) flags ;;
 check) check ;;
+wants) wants ;;
 make) make_counts ;;
 *)
     sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2

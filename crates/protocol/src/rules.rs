@@ -173,13 +173,15 @@ pub enum Rule {
     UnwantedPagesAreTakenBack,
     /// When its bytes have come, what is written to a page that was mapped before concerns others, whoever has passed it over meanwhile.
     EarlyPagesAreRegarded,
-    /// A lock that is acquired lazily on a node is wide there in later epochs too: its token may be asked for before a thread is about to acquire it.
-    LazyLocksStayWide,
+    /// A lazy acquire of a lock whose token came without everything asks for that.
+    LazyAcquiresCatchUp,
+    /// A token that came without everything says so when it goes on with everything.
+    NarrowTokensAreMarked,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 55] = [
+    pub const PAGES: [Rule; 56] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -234,7 +236,8 @@ impl Rule {
         Rule::LoneThreadsMapEarly,
         Rule::UnwantedPagesAreTakenBack,
         Rule::EarlyPagesAreRegarded,
-        Rule::LazyLocksStayWide,
+        Rule::LazyAcquiresCatchUp,
+        Rule::NarrowTokensAreMarked,
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.

@@ -19,7 +19,7 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::EarlyPagesAreRegarded => {
             family(Kind::Sor).into_iter().map(|scenario| Scenario { lone: true, ..scenario }).collect()
         }
-        Rule::LazyLocksStayWide => {
+        Rule::LazyAcquiresCatchUp | Rule::NarrowTokensAreMarked => {
             vec![Scenario { kind: Some(Kind::WideAcquire), lone: true, ..Scenario::mixed(hlrc) }]
         }
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],

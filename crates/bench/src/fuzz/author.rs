@@ -13,13 +13,15 @@ use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Hearing, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 31;
+const KINDS: u64 = 33;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
 const WANTS: u64 = 27;
 const TOKENS: u64 = 28;
 const HEARS: u64 = 29;
+const CATCH_UP: u64 = 30;
+const CAUGHT_UP: u64 = 31;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -278,6 +280,8 @@ impl Author {
                 Message::LockWants { of, queued: epoch > 1, entries: bytes }
             }
             TOKENS => Message::LockTokens { entries: bytes },
+            CATCH_UP => Message::CatchUp { lock, knowledge: bytes },
+            CAUGHT_UP => Message::CaughtUp { lock, payload: few },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

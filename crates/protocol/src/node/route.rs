@@ -234,6 +234,13 @@ fn synchronise(
                 rooms.locks(lock, caller, out, |l, cx| l.on_token(cx, lock, payload, &mut known));
             }
         }
+        Message::CatchUp { lock, knowledge } => {
+            let ticket = ticket()?;
+            rooms.locks(lock, caller, out, |l, cx| l.on_catch_up(cx, lock, ticket, knowledge));
+        }
+        Message::CaughtUp { lock, payload } => {
+            rooms.locks(lock, caller, out, |l, cx| l.on_caught_up(cx, lock, origin.from.node, payload));
+        }
         Message::FlagSet { flag, value, payload } => {
             rooms.flags(flag, caller, out, |f, cx| f.on_set(cx, flag, value, payload));
         }

@@ -25,13 +25,14 @@
 //! then it goes to the other node.
 
 use super::bundle::Bundle;
+use super::catch_up::Behind;
 use super::{Context, Last, Mark, Scope};
 use crate::ids::{LockId, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
 use crate::rules::Rule;
 use crate::spread::SpreadMap;
 use crate::wire::message::{Message, Ticket};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How often a lock may change hands within a node while another node waits for it.
 pub const LOCAL_STREAK: u32 = 16;
@@ -144,6 +145,8 @@ impl Lock {
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     locks: SpreadMap<LockId, Lock>,
+    /// Those whose holders ask other nodes for what the token did not bring.
+    pub(super) behind: BTreeMap<LockId, Behind>,
 }
 
 impl Locks {

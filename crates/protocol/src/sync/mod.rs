@@ -7,6 +7,7 @@
 
 pub mod barrier;
 pub mod bundle;
+mod catch_up;
 pub mod condition;
 pub mod desk;
 pub mod flag;
@@ -30,6 +31,8 @@ pub enum Scope {
     Flag(FlagId),
     /// Anything else that a manager keeps: semaphores, condition variables, reader-writer locks, by number.
     Other(u64),
+    /// All that a node has written, whatever was released since.
+    All,
 }
 
 /// A moment in the life of a node, counted by the intervals that have begun to end, from 1: where it is 0, it is before everything.

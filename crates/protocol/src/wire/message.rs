@@ -159,6 +159,10 @@ types! {
     LOCK_WANTS = 38;
     /// Tokens that were wanted so.
     LOCK_TOKENS = 39;
+    /// A node has a lock's token, and wants to know what it did not bring.
+    CATCH_UP = 44;
+    /// What that node has written.
+    CAUGHT_UP = 45;
     /// Raise a flag.
     FLAG_SET = 35;
     /// Wait for a flag.
@@ -226,6 +230,8 @@ pub enum Message<'a> {
     LockGrant { lock: LockId, payload: &'a [u8] },
     LockWants { of: NodeId, queued: bool, entries: &'a [u8] },
     LockTokens { entries: &'a [u8] },
+    CatchUp { lock: LockId, knowledge: &'a [u8] },
+    CaughtUp { lock: LockId, payload: &'a [u8] },
     FlagSet { flag: FlagId, value: u64, payload: &'a [u8] },
     FlagWait { flag: FlagId, value: u64, knowledge: &'a [u8] },
     FlagUp { flag: FlagId, value: u64, payload: &'a [u8] },
@@ -356,6 +362,8 @@ impl<'a> Message<'a> {
             Message::LockGrant { .. } => types::LOCK_GRANT,
             Message::LockWants { .. } => types::LOCK_WANTS,
             Message::LockTokens { .. } => types::LOCK_TOKENS,
+            Message::CatchUp { .. } => types::CATCH_UP,
+            Message::CaughtUp { .. } => types::CAUGHT_UP,
             Message::FlagSet { .. } => types::FLAG_SET,
             Message::FlagWait { .. } => types::FLAG_WAIT,
             Message::FlagUp { .. } => types::FLAG_UP,
@@ -427,7 +435,7 @@ impl<'a> Message<'a> {
                 out.put_u32(offset);
                 out.put_bytes(bytes);
             }
-            Message::LockRequest { lock, knowledge } => {
+            Message::LockRequest { lock, knowledge } | Message::CatchUp { lock, knowledge } => {
                 out.put_u64(lock.0);
                 out.put_bytes(knowledge);
             }
@@ -436,7 +444,7 @@ impl<'a> Message<'a> {
                 put_ticket(out, requester);
                 out.put_bytes(knowledge);
             }
-            Message::LockGrant { lock, payload } => {
+            Message::LockGrant { lock, payload } | Message::CaughtUp { lock, payload } => {
                 out.put_u64(lock.0);
                 out.put_bytes(payload);
             }
@@ -555,6 +563,8 @@ impl<'a> Message<'a> {
                 Message::LockWants { of: NodeId(r.u16()?), queued: take_bool(&mut r)?, entries: r.rest() }
             }
             types::LOCK_TOKENS => Message::LockTokens { entries: r.rest() },
+            types::CATCH_UP => Message::CatchUp { lock: LockId(r.u64()?), knowledge: r.rest() },
+            types::CAUGHT_UP => Message::CaughtUp { lock: LockId(r.u64()?), payload: r.rest() },
             types::FLAG_SET => Message::FlagSet { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
             types::FLAG_WAIT => Message::FlagWait { flag: FlagId(r.u64()?), value: r.u64()?, knowledge: r.rest() },
             types::FLAG_UP => Message::FlagUp { flag: FlagId(r.u64()?), value: r.u64()?, payload: r.rest() },
@@ -632,6 +642,8 @@ mod tests {
             Message::LockGrant { lock: LockId(1), payload: b"p" },
             Message::LockWants { of: NodeId(2), queued: true, entries: b"e" },
             Message::LockTokens { entries: b"e" },
+            Message::CatchUp { lock: LockId(1), knowledge: b"k" },
+            Message::CaughtUp { lock: LockId(1), payload: b"p" },
             Message::FlagSet { flag: FlagId(7), value: 2, payload: b"" },
             Message::FlagWait { flag: FlagId(7), value: 2, knowledge: b"k" },
             Message::FlagUp { flag: FlagId(7), value: 3, payload: b"q" },

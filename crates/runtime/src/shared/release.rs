@@ -267,6 +267,18 @@ impl Node {
         }
     }
 
+    /// Whether a lock that was acquired lazily lacks what its token did not bring.
+    pub(crate) fn is_narrow(&self, lock: LockId) -> bool {
+        self.shared().is_some_and(|shared| shared.ledger.lock().is_narrow(lock))
+    }
+
+    /// That has been asked for and taken in.
+    pub(crate) fn has_caught_up(&self, lock: LockId) {
+        if let Some(shared) = self.shared() {
+            shared.ledger.lock().has_caught_up(lock);
+        }
+    }
+
     /// Ends the open interval: everything written on this node since the last one, for this reason. The caller
     /// holds the ledger.
     pub(super) fn close_interval(&self, shared: &Shared, ledger: &mut Ledger, why: Why, slot: Slot, side: &mut Outbox) {

@@ -43,6 +43,7 @@ impl Node {
             |lock| self.lock_room(lock).rests(lock).is_some_and(|released| released.needs_close(shared.mark()));
         let closes = match message {
             Message::LockRequest { lock, .. } | Message::LockForward { lock, .. } => rests_unclosed(*lock),
+            Message::CatchUp { .. } => true,
             Message::LockWants { entries, .. } => {
                 bundle::entries(entries).flatten().any(|(lock, _)| rests_unclosed(lock))
             }

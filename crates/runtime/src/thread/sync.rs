@@ -308,7 +308,20 @@ impl Thread {
     /// When this thread holds the lock already.
     pub fn try_lock_lazily(&self, lock: LockId) -> Result<()> {
         self.node.widen_for_good(lock);
-        self.try_lock_blocking(lock)
+        self.try_lock_blocking(lock)?;
+        if self.node.is_narrow(lock) { self.catch_up(lock) } else { Ok(()) }
+    }
+
+    /// Learns what the token of a lock that this thread holds did not bring.
+    fn catch_up(&self, lock: LockId) -> Result<()> {
+        let slot = self.slot;
+        self.operation(|| {
+            while self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.catch_up(cx, lock))) {
+                self.wait(Waiting::Lock(lock))?;
+            }
+            self.node.has_caught_up(lock);
+            self.after_acquire(Some(lock))
+        })
     }
 
     /// Releases a lock; under the engine `scope` whoever acquires it until the next barrier of all sees what this thread has written

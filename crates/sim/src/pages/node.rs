@@ -671,7 +671,11 @@ impl Node {
             self.kept.push((origin, body.to_vec()));
             return Ok(());
         }
-        if matches!(message, Message::LockRequest { .. } | Message::LockForward { .. } | Message::LockWants { .. }) {
+        if let Message::LockRequest { .. }
+        | Message::LockForward { .. }
+        | Message::LockWants { .. }
+        | Message::CatchUp { .. } = message
+        {
             self.pages.close_slice();
         }
         dispatch(self, now, origin, message, out).map_err(|e| format!("{me} says that {} {e}", origin.from))?;

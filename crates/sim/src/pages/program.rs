@@ -397,12 +397,6 @@ impl<'a> Maker<'a> {
         let under_lock = kind == Kind::SameLock;
         let widen = |when: Kind, lock: LockId| (kind == when).then_some(Op::Widen(lock));
         let (lock, other) = (LockId(3), LockId(4));
-        if kind == Kind::WideAcquire {
-            // From the first lazy acquire on a node on, all that come are.
-            for who in 1..self.places.len() {
-                self.program(who).extend([Op::Widen(lock), Op::Lock(lock), Op::Unlock(lock)]);
-            }
-        }
         let words = self.signs(3);
         let (first, second, ready) = (words[0], words[1], words[2]);
         self.think(0);

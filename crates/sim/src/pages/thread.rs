@@ -50,6 +50,8 @@ pub(super) enum Phase {
     Opened(u32, Vec<Range<PageNo>>),
     /// Has fetched ahead.
     Ahead,
+    /// Has acquired lazily; asks other nodes what the lock's token did not bring.
+    CatchUp,
     /// Has acquired; waits for the diffs of home pages that were announced.
     Home,
 }
@@ -92,6 +94,8 @@ pub struct Thread {
     at: usize,
     pub(super) phase: Phase,
     register: u64,
+    /// The next acquire is a lazy one.
+    lazily: bool,
     /// Barriers passed.
     barriers: u32,
     /// Sleeps until roused.
@@ -106,7 +110,7 @@ impl Thread {
     /// A thread at the beginning of its program.
     pub fn new(program: Vec<Op>) -> Thread {
         let (phase, asked) = (Phase::Begin, Vec::new());
-        Thread { program, at: 0, phase, register: 0, barriers: 0, asleep: false, outstanding: 0, asked }
+        Thread { program, at: 0, phase, register: 0, lazily: false, barriers: 0, asleep: false, outstanding: 0, asked }
     }
 
     /// Whether its program has ended.
@@ -153,7 +157,10 @@ impl Node {
             Op::Widen(lock) => {
                 match self.locks.holds(lock, Slot::thread(t)) {
                     true => self.pages.ledger.widen(lock),
-                    false => self.pages.ledger.widen_for_good(lock),
+                    false => {
+                        self.pages.ledger.widen_for_good(lock);
+                        self.threads[t].lazily = true;
+                    }
                 }
                 self.ends(t)
             }
@@ -318,19 +325,29 @@ impl Node {
         let slot = Slot::thread(t);
         match self.threads[t].phase.clone() {
             Phase::Begin => match self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) {
-                Acquire::Held if !Rule::RestingTokensAwaitDiffs.on() => {
+                Acquire::Held if !Rule::RestingTokensAwaitDiffs.on() && !self.threads[t].lazily => {
                     judge.acquired(self.number(t), lock);
                     self.ends(t)
                 }
-                Acquire::Held | Acquire::Taken => self.goes_to(t, Phase::Home),
+                Acquire::Held | Acquire::Taken => self.goes_to(t, Phase::CatchUp),
                 Acquire::Wait => self.sleeps_in(t, Phase::Lock),
             },
+            Phase::CatchUp => {
+                if self.threads[t].lazily && self.pages.ledger.is_narrow(lock) {
+                    if self.on_locks(Some(slot), out, |l, cx| l.catch_up(cx, lock)) {
+                        return Turn::Sleeps;
+                    }
+                    self.pages.ledger.has_caught_up(lock);
+                }
+                self.goes_to(t, Phase::Home)
+            }
             Phase::Home if self.is_home_fresh() => {
+                self.threads[t].lazily = false;
                 judge.acquired(self.number(t), lock);
                 self.ends(t)
             }
             Phase::Home => Turn::Sleeps,
-            _ if self.locks.holds(lock, slot) => self.goes_to(t, Phase::Home),
+            _ if self.locks.holds(lock, slot) => self.goes_to(t, Phase::CatchUp),
             _ => Turn::Sleeps,
         }
     }

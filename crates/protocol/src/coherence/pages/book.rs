@@ -26,6 +26,8 @@ struct Scoped {
     history: History,
     /// The last own interval that joined the history, or that was closed when the scope's token came.
     mark: u32,
+    /// The lock's token came without everything that had happened before.
+    narrow: bool,
 }
 
 /// What a blob is about.
@@ -79,6 +81,11 @@ impl Book {
         self.engine == PageEngine::Scope
     }
 
+    /// Whether what is told about this scope has a history of its own.
+    fn keeps_apart(&self, scope: Scope) -> bool {
+        self.is_scoped() && scope != Scope::All
+    }
+
     /// An own interval has ended in which pages of this book's engine were written, when so many closes were over.
     pub(super) fn close(&mut self, over: Mark, entry: Entry) {
         let entry = Arc::new(entry);
@@ -91,7 +98,7 @@ impl Book {
     /// What this node has seen in a scope, which may be wide, for `out`.
     pub(super) fn knowledge(&self, scope: Scope, wide: bool, out: &mut Vec<u8>) {
         let none = Vector::new();
-        let seen = if self.is_scoped() {
+        let seen = if self.keeps_apart(scope) {
             self.scopes.get(&scope).map_or(&none, |s| s.history.seen())
         } else {
             self.history.seen()
@@ -129,7 +136,7 @@ impl Book {
         if which == Which::Other && !Rule::BothBooksAreTold.on() {
             return;
         }
-        if !self.is_scoped() {
+        if !self.keeps_apart(scope) {
             return tell(which, &self.history, epoch, &seen.of_scope, false, out);
         }
         let scoped = self.scopes.entry(scope).or_default();
@@ -143,13 +150,37 @@ impl Book {
         if wide {
             let none = Vector::new();
             self.history.tell(which, epoch, seen.everything.as_ref().unwrap_or(&none), out);
+            // A blob more says that it is not all.
+            if scoped.narrow && Rule::NarrowTokensAreMarked.on() {
+                History::default().tell(which, epoch, &none, out);
+            }
         }
     }
 
     /// What blob number `index` of this book in a payload is about.
     pub(super) fn told(&self, scope: Scope, index: usize) -> Told {
         let of_a_lock = matches!(scope, Scope::Lock(_));
-        if self.is_scoped() && of_a_lock && index > 0 { Told::OfEverything } else { Told::Of(scope) }
+        let of_everything = of_a_lock && index > 0 || scope == Scope::All;
+        if self.is_scoped() && of_everything { Told::OfEverything } else { Told::Of(scope) }
+    }
+
+    /// A lock's token has come, with so many blobs of this book: whether it brought everything.
+    pub(super) fn came(&mut self, scope: Scope, blobs: usize) {
+        if self.is_scoped() && matches!(scope, Scope::Lock(_)) {
+            self.scopes.entry(scope).or_default().narrow = blobs != 2;
+        }
+    }
+
+    /// Whether a lock's token, which is here, came without everything.
+    pub(super) fn is_narrow(&self, scope: Scope) -> bool {
+        self.scopes.get(&scope).is_some_and(|scoped| scoped.narrow)
+    }
+
+    /// This node has asked all others what they have written since the lock's token came.
+    pub(super) fn has_caught_up(&mut self, scope: Scope) {
+        if let Some(scoped) = self.scopes.get_mut(&scope) {
+            scoped.narrow = false;
+        }
     }
 
     /// A lock's token has come: what is written from now on is written under it.

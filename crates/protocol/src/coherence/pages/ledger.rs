@@ -10,7 +10,9 @@
 //! Under `scope` a lock can be *wide* for the rest of the epoch: its releases tell, in a second blob, all that the node has written and
 //! has learnt by such blobs, as `hlrc` would. A lock becomes wide by a release-consistent release or a lazy acquire, the two
 //! primitives that Brazos adds to scope consistency (Speight and Bennett, USENIX Windows NT 1997, section 3.3), and on a node that
-//! acquires it when it was wide before. On a node that has acquired it lazily it stays wide ([`Rule::LazyLocksStayWide`]).
+//! acquires it when it was wide before. On a node that has acquired it lazily it stays wide in later epochs. A token that has come without everything is
+//! *narrow* here, until a lazy acquire has asked for the rest ([`catch_up`](crate::sync::lock::Locks::catch_up)), which is told as of [`Scope::All`]: where it
+//! goes on with everything that this node has to tell, it says that this is not all.
 
 use super::PageEngine;
 use super::book::{Book, Standing, Told};
@@ -212,9 +214,18 @@ impl Ledger {
     /// The same before a lazy acquire, so that it asks for everything; and so do this node's later ones.
     pub fn widen_for_good(&mut self, lock: LockId) {
         self.widen(lock);
-        if Rule::LazyLocksStayWide.on() {
-            self.lazy.insert(Scope::Lock(lock));
-        }
+        self.lazy.insert(Scope::Lock(lock));
+    }
+
+    /// Whether the token of a lock, which a thread of this node has acquired lazily, came without everything: then the other nodes must be asked for it.
+    pub fn is_narrow(&self, lock: LockId) -> bool {
+        let mut books = std::iter::once(&self.main).chain(self.other.as_deref());
+        Rule::LazyAcquiresCatchUp.on() && books.any(|book| book.is_narrow(Scope::Lock(lock)))
+    }
+
+    /// They have been asked.
+    pub fn has_caught_up(&mut self, lock: LockId) {
+        self.books().for_each(|book| book.has_caught_up(Scope::Lock(lock)));
     }
 
     /// What this node has seen in a scope; goes with its requests.
@@ -249,7 +260,7 @@ impl Ledger {
     /// When no node would have said it.
     pub fn learn(&mut self, scope: Scope, payload: &[u8], needs: &mut Needs) -> Result<Vec<Arc<Entry>>, WireError> {
         let mut fresh = Vec::new();
-        let (mut before, mut in_rows) = ([0_usize; 2], IN_ROWS_MAX);
+        let (mut before, mut in_rows, mut is_news) = ([0_usize; 2], IN_ROWS_MAX, false);
         for blob in history::blobs(payload) {
             let (which, blob) = blob?;
             let (epoch, mut entries) = Entries::of(blob)?;
@@ -258,6 +269,7 @@ impl Ledger {
             if epoch != self.at.epoch {
                 continue;
             }
+            is_news = true;
             let me = self.at.me;
             let book = self.book(which);
             let told = book.told(scope, index);
@@ -267,13 +279,16 @@ impl Ledger {
                     fresh.push(entry);
                 }
             }
-            if told == Told::OfEverything {
+            if told == Told::OfEverything && scope != Scope::All {
                 self.wide.insert(scope);
             }
         }
-        self.main.mark(scope, self.at.interval);
-        if let Some(other) = &mut self.other {
-            other.mark(scope, self.at.interval);
+        let interval = self.at.interval;
+        for (book, blobs) in self.books().zip(before) {
+            book.mark(scope, interval);
+            if is_news {
+                book.came(scope, blobs);
+            }
         }
         Ok(fresh)
     }

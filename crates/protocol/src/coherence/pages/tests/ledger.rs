@@ -151,6 +151,46 @@ fn under_scope_a_lazy_acquire_hears_of_everything_from_a_plain_release() {
 }
 
 #[test]
+fn under_scope_a_node_that_catches_up_hears_of_everything_and_its_locks_stay_what_they_were() {
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|n| ledger(n, PageEngine::Scope));
+    a.close(wrote(0..1, 3, 1));
+    moves(&mut b, &mut a, LOCK);
+    a.close(wrote(1..2, 3, 2));
+    assert_eq!(moves(&mut a, &mut b, LOCK), vec![1..2]);
+    b.close(wrote(5..6, 3, 1));
+    assert_eq!(moves(&mut a, &mut b, Scope::All), vec![0..1], "what the token brought ends nothing again");
+    assert_eq!(moves(&mut a, &mut b, Scope::All), []);
+    assert_eq!(moves(&mut b, &mut c, LOCK), vec![1..2, 5..6], "it still tells what was written under it, and no more");
+    assert_eq!(moves(&mut c, &mut a, Scope::All), [], "what was learnt of one lock is not told");
+}
+
+#[test]
+fn under_scope_a_token_that_came_plainly_is_narrow_until_its_node_has_caught_up_and_says_so_when_it_goes_on() {
+    let is_narrow = |l: &Ledger| l.is_narrow(wide(LOCK));
+    let [mut a, mut b, mut c, mut d] = [0, 1, 2, 3].map(|n| ledger(n, PageEngine::Scope));
+    assert!(!is_narrow(&a), "it has been here since the epoch began");
+    a.close(wrote(0..1, 3, 1));
+    moves(&mut d, &mut a, LOCK);
+    moves(&mut a, &mut b, LOCK);
+    assert!(is_narrow(&b));
+    c.widen_for_good(wide(LOCK));
+    assert_eq!(moves(&mut b, &mut c, LOCK), [], "who hands it on without having learnt more has no more to tell");
+    assert!(is_narrow(&c));
+    assert_eq!(moves(&mut a, &mut c, Scope::All), vec![0..1]);
+    c.has_caught_up(wide(LOCK));
+    assert!(!is_narrow(&c));
+    assert_eq!(moves(&mut c, &mut d, LOCK), vec![0..1], "it is wide, and tells everything");
+    assert!(!is_narrow(&d));
+    d.widen(wide(LOCK_2));
+    moves(&mut a, &mut b, LOCK_2);
+    moves(&mut b, &mut d, LOCK_2);
+    assert!(d.is_narrow(wide(LOCK_2)));
+    let mut all = [a, b, c, d];
+    barrier(&mut all);
+    assert!(!is_narrow(&all[1]) && !all[3].is_narrow(wide(LOCK_2)), "all have heard of all");
+}
+
+#[test]
 fn a_barrier_ends_what_is_wide() {
     let mut ledgers = [ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope)];
     ledgers[0].close(wrote(0..1, 3, 1));
