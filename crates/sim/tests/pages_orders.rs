@@ -28,7 +28,7 @@ fn all_orders_with_one_delay_are_right() {
 }
 
 /// Programs of which some order with one delay is wrong without the rule. The others need two delays, or more of a program: `pages_mutants.rs` has all of them.
-const FOUND_BY_ONE_DELAY: [(Rule, &str); 45] = [
+const FOUND_BY_ONE_DELAY: [(Rule, &str); 47] = [
     (Rule::ProtectBeforeDiff, "counter"),
     (Rule::ProtectBeforeCopyOut, "counter"),
     (Rule::MappedChunksAreListedFirst, "two locks"),
@@ -74,6 +74,8 @@ const FOUND_BY_ONE_DELAY: [(Rule, &str); 45] = [
     (Rule::UnwantedPagesAreTakenBack, "first touch"),
     (Rule::UnwantedPagesAreTakenBack, "held across a barrier"),
     (Rule::EarlyPagesAreRegarded, "between pages that are shared"),
+    (Rule::LazyAcquiresCatchUp, "acquired lazily"),
+    (Rule::NarrowTokensAreMarked, "acquired lazily"),
 ];
 
 #[test]

@@ -74,6 +74,7 @@ pub fn cases(ways: Ways) -> Vec<Case> {
             },
             alone(between_shared()),
         ),
+        case("acquired lazily", ways.layout(3, 1, 2, on()), alone(lazily())),
     ]
 }
 
@@ -133,6 +134,22 @@ fn handed() -> Vec<Vec<Op>> {
             Op::Barrier,
             Op::Read(0),
         ],
+    ]
+}
+
+/// What a node wrote before a lock's token came to it, another learns that acquires the lock lazily, from a third that acquired it plainly.
+fn lazily() -> Vec<Vec<Op>> {
+    let (lock, data, sign) = (LockId(1), word(0, 0), word(1, 0));
+    let [left, ended, told, passed] = [1, 2, 3, 4].map(FlagId);
+    let takes = [Op::Lock(lock), Op::Unlock(lock)];
+    let first = vec![Op::Barrier, Op::Write(data, 5), Op::Set(ended, 1), Op::Await(left, 1)];
+    let second =
+        [vec![Op::Read(data), Op::Barrier], takes.to_vec(), vec![Op::Set(left, 1), Op::Await(told, 1)]].concat();
+    let third = vec![Op::Read(data), Op::Barrier, Op::Await(passed, 1), Op::Widen(lock), Op::Lock(lock)];
+    vec![
+        [first, vec![Op::Lock(lock), Op::Write(sign, 1), Op::Unlock(lock), Op::Set(told, 1)]].concat(),
+        [second, takes.to_vec(), vec![Op::Set(passed, 1)]].concat(),
+        [third, vec![Op::Read(sign), Op::Unlock(lock), Op::Read(data)]].concat(),
     ]
 }
 
