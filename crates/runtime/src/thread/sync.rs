@@ -301,11 +301,12 @@ impl Thread {
         })
     }
 
-    /// Acquires a lock, and under the engine `scope` with it what the thread that released it had seen and written until then, whatever
-    /// lock it was written under: Brazos's lazy acquire. Under other engines every acquire is of that kind.
+    /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever lock it was
+    /// written under: Brazos's lazy acquire. Under other engines every acquire is of that kind. Where the token has come without that, all
+    /// other nodes are asked, one after the other.
     ///
     /// # Errors
-    /// When this thread holds the lock already.
+    /// When this thread holds the lock already, or a node is lost.
     pub fn try_lock_lazily(&self, lock: LockId) -> Result<()> {
         self.node.widen_for_good(lock);
         self.try_lock_blocking(lock)?;
