@@ -105,7 +105,7 @@ module comem
     integer, parameter, public :: comem_place_cyclic = 1      ! `place` pages (at least 1) to each node in turn
     integer, parameter, public :: comem_place_on = 2          ! all at node `place`
     integer, parameter, public :: comem_place_first_touch = 3 ! each page at the node that touches it first
-    integer, parameter, public :: comem_place_automatic = 4   ! (default) as block; pages move to the node that writes
+    integer, parameter, public :: comem_place_automatic = 4   ! (default) first touch, and then to the node that writes
 
     ! What comem_reduce makes of all threads' numbers.
     integer, parameter, public :: comem_sum = 0, comem_min = 1, comem_max = 2

@@ -201,7 +201,9 @@ enum {
     COMEM_PLACE_ON = 2,     /* all at node `place` */
     /* for comem_alloc_with() and comem_alloc_all() alone: */
     COMEM_PLACE_FIRST_TOUCH = 3, /* each unit at the node that touches it first, or fetches it ahead; exact with --prefetch off */
-    COMEM_PLACE_AUTOMATIC = 4    /* as BLOCK at first; a unit that one node alone writes moves there at the next barrier */
+    /* at the node that touches a unit first, while that has room for it (--cache), else as BLOCK; a unit that one node
+     * alone writes moves there at the next barrier */
+    COMEM_PLACE_AUTOMATIC = 4
 };
 
 /* How to create an array. All zero, or a null pointer, is a good choice. */

@@ -153,7 +153,7 @@ def zeros(
     home : {"automatic", "block", "cyclic", "first-touch"} or int
         Where pages live, which makes a difference in speed alone. "block": with the node whose :func:`split` has the row
         (the column, with order "F"); "cyclic": page after page in turn; "first-touch": where they are used first; a number: all on that
-        node; "automatic": as "block" at first, and then with a node that alone writes them.
+        node; "automatic": where they are used first, and then with a node that alone writes them.
     engine : {"hlrc", "scope", "msi"}, optional
         What keeps copies alike; without one, the job's.
     name : str, optional

@@ -4,6 +4,10 @@
 //! anything to do there. When a fetch would go beyond the bound, copies go that are of no use now, for they have ended or lie aside; then those of the
 //! chunk that has been in the list longest, and of the next, and that comes to the list's end if something of it stays.
 //!
+//! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room for a copy less. When they have
+//! taken as much as the bound, no more come as long as none go: this node says of what it writes that it does not hold it, and claims nothing
+//! ([`Shared::has_room_for_homes`]). So its memory stays within what its share and the cache take, whoever initialises everything.
+//!
 //! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met in its last faults stays, and
 //! the bound is never less than that.
 
@@ -16,6 +20,7 @@ use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::ledger::Ledger;
+use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{PageNo, Tally};
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
@@ -127,15 +132,42 @@ impl Copies {
 }
 
 impl Shared {
-    /// Whether so many more pages would not fit the cache's bound.
+    /// Whether so many more pages would not fit the cache's bound, as far as homes that came here leave room.
     pub(super) fn is_full(&self, pages: u64) -> bool {
-        self.cached_pages.load(Ordering::Relaxed) + pages > self.cache_pages_max.load(Ordering::Relaxed)
+        let gained = self.gained_pages.load(Ordering::Relaxed).max(0) as u64;
+        let (max, least) = (self.cache_pages_max.load(Ordering::Relaxed), &self.cache_pages_least);
+        // A copy may have a twin.
+        let left = max - (gained / 2).min(max);
+        self.cached_pages.load(Ordering::Relaxed) + pages > left.max(least.load(Ordering::Relaxed))
+    }
+
+    /// Whether more pages may have their home here than by the layout of their regions.
+    pub(super) fn has_room_for_homes(&self) -> bool {
+        self.gained_pages.load(Ordering::Relaxed) < self.cache_pages_max.load(Ordering::Relaxed) as i64
+    }
+
+    /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do not migrate, nobody gets it for having
+    /// set it up for others.
+    pub(super) fn may_claim(&self, homes: &Homes, homes_migrate: bool) -> bool {
+        let may = match homes {
+            Homes::Automatic => homes_migrate,
+            _ => self.claims.load(Ordering::Relaxed),
+        };
+        may && self.has_room_for_homes()
+    }
+
+    /// Pages have their home here now, or had it.
+    pub(super) fn count_gained(&self, gained: i64) {
+        if gained != 0 {
+            self.gained_pages.fetch_add(gained, Ordering::Relaxed);
+        }
     }
 
     /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at once.
     pub(super) fn make_bound_fit(&self, unit_pages: u32) {
         let threads = self.copies.touched.len().saturating_sub(1).max(1);
         let least = (threads * AT_ONCE) as u64 * u64::from(unit_pages);
+        self.cache_pages_least.fetch_max(least, Ordering::Relaxed);
         self.cache_pages_max.fetch_max(least, Ordering::Relaxed);
     }
 }

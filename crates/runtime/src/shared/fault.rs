@@ -225,14 +225,19 @@ impl Thread {
         self.leave_section(shared, page);
         let stream = self.stream(|s| s.next(page, known.region.unit_pages));
         let ahead = if prefetch { stream } else { Ahead::NOTHING };
-        let ahead = Ahead { claims: shared.claims.load(Ordering::Relaxed), ..ahead };
+        let ahead = Ahead { claims: shared.may_claim(&known.region.homes, self.home().config.migration), ..ahead };
         shared.copies.is_touched(self.slot(), page);
         self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
         let slot = self.slot();
-        let fault = self.stepping(|out| {
-            let step = |chunk: &mut Chunk, cx: &mut Context<'_>| chunk.fault(cx, slot, page, access, ahead);
+        let found = self.stepping(|out| {
+            let step = |chunk: &mut Chunk, cx: &mut Context<'_>| {
+                let fetches = prefetch && chunk.is_elsewhere(page);
+                let ahead = if fetches { self.stream(|s| s.fetches(page, ahead)) } else { ahead };
+                (chunk.fault(cx, slot, page, access, ahead), ahead)
+            };
             self.home().known_step(slot, shared, known, page, out, step)
         });
+        let (fault, ahead) = found.map_or((None, ahead), |(fault, ahead)| (Some(fault), ahead));
         match fault {
             Some(Fault::Mapped) | None => Ok(()),
             Some(Fault::ReadOnly) => Err(self.refuse_write(known)),
@@ -344,8 +349,8 @@ impl Thread {
                 chunk.without_memory(part, &mut fresh);
             });
         }
-        // What comes in long runs gets its memory with its bytes.
-        let filled = |run: &Range<PageNo>| views.tracked.fills() && run.end - run.start > FEW_PAGES;
+        // What comes in long runs gets its memory with its bytes, and what is claimed when it is mapped.
+        let filled = |run: &Range<PageNo>| views.tracked.fills() && (fetch.claim || run.end - run.start > FEW_PAGES);
         fresh.into_iter().filter(|run| !filled(run)).for_each(|run| views.tracked.prepare(run));
         if !fetch.claim && views.tracked.notes_writes() && !known.read_only.load(Ordering::Relaxed) {
             shared.twins.prepare(pages as usize * PAGE_BYTES / unit_bytes, unit_bytes);

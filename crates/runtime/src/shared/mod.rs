@@ -70,7 +70,7 @@ use comem_protocol::sync::Mark;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 use table::Table;
 use vain::Vain;
 
@@ -171,6 +171,10 @@ pub(crate) struct Shared {
     pub(crate) cached_pages: AtomicU64,
     /// The cache's bound; see [`copies`] for why it may grow.
     pub(crate) cache_pages_max: AtomicU64,
+    /// It is never less than this.
+    cache_pages_least: AtomicU64,
+    /// Pages whose home this node became, without those of its own that have another home now.
+    gained_pages: AtomicI64,
     /// Where copies are, of engines with several writers.
     copies: copies::Copies,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
@@ -235,6 +239,8 @@ impl Shared {
             lying: Mutex::default(),
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
+            cache_pages_least: AtomicU64::new(0),
+            gained_pages: AtomicI64::new(0),
             copies: copies::Copies::new(config.seats + 1),
             units: Mutex::default(),
             slices: Mutex::default(),

@@ -235,6 +235,7 @@ impl Node {
         add(&costs.pages_fetched, tally.pages_fetched);
         add(&costs.diff_bytes, tally.diff_bytes);
         add(&costs.invalidations, tally.invalidations);
+        shared.count_gained(tally.gained);
         if tally.held != 0 {
             let before = shared.cached_pages.fetch_add(tally.held as u64, Ordering::Relaxed);
             // Each of these pages may have a twin again.
@@ -342,7 +343,7 @@ impl Node {
         if unlisted {
             shared.active.lock().append(&mut passed_over);
         }
-        if why == Why::Setup {
+        if why == Why::Setup || !shared.has_room_for_homes() {
             // As if the copies were gone: no home moves to who has written them (`migrate`).
             notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
         }

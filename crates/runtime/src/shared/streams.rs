@@ -12,8 +12,10 @@ struct Stream {
     last: PageNo,
     /// From each to the next, in pages; 0 while there was but one fault.
     stride: i64,
-    /// Units fetched at the last fault; 0: no stream yet.
+    /// Units fetched at the last fault, if it fetched any; 0: no stream yet.
     units: usize,
+    /// At most so many units were fetched at its last fault that was no home page's; 0: there was none.
+    fetched: usize,
     /// Steps from `last` on that were asked for: the run of the last fault, and the run ahead.
     reach: usize,
     /// Whether each of its units follows the one before.
@@ -138,7 +140,12 @@ impl Streams {
             stream.units = if known { Self::GROWTH[1].min(most) } else { 1 };
         }
         stream.in_a_row = found.is_some() && stream.stride == unit;
-        let left = if stream.in_a_row { self.usual.left(page - stream.first, &mut stream.beyond) } else { None };
+        // How long a walk through home pages is, says nothing of what is fetched.
+        let left = if stream.in_a_row && stream.fetched > 0 {
+            self.usual.left(page - stream.first, &mut stream.beyond)
+        } else {
+            None
+        };
         stream.left = left.map(|pages| pages.div_ceil(unit_pages) as usize);
         let units = stream.left.map_or(stream.units, |left| left.min(stream.units));
         (stream.last, stream.used, stream.reach) = (page, self.faults, units);
@@ -151,6 +158,22 @@ impl Streams {
         Ahead { units, stride, known: if stride == 1 { most.min(Self::GROWTH[2]) } else { most }, claims: false }
     }
 
+    /// The fault at `page`, about which [`Streams::next`] has said this, is not a home page's: as much of it as is to be fetched. A sequence that went through
+    /// home pages has not been fetched so far, however long it is.
+    pub(super) fn fetches(&mut self, page: PageNo, ahead: Ahead) -> Ahead {
+        let Some(at) = self.of_fault(page) else { return ahead };
+        let stream = &mut self.streams[at];
+        if stream.fetched == 0 {
+            (stream.first, stream.in_a_row) = (page, false);
+        }
+        stream.fetched = Self::GROWTH.into_iter().find(|n| *n > stream.fetched).unwrap_or(Self::GROWTH[3]);
+        if stream.fetched >= ahead.units {
+            return ahead;
+        }
+        stream.reach = stream.fetched;
+        Ahead { units: stream.fetched, stride: if stream.fetched == 1 { 1 } else { ahead.stride }, ..ahead }
+    }
+
     /// The one that the last fault belongs to, if that was at `page`.
     fn of_fault(&self, page: PageNo) -> Option<usize> {
         self.streams.iter().position(|s| s.used == self.faults && s.last == page)
@@ -159,7 +182,7 @@ impl Streams {
     /// Its place is needed for another one.
     fn forget(&mut self, at: usize) {
         let stream = std::mem::take(&mut self.streams[at]);
-        if stream.units >= Self::GROWTH[2] && stream.in_a_row {
+        if stream.fetched >= Self::GROWTH[2] && stream.in_a_row {
             self.usual.learn(stream.ends());
         }
     }
@@ -200,9 +223,43 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A fault at a page whose home is elsewhere.
+    fn next(streams: &mut Streams, page: PageNo) -> Ahead {
+        let ahead = streams.next(page, 1);
+        let fetched = streams.fetches(page, ahead);
+        assert!(fetched == ahead || streams.of_fault(page).is_some());
+        fetched
+    }
+
     fn units(pages: &[PageNo]) -> Vec<(usize, isize)> {
         let mut streams = Streams::default();
-        pages.iter().map(|p| streams.next(*p, 1)).map(|a| (a.units, a.stride)).collect()
+        pages.iter().map(|p| next(&mut streams, *p)).map(|a| (a.units, a.stride)).collect()
+    }
+
+    #[test]
+    fn what_is_behind_home_pages_is_fetched_in_growing_runs_from_its_beginning() {
+        let mut streams = Streams::default();
+        // So a home maps its pages.
+        [0, 1, 4, 16, 64, 124, 184].into_iter().for_each(|page| assert_eq!(streams.next(page, 1).stride, 1));
+        let fetched = [240, 241, 249, 279, 339].map(|page| next(&mut streams, page));
+        assert_eq!(fetched.map(|ahead| (ahead.units, ahead.stride)), [(1, 1), (8, 1), (30, 1), (60, 1), (60, 1)]);
+        // Home pages again, as where homes are dealt out in turn.
+        assert_eq!(streams.next(399, 1).units, 60);
+        assert_eq!(next(&mut streams, 459).units, 60);
+    }
+
+    #[test]
+    fn a_walk_through_home_pages_says_nothing_of_how_long_sequences_are() {
+        let mut streams = Streams::default();
+        for i in 1..40 {
+            read(&mut streams, 10_000 * i, 200);
+        }
+        let (agreed, ends) = (streams.usual.agreed, streams.usual.ends);
+        for i in 0..20 {
+            let walk = [0, 1, 4, 16, 64, 124, 184].into_iter().chain((244..2000).step_by(60));
+            walk.for_each(|page| drop(streams.next(1_000_000 + 10_000 * i + page, 1)));
+        }
+        assert_eq!((streams.usual.agreed >= agreed, streams.usual.ends), (true, ends));
     }
 
     #[test]
@@ -256,7 +313,7 @@ mod tests {
     fn read(streams: &mut Streams, first: PageNo, pages: u32) -> (usize, u32) {
         let (mut at, mut faults) = (first, 0);
         while at < first + pages {
-            let ahead = streams.next(at, 1);
+            let ahead = next(streams, at);
             let behind = streams.after(at, ahead, 1, None);
             let run = ahead.units as u32 + behind.map_or(0, |(_, ahead)| ahead.units as u32);
             if behind.is_some() {

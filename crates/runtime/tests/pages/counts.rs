@@ -32,7 +32,9 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "private-pages" => private_pages(comem),
         "set-up" => set_up(comem),
         "idle-for-long" => crate::pages::idle_for_long(comem),
-        "untouched" => untouched(comem),
+        "in-order" => in_order(comem),
+        "untouched" => untouched(comem, Homes::Claimed),
+        "untouched-automatic" => untouched(comem, Homes::Automatic),
         "read-in-turn" => read_in_turn(comem),
         "written-in-turn" => written_in_turn(comem),
         "shared-falsely" => shared_falsely(comem),
@@ -212,7 +214,7 @@ fn private_pages(comem: &Comem) {
 
 /// Node 0 writes pages whose homes are at node 1: with no steps as if they were its own, else as set-up for others.
 fn set_up(comem: &Comem) {
-    let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
+    let slice = pages_of(comem, 8, &RegionOptions { homes: Homes::Claimed, ..RegionOptions::default() });
     comem.run(|t| {
         if t.node().index() == 0 {
             (0..8).for_each(|page| slice.set(page * WORDS, 7));
@@ -228,12 +230,13 @@ fn set_up(comem: &Comem) {
 }
 
 /// Every node writes pages that nobody has touched and whose homes by their layout are at the next node: with no steps as before workers begin, else as
-/// their work.
-fn untouched(comem: &Comem) {
+/// their work, if that makes a difference.
+fn untouched(comem: &Comem, homes: Homes) {
     let (nodes, each) = (comem.nodes(), 16);
-    let slice = pages_of(comem, each * nodes, &RegionOptions { homes: Homes::Claimed, ..RegionOptions::default() });
+    let late = homes == Homes::Claimed;
+    let slice = pages_of(comem, each * nodes, &RegionOptions { homes, ..RegionOptions::default() });
     comem.run(|t| {
-        if steps() > 0 {
+        if steps() > 0 && late {
             t.begin_work();
         }
         let next = (t.node().index() + 1) % nodes;
@@ -241,6 +244,19 @@ fn untouched(comem: &Comem) {
         t.barrier();
         if steps() > 1 {
             (0..each * nodes).for_each(|page| assert_eq!(slice.get(page * WORDS), page as u64 + 1));
+        }
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Node 0 writes two chunks of its own and two of the other node's, which nobody has touched.
+fn in_order(comem: &Comem) {
+    const PAGES: usize = 4 * 512;
+    let slice = pages_of(comem, PAGES, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    comem.run(|t| {
+        if t.node().index() == 0 {
+            (0..PAGES).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
         }
         t.barrier();
     });
@@ -581,20 +597,35 @@ fn what_a_region_under_msi_costs_is_booked() {
 }
 
 #[test]
-fn untouched_pages_are_their_first_writers_own_once_workers_have_begun() {
+fn untouched_pages_are_their_first_writers_own_some_of_them_once_workers_have_begun() {
     for (detector, backbone) in detectors().into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
         for nodes in [2, 4] {
             let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
-            let run = |steps: &str| job("untouched", nodes, &[&settings[..], &[(STEPS, steps)]].concat());
             let counts = |outcome: &Outcome| ["pages_fetched", "diffs_sent"].map(|name| counted(outcome, name));
             let pages = 16 * nodes as u64;
-            assert_eq!(counts(&run("0"))[1], pages, "{detector}, {backbone}");
-            let own = run("1");
-            assert_eq!(counts(&own), [0, 0], "{detector}, {backbone}");
-            let tables = backbone == "shm" && detector == "uffd-async";
-            assert_eq!(counted(&own, "page_requests") == 0, tables, "{detector}, {backbone}: who claims asks nobody");
-            assert_eq!(counts(&run("2")), [pages * (nodes as u64 - 1), 0], "{detector}, {backbone}");
+            for role in ["untouched", "untouched-automatic"] {
+                let run = |steps: &str| job(role, nodes, &[&settings[..], &[(STEPS, steps)]].concat());
+                let late = role == "untouched";
+                assert_eq!(counts(&run("0"))[1], if late { pages } else { 0 }, "{detector}, {backbone}, {role}");
+                let own = run("1");
+                assert_eq!(counts(&own), [0, 0], "{detector}, {backbone}, {role}");
+                let tables = backbone == "shm" && detector == "uffd-async";
+                let asks = counted(&own, "page_requests");
+                assert_eq!(asks == 0, tables, "{detector}, {backbone}, {role}: who claims asks nobody");
+                assert_eq!(counts(&run("2")), [pages * (nodes as u64 - 1), 0], "{detector}, {backbone}, {role}");
+            }
         }
+    }
+}
+
+#[test]
+fn who_goes_through_memory_in_order_asks_in_long_runs_whoever_has_it() {
+    for backbone in ["udp", "shm"] {
+        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
+        let outcome = job("in-order", 2, &settings);
+        // A page, 8, 30 and then 60 at a time, first of its own and then of the other node's, in chunks of 512.
+        let faults = counted(&outcome, "signals");
+        assert!(faults <= 2 * (4 + 2 * 512_u64.div_ceil(60) + 2), "{backbone}: {faults} signals");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the memory of a run is and how it is kept.
 
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Shape};
-use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use std::ops::Range;
@@ -51,6 +51,11 @@ impl Layout {
 
     fn region_of(&self, page: PageNo) -> Option<&Region> {
         self.regions.iter().map(|(r, _)| r).find(|r| r.range().contains(&page))
+    }
+
+    /// Whether nodes claim pages of the region with this one.
+    pub(super) fn has_claims(&self, page: PageNo) -> bool {
+        self.region_of(page).is_none_or(|region| region.homes != Homes::Automatic)
     }
 
     /// The engine of the region with a page.

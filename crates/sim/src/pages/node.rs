@@ -229,7 +229,9 @@ impl Pages {
         let at = self.chunk_of(access.page)?;
         let kind = if access.store.is_some() { Access::Write } else { Access::Read };
         let caller = self.caller.replace(Slot::thread(t));
-        let ahead = Ahead { claims: self.rng.below(2) == 0, ..self.layout.ahead };
+        // Some faults claim and some do not; in regions of one kind none, as on nodes that have no room for homes.
+        let claims = self.rng.below(2) == 0 && self.layout.has_claims(access.page);
+        let ahead = Ahead { claims, ..self.layout.ahead };
         if self.chunks[at].is_told_of(access.page) && Rule::MappedChunksAreListedFirst.on() {
             self.active.put(at);
         }

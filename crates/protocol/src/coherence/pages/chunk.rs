@@ -248,6 +248,8 @@ pub struct Chunk {
     told: bool,
     /// How many units are `OFFERED`.
     offered: usize,
+    /// Pages whose home this node became, without those that have another home now.
+    gained: i64,
     /// Who reads what is written here, by unit.
     readers: Chains<Reader>,
     /// After so many questions in a row a reader is sent a unit unasked.
@@ -306,6 +308,7 @@ impl Chunk {
             leaves: false,
             told: false,
             offered: 0,
+            gained: 0,
             readers: Chains::default(),
             push_after: readers::PUSH_AFTER,
             vain: 0,
@@ -361,6 +364,11 @@ impl Chunk {
     /// Whether this node is the home of the unit around `page`.
     pub fn is_home(&self, page: PageNo) -> bool {
         self.units[self.index(page)].state == State::Home
+    }
+
+    /// Whether the unit around `page` has its home at another node, as far as is known here.
+    pub fn is_elsewhere(&self, page: PageNo) -> bool {
+        !matches!(self.units[self.index(page)].state, State::Home | State::Unclaimed)
     }
 
     /// How many pages have their home at this node.

@@ -287,6 +287,8 @@ pub struct Tally {
     pub read_only_writes: u64,
     /// By how much the memory in use for copies grew, in pages.
     pub held: i64,
+    /// Pages whose home this node became, without those that have another home now.
+    pub gained: i64,
 }
 
 /// How far apart epochs are at most that meet while a message is on its way.

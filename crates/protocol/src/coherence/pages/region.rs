@@ -23,10 +23,10 @@ pub enum Homes {
     FirstTouch,
     /// All at one node at first, and from there as [`Homes::Automatic`].
     StartingOn(NodeId),
-    /// As [`Homes::Block`] at first; a unit that one node alone writes migrates to it at the next barrier.
+    /// At the node that touches a unit first, as far as that has room; else as [`Homes::Block`]. A unit that one node alone writes migrates to it at the next
+    /// barrier.
     Automatic,
-    /// As [`Homes::Automatic`]; but from the moment on at which a program's workers begin, a unit that nobody has touched yet belongs to the node that touches it
-    /// first.
+    /// As [`Homes::Automatic`]; but before a program's workers begin, whatever is touched has its home as under [`Homes::Block`].
     Claimed,
     /// Dealt out to the nodes in turn, in runs of given lengths.
     Dealt(Dealt),
@@ -42,7 +42,7 @@ impl Homes {
     pub fn first_touch(&self) -> FirstTouch {
         match self {
             Homes::FirstTouch => FirstTouch::Always,
-            Homes::Claimed => FirstTouch::Late,
+            Homes::Automatic | Homes::Claimed => FirstTouch::Late,
             _ => FirstTouch::Never,
         }
     }

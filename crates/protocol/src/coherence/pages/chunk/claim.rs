@@ -42,6 +42,21 @@ impl Chunk {
         this.home = home.unwrap_or(node);
         this.state = if this.home == cx.me { State::Home } else { State::Invalid };
         this.set(SHARED, this.home == cx.me && !self.shape.write_detection);
+        if this.home != cx.me {
+            self.lose(cx);
+        }
+    }
+
+    /// This node is the home of one unit more.
+    pub(super) fn gain(&mut self, cx: &mut Context<'_>) {
+        self.gained += i64::from(self.shape.unit_pages);
+        cx.tally.gained += i64::from(self.shape.unit_pages);
+    }
+
+    /// Another node is the home of a unit that was this node's, by the layout or later.
+    pub(super) fn lose(&mut self, cx: &mut Context<'_>) {
+        self.gained -= i64::from(self.shape.unit_pages);
+        cx.tally.gained -= i64::from(self.shape.unit_pages);
     }
 
     /// Maps home units of which nobody holds a copy as a thread goes through them.
@@ -135,6 +150,9 @@ impl Chunk {
             if home == cx.me && self.shape.write_detection {
                 this.set(MAPPED, true);
                 push_range(&mut mine, at);
+            }
+            if home == cx.me {
+                self.gain(cx);
             }
         }
         // They were expected to be touched.

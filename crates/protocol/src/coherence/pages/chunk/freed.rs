@@ -32,6 +32,7 @@ impl Chunk {
             (this.credit, this.trust) = (0, 0);
         }
         self.withdraw_all(cx);
+        cx.tally.gained -= std::mem::take(&mut self.gained);
         self.freed = true;
         (self.pending, self.told, self.passed_over) = (false, false, false);
         // The next close leaves the chunk out for good.

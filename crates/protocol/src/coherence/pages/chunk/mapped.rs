@@ -1,12 +1,14 @@
 //! A home maps its pages where they are touched, and those about to be.
 
 use super::{Access, Ahead, Chunk, Fault, FirstTouch, MAPPED, SHARED, State, Unit, WRITTEN};
+use crate::coherence::pages::wire::FETCH_PAGES_MAX;
 use crate::coherence::pages::{Context, PageNo};
 use crate::rules::Rule;
 use std::ops::Range;
 
-/// Most units that a home maps at the first touch of one of them.
-const HOME_RUN: usize = 64;
+/// Most pages that a home maps at the first touch of one of them: as many as a fetch asks for, so that to who looks at faults alone a sequence goes on behind them,
+/// and is none with a stride.
+const HOME_RUN: u32 = FETCH_PAGES_MAX;
 /// Most units of which others hold copies that it maps beside one of them.
 const SHARED_RUN: usize = 32;
 
@@ -50,8 +52,9 @@ impl Chunk {
         }
         // In proportion to what was touched just before: a scan soon maps long runs, scattered touches cost a unit each.
         let plain = |u: &Unit| u.state == State::Home && !u.has(SHARED | MAPPED);
-        let before = self.units[..unit].iter().rev().take(HOME_RUN).take_while(|u| u.has(MAPPED)).count();
-        let end = (unit + (before * 3).clamp(1, HOME_RUN)).min(self.units.len());
+        let most = (HOME_RUN / self.shape.unit_pages).max(1) as usize;
+        let before = self.units[..unit].iter().rev().take(most).take_while(|u| u.has(MAPPED)).count();
+        let end = (unit + (before * 3).clamp(1, most)).min(self.units.len());
         if self.shape.first_touch == FirstTouch::Late {
             let me = cx.me;
             (unit..end).for_each(|i| self.settle(cx, i, me));

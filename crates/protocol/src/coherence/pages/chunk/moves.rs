@@ -47,17 +47,24 @@ impl Chunk {
                 if self.shape.write_detection {
                     push_range(&mut mine, at);
                 }
+                if !was_home {
+                    self.gain(cx);
+                }
             } else if was_home || this.state == State::Valid {
                 // A copy that was fetched after the writer's notice had come is up to date, but its new home does not know of it.
                 this.state = State::Invalid;
                 this.flags &= HELD;
                 cx.memory.drop_twin(at.clone());
                 push_range(&mut gone, at);
+                if was_home {
+                    self.lose(cx);
+                }
             } else if this.state == State::Fetching {
                 this.set(VOID, true);
             } else if this.state == State::Unclaimed {
                 // Another node had claimed it and this one has not heard of it.
                 this.state = State::Invalid;
+                self.lose(cx);
             }
         }
         mine.into_iter().for_each(|run| Self::let_write(cx, run));

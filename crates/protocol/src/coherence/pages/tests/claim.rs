@@ -131,3 +131,31 @@ fn a_home_maps_its_own_pages_ahead_of_a_thread_that_goes_through_them_with_a_str
     bench.fault_with(0, Ahead { units: 8, stride: 2, ..CLAIMS });
     assert_eq!(bench.memory.calls, ["map_write 0..1"], "another node has claimed the next one");
 }
+
+#[test]
+fn homes_that_come_and_go_are_counted_until_the_memory_is_freed() {
+    // By the layout this node is the home of nothing: it claims a unit and gains another at a barrier.
+    let mut bench = Bench::placed(OTHER, FirstTouch::Late);
+    let mut left = Vec::new();
+    assert!(matches!(bench.fault_with(0, CLAIMS), Fault::Fetch { claim: true, .. }));
+    bench.memory.claims.insert(9, ME);
+    bench.step(|chunk, cx, _| chunk.claim(cx, &(0..1), OTHER, &mut left));
+    assert_eq!((bench.tally.gained, left.len()), (1, 0));
+    bench.fetch(1..2);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), ME));
+    assert_eq!(bench.tally.gained, 2);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), NodeId(3)));
+    assert_eq!(bench.tally.gained, 1);
+    bench.step(|chunk, cx, flushed| chunk.free(cx, flushed));
+    assert_eq!(bench.tally.gained, 0);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(2..3), ME));
+    assert_eq!(bench.tally.gained, 0, "freed");
+    // By the layout this one is the home of all: others claim two units, and a third goes at a barrier.
+    let mut bench = Bench::placed(ME, FirstTouch::Late);
+    assert_eq!(bench.lookup(0..2, OTHER, true), [(0..2, OTHER)]);
+    assert_eq!(bench.tally.gained, -2);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(2..3), OTHER));
+    assert_eq!(bench.tally.gained, -3);
+    bench.step(|chunk, cx, flushed| chunk.free(cx, flushed));
+    assert_eq!(bench.tally.gained, 0);
+}
