@@ -257,7 +257,7 @@ mod tests {
         let (agreed, ends) = (streams.usual.agreed, streams.usual.ends);
         for i in 0..20 {
             let walk = [0, 1, 4, 16, 64, 124, 184].into_iter().chain((244..2000).step_by(60));
-            walk.for_each(|page| drop(streams.next(1_000_000 + 10_000 * i + page, 1)));
+            walk.for_each(|page| assert_eq!(streams.next(1_000_000 + 10_000 * i + page, 1).stride, 1));
         }
         assert_eq!((streams.usual.agreed >= agreed, streams.usual.ends), (true, ends));
     }
