@@ -49,14 +49,20 @@ impl Chunk {
 
     /// This node is the home of one unit more.
     pub(super) fn gain(&mut self, cx: &mut Context<'_>) {
-        self.gained += i64::from(self.shape.unit_pages);
-        cx.tally.gained += i64::from(self.shape.unit_pages);
+        self.count_gained(cx, i64::from(self.shape.unit_pages));
     }
 
     /// Another node is the home of a unit that was this node's, by the layout or later.
     pub(super) fn lose(&mut self, cx: &mut Context<'_>) {
-        self.gained -= i64::from(self.shape.unit_pages);
-        cx.tally.gained -= i64::from(self.shape.unit_pages);
+        self.count_gained(cx, -i64::from(self.shape.unit_pages));
+    }
+
+    fn count_gained(&mut self, cx: &mut Context<'_>, pages: i64) {
+        // Of what was freed nothing counts any more.
+        if !self.freed {
+            self.gained += pages;
+            cx.tally.gained += pages;
+        }
     }
 
     /// Maps home units of which nobody holds a copy as a thread goes through them.

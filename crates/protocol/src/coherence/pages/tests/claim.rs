@@ -158,4 +158,7 @@ fn homes_that_come_and_go_are_counted_until_the_memory_is_freed() {
     assert_eq!(bench.tally.gained, -3);
     bench.step(|chunk, cx, flushed| chunk.free(cx, flushed));
     assert_eq!(bench.tally.gained, 0);
+    bench.memory.claims.insert(3, OTHER);
+    bench.fault(3, Access::Write);
+    assert_eq!((bench.chunk.is_elsewhere(3), bench.tally.gained), (true, 0), "freed");
 }
