@@ -623,7 +623,7 @@ fn who_goes_through_memory_in_order_asks_in_long_runs_whoever_has_it() {
     for backbone in ["udp", "shm"] {
         let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
         let outcome = job("in-order", 2, &settings);
-        // A page, 8, 30 and then 60 at a time, first of its own and then of the other node's, in chunks of 512.
+        // In growing runs up to 60 pages, first of its own and then of the other node's, in chunks of 512; twice 512 pages each.
         let faults = counted(&outcome, "signals");
         assert!(faults <= 2 * (4 + 2 * 512_u64.div_ceil(60) + 2), "{backbone}: {faults} signals");
     }
