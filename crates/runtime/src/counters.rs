@@ -124,8 +124,12 @@ counters! {
     home_notices,
     /// Copies of pages that ended because others wrote.
     page_invalidations,
-    /// Pages whose home this node became.
+    /// Pages whose home this node became because it alone had written them.
     migrations,
+    /// Pages whose home this node became because it touched them first.
+    claimed,
+    /// Pages that this node wrote and whose home it could not become, because it had no room for more.
+    no_room,
     /// Copies given up to make room.
     evictions,
     /// Pages that were unmapped because they had not been written for long.
@@ -153,7 +157,7 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 21] = [
+const PAGES: [&str; 23] = [
     "read_faults",
     "write_faults",
     "page_requests",
@@ -170,6 +174,8 @@ const PAGES: [&str; 21] = [
     "home_notices",
     "page_invalidations",
     "migrations",
+    "claimed",
+    "no_room",
     "evictions",
     "laid_aside",
     "mapped_early",

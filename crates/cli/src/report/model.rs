@@ -36,7 +36,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 18] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 20] = [
+pub const PAGE_COUNTERS: [(&str, &str); 22] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
@@ -56,6 +56,8 @@ pub const PAGE_COUNTERS: [(&str, &str); 20] = [
     ("laid_aside", "laid aside"),
     ("mapped_early", "mapped early"),
     ("migrations", "migrated"),
+    ("claimed", "claimed"),
+    ("no_room", "no room"),
     ("home_notices", "home notices"),
 ];
 

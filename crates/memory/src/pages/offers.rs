@@ -195,6 +195,16 @@ impl Offers {
         }
     }
 
+    /// The node that was the first to say that it touches the page, if one has.
+    pub fn claimant(&self, page: PageNo) -> Option<u16> {
+        self.claim_of(page)?.load(Ordering::SeqCst).checked_sub(1)
+    }
+
+    /// Whether another node than `me` was the first to touch one of these pages.
+    pub fn is_claimed_by_others(&self, mut pages: Range<PageNo>, me: u16) -> bool {
+        pages.any(|page| self.claimant(page).is_some_and(|node| node != me))
+    }
+
     /// At the home: nobody has touched these pages, of which all have forgotten what lay there. Gives back the table's own memory for them.
     pub fn forget_claims(&self, pages: Range<PageNo>) {
         const IN_A_PAGE: PageNo = (PAGE_BYTES / size_of::<AtomicU16>()) as PageNo;

@@ -6,21 +6,20 @@
 //!
 //! Homes that come here take memory that was another node's share of it, without a twin: two of their pages leave room for a copy less. When they have
 //! taken as much as the bound, no more come as long as none go: this node says of what it writes that it does not hold it, and claims nothing
-//! ([`Shared::has_room_for_homes`]). So its memory stays within what its share and the cache take, whoever initialises everything.
+//! ([`Node::has_room_for_homes`]). So its memory stays within what its share and the cache take, whoever initialises everything.
 //!
 //! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met in its last faults stays, and
 //! the bound is never less than that.
 
 use super::Shared;
 use super::gather::Gather;
-use super::table::Marks;
+use super::table::{Known, Marks};
 use crate::error::Result;
 use crate::mutex::Mutex;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::ledger::Ledger;
-use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{PageNo, Tally};
 use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
@@ -134,33 +133,15 @@ impl Copies {
 impl Shared {
     /// Whether so many more pages would not fit the cache's bound, as far as homes that came here leave room.
     pub(super) fn is_full(&self, pages: u64) -> bool {
-        let gained = self.gained_pages.load(Ordering::Relaxed).max(0) as u64;
         let (max, least) = (self.cache_pages_max.load(Ordering::Relaxed), &self.cache_pages_least);
         // A copy may have a twin.
-        let left = max - (gained / 2).min(max);
+        let left = max - (self.gained.pages() / 2).min(max);
         self.cached_pages.load(Ordering::Relaxed) + pages > left.max(least.load(Ordering::Relaxed))
     }
 
-    /// Whether more pages may have their home here than by the layout of their regions.
-    pub(super) fn has_room_for_homes(&self) -> bool {
-        self.gained_pages.load(Ordering::Relaxed) < self.cache_pages_max.load(Ordering::Relaxed) as i64
-    }
-
-    /// Whether memory with these homes that nobody has touched becomes this node's where it touches it. Where homes do not migrate, nobody gets it for having
-    /// set it up for others.
-    pub(super) fn may_claim(&self, homes: &Homes, homes_migrate: bool) -> bool {
-        let may = match homes {
-            Homes::Automatic => homes_migrate,
-            _ => self.claims.load(Ordering::Relaxed),
-        };
-        may && self.has_room_for_homes()
-    }
-
-    /// Pages have their home here now, or had it.
-    pub(super) fn count_gained(&self, gained: i64) {
-        if gained != 0 {
-            self.gained_pages.fetch_add(gained, Ordering::Relaxed);
-        }
+    /// Whether a page of this region has its home at another node.
+    pub(super) fn is_elsewhere(&self, known: &Known, page: PageNo) -> bool {
+        self.views.as_ref().is_some_and(|views| known.step(views, page, |_, chunk, _, _| chunk.is_elsewhere(page)))
     }
 
     /// Memory in units of so many pages was allocated: the bound is not less than what all threads may need of such at once.
@@ -180,6 +161,9 @@ impl Thread {
             return Ok(());
         }
         let mut side = Outbox::new();
+        if shared.gained.pages() > 0 {
+            node.heed_claims(shared, slot, &mut side);
+        }
         let mut ledger = shared.ledger.lock();
         let (copies, spared) = (&shared.copies, shared.copies.spared());
         while shared.is_full(pages)

@@ -225,9 +225,14 @@ impl Thread {
         self.leave_section(shared, page);
         let stream = self.stream(|s| s.next(page, known.region.unit_pages));
         let ahead = if prefetch { stream } else { Ahead::NOTHING };
-        let ahead = Ahead { claims: shared.may_claim(&known.region.homes, self.home().config.migration), ..ahead };
+        let claims = self.may_claim(shared, &known.region.homes);
+        let ahead = Ahead { claims, ..ahead };
         shared.copies.is_touched(self.slot(), page);
-        self.make_cache_room(shared, ahead.units as u64 * u64::from(known.region.unit_pages))?;
+        let most = ahead.units as u64 * u64::from(known.region.unit_pages);
+        // Of home pages no copies come, however many are mapped.
+        if shared.is_full(most) && shared.is_elsewhere(known, page) {
+            self.make_cache_room(shared, most)?;
+        }
         let slot = self.slot();
         let found = self.stepping(|out| {
             let step = |chunk: &mut Chunk, cx: &mut Context<'_>| {

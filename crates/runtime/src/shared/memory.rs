@@ -81,6 +81,11 @@ impl Frames<'_> {
         }
     }
 
+    /// Where claims are noted of what is a node's by the layout.
+    fn table_of(&self, home: NodeId) -> Option<&Offers> {
+        if home == self.me { self.offers } else { self.peers.get(home.index())?.get()?.as_ref()?.offers.as_ref() }
+    }
+
     fn bytes(pages: &Range<PageNo>) -> usize {
         (pages.end - pages.start) as usize * PAGE_BYTES
     }
@@ -190,9 +195,11 @@ impl PageMemory for Frames<'_> {
     }
 
     fn claim(&mut self, home: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
-        let theirs = || self.peers.get(home.index())?.get()?.as_ref()?.offers.as_ref();
-        let table = if home == self.me { self.offers } else { theirs() };
-        table?.claim(unit, node.0).map(NodeId)
+        self.table_of(home)?.claim(unit, node.0).map(NodeId)
+    }
+
+    fn claimant(&mut self, home: NodeId, unit: PageNo) -> Option<NodeId> {
+        self.table_of(home)?.claimant(unit).map(NodeId)
     }
 
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool) {

@@ -29,6 +29,7 @@ pub(crate) mod fault;
 pub(crate) mod gather;
 mod globals;
 mod graves;
+mod homes;
 pub(crate) mod hooks;
 mod layout;
 mod lying;
@@ -70,7 +71,7 @@ use comem_protocol::sync::Mark;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use table::Table;
 use vain::Vain;
 
@@ -173,8 +174,8 @@ pub(crate) struct Shared {
     pub(crate) cache_pages_max: AtomicU64,
     /// It is never less than this.
     cache_pages_least: AtomicU64,
-    /// Pages whose home this node became, without those of its own that have another home now.
-    gained_pages: AtomicI64,
+    /// The homes that came here.
+    gained: homes::Gained,
     /// Where copies are, of engines with several writers.
     copies: copies::Copies,
     /// Units under `msi` whose memory is in use here and that have their home elsewhere, by their first pages, in the order in which they
@@ -240,7 +241,7 @@ impl Shared {
             cached_pages: AtomicU64::new(0),
             cache_pages_max: AtomicU64::new(cache_pages(config)),
             cache_pages_least: AtomicU64::new(0),
-            gained_pages: AtomicI64::new(0),
+            gained: homes::Gained::default(),
             copies: copies::Copies::new(config.seats + 1),
             units: Mutex::default(),
             slices: Mutex::default(),

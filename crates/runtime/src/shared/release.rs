@@ -224,6 +224,7 @@ impl Node {
         counters.write_notices.add(tally.notices);
         counters.home_notices.add(tally.home_notices);
         counters.migrations.add(tally.migrations);
+        counters.claimed.add(tally.claimed);
         counters.evictions.add(tally.evictions);
         counters.laid_aside.add(tally.laid_aside);
         counters.mapped_early.add(tally.mapped_early);
@@ -343,7 +344,12 @@ impl Node {
         if unlisted {
             shared.active.lock().append(&mut passed_over);
         }
-        if why == Why::Setup || !shared.has_room_for_homes() {
+        let no_room = !self.has_room_for_homes(shared, slot, side);
+        if no_room && self.config.migration {
+            let held = notices.iter().flatten().filter(|(_, _, held)| *held);
+            self.counters(slot).no_room.add(held.map(|(pages, home, _)| shared.would_come(pages, *home)).sum());
+        }
+        if why == Why::Setup || no_room {
             // As if the copies were gone: no home moves to who has written them (`migrate`).
             notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
         }

@@ -162,6 +162,9 @@ impl Known {
             if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
                 chunk.declare_read_only();
             }
+            if self.freed.load(Ordering::Acquire) {
+                chunk.begin_freed();
+            }
             let unit_bytes = shape.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((shape.pages / shape.unit_pages) as usize, unit_bytes);
             Box::new(Mutex::new(Cell { chunk, twins, marks: Marks::default() }))

@@ -609,6 +609,7 @@ fn untouched_pages_are_their_first_writers_own_some_of_them_once_workers_have_be
                 assert_eq!(counts(&run("0"))[1], if late { pages } else { 0 }, "{detector}, {backbone}, {role}");
                 let own = run("1");
                 assert_eq!(counts(&own), [0, 0], "{detector}, {backbone}, {role}");
+                assert_eq!(counted(&own, "claimed"), pages, "{detector}, {backbone}, {role}");
                 let tables = backbone == "shm" && detector == "uffd-async";
                 let asks = counted(&own, "page_requests");
                 assert_eq!(asks == 0, tables, "{detector}, {backbone}, {role}: who claims asks nobody");

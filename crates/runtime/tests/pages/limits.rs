@@ -11,8 +11,6 @@ pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "small-cache" => small_cache(comem),
         "written-cache" => written_cache(comem),
-        "set-up-in-turns" => set_up_in_turns(comem),
-        "set-up-at-once" => set_up_at_once(comem),
         "ended-copies" => copies_out_of_use(comem, true),
         "aside-copies" => copies_out_of_use(comem, false),
         "growing" => growing(comem),
@@ -33,7 +31,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 const SHARED_PAGES: usize = (64 << 20) / 4096;
 
 /// Bytes of memory files that this process has mapped and that are in memory.
-fn file_bytes() -> u64 {
+pub fn file_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("RssShmem:")).unwrap_or_default();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10
@@ -57,45 +55,6 @@ fn small_cache(comem: &Comem) {
         t.barrier();
     });
     give_back(comem, slice);
-}
-
-/// Node 0 writes everything, a part in each epoch, and holds what it has written when that ends.
-fn set_up_in_turns(comem: &Comem) {
-    const PARTS: usize = 16;
-    const PART: usize = 256;
-    let options = RegionOptions { homes: Homes::StartingOn(NodeId(1)), ..RegionOptions::default() };
-    let slice = pages_of(comem, PARTS * PART, &options);
-    comem.run(|t| {
-        for part in 0..PARTS {
-            if t.node() == NodeId(0) {
-                (part * PART..(part + 1) * PART).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
-            }
-            t.barrier();
-        }
-        (0..PARTS * PART).for_each(|page| assert_eq!(slice.get(page * WORDS), page as u64 + 1));
-        t.barrier();
-    });
-    give_back(comem, slice);
-}
-
-/// Node 0 is the first to touch anything, twice after another, and has to leave most of it to the node whose share it is.
-fn set_up_at_once(comem: &Comem) {
-    let pages = SHARED_PAGES / 4;
-    for _ in 0..2 {
-        let slice = pages_of(comem, pages, &RegionOptions { homes: Homes::Automatic, ..RegionOptions::default() });
-        comem.run(|t| {
-            if t.node() == NodeId(0) {
-                (0..pages).for_each(|page| slice.set(page * WORDS, page as u64 + 1));
-            }
-            t.barrier();
-            let (own, cache) = ((pages / comem.nodes() * 4096) as u64, 1 << 20);
-            let (most, slack) = (2 * (own + 2 * cache), 6 << 20);
-            assert!(file_bytes() < most + slack, "{} bytes of memory files, not {most}", file_bytes());
-            (0..pages).for_each(|page| assert_eq!(slice.get(page * WORDS), page as u64 + 1));
-            t.barrier();
-        });
-        give_back(comem, slice);
-    }
 }
 
 /// As many pages are written, all of which have their home at node 0.
@@ -494,17 +453,6 @@ fn copies_stay_within_the_caches_bound() {
         let outcome = job("small-cache", 2, &[("COMEM_CACHE", "1M"), ("COMEM_DETECTOR", detector)]);
         let expected = (SHARED_PAGES - 2 * 256) as u64;
         assert!(counted(&outcome, "evictions") >= expected, "{detector}: {:?}", outcome.stats);
-    }
-}
-
-#[test]
-fn homes_come_only_as_long_as_there_is_room() {
-    for (detector, backbone) in detectors().into_iter().zip(["udp", "shm"].into_iter().cycle()) {
-        let settings = [("COMEM_CACHE", "1M"), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
-        let outcome = job("set-up-in-turns", 2, &[&settings[..], &[("COMEM_THREADS", "1")]].concat());
-        let moved = counted(&outcome, "migrations");
-        assert!((256..=512).contains(&moved), "{detector} {backbone}: {moved} of 4096 pages");
-        job("set-up-at-once", 2, &settings);
     }
 }
 

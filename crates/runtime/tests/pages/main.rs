@@ -8,6 +8,7 @@
 //! | [`beside`] | threads that go on while another one of their node is in a collective call |
 //! | [`stress`] | threads that write while others fetch, diff and invalidate the same pages |
 //! | [`counts`] | what a step costs, exactly: messages, faults, requests |
+//! | [`homes`] | how many homes may come to a node |
 //! | [`limits`] | more memory than fits: cache bounds, address space, mappings |
 //! | [`single`] | pages under `msi`: accesses across two, very many, freed ones |
 //! | [`names`] | a million names of locks |
@@ -20,6 +21,7 @@ mod beside;
 mod blocks;
 mod counts;
 mod globals;
+mod homes;
 #[path = "../../../net/tests/hosts/mod.rs"]
 mod hosts;
 #[allow(dead_code, reason = "the tests of jobs use all of it")]
@@ -64,6 +66,7 @@ fn node() {
         counts::play,
         limits::play,
         globals::play,
+        homes::play,
         names::play,
         notices::play,
         wrong::play,

@@ -53,6 +53,7 @@ impl Ways {
             chunk_pages: 2,
             memory: (self.notes, false),
             cache_pages: u32::MAX,
+            homes_max: i64::MAX,
             ahead: Ahead { units: 1, stride: 1, known: 1, claims: false },
             fetches_ahead: true,
             takes: self.takes,

@@ -23,6 +23,8 @@ pub struct Layout {
     pub memory: (bool, bool),
     /// Copies beyond so many pages are evicted.
     pub cache_pages: u32,
+    /// With so many pages that have come to a node to stay, no more do.
+    pub homes_max: i64,
     /// What is fetched with a faulting unit.
     pub ahead: Ahead,
     /// Whether a node fetches ahead after a barrier.

@@ -239,6 +239,11 @@ impl PageMemory for Memory {
         Some(*claims.entry((home, unit)).or_insert(node))
     }
 
+    fn claimant(&mut self, home: NodeId, unit: PageNo) -> Option<NodeId> {
+        self.moment();
+        self.claims.as_ref()?.lock().ok()?.get(&(home, unit)).copied()
+    }
+
     fn notes_writes(&self) -> bool {
         self.notes
     }

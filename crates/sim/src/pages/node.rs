@@ -2,6 +2,7 @@
 //! joins them.
 
 mod active;
+mod homes;
 mod payload;
 
 use self::active::Active;
@@ -229,8 +230,8 @@ impl Pages {
         let at = self.chunk_of(access.page)?;
         let kind = if access.store.is_some() { Access::Write } else { Access::Read };
         let caller = self.caller.replace(Slot::thread(t));
-        // Some faults claim and some do not; in regions of one kind none, as on nodes that have no room for homes.
-        let claims = self.rng.below(2) == 0 && self.layout.has_claims(access.page);
+        // Some faults claim and some do not; in regions of one kind none.
+        let claims = self.rng.below(2) == 0 && self.layout.has_claims(access.page) && self.has_room_for_homes();
         let ahead = Ahead { claims, ..self.layout.ahead };
         if self.chunks[at].is_told_of(access.page) && Rule::MappedChunksAreListedFirst.on() {
             self.active.put(at);
@@ -375,6 +376,9 @@ impl Pages {
         if unlisted {
             self.active.give_back(passed_over);
         }
+        if !self.has_room_for_homes() {
+            notices.iter_mut().flatten().for_each(|(_, _, held)| *held = false);
+        }
         let groups = notices.map(|notices| self.groups(notices));
         self.ledger.close(groups);
         self.active.goes_on(self.caller);
@@ -471,21 +475,6 @@ impl Pages {
         let (of_homes, with_tokens): (Vec<Picked>, Vec<Picked>) = picked.iter().cloned().partition(|p| p.from_home);
         self.pushed.1 += serve::take_picked(self, &of_homes, &mut out);
         self.carried.1 += serve::take_picked(self, &with_tokens, &mut out);
-    }
-
-    /// Claims units in the table of their home by the layout; gives what must be taken or asked for.
-    pub(super) fn claim(&mut self, home: NodeId, runs: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
-        // Some nodes cannot see the home's table.
-        if self.rng.below(3) == 0 {
-            return runs;
-        }
-        let mut left = Vec::new();
-        for unit in self.units_of(&runs) {
-            if let Some(at) = self.chunk_of(unit.start) {
-                self.with(at, |chunk, cx| chunk.claim(cx, &unit, home, &mut left));
-            }
-        }
-        left
     }
 
     /// Asks a home for pages whose units are in state `Fetching`.

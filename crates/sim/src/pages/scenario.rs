@@ -92,6 +92,9 @@ impl Scenario {
         layout.wants = seed.is_multiple_of(3);
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
+        if seed % 5 == 3 {
+            layout.homes_max = (seed / 5 % 4) as i64;
+        }
         layout.pushes = if layout.takes { None } else { [None, Some(1), Some(1), Some(2)][seed as usize / 2 % 4] };
         if self.lone || seed % 9 == 5 {
             layout.threads = 1;
@@ -136,6 +139,7 @@ impl Scenario {
             chunk_pages: [2, 4, 512][rng.below(3) as usize],
             memory: (self.notes_writes.unwrap_or(notes), rng.below(2) == 0),
             cache_pages: if rng.below(3) == 0 { rng.between(1, 5) as u32 } else { u32::MAX },
+            homes_max: i64::MAX,
             ahead: Ahead {
                 units: rng.between(1, 3) as usize,
                 stride: [1, 1, -1, 2][rng.below(4) as usize],

@@ -189,6 +189,10 @@ pub trait PageMemory {
     fn claim(&mut self, _home: NodeId, _unit: PageNo, _node: NodeId) -> Option<NodeId> {
         None
     }
+    /// Who has claimed the unit that begins at this page, as that table says, if anybody has.
+    fn claimant(&mut self, _home: NodeId, _unit: PageNo) -> Option<NodeId> {
+        None
+    }
     /// Makes the unit's twin from what the memory holds now; it is one of `many`.
     fn make_twin(&mut self, unit: Range<PageNo>, many: bool);
     /// Whether the unit has a twin.
@@ -284,6 +288,7 @@ pub struct Tally {
     pub void_fetches: u64,
     pub laid_aside: u64,
     pub mapped_early: u64,
+    pub claimed: u64,
     pub read_only_writes: u64,
     /// By how much the memory in use for copies grew, in pages.
     pub held: i64,

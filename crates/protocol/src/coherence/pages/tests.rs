@@ -114,6 +114,9 @@ impl PageMemory for Recorder {
     fn claim(&mut self, _: NodeId, unit: PageNo, node: NodeId) -> Option<NodeId> {
         (!self.claims.is_empty()).then(|| *self.claims.entry(unit).or_insert(node))
     }
+    fn claimant(&mut self, _: NodeId, unit: PageNo) -> Option<NodeId> {
+        self.claims.get(&unit).copied()
+    }
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.twins.push(unit.start);
         self.note("make_twin", unit);

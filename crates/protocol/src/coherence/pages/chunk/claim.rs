@@ -47,6 +47,20 @@ impl Chunk {
         }
     }
 
+    /// Takes note of what other nodes have claimed in this node's table.
+    pub fn heed_claims(&mut self, cx: &mut Context<'_>) {
+        if self.freed {
+            return;
+        }
+        for unit in 0..self.units.len() {
+            if self.units[unit].state == State::Unclaimed {
+                let first = self.pages(unit..unit + 1).start;
+                let claimant = cx.memory.claimant(cx.me, first).filter(|node| *node != cx.me);
+                claimant.into_iter().for_each(|node| self.settle(cx, unit, node));
+            }
+        }
+    }
+
     /// This node is the home of one unit more.
     pub(super) fn gain(&mut self, cx: &mut Context<'_>) {
         self.count_gained(cx, i64::from(self.shape.unit_pages));
@@ -58,8 +72,8 @@ impl Chunk {
     }
 
     fn count_gained(&mut self, cx: &mut Context<'_>, pages: i64) {
-        // Of what was freed nothing counts any more.
-        if !self.freed {
+        // Of what was freed nothing counts any more; and who places memory by first touch wants it where it was touched.
+        if !self.freed && self.shape.first_touch != FirstTouch::Always {
             self.gained += pages;
             cx.tally.gained += pages;
         }
@@ -159,6 +173,7 @@ impl Chunk {
             }
             if home == cx.me {
                 self.gain(cx);
+                cx.tally.claimed += u64::from(self.shape.unit_pages);
             }
         }
         // They were expected to be touched.

@@ -38,7 +38,9 @@ impl Chunk {
         if self.units[unit].has(EARLY) {
             self.units[unit].set(EARLY, false);
             if Rule::UnwantedPagesAreTakenBack.on() {
-                cx.memory.unmap(self.pages(unit..unit + 1));
+                let at = self.pages(unit..unit + 1);
+                cx.memory.unmap(at.clone());
+                cx.memory.disregard(at);
             }
         }
     }

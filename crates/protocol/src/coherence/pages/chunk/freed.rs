@@ -39,6 +39,11 @@ impl Chunk {
         self.leaves = true;
     }
 
+    /// The chunk comes into being after its region was freed: a barrier still speaks of its pages.
+    pub fn begin_freed(&mut self) {
+        self.freed = true;
+    }
+
     /// The answer to a fetch says that these pages were freed, or they were freed here before it came.
     pub fn on_freed(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {
         for unit in self.units_in(pages) {

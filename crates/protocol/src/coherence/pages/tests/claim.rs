@@ -161,4 +161,36 @@ fn homes_that_come_and_go_are_counted_until_the_memory_is_freed() {
     bench.memory.claims.insert(3, OTHER);
     bench.fault(3, Access::Write);
     assert_eq!((bench.chunk.is_elsewhere(3), bench.tally.gained), (true, 0), "freed");
+    // What is placed by first touch stays where it was touched, however much that is.
+    let mut bench = Bench::placed(OTHER, FirstTouch::Always);
+    assert!(matches!(bench.fault(0, Access::Write), Fault::Fetch { claim: true, .. }));
+    bench.step(|chunk, cx, _| chunk.on_moved(cx, 0..1, ME));
+    assert_eq!((bench.chunk.is_home(0), bench.tally.gained, bench.tally.claimed), (true, 0, 1));
+}
+
+/// The bound of homes that come was out of balance by all of these pages, for good.
+#[test]
+fn a_chunk_that_is_first_met_after_its_region_was_freed_counts_nothing() {
+    let mut bench = Bench::placed(ME, FirstTouch::Late);
+    bench.chunk.begin_freed();
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..2), OTHER));
+    bench.memory.claims.insert(3, OTHER);
+    bench.step(|chunk, cx, _| chunk.heed_claims(cx));
+    assert_eq!((bench.tally.gained, bench.chunk.asks()), (0, crate::coherence::pages::chunk::close::Asks::default()));
+}
+
+#[test]
+fn what_others_claim_without_a_word_is_taken_off_once_it_is_looked_for() {
+    let mut bench = Bench::placed(ME, FirstTouch::Late);
+    bench.memory.claims.extend([(0, ME), (1, OTHER), (2, NodeId(3))]);
+    assert_eq!(bench.fault_with(0, CLAIMS), Fault::Mapped);
+    assert_eq!(bench.tally.gained, 0);
+    for _ in 0..2 {
+        bench.step(|chunk, cx, _| chunk.heed_claims(cx));
+        assert_eq!(bench.tally.gained, -2, "once");
+    }
+    assert_eq!((bench.chunk.home_of(1), bench.chunk.home_of(2)), (OTHER, NodeId(3)));
+    assert_eq!(bench.lookup(1..2, NodeId(3), true), [(1..2, OTHER)]);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), NodeId(3)));
+    assert_eq!(bench.tally.gained, -2, "it was another node's before");
 }
