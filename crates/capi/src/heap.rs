@@ -49,7 +49,10 @@ fn argument(what: String) -> Failure {
 /// A number of bytes, which a program may have computed with signs.
 fn not_negative(what: &str, bytes: usize) -> Outcome<usize> {
     match bytes as isize {
-        ..0 => Err(argument(format!("{what} of {} bytes: give a number that is not negative", bytes as isize))),
+        ..0 => Err(argument(format!(
+            "{what} of {bytes} bytes ({} if it was computed with signs): give a number that is not negative and below 2^63",
+            bytes as isize
+        ))),
         _ => Ok(bytes),
     }
 }

@@ -404,7 +404,13 @@ pub fn parse() -> Result<Cli, Failure> {
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Failure::usage("no command is given", "see `comem --help`");
         }
-        Failure::usage(what, format!("see `{} --help`", command_named(std::env::args().nth(1))))
+        Failure::usage(
+            what,
+            format!(
+                "see `{} --help`",
+                command_named(std::env::args_os().nth(1).map(|word| word.to_string_lossy().into_owned()))
+            ),
+        )
     })
 }
 

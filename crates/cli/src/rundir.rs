@@ -2,7 +2,7 @@
 //! meeting points of `comem exec`.
 
 use crate::exec::meeting;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, exit};
 use crate::sys;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -76,7 +76,11 @@ impl ProgLock {
     }
 
     fn take_at(path: PathBuf, prog_id: u16, job: u64) -> Outcome<ProgLock> {
-        let trouble = |e| Failure::system(format!("the lock {}", path.display()), e);
+        let trouble = |e| {
+            let what =
+                format!("cannot take a number for the program, for which there is the lock {}: {e}", path.display());
+            Failure::new(exit::INTERNAL, what, "make room there, or name another directory in COMEM_RUNTIME_DIR")
+        };
         loop {
             let mut options = OpenOptions::new();
             let mut file =
@@ -89,7 +93,10 @@ impl ProgLock {
             }
             if is_at(&file, &path).map_err(trouble)? {
                 let holder = format!("{} {job}\n", std::process::id());
-                file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(trouble)?;
+                if let Err(error) = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())) {
+                    let _ = std::fs::remove_file(&path);
+                    return Err(trouble(error));
+                }
                 return Ok(ProgLock { file: Some(file), path });
             }
             // It was removed by its last holder after it was opened here.
@@ -115,6 +122,8 @@ impl ProgLock {
             let prog_id = u16::from_ne_bytes(sys::random()).max(1);
             match ProgLock::take(prog_id, job) {
                 Ok(lock) => return Ok((prog_id, lock)),
+                // Another number would not be better.
+                Err(failure) if failure.code == exit::INTERNAL => return Err(failure),
                 Err(failure) => last = Some(failure),
             }
         }

@@ -1,5 +1,8 @@
 //! Tables for a terminal, and numbers that people can read.
 
+/// Longer cells lose their middle.
+const CELL_CHARS: usize = 1000;
+
 /// Which side a column's entries keep to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
@@ -29,7 +32,7 @@ impl Table {
     /// Adds a row; what is missing stays empty.
     pub fn row(&mut self, mut cells: Vec<String>) {
         cells.resize(self.heads.len(), String::new());
-        self.rows.push(cells.iter().map(|cell| one_line(cell)).collect());
+        self.rows.push(cells.iter().map(|cell| shortened(&one_line(cell), CELL_CHARS)).collect());
     }
 
     /// Whether it has no rows.
@@ -59,6 +62,16 @@ impl Table {
         let heads = line(self.heads.iter().map(|(head, _)| head.as_str()).collect());
         heads + &self.rows.iter().map(|row| line(row.iter().map(String::as_str).collect())).collect::<String>()
     }
+}
+
+/// A text of at most so many characters, without its middle if it was longer.
+pub fn shortened(text: &str, most: usize) -> String {
+    let chars = text.chars().count();
+    if chars <= most {
+        return text.to_string();
+    }
+    let (front, behind) = (most / 2, most - most / 2 - 1);
+    text.chars().take(front).chain(['…']).chain(text.chars().skip(chars - behind)).collect()
 }
 
 /// A text from elsewhere as part of one line: line ends, and whatever else a terminal would obey, are written out.
@@ -116,6 +129,14 @@ mod tests {
         table.row(vec!["a".to_string(), "1,000,000".to_string()]);
         table.row(vec!["long name".to_string()]);
         assert_eq!(table.text(2), "  name           count\n  a          1,000,000\n  long name\n");
+    }
+
+    #[test]
+    fn long_cells_lose_their_middle() {
+        assert_eq!([shortened("abcdef", 6), shortened("abc\u{e4}efg", 6)], ["abcdef", "abc…fg"]);
+        let mut table = Table::new(&["<name"]);
+        table.row(vec!["x".repeat(100_000)]);
+        assert_eq!(table.text(0).lines().nth(1).map(|line| line.chars().count()), Some(CELL_CHARS));
     }
 
     #[test]

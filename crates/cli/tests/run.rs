@@ -299,6 +299,19 @@ fn statistics_that_find_no_room_leave_no_half_of_a_file() {
     assert_eq!(names.collect::<Vec<_>>(), ["run"], "the runtime directory alone");
 }
 
+/// Each failed start left 64 empty files behind.
+#[test]
+fn where_a_programs_number_cannot_be_noted_nothing_stays() {
+    let scratch = Scratch::new();
+    let line = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run -n 2 true";
+    let output = finish(scratch.command("bash").args(["-c", line, bin()]));
+    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
+    let said = err(&output);
+    assert!(said.contains("File too large") && said.contains("another directory in COMEM_RUNTIME_DIR"), "{said}");
+    let names = std::fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("prog-")), "{said}");
+}
+
 #[test]
 fn ctrl_c_ends_every_node_and_what_it_started() {
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {

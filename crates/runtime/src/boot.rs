@@ -29,6 +29,7 @@ use comem_protocol::node::table::Membership;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType, Packet};
 use comem_protocol::wire::message::Collective;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -255,6 +256,20 @@ impl Boot {
         })
     }
 
+    /// The program's arguments. Where other nodes are started with them they must be text; else they are only shown.
+    fn arguments(&self) -> Result<Vec<String>> {
+        let others_get_them = self.config.node.is_none() && self.config.join.is_none();
+        let text = |word: OsString| match word.into_string() {
+            Ok(word) => Ok(word),
+            Err(word) if others_get_them => Err(Error::Start(format!(
+                "the argument {word:?} is no UTF-8, and so cannot be sent to the nodes that are started with it; name it differently, \
+                 or start the job with comem run"
+            ))),
+            Err(word) => Ok(word.to_string_lossy().into_owned()),
+        };
+        std::env::args_os().skip(1).map(text).collect()
+    }
+
     fn identity(&self) -> Result<Identity> {
         let path = match &self.config.program {
             Some(path) => path.clone().into(),
@@ -294,7 +309,7 @@ impl Boot {
         let config = startup::Config {
             mode: self.mode(zero)?,
             identity: self.identity()?,
-            arguments: std::env::args().skip(1).collect(),
+            arguments: self.arguments()?,
             pid: std::process::id(),
             host: host_name(),
             ip: self.network.interface().address,

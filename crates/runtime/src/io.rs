@@ -10,6 +10,7 @@ mod tray;
 use crate::mutex::Mutex;
 use crate::node::{House, Node};
 use crate::service::SPIN;
+use comem_memory::pages::fault::Uncancelled;
 use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
@@ -369,6 +370,7 @@ impl Node {
 
     /// As [`Node::transmit`], by who has just looked at the clock.
     fn transmit_at(&self, slot: Slot, mut now: Option<Time>) {
+        let _whole = Uncancelled::new();
         with_own(&SCRATCH, |buffer| {
             loop {
                 let (transmit, members) = {
@@ -463,7 +465,7 @@ impl Node {
                     Ok(Received::Unreachable(address)) => self.on_unreachable(*address),
                     Ok(Received::PathMtu { to, mtu }) => self.on_path_mtu(*to, *mtu),
                     Err(error) => {
-                        self.bug(&format!("cannot receive: {error}"));
+                        self.on_socket_error("cannot receive", error);
                         break;
                     }
                 }

@@ -632,7 +632,13 @@ impl Node {
                 if threads > 0 {
                     missing.insert(0, format!("{threads} of its own threads"));
                 }
-                let missing = if missing.is_empty() { "the release".to_string() } else { missing.join(", ") };
+                let missing = match (missing.is_empty(), self.with_barrier(|b| b.parent())) {
+                    (true, Some(parent)) => {
+                        format!("{}, or others of which it would hear", self.name_of(parent))
+                    }
+                    (true, None) => "the release".to_string(),
+                    _ => missing.join(", "),
+                };
                 format!("{} (number {number}): missing {missing}", kinds::name(what.kind))
             }
             Waiting::Sections => {

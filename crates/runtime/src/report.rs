@@ -118,7 +118,7 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
     let file = json!({
         "schema": STATS_SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
-        "command": std::env::args().collect::<Vec<_>>(),
+        "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "kernel": kernel(),
         "engine": node.config.engine.name(),
         "backbone": node.backbone(),

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::report;
 use crate::turns::BRIEF;
+use comem_memory::pages::fault::Uncancelled;
 use comem_net::Wait;
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -466,7 +467,7 @@ impl Node {
 
     #[cold]
     fn serve_what_lies_there(&self, slot: Slot) {
-        let service = self.wire.endpoint(Slot::SERVICE);
+        let (_whole, service) = (Uncancelled::new(), self.wire.endpoint(Slot::SERVICE));
         // Nobody need be roused for the next while this thread takes one.
         let watched = service.watch(true);
         for _ in 0..AT_A_LOOK {

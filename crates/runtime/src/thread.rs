@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, Seat, Waiting};
 use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
+use comem_memory::pages::fault::Uncancelled;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
@@ -152,6 +153,7 @@ impl Thread {
 
     /// Runs an operation and books its time: waiting where it was waited, the rest as protocol.
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
+        let _whole = Uncancelled::new();
         let start = self.node.now();
         self.forget_waits();
         self.node.be_patient(self.slot);

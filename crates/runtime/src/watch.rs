@@ -201,7 +201,21 @@ impl Node {
             let known = path_mtu(local, to).ok().filter(|mtu| *mtu < self.packet_bytes(to.ip()));
             self.end_with(&self.too_long(to.ip(), known));
         } else if !counts_as_loss(error) {
-            self.bug(&format!("cannot send to {to}: {error}"));
+            self.on_socket_error(&format!("cannot send to {to}"), error);
+        }
+    }
+
+    /// A socket of this node's fails in a way that no network explains.
+    pub(crate) fn on_socket_error(&self, what: &str, error: &io::Error) {
+        match error.raw_os_error() {
+            Some(code @ (libc::EBADF | libc::ENOTSOCK)) => self.end_with(&Error::System {
+                what: format!(
+                    "{what}: the program has closed descriptors that Comem needs, as closefrom and loops over all descriptors do; \
+                     let it close what it has opened itself"
+                ),
+                source: io::Error::from_raw_os_error(code),
+            }),
+            _ => self.bug(&format!("{what}: {error}")),
         }
     }
 

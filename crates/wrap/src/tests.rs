@@ -1,7 +1,7 @@
 //! The rules, with a heap that is played: its pages are always here, but the calls can be told to meet EFAULT.
 
 use crate::heap::{self, Way};
-use crate::transfer::{PIECE_BYTES, TRIES, transfer};
+use crate::transfer::{DETOUR_BYTES, PIECE_BYTES, TRIES, transfer};
 use crate::{errno, streams, vectors};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -176,6 +176,56 @@ fn files_are_moved_in_pieces_each_touched_before_its_call() {
     };
     assert_eq!((moved, errno::get()), (bytes as isize, 7));
     assert_eq!((places, TOUCHES.get()), (vec![0, PIECE_BYTES, 2 * PIECE_BYTES], 3));
+    let mut written = Vec::new();
+    to.rewind().unwrap();
+    to.read_to_end(&mut written).unwrap();
+    assert!(written == part);
+}
+
+/// A page that was taken away in the midst of a call ended it early, on a pipe whose writer had no reason to expect that.
+#[test]
+fn all_is_written_to_a_pipe_from_memory_that_nobody_can_take_away() {
+    let bytes = 2 * DETOUR_BYTES + 100;
+    let part = shared(12 << 20, bytes);
+    let (_to, from) = std::io::pipe().unwrap();
+    let heap = heap_start().addr()..heap_start().addr() + HEAP_BYTES;
+    for (last, moved) in [(100, bytes), (40, bytes - 60), (0, 2 * DETOUR_BYTES)] {
+        let mut written = Vec::new();
+        // SAFETY: the buffer is that long.
+        let all = unsafe {
+            transfer(from.as_raw_fd(), part.as_mut_ptr(), bytes, Way::Out, |at, n, done| {
+                assert!(!heap.contains(&at.addr()) && done == written.len());
+                let n = if done + n == bytes { last } else { n };
+                written.extend_from_slice(std::slice::from_raw_parts(at, n));
+                // A reader that is slow, and a descriptor that does not wait.
+                if n == 0 { -1 } else { n as isize }
+            })
+        };
+        assert_eq!((all, written.len()), (moved as isize, moved));
+        assert!(written == part[..moved]);
+    }
+}
+
+#[test]
+fn what_does_not_stay_here_is_moved_in_small_pieces_from_then_on() {
+    let part = shared(13 << 20, PIECE_BYTES);
+    let mut to = file();
+    let fd = to.as_raw_fd();
+    let mut write = || {
+        let mut sizes = Vec::new();
+        // SAFETY: the buffer is that long.
+        let moved = unsafe {
+            transfer(fd, part.as_mut_ptr(), PIECE_BYTES, Way::Out, |at, n, done| {
+                sizes.push(n);
+                if n > DETOUR_BYTES { fault() } else { libc::pwrite(fd, at.cast(), n, done as i64) }
+            })
+        };
+        assert_eq!(moved, PIECE_BYTES as isize);
+        sizes
+    };
+    let pieces = PIECE_BYTES / DETOUR_BYTES;
+    assert_eq!(write(), [vec![PIECE_BYTES], vec![DETOUR_BYTES; pieces]].concat());
+    assert_eq!(write(), vec![DETOUR_BYTES; pieces]);
     let mut written = Vec::new();
     to.rewind().unwrap();
     to.read_to_end(&mut written).unwrap();

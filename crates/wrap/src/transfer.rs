@@ -2,9 +2,10 @@
 //!
 //! | descriptor | how |
 //! |---|---|
-//! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies |
+//! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies. Where pages do not stay that long, in smaller ones through private memory |
 //! | file or disk opened with `O_DIRECT` | in pieces, each through private memory: the device reads and writes the pages themselves, also once they are not the buffer's any more |
-//! | pipe, stream socket, device | touch all, then one call: two calls might block where one would not |
+//! | pipe, stream socket, to which is written | in pieces, each through private memory: a page that was taken away in the midst of a call would end it early, and programs rely on all having been written |
+//! | the same when reading; device | touch all, then one call: two calls might block where one would not |
 //! | socket that keeps messages apart, when receiving | through private memory: a message that meets EFAULT is lost |
 //!
 //! After EFAULT with nothing transferred: touch and try again; after some tries through private memory.
@@ -12,13 +13,18 @@
 use crate::heap::{self, Way};
 use crate::private::Private;
 use crate::{errno, real};
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::copy_nonoverlapping;
 
 /// Most bytes of a file that one call moves from or to shared memory.
 pub const PIECE_BYTES: usize = 1 << 20;
 /// Most bytes of a piece that takes the way through private memory.
-const DETOUR_BYTES: usize = 1 << 16;
+pub const DETOUR_BYTES: usize = 1 << 16;
+thread_local! {
+    /// So many bytes of a file are moved at a time: fewer, and through private memory, once that many did not stay here until the call had moved them.
+    static STAYS_BYTES: Cell<usize> = const { Cell::new(PIECE_BYTES) };
+}
 /// How often a page may be taken away between touch and call before the bytes make a detour.
 pub const TRIES: usize = 4;
 
@@ -29,10 +35,12 @@ pub enum Kind {
     File,
     /// A file or disk whose bytes move between the device and the buffer's pages.
     Direct,
-    /// A sequence of bytes without a place in it.
+    /// A pipe or a stream socket.
     Stream,
     /// A socket that gives each message once, whole or not at all.
     Messages,
+    /// A device, or nothing that is known.
+    Other,
 }
 
 /// Looks at a descriptor.
@@ -42,13 +50,14 @@ pub fn kind_of(fd: c_int) -> Kind {
         let mut about: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: the structure is ours.
         if unsafe { real::fstat(fd, &mut about) } != 0 {
-            return Kind::Stream;
+            return Kind::Other;
         }
         match about.st_mode & libc::S_IFMT {
             libc::S_IFREG | libc::S_IFBLK if is_direct(fd) => Kind::Direct,
             libc::S_IFREG => Kind::File,
             libc::S_IFSOCK if keeps_messages_apart(fd) => Kind::Messages,
-            _ => Kind::Stream,
+            libc::S_IFSOCK | libc::S_IFIFO => Kind::Stream,
+            _ => Kind::Other,
         }
     })
 }
@@ -105,6 +114,8 @@ unsafe fn shared(
             unsafe { detour(start, bytes, way, &mut |at, n| call(at, n, 0)) }
         }
         // SAFETY: by this function's contract.
+        Kind::Stream if way == Way::Out => unsafe { in_pieces(kind, start, bytes, way, call) },
+        // SAFETY: by this function's contract.
         _ => unsafe { insist(start, bytes, bytes, way, &mut |at, n| call(at, n, 0)) },
     }
 }
@@ -120,13 +131,15 @@ unsafe fn in_pieces(
     way: Way,
     call: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
 ) -> isize {
-    let (mut done, mut most) = (0, PIECE_BYTES);
+    let mut done = 0;
     while done < bytes {
+        let most = if kind == Kind::Stream { DETOUR_BYTES } else { STAYS_BYTES.get() };
+        let detours = kind != Kind::File || most == DETOUR_BYTES;
         let piece = (bytes - done).min(most);
         // SAFETY: within the buffer, since `done` is less than its length.
         let at = unsafe { start.add(done) };
         let mut call = |at, n| call(at, n, done);
-        let moved = if kind == Kind::Direct && heap::touch_if_shared(at, piece, way) {
+        let moved = if detours && heap::touch_if_shared(at, piece, way) {
             // SAFETY: by this function's contract.
             unsafe { detour(at, piece, way, &mut call) }
         } else {
@@ -136,11 +149,15 @@ unsafe fn in_pieces(
         if moved <= 0 {
             return if done > 0 { done as isize } else { moved };
         }
-        if (moved as usize) < piece {
-            // The pages do not stay here that long, or the file ends.
-            most = DETOUR_BYTES;
-        }
         done += moved as usize;
+        if (moved as usize) < piece {
+            if kind == Kind::Stream {
+                // A signal has come, or the reader is slow and nobody wants to wait.
+                break;
+            }
+            // The pages do not stay here that long, or the file ends.
+            STAYS_BYTES.set(DETOUR_BYTES);
+        }
     }
     done as isize
 }
@@ -156,13 +173,19 @@ unsafe fn insist(
     way: Way,
     call: &mut dyn FnMut(*mut u8, usize) -> isize,
 ) -> isize {
+    let mut most = bytes;
     for _ in 0..TRIES {
-        if !heap::touch_if_shared(start, bytes, way) {
-            return call(start, bytes);
+        if !heap::touch_if_shared(start, most, way) {
+            return call(start, most);
         }
-        let moved = call(start, bytes);
+        let moved = call(start, most);
         if moved != -1 || errno::get() != libc::EFAULT {
             return moved;
+        }
+        if detour_bytes < bytes {
+            // So much does not stay here.
+            most = detour_bytes;
+            STAYS_BYTES.set(DETOUR_BYTES);
         }
     }
     // SAFETY: by this function's contract.

@@ -69,7 +69,8 @@ unsafe fn shared(
     let private = match kind_of(fd) {
         Kind::Direct => true,
         Kind::Messages => way == Way::In,
-        Kind::File | Kind::Stream => false,
+        Kind::Stream => way == Way::Out,
+        Kind::File | Kind::Other => false,
     };
     if private && touch_all() {
         // SAFETY: by this function's contract.

@@ -73,6 +73,47 @@ static void cancelled(void) {
     CHECK(has_lock);
 }
 
+enum { OWN = 6, SIGNALLED, COUNTED, MEETS = 20, PAGES = 40, ROUNDS = 60 };
+
+static volatile char *counters;
+static volatile int rounds;
+
+static void *works(void *unused) {
+    (void)unused;
+    CHECK(comem_lock(OWN) == 0);
+    CHECK(comem_cond_wait(SIGNALLED, OWN) == 0);
+    CHECK(comem_unlock(OWN) == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK(comem_lock(COUNTED) == 0);
+        for (int page = 0; page < PAGES; page++) counters[page * PAGE]++;
+        CHECK(comem_unlock(COUNTED) == 0);
+        rounds++;
+    }
+    for (;;) pthread_testcancel();
+    return NULL;
+}
+
+/* So does one that is cancelled while it waits for a condition; and then neither faults nor locks are cancellation points. */
+static void cancelled_at_work(void) {
+    pthread_t thread;
+    void *result = NULL;
+    CHECK(pthread_create(&thread, NULL, works, NULL) == 0);
+    usleep(50000);
+    CHECK(pthread_cancel(thread) == 0);
+    /* Whoever waits by now is woken, and whoever comes later. */
+    while (!rounds) {
+        CHECK(comem_cond_broadcast(SIGNALLED) == 0);
+        usleep(1000);
+    }
+    CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    CHECK(rounds == ROUNDS);
+    CHECK(comem_flag_set(MEETS + (uint64_t)comem_node(), 1) == 0);
+    for (uint64_t node = 0; node < (uint64_t)comem_nodes(); node++) CHECK(comem_flag_wait(MEETS + node, 1) == 0);
+    CHECK(comem_lock(COUNTED) == 0);
+    for (int page = 0; page < PAGES; page++) CHECK(counters[page * PAGE] == (char)(ROUNDS * comem_nodes()));
+    CHECK(comem_unlock(COUNTED) == 0);
+}
+
 /* Copies are given up although the program has locked their pages into memory. */
 static void locked(volatile char *shared) {
     for (unsigned round = 1; round < 4; round++) {
@@ -93,9 +134,11 @@ int main(void) {
     if (comem_start() != 0) return 1;
     comem_region_options on_0 = {.placement = COMEM_PLACE_ON};
     volatile char *shared = comem_alloc_all(2 * PAGE, &on_0);
-    CHECK(shared != NULL);
+    counters = comem_alloc_all(PAGES * PAGE, NULL);
+    CHECK(shared != NULL && counters != NULL);
     beyond_the_end();
     cancelled();
+    cancelled_at_work();
     locked(shared);
     int node = comem_node();
     CHECK(comem_finish() == 0);

@@ -24,7 +24,7 @@ static void pause_for(double seconds) {
 
 /* One thread lets the other wait. */
 static void work(void *unused) {
-    const int lazy = comem_thread() == comem_threads() - 1;
+    const int lazy = comem_thread() == (!strcmp(what, "first") ? 0 : comem_threads() - 1);
     (void)unused;
     if (!strcmp(what, "lock") && lazy) comem_lock(7);
     comem_barrier();

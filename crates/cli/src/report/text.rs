@@ -1,8 +1,11 @@
 //! Reports as tables: one run in detail, several runs side by side, or comma-separated values.
 
 use super::model::{MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS, sum};
-use crate::table::{Table, bytes, grouped, one_line, seconds};
+use crate::table::{Table, bytes, grouped, one_line, seconds, shortened};
 use std::collections::BTreeMap;
+
+/// Longer names of regions lose their middle.
+const LABEL_CHARS: usize = 60;
 
 /// Threads' times that exceed threads x wall time by more than this share are pointed out,
 const TIME_GAP: f64 = 0.05;
@@ -126,7 +129,7 @@ fn regions(run: &Run, rows: usize) -> String {
 }
 
 fn name_of(label: &str) -> String {
-    if label.is_empty() { "(unnamed)".to_string() } else { label.to_string() }
+    if label.is_empty() { "(unnamed)".to_string() } else { shortened(label, LABEL_CHARS) }
 }
 
 fn left_out(all: usize, shown: usize) -> String {
@@ -291,6 +294,15 @@ mod tests {
         assert!(shared.contains("total best"), "the variables on the page: {text}");
         assert!(!text.contains("add up to"), "these parts do add up: {text}");
         assert!(!text.contains("evicted"), "columns of zeros are left out: {text}");
+    }
+
+    #[test]
+    fn a_regions_long_name_makes_no_wide_table() {
+        let mut run = run("run");
+        run.regions[0].label = format!("begin{}end", "x".repeat(70_000));
+        let text = single(&run, 20);
+        assert!(text.contains("  beginxxx") && text.contains("xxxend "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() < 250), "{text}");
     }
 
     #[test]

@@ -525,6 +525,14 @@ impl Barrier {
         (threads, nodes)
     }
 
+    /// The node that opens the barrier for this one, if it does not do so itself.
+    pub fn parent(&self) -> Option<NodeId> {
+        match &self.shape {
+            Shape::All => None,
+            Shape::Tree { parent, .. } => *parent,
+        }
+    }
+
     /// Whether this node hears arrivals from `node`.
     fn expects(&self, node: NodeId) -> bool {
         match &self.shape {

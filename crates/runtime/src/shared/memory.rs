@@ -75,7 +75,8 @@ impl Frames<'_> {
                 return;
             }
             crate::error::say(format_args!(
-                "comem: cannot find what was written to shared pages: {error}; the node ends"
+                "comem: node {}: cannot find what was written to shared pages: {error}; the node ends",
+                self.me
             ));
             std::process::abort();
         }
