@@ -280,6 +280,21 @@ fn a_program_that_closes_comems_descriptors_hears_of_it_once_and_ends() {
     }
 }
 
+/// Under `mprotect` it was said to have as many mappings as the system permits, and no memory.
+#[test]
+fn a_program_that_unmaps_shared_memory_hears_that_it_did() {
+    let program = common::build("cc", "c11", "odd.c");
+    for options in [&[][..], &["--detector", "mprotect"]] {
+        let mut command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).args(options);
+        let output = command.arg(&program).arg("unmap").output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{options:?}: {said}");
+        assert_eq!(said.matches("the program has unmapped shared memory of field").count(), 1, "{options:?}: {said}");
+        assert!(!said.contains("max_map_count"), "{options:?}: {said}");
+    }
+}
+
 /// What a job says that waits for longer than ten seconds, and whether it goes on after that.
 #[test]
 fn who_waits_for_long_hears_for_what_and_why_that_may_be() {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * odd: prints its second argument on each node, one after another; or closes descriptors that it has not opened.
+ * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or closes descriptors that it has not opened.
  */
 #include <comem.h>
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+enum { BYTES = 1 << 20, PAGE = 4096 };
 
 int main(int argc, char **argv) {
     if (comem_start() != 0 || argc < 2) return 1;
@@ -16,6 +19,22 @@ int main(int argc, char **argv) {
                 printf("%s\n", argv[2]);
                 fflush(stdout);
             }
+            comem_barrier();
+        }
+        return comem_finish() != 0;
+    }
+    if (!strcmp(argv[1], "unmap")) {
+        comem_region_options on_0 = {.placement = COMEM_PLACE_ON, .label = "field"};
+        volatile char *shared = comem_alloc_all(BYTES, &on_0);
+        for (char round = 1; round < 4; round++) {
+            if (comem_node() == 0) {
+                for (int at = 0; at < BYTES; at += PAGE) shared[at] = round;
+            }
+            comem_barrier();
+            for (int at = 0; at < BYTES; at += PAGE) {
+                if (shared[at] != round) return 1;
+            }
+            if (comem_node() == 1 && round == 2) munmap((char *)shared + BYTES / 2, 2 * PAGE);
             comem_barrier();
         }
         return comem_finish() != 0;

@@ -152,6 +152,15 @@ impl Arena {
         self.app.start()
     }
 
+    /// Whether the application's view of these pages is mapped, by whomever: false where the program has unmapped some of it.
+    pub fn is_mapped(&self, pages: &Range<u32>) -> bool {
+        let (start, count) = (self.base() + pages.start as usize * PAGE_BYTES, pages.len());
+        let mut residence = vec![0_u8; count];
+        // SAFETY: asks about addresses, and the answer has room for a byte a page.
+        let asked = unsafe { libc::mincore(start as *mut libc::c_void, count * PAGE_BYTES, residence.as_mut_ptr()) };
+        asked == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+    }
+
     /// How many pages there are.
     pub fn pages(&self) -> u32 {
         (self.app.bytes() / PAGE_BYTES) as u32

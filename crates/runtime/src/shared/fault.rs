@@ -71,6 +71,18 @@ pub(super) fn tell_no_memory(address: Option<usize>) {
     ));
 }
 
+/// The node's last words: the program has unmapped the page at this address.
+pub(super) fn tell_unmapped(address: usize) {
+    let Some((node, shared)) = NODE.get().and_then(|node| Some((node, node.shared()?))) else { return };
+    let known = shared.page_of(address).and_then(|page| shared.table.find(page));
+    let whose = known.map_or_else(|| "the shared heap".to_string(), |known| known.name());
+    crate::error::say(format_args!(
+        "comem: {}: the program has unmapped shared memory of {whose}, at {address:#x} or behind it (munmap, or mmap or mremap over it); \
+         only comem_free gives it back; the node ends",
+        node.name_of(shared.me)
+    ));
+}
+
 /// The runtime's part of the signal handler.
 fn on_fault(fault: &fault::Fault) -> Verdict {
     let Some(node) = NODE.get() else { return Verdict::NotOurs };

@@ -38,6 +38,10 @@ pub(crate) fn change(arena: &Arena, pages: &Range<PageNo>, step: impl Fn(Range<P
     }
     super::coarse::keep_some(arena);
     let mut result = step(pages.clone());
+    if result.is_err() && !arena.is_detached() && !arena.is_mapped(pages) {
+        super::fault::tell_unmapped(arena.base() + pages.start as usize * PAGE_BYTES);
+        std::process::abort();
+    }
     if result.as_ref().is_err_and(TooManyRanges::is) {
         result = super::coarse::make_room(arena, pages, step);
     }
