@@ -50,7 +50,7 @@ fn argument(what: String) -> Failure {
 fn not_negative(what: &str, bytes: usize) -> Outcome<usize> {
     match bytes as isize {
         ..0 => Err(argument(format!(
-            "{what} of {bytes} bytes ({} if it was computed with signs): give a number that is not negative and below 2^63",
+            "{what} of {} bytes ({bytes} without a sign): give a number that is not negative and below 2^63",
             bytes as isize
         ))),
         _ => Ok(bytes),

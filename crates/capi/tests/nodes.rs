@@ -5,8 +5,9 @@ mod common;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Runs a workload as a job and gives its line, which must end in `ok`.
 fn job(options: &[&str], name: &str, arguments: &[&str]) -> String {
@@ -245,15 +246,21 @@ fn a_program_survives_what_it_survives_without_comem() {
     }
 }
 
+/// A program of several tests, which may run side by side: built once.
+fn odd() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| common::build("cc", "c11", "odd.c"))
+}
+
 /// A node started by `comem run` panicked where an argument was no UTF-8.
 #[test]
 fn arguments_that_are_no_text_reach_the_program_as_they_are() {
-    let program = common::build("cc", "c11", "odd.c");
+    let program = odd();
     let name = OsStr::from_bytes(b"caf\xe9 \xff");
     let place = common::scratch().join(name);
     std::fs::create_dir_all(&place).expect("a file system that takes any name");
-    std::fs::copy(&program, place.join(name)).expect("a copy of the program");
-    for program in [program, place.join(name)] {
+    std::fs::copy(program, place.join(name)).expect("a copy of the program");
+    for program in [program.to_path_buf(), place.join(name)] {
         let mut command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).arg(&program).arg("args").arg(name);
         let output = common::run(command.current_dir(&place));
@@ -264,11 +271,11 @@ fn arguments_that_are_no_text_reach_the_program_as_they_are() {
 /// Each failure of each socket was said, ten thousand times a second.
 #[test]
 fn a_program_that_closes_comems_descriptors_hears_of_it_once_and_ends() {
-    let program = common::build("cc", "c11", "odd.c");
+    let program = odd();
     for backbone in ["udp", "shm"] {
         let mut command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "--backbone", backbone]);
-        let output = command.args(["--detector", "mprotect"]).arg(&program).arg("close").output().expect("it runs");
+        let output = command.args(["--detector", "mprotect"]).arg(program).arg("close").output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         let times = said.matches("the program has closed descriptors that Comem needs").count();
         match backbone {
@@ -283,11 +290,11 @@ fn a_program_that_closes_comems_descriptors_hears_of_it_once_and_ends() {
 /// Under `mprotect` it was said to have as many mappings as the system permits, and no memory.
 #[test]
 fn a_program_that_unmaps_shared_memory_hears_that_it_did() {
-    let program = common::build("cc", "c11", "odd.c");
+    let program = odd();
     for options in [&[][..], &["--detector", "mprotect"]] {
         let mut command = common::node(&common::launcher(), 1);
         command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).args(options);
-        let output = command.arg(&program).arg("unmap").output().expect("it runs");
+        let output = command.arg(program).arg("unmap").output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{options:?}: {said}");
         assert_eq!(said.matches("the program has unmapped shared memory of field").count(), 1, "{options:?}: {said}");
