@@ -4,7 +4,7 @@ mod common;
 
 use common::{Held, NOBODY_JOINED, Scratch, bin, err, finish, json, out, signal, sorted, wait};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 #[test]
 fn lines_carry_their_nodes_number_and_keep_their_stream() {
@@ -288,12 +288,19 @@ fn datagrams_are_not_recorded_beside_a_directory() {
     }
 }
 
+/// A job that fails since no file may have more than so many KiB.
+#[track_caller]
+fn in_short_files(scratch: &Scratch, kib: &str, args: &str) -> Output {
+    let line = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" run {args}");
+    let output = finish(scratch.command("bash").args(["-c", &line, bin()]));
+    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
+    output
+}
+
 #[test]
 fn statistics_that_find_no_room_leave_no_half_of_a_file() {
     let scratch = Scratch::new();
-    let line = "trap '' XFSZ; ulimit -f 1; exec \"$0\" run -n 16 --stats run.json true";
-    let output = finish(scratch.command("bash").args(["-c", line, bin()]));
-    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
+    let output = in_short_files(&scratch, "1", "-n 16 --stats run.json true");
     assert!(err(&output).contains("cannot write the statistics to run.json: File too large"), "{}", err(&output));
     let names = std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["run"], "the runtime directory alone");
@@ -303,10 +310,7 @@ fn statistics_that_find_no_room_leave_no_half_of_a_file() {
 #[test]
 fn where_a_programs_number_cannot_be_noted_nothing_stays() {
     let scratch = Scratch::new();
-    let line = "trap '' XFSZ; ulimit -f 0; exec \"$0\" run -n 2 true";
-    let output = finish(scratch.command("bash").args(["-c", line, bin()]));
-    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
-    let said = err(&output);
+    let said = err(&in_short_files(&scratch, "0", "-n 2 true"));
     assert!(said.contains("File too large") && said.contains("another directory in COMEM_RUNTIME_DIR"), "{said}");
     let names = std::fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("prog-")), "{said}");

@@ -10,7 +10,7 @@ mod tray;
 use crate::mutex::Mutex;
 use crate::node::{House, Node};
 use crate::service::SPIN;
-use comem_memory::pages::fault::Uncancelled;
+use comem_memory::pages::fault::uncancelled;
 use comem_net::{Datagrams, Received, Wait, datagrams};
 use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
@@ -370,7 +370,11 @@ impl Node {
 
     /// As [`Node::transmit`], by who has just looked at the clock.
     fn transmit_at(&self, slot: Slot, mut now: Option<Time>) {
-        let _whole = Uncancelled::new();
+        // Outside of operations too: an object's writes are told, and tokens given away, by who only passes by.
+        uncancelled(|| self.send_what_is_due(slot, &mut now));
+    }
+
+    fn send_what_is_due(&self, slot: Slot, now: &mut Option<Time>) {
         with_own(&SCRATCH, |buffer| {
             loop {
                 let (transmit, members) = {

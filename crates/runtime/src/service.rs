@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::report;
 use crate::turns::BRIEF;
-use comem_memory::pages::fault::Uncancelled;
+use comem_memory::pages::fault::uncancelled;
 use comem_net::Wait;
 use comem_protocol::ids::{LockId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -460,14 +460,14 @@ impl Node {
     #[inline]
     pub(crate) fn serve_at_call(&self, slot: Slot, lock: Option<LockId>) {
         if self.nodes() > 1 && self.wire.endpoint(Slot::SERVICE).glance() {
-            self.serve_what_lies_there(slot);
+            uncancelled(|| self.serve_what_lies_there(slot));
         }
         self.end_stays(slot, lock);
     }
 
     #[cold]
     fn serve_what_lies_there(&self, slot: Slot) {
-        let (_whole, service) = (Uncancelled::new(), self.wire.endpoint(Slot::SERVICE));
+        let service = self.wire.endpoint(Slot::SERVICE);
         // Nobody need be roused for the next while this thread takes one.
         let watched = service.watch(true);
         for _ in 0..AT_A_LOOK {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, Seat, Waiting};
 use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
-use comem_memory::pages::fault::Uncancelled;
+use comem_memory::pages::fault::uncancelled;
 use comem_protocol::ids::{LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
@@ -151,14 +151,16 @@ impl Thread {
         self.node.counters(self.slot)
     }
 
-    /// Runs an operation and books its time: waiting where it was waited, the rest as protocol.
+    /// Runs an operation and books its time: waiting where it was waited, the rest as protocol. Its thread is not cancelled in the midst of it.
     pub(crate) fn operation<R>(&self, operation: impl FnOnce() -> R) -> R {
-        let _whole = Uncancelled::new();
         let start = self.node.now();
         self.forget_waits();
         self.node.be_patient(self.slot);
-        let result = operation();
-        self.node.settle(self.slot);
+        let result = uncancelled(|| {
+            let result = operation();
+            self.node.settle(self.slot);
+            result
+        });
         let span = (self.node.now() - start).0;
         let waited = self.state.borrow().waited_ns;
         self.counters().protocol_ns.add(span.saturating_sub(waited));

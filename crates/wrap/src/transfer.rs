@@ -4,8 +4,8 @@
 //! |---|---|
 //! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies. Where pages do not stay that long, in smaller ones through private memory |
 //! | file or disk opened with `O_DIRECT` | in pieces, each through private memory: the device reads and writes the pages themselves, also once they are not the buffer's any more |
-//! | pipe, stream socket, to which is written | in pieces, each through private memory: a page that was taken away in the midst of a call would end it early, and programs rely on all having been written |
-//! | the same when reading; device | touch all, then one call: two calls might block where one would not |
+//! | pipe, stream socket, to which more than a page is written | in pieces, each through private memory: a page that was taken away in the midst of a call would end it early, and programs rely on all having been written |
+//! | the same otherwise; device | touch all, then one call: two calls might block where one would not |
 //! | socket that keeps messages apart, when receiving | through private memory: a message that meets EFAULT is lost |
 //!
 //! After EFAULT with nothing transferred: touch and try again; after some tries through private memory.
@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::copy_nonoverlapping;
 
+const PAGE_BYTES: usize = 4096;
 /// Most bytes of a file that one call moves from or to shared memory.
 pub const PIECE_BYTES: usize = 1 << 20;
 /// Most bytes of a piece that takes the way through private memory.
@@ -114,10 +115,17 @@ unsafe fn shared(
             unsafe { detour(start, bytes, way, &mut |at, n| call(at, n, 0)) }
         }
         // SAFETY: by this function's contract.
-        Kind::Stream if way == Way::Out => unsafe { in_pieces(kind, start, bytes, way, call) },
+        Kind::Stream if way == Way::Out && spans_pages(start, bytes) => unsafe {
+            in_pieces(kind, start, bytes, way, call)
+        },
         // SAFETY: by this function's contract.
         _ => unsafe { insist(start, bytes, bytes, way, &mut |at, n| call(at, n, 0)) },
     }
+}
+
+/// Whether a buffer lies in more than one page: a call on what lies in one moves all of it or meets EFAULT.
+fn spans_pages(start: *const u8, bytes: usize) -> bool {
+    start.addr() / PAGE_BYTES != (start.addr() + (bytes - 1)) / PAGE_BYTES
 }
 
 /// Moves piece after piece until nothing more comes. (A piece is moved in part when a page of it was taken away meanwhile.)
@@ -132,7 +140,12 @@ unsafe fn in_pieces(
     call: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
 ) -> isize {
     let mut done = 0;
-    while done < bytes {
+    // What pieces go through is kept for the next.
+    let mut private: Option<Private> = None;
+    let result = loop {
+        if done == bytes {
+            break done as isize;
+        }
         let most = if kind == Kind::Stream { DETOUR_BYTES } else { STAYS_BYTES.get() };
         let detours = kind != Kind::File || most == DETOUR_BYTES;
         let piece = (bytes - done).min(most);
@@ -140,26 +153,31 @@ unsafe fn in_pieces(
         let at = unsafe { start.add(done) };
         let mut call = |at, n| call(at, n, done);
         let moved = if detours && heap::touch_if_shared(at, piece, way) {
-            // SAFETY: by this function's contract.
-            unsafe { detour(at, piece, way, &mut call) }
+            private = private.or_else(|| Private::new(piece));
+            match &private {
+                // SAFETY: by this function's contract; no piece is longer than the first.
+                Some(private) => unsafe { through(private, at, piece, way, &mut call) },
+                None => -1,
+            }
         } else {
             // SAFETY: by this function's contract.
             unsafe { insist(at, piece, piece.min(DETOUR_BYTES), way, &mut call) }
         };
         if moved <= 0 {
-            return if done > 0 { done as isize } else { moved };
+            break if done > 0 { done as isize } else { moved };
         }
         done += moved as usize;
         if (moved as usize) < piece {
             if kind == Kind::Stream {
                 // A signal has come, or the reader is slow and nobody wants to wait.
-                break;
+                break done as isize;
             }
             // The pages do not stay here that long, or the file ends.
             STAYS_BYTES.set(DETOUR_BYTES);
         }
-    }
-    done as isize
+    };
+    private.into_iter().for_each(Private::give_back);
+    result
 }
 
 /// Touches and calls until the call does something else than meet EFAULT; then makes a detour with the first `detour_bytes`.
@@ -198,6 +216,21 @@ unsafe fn insist(
 /// As for [`transfer`].
 unsafe fn detour(start: *mut u8, bytes: usize, way: Way, call: &mut dyn FnMut(*mut u8, usize) -> isize) -> isize {
     let Some(private) = Private::new(bytes) else { return -1 };
+    // SAFETY: by this function's contract.
+    let moved = unsafe { through(&private, start, bytes, way, call) };
+    private.give_back();
+    moved
+}
+
+/// # Safety
+/// As for [`transfer`]; the private memory is that long at least.
+unsafe fn through(
+    private: &Private,
+    start: *mut u8,
+    bytes: usize,
+    way: Way,
+    call: &mut dyn FnMut(*mut u8, usize) -> isize,
+) -> isize {
     if way == Way::Out {
         // SAFETY: both are that long, and private memory overlaps nothing.
         unsafe { copy_nonoverlapping(start, private.start, bytes) };
@@ -208,6 +241,5 @@ unsafe fn detour(start: *mut u8, bytes: usize, way: Way, call: &mut dyn FnMut(*m
         // SAFETY: as above.
         unsafe { copy_nonoverlapping(private.start, start, bytes.min(moved as usize)) };
     }
-    private.give_back();
     moved
 }

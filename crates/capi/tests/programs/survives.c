@@ -73,7 +73,7 @@ static void cancelled(void) {
     CHECK(has_lock);
 }
 
-enum { OWN = 6, SIGNALLED, COUNTED, MEETS = 20, PAGES = 40, ROUNDS = 60 };
+enum { OWN = 6, SIGNALLED, COUNTED, MEETS = 20, HAS_OWN = 30, PAGES = 40, ROUNDS = 60 };
 
 static volatile char *counters;
 static volatile int rounds;
@@ -81,6 +81,7 @@ static volatile int rounds;
 static void *works(void *unused) {
     (void)unused;
     CHECK(comem_lock(OWN) == 0);
+    CHECK(comem_flag_set(HAS_OWN + (uint64_t)comem_node(), 1) == 0);
     CHECK(comem_cond_wait(SIGNALLED, OWN) == 0);
     CHECK(comem_unlock(OWN) == 0);
     for (int round = 0; round < ROUNDS; round++) {
@@ -98,13 +99,12 @@ static void cancelled_at_work(void) {
     pthread_t thread;
     void *result = NULL;
     CHECK(pthread_create(&thread, NULL, works, NULL) == 0);
-    usleep(50000);
+    /* It waits once it has let go of its lock. */
+    CHECK(comem_flag_wait(HAS_OWN + (uint64_t)comem_node(), 1) == 0);
+    CHECK(comem_lock(OWN) == 0);
+    CHECK(comem_unlock(OWN) == 0);
     CHECK(pthread_cancel(thread) == 0);
-    /* Whoever waits by now is woken, and whoever comes later. */
-    while (!rounds) {
-        CHECK(comem_cond_broadcast(SIGNALLED) == 0);
-        usleep(1000);
-    }
+    CHECK(comem_cond_broadcast(SIGNALLED) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
     CHECK(rounds == ROUNDS);
     CHECK(comem_flag_set(MEETS + (uint64_t)comem_node(), 1) == 0);

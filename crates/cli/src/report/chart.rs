@@ -3,7 +3,7 @@
 
 use super::model::{PARTS, Run, THREAD_PARTS};
 use crate::picture::{Sheet, step};
-use crate::table::seconds;
+use crate::table::{seconds, shortened};
 
 const LEFT: f64 = 78.0;
 const TOP: f64 = 126.0;
@@ -30,7 +30,7 @@ pub fn picture(runs: &[Run]) -> String {
     let mut sheet = Sheet::new(width, TOP + HEIGHT + BOTTOM);
     sheet.text(24.0, 32.0, "title", "Where the threads' time went");
     if let [run] = runs {
-        sheet.text(24.0, 54.0, "soft", &shortened(&run.command, width));
+        sheet.text(24.0, 54.0, "soft", &shortened(&run.command, ((width - 48.0) / 6.8) as usize));
     }
     let names: Vec<(String, &str)> = PARTS.iter().enumerate().map(|(i, name)| (class(i), *name)).collect();
     let names: Vec<(&str, &str)> = names.iter().map(|(class, name)| (class.as_str(), *name)).collect();
@@ -57,16 +57,6 @@ fn class(part: usize) -> String {
         "idle" => "idle".to_string(),
         "service" => "c5".to_string(),
         _ => format!("c{part}"),
-    }
-}
-
-/// A text that fits a title's width.
-fn shortened(text: &str, width: f64) -> String {
-    let fits = ((width - 48.0) / 6.8) as usize;
-    if text.chars().count() <= fits {
-        text.to_string()
-    } else {
-        text.chars().take(fits - 3).chain("...".chars()).collect()
     }
 }
 

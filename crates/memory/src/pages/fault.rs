@@ -348,34 +348,16 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
-/// As long as this lives the calling thread cannot be cancelled: its access is no cancellation point, and nothing here could be unwound.
-pub struct Uncancelled {
-    before: libc::c_int,
-}
-
-impl Uncancelled {
-    /// From now on.
-    #[allow(clippy::new_without_default, reason = "it does something")]
-    pub fn new() -> Uncancelled {
-        const DISABLE: libc::c_int = 1;
-        let mut before = 0;
-        // SAFETY: concerns the calling thread alone; `before` lives.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-        Uncancelled { before }
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: concerns the calling thread alone; there is no need for the state that was set.
-        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
-    }
-}
-
-/// Does something during which this thread cannot be cancelled.
+/// Does something during which this thread cannot be cancelled: its access is no cancellation point, and nothing here could be unwound.
 pub fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
-    let _whole = Uncancelled::new();
-    work()
+    const DISABLE: libc::c_int = 1;
+    let mut before = 0;
+    // SAFETY: concerns the calling thread alone; `before` lives.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = work();
+    // SAFETY: as above; there is no need for the state that was set.
+    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    result
 }
 
 /// What becomes of a signal.

@@ -133,9 +133,14 @@ impl Copies {
 impl Shared {
     /// Whether so many more pages would not fit the cache's bound, as far as homes that came here leave room.
     pub(super) fn is_full(&self, pages: u64) -> bool {
+        self.would_be_full(pages, self.gained.pages())
+    }
+
+    /// The same with so many homes that came here.
+    fn would_be_full(&self, pages: u64, gained: u64) -> bool {
         let (max, least) = (self.cache_pages_max.load(Ordering::Relaxed), &self.cache_pages_least);
         // A copy may have a twin.
-        let left = max - (self.gained.pages() / 2).min(max);
+        let left = max - (gained / 2).min(max);
         self.cached_pages.load(Ordering::Relaxed) + pages > left.max(least.load(Ordering::Relaxed))
     }
 
@@ -154,14 +159,12 @@ impl Shared {
 }
 
 impl Thread {
-    /// Gives copies up until `pages` more fit the cache's bound: clean ones are dropped, written ones flushed first.
+    /// Gives copies up until `pages` more fit the cache's bound, which they do not: clean ones are dropped, written ones flushed first.
     pub(super) fn make_cache_room(&self, shared: &Shared, pages: u64) -> Result<()> {
         let (node, slot) = (self.home(), self.slot());
-        if !shared.is_full(pages) {
-            return Ok(());
-        }
         let mut side = Outbox::new();
-        if shared.gained.pages() > 0 {
+        if !shared.would_be_full(pages, 0) {
+            // Only homes that came are in the way.
             node.heed_claims(shared, slot, &mut side);
         }
         let mut ledger = shared.ledger.lock();

@@ -14,8 +14,10 @@ use comem_protocol::outbox::Outbox;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-/// A look at what others have claimed is worth another one as soon as that is used up, if it found so many pages; else after so many refusals.
+/// A look at what others have claimed is worth another one as soon as that is used up, if it found so many pages. Else it is after so many refusals,
 const WORTH_A_LOOK: u32 = 32;
+/// and after twice as many each time, up to so many: who goes through more memory than its cache holds is refused at each fault.
+const PAUSE_MAX: u32 = 1 << 16;
 
 /// The homes that came to this node.
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub(super) struct Gained {
     pages: AtomicI64,
     /// So many times no home comes before others' claims are looked at again.
     pause: AtomicU32,
+    /// So long was the last pause.
+    paused: AtomicU32,
     /// The epoch in which that was done last.
     epoch: AtomicU32,
 }
@@ -32,6 +36,14 @@ impl Gained {
     /// The pages beyond this node's share.
     pub(super) fn pages(&self) -> u64 {
         self.pages.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// A look has found so many pages.
+    fn found(&self, pages: u64) {
+        let longer = self.paused.load(Ordering::Relaxed).saturating_mul(2).clamp(WORTH_A_LOOK, PAUSE_MAX);
+        let pause = if pages >= u64::from(WORTH_A_LOOK) { 0 } else { longer };
+        self.paused.store(pause, Ordering::Relaxed);
+        self.pause.store(pause, Ordering::Relaxed);
     }
 
     /// Whether it is time to look at what others have claimed.
@@ -91,9 +103,7 @@ impl Node {
         for first in shared.claimed_chunks(offers) {
             self.page_step(slot, first, out, |chunk, cx| chunk.heed_claims(cx));
         }
-        let found = before.saturating_sub(shared.gained.pages());
-        let pause = if found >= u64::from(WORTH_A_LOOK) { 0 } else { WORTH_A_LOOK };
-        shared.gained.pause.store(pause, Ordering::Relaxed);
+        shared.gained.found(before.saturating_sub(shared.gained.pages()));
     }
 
     /// Whether more pages may have their home here than by the layout of their regions.
@@ -124,12 +134,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_looked_at_once_an_epoch_and_after_a_pause() {
+    fn claims_are_looked_at_once_an_epoch_and_after_pauses_that_grow_while_nothing_is_found() {
         let gained = Gained::default();
         assert!(gained.is_due(1), "another epoch");
-        gained.pause.store(2, Ordering::Relaxed);
-        assert_eq!([1, 1, 1].map(|epoch| gained.is_due(epoch)), [false, false, true]);
-        gained.pause.store(2, Ordering::Relaxed);
-        assert!(gained.is_due(2) && !gained.is_due(2));
+        for pause in [32, 64, 128] {
+            gained.found(0);
+            assert_eq!((0..pause).filter(|_| gained.is_due(1)).count(), 0);
+            assert!(gained.is_due(1));
+        }
+        assert!(gained.is_due(2) && gained.is_due(2));
+        gained.found(31);
+        assert!(gained.is_due(3) && !gained.is_due(3), "another epoch in a pause");
+        gained.found(32);
+        assert!(gained.is_due(3));
+        gained.found(0);
+        assert_eq!((0..=32).filter(|_| gained.is_due(3)).count(), 1, "short again");
+        (0..40).for_each(|_| gained.found(0));
+        assert_eq!(gained.pause.load(Ordering::Relaxed), PAUSE_MAX);
     }
 }
