@@ -287,6 +287,33 @@ fn a_program_that_closes_comems_descriptors_hears_of_it_once_and_ends() {
     }
 }
 
+/// The process stayed, with threads of Comem's alone.
+#[test]
+fn a_node_ends_with_the_last_of_its_programs_threads() {
+    let program = odd();
+    let delay = ["--backbone", "udp", "--faults", "delay=1ms,seed=1"];
+    for options in [&["--backbone", "shm"][..], &["--backbone", "udp", "-t", "2"], &delay] {
+        let mut command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).args(options);
+        let output = common::run(command.arg(program).arg("leave"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "the last\nthe last\n", "{options:?}");
+    }
+}
+
+#[test]
+fn where_the_table_of_offers_is_refused_nobody_copies_what_its_home_is_writing() {
+    let program = common::build("cc", "c11", "refused.c");
+    let meeting = common::scratch().join("refused-meeting");
+    std::fs::write(&meeting, [0; 4096]).unwrap();
+    let mut command = common::node(&common::launcher(), 1);
+    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "--backbone", "shm"]);
+    let output = common::run(command.arg(&program).arg(&meeting));
+    let doctor = common::run(Command::new(common::launcher()).arg("doctor"));
+    let notes = String::from_utf8_lossy(&doctor.stdout).contains("uffd-async: the best there is");
+    let line = if notes { "refused: ok\n" } else { "refused: ok, and nothing was\n" };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), line.repeat(3));
+}
+
 /// Under `mprotect` it was said to have as many mappings as the system permits, and no memory.
 #[test]
 fn a_program_that_unmaps_shared_memory_hears_that_it_did() {

@@ -127,6 +127,10 @@ impl Datagrams for Captured {
         self.inner.try_recv(buffer).map(|received| self.note(received, buffer))
     }
 
+    fn retire(&self) {
+        self.inner.retire();
+    }
+
     fn attend(&self, listener: Listener) -> io::Result<()> {
         self.inner.attend(listener)
     }

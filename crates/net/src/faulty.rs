@@ -157,6 +157,13 @@ impl Datagrams for Faulty {
         self.inner.attend(listener)
     }
 
+    fn retire(&self) {
+        if let Some(holder) = &self.faults.holder {
+            holder.close();
+        }
+        self.inner.retire();
+    }
+
     fn kick(&self) -> bool {
         self.inner.kick()
     }
@@ -241,13 +248,17 @@ impl Holder {
             self.shared.changed.notify_one();
         }
     }
+
+    /// What is still held back leaves at once: a job's last words must not wait for a network that is going away.
+    fn close(&self) {
+        lock(&self.shared.queue).closing = true;
+        self.shared.changed.notify_one();
+    }
 }
 
 impl Drop for Holder {
-    /// What is still held back leaves at once: a job's last words must not wait for a network that is going away.
     fn drop(&mut self) {
-        lock(&self.shared.queue).closing = true;
-        self.shared.changed.notify_one();
+        self.close();
         if let Some(thread) = self.thread.take() {
             // It ends only by returning; a panic in it was told on standard error and must not become ours.
             drop(thread.join());

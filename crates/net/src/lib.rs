@@ -147,6 +147,9 @@ pub trait Datagrams: Send + Sync {
         false
     }
 
+    /// Nobody will use this endpoint any more, although it may be kept: threads of the backbone that attend it, or others opened with it, end.
+    fn retire(&self) {}
+
     /// Whether something may be there to receive; no system call. It also tells senders that somebody looks here now and then, so
     /// that those who can wait a moment before they rouse a sleeper do ([`Datagrams::send_patiently`]). `false` for ever where
     /// the backbone cannot tell.
@@ -200,6 +203,9 @@ impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
     }
     fn kick(&self) -> bool {
         (**self).kick()
+    }
+    fn retire(&self) {
+        (**self).retire();
     }
     fn glance(&self) -> bool {
         (**self).glance()

@@ -645,7 +645,8 @@ fn first_line(reader: &mut ControlReader<ToNode>) -> Result<Job> {
     }
 }
 
-/// Hears the launcher from start-up to the end of the job.
+/// Hears the launcher from start-up until all nodes have finished. Behind that nothing concerns this one, and a process ends with the last of its
+/// threads where its first one ends by `pthread_exit`.
 #[derive(Default)]
 struct Ear {
     node: OnceLock<Arc<Node>>,
@@ -663,6 +664,7 @@ impl Ear {
                     Ok(ToNode::Stop { reason }) => ear.tell(Error::Stopped(reason)),
                     Ok(ToNode::AllFinished) => {
                         ear.node.get().inspect(|node| node.farewell.all_have_finished());
+                        return;
                     }
                     Ok(_) => {}
                     Err(error) => return ear.tell(error),
@@ -714,6 +716,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
         node.farewell.linger();
     }
     node.leave();
+    node.wire.retire();
     main.end_life_now();
     let _ = node.ended.set((main.slot(), node.now()));
     node.outlive_finish();

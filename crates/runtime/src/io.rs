@@ -194,6 +194,11 @@ impl Wire {
         &*self.endpoints[slot.index()]
     }
 
+    /// Nothing is sent or received any more.
+    pub(crate) fn retire(&self) {
+        self.endpoints.iter().for_each(|endpoint| endpoint.retire());
+    }
+
     /// Ends a thread's sleep in its socket by a datagram that says nothing; it takes no part in injected faults.
     fn kick(&self, slot: Slot) {
         if self.endpoint(slot).kick() {

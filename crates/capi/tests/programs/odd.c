@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or closes descriptors that it has not opened.
+ * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or closes
+ * descriptors that it has not opened.
  */
 #include <comem.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { BYTES = 1 << 20, PAGE = 4096 };
+
+static void *outlive(void *unused) {
+    (void)unused;
+    usleep(100000);
+    puts("the last");
+    return NULL;
+}
 
 int main(int argc, char **argv) {
     if (comem_start() != 0 || argc < 2) return 1;
@@ -38,6 +47,11 @@ int main(int argc, char **argv) {
             comem_barrier();
         }
         return comem_finish() != 0;
+    }
+    if (!strcmp(argv[1], "leave")) {
+        pthread_t last;
+        if (comem_finish() != 0 || pthread_create(&last, NULL, outlive, NULL) != 0) return 1;
+        pthread_exit(NULL);
     }
     comem_barrier();
     if (comem_node() == 1) {

@@ -182,6 +182,11 @@ impl ShmHost {
         self.shared.peers.of(address)
     }
 
+    /// Lets the porter end.
+    pub(super) fn retire(&self) {
+        sys::raise(self.shared.stop.as_fd());
+    }
+
     /// Asks for a lane, without waiting for it.
     #[cold]
     pub(super) fn ask(&self, peer: &Peer) {
@@ -209,7 +214,7 @@ impl ShmHost {
 
 impl Drop for ShmHost {
     fn drop(&mut self) {
-        sys::raise(self.shared.stop.as_fd());
+        self.retire();
         if let Some(porter) = self.porter.take() {
             // It ends only by returning; a panic in it was told on standard error and must not become ours.
             drop(porter.join());

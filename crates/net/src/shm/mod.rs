@@ -148,6 +148,10 @@ impl Datagrams for ShmEndpoint {
         Ok(self.inbox.take(buffer)?.unwrap_or(Received::Timeout))
     }
 
+    fn retire(&self) {
+        self.host.retire();
+    }
+
     fn attend(&self, listener: Listener) -> io::Result<()> {
         // The endpoint keeps it, so the number stays its own.
         let fd = listener.as_fd().as_raw_fd();

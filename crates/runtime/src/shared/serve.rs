@@ -1,7 +1,7 @@
 //! What other nodes ask about pages, and what they tell.
 
 use super::table::Known;
-use super::{Peer, Shared};
+use super::{Peer, Shared, Views};
 use crate::node::Node;
 use comem_memory::pages::{Offers, PeerView};
 use comem_memory::{ahead, diff};
@@ -188,9 +188,11 @@ impl Node {
         self.wire.address(Channel::service(node)).map_or(0, |a| a.port())
     }
 
-    /// Writes into the heap whose it is, for other nodes that read it.
+    /// Writes into the heap whose it is, for other nodes that read it. Not where there is no table of offers for it: home pages are compared then, of
+    /// which others may get what they were told of alone.
     pub(crate) fn inscribe_heap(&self) {
-        let Some(views) = self.shared().and_then(|s| s.views.as_ref()) else { return };
+        let readable = |views: &&Views| views.offers.is_some() || !views.tracked.notes_writes();
+        let Some(views) = self.shared().and_then(|s| s.views.as_ref()).filter(readable) else { return };
         let words = inscription(self.me(), std::process::id(), self.service_port(self.me()));
         // SAFETY: the heap's first bytes are in the service view and belong to no allocation.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), views.tracked.service(), words.len()) };
