@@ -24,11 +24,19 @@ impl Mapping {
     /// # Errors
     /// What the system says when there is no room.
     pub fn new(bytes: usize) -> io::Result<Mapping> {
+        Mapping::near(0, bytes)
+    }
+
+    /// As [`Mapping::new`], at this address (a multiple of the page's size) if nothing is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn near(address: usize, bytes: usize) -> io::Result<Mapping> {
         let bytes = bytes.max(1);
+        let wish = std::ptr::without_provenance_mut(address);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh anonymous mapping touches no memory that is in use.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let start = unsafe { libc::mmap(wish, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -88,7 +88,7 @@ impl<T: Plain> SharedSlice<T> {
         self.start
     }
 
-    /// Element `index`.
+    /// Element `index`. While others store to it, without synchronisation, one of more than 8 bytes may be part old and part new.
     ///
     /// # Panics
     /// When there is no such element.

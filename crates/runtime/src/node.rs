@@ -338,6 +338,8 @@ impl Node {
     }
 
     pub(crate) fn begin(&self) {
+        // What the start took, until all had their heaps, belongs to nobody's life.
+        self.counters(Slot::thread(0)).begin();
         let _ = self.began.set(self.now());
     }
 

@@ -3,6 +3,7 @@
  * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or closes
  * descriptors that it has not opened.
  */
+#define _GNU_SOURCE 1
 #include <comem.h>
 
 #include <pthread.h>

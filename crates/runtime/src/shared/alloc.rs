@@ -208,11 +208,15 @@ impl Thread {
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
         }
-        let heap = self.home().shared().map_or(0, |shared| shared.bytes);
-        if options.alignment > heap {
+        let (base, heap) = self.home().shared().map_or((0, 0), |shared| (shared.base, shared.bytes));
+        let alignment = options.alignment;
+        if alignment > heap {
+            return wrong(format!("an alignment of {alignment} bytes is larger than the shared heap of {heap} bytes"));
+        }
+        // Addresses are multiples of what the heap's beginning is a multiple of.
+        if !base.is_multiple_of(alignment) {
             return wrong(format!(
-                "an alignment of {} bytes is larger than the shared heap of {heap} bytes",
-                options.alignment
+                "an alignment of {alignment} bytes is larger than that of the shared heap, which begins at {base:#x}"
             ));
         }
         let named = if options.unit_pages == 0 { self.home().config.unit_pages } else { options.unit_pages };

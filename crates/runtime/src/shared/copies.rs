@@ -8,6 +8,9 @@
 //! taken as much as the bound, no more come as long as none go: this node says of what it writes that it does not hold it, and claims nothing
 //! ([`Node::has_room_for_homes`]). So its memory stays within what its share and the cache take, whoever initialises everything.
 //!
+//! Whole chunks go, since nothing tells which of their pages are in use. So once copies had to go that may be, less is fetched ahead: as many faults as
+//! the cache has pages, no more than an eighth of it for a page, and nothing for sequences with a stride, where such have ended early ([`Shared::crowded`]).
+//!
 //! An access may need several units at once: it spans two, or its instruction has two operands. So what each thread met in its last faults stays, and
 //! the bound is never less than that.
 
@@ -25,10 +28,13 @@ use comem_protocol::ids::Slot;
 use comem_protocol::outbox::Outbox;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Units that one instruction may need: two operands, each across a boundary.
 const AT_ONCE: usize = 4;
+
+/// What is fetched ahead takes such a part of the cache at most, given as its inverse, once copies in use have to go for it.
+const AHEAD_PART: u64 = 8;
 
 /// Which copies of a chunk go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +56,8 @@ struct Touched {
 pub(super) struct Copies {
     lists: Mutex<Lists>,
     touched: Vec<Touched>,
+    /// For so many faults more it counts that copies in use had to go.
+    crowded: AtomicU64,
 }
 
 #[derive(Default, Debug)]
@@ -62,7 +70,11 @@ struct Lists {
 
 impl Copies {
     pub(super) fn new(slots: usize) -> Copies {
-        Copies { lists: Mutex::default(), touched: (0..slots).map(|_| Touched::default()).collect() }
+        Copies {
+            lists: Mutex::default(),
+            touched: (0..slots).map(|_| Touched::default()).collect(),
+            crowded: AtomicU64::new(0),
+        }
     }
 
     /// A step of the chunk that begins at this page has ended; its lock is held.
@@ -144,6 +156,17 @@ impl Shared {
         self.cached_pages.load(Ordering::Relaxed) + pages > left.max(least.load(Ordering::Relaxed))
     }
 
+    /// A thread faults: where copies in use had to go not long ago, so many pages at most are fetched ahead with a page.
+    pub(super) fn crowded(&self) -> Option<u64> {
+        let crowded = &self.copies.crowded;
+        let left = crowded.load(Ordering::Relaxed);
+        if left == 0 {
+            return None;
+        }
+        crowded.store(left - 1, Ordering::Relaxed);
+        Some(self.cache_pages_max.load(Ordering::Relaxed) / AHEAD_PART)
+    }
+
     /// Whether a page of this region has its home at another node.
     pub(super) fn is_elsewhere(&self, known: &Known, page: PageNo) -> bool {
         self.views.as_ref().is_some_and(|views| known.step(views, page, |_, chunk, _, _| chunk.is_elsewhere(page)))
@@ -179,6 +202,7 @@ impl Thread {
                 break;
             }
             let Some(first) = copies.next() else { break };
+            copies.crowded.store(shared.cache_pages_max.load(Ordering::Relaxed), Ordering::Relaxed);
             node.evict_chunk(shared, &mut ledger, (first, Which::All), &spared, slot, &mut side);
         }
         drop(ledger);

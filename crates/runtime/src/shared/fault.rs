@@ -235,12 +235,19 @@ impl Thread {
     fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
         let prefetch = self.home().config.prefetch;
         self.leave_section(shared, page);
-        let stream = self.stream(|s| s.next(page, known.region.unit_pages));
+        let unit_pages = known.region.unit_pages;
+        let stream = self.stream(|s| match shared.crowded() {
+            None => s.next(page, unit_pages),
+            Some(most) => {
+                let ahead = s.next(page, unit_pages);
+                s.sparingly(page, ahead, (most / u64::from(unit_pages)) as usize)
+            }
+        });
         let ahead = if prefetch { stream } else { Ahead::NOTHING };
         let claims = self.may_claim(shared, &known.region.homes);
         let ahead = Ahead { claims, ..ahead };
         shared.copies.is_touched(self.slot(), page);
-        let most = ahead.units as u64 * u64::from(known.region.unit_pages);
+        let most = ahead.units as u64 * u64::from(unit_pages);
         // Of home pages no copies come, however many are mapped.
         if shared.is_full(most) && shared.is_elsewhere(known, page) {
             self.make_cache_room(shared, most)?;

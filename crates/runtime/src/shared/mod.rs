@@ -188,13 +188,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The heap at its place, or of a job of one node anywhere.
+    /// The heap at its place, or of a job of one node anywhere, mostly at the first place of all.
     pub(crate) fn new(config: &Config, me: NodeId, nodes: usize, place: Option<Place>) -> Result<Shared> {
         let bytes = config.heap;
         let units_may_differ = place.as_ref().is_some_and(|place| place.units_may_differ);
         let (views, plain, base) = match place {
             None => {
-                let plain = Mapping::new(bytes).map_err(Error::system("cannot reserve the shared heap"))?;
+                let plain =
+                    Mapping::near(space::FIRST, bytes).map_err(Error::system("cannot reserve the shared heap"))?;
                 plain.dump(0, bytes, false);
                 let base = plain.start().addr();
                 (None, Some(plain), base)

@@ -12,6 +12,9 @@ const PLACE_BYTES: usize = 16 << 40;
 /// In the lowest 16 TiB, above what 32-bit habits use.
 const LOW_OFFSET: usize = 1 << 40;
 
+/// The place that is tried first.
+pub(super) const FIRST: usize = PLACES[0] * PLACE_BYTES;
+
 fn place(index: usize) -> usize {
     match PLACES[index] {
         0 => LOW_OFFSET,

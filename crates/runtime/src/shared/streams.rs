@@ -26,6 +26,10 @@ struct Stream {
     left: Option<usize>,
     /// When it last went on.
     used: u32,
+    /// So many steps with this stride have followed each other since that was last counted.
+    even: usize,
+    /// An access has shown that what was fetched ahead is not what the program goes on with.
+    failed: bool,
 }
 
 impl Stream {
@@ -86,6 +90,8 @@ pub(crate) struct Streams {
     /// Strides that were followed lately, in pages: the second fault at such a distance begins a run at once.
     strides: [i64; 4],
     usual: Usual,
+    /// How often sequences with a stride have ended before what was fetched for them, lately.
+    doubt: usize,
 }
 
 impl Streams {
@@ -93,6 +99,12 @@ impl Streams {
     const GROWTH: [usize; 4] = [1, 8, 30, 60];
     /// Longest stride that is taken for one, in pages.
     const STRIDE_MAX: i64 = CHUNK_PAGES as i64 / 2;
+
+    /// With so much doubt, nothing is fetched ahead with a stride while copies have to go for it.
+    const DOUBTFUL: usize = 4;
+    const DOUBT_MOST: usize = 16;
+    /// So many steps in a row with one stride take a bit of the doubt away.
+    const EVEN: usize = 60;
 
     /// A fault at `page`: what to fetch with it.
     pub(super) fn next(&mut self, page: PageNo, unit_pages: u32) -> Ahead {
@@ -122,6 +134,7 @@ impl Streams {
             oldest
         });
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
+        self.learn(page, unit, found);
         let stream = &mut self.streams[at];
         if found.is_some() {
             if stream.units == 1 && far(stream) == unit {
@@ -174,6 +187,38 @@ impl Streams {
         Ahead { units: stream.fetched, stride: if stream.fetched == 1 { 1 } else { ahead.stride }, ..ahead }
     }
 
+    /// What a fault at `page` says of the sequences with a stride: it goes on with this one, or lies where one does not come by.
+    fn learn(&mut self, page: PageNo, unit: i64, found: Option<usize>) {
+        let far = |s: &Stream| i64::from(page) - i64::from(s.last);
+        if let Some(stream) = found.map(|at| &mut self.streams[at]) {
+            stream.failed = false;
+            stream.even += far(stream).checked_div(stream.stride).unwrap_or_default().unsigned_abs() as usize;
+            if stream.stride != unit && stream.even >= Self::EVEN {
+                stream.even = 0;
+                self.doubt = self.doubt.saturating_sub(1);
+            }
+            return;
+        }
+        for stream in self.streams.iter_mut().filter(|s| s.reach > 1 && s.stride.abs() > unit && !s.failed) {
+            let within = far(stream).unsigned_abs() <= stream.reach as u64 * stream.stride.unsigned_abs();
+            if within && (far(stream) < 0) == (stream.stride < 0) {
+                stream.failed = true;
+                self.doubt = (self.doubt + Self::DOUBTFUL).min(Self::DOUBT_MOST);
+            }
+        }
+    }
+
+    /// Copies have to go for what is fetched ahead of the fault at `page`, about which [`Streams::next`] has said this: of a sequence in a row no more than
+    /// so many units, and of one with a stride nothing where such have ended early. Else copies that are in use would go for others that never are.
+    pub(super) fn sparingly(&mut self, page: PageNo, ahead: Ahead, most: usize) -> Ahead {
+        let Some(at) = self.of_fault(page) else { return ahead };
+        let stream = &mut self.streams[at];
+        let doubtful = ahead.stride != 1 && self.doubt >= Self::DOUBTFUL;
+        let units = if doubtful { 1 } else { ahead.units.min(most.max(1)) };
+        (stream.units, stream.reach) = (units, units);
+        Ahead { units, stride: if units == 1 { 1 } else { ahead.stride }, ..ahead }
+    }
+
     /// The one that the last fault belongs to, if that was at `page`.
     fn of_fault(&self, page: PageNo) -> Option<usize> {
         self.streams.iter().position(|s| s.used == self.faults && s.last == page)
@@ -222,6 +267,7 @@ impl Streams {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     /// A fault at a page whose home is elsewhere.
     fn next(streams: &mut Streams, page: PageNo) -> Ahead {
@@ -290,6 +336,56 @@ mod tests {
     #[test]
     fn a_stride_is_followed() {
         assert_eq!(units(&[1000, 1007, 1014, 1070]), [(1, 1), (1, 1), (8, 7), (30, 7)]);
+    }
+
+    /// The rows of a matrix that is stored by columns: a column every 39.06 pages, or 6.49.
+    #[test]
+    fn where_strides_end_early_nothing_is_fetched_for_them_at_others_cost() {
+        for column_bytes in [160_000, 26_592] {
+            let mut streams = Streams::default();
+            let fetched = [false, true].map(|crowded| {
+                let mut here = BTreeSet::new();
+                for page in (0..700_u64).map(|column| (column * column_bytes / 4096) as PageNo) {
+                    if here.contains(&page) {
+                        continue;
+                    }
+                    let ahead = streams.next(page, 1);
+                    let ahead = if crowded { streams.sparingly(page, ahead, 128) } else { ahead };
+                    here.extend((0..ahead.units as PageNo).map(|step| page + step * ahead.stride as PageNo));
+                }
+                here.len()
+            });
+            assert!(fetched[0] > 1000 && fetched[1] < 800, "{column_bytes}: {fetched:?} pages");
+        }
+    }
+
+    #[test]
+    fn regular_strides_are_followed_when_copies_have_to_go() {
+        let mut streams = Streams { doubt: Streams::DOUBTFUL + 3, ..Streams::default() };
+        let ahead = |streams: &mut Streams, page| {
+            let ahead = streams.next(page, 1);
+            streams.sparingly(page, ahead, 128).units
+        };
+        assert!((0..60).all(|step| ahead(&mut streams, 1000 + 64 * step) == 1), "strides are in doubt");
+        let (mut page, mut units) = (100_000, 0);
+        while page < 200_000 {
+            units = ahead(&mut streams, page);
+            page += 64 * units as PageNo;
+        }
+        assert_eq!((units, streams.doubt), (60, 0));
+    }
+
+    #[test]
+    fn pages_in_a_row_are_fetched_as_far_as_the_cache_allows() {
+        let mut streams = Streams::default();
+        let mut page = 1000;
+        let runs = [(); 6].map(|()| {
+            let ahead = streams.next(page, 1);
+            let ahead = streams.sparingly(page, ahead, 10);
+            page += ahead.units as PageNo;
+            ahead.units
+        });
+        assert_eq!(runs, [1, 8, 10, 10, 10, 10]);
     }
 
     #[test]

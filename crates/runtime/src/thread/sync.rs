@@ -336,12 +336,22 @@ impl Thread {
         self.try_unlock(lock)
     }
 
-    /// Runs `f` while holding a lock.
+    /// Runs `f` while holding a lock, which is released if `f` panics, too.
     pub fn locked<R>(&self, lock: LockId, f: impl FnOnce() -> R) -> R {
+        struct Held<'a>(&'a Thread, LockId);
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                let Held(thread, lock) = *self;
+                match std::thread::panicking() {
+                    // The job may be over, or the lock released in `f`: the panic says enough.
+                    true => drop(thread.try_unlock(lock)),
+                    false => thread.unlock(lock),
+                }
+            }
+        }
         self.lock(lock);
-        let result = f();
-        self.unlock(lock);
-        result
+        let _held = Held(self, lock);
+        f()
     }
 
     /// Raises a flag to `value`, unless it is that high already.

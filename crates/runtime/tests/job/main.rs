@@ -133,6 +133,26 @@ fn the_statistics_of_a_job_that_is_cut_short_say_what_its_threads_did_last() {
 }
 
 #[test]
+fn a_nodes_time_is_that_of_its_threads_lives() {
+    for backbone in BACKBONES {
+        let outcome = start("little", 4, &[backbone, ("COMEM_THREADS", "2")], &[]).finish();
+        assert_eq!(outcome.statuses, [Some(0); 4], "{outcome:#?}");
+        for stats in outcome.stats.values() {
+            let spent = |name: &str| stats["time_us"][name].as_f64().unwrap_or(f64::NAN);
+            let parts: f64 = ["compute", "fetch", "lock", "barrier", "protocol", "idle"].map(spent).iter().sum();
+            let lives = 2e6 * stats["wall_s"].as_f64().unwrap_or_default();
+            assert!((parts - lives).abs() <= 0.01 * lives + 10.0, "{parts} us of {lives}: {stats}");
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_released_by_a_panic_that_the_program_goes_on_from() {
+    let outcome = start("panics-under-a-lock", 2, &[("COMEM_THREADS", "2")], &[]).finish();
+    assert_eq!(outcome.statuses, [Some(0); 2], "{outcome:#?}");
+}
+
+#[test]
 fn a_silent_node_is_warned_about_and_then_given_up() {
     std::thread::scope(|scope| BACKBONES.map(|backbone| scope.spawn(move || silence_is_noticed(backbone))).map(drop));
 }

@@ -50,6 +50,13 @@ pub fn play(role: &str) {
             assert_ne!(t.id(), 1, "thread 1 does not go on");
             t.barrier();
         }),
+        "panics-under-a-lock" => comem.run(|t| {
+            let panics = || t.locked(LockId(3), || panic!("told, and gone on from"));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+            t.barrier();
+            t.locked(LockId(3), || ());
+        }),
+        "little" => comem.run(|t| t.barrier()),
         "no-thread" => {
             forbid_threads();
             comem.run(|t| t.barrier());

@@ -224,7 +224,7 @@ pub fn pieces_that_others_free(comem: &Comem) {
 pub fn every_size_and_alignment(comem: &Comem) {
     comem.run(|t| {
         let mut blocks: Vec<(usize, usize)> = Vec::new();
-        for (n, alignment) in [1, 16, 64, 512, 4096, 1 << 16, 1 << 21].into_iter().enumerate() {
+        for (n, alignment) in [1, 16, 64, 512, 4096, 1 << 16, 1 << 21, 1 << 30].into_iter().enumerate() {
             for bytes in [0, 1, 63, 700, 4096, 4097] {
                 let options = RegionOptions { alignment, ..RegionOptions::default() };
                 let block = comem.alloc(bytes, &options).expect("there is room for a block").addr();

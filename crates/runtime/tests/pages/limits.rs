@@ -14,6 +14,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "ended-copies" => copies_out_of_use(comem, true),
         "aside-copies" => copies_out_of_use(comem, false),
         "growing" => growing(comem),
+        "rows-of-columns" => rows_of_columns(comem),
         "few-units" => few_units(comem),
         "vast" => vast(comem),
         "scattered" => scattered(comem),
@@ -52,6 +53,22 @@ fn small_cache(comem: &Comem) {
         // What is not the heap: rings of the backbone, buffers.
         let slack = 6 << 20;
         assert!(file_bytes() < 2 * (own + cache) + slack, "{} bytes of memory files", file_bytes());
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Node 1 reads rows of a matrix of 700 columns that lie one behind the other, from the home of all: 700 pages at strides of 39 and 40, again and again, of
+/// which the cache holds 1024.
+fn rows_of_columns(comem: &Comem) {
+    const COLUMN: usize = 20_000;
+    let on_0 = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let slice = comem.slice::<u64>(700 * COLUMN, &on_0).unwrap();
+    comem.run(|t| {
+        let rows = if t.node() == NodeId(1) { 0..20 } else { 0..0 };
+        for row in rows {
+            assert_eq!((0..700).map(|column| slice.get(column * COLUMN + row)).sum::<u64>(), 0);
+        }
         t.barrier();
     });
     give_back(comem, slice);
@@ -465,6 +482,15 @@ fn nothing_written_is_lost_when_a_written_copy_is_given_up() {
             let outcome = job("written-cache", 2, &settings);
             assert!(counted(&outcome, "evictions") > WRITTEN_PAGES as u64, "{detector}: {:?}", outcome.stats);
         }
+    }
+}
+
+#[test]
+fn what_is_fetched_ahead_leaves_copies_that_are_in_use_where_they_are() {
+    for backbone in ["udp", "shm"] {
+        let outcome = job("rows-of-columns", 2, &[("COMEM_CACHE", "4M"), ("COMEM_BACKBONE", backbone)]);
+        let fetched = counted(&outcome, "pages_fetched");
+        assert!((700..3_500).contains(&fetched), "{backbone}: {fetched} pages for 703");
     }
 }
 
