@@ -222,6 +222,22 @@ impl Offers {
         clear(whole.end..end);
     }
 
+    /// At the home: these pages are used no more, as all the `free` ones around them. Gives back what of the table's memory is about such alone.
+    pub fn give_back(&self, gone: &Range<PageNo>, free: &Range<PageNo>) {
+        let Some(file) = &self.file else { return };
+        for (at, size) in
+            [(BYTES_BEFORE, size_of::<AtomicU8>()), (Offers::claims_at(self.pages), size_of::<AtomicU16>())]
+        {
+            let place = |page: PageNo| at + page.min(self.pages) as usize * size;
+            let start = place(free.start).next_multiple_of(PAGE_BYTES).max(place(gone.start) / PAGE_BYTES * PAGE_BYTES);
+            let end = (place(free.end) / PAGE_BYTES * PAGE_BYTES).min(place(gone.end).next_multiple_of(PAGE_BYTES));
+            if start < end {
+                // Without that it stays as it is, and says nothing wrong.
+                let _ = sys::punch(file.as_fd(), start, end - start);
+            }
+        }
+    }
+
     fn writer(&self, writer: u16) -> &AtomicU64 {
         let at = self.view.start() + usize::from(writer) * size_of::<AtomicU64>();
         // SAFETY: within the view, which lives as long as this table, and aligned; all who share it use atomic instructions.
@@ -562,6 +578,13 @@ mod tests {
         table.forget_claims(2500..8000);
         let again = pages.map(|page| table.claim(page, 4));
         assert_eq!(again, pages.map(|page| Some(if (2500..8000).contains(&page) { 4 } else { 3 })));
+        (2048..6144).for_each(|page| drop(table.claim(page, 4)));
+        table.give_back(&(2500..3000), &(2100..6143));
+        let kept = [2048, 4095, 4096, 6143].map(|page| table.claim(page, 5));
+        assert_eq!(kept, [Some(4); 4], "no page of the table is about these alone");
+        table.give_back(&(4500..5000), &(4096..6144));
+        let kept = [4095, 4096, 6143, 6144].map(|page| table.claim(page, 5));
+        assert_eq!(kept, [4, 5, 5, 4].map(Some));
         table.forget_claims(0..PageNo::MAX);
         assert!(pages.iter().all(|page| table.claim(*page, 5) == Some(5)));
     }

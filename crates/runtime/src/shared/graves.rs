@@ -122,7 +122,12 @@ impl Graves {
 
     /// Whether a region with this page was freed and has fallen.
     pub(super) fn has_fallen(&self, page: PageNo) -> bool {
-        self.fallen.around(page).is_some()
+        self.fallen_around(page).is_some()
+    }
+
+    /// All pages in a row around this one of regions that have fallen.
+    pub(super) fn fallen_around(&self, page: PageNo) -> Option<Range<PageNo>> {
+        self.fallen.around(page)
     }
 
     /// Where so many pages could be used again: the first place from `from` on.

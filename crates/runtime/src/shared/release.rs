@@ -517,6 +517,9 @@ impl Node {
         shared.desk.lock().open(epoch);
         for gone in shared.table.forget_freed(epoch) {
             shared.sharing.lock().forget(&gone);
+            if let (Some(offers), Some(free)) = (shared.offers(), shared.table.forgotten_around(gone.start)) {
+                offers.give_back(&gone, &free);
+            }
         }
         drop(ledger);
         if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), side) {

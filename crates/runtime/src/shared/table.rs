@@ -408,6 +408,11 @@ impl Table {
         fallen.iter().filter_map(|first| regions.remove(first)).map(|known| known.region.range()).collect()
     }
 
+    /// All pages in a row around this one of regions that were forgotten, if its own was.
+    pub(super) fn forgotten_around(&self, page: PageNo) -> Option<Range<PageNo>> {
+        self.graves.lock().fallen_around(page)
+    }
+
     /// Whether the memory with this page was freed here.
     pub(crate) fn is_freed(&self, page: PageNo) -> bool {
         match self.find(page) {

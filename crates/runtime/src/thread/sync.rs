@@ -84,7 +84,7 @@ impl Thread {
         })
     }
 
-    /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one.
+    /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one. That counts as computing, too.
     pub(super) fn slow_down(&self) {
         let factor = self.node.slow_factor();
         if factor <= 1.0 {
@@ -93,7 +93,9 @@ impl Thread {
         let now = self.node.thread_cpu_ns();
         // From here on counts for the next call: nothing is slept for twice.
         let since = self.state.borrow_mut().left.replace(now).unwrap_or(now);
+        let start = self.node.now();
         std::thread::sleep(std::time::Duration::from_nanos(((now - since) as f64 * (factor - 1.0)) as u64));
+        self.state.borrow_mut().waited_ns += (self.node.now() - start).0;
     }
 
     /// Reduces vectors of integers over all threads; each thread's `values` become the result.

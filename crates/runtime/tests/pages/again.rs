@@ -5,6 +5,8 @@ use crate::placement::{WORDS, pages_of, shares_that_wander};
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, NodeId, Thread};
 use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "again-under-one" => under_one(comem),
         "again-on-the-way" => on_the_way(comem),
         "again-flushed" => flushed(comem),
+        "table-given-back" => table_given_back(comem),
         _ => return false,
     }
     true
@@ -47,6 +50,30 @@ fn again(comem: &Comem) {
             comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
         }
     }
+}
+
+/// Bytes that the table of what others may copy takes here; `None` where this process has none.
+fn table_bytes() -> Option<u64> {
+    let files = std::fs::read_dir("/proc/self/fd").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_table = |path: &PathBuf| path.read_link().is_ok_and(|name| name.to_string_lossy().contains("comem-offers"));
+    Some(std::fs::metadata(files.into_iter().find(is_table)?).ok()?.blocks() * 512)
+}
+
+/// 8 GiB of address space, 8 MiB at a time: what was noted of memory that is gone is given back.
+fn table_given_back(comem: &Comem) {
+    let mut most = [0; 2];
+    for round in 0..1024 {
+        let slice = comem.slice::<u64>(1 << 20, &RegionOptions::default()).expect("there is room");
+        comem.run(|t| {
+            (t.id() << 17..1 << 20).step_by(WORDS << 6).for_each(|word| slice.set(word, 1));
+            t.barrier();
+        });
+        comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
+        most[round / 512] = table_bytes().unwrap_or_default().max(most[round / 512]);
+    }
+    // As many regions as 2 GiB hold are kept for a while.
+    assert!(most[1] <= most[0] + (64 << 10), "{most:?} bytes of the table, in the first and in the second half");
+    assert_eq!(most[0] > 0, table_bytes().is_some());
 }
 
 /// Where nobody has freed anything two barriers ago there is no room, on any node, and the job goes on.
@@ -167,6 +194,11 @@ fn memory_that_all_allocate_and_free_again_and_again_is_new_each_time() {
     }
     job("again", 2, &[SMALL_HEAP, ("COMEM_ENGINE", "hlrc"), ("COMEM_BACKBONE", "shm")]);
     job("again", 1, &[SMALL_HEAP]);
+}
+
+#[test]
+fn what_was_noted_of_freed_memory_takes_none() {
+    job("table-given-back", 2, &[("COMEM_BACKBONE", "shm")]);
 }
 
 #[test]
