@@ -236,14 +236,14 @@ impl Thread {
         let prefetch = self.home().config.prefetch;
         self.leave_section(shared, page);
         let unit_pages = known.region.unit_pages;
-        let stream = self.stream(|s| match shared.crowded() {
-            None => s.next(page, unit_pages),
-            Some(most) => {
-                let ahead = s.next(page, unit_pages);
-                s.sparingly(page, ahead, (most / u64::from(unit_pages)) as usize)
+        let stream = self.stream(|s| s.next(page, unit_pages));
+        let ahead = match shared.crowded() {
+            _ if !prefetch => Ahead::NOTHING,
+            Some(most) if shared.is_elsewhere(known, page) => {
+                self.stream(|s| s.sparingly(page, stream, (most / u64::from(unit_pages)) as usize))
             }
-        });
-        let ahead = if prefetch { stream } else { Ahead::NOTHING };
+            _ => stream,
+        };
         let claims = self.may_claim(shared, &known.region.homes);
         let ahead = Ahead { claims, ..ahead };
         shared.copies.is_touched(self.slot(), page);
