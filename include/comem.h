@@ -118,7 +118,9 @@ COMEM_API const char *comem_version(void);
 
 /* Runs `function(argument)` on every thread of this node, the caller (thread 0 of its node) included, and returns
  * when all have returned; not to be called within such a function. Threads that a program makes itself, with pthreads
- * or OpenMP, take a free place of the node when they first call Comem. */
+ * or OpenMP, take a free place of the node when they first call Comem, and keep it until they end. OpenMP's stay after
+ * their region: comem_parallel() before such regions works, behind one whose threads called Comem it is refused, until
+ * omp_pause_resource_all(omp_pause_hard) has ended them. */
 COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
 
 /* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */
@@ -240,7 +242,7 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
  *     int         comem_read_end_NAME(array, low, high)
  *     int         comem_write_end_NAME(array, low, high)
  *
- * with NAME and TYPE from this list. */
+ * with NAME and TYPE from this list. What comem_new_NAME() creates lasts as long as the job: nothing gives it back. */
 #define COMEM_EACH_TYPE(DO)                                                                                           \
     DO(i8, int8_t)                                                                                                    \
     DO(u8, uint8_t)                                                                                                   \

@@ -10,13 +10,14 @@ pub use values::ports;
 
 use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, exit};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
 use comem_protocol::faults::FaultSpec;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use values::time;
@@ -391,11 +392,13 @@ pub struct DoctorArgs {
 /// Reads the command line.
 ///
 /// # Errors
-/// What is wrong with it, in one line. Help and version are printed, and end the process.
+/// What is wrong with it, in one line. Help and version are printed, and end the process, but where they cannot be printed.
 pub fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().map_err(|error| {
         if error.exit_code() == 0 {
-            error.exit();
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let trouble = printed.err().and_then(|why| Failure::of_output(&why));
+            return trouble.unwrap_or_else(|| std::process::exit(exit::SUCCESS));
         }
         let text = error.to_string();
         // The first paragraph: a line, and perhaps indented details.

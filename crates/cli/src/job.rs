@@ -134,6 +134,14 @@ struct Bad {
     secondary: bool,
 }
 
+impl Bad {
+    /// Whether a later status says more of the cause: one that follows from nothing, or, of those that only follow, the loss of a node, for which
+    /// others were told to stop.
+    fn gives_way_to(&self, later: &Bad) -> bool {
+        self.secondary && (!later.secondary || (self.code == exit::STOPPED && later.code == exit::NODE_LOST))
+    }
+}
+
 /// The job is being ended.
 struct Ending {
     term_at: Option<Instant>,
@@ -442,8 +450,9 @@ impl<'a> Running<'a> {
 
     /// Notes a failing status. The first one counts, unless it only followed from another.
     fn bad(&mut self, code: i32, secondary: bool) {
-        if self.first_bad.as_ref().is_none_or(|bad| bad.secondary && !secondary) {
-            self.first_bad = Some(Bad { code, secondary });
+        let bad = Bad { code, secondary };
+        if self.first_bad.as_ref().is_none_or(|first| first.gives_way_to(&bad)) {
+            self.first_bad = Some(bad);
         }
     }
 
@@ -662,5 +671,26 @@ impl<'a> Running<'a> {
             hosts: self.orders.host_names.iter().cloned().zip(self.infos).collect(),
             interrupted: self.interrupted,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_job_is_that_of_the_cause_whatever_comes_first() {
+        let follows = |code| Bad { code, secondary: true };
+        let cause = |code| Bad { code, secondary: false };
+        let last = |statuses: [Bad; 2]| {
+            let [first, later] = statuses;
+            if first.gives_way_to(&later) { later.code } else { first.code }
+        };
+        assert_eq!(last([follows(exit::STOPPED), follows(exit::NODE_LOST)]), exit::NODE_LOST);
+        assert_eq!(last([follows(exit::NODE_LOST), follows(exit::STOPPED)]), exit::NODE_LOST);
+        assert_eq!(last([follows(exit::NODE_LOST), cause(139)]), 139);
+        assert_eq!(last([follows(exit::STOPPED), cause(exit::STOPPED)]), exit::STOPPED);
+        assert_eq!(last([cause(7), follows(exit::NODE_LOST)]), 7);
+        assert_eq!(last([cause(7), cause(8)]), 7);
     }
 }

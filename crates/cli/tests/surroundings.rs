@@ -171,6 +171,9 @@ fn so_it_is_for_what_the_other_commands_print_and_who_reads_no_more_is_none() {
         &["compare", "--repeat", "1", "--engines", "msi", "./prog"],
         &["doctor"],
         &["config", "--cflags"],
+        &["--version"],
+        &["--help"],
+        &["run", "--help"],
     ];
     for args in commands {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();

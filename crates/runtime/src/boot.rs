@@ -23,7 +23,7 @@ use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
-use comem_protocol::node::identity::{Identity, Layout, VERSION};
+use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
 use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, Startup, To, Transmit, Waits};
 use comem_protocol::node::table::Membership;
 use comem_protocol::time::{Span, Time};
@@ -278,6 +278,7 @@ impl Boot {
         let contents = std::fs::read(&path).map_err(Error::system(format!("cannot read {}", path.display())))?;
         // SAFETY: sysconf takes a number and touches no memory of ours.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let headers = MTUS.end() - select::udp_payload_max(*MTUS.end(), self.network.interface().address);
         Ok(Identity {
             version: VERSION,
             job_name: std::env::var("COMEM_JOB_NAME").unwrap_or_else(|_| "comem".to_string()),
@@ -287,12 +288,12 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.sockets() as u16,
             options: format!(
-                "engine={}/{} force={} backbone={} datagram={} heap={} unit={} wd={} migrate={} globals={:?}",
+                "engine={}/{} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} globals={:?}",
                 self.config.engine,
                 self.config.page_engine,
                 self.config.force_engine,
                 self.config.backbone,
-                self.link.datagram_bytes,
+                self.link.datagram_bytes + headers,
                 self.config.heap,
                 self.config.unit_pages,
                 self.config.write_detection,

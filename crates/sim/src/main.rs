@@ -13,6 +13,7 @@ use comem_sim::pages::small::cases;
 use comem_sim::scenario::{Kind, Scenario, Verdict};
 use comem_sim::single;
 use comem_sim::startup;
+use std::io::Write;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -45,7 +46,7 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --trace            print everything that happens (with --seed)
   --help             this text
 
-Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be understood.
+Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be understood, 6 when this text cannot be written.
 ";
 
 /// What runs over all seeds.
@@ -192,6 +193,13 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
             return Err("--delays is for --pages under hlrc or scope, with small programs of its own".to_string());
         }
         options.seeds = if seeded { options.seeds } else { 0..1 };
+    }
+    if memory.is_some() && !paged {
+        return Err("--memory is for --pages under hlrc and scope".to_string());
+    }
+    if options.seeds.is_empty() {
+        let Range { start, end } = options.seeds;
+        return Err(format!("seeds {start}..{end} are none; A..B are those from A to B - 1"));
     }
     options.jobs_of = if paged { page_jobs(engine, memory)? } else { object_jobs(engine)? };
     if options.trace && options.delays.is_none() && options.seeds.clone().count() != 1 {
@@ -381,13 +389,22 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
     passed.then(|| totals.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
+/// Prints what there is; a reader who has heard enough is no failure.
+fn help() -> ExitCode {
+    let mut out = std::io::stdout();
+    match out.write_all(HELP.as_bytes()).and_then(|()| out.flush()) {
+        Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("comem-sim: cannot write standard output: {why}");
+            ExitCode::from(6)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 fn main() -> ExitCode {
     let options = match options(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
+        Ok(None) => return help(),
         Err(why) => {
             eprintln!("comem-sim: {why}; try --help");
             return ExitCode::from(2);
@@ -409,4 +426,29 @@ fn main() -> ExitCode {
         );
     }
     ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        let words = line.split_whitespace().map(str::to_string);
+        options(words).err().unwrap_or_else(|| panic!("{line}: not refused"))
+    }
+
+    #[test]
+    fn no_seeds_are_refused() {
+        for line in ["--seeds 5..5", "--seeds 5..1", "--pages --delays 1 --seeds 5..1", "--seed 0xffffffffffffffff"] {
+            assert!(refusal(line).contains("are none"), "{line}: {}", refusal(line));
+        }
+        assert!(options(["--seeds", "5..6"].map(str::to_string).into_iter()).is_ok());
+    }
+
+    #[test]
+    fn memory_is_of_pages() {
+        for line in ["--memory noted", "--engine msi --memory faults", "--pages --engine msi --memory noted"] {
+            assert!(refusal(line).starts_with("--memory is for"), "{line}: {}", refusal(line));
+        }
+    }
 }

@@ -6,9 +6,12 @@
 //! token (16) | number u32 | answer length u32 | ...        the answer repeats the first 24 bytes and adds
 //!                                                          its own time (u64, nanoseconds), then zeros
 //! ```
+//!
+//! Whether long packets get through is tried in both directions: requests are as long as a packet may be then, and answers take several.
 
 use crate::failure::{Failure, Outcome};
 use crate::sys;
+use comem_net::select::{MTUS, path_mtu, udp_payload_max};
 use comem_net::{Datagrams, Endpoint, Interface, PortChoice, RECEIVE_BUFFER_BYTES, Received, Wait, datagrams};
 use comem_protocol::time::Span;
 use serde::{Deserialize, Serialize};
@@ -32,10 +35,12 @@ const BULK_IN_FLIGHT: usize = 3;
 /// After so many gaps the line is too bad to be measured further; of round trips, in a row.
 const SILENCES_MAX: usize = 5;
 const ROUNDS: usize = 1000;
+/// So many exchanges show whether long packets get through.
+const LONG_ROUNDS: usize = 100;
 /// Where one in so many answers is lost, nobody can work.
 const LOST_ONE_IN: usize = 4;
-/// Packets that get through where larger ones do not, mostly: room for what tunnels add.
-const SAFE_MTU: usize = 1400;
+/// Packets that may get through where larger ones do not: room for what tunnels add, what every way of IPv6 takes, and the least that Comem needs.
+const SAFE_MTUS: [usize; 3] = [1400, 1280, *MTUS.start()];
 /// A lost datagram is given up after so long.
 const LOSS_WAIT: Duration = Duration::from_millis(100);
 /// Without any answer for so long, there is no connection.
@@ -54,11 +59,11 @@ pub struct Measured {
     pub small_spinning_us: Option<f64>,
     /// Round trip with an answer of 4 KiB; no number where none came.
     pub page_us: f64,
-    /// Of these, lost and asked for, in packets as large as the way takes by what this host knows.
-    pub pages_lost: (usize, usize),
+    /// Requests and answers in packets as large as the way takes by what this host knows: lost and tried.
+    pub long_lost: (usize, usize),
     /// The largest of these packets.
     pub packet_bytes: usize,
-    /// Smaller packets in which they came, where too many were lost.
+    /// Smaller packets that got through, where too many of these were lost.
     pub safe_mtu: Option<usize>,
     /// Bytes a second in one direction, in MB.
     pub megabytes_per_s: f64,
@@ -94,19 +99,20 @@ impl Measured {
 
     /// Why no job can work like this.
     pub fn obstacle(&self) -> Option<String> {
-        let (lost, asked) = self.pages_lost;
-        let packet = self.packet_bytes;
+        let (lost, tried) = self.long_lost;
+        let (packet, least) = (self.packet_bytes, MTUS.start());
         match self.safe_mtu {
             Some(mtu) => Some(format!(
-                "packets of {packet} bytes do not get through ({lost} of {asked} answers of 4 KiB were lost), those of {mtu} do: start \
-                 jobs with --mtu {mtu}, or mend the MTU on the way"
+                "packets of {packet} bytes do not get there and back ({lost} of {tried} were lost), those of {mtu} do: start jobs with \
+                 --mtu {mtu}, or mend the MTU on the way"
             )),
-            None if too_many(lost, asked) => Some(format!(
-                "{lost} of {asked} answers of 4 KiB were lost, and as many in packets of {SAFE_MTU} bytes or less: let UDP pass on the way"
+            None if too_many(self.long_lost) => Some(format!(
+                "packets of {packet} bytes do not get there and back ({lost} of {tried} were lost), nor do those of {least}: let UDP pass \
+                 on the way"
             )),
             None => {
                 let (lost, sent) = self.lost;
-                too_many(lost, sent).then(|| format!("{lost} of {sent} datagrams were lost: look for what drops them"))
+                too_many(self.lost).then(|| format!("{lost} of {sent} datagrams were lost: look for what drops them"))
             }
         }
     }
@@ -206,8 +212,8 @@ struct Prober {
 
 /// Measures between this host and the echo at `to`.
 pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Token) -> Outcome<Measured> {
-    let mtu = comem_net::select::path_mtu(local.address, to).unwrap_or(local.mtu);
-    let datagram_bytes = comem_net::select::udp_payload_max(mtu, local.address).min(BULK_BYTES);
+    let mtu = path_mtu(local.address, to).unwrap_or(local.mtu);
+    let datagram_bytes = udp_payload_max(mtu, local.address).min(BULK_BYTES);
     let endpoint = bind(local.address, ports)?;
     let mut prober = Prober {
         endpoint,
@@ -222,16 +228,9 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
     prober.wait_for_peer()?;
     let clock_offset_ns = prober.clock_offset();
     let small = prober.round_trips(SMALL_BYTES, Wait::Block);
-    let (page, pages_lost) = prober.pages();
-    let safe = comem_net::select::udp_payload_max(SAFE_MTU, local.address);
-    let (mut page, mut safe_mtu) = (page, None);
-    if too_many(pages_lost.0, pages_lost.1) && safe < datagram_bytes {
-        prober.datagram_bytes = safe;
-        let (again, (lost, asked)) = prober.pages();
-        if !too_many(lost, asked) {
-            (page, safe_mtu) = (again, Some(SAFE_MTU));
-        }
-    }
+    let long_lost = prober.long_exchanges();
+    let safe_mtu = if too_many(long_lost) { prober.shorten(local.address) } else { None };
+    let page = prober.round_trips(PAGE_BYTES, Wait::Block);
     let spare_core = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
     let spinning = spare_core.then(|| prober.round_trips(SMALL_BYTES, Wait::Spin(SPIN)));
     let megabytes_per_s = prober.bandwidth();
@@ -239,8 +238,8 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
         small_us: (percentile(&small, 50), percentile(&small, 99)),
         small_spinning_us: spinning.map(|times| percentile(&times, 50)),
         page_us: percentile(&page, 50),
-        pages_lost,
-        packet_bytes: mtu.min(PAGE_BYTES + mtu - comem_net::select::udp_payload_max(mtu, local.address)),
+        long_lost,
+        packet_bytes: mtu.min(PAGE_BYTES + mtu - udp_payload_max(mtu, local.address)),
         safe_mtu,
         megabytes_per_s,
         lost: (prober.lost, prober.sent),
@@ -249,7 +248,7 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
     })
 }
 
-fn too_many(lost: usize, of: usize) -> bool {
+fn too_many((lost, of): (usize, usize)) -> bool {
     lost * LOST_ONE_IN > of
 }
 
@@ -261,7 +260,7 @@ impl Prober {
     fn wait_for_peer(&mut self) -> Outcome<()> {
         let deadline = Instant::now() + GIVE_UP;
         while Instant::now() < deadline {
-            if self.round_trip(SMALL_BYTES, Wait::Block).is_some() {
+            if self.round_trip(SMALL_BYTES, SMALL_BYTES, Wait::Block).is_some() {
                 return Ok(());
             }
         }
@@ -269,15 +268,16 @@ impl Prober {
         Err(Failure::unreachable(what, "let UDP pass the firewalls, or choose --iface and --ports that they let pass"))
     }
 
-    fn request(&mut self, wanted: usize) -> bool {
+    /// Sends a request of at most [`PAGE_BYTES`] bytes.
+    fn request(&mut self, bytes: usize, wanted: usize) -> bool {
         self.number = self.number.wrapping_add(1);
         self.sent += 1;
-        let mut request = [0; SMALL_BYTES];
+        let mut request = [0; PAGE_BYTES];
         request[..16].copy_from_slice(&self.token);
         request[16..20].copy_from_slice(&self.number.to_be_bytes());
         request[20..24].copy_from_slice(&(wanted as u32).to_be_bytes());
         request[24..28].copy_from_slice(&(self.datagram_bytes as u32).to_be_bytes());
-        self.endpoint.send_to(&request, SMALL_BYTES, self.to).is_ok()
+        self.endpoint.send_to(&request[..bytes], bytes, self.to).is_ok()
     }
 
     /// Receives something from the peer; how many bytes.
@@ -289,10 +289,10 @@ impl Prober {
     }
 
     /// One request and its whole answer.
-    fn round_trip(&mut self, wanted: usize, wait: Wait) -> Option<Duration> {
+    fn round_trip(&mut self, bytes: usize, wanted: usize, wait: Wait) -> Option<Duration> {
         let start = Instant::now();
         let mut got = 0;
-        if self.request(wanted) {
+        if self.request(bytes, wanted) {
             while got < wanted {
                 match self.receive(wait) {
                     Some(len) => got += len,
@@ -307,11 +307,18 @@ impl Prober {
         Some(start.elapsed())
     }
 
-    /// The times of many round trips, in order of length; they end early where nothing comes back any more.
+    /// The times of many round trips with short requests, in order of length.
     fn round_trips(&mut self, wanted: usize, wait: Wait) -> Vec<f64> {
+        let mut times = self.rounds(ROUNDS, SMALL_BYTES, wanted, wait);
+        times.sort_by(f64::total_cmp);
+        times
+    }
+
+    /// The times of up to so many round trips; they end early where nothing comes back any more.
+    fn rounds(&mut self, most: usize, bytes: usize, wanted: usize, wait: Wait) -> Vec<f64> {
         let (mut times, mut silences) = (Vec::new(), 0);
-        for _ in 0..ROUNDS {
-            match self.round_trip(wanted, wait) {
+        for _ in 0..most {
+            match self.round_trip(bytes, wanted, wait) {
                 Some(time) => {
                     times.push(time.as_nanos() as f64 / 1e3);
                     silences = 0;
@@ -320,15 +327,27 @@ impl Prober {
                 None => silences += 1,
             }
         }
-        times.sort_by(f64::total_cmp);
         times
     }
 
-    /// The times of round trips with an answer of 4 KiB, how many were lost, and of how many.
-    fn pages(&mut self) -> (Vec<f64>, (usize, usize)) {
+    /// Tries packets as long as they may be in both directions; how many exchanges were lost, and of how many.
+    fn long_exchanges(&mut self) -> (usize, usize) {
         let (lost, sent) = (self.lost, self.sent);
-        let times = self.round_trips(PAGE_BYTES, Wait::Block);
-        (times, (self.lost - lost, self.sent - sent))
+        self.rounds(LONG_ROUNDS, self.datagram_bytes.min(PAGE_BYTES), PAGE_BYTES, Wait::Block);
+        (self.lost - lost, self.sent - sent)
+    }
+
+    /// Goes over to the largest of the shorter packets that get through, if any do.
+    fn shorten(&mut self, local: IpAddr) -> Option<usize> {
+        let usual = self.datagram_bytes;
+        for mtu in SAFE_MTUS.into_iter().filter(|mtu| udp_payload_max(*mtu, local) < usual) {
+            self.datagram_bytes = udp_payload_max(mtu, local);
+            if !too_many(self.long_exchanges()) {
+                return Some(mtu);
+            }
+        }
+        self.datagram_bytes = usual;
+        None
     }
 
     /// The peer's clock less ours, by the quickest of some exchanges.
@@ -336,7 +355,7 @@ impl Prober {
         let mut best = (Duration::MAX, 0);
         for _ in 0..50 {
             let before = wall_ns();
-            let Some(trip) = self.round_trip(SMALL_BYTES, Wait::Block) else { continue };
+            let Some(trip) = self.round_trip(SMALL_BYTES, SMALL_BYTES, Wait::Block) else { continue };
             let mut theirs = [0; 8];
             theirs.copy_from_slice(&self.buffer[24..HEAD_BYTES]);
             let middle = before + trip.as_nanos() as u64 / 2;
@@ -355,7 +374,7 @@ impl Prober {
             let outstanding = (asked * BULK_BYTES).saturating_sub(got + given_up);
             if asked < BULK_REQUESTS && outstanding <= (BULK_IN_FLIGHT - 1) * BULK_BYTES {
                 asked += 1;
-                self.request(BULK_BYTES);
+                self.request(SMALL_BYTES, BULK_BYTES);
             } else if outstanding == 0 {
                 break;
             } else if let Some(len) = self.receive(Wait::Block) {
@@ -389,19 +408,21 @@ mod tests {
         assert_eq!(measured.obstacle(), None, "{measured:?}");
     }
 
-    /// What is measured between two ends, where packets of more than so many bytes are dropped on the way back.
-    fn measured_through(packet_max: usize) -> Measured {
+    /// What is measured between two ends, where packets of more than so many bytes are dropped on the way there, and on the way back.
+    fn measured_through(there_max: usize, back_max: usize) -> Measured {
         let lo = choose(None, Reach::ThisHost).unwrap();
         let socket = std::net::UdpSocket::bind((lo.address, 0)).unwrap();
         let (address, token) = (socket.local_addr().unwrap(), [5; 16]);
         let serve = move || {
             let mut buffer = [0; 4096];
             while let Ok((len @ 1.., from)) = socket.recv_from(&mut buffer) {
-                let Some((head, wanted)) = parse(&buffer[..len], &token) else { continue };
+                let Some((head, wanted)) = parse(&buffer[..len], &token).filter(|_| len + 28 <= there_max) else {
+                    continue;
+                };
                 let mut answer = vec![0; wanted as usize];
                 answer[..24].copy_from_slice(head);
                 let piece = u32::from_be_bytes(buffer[24..28].try_into().unwrap()) as usize;
-                for datagram in answer.chunks(piece).filter(|datagram| datagram.len() + 28 <= packet_max) {
+                for datagram in answer.chunks(piece).filter(|datagram| datagram.len() + 28 <= back_max) {
                     let _ = socket.send_to(datagram, from);
                 }
             }
@@ -416,19 +437,32 @@ mod tests {
 
     #[test]
     fn packets_that_do_not_get_through_are_an_obstacle_with_its_remedy() {
-        let measured = measured_through(1500);
-        let obstacle = measured.obstacle().unwrap();
-        assert!(obstacle.contains("do not get through") && obstacle.contains("--mtu 1400"), "{obstacle}");
-        assert!(measured.page_us > 0.0, "measured with smaller ones: {measured:?}");
+        let whole = usize::MAX;
+        for (there, back, mtu) in
+            [(whole, 1500, 1400), (1500, whole, 1400), (whole, 1300, 1280), (600, whole, 576), (1450, 700, 576)]
+        {
+            let measured = measured_through(there, back);
+            let obstacle = measured.obstacle().unwrap();
+            let wanted = format!("those of {mtu} do: start jobs with --mtu {mtu}, or mend");
+            assert!(
+                obstacle.starts_with("packets of 4124 bytes do not get there and back (5 of 5 were lost)"),
+                "{obstacle}"
+            );
+            assert!(obstacle.contains(&wanted), "{there}, {back}: {obstacle}");
+            assert!(measured.page_us > 0.0, "measured with smaller ones: {measured:?}");
+        }
     }
 
     #[test]
-    fn where_no_page_comes_the_end_is_near_and_said() {
-        let measured = measured_through(200);
-        assert_eq!(measured.pages_lost, (SILENCES_MAX, SILENCES_MAX));
-        let obstacle = measured.obstacle().unwrap();
-        assert!(obstacle.contains("5 of 5 answers of 4 KiB were lost") && !obstacle.contains("--mtu"), "{obstacle}");
-        assert!(measured.lines().iter().all(|(_, value)| !value.contains("NaN")), "{:?}", measured.lines());
+    fn where_no_long_packet_comes_the_end_is_near_and_said() {
+        for (there, back) in [(usize::MAX, 200), (200, usize::MAX)] {
+            let measured = measured_through(there, back);
+            assert_eq!(measured.long_lost, (SILENCES_MAX, SILENCES_MAX));
+            let obstacle = measured.obstacle().unwrap();
+            assert!(obstacle.contains("5 of 5 were lost") && obstacle.contains("nor do those of 576"), "{obstacle}");
+            assert!(!obstacle.contains("--mtu"), "{obstacle}");
+            assert!(measured.lines().iter().all(|(_, value)| !value.contains("NaN")), "{:?}", measured.lines());
+        }
     }
 
     #[test]

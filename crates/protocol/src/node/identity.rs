@@ -10,6 +10,10 @@ use std::fmt;
 /// Version of Comem's protocols. Nodes of different versions do not talk beyond saying so.
 pub const VERSION: u16 = 1;
 
+/// What the word in [`Identity::options`] begins with that says how many bytes a packet may have, headers included. Nobody need have asked for it:
+/// it comes from the interface.
+pub const PACKETS: &str = "packets=";
+
 /// How a process sees memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
@@ -92,7 +96,7 @@ pub struct Identity {
     pub nodes: u16,
     /// Application threads in each node.
     pub threads: u16,
-    /// Options that must agree, as words: `engine=msi auth=on`.
+    /// Options that must agree, as words: `engine=msi auth=on packets=1500`.
     pub options: String,
 }
 
@@ -217,9 +221,29 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The words of `one` that `other` lacks.
-fn lacking(one: &str, other: &str) -> String {
-    let words: Vec<&str> = one.split_whitespace().filter(|w| !other.split_whitespace().any(|o| o == *w)).collect();
-    if words.is_empty() { "none of them".to_string() } else { words.join(" ") }
+fn lacking<'a>(one: &'a str, other: &str) -> Vec<&'a str> {
+    one.split_whitespace().filter(|w| !other.split_whitespace().any(|o| o == *w)).collect()
+}
+
+/// The bytes of a packet, where these words say that and nothing else.
+fn packets_alone(words: &[&str]) -> Option<usize> {
+    let [word] = words else { return None };
+    word.strip_prefix(PACKETS)?.parse().ok()
+}
+
+/// How the options of node zero and of a joiner differ, and what to do. Where packets differ and something else as well, that comes first: they may
+/// differ for it.
+fn different_options(zero: &str, joiner: &str) -> String {
+    let (there, here) = (lacking(zero, joiner), lacking(joiner, zero));
+    if let (Some(there), Some(here)) = (packets_alone(&there), packets_alone(&here)) {
+        let less = there.min(here);
+        return format!("packets of {there} bytes are possible there, of {here} here; start the job with --mtu {less}");
+    }
+    let listed = |words: Vec<&str>| {
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.starts_with(PACKETS)).collect();
+        if words.is_empty() { "none of them".to_string() } else { words.join(" ") }
+    };
+    format!("options differ: {} there, {} here; start all with the same options", listed(there), listed(here))
 }
 
 impl fmt::Display for Refusal {
@@ -250,12 +274,7 @@ impl fmt::Display for Refusal {
                 f,
                 "node zero has {zero} threads, this process {joiner}; start all with the same number of threads"
             ),
-            Refusal::Options { zero, joiner } => write!(
-                f,
-                "options differ: {} there, {} here; start all with the same options",
-                lacking(zero, joiner),
-                lacking(joiner, zero)
-            ),
+            Refusal::Options { zero, joiner } => f.write_str(&different_options(zero, joiner)),
             Refusal::Full { nodes } => {
                 write!(f, "the job has its {nodes} nodes; start fewer processes, or a job with more nodes")
             }
@@ -321,5 +340,20 @@ pub(super) mod tests {
                 assert!(text.contains(part), "{text}: {part}");
             }
         }
+    }
+
+    #[test]
+    fn packets_that_differ_are_no_options_of_the_user() {
+        let said = |zero: &str, joiner: &str| {
+            let of = |options: &str| Identity { options: options.into(), ..identity(4) };
+            of(zero).objection(&of(joiner)).expect("a difference").to_string()
+        };
+        let wanted = "packets of 1500 bytes are possible there, of 1400 here; start the job with --mtu 1400";
+        assert_eq!(said("engine=msi packets=1500 unit=1", "engine=msi packets=1400 unit=1"), wanted);
+        let wanted = "packets of 1280 bytes are possible there, of 9000 here; start the job with --mtu 1280";
+        assert_eq!(said("packets=1280", "packets=9000"), wanted);
+        let wanted = "options differ: engine=msi there, engine=owner here; start all with the same options";
+        assert_eq!(said("engine=msi packets=1500", "engine=owner packets=1400"), wanted);
+        assert_eq!(said("engine=msi packets=1500", "engine=owner packets=1500"), wanted);
     }
 }

@@ -47,6 +47,21 @@ fn a_node_that_waits_for_others_says_for_whom_where_and_how_long_and_only_then()
 }
 
 #[test]
+fn a_node_whose_packets_differ_from_the_others_hears_which_mtu_fits_all() {
+    let mut zero = node(&[(var::BACKBONE, "udp"), ("COMEM_MTU", "1500")]);
+    let mut line = String::new();
+    BufReader::new(zero.stderr.take().expect("a pipe")).read_line(&mut line).expect("a node's words");
+    let at = line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split([';', ' ']).next()).expect("an address");
+    let other = node(&[(var::BACKBONE, "udp"), ("COMEM_MTU", "1400"), ("COMEM_JOIN", at)]);
+    let output = other.wait_with_output().expect("a node ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let wanted = "packets of 1500 bytes are possible there, of 1400 here; start the job with --mtu 1400";
+    assert!(said.contains(wanted), "{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    zero.kill().and_then(|()| zero.wait()).expect("it waits still");
+}
+
+#[test]
 fn a_node_waits_for_others_for_ever_where_nobody_is_taken_for_lost() {
     let mut zero = node(&[(var::BACKBONE, "udp"), (var::NODE_TIMEOUT, "off")]);
     let mut line = String::new();
