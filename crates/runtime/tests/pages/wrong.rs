@@ -638,13 +638,17 @@ fn full(comem: &Comem, role: &str) {
     let options =
         RegionOptions { homes: Homes::On(NodeId(home)), label: "temperatures".to_string(), ..RegionOptions::default() };
     let slice = pages_of(comem, 2048, &options);
-    node_1(comem, |_, _| {
-        if role == "full-home" {
-            crate::seccomp::refuse_memory();
-        } else {
-            cut_memory_files();
+    comem.run(|t| {
+        if t.node() == NodeId(1) {
+            if role == "full-home" {
+                crate::seccomp::refuse_memory();
+            } else {
+                // Nothing that node 0 looks at is there.
+                cut_memory_files();
+            }
+            slice.set(first * WORDS, 1);
         }
-        slice.set(first * WORDS, 1);
+        t.barrier();
     });
 }
 
@@ -652,7 +656,8 @@ fn full(comem: &Comem, role: &str) {
 fn cut_memory_files() {
     for entry in std::fs::read_dir("/proc/self/fd").expect("this process has descriptors").flatten() {
         let name = std::fs::read_link(entry.path()).unwrap_or_default();
-        if name.to_string_lossy().contains("memfd:comem-tracked") {
+        // Not another node's, which may be looked into just now.
+        if name.to_string_lossy().contains(&format!("memfd:comem-tracked-{} ", std::process::id())) {
             let file = std::fs::File::options().write(true).open(entry.path()).expect("the file is this process's own");
             file.set_len(1 << 20).expect("it can be cut");
         }
