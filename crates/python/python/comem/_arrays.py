@@ -1,7 +1,8 @@
 """Shared arrays: ordinary ``numpy.ndarray`` objects whose memory all nodes share.
 
-The base of each is a ``Region``; views hold on to it as views always do. A region that no node holds any more is given back at
-the next collective allocation, so memory never goes while somebody looks at it.
+The base of each is an array of as many elements, and that one's base the ``_Memory`` with a ``Region``; views hold on to it as views
+always do. A region that no node holds any more is given back at the next collective allocation, so memory never goes while somebody
+looks at it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import math
 import operator
 import threading
 import weakref
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
-from . import _core
+from . import _core, _words
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
 from ._errors import ArgumentError, Error, SendError
 from ._job import job_name, rank, size, still_open
 from ._sync import hashed, whole
 
 PAGE_BYTES = 4096
-#: Most bytes of one array: a sum of sizes still fits what the system counts with.
-BYTES_MAX = 1 << 62
+#: Fewer bytes than these has an array: a sum of sizes still fits what the system counts with.
+BYTES_END = 1 << 62
 #: What NumPy can make: 64 from its version 2 on.
 DIMENSIONS_MAX = 64 if int(np.__version__.split(".")[0]) >= 2 else 32
 
@@ -35,7 +36,7 @@ def _shape(shape: Any) -> Tuple[int, ...]:
         dims = (shape,) if np.ndim(shape) == 0 else tuple(shape)
         dims = tuple(operator.index(n) for n in dims)
     except (TypeError, ValueError):
-        raise ArgumentError(f"{shape!r} is no shape; use a whole number or a tuple of them") from None
+        raise ArgumentError(f"{_words.of(shape)} is no shape; use a whole number or a tuple of them") from None
     if any(n < 0 for n in dims):
         raise ArgumentError(f"the shape {dims} has a negative size")
     if len(dims) > DIMENSIONS_MAX:
@@ -47,7 +48,7 @@ def _dtype(dtype: Any) -> np.dtype:
     try:
         dtype = np.dtype(dtype)
     except Exception as error:  # noqa: BLE001 - NumPy raises several; whichever it is, the others must not wait for us
-        raise ArgumentError(f"{dtype!r} is no type of elements: {error}") from None
+        raise ArgumentError(f"{_words.of(dtype)} is no type of elements: {error}") from None
     if dtype.hasobject:
         raise ArgumentError(
             f"elements of type {dtype} are references to Python objects of one process; share numbers, or fields of them"
@@ -62,13 +63,13 @@ def _homes(home: Home, rows: int, nbytes: int) -> Tuple[str, List[int]]:
     if isinstance(home, str):
         if home not in ("block", "cyclic", "first-touch", "automatic"):
             raise ArgumentError(
-                f"there is no home {home!r}; use \"block\", \"cyclic\", \"first-touch\", \"automatic\" or a node's number"
+                f"there is no home {_words.of(home)}; use \"block\", \"cyclic\", \"first-touch\", \"automatic\" or a node's number"
             )
         return home, _runs(rows, nbytes) if home == "block" else []
     try:
         node = operator.index(home)
     except TypeError:
-        raise ArgumentError(f"{home!r} is no home; use the name of a way to place pages, or a node's number") from None
+        raise ArgumentError(f"{_words.of(home)} is no home; use the name of a way to place pages, or a node's number") from None
     if not 0 <= node < size():
         raise ArgumentError(f"there is no node {node} to be home; the job has {size()} nodes")
     return "node", [node]
@@ -97,30 +98,32 @@ def _new(
 ) -> np.ndarray:
     """Checks, agrees (on what ``check`` tells, too), frees what every node has dropped, allocates."""
     wrong: Optional[Error] = None
-    nbytes, homes, more = 0, ("automatic", [0]), ""
+    nbytes, homes, said = 0, ("automatic", [0]), ""
     try:
         size()
         shape, dtype = _shape(shape), _dtype(dtype)
         if order not in ("C", "F"):
-            raise ArgumentError(f"there is no order {order!r}; use \"C\" or \"F\"")
+            raise ArgumentError(f"there is no order {_words.of(order)}; use \"C\" or \"F\"")
         if not isinstance(name, (str, type(None))):
-            raise ArgumentError(f"{name!r} is no name; use a string")
+            raise ArgumentError(f"{_words.of(name)} is no name; use a string")
         nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes > BYTES_MAX:
+        if nbytes >= BYTES_END:
             raise ArgumentError(f"an array of shape {shape} and type {dtype} is larger than any address space")
         more = check(shape, dtype)
         rows = (shape[0] if order == "C" else shape[-1]) if shape else 0
         homes = _homes(home, rows, nbytes)
+        options = dict(order=order, home=home, engine=engine, name=name)
+        said = ", ".join([f"{shape}, {dtype}", *(f"{key}={_words.of(value)}" for key, value in options.items())]) + more
     except ArgumentError as error:
         wrong = error
-    said = f"{shape}, {dtype}, order={order!r}, home={home!r}, engine={engine!r}, name={name!r}{more}"
     drops = agree(what, said, wrong, len(_core.dropped_regions()))
     if min(drops) > 0:
         _free_dropped(max(drops))
     label = name or f"{what}({'x'.join(map(str, shape))}, {dtype})"
     region = _core.allocate(max(nbytes, 1), next_number(), homes[0], homes[1], engine, label)
-    _held[region.number] = region
-    return np.ndarray(shape, dtype, buffer=np.asarray(region), order=order)  # type: ignore[call-overload, arg-type]
+    memory = _Memory(region, math.prod(shape + dtype.shape))
+    _held[region.number] = memory
+    return np.ndarray(shape, dtype, buffer=np.asarray(memory), order=order)  # type: ignore[call-overload, arg-type]
 
 
 def _free_dropped(most: int) -> None:
@@ -207,10 +210,12 @@ def full(
 
     def check(shape: Tuple[int, ...], dtype: np.dtype) -> str:
         try:
-            values = np.asarray(fill_value, dtype)
-            filling.append(np.broadcast_to(values, shape))
+            values = np.asarray(fill_value, dtype.base)
+            filling.append(np.broadcast_to(values, shape + dtype.shape))
         except (TypeError, ValueError, OverflowError) as error:
-            raise ArgumentError(f"{fill_value!r} cannot fill an array of shape {shape} and type {dtype}: {error}") from None
+            raise ArgumentError(
+                f"{_words.of(fill_value)} cannot fill an array of shape {shape} and type {dtype}: {error}"
+            ) from None
         return f", fill_value={_contents(values)}"
 
     a = _new("full", shape, dtype, order, home, engine, name, check)
@@ -343,22 +348,44 @@ def region_of(a: np.ndarray) -> Any:
     ArgumentError
         When it is no shared array.
     """
+    return _memory_of(a).region
+
+
+def _memory_of(a: np.ndarray) -> _Memory:
     base: Any = a
     while isinstance(base, np.ndarray):
         base = base.base
     if not isinstance(a, np.ndarray):
         base = None
-    elif not isinstance(base, _core.Region):
+    elif not isinstance(base, _Memory):
         # NumPy makes some views by address: what holds on to the array then is an object of its own.
-        base = _region_around(*_extent(a))
+        base = _memory_around(*_extent(a))
     if base is None:
         raise ArgumentError("this is no shared array: make one with comem.zeros, comem.array and their kin")
     still_open()
-    return base
+    memory: _Memory = base
+    return memory
 
 
-#: Regions that this node holds, by number.
-_held: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+class _Memory:
+    """A region as elements, of which NumPy makes the base of an array: there are libraries that compare an array's size with its
+    base's, and copy what looks like a small part of something large.
+    """
+
+    __slots__ = ("region", "elements", "__weakref__")
+
+    def __init__(self, region: Any, elements: int) -> None:
+        self.region = region
+        self.elements = elements
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        each = self.region.nbytes // max(self.elements, 1)
+        return dict(version=3, typestr=f"|V{each}", shape=(self.elements,), data=(self.region.address, False))
+
+
+#: What this node holds, by the region's number.
+_held: "weakref.WeakValueDictionary[int, _Memory]" = weakref.WeakValueDictionary()
 _reviving = threading.Lock()
 
 
@@ -371,12 +398,14 @@ def _extent(a: np.ndarray) -> Tuple[int, int]:
     return start + sum(step for step in steps if step < 0), sum(map(abs, steps)) + a.itemsize
 
 
-def _region_around(start: int, nbytes: int) -> Any:
-    """The region that this memory is a part of, or None."""
+def _memory_around(start: int, nbytes: int) -> Optional[_Memory]:
+    """What this memory is a part of, if that is shared."""
     for held in _held.valuerefs():
-        region = held()
-        if region is not None and region.address <= start and start + nbytes <= region.address + region.nbytes:
-            return region
+        memory = held()
+        if memory is not None:
+            region = memory.region
+            if region.address <= start and start + nbytes <= region.address + region.nbytes:
+                return memory
     return None
 
 
@@ -385,6 +414,7 @@ class Reference(NamedTuple):
 
     job: str
     region: int
+    elements: int
     offset: int
     shape: Tuple[int, ...]
     strides: Tuple[int, ...]
@@ -394,9 +424,9 @@ class Reference(NamedTuple):
 
 def refer(a: np.ndarray) -> Reference:
     """A reference to a shared array or a view of one; the array must be held until the reference was resolved."""
-    region = region_of(a)
-    offset = a.__array_interface__["data"][0] - region.address
-    return Reference(job_name(), region.number, offset, a.shape, a.strides, a.dtype, a.flags.writeable)
+    memory = _memory_of(a)
+    offset = a.__array_interface__["data"][0] - memory.region.address
+    return Reference(job_name(), memory.region.number, memory.elements, offset, a.shape, a.strides, a.dtype, a.flags.writeable)
 
 
 def resolve(reference: Reference) -> np.ndarray:
@@ -410,13 +440,15 @@ def resolve(reference: Reference) -> np.ndarray:
     if not _core.is_running() or reference.job != job_name():
         raise SendError("a shared array was sent to a process that is no node of its job; send a copy: numpy.array(a)")
     with _reviving:
-        region = _held.get(reference.region) or _core.revive(reference.region)
-        if region is None:
-            raise SendError("a shared array was sent that no longer exists; keep it until the receiver has it")
-        _held[reference.region] = region
+        memory = _held.get(reference.region)
+        if memory is None:
+            region = _core.revive(reference.region)
+            if region is None:
+                raise SendError("a shared array was sent that no longer exists; keep it until the receiver has it")
+            memory = _held[reference.region] = _Memory(region, reference.elements)
     a = np.ndarray(
-        reference.shape, reference.dtype, np.asarray(region), reference.offset, reference.strides
-    )  # type: ignore[call-overload]
+        reference.shape, reference.dtype, np.asarray(memory), reference.offset, reference.strides
+    )  # type: ignore[call-overload, arg-type]
     a.flags.writeable = reference.writeable
     return a
 
@@ -441,7 +473,7 @@ def freeze(a: np.ndarray) -> np.ndarray:
     _core.read_only(region.address)
     _core.barrier()
     at: Any = a
-    while isinstance(at, np.ndarray) and not isinstance(at.base, _core.Region):
+    while isinstance(at, np.ndarray) and not isinstance(at.base, _Memory):
         at.flags.writeable = False
         at = at.base
     return a
@@ -525,7 +557,7 @@ def _add(element: np.ndarray, value: Any) -> None:
     try:
         np.add(element, value, out=element, casting=casting)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentError(f"{value!r} cannot be added to an element of type {element.dtype}: {error}") from None
+        raise ArgumentError(f"{_words.of(value)} cannot be added to an element of type {element.dtype}: {error}") from None
 
 
 def _element(a: np.ndarray, index: Any) -> np.ndarray:

@@ -381,7 +381,10 @@ class Cluster:
         return self._made("array", dtype, order, mine=[x], **options)
 
     def open_npy(self, path: Any, **options: Any) -> np.ndarray:
-        """A shared array with the contents of a ``.npy`` file, as :func:`comem.open_npy`."""
+        """A shared array with the contents of a ``.npy`` file, as :func:`comem.open_npy`; a relative path is one of the caller's."""
+        # What is no path, or has no directory, is an error when it is read.
+        with contextlib.suppress(TypeError, OSError):
+            path = os.path.abspath(path)
         return self._made("open_npy", path, **options)
 
     def freeze(self, a: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _core
+from . import _core, _words
 from ._errors import ArgumentError, Error
 from ._job import rank, size, together
 from ._sync import at_least
@@ -89,6 +89,9 @@ def scratch(nbytes: int) -> np.ndarray:
 
 
 _KINDS = {"i": np.int64, "u": np.int64, "b": np.int64, "f": np.float64, "c": np.complex128}
+_OPERATIONS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+#: Elements that are made wider at a time.
+_PIECE = 1 << 15
 
 
 #: Bits of the lower part of a whole number, whose sums over all nodes fit 64.
@@ -143,14 +146,24 @@ def _reduce_large(values: np.ndarray, op: str) -> np.ndarray:
     rows[rank()] = values.ravel()
     _core.barrier()
     mine = split(n)
-    combine = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op]
-    combine.reduce(rows[:nodes, mine], axis=0, out=rows[nodes, mine])
+    for low in range(mine.start, mine.stop, _PIECE):
+        piece = slice(low, min(low + _PIECE, mine.stop))
+        rows[nodes, piece] = _combined(rows[:nodes, piece], op)
     fits[rank()] = op != "sum" or values.dtype.kind not in "iu" or _sums_fit(rows[:nodes, mine])
     _core.barrier()
     out, good = rows[nodes].copy().reshape(values.shape), fits.all()
     _core.barrier()
     if not good:
         raise _too_large(values.dtype)
+    return out
+
+
+def _combined(rows: np.ndarray, op: str) -> np.ndarray:
+    """Rows combined in their order; those of floating-point numbers in the type in which small ones are."""
+    kind = rows.dtype.kind
+    out = rows[0].astype(_KINDS[kind] if kind in "fc" else rows.dtype)
+    for row in rows[1:]:
+        _OPERATIONS[op](out, row, out=out)
     return out
 
 
@@ -176,8 +189,10 @@ def _reducible(x: Any, op: str) -> np.ndarray:
         values = np.asarray(x)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"what is to be reduced makes no array: {error}") from None
-    if op not in ("sum", "min", "max"):
-        raise ArgumentError(f"there is no reduction {op!r}; use \"sum\", \"min\" or \"max\"")
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentError("a masked array cannot be reduced, since its mask would be lost: reduce what its .filled(value) gives")
+    if op not in tuple(_OPERATIONS):
+        raise ArgumentError(f"there is no reduction {_words.of(op)}; use \"sum\", \"min\" or \"max\"")
     if values.dtype.kind not in _KINDS or (values.dtype.kind == "c" and op != "sum"):
         raise ArgumentError(f"numbers of type {values.dtype} have no {op}; use whole or floating-point numbers")
     if values.dtype == np.uint64 or values.dtype.itemsize > 16 or values.dtype.char == "g":
@@ -199,12 +214,12 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     -------
     number or ndarray
         An ``int``, ``float`` or ``complex`` for one, else a new private array of ``x``'s type. The sum of whole numbers is exact: as an
-        ``int`` it may have any size.
+        ``int`` it may have any size. Floating-point numbers are added in float64 or complex128.
 
     Raises
     ------
     ArgumentError
-        When ``op`` is unknown, ``x`` is neither, or nodes give different shapes or types; for whole numbers beyond int64 too.
+        When ``op`` is unknown, ``x`` is neither or masked, or nodes give different shapes or types; for whole numbers beyond int64 too.
     OverflowError
         On every node, when a sum of whole numbers in an array does not fit the array's type.
     """
@@ -218,7 +233,7 @@ def _reduced(what: str, x: Any, op: str, wrong: Optional[Error] = None, more: st
         values = _reducible(x, op)
     except ArgumentError as error:
         wrong = wrong or error
-    agree(what, f"{values.shape}, {values.dtype}, {op!r}{more}", wrong)
+    agree(what, f"{values.shape}, {values.dtype}, {_words.of(op)}{more}", wrong)
     if values.dtype.kind == "b" and op == "sum":
         values = values.astype(np.int64)
     one = np.ndim(x) == 0 and not isinstance(x, np.ndarray)
@@ -226,7 +241,9 @@ def _reduced(what: str, x: Any, op: str, wrong: Optional[Error] = None, more: st
         high, low = _sum_whole(values)
         return (int(high[0]) << _LOW_BITS) + int(low[0])
     small = size() == 1 or values.nbytes <= SMALL_BYTES
-    out = _reduce_small(values, op) if small else _reduce_large(values, op)
+    # A warning would lead here, and an exception on one node leave the others waiting.
+    with np.errstate(all="ignore"):
+        out = _reduce_small(values, op) if small else _reduce_large(values, op)
     return out.item() if one else out
 
 
@@ -325,5 +342,5 @@ def split(n: int) -> slice:
     >>> a[mine] *= 2
     """
     if not at_least(0, n):
-        raise ArgumentError(f"{n!r} things cannot be split; give a whole number from zero on")
+        raise ArgumentError(f"{_words.of(n)} things cannot be split; give a whole number from zero on")
     return slice(*parts(n)[rank()])

@@ -20,7 +20,7 @@ from typing import Any, Callable, Optional, Tuple, Type
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _words
 from ._errors import ArgumentError, Error, SendError
 
 #: What a message begins with, which no text does; then come its bytes' number and its bytes.
@@ -128,7 +128,7 @@ def show(text: str, stream: Any) -> None:
 
 
 def _shown(x: Any) -> str:
-    text = repr(x)
+    text = _words.of(x)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

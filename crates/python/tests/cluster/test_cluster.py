@@ -1,7 +1,10 @@
 """comem.Cluster, used by one interpreter as from a notebook."""
 
+import importlib
 import os
+import pathlib
 import pickle
+import sys
 import threading
 import time
 
@@ -64,6 +67,21 @@ def test_windows_over_an_array_go_by_reference(c):
     a = c.array(np.arange(10.0))
     windows = np.lib.stride_tricks.sliding_window_view(a, 3)
     assert c.run(lambda windows: (comem.is_shared(windows), float(windows.sum())), windows) == [(True, 108.0)] * NODES
+
+
+@pytest.mark.parametrize("kind", [str, os.fsencode, pathlib.Path])
+def test_files_are_those_of_the_callers_directory(c, tmp_path, monkeypatch, kind):
+    for turn in range(2):
+        (tmp_path / str(turn)).mkdir()
+        np.save(tmp_path / str(turn) / "a.npy", np.full(12, turn))
+        monkeypatch.chdir(tmp_path / str(turn))
+        # As where the cluster was started here.
+        c.run(lambda path: os.chdir(path) if comem.rank else None, str(tmp_path / "0"))
+        assert c.open_npy(kind("a.npy")).tolist() == [turn] * 12
+    c.run(lambda path: os.chdir(path) if comem.rank else None, "/")
+    for wrong in ("missing.npy", 3.5, None):
+        with pytest.raises(comem.ArgumentError, match="cannot be read"):
+            c.open_npy(wrong)
 
 
 def test_an_array_that_a_worker_keeps_is_not_given_back(c):
@@ -211,6 +229,48 @@ def test_what_cannot_be_sent_is_refused(c):
     with pytest.raises(comem.ArgumentError, match="cannot be sent"):
         c.map(lambda x: x, [threading.Lock() for _ in range(50)])
     assert c.run(lambda: 1) == [1] * NODES
+
+
+def test_what_cannot_be_sent_nor_shown_is_refused(c):
+    class Speechless:
+        def __reduce__(self):
+            raise TypeError("no way")
+
+        def __repr__(self):
+            raise RuntimeError("no words")
+
+    for call in (lambda: c.run(print, Speechless()), lambda: c.run(Speechless)):
+        with pytest.raises(comem.ArgumentError, match="object at .*cannot be sent.*no way"):
+            call()
+
+
+def test_what_is_nested_too_deep_is_refused(c):
+    def nest():
+        x = []
+        for _ in range(100_000):
+            x = [x]
+        return x
+
+    for call in (lambda: c.run(print, nest()), lambda: c.run(nest)):
+        with pytest.raises(comem.ArgumentError, match="cannot be sent"):
+            call()
+
+
+def test_what_a_reloaded_module_defines_goes_by_value_where_that_is_asked_for(c, tmp_path, monkeypatch):
+    cloudpickle = pytest.importorskip("cloudpickle", reason="SKIP: Python clusters: cloudpickle is not installed")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "comem_reloaded.py"
+    file.write_text("def word(): return 'old'\ndef say(): return word()")
+    module = importlib.import_module("comem_reloaded")
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        assert c.run(module.say) == ["old"] * NODES
+        file.write_text("def word(): return 'quite new'\ndef say(): return word()")
+        importlib.reload(module)
+        assert c.run(module.say) == c.run(lambda: module.say()) == ["quite new"] * NODES
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def test_without_cloudpickle_functions_must_be_importable(c, monkeypatch):

@@ -91,6 +91,13 @@ def test_full_fills_and_array_takes_node_0s():
     assert comem.full(3, 7).dtype == np.asarray(7).dtype
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("value", [7, [1, 2], [[1, 2], [3, 4]]])
+def test_full_fills_elements_that_are_arrays_as_numpy_does(order, value):
+    a = comem.full((3, 5), value, "(2,2)f8", order=order)
+    assert a.shape == (3, 5, 2, 2) and np.array_equal(a, np.full((3, 5), value, "(2,2)f8"))
+
+
 def test_array_takes_types_that_another_package_has_added():
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="SKIP: Python: ml_dtypes is not installed")
     a = comem.array(np.arange(6).astype(ml_dtypes.bfloat16))
@@ -171,6 +178,45 @@ def test_a_view_keeps_the_memory():
     comem.zeros(10)
     comem.zeros(10)
     assert view.sum() == 10
+
+
+RECORD = [("x", "f8"), ("y", "3f4"), ("n", "u1")]
+
+
+@pytest.mark.parametrize("shape", [7, (3, 5), (), 0, (3, 0)])
+@pytest.mark.parametrize("dtype", ["u1", "f8", "c16", "S3", "M8[s]", RECORD, "(2,3)i4", "V4097"], ids=str)
+def test_the_base_of_an_array_is_as_large_as_the_array(shape, dtype):
+    a = comem.zeros(shape, dtype)
+    again = _arrays.resolve(_arrays.refer(a[:0] if a.ndim else a))
+    view = a.reshape(-1)[1:]
+    for one in (a, again, view, view.view(np.ndarray)):
+        assert one.base.size == a.size and _arrays.region_of(one) is _arrays.region_of(a)
+    assert comem.is_shared(a) and a.flags.writeable and not any(a.tobytes())
+    del a, again, one
+    gc.collect()
+    assert comem.is_shared(view) and _arrays.region_of(view).nbytes >= view.nbytes
+
+
+def test_arrays_are_no_small_part_of_something_large():
+    def pruned(x):
+        """What SciPy's sparse matrices hold of an array."""
+        return x.copy() if x.base is not None and x.size < x.base.size // 2 else x
+
+    a, records = comem.array(np.arange(10.0)), comem.zeros(10, RECORD)
+    for one in (a, a[2:], a.reshape(2, 5).T, records["x"]):
+        assert pruned(one) is one and pruned(_arrays.resolve(_arrays.refer(one))).base.size == 10
+
+
+def test_what_another_node_holds_has_its_base_again():
+    a = comem.zeros(40, RECORD)
+    reference = _arrays.refer(a["x"][3:5])
+    if comem.rank:
+        del a
+        gc.collect()
+        assert reference.region in _core.dropped_regions()
+        again = _arrays.resolve(reference)
+        assert again.base.size == 40 and again.shape == (2,) and again.strides == (21,)
+    comem.barrier()
 
 
 def test_memory_that_every_node_has_dropped_is_given_back():
@@ -347,6 +393,11 @@ def test_arrays_can_be_saved_and_loaded_through_memory():
     assert np.array_equal(np.load(io.BytesIO(file.getvalue())), a)
 
 
+class Speechless:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
 def test_what_makes_no_sense_is_refused_alike_everywhere():
     for call, why in [
         (lambda: comem.zeros(3, dtype=object), "references to Python objects"),
@@ -365,6 +416,7 @@ def test_what_makes_no_sense_is_refused_alike_everywhere():
         (lambda: comem.full(3, [1, [2, 3]]), "cannot fill"),
         (lambda: comem.zeros(3, engine="magic"), "magic"),
         (lambda: comem.zeros(1 << 61), "address space"),
+        (lambda: comem.zeros(1 << 62, "u1"), "address space"),
         (lambda: comem.zeros((1,) * 65), "at most (64|32) dimensions"),
         (lambda: comem.split(-1), "split"),
         (lambda: comem.split(2.5), "split"),
@@ -384,6 +436,16 @@ def test_what_makes_no_sense_is_refused_alike_everywhere():
         (lambda: comem.reduce(1, root=-1), "no node"),
         (lambda: comem.reduce("text", root=99), "no node"),
         (lambda: comem.fetch_add(comem.zeros(3), (0, 0)), "no single element"),
+        (lambda: comem.allreduce(np.ma.masked_array([1, 2], [False, True])), "masked"),
+        (lambda: comem.reduce(np.ma.masked_array(np.ones(3000), False)), "masked"),
+        (lambda: comem.zeros(Speechless()), "Speechless object at .* is no shape"),
+        (lambda: comem.zeros(3, Speechless()), "no type of elements"),
+        (lambda: comem.zeros(3, order=Speechless()), "no order"),
+        (lambda: comem.zeros(3, home=Speechless()), "no home"),
+        (lambda: comem.zeros(3, name=Speechless()), "no name"),
+        (lambda: comem.full(3, Speechless(), float), "cannot fill"),
+        (lambda: comem.fetch_add(comem.zeros(3), 0, Speechless()), "cannot be added"),
+        (lambda: comem.allreduce(1, Speechless()), "no reduction"),
     ]:
         with pytest.raises(comem.ArgumentError, match=why):
             call()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -113,6 +114,23 @@ def test_large_reductions_are_those_of_numpy(op):
     rows = np.random.default_rng(1).standard_normal((comem.size, 40, 501))
     expected = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduce(rows, axis=0)
     assert np.allclose(comem.allreduce(rows[comem.rank], op), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("value", [[1e8, 1, -1e8], [60000, 60000, -60000], [2048, 1, 1], [1e300, 1e300, -1e300]], ids=str)
+def test_sums_of_floating_point_numbers_do_not_depend_on_how_many_they_are(monkeypatch, dtype, value):
+    with np.errstate(all="ignore"):
+        values = np.array(value).astype(dtype)
+        expected = sum(values[node % 3].astype(complex) for node in range(comem.size))
+        expected = expected.astype(dtype) if np.dtype(dtype).kind == "c" else expected.real.astype(dtype)
+    monkeypatch.setattr(comem._collective, "_PIECE", 100)
+    n = 3001
+    mine = np.full(n, values[comem.rank % 3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few, many = comem.allreduce(mine[:3]), comem.allreduce(mine)
+    assert few.dtype == many.dtype == dtype
+    assert np.array_equal(few, np.full(3, expected), equal_nan=True) and np.array_equal(many, np.full(n, few[0]), equal_nan=True)
 
 
 @pytest.mark.parametrize("n", [512, 513])
