@@ -560,6 +560,11 @@ impl Barrier {
         let all = match self.agreed(what) {
             Ok(all) => all,
             Err((node, theirs)) => {
+                if matches!(self.shape, Shape::All) && self.mine.is_none() {
+                    // Who waits hears only from this that it does so in vain.
+                    let (payload, notices) = self.combine_local(what);
+                    self.tell(now, Arrival { what, payload, notices }, NodeId::all(self.nodes).collect(), out);
+                }
                 self.wake_all(caller, out);
                 return self.fail(node, theirs, what);
             }

@@ -229,6 +229,23 @@ fn two_threads_of_a_node_cannot_both_call_for_it() {
     );
 }
 
+/// Who had heard of another call before its own said nothing, and the other waited for it for ever.
+#[test]
+fn whoever_hears_first_of_calls_that_differ_lets_the_others_hear_of_it() {
+    for nodes in [2, 4] {
+        let mut net = Net::new(nodes, 1);
+        (1..nodes).for_each(|node| assert!(net.arrive(node, 0, Collective::BARRIER, &[]).is_ok()));
+        net.deliver(|_, _| false);
+        let mismatch = net.arrive(0, 0, Collective::EXIT, &[]).unwrap_err().to_string();
+        assert!(mismatch.starts_with("the end of the program here met a barrier at node"), "{mismatch}");
+        net.deliver(|_, _| false);
+        for barrier in &net.barriers[1..] {
+            let mismatch = barrier.is_open(Collective::BARRIER, 0).unwrap_err().to_string();
+            assert_eq!(mismatch, "a barrier here met the end of the program at node 0");
+        }
+    }
+}
+
 /// The calls behind one that failed were compared with what of it had been left lying, and said to be of other threads.
 #[test]
 fn behind_calls_that_do_not_go_together_there_are_no_others() {
