@@ -4,9 +4,9 @@
 
 use crate::config::Config;
 use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
+use crate::ear::{Ear, next_message};
 use crate::error::{Error, Result};
 use crate::io::{Parts, Wire};
-use crate::mutex::Mutex;
 use crate::node::Node;
 use crate::report;
 use crate::service;
@@ -32,7 +32,7 @@ use comem_protocol::wire::message::Collective;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Datagrams on the loopback need not be small: 240 KiB of pages go in four.
@@ -628,14 +628,6 @@ fn wall_clock_ns() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }
 
-fn next_message(reader: &mut ControlReader<ToNode>) -> Result<ToNode> {
-    match reader.next_message() {
-        Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(Error::Stopped("the launcher ended".to_string())),
-        Err(error) => Err(Error::system("cannot hear the launcher")(error)),
-    }
-}
-
 fn first_line(reader: &mut ControlReader<ToNode>) -> Result<Job> {
     loop {
         match next_message(reader)? {
@@ -643,58 +635,6 @@ fn first_line(reader: &mut ControlReader<ToNode>) -> Result<Job> {
             ToNode::Stop { reason } => return Err(Error::Stopped(reason)),
             _ => {}
         }
-    }
-}
-
-/// Hears the launcher from start-up until all nodes have finished. Behind that nothing concerns this one, and a process ends with the last of its
-/// threads where its first one ends by `pthread_exit`.
-#[derive(Default)]
-struct Ear {
-    node: OnceLock<Arc<Node>>,
-    /// What was heard before there was a node to end.
-    early: Mutex<Option<Error>>,
-}
-
-impl Ear {
-    fn listen(self: &Arc<Ear>, mut reader: ControlReader<ToNode>) -> Result<()> {
-        let ear = self.clone();
-        let listen = move || {
-            loop {
-                match next_message(&mut reader) {
-                    Ok(ToNode::PeerEnded { node, how }) => ear.tell(Error::NodeLost { node: NodeId(node), why: how }),
-                    Ok(ToNode::Stop { reason }) => ear.tell(Error::Stopped(reason)),
-                    Ok(ToNode::AllFinished) => {
-                        ear.node.get().inspect(|node| node.farewell.all_have_finished());
-                        return;
-                    }
-                    Ok(_) => {}
-                    Err(error) => return ear.tell(error),
-                }
-            }
-        };
-        let spawned = comem_net::threads::start("comem-control", listen);
-        spawned.map(drop).map_err(Error::system("cannot start a thread"))
-    }
-
-    fn tell(&self, error: Error) {
-        let mut early = self.early.lock();
-        match self.node.get() {
-            Some(node) => node.end_with(&error),
-            None => *early = early.take().or(Some(error)),
-        }
-    }
-
-    fn heard(&self) -> Option<Error> {
-        self.early.lock().take()
-    }
-
-    /// From now on the node itself is told.
-    fn hand_over(&self, node: &Arc<Node>) {
-        let mut early = self.early.lock();
-        if let Some(error) = early.take() {
-            node.end_with(&error);
-        }
-        let _ = self.node.set(node.clone());
     }
 }
 

@@ -34,6 +34,7 @@ mod boot;
 mod config;
 pub mod control;
 mod counters;
+mod ear;
 pub mod error;
 mod farewell;
 mod gather;

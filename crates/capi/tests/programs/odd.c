@@ -3,7 +3,6 @@
  * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or closes
  * descriptors that it has not opened.
  */
-#define _GNU_SOURCE 1
 #include <comem.h>
 
 #include <pthread.h>
@@ -14,10 +13,11 @@
 
 enum { BYTES = 1 << 20, PAGE = 4096 };
 
+static pthread_t first;
+
 static void *outlive(void *unused) {
     (void)unused;
-    usleep(100000);
-    puts("the last");
+    if (pthread_join(first, NULL) == 0) puts("the last");
     return NULL;
 }
 
@@ -51,6 +51,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(argv[1], "leave")) {
         pthread_t last;
+        first = pthread_self();
         if (comem_finish() != 0 || pthread_create(&last, NULL, outlive, NULL) != 0) return 1;
         pthread_exit(NULL);
     }

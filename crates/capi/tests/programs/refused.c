@@ -5,6 +5,7 @@
 #include <comem.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,10 @@
 enum { EPOCHS = 12, PAGES = 512, WORDS = 512, WRITTEN = 8 };
 
 static long *memory;
-static _Atomic int *stage;
+/* Node 0 has written; node 1 has fetched. */
+static struct meeting {
+    sem_t written, fetched;
+} *meeting;
 static _Atomic int refused, wrong;
 
 /* In front of the C library's. */
@@ -26,10 +30,6 @@ int memfd_create(const char *name, unsigned flags) {
         return -1;
     }
     return (int)syscall(SYS_memfd_create, name, flags);
-}
-
-static void meet(int at) {
-    while (atomic_load(stage) < at) usleep(100);
 }
 
 static void expect(long found, long value, const char *what) {
@@ -53,13 +53,13 @@ static void work(void *unused) {
     write_again_and_again();
     if (comem_node() == 0) {
         memory[WRITTEN] = -1;
-        atomic_store(stage, 1);
-        meet(2);
+        sem_post(&meeting->written);
+        sem_wait(&meeting->fetched);
         memory[WRITTEN] = EPOCHS;
     } else if (comem_node() == 1) {
-        meet(1);
+        sem_wait(&meeting->written);
         expect(memory[0], 0, "never written");
-        atomic_store(stage, 2);
+        sem_post(&meeting->fetched);
     }
     comem_barrier();
     expect(memory[WRITTEN], EPOCHS, "written and taken back");
@@ -69,8 +69,9 @@ static void work(void *unused) {
 int main(int argc, char **argv) {
     if (comem_start() != 0) return fprintf(stderr, "%s\n", comem_last_error()), 1;
     int file = argc > 1 ? open(argv[1], O_RDWR) : -1;
-    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (stage == MAP_FAILED) return perror("refused"), 1;
+    meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (meeting == MAP_FAILED) return perror("refused"), 1;
+    if (comem_node() == 0 && (sem_init(&meeting->written, 1, 0) != 0 || sem_init(&meeting->fetched, 1, 0) != 0)) return 1;
     comem_region_options options = {.placement = COMEM_PLACE_ON, .place = 0};
     memory = comem_alloc_all(PAGES * WORDS * sizeof *memory, &options);
     if (memory == NULL) return fprintf(stderr, "%s\n", comem_last_error()), 1;

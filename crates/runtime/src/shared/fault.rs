@@ -237,19 +237,18 @@ impl Thread {
         self.leave_section(shared, page);
         let unit_pages = known.region.unit_pages;
         let stream = self.stream(|s| s.next(page, unit_pages));
-        let ahead = match shared.crowded() {
+        // Of home pages no copies come, however many are mapped.
+        let crowded = shared.crowded().filter(|_| shared.is_elsewhere(known, page));
+        let ahead = match crowded {
             _ if !prefetch => Ahead::NOTHING,
-            Some(most) if shared.is_elsewhere(known, page) => {
-                self.stream(|s| s.sparingly(page, stream, (most / u64::from(unit_pages)) as usize))
-            }
-            _ => stream,
+            Some(most) => self.stream(|s| s.sparingly(page, stream, (most / u64::from(unit_pages)) as usize)),
+            None => stream,
         };
         let claims = self.may_claim(shared, &known.region.homes);
         let ahead = Ahead { claims, ..ahead };
         shared.copies.is_touched(self.slot(), page);
         let most = ahead.units as u64 * u64::from(unit_pages);
-        // Of home pages no copies come, however many are mapped.
-        if shared.is_full(most) && shared.is_elsewhere(known, page) {
+        if shared.is_full(most) && (crowded.is_some() || shared.is_elsewhere(known, page)) {
             self.make_cache_room(shared, most)?;
         }
         let slot = self.slot();

@@ -1,0 +1,68 @@
+//! What a node hears from the launcher that has started it.
+
+use crate::control::{ControlReader, ToNode};
+use crate::error::{Error, Result};
+use crate::mutex::Mutex;
+use crate::node::Node;
+use comem_protocol::ids::NodeId;
+use std::sync::{Arc, OnceLock};
+
+/// Hears the launcher from start-up until all nodes have finished. Behind that nothing concerns this one, and a process ends with the last of its
+/// threads where its first one ends by `pthread_exit`.
+#[derive(Default)]
+pub(crate) struct Ear {
+    node: OnceLock<Arc<Node>>,
+    /// What was heard before there was a node to end.
+    early: Mutex<Option<Error>>,
+}
+
+impl Ear {
+    pub(crate) fn listen(self: &Arc<Ear>, mut reader: ControlReader<ToNode>) -> Result<()> {
+        let ear = self.clone();
+        let listen = move || {
+            loop {
+                match next_message(&mut reader) {
+                    Ok(ToNode::PeerEnded { node, how }) => ear.tell(Error::NodeLost { node: NodeId(node), why: how }),
+                    Ok(ToNode::Stop { reason }) => ear.tell(Error::Stopped(reason)),
+                    Ok(ToNode::AllFinished) => {
+                        ear.node.get().inspect(|node| node.farewell.all_have_finished());
+                        return;
+                    }
+                    Ok(_) => {}
+                    Err(error) => return ear.tell(error),
+                }
+            }
+        };
+        let spawned = comem_net::threads::start("comem-control", listen);
+        spawned.map(drop).map_err(Error::system("cannot start a thread"))
+    }
+
+    fn tell(&self, error: Error) {
+        let mut early = self.early.lock();
+        match self.node.get() {
+            Some(node) => node.end_with(&error),
+            None => *early = early.take().or(Some(error)),
+        }
+    }
+
+    pub(crate) fn heard(&self) -> Option<Error> {
+        self.early.lock().take()
+    }
+
+    /// From now on the node itself is told.
+    pub(crate) fn hand_over(&self, node: &Arc<Node>) {
+        let mut early = self.early.lock();
+        if let Some(error) = early.take() {
+            node.end_with(&error);
+        }
+        let _ = self.node.set(node.clone());
+    }
+}
+
+pub(crate) fn next_message(reader: &mut ControlReader<ToNode>) -> Result<ToNode> {
+    match reader.next_message() {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(Error::Stopped("the launcher ended".to_string())),
+        Err(error) => Err(Error::system("cannot hear the launcher")(error)),
+    }
+}
