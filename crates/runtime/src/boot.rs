@@ -31,8 +31,8 @@ use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgT
 use comem_protocol::wire::message::Collective;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Datagrams on the loopback need not be small: 240 KiB of pages go in four.
