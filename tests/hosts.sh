@@ -120,6 +120,34 @@ a_way_takes_short_packets() {
     check_nothing_left "a way for short packets"
 }
 
+# What joins the hosts drops long datagrams without a word, as some tunnels do; TCP is told what fits.
+a_tunnel_drops_long_packets() {
+    local host job
+    # Rows that fill packets.
+    local wide=(--rows 34 --columns 2048 --iterations 5)
+    remember_processes
+    for host in "${hosts[@]}"; do
+        ip link set "to-$host" mtu 1400
+        # Cut before it leaves the host, as behind any cable.
+        on "$host" ip link set eth0 gso_max_segs 1
+        on "$host" ip route replace 10.77.0.0/24 dev eth0 src "${address[$host]}" advmss 1360
+    done
+    by_daemon -n 4 -- "$sea" "${wide[@]}" &
+    job=$!
+    within 20 grep -q "packets of 1500 bytes to .* and back are lost, short ones get through: .* smaller --mtu" "$work/err"
+    verdict $? "a tunnel drops long packets: the job says so" "$work/err"
+    kill -INT "$(processes alder | awk -v comem="$comem" '$2 == comem && $3 == "run" { print $1; exit }')"
+    wait "$job"
+    by_daemon -n 4 --mtu 1400 -- "$sea" "${wide[@]}"
+    is "a tunnel drops long packets, with --mtu: ends well" $? 0
+    for host in "${hosts[@]}"; do
+        ip link set "to-$host" mtu 1500
+        on "$host" ip link set eth0 gso_max_segs 65535
+        on "$host" ip route replace 10.77.0.0/24 dev eth0 src "${address[$host]}"
+    done
+    check_nothing_left "a tunnel drops long packets"
+}
+
 # Without a launcher: node zero is told which network it is for, the other one where node zero is.
 joined_by_hand() {
     local zero
@@ -329,6 +357,7 @@ set_up_hosts
 start_daemons
 daemons_run_sea
 a_way_takes_short_packets
+a_tunnel_drops_long_packets
 joined_by_hand
 daemons_refuse
 a_node_dies

@@ -2,7 +2,7 @@
 
 use crate::config::ConfigError;
 use comem_protocol::ids::NodeId;
-use comem_protocol::sync::barrier::Mismatch;
+use comem_protocol::sync::mismatch::Mismatch;
 use std::io::Write;
 
 /// Why Comem cannot do what was asked, or cannot go on.

@@ -258,7 +258,7 @@ impl Node {
             farewell: Farewell::default(),
             ended: OnceLock::new(),
             over: OnceLock::new(),
-            watch: Watch::new(me, nodes, &config, clock.now(), startup),
+            watch: Watch::new(&config, &wire, clock.now(), startup),
             launcher,
             cores: own_cores(&config),
             config,

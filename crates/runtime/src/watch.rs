@@ -18,7 +18,7 @@ use comem_protocol::node::startup::{Startup, To};
 use comem_protocol::node::watch::LossCause;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
-use comem_protocol::wire::header::{MsgType, Packet};
+use comem_protocol::wire::header::{HEADER_BYTES, MsgType, Packet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,12 +33,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(me: NodeId, nodes: usize, config: &Config, now: Time, startup: Option<Startup>) -> Watch {
-        let times =
-            WatchConfig { fatal: config.node_timeout.map(|t| Span(t.as_nanos() as u64)), ..WatchConfig::default() };
+    /// The watch over the job's other nodes. Long packets get through where no network is between the nodes.
+    pub(crate) fn new(config: &Config, wire: &Wire, now: Time, startup: Option<Startup>) -> Watch {
+        let fatal = config.node_timeout.map(|t| Span(t.as_nanos() as u64));
+        let longest = wire.datagram_bytes() - HEADER_BYTES - wire.start_sealer().tag_len();
+        let longest = if wire.is_on_one_host() { 0 } else { longest };
+        let watch = WatchConfig { fatal, longest, ..WatchConfig::default() };
         Watch {
             startup: Mutex::new(startup),
-            detector: Mutex::new((nodes > 1).then(|| Detector::new(me, nodes, times, now))),
+            detector: Mutex::new((wire.nodes() > 1).then(|| Detector::new(wire.me(), wire.nodes(), watch, now))),
             // Start-up has used the first numbers.
             free: AtomicU64::new(1 << 20),
             over: AtomicBool::new(false),
@@ -48,7 +51,14 @@ impl Watch {
 
 impl Wire {
     fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
-        (0..self.nodes() as u16).map(NodeId).find(|n| self.address(Channel::service(*n)) == Some(address))
+        NodeId::all(self.nodes()).find(|n| self.address(Channel::service(*n)) == Some(address))
+    }
+
+    /// Whether all nodes have one address.
+    fn is_on_one_host(&self) -> bool {
+        let mut hosts = NodeId::all(self.nodes()).map(|n| self.address(Channel::service(n)).map(|a| a.ip()));
+        let first = hosts.next();
+        hosts.all(|host| Some(host) == first)
     }
 }
 
@@ -168,6 +178,18 @@ impl Node {
             }
             Event::Back { node } => {
                 crate::error::say(format_args!("comem: {}: {} is back", self.name_of(self.me()), self.name_of(node)));
+            }
+            // The other one finds the same.
+            Event::OnlyShort { node } if node < self.me() => {}
+            Event::OnlyShort { node } => {
+                let address = self.wire.address(Channel::service(node));
+                let bytes = address.map_or(0, |address| self.packet_bytes(address.ip()));
+                crate::error::say(format_args!(
+                    "comem: {}: packets of {bytes} bytes to {} and back are lost, short ones get through: what needs them waits for ever. \
+                     Start the job with a smaller --mtu; comem doctor --hosts tells what fits",
+                    self.name_of(self.me()),
+                    self.name_of(node)
+                ));
             }
             Event::Lost { node, why, .. } if node == self.me() => {
                 self.end_with(&Error::Stopped(format!("the other nodes gave this node up: it {why}")));

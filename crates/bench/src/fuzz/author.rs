@@ -9,11 +9,12 @@ use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, 
 use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
 use comem_protocol::sync::bundle::Bundle;
+use comem_protocol::sync::mismatch::Apart;
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Hearing, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 33;
+const KINDS: u64 = 34;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
@@ -22,6 +23,7 @@ const TOKENS: u64 = 28;
 const HEARS: u64 = 29;
 const CATCH_UP: u64 = 30;
 const CAUGHT_UP: u64 = 31;
+const APART: u64 = 32;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -282,6 +284,10 @@ impl Author {
             TOKENS => Message::LockTokens { entries: bytes },
             CATCH_UP => Message::CatchUp { lock, knowledge: bytes },
             CAUGHT_UP => Message::CaughtUp { lock, payload: few },
+            APART => {
+                let mut call = || (NodeId(self.rng.below(NODES as u64 + 1) as u16), self.collective());
+                Message::Apart { epoch, apart: Apart([call(), call()]) }
+            }
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

@@ -13,6 +13,9 @@
 //! directions; and PING and PONG carry the number of nodes gone, so that neighbours who know more hand it on. A node that is lost stays lost:
 //! its part of the shared memory is gone. It is told so itself, and gets [`Event::Lost`] with its own number when it wakes.
 //!
+//! A network may drop long packets without a word, and all that is heard is short. So each pair of neighbours also exchanges pings as long as a
+//! packet may be, until one is answered; [`Event::OnlyShort`] tells where none is.
+//!
 //! At the end of a job ports close in the best order. So a node that enters the closing barrier says [`Detector::closing`],
 //! and from then on a closed port counts only if no farewell comes within a second. Past the barrier it says
 //! [`Detector::closed`]: no closed port counts any more, whoever tells of it, for farewells get lost too. When it ends, it
@@ -40,11 +43,18 @@ pub struct WatchConfig {
     pub warn: Span,
     /// A silence that counts as a loss; `None` never.
     pub fatal: Option<Span>,
+    /// Bytes of the longest body that one datagram takes; 0 where it need not be tried whether that gets through.
+    pub longest: usize,
 }
 
 impl Default for WatchConfig {
     fn default() -> WatchConfig {
-        WatchConfig { interval: Span::from_ms(500), warn: Span::from_ms(2_000), fatal: Some(Span::from_ms(10_000)) }
+        WatchConfig {
+            interval: Span::from_ms(500),
+            warn: Span::from_ms(2_000),
+            fatal: Some(Span::from_ms(10_000)),
+            longest: 0,
+        }
     }
 }
 
@@ -60,6 +70,11 @@ pub enum Event {
     },
     /// A node that was warned about was heard again.
     Back {
+        /// The node.
+        node: NodeId,
+    },
+    /// Short datagrams to a node are answered, the longest are not.
+    OnlyShort {
         /// The node.
         node: NodeId,
     },
@@ -91,6 +106,8 @@ const REPEATS: [Span; 2] = [Span::from_ms(100), Span::from_ms(300)];
 const FAREWELL_GRACE: Span = Span::from_ms(1_000);
 /// How long a closed port waits for word of a loss, of which it may be the consequence: who ends for a loss has told of that before.
 const CAUSE_GRACE: Span = Span::from_ms(100);
+/// So many short pings are answered before it is said that no long one was.
+const SHORT_ANSWERS: u32 = 10;
 /// Lateness beyond this means that this process was stopped.
 const LATE: Span = Span::from_ms(250);
 /// Most losses told at a time; when half the network is gone, the first few say enough, and PONGs bring the rest.
@@ -117,6 +134,8 @@ struct Watched {
     node: NodeId,
     heard: Time,
     warned: bool,
+    /// Answers to short pings, while it is not known whether long ones get through.
+    short: Option<u32>,
 }
 
 /// A loss that is being told.
@@ -186,7 +205,8 @@ impl Detector {
         chosen.dedup();
         let before = std::mem::take(&mut self.watched);
         let known = |node| before.iter().find(|watched| watched.node == node).copied();
-        let fresh = |node| Watched { node, heard: now, warned: false };
+        let short = (self.config.longest > 0).then_some(0);
+        let fresh = |node| Watched { node, heard: now, warned: false, short };
         self.watched = chosen.into_iter().map(|node| known(node).unwrap_or_else(|| fresh(node))).collect();
     }
 
@@ -278,11 +298,14 @@ impl Detector {
         }
         self.heard(now, from);
         match message {
-            WatchMessage::Ping { gone } => {
-                self.send(from, &WatchMessage::Pong { gone: self.gone });
+            WatchMessage::Ping { gone, filling } => {
+                self.send(from, &WatchMessage::Pong { gone: self.gone, filling });
                 self.hand_on(from, gone);
             }
-            WatchMessage::Pong { gone } => self.hand_on(from, gone),
+            WatchMessage::Pong { gone, filling } => {
+                self.hand_on(from, gone);
+                self.on_answer(from, filling);
+            }
             WatchMessage::Lost { node, .. } if node.index() >= self.nodes.len() => {
                 return Err(WireError::BadValue("node number"));
             }
@@ -293,6 +316,16 @@ impl Detector {
             }
         }
         Ok(())
+    }
+
+    fn on_answer(&mut self, from: NodeId, filling: usize) {
+        for watched in self.watched.iter_mut().filter(|watched| watched.node == from) {
+            watched.short = watched.short.map(|short| short + 1).filter(|_| filling == 0);
+            if watched.short == Some(SHORT_ANSWERS) {
+                watched.short = None;
+                self.events.push_back(Event::OnlyShort { node: from });
+            }
+        }
     }
 
     /// Tells a node that knows of fewer losses about all of them, and one that is itself given up about that.
@@ -402,8 +435,12 @@ impl Detector {
         self.judge_silence(now);
         if self.ping_at <= now && !self.left {
             self.ping_at = now + self.config.interval;
-            for node in self.watched.iter().map(|watched| watched.node).collect::<Vec<_>>() {
-                self.send(node, &WatchMessage::Ping { gone: self.gone });
+            for Watched { node, short, .. } in self.watched.clone() {
+                self.send(node, &WatchMessage::Ping { gone: self.gone, filling: 0 });
+                if short.is_some() {
+                    let filling = self.config.longest - std::mem::size_of_val(&self.gone);
+                    self.send(node, &WatchMessage::Ping { gone: self.gone, filling });
+                }
             }
         }
     }

@@ -13,6 +13,8 @@ struct Ring {
     in_flight: BTreeMap<(Time, u64), InFlight>,
     chance: Chance,
     loss_percent: u64,
+    /// The longest body that gets through.
+    longest: usize,
     /// Whether closed ports are reported.
     icmp: bool,
     sent: u64,
@@ -35,6 +37,7 @@ impl Ring {
             in_flight: BTreeMap::new(),
             chance: Chance::new(count as u64 * 100 + loss_percent),
             loss_percent,
+            longest: usize::MAX,
             icmp: true,
             sent: 0,
             now: Time(0),
@@ -44,7 +47,7 @@ impl Ring {
     fn collect(&mut self, index: usize) {
         while let Some(Transmit { to, ty, body }) = self.nodes[index].poll_transmit() {
             self.sent += 1;
-            if self.chance.next() % 100 >= self.loss_percent {
+            if self.chance.next() % 100 >= self.loss_percent && body.len() <= self.longest {
                 let at = self.now + Span::from_us(20 + self.chance.next() % 300);
                 self.in_flight.insert((at, self.sent), (NodeId(index as u16), to, ty, body));
             }
@@ -176,6 +179,22 @@ fn a_healthy_ring_is_quiet_even_under_loss() {
     assert!(warnings < 8, "{warnings} warnings");
     // 64 nodes, two pings and two pongs each half second, for a minute.
     assert!(ring.sent <= 64 * 4 * 120, "{}", ring.sent);
+}
+
+#[test]
+fn it_is_told_once_where_only_short_datagrams_get_through() {
+    for (count, loss, longest, told) in
+        [(2, 0, 1400, 2), (5, 0, 8_999, 10), (64, 20, 1400, 128), (64, 30, 9000, 0), (64, 0, 9000, 0)]
+    {
+        let config = WatchConfig { longest: 9000, ..WatchConfig::default() };
+        let mut ring = Ring { longest, ..Ring::new(count, loss, config) };
+        ring.run_for(Span::from_ms(60_000));
+        let only_short = |(_, event): &&(Time, Event)| matches!(event, Event::OnlyShort { .. });
+        let events: Vec<_> = ring.events.iter().flatten().filter(only_short).collect();
+        assert_eq!(events.len(), told, "{count} nodes, at most {longest} bytes: {events:?}");
+        assert!(loss > 0 || events.iter().all(|(at, _)| *at < Time(6_000_000_000)), "{events:?}");
+        assert!((0..count).all(|i| ring.losses(i).is_empty()));
+    }
 }
 
 #[test]

@@ -158,11 +158,15 @@ fn watch_messages_survive_the_wire() {
         LossCause::Left,
     ];
     let lost = causes.map(|why| WatchMessage::Lost { node: NodeId(3), reporter: NodeId(1), why });
-    for message in lost.into_iter().chain([WatchMessage::Ping { gone: 2 }, WatchMessage::Pong { gone: 3 }]) {
+    let pings = [WatchMessage::Ping { gone: 2, filling: 0 }, WatchMessage::Pong { gone: 3, filling: 0 }];
+    for message in lost.into_iter().chain(pings) {
         let body = message.emit();
         assert_eq!(WatchMessage::parse(message.ty(), &body), Ok(message.clone()));
         for len in 0..body.len() {
             assert!(WatchMessage::parse(message.ty(), &body[..len]).is_err());
         }
     }
+    let long = WatchMessage::Ping { gone: 2, filling: 1400 };
+    assert_eq!(long.emit().len(), 1402);
+    assert_eq!(WatchMessage::parse(long.ty(), &long.emit()), Ok(long));
 }

@@ -284,6 +284,9 @@ fn synchronise(
         Message::Release { epoch, what, payload, notices } => {
             rooms.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
         }
+        Message::Apart { epoch, apart } => {
+            rooms.barrier(out, |b, out| b.on_apart(origin.from.node, (epoch, apart), caller, out));
+        }
         _ => return Err(Misbehaved("sent a message that no room takes")),
     }
     Ok(())

@@ -51,11 +51,15 @@ pub enum WatchMessage {
     Ping {
         /// How many.
         gone: u16,
+        /// Bytes that say nothing, to learn whether datagrams of this length get through.
+        filling: usize,
     },
     /// I am.
     Pong {
         /// Nodes that are gone, as far as the sender knows.
         gone: u16,
+        /// As many bytes that say nothing.
+        filling: usize,
     },
     /// A node is gone.
     Lost {
@@ -82,7 +86,10 @@ impl WatchMessage {
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16);
         match self {
-            WatchMessage::Ping { gone } | WatchMessage::Pong { gone } => out.put_u16(*gone),
+            WatchMessage::Ping { gone, filling } | WatchMessage::Pong { gone, filling } => {
+                out.put_u16(*gone);
+                out.resize(out.len() + filling, 0);
+            }
             WatchMessage::Lost { node, reporter, why } => {
                 out.put_u16(node.0);
                 out.put_u16(reporter.0);
@@ -109,8 +116,8 @@ impl WatchMessage {
     pub fn parse(ty: MsgType, body: &[u8]) -> Result<WatchMessage, WireError> {
         let mut r = Reader::new(body);
         let message = match ty {
-            types::PING => WatchMessage::Ping { gone: r.u16()? },
-            types::PONG => WatchMessage::Pong { gone: r.u16()? },
+            types::PING => WatchMessage::Ping { gone: r.u16()?, filling: r.rest().len() },
+            types::PONG => WatchMessage::Pong { gone: r.u16()?, filling: r.rest().len() },
             types::LOST => {
                 let (node, reporter, kind, number) = (take_node(&mut r)?, take_node(&mut r)?, r.u8()?, r.u32()?);
                 let text = take_text(&mut r, REASON_MAX)?;

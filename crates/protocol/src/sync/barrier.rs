@@ -19,6 +19,7 @@
 use crate::ids::{NodeId, Slot};
 use crate::outbox::{Origin, Outbox, Target};
 use crate::rules::Rule;
+use crate::sync::mismatch::{Apart, Mismatch};
 use crate::sync::reduce::{Number, Operator, Reduction};
 use crate::time::{Span, Time};
 use crate::wire::message::{Collective, Message};
@@ -146,40 +147,6 @@ impl Collective {
     }
 }
 
-/// Two parties came to one barrier with different calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mismatch {
-    /// The other party.
-    pub node: NodeId,
-    /// What it called.
-    pub theirs: Collective,
-    /// What was called here.
-    pub mine: Collective,
-    /// The other party is another thread of the same node.
-    pub neighbour: bool,
-    /// That was at an earlier call. Nobody knows since what goes with what.
-    pub earlier: bool,
-}
-
-impl std::fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (mine, theirs) = (kinds::name(self.mine.kind), kinds::name(self.theirs.kind));
-        if self.earlier {
-            write!(f, "no collective call works any more since ")?;
-        }
-        match (self.mine.kind == self.theirs.kind, self.neighbour) {
-            (true, false) => write!(f, "{mine} here and at {} differ in shape or arguments", self.node),
-            (false, false) => write!(f, "{mine} here met {theirs} at {}", self.node),
-            (true, true) => {
-                write!(f, "two threads of this node call for {mine} at the same time, or with different arguments")
-            }
-            (false, true) => write!(f, "{mine} here met {theirs} in another thread of this node"),
-        }
-    }
-}
-
-impl std::error::Error for Mismatch {}
-
 /// An arrival as it was heard from another node.
 #[derive(Clone, Copy, Debug)]
 pub struct Heard<'a> {
@@ -243,6 +210,9 @@ pub struct Barrier {
     /// Most bytes of notices in an unguarded message.
     free_bytes: usize,
     retry: Option<(Time, Span)>,
+    /// Calls that do not go together, and at which barrier; not met here until a call of this node comes to it.
+    apart: Option<(u32, Apart)>,
+    /// What the first call that met them was told.
     mismatch: Option<Mismatch>,
 }
 
@@ -278,6 +248,7 @@ impl Barrier {
             of_one: Outcome::default(),
             free_bytes: FREE_NOTICES,
             retry: None,
+            apart: None,
             mismatch: None,
         }
     }
@@ -310,10 +281,8 @@ impl Barrier {
     /// # Errors
     /// When another party came with a different call.
     pub fn is_open(&self, what: Collective, number: u32) -> Result<bool, Mismatch> {
-        match self.mismatch {
-            Some(mismatch) => Err(mismatch),
-            None => Ok(number != if what.by_threads() { self.rounds } else { self.epoch }),
-        }
+        let open = number != if what.by_threads() { self.rounds } else { self.epoch };
+        self.mismatch.filter(|_| !open).map_or(Ok(open), Err)
     }
 
     fn outcome(&self, what: Collective) -> &Outcome {
@@ -351,6 +320,10 @@ impl Barrier {
         if let Some(before) = self.mismatch {
             return Err(Mismatch { earlier: true, ..before });
         }
+        if let Some(met) = self.meets(what) {
+            self.mismatch = Some(met);
+            return Err(met);
+        }
         let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
         let full = self.local.len() == self.threads;
         let first = if what.by_threads() {
@@ -359,9 +332,8 @@ impl Barrier {
             self.one.as_ref()
         };
         if let Some((_, first)) = first {
-            let theirs = first.what;
-            self.wake_all(Some(slot), out);
-            return self.fail(self.me, theirs, what);
+            let apart = Apart([(self.me, first.what), (self.me, what)]);
+            return self.fail(what, apart, Some(slot), out);
         }
         let number = if what.by_threads() {
             self.local.push((slot, arrival));
@@ -436,6 +408,8 @@ impl Barrier {
             if repeated {
                 self.remind(from, epoch, out);
             }
+        } else if self.mismatch.is_some() {
+            // Nothing opens any more.
         } else if epoch == self.epoch && (self.expects(from) || what == Collective::QUESTION) {
             if what != Collective::QUESTION {
                 self.seen.insert(from, arrival);
@@ -548,26 +522,63 @@ impl Barrier {
         }
     }
 
-    fn fail<T>(&mut self, node: NodeId, theirs: Collective, mine: Collective) -> Result<T, Mismatch> {
-        let mismatch = Mismatch { node, theirs, mine, neighbour: node == self.me, earlier: false };
+    /// Calls of this node and another do not go together. Whoever waits anywhere hears only from this that it does so in vain.
+    fn fail<T>(
+        &mut self,
+        mine: Collective,
+        apart: Apart,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+    ) -> Result<T, Mismatch> {
+        let mismatch = apart.as_met(self.me, mine);
+        self.apart = Some((self.epoch, apart));
         self.mismatch = Some(mismatch);
+        self.retry = None;
+        self.wake_all(caller, out);
+        self.tell_apart(None, out);
         Err(mismatch)
+    }
+
+    /// Tells those beside this node of the calls that do not go together, but `from`, who did so.
+    fn tell_apart(&self, from: Option<NodeId>, out: &mut Outbox) {
+        let Some((epoch, apart)) = self.apart else { return };
+        let beside = NodeId::all(self.nodes).filter(|n| self.expects(*n) || self.parent() == Some(*n));
+        for node in beside.filter(|n| from != Some(*n)) {
+            out.send(Target::Post { node, origin: Origin::Service }, &Message::Apart { epoch, apart });
+        }
+    }
+
+    /// Calls of two parties did not go together, as `from` tells.
+    pub fn on_apart(&mut self, from: NodeId, (epoch, apart): (u32, Apart), caller: Option<Slot>, out: &mut Outbox) {
+        if self.apart.is_none() {
+            self.apart = Some((epoch, apart));
+            self.tell_apart(Some(from), out);
+            self.heed_apart(caller, out);
+        }
+    }
+
+    /// What a call comes to where those of others are known not to go together. Barriers before theirs still open.
+    fn meets(&self, mine: Collective) -> Option<Mismatch> {
+        let (_, apart) = self.apart.filter(|(epoch, _)| self.epoch.wrapping_sub(*epoch) as i32 >= 0)?;
+        Some(apart.as_met(self.me, mine))
+    }
+
+    /// Lets whoever waits here know that it does so in vain.
+    fn heed_apart(&mut self, caller: Option<Slot>, out: &mut Outbox) {
+        let waits = self.party().first().map(|(_, arrival)| arrival.what);
+        if let Some(met) = waits.and_then(|mine| self.meets(mine)).filter(|_| self.mismatch.is_none()) {
+            self.mismatch = Some(met);
+            self.retry = None;
+            self.wake_all(caller, out);
+        }
     }
 
     /// Goes as far as the arrivals so far allow.
     fn node_arrived(&mut self, now: Time, caller: Option<Slot>, out: &mut Outbox) -> Result<(), Mismatch> {
-        let Some(what) = self.arrived() else { return Ok(()) };
+        let Some(what) = self.arrived().filter(|_| self.mismatch.is_none()) else { return Ok(()) };
         let all = match self.agreed(what) {
             Ok(all) => all,
-            Err((node, theirs)) => {
-                if matches!(self.shape, Shape::All) && self.mine.is_none() {
-                    // Who waits hears only from this that it does so in vain.
-                    let (payload, notices) = self.combine_local(what);
-                    self.tell(now, Arrival { what, payload, notices }, NodeId::all(self.nodes).collect(), out);
-                }
-                self.wake_all(caller, out);
-                return self.fail(node, theirs, what);
-            }
+            Err(theirs) => return self.fail(what, Apart([theirs, (self.me, what)]), caller, out),
         };
         match &self.shape {
             Shape::All => {
@@ -710,6 +721,7 @@ impl Barrier {
         let (last, next) = (self.epoch.wrapping_sub(1), self.epoch);
         self.elsewhere.retain(|(_, epoch)| [last, next].contains(epoch));
         self.retry = None;
+        self.heed_apart(caller, out);
     }
 
     /// Tells a peer that is one barrier behind what it missed.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sync::reduce::{Number, Operator};
+use crate::wire::message::types;
 
 struct Net {
     barriers: Vec<Barrier>,
@@ -29,7 +30,11 @@ impl Net {
         let mut out = Outbox::new();
         let result = f(&mut self.barriers[node], self.now, &mut out);
         for send in out.sends() {
-            let Target::Free { node: to, slot } = send.target else { panic!("barriers send free messages") };
+            let (to, slot) = match send.target {
+                Target::Free { node, slot } => (node, slot),
+                Target::Post { node, .. } if send.ty == types::APART => (node, Slot::SERVICE),
+                other => panic!("barriers send free messages, not {other:?}"),
+            };
             self.sent += 1;
             let (from, body) = (NodeId(node as u16), out.body(send).to_vec());
             self.wire.push(Sent { from, to: (to, slot), ty: send.ty, body });
@@ -58,6 +63,7 @@ impl Net {
             Message::Release { epoch, what, payload, notices } => {
                 b.on_release(None, (epoch, what), (payload, notices), out);
             }
+            Message::Apart { epoch, apart } => b.on_apart(from, (epoch, apart), None, out),
             other => panic!("{other:?}"),
         });
     }
@@ -229,10 +235,10 @@ fn two_threads_of_a_node_cannot_both_call_for_it() {
     );
 }
 
-/// Who had heard of another call before its own said nothing, and the other waited for it for ever.
+/// Who had heard of another call before its own said nothing, and the others waited for it for ever.
 #[test]
 fn whoever_hears_first_of_calls_that_differ_lets_the_others_hear_of_it() {
-    for nodes in [2, 4] {
+    for nodes in [2, 4, 100] {
         let mut net = Net::new(nodes, 1);
         (1..nodes).for_each(|node| assert!(net.arrive(node, 0, Collective::BARRIER, &[]).is_ok()));
         net.deliver(|_, _| false);
@@ -244,6 +250,48 @@ fn whoever_hears_first_of_calls_that_differ_lets_the_others_hear_of_it() {
             assert_eq!(mismatch, "a barrier here met the end of the program at node 0");
         }
     }
+}
+
+/// Neither who made one of the calls, nor who only came between them, nor who has not called yet waits for ever; each is told once, by its own call.
+#[test]
+fn calls_that_differ_deep_in_the_tree_end_those_of_all() {
+    for (other, late) in [(99, 50), (12, 99), (3, 40), (60, 0)] {
+        let mut net = Net::new(100, 1);
+        let call = |node| if node == other { Collective::RENDEZVOUS } else { Collective::BARRIER };
+        (0..100).filter(|node| *node != late).for_each(|node| _ = net.arrive(node, 0, call(node), &[]));
+        net.deliver(|_, _| false);
+        assert_eq!(net.barriers.iter().filter(|b| b.mismatch.is_some()).count(), 99, "{other} {late}");
+        let first = net.arrive(late, 0, call(late), &[]);
+        net.deliver(|_, _| false);
+        let met = first.err().unwrap_or_else(|| net.barriers[late].is_open(call(late), 0).unwrap_err());
+        assert_eq!(met.to_string(), format!("a barrier here met a rendezvous at node {other}"));
+        for (node, barrier) in net.barriers.iter().enumerate() {
+            assert_eq!(barrier.is_open(call(node), 0).map_err(|met| met.earlier), Err(false));
+            assert_eq!(barrier.next_timeout(), None);
+        }
+        assert!(net.arrive(late, 0, Collective::BARRIER, &[]).unwrap_err().earlier);
+    }
+}
+
+/// A node that has not heard yet that a barrier is open passes it before the calls behind it fail.
+#[test]
+fn news_of_calls_that_differ_wait_for_the_barrier_before() {
+    let mut net = Net::new(10, 1);
+    (0..10).for_each(|node| _ = net.arrive(node, 0, Collective::BARRIER, &[]));
+    net.deliver(|from, to| from == NodeId(0) && to == NodeId(3));
+    assert_eq!(net.open(0), 9);
+    net.arrive(1, 0, Collective::BARRIER, &[]).unwrap();
+    net.arrive(2, 0, Collective::EXIT, &[]).unwrap();
+    net.deliver(|_, _| false);
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap_err();
+    net.deliver(|_, _| false);
+    assert_eq!(net.barriers[3].is_open(Collective::BARRIER, 0), Ok(false));
+    net.now = net.now + Span::from_ms(300);
+    net.step(3, |b, now, out| b.on_timeout(now, out));
+    net.deliver(|_, _| false);
+    assert_eq!(net.barriers[3].is_open(Collective::BARRIER, 0), Ok(true));
+    let met = net.arrive(3, 0, Collective::BARRIER, &[]).unwrap_err();
+    assert_eq!(met.to_string(), "a barrier here met the end of the program at node 2");
 }
 
 /// The calls behind one that failed were compared with what of it had been left lying, and said to be of other threads.

@@ -14,6 +14,7 @@ pub mod flag;
 mod hearing;
 pub mod lock;
 pub mod meeting;
+pub mod mismatch;
 pub mod reduce;
 pub mod rwlock;
 pub mod semaphore;

@@ -4,6 +4,7 @@
 //! into memory. Types below 16 belong to the link and to start-up.
 
 use crate::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
+use crate::sync::mismatch::Apart;
 use crate::wire::bytes::{Put, Reader, WireError};
 use crate::wire::header::MsgType;
 
@@ -175,6 +176,8 @@ types! {
     NOTED = 41;
     /// The barrier is open (from the parent in a tree).
     RELEASE = 42;
+    /// Calls at a barrier do not go together.
+    APART = 43;
     /// A program's own message to a thread.
     USER = 48;
     /// A thread wants something of a semaphore, condition variable or reader-writer lock.
@@ -238,6 +241,7 @@ pub enum Message<'a> {
     Arrive { epoch: u32, repeated: bool, elsewhere: bool, what: Collective, payload: &'a [u8], notices: &'a [u8] },
     Noted { epoch: u32 },
     Release { epoch: u32, what: Collective, payload: &'a [u8], notices: &'a [u8] },
+    Apart { epoch: u32, apart: Apart },
     User { thread: u16, bytes: &'a [u8] },
     Ask { wish: Wish, name: u64, knowledge: &'a [u8] },
     Answer { wish: Wish, name: u64, slot: Slot, yes: bool, payload: &'a [u8] },
@@ -370,6 +374,7 @@ impl<'a> Message<'a> {
             Message::Arrive { .. } => types::ARRIVE,
             Message::Noted { .. } => types::NOTED,
             Message::Release { .. } => types::RELEASE,
+            Message::Apart { .. } => types::APART,
             Message::User { .. } => types::USER,
             Message::Ask { .. } => types::ASK,
             Message::Answer { .. } => types::ANSWER,
@@ -476,6 +481,13 @@ impl<'a> Message<'a> {
                 put_collective(out, what);
                 put_said(out, payload, notices);
             }
+            Message::Apart { epoch, apart: Apart(calls) } => {
+                out.put_u32(epoch);
+                for (node, what) in calls {
+                    out.put_u16(node.0);
+                    put_collective(out, what);
+                }
+            }
             Message::User { thread, bytes } => {
                 out.put_u16(thread);
                 out.put_bytes(bytes);
@@ -580,6 +592,11 @@ impl<'a> Message<'a> {
                 let (payload, notices) = take_said(&mut r)?;
                 Message::Release { epoch, what, payload, notices }
             }
+            types::APART => {
+                let epoch = r.u32()?;
+                let mut call = || Ok((NodeId(r.u16()?), take_collective(&mut r)?));
+                Message::Apart { epoch, apart: Apart([call()?, call()?]) }
+            }
             types::USER => Message::User { thread: r.u16()?, bytes: r.rest() },
             types::ASK => Message::Ask { wish: Wish::take(&mut r)?, name: r.u64()?, knowledge: r.rest() },
             types::ANSWER => Message::Answer {
@@ -651,6 +668,7 @@ mod tests {
             Message::Arrive { epoch: 1, repeated: false, elsewhere: true, what, payload: b"12345678", notices: b"n" },
             Message::Noted { epoch: 1 },
             Message::Release { epoch: 1, what, payload: b"", notices: b"" },
+            Message::Apart { epoch: 1, apart: Apart([(NodeId(1), what), (NodeId(2), Collective::EXIT)]) },
             Message::User { thread: 4, bytes: b"hello" },
             Message::Fetch { body: b"f" },
             Message::Pages { body: b"p" },

@@ -10,10 +10,14 @@ import time
 from typing import Any, Dict, Optional, Tuple, Type
 
 from . import _core
-from ._errors import Error, FinishedError, MisuseError, NodeLost
+from ._errors import Error, FinishedError, MisuseError, NodeLost, Stopped, SystemError  # noqa: A004
 
-#: The status of a node that lost another, as in ``crates/runtime/src/error.rs``.
+#: The status of a node that used Comem in a way that makes no sense, as in ``crates/runtime/src/error.rs``.
+USAGE = 2
+#: That of a node that lost another.
 NODE_LOST = 4
+#: Those of nodes that end with an error of another class.
+STATUSES: Dict[Type[Error], int] = {NodeLost: NODE_LOST, Stopped: 5, SystemError: 6}
 
 _place: tuple[int, int, int] | None = None
 _failed = False
@@ -158,6 +162,9 @@ def _leave() -> None:
         except Error as error:
             # The traceback would lead here.
             _say(error)
+            if not _of_cluster:
+                _core.end_with(STATUSES.get(type(error), USAGE))
+            return
     if _has_lost_a_node():
         # Though the program came to its end.
         _core.end_with(NODE_LOST)

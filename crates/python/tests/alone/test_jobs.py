@@ -56,21 +56,36 @@ def test_calls_that_do_not_match_are_an_exception():
     assert result.returncode != 0 and "MismatchError" in result.stderr, result.stderr
 
 
-def test_behind_calls_that_did_not_match_there_are_no_others():
+def test_behind_calls_that_did_not_match_there_are_no_others(tmp_path):
     result = run(
         2,
         """
-        import comem
+        import comem, os, time
+        folder = os.environ["FOLDER"]
         for call in range(3):
             try:
                 comem.barrier() if comem.rank else comem.allreduce(1)
             except comem.MismatchError as error:
                 print(str(error).split(" here met ")[0])
+        # A node that hears of the other's end first knows of nothing else.
+        open(f"{folder}/{comem.rank}", "w").close()
+        while not os.path.exists(f"{folder}/{1 - comem.rank}"):
+            time.sleep(0.01)
         """,
+        env={"FOLDER": str(tmp_path)},
+        check=False,
     )
+    assert result.returncode == 2, result
     for rank, what in enumerate(("a reduction", "a barrier")):
         assert lines(result, rank) == [what] + 2 * [f"no collective call works any more since {what}"], result.stdout
     assert "Traceback" not in result.stderr and "comem: MismatchError: no collective call" in result.stderr, result.stderr
+
+
+def test_a_program_whose_end_fails_does_not_end_well():
+    text = "import comem\ntry: comem.allreduce(1) if comem.rank else comem.barrier()\nexcept comem.Error: pass"
+    for _ in range(3):
+        result = run(2, text, check=False)
+        assert result.returncode == 2 and "MismatchError" in result.stderr, result
 
 
 def test_a_node_that_fails_ends_the_job_with_its_traceback():
