@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static JOB: OnceLock<Comem> = OnceLock::new();
 static STARTING: AtomicBool = AtomicBool::new(false);
 static FINISHED: AtomicBool = AtomicBool::new(false);
+/// Why the start failed, if it did.
+static FAILED: OnceLock<String> = OnceLock::new();
 
 /// The job this node is part of. Every call that needs the node comes by here.
 #[inline]
@@ -36,11 +38,21 @@ fn joined() -> Outcome<&'static Comem> {
             Err(Failure::new(Code::NotStarted, "Comem was called after comem_finish(); finish last"))
         }
         Some(job) => Ok(job),
+        None if let Some(failure) = failed_before() => Err(failure),
         None => Err(Failure::new(
             Code::NotStarted,
             "Comem was called before comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV); start first",
         )),
     }
+}
+
+#[cold]
+fn failed_before() -> Option<Failure> {
+    let why = FAILED.get()?;
+    Some(Failure::new(
+        Code::Start,
+        format!("Comem was called although its start had failed; look at what that returns. It was: {why}"),
+    ))
 }
 
 /// The job, if this process has joined one, also after it has left it.
@@ -90,15 +102,18 @@ fn begin(start: impl FnOnce() -> comem_rt::Result<Comem>) -> Outcome<&'static Co
         return Err(called_in_a_child());
     }
     if STARTING.swap(true, Ordering::AcqRel) {
-        return Err(Failure::new(
+        return Err(failed_before().unwrap_or_else(|| Failure::new(
             Code::Misuse,
             "this process has joined its job already; call comem_start(), or what starts it in its place (jia_init, Tmk_startup, MAIN_INITENV), once",
-        ));
+        )));
     }
     if std::env::var_os(comem_rt::control::var::CONTROL_FD).is_some() {
         output::by_lines();
     }
-    let joined = start().map_err(|error| Failure::new(Code::Start, error.to_string()))?;
+    let joined = start().map_err(|error| {
+        let why = FAILED.get_or_init(|| error.to_string());
+        Failure::new(Code::Start, why.clone())
+    })?;
     let _ = JOB.set(joined);
     job()
 }

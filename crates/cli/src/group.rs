@@ -32,6 +32,8 @@ const FORTRAN_OUTPUT: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
 /// Most bytes taken from one node's output before the others have their turn.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Most bytes that a pipe holds (`pipe-max-size`).
+const PIPE_BYTES_MAX: usize = 1 << 20;
 
 /// The nodes of this host.
 pub struct Group {
@@ -196,7 +198,8 @@ impl Group {
         process::kill_strays(|environment| is_of_node(environment, self.prog_id));
         for process in &mut self.nodes {
             for stream in [Stream::Out, Stream::Err] {
-                while process.outputs[stream as usize].is_some() && process.read_output(stream, events) {}
+                // A process that cannot be told to be the node's may go on writing.
+                (0..PIPE_BYTES_MAX / CHUNK_BYTES).all(|_| process.read_output(stream, events));
             }
         }
     }

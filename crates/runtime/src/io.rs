@@ -1,6 +1,7 @@
 //! A node's wires: its sockets, and the link's machines behind their locks. Everything that leaves or enters the node
 //! passes here.
 
+mod channels;
 mod in_place;
 mod line;
 mod mail;
@@ -755,22 +756,6 @@ impl Node {
     fn count(&self, slot: Slot, message: &Message<'_>) {
         if let Message::Invalidate { .. } = message {
             self.counters(slot).invalidations.add(1);
-        }
-    }
-
-    /// Messages of this node that are on their way although nobody here waits for an answer.
-    pub(crate) fn unsent_posts(&self) -> usize {
-        let lines: usize = self.wire.lines.iter().map(Line::posts).sum();
-        lines + self.wire.senders.iter().map(|s| s.lock().posts()).sum::<usize>()
-    }
-
-    /// Adds what the link's machines counted to the counters.
-    pub(crate) fn collect_link_counters(&self) {
-        for (sender, seat) in self.wire.senders.iter().zip(&self.seats) {
-            let counted = sender.lock().counters();
-            let to = &seat.counters;
-            to.retransmissions.add(counted.retransmissions);
-            to.timeouts.add(counted.timeouts);
         }
     }
 

@@ -277,7 +277,7 @@ impl Comem {
     /// When there is no such place, it is taken, or the thread has another.
     pub fn take_place(&self, place: usize) -> Result<Rc<Thread>> {
         let taken = || Error::Misuse(format!("place {place} of this node is taken, or there is none"));
-        let seat = self.node.seats.get(place + 1).ok_or_else(taken)?;
+        let seat = place.checked_add(1).and_then(|slot| self.node.seats.get(slot)).ok_or_else(taken)?;
         let has_another = CURRENT.with(|c| c.borrow().is_some());
         if has_another || seat.taken.swap(true, Ordering::AcqRel) {
             return Err(taken());

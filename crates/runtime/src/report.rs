@@ -23,12 +23,12 @@ impl crate::Comem {
 
 /// This node's statistics. `failure` says why the node ended, if it did not come to its natural end.
 pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
-    node.collect_link_counters();
     // From the moment in which the program's main thread took its place: what its parts add up to.
     let now = node.now();
     let wall = (now - node.began()).0;
     // Threads that compute or wait have booked neither yet: a job may end in the middle of both.
-    let unbooked: Vec<Counters> = node.seats.iter().map(|seat| seat.unbooked(now)).collect();
+    let mut unbooked: Vec<Counters> = node.seats.iter().map(|seat| seat.unbooked(now)).collect();
+    unbooked.extend(node.wire.link_counters());
     let counters = node.seats.iter().map(|seat| &seat.counters).chain(&unbooked);
     let mut value = summary(counters, node.threads(), wall);
     let (host, pid) = node.wire.member(node.me()).unwrap_or_default();

@@ -216,7 +216,7 @@ impl Node {
                 if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
                     until = self.now() + LINGER;
                 }
-            } else if (1..self.seats.len()).any(|slot| self.wire.endpoint(Slot(slot as u16)).glance()) {
+            } else if self.wire.threads_glance() {
                 break;
             }
             if yields {

@@ -27,8 +27,25 @@ pub struct Letter {
 /// A letter of which not all has come.
 #[derive(Debug, Default)]
 struct Partial {
+    /// Without its bytes.
     letter: Letter,
-    missing: usize,
+    /// What has come, by its offset.
+    parts: BTreeMap<u64, Vec<u8>>,
+    missing: u64,
+}
+
+impl Partial {
+    /// Takes a part; tells whether it makes sense.
+    fn take(&mut self, length: u64, offset: u64, bytes: &[u8]) -> bool {
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= length);
+        let left = end.and_then(|_| self.missing.checked_sub(bytes.len() as u64));
+        self.missing = left.unwrap_or(self.missing);
+        left.is_some() && self.parts.insert(offset, bytes.to_vec()).is_none()
+    }
+
+    fn whole(self) -> Letter {
+        Letter { bytes: self.parts.into_values().collect::<Vec<_>>().concat(), ..self.letter }
+    }
 }
 
 /// What one sender's letters have come to.
@@ -109,15 +126,15 @@ impl Letters {
         let (number, length, offset) = (word(5), word(13), word(21));
         let sender = self.senders.entry(from).or_default();
         let partial = sender.under_way.entry(number).or_insert_with(|| {
-            let letter = Letter { from, kind: head[0], tag, bytes: vec![0; length as usize] };
-            Partial { letter, missing: length as usize }
+            let letter = Letter { from, kind: head[0], tag, bytes: Vec::new() };
+            Partial { letter, parts: BTreeMap::new(), missing: length }
         });
-        let place = usize::try_from(offset).ok().and_then(|at| partial.letter.bytes.get_mut(at..at + bytes.len()));
-        place.ok_or_else(foreign)?.copy_from_slice(bytes);
-        partial.missing -= bytes.len();
+        if !partial.take(length, offset, bytes) {
+            return Err(foreign());
+        }
         while sender.under_way.get(&sender.next).is_some_and(|p| p.missing == 0) {
             let whole = sender.under_way.remove(&sender.next).unwrap_or_default();
-            self.ready.push_back(whole.letter);
+            self.ready.push_back(whole.whole());
             sender.next += 1;
         }
         Ok(())
@@ -175,5 +192,11 @@ mod tests {
         let mut part = parts(0, 0, 0, b"abc").next().unwrap();
         part[28] = 200;
         assert!(letters.take_in(0, &part).is_err(), "beyond the letter's end");
+        let mut letters = Letters::default();
+        assert!(letters.take_in(0, &[0xff; HEAD_BYTES + 3]).is_err(), "of a length that no memory takes");
+        let mut letters = Letters::default();
+        let part = parts(0, 0, 0, &[1; PART_BYTES + 1]).next().unwrap();
+        assert!(letters.take_in(0, &part).is_ok());
+        assert!(letters.take_in(0, &part).is_err(), "a second time");
     }
 }

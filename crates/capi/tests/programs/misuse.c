@@ -11,6 +11,7 @@ int main(int argc, char **argv) {
     int which = argc > 1 ? atoi(argv[1]) : 0;
     comem_array_i32 array;
     if (which == 0) return comem_node(); /* not started */
+    if (which == 11) return comem_start() + comem_node(); /* the start fails */
     if (comem_start_args(&argc, argv) != 0) {
         fprintf(stderr, "%s\n", comem_last_error());
         return 3;

@@ -30,6 +30,8 @@ const SHOWN_PATH_MAX: usize = 256;
 const ANSWER_MAX: usize = 56_000;
 /// How long agents may take to end before they are killed.
 const END_LIMIT: Duration = Duration::from_secs(3);
+/// Most datagrams taken before signals and jobs are looked after again.
+const DATAGRAMS_AT_ONCE: usize = 64;
 
 /// What the command line says.
 pub struct Settings {
@@ -130,10 +132,10 @@ impl Daemon {
         }
     }
 
-    /// Takes all datagrams that are there.
+    /// Takes what datagrams are there, but some at a time: jobs that end and signals do not wait behind a flood.
     fn receive(&mut self) {
         let mut buffer = vec![0; DATAGRAM_MAX + 1];
-        loop {
+        for _ in 0..DATAGRAMS_AT_ONCE {
             match self.socket.recv_from(&mut buffer) {
                 Ok((length, caller)) => {
                     if let Err(garbage) = self.take(&buffer[..length], caller) {
@@ -307,11 +309,14 @@ fn start_agent(orders: &DaemonOrders) -> io::Result<(u32, OwnedFd)> {
     let parent = std::process::id();
     // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
     unsafe { command.pre_exec(move || process::begin_helper(parent)) };
-    let mut child = command.spawn()?;
     let mut line = serde_json::to_vec(orders)?;
     line.push(b'\n');
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(&line)?;
+    let mut child = command.spawn()?;
+    let told = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(&line));
+    let known = told.and_then(|()| process::open_pidfd(child.id()));
+    if known.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
     }
-    Ok((child.id(), process::open_pidfd(child.id())?))
+    Ok((child.id(), known?))
 }

@@ -88,6 +88,40 @@ def test_a_program_whose_end_fails_does_not_end_well():
         assert result.returncode == 2 and "MismatchError" in result.stderr, result
 
 
+def test_what_was_sent_again_is_counted_once_however_often_statistics_are_asked_for():
+    text = """
+        import comem
+        for _ in range(60):
+            comem.barrier()
+            with comem.Lock(1):
+                pass
+        counts = [comem.stats()["retransmissions"] for _ in range(4)]
+        assert 0 < counts[0] <= counts[3] < 2 * counts[0], counts
+        """
+    run(2, text, env={"COMEM_FAULTS": "drop=20%,seed=3", "COMEM_BACKBONE": "udp"})
+
+
+def test_what_comes_to_a_node_alone_does_no_harm():
+    text = """
+        import comem, os, socket, threading, time
+        comem.start()
+        inodes = {os.readlink(f"/proc/self/fd/{fd}")[8:-1] for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")}
+        lines = [line.split() for line in open("/proc/self/net/udp")][1:]
+        ports = [int(line[1].split(":")[1], 16) for line in lines if line[9] in inodes]
+        done = comem.Semaphore(1)
+        def send():
+            for _ in range(50):
+                for port in ports:
+                    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"garbage", ("127.0.0.1", port))
+                time.sleep(0.002)
+            done.release()
+        threading.Thread(target=send).start()
+        done.acquire()
+        print(len(ports) > 0)
+        """
+    assert lines(run(1, text), 0) == ["True"]
+
+
 def test_a_node_that_fails_ends_the_job_with_its_traceback():
     result = run(2, "import comem\nif comem.rank: 1 / 0\ncomem.barrier()", check=False)
     assert result.returncode == 1

@@ -16,7 +16,7 @@ impl Thread {
     pub fn flush_posts(&self) -> Result<()> {
         let start = self.node.now();
         let mut waited = 0;
-        while self.node.unsent_posts() > 0 {
+        while self.node.wire.unsent_posts() > 0 {
             self.node.goes_on()?;
             self.make_room();
             self.node.sleep_a_little(self.slot)?;
