@@ -72,7 +72,7 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
         let name = node.name_of(node.me());
         let at_home = node.keep_service_at_home();
-        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: false, at_home, node };
+        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: None, at_home, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
             crate::error::say(format_args!(
@@ -89,7 +89,8 @@ struct Service {
     last_tick: Time,
     /// The progress count when it last changed, and when that was.
     last_progress: (u64, Time),
-    told: bool,
+    /// When it was told that nothing happens, of all waits that had begun.
+    told: Option<Time>,
     /// No other node's threads come back to where it runs.
     at_home: bool,
 }
@@ -136,12 +137,14 @@ impl Service {
             report::print_waits(&self.node, "asked where it waits");
         }
         let progress = self.node.progress.load(Ordering::Relaxed);
-        let all_wait = self.node.waiting.load(Ordering::Relaxed) > 0 && self.node.somebody_waits_in_work();
-        if progress != self.last_progress.0 || !all_wait {
+        if progress != self.last_progress.0 {
             self.last_progress = (progress, now);
-            self.told = false;
-        } else if (now - self.last_progress.1).0 >= HANG.0 && !self.told {
-            self.told = true;
+            self.told = None;
+        }
+        // Whoever waits is awake now and then, and seems not to wait: that says nothing.
+        let untold = self.told.unwrap_or_default();
+        if self.node.waits_in_work().any(|since| since >= untold && now - since.max(self.last_progress.1) >= HANG) {
+            self.told = Some(now);
             report::print_hang(&self.node);
         }
     }
@@ -240,10 +243,10 @@ impl Node {
         if spin { Wait::Spin(SPIN) } else { Wait::Block }
     }
 
-    /// Whether a thread waits that has work to do.
-    fn somebody_waits_in_work(&self) -> bool {
-        let waits = |seat: &crate::node::Seat| (*seat.status.lock()).is_some_and(|(why, _)| !why.is_for_work());
-        self.seats.iter().any(waits)
+    /// When the waits of threads that have work to do began.
+    fn waits_in_work(&self) -> impl Iterator<Item = Time> {
+        let waits = self.seats.iter().filter_map(|seat| *seat.status.lock());
+        waits.filter(|(why, _)| !why.is_for_work()).map(|(_, since)| since)
     }
 
     /// Whether all of this node's threads wait for what others do, and none for a lock: so none takes one soon.
