@@ -126,7 +126,8 @@ fn handler() -> Option<Installed> {
 pub fn remember(failure: &Failure) -> CString {
     let sentence = format!("comem: {}: {}", crate::job::name(), failure.what).replace('\0', " ");
     let sentence = CString::new(sentence).unwrap_or_default();
-    LAST.with(|last| last.replace(sentence.clone()));
+    // A thread that is being taken down, from whose destructors this may be, keeps nothing any more.
+    let _ = LAST.try_with(|last| last.replace(sentence.clone()));
     sentence
 }
 

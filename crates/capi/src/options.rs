@@ -60,7 +60,7 @@ pub unsafe fn take(argc: *mut c_int, argv: *mut *mut c_char) -> Result<Vec<(Stri
     let mut variables = Vec::new();
     // SAFETY: the caller gives a pointer to the count.
     let count = unsafe { usize::try_from(*argc).unwrap_or(0) };
-    let mut kept = 0;
+    let mut kept: Vec<*mut c_char> = Vec::new();
     for index in 0..count {
         // SAFETY: `index` is less than the count, so the place exists and holds a string.
         let argument = unsafe { *argv.add(index) };
@@ -68,18 +68,15 @@ pub unsafe fn take(argc: *mut c_int, argv: *mut *mut c_char) -> Result<Vec<(Stri
         let text = unsafe { CStr::from_ptr(argument) }.to_string_lossy();
         match variable(&text).filter(|_| index > 0) {
             Some(found) => variables.push(found?),
-            None => {
-                // SAFETY: `kept` never overtakes `index`.
-                unsafe { *argv.add(kept) = argument };
-                kept += 1;
-            }
+            None => kept.push(argument),
         }
     }
-    if kept < count {
+    if kept.len() < count {
         // SAFETY: within the array; the program finds its arguments ended by a null pointer, as before.
         unsafe {
-            *argv.add(kept) = std::ptr::null_mut();
-            *argc = kept as c_int;
+            std::ptr::copy_nonoverlapping(kept.as_ptr(), argv, kept.len());
+            *argv.add(kept.len()) = std::ptr::null_mut();
+            *argc = kept.len() as c_int;
         }
     }
     Ok(variables)
@@ -105,6 +102,18 @@ mod tests {
         let left: Vec<&CStr> = argv[..3].iter().map(|a| unsafe { CStr::from_ptr(*a) }).collect();
         assert_eq!(left, [c"prog", c"--size", c"5"]);
         assert!(argc == 3 && argv[3].is_null());
+    }
+
+    #[test]
+    fn a_command_line_with_an_option_that_is_none_stays_as_it_was() {
+        let given = [c"prog", c"--comem-engine=owner", c"--size", c"--comem-engin=msi"];
+        let mut argv: Vec<*mut c_char> = given.iter().map(|text| text.as_ptr().cast_mut()).collect();
+        let (mut argc, before) = (argv.len() as c_int, argv.clone());
+        // SAFETY: a command line as `main` gets it.
+        assert!(
+            unsafe { take(&raw mut argc, argv.as_mut_ptr()) }.unwrap_err().contains("unknown option --comem-engin")
+        );
+        assert_eq!((argc, argv), (4, before));
     }
 
     /// What a node reads of its environment.

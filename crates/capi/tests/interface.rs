@@ -40,7 +40,12 @@ fn misuse(which: u32) -> Output {
     let program = common::build("cc", "c99", "misuse.c");
     let mut command = common::node(&program, 1);
     let engine = if which == 11 { "none" } else { "msi" };
-    command.env("COMEM_ENGINE", engine).arg(which.to_string()).env("COMEM_NODE", "0").output().expect("the program runs")
+    command
+        .env("COMEM_ENGINE", engine)
+        .arg(which.to_string())
+        .env("COMEM_NODE", "0")
+        .output()
+        .expect("the program runs")
 }
 
 #[test]
@@ -56,7 +61,11 @@ fn misuse_ends_the_node_with_one_sentence_and_a_documented_status() {
         (6, 2, "reader-writer lock 0x5, which it does not hold; acquire it first"),
         (8, 2, "a range of -5 bytes"),
         (9, 2, "an alignment of -64 bytes"),
-        (11, 3, "although its start had failed; look at what that returns. It was: COMEM_ENGINE=none: there is no engine"),
+        (
+            11,
+            3,
+            "although its start had failed; look at what that returns. It was: COMEM_ENGINE=none: there is no engine",
+        ),
     ];
     for (which, status, part) in cases {
         let output = misuse(which);

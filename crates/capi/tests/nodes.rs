@@ -300,6 +300,48 @@ fn a_node_ends_with_the_last_of_its_programs_threads() {
     }
 }
 
+/// Where a thread's own keys are taken down it has no place any more, nor anything in which to keep a sentence: the node aborted.
+#[test]
+fn a_call_from_a_destructor_of_a_thread_is_refused_or_done() {
+    let output = common::run(common::node(odd(), 2).arg("late"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.is_empty() || said.starts_with("-6 comem: "), "{said}");
+}
+
+#[test]
+fn what_stands_in_the_guides_runs() {
+    let said = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let examples = common::root().join("examples");
+    for (compiler, standard, source, threads, wanted) in [
+        ("cc", "c11", "grid.c", 2, "999999\n"),
+        ("cc", "c11", "histogram.c", 2, "1000000 items, 178573 in the first bin\n"),
+        ("c++", "c++17", "sum.cpp", 1, "499999500000\n"),
+    ] {
+        let out = common::scratch().join(source.replace('.', "-"));
+        let compile = |flags: &[&str]| {
+            let mut command = common::strict(compiler, standard);
+            common::run(
+                command
+                    .args(["-Wno-conversion", "-O2", "-pthread", "-o"])
+                    .arg(&out)
+                    .arg(examples.join(source))
+                    .args(flags),
+            );
+        };
+        let library = common::library();
+        let linked =
+            [format!("-L{}", library.display()), "-lcomem".into(), format!("-Wl,-rpath,{}", library.display())];
+        compile(&linked.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "3", "-t"]);
+        assert_eq!(said(common::run(command.arg(threads.to_string()).arg(&out))), wanted, "{source}");
+        for form in ["-DCOMEM_PTHREADS", "-DCOMEM_SEQUENTIAL"] {
+            compile(&[form]);
+            assert_eq!(said(common::run(&mut common::node(&out, threads))), wanted, "{source} {form}");
+        }
+    }
+}
+
 #[test]
 fn where_the_table_of_offers_is_refused_nobody_copies_what_its_home_is_writing() {
     let program = common::build("cc", "c11", "refused.c");

@@ -26,6 +26,12 @@ fn unlock(py: Python<'_>, lock: u64) -> PyResult<()> {
     waiting(py, |thread| thread.try_unlock(LockId(lock)))
 }
 
+/// Sentences call the lock, or what it is, of this number by this name.
+#[pyfunction]
+fn remember(number: u64, name: &str) {
+    comem::names::remember(number, name);
+}
+
 #[pyfunction]
 fn sem_post(py: Python<'_>, semaphore: u64) -> PyResult<()> {
     waiting(py, |thread| {
@@ -104,6 +110,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(leave, module)?)?;
     module.add_function(wrap_pyfunction!(lock, module)?)?;
     module.add_function(wrap_pyfunction!(unlock, module)?)?;
+    module.add_function(wrap_pyfunction!(remember, module)?)?;
     module.add_function(wrap_pyfunction!(sem_post, module)?)?;
     module.add_function(wrap_pyfunction!(sem_wait, module)?)?;
     module.add_function(wrap_pyfunction!(sem_try_wait, module)?)?;

@@ -43,6 +43,7 @@ pub mod host;
 mod io;
 mod light;
 mod mutex;
+pub mod names;
 mod node;
 mod object;
 pub mod raw;

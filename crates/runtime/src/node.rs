@@ -10,6 +10,7 @@ use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::light::{self, Light};
 use crate::mutex::{Mutex, RwLock};
+use crate::names::Named;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
 use crate::sections::Sections;
 use crate::service::SpinBudget;
@@ -613,18 +614,19 @@ impl Node {
                     Some(slot) => format!("which thread {} holds", slot.index() - 1),
                     None => "which no thread of this node holds".to_string(),
                 };
-                format!("lock {:#x} (managed by {}), {holder}", lock.0, self.name_of(manager))
+                format!("lock {} (managed by {}), {holder}", Named(lock.0), self.name_of(manager))
             }
-            Waiting::Flag(flag, value) => format!("flag {:#x} to reach {value}", flag.0),
+            Waiting::Flag(flag, value) => format!("flag {} to reach {value}", Named(flag.0)),
             Waiting::Answer(..) if waiting.is_for_work() => "work, or for the end of a worker".to_string(),
             Waiting::Answer(wish, name) => {
+                let named = Named(name);
                 let what = match wish {
-                    Wish::SemWait | Wish::SemTryWait | Wish::SemPass => format!("semaphore {name:#x} to be posted"),
-                    Wish::SemGive | Wish::SemReset => format!("word that semaphore {name:#x} has changed"),
-                    Wish::CondJoin | Wish::CondAwait => format!("condition variable {name:#x} to be signalled"),
-                    Wish::ReadLock => format!("reader-writer lock {name:#x}, to read"),
-                    Wish::WriteLock => format!("reader-writer lock {name:#x}, to write"),
-                    Wish::Meet => format!("the other threads at barrier {name:#x}"),
+                    Wish::SemWait | Wish::SemTryWait | Wish::SemPass => format!("semaphore {named} to be posted"),
+                    Wish::SemGive | Wish::SemReset => format!("word that semaphore {named} has changed"),
+                    Wish::CondJoin | Wish::CondAwait => format!("condition variable {named} to be signalled"),
+                    Wish::ReadLock => format!("reader-writer lock {named}, to read"),
+                    Wish::WriteLock => format!("reader-writer lock {named}, to write"),
+                    Wish::Meet => format!("the other threads at barrier {named}"),
                 };
                 format!("{what} (managed by {})", self.name_of(wish.thing(name).manager(self.nodes)))
             }

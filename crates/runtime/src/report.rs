@@ -2,6 +2,7 @@
 
 use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
+use crate::names::Named;
 use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
@@ -142,7 +143,7 @@ pub(crate) fn print_waits(node: &Node, why: &str) {
         lines.push("no thread waits in Comem".to_string());
     }
     let held = node.locks_held();
-    lines.extend(held.iter().map(|(lock, slot)| format!("thread {} holds lock {:#x}", slot.index() - 1, lock.0)));
+    lines.extend(held.iter().map(|(lock, slot)| format!("thread {} holds lock {}", slot.index() - 1, Named(lock.0))));
     crate::error::say(format_args!("comem: {}: {why}: {}", node.name_of(node.me()), lines.join("; ")));
 }
 

@@ -105,8 +105,9 @@ fn with_condition(cv: c_int, f: impl FnOnce(&AtomicU8, ConditionId, LockId) -> O
     let thread = thread()?;
     thread.try_lock_blocking(lock)?;
     // SAFETY: within what `jia_init` allocated, which is never freed; any byte is a value.
-    f(unsafe { &*all.add(index) }, condition, lock)?;
-    Ok(thread.try_unlock(lock)?)
+    let result = f(unsafe { &*all.add(index) }, condition, lock);
+    thread.try_unlock(lock)?;
+    result
 }
 
 /// Sets a condition variable: who waits for it goes on, and who will wait does not have to.
@@ -211,9 +212,10 @@ pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, 
             let wanted = |letter: &Letter| {
                 letter.kind == SENT && (tag == ANY || letter.tag == tag) && from.is_none_or(|from| letter.from == from)
             };
-            let letter = LETTERS.with_borrow_mut(|letters| letters.receive(wanted))?;
             // SAFETY: by this function's contract.
-            unsafe { hand_over(&letter, buffer, len) }
+            LETTERS.with_borrow_mut(|letters| {
+                letters.receive_by(wanted, |letter| unsafe { hand_over(letter, buffer, len) })
+            })
         },
         |code| code,
     )

@@ -94,9 +94,26 @@ impl Letters {
 
     /// Waits for the first letter that `wanted` says yes to.
     pub fn receive(&mut self, wanted: impl Fn(&Letter) -> bool) -> Outcome<Letter> {
+        let at = self.await_first(wanted)?;
+        Ok(self.ready.remove(at).unwrap_or_default())
+    }
+
+    /// The same, for `receiver`; a letter that it does not take stays.
+    pub fn receive_by<R>(
+        &mut self,
+        wanted: impl Fn(&Letter) -> bool,
+        receiver: impl FnOnce(&Letter) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let at = self.await_first(wanted)?;
+        let result = receiver(&self.ready[at])?;
+        self.ready.remove(at);
+        Ok(result)
+    }
+
+    fn await_first(&mut self, wanted: impl Fn(&Letter) -> bool) -> Outcome<usize> {
         loop {
-            if let Some(letter) = self.take(&wanted) {
-                return Ok(letter);
+            if let Some(at) = self.ready.iter().position(&wanted) {
+                return Ok(at);
             }
             let (from, part) = thread()?.receive();
             self.take_in(from.index(), &part)?;
@@ -171,6 +188,19 @@ mod tests {
             assert_eq!(letters.ready.is_empty(), index < 4, "nothing is ready before the first letter is whole");
         }
         assert_eq!(ready(&mut letters), [(1, 3, long), (1, -4, vec![]), (1, 5, b"last".to_vec())]);
+    }
+
+    #[test]
+    fn a_letter_that_its_receiver_does_not_take_stays_where_it_was() {
+        let mut letters = Letters::default();
+        for (number, tag) in [1, 2, 3].into_iter().enumerate() {
+            let part = parts(0, tag, number as u64, b"text").next().unwrap();
+            letters.take_in(1, &part).unwrap();
+        }
+        assert!(letters.receive_by(|letter| letter.tag == 2, |_| Err::<(), _>(argument("too small"))).is_err());
+        assert!(letters.receive_by(|letter| letter.tag == 3, |_| Ok(())).is_ok());
+        let left: Vec<i32> = ready(&mut letters).into_iter().map(|(_, tag, _)| tag).collect();
+        assert_eq!(left, [1, 2]);
     }
 
     #[test]

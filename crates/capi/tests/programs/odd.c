@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or closes
- * descriptors that it has not opened.
+ * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or calls
+ * Comem where a thread is taken down, or closes descriptors that it has not opened.
  */
 #include <comem.h>
 
@@ -14,6 +14,24 @@
 enum { BYTES = 1 << 20, PAGE = 4096 };
 
 static pthread_t first;
+static pthread_key_t key;
+
+static void refused(int code, const char *sentence, void *unused) {
+    (void)unused;
+    printf("%d %s\n", code, sentence);
+}
+
+static void lock_late(void *unused) {
+    (void)unused;
+    comem_lock(1);
+}
+
+static void *end_with_key(void *unused) {
+    comem_lock(1);
+    comem_unlock(1);
+    pthread_setspecific(key, &key);
+    return unused;
+}
 
 static void *outlive(void *unused) {
     (void)unused;
@@ -54,6 +72,13 @@ int main(int argc, char **argv) {
         first = pthread_self();
         if (comem_finish() != 0 || pthread_create(&last, NULL, outlive, NULL) != 0) return 1;
         pthread_exit(NULL);
+    }
+    if (!strcmp(argv[1], "late")) {
+        pthread_t thread;
+        comem_set_error_handler(refused, NULL);
+        if (pthread_key_create(&key, lock_late) != 0 || pthread_create(&thread, NULL, end_with_key, NULL) != 0) return 1;
+        pthread_join(thread, NULL);
+        return comem_finish() != 0;
     }
     comem_barrier();
     if (comem_node() == 1) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from . import _core, _words
+from . import _core
 
 
 class Error(Exception):
@@ -18,7 +18,7 @@ class Error(Exception):
         # An exception that another thread raises in this one comes without its sentence.
         if not arguments and (words := _core.last_words()):
             arguments, self.node = (words[0],), words[1]
-        super().__init__(*(_words.in_python(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(*arguments)
 
 
 class StartError(Error):

@@ -17,7 +17,6 @@ import numpy as np
 from . import _core
 from ._errors import ArgumentError, MisuseError
 from ._job import together
-from ._words import remember
 
 Name = Union[str, int]
 
@@ -59,7 +58,7 @@ def number_of(name: Name) -> int:
     """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
     if isinstance(name, str):
         number = hashed(name)
-        remember(number, name)
+        _core.remember(number, repr(name))
         return number
     try:
         number = whole(name)

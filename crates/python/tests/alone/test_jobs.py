@@ -101,6 +101,24 @@ def test_what_was_sent_again_is_counted_once_however_often_statistics_are_asked_
     run(2, text, env={"COMEM_FAULTS": "drop=20%,seed=3", "COMEM_BACKBONE": "udp"})
 
 
+def test_whoever_is_asked_where_it_waits_names_locks_as_the_program_does():
+    text = """
+        import comem, os, signal, threading, time
+        held = comem.Lock("rows")
+        held.acquire()
+        def ask():
+            for _ in range(10):
+                os.kill(os.getpid(), signal.SIGUSR1)
+                time.sleep(0.1)
+            comem.Semaphore("go on").release()
+        threading.Thread(target=ask).start()
+        comem.Semaphore("go on").acquire()
+        held.release()
+        """
+    result = run(1, text)
+    assert "for semaphore 'go on' to be posted" in result.stderr and "holds lock 'rows'" in result.stderr, result.stderr
+
+
 def test_what_comes_to_a_node_alone_does_no_harm():
     text = """
         import comem, os, socket, threading, time

@@ -6,7 +6,8 @@
 
 use super::again::may_come_again;
 use super::layout::Layout;
-use super::pieces::Pieces;
+use super::pieces::{Pieces, cut_off};
+use super::stretch::Stretch;
 use super::table::Known;
 use super::{Shared, coarse};
 use crate::error::{Error, Result};
@@ -19,7 +20,7 @@ use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGE
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::{Collective, Message};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -50,32 +51,6 @@ const SMALL_REGION_PAGES: u64 = 256;
 /// Blocks of up to so many bytes share pages.
 const SMALL_BYTES: usize = PAGE_BYTES / 2;
 
-/// A stretch of address space, given out from its beginning; what comes back is given out again.
-#[derive(Debug)]
-struct Slice {
-    next: u64,
-    end: u64,
-    free: BTreeSet<(u64, u64)>,
-}
-
-impl Slice {
-    fn take(&mut self, pages: u64, align: u64) -> Option<u64> {
-        let fits = |(count, first): &(u64, u64)| *count >= pages && first.is_multiple_of(align);
-        if let Some(found) = self.free.range((pages, 0)..).find(|f| fits(f)).copied() {
-            self.free.remove(&found);
-            let (count, first) = found;
-            if count > pages {
-                self.free.insert((count - pages, first + pages));
-            }
-            return Some(first);
-        }
-        let first = self.next.next_multiple_of(align);
-        let end = first.checked_add(pages).filter(|end| *end <= self.end)?;
-        self.next = end;
-        Some(first)
-    }
-}
-
 /// Small blocks of one size class and kind.
 #[derive(Debug, Default)]
 struct Class {
@@ -92,13 +67,13 @@ pub(crate) struct Allocator {
     me: NodeId,
     layout: Layout,
     /// This node's slices and the common ones: tracked and guarded.
-    own: [Slice; 2],
-    common: [Slice; 2],
+    own: [Stretch; 2],
+    common: [Stretch; 2],
     small: BTreeMap<Kind, Class>,
     /// Small blocks in use, by address, with their kinds.
     blocks: BTreeMap<usize, Kind>,
-    /// Bump space for small blocks: address and end.
-    room: BTreeMap<Kind, (usize, usize)>,
+    /// What nobody has had of the regions for small blocks.
+    rests: BTreeMap<Kind, Vec<Range<usize>>>,
     pub(super) pieces: Pieces,
 }
 
@@ -108,7 +83,7 @@ impl Allocator {
         let of = |whose| {
             [0, 1].map(|half| {
                 let Range { start, end } = layout.stretch(half, whose);
-                Slice { next: start, end, free: BTreeSet::new() }
+                Stretch::new(start, end)
             })
         };
         Allocator {
@@ -118,7 +93,7 @@ impl Allocator {
             common: of(None),
             small: BTreeMap::new(),
             blocks: BTreeMap::new(),
-            room: BTreeMap::new(),
+            rests: BTreeMap::new(),
             pieces: Pieces::default(),
         }
     }
@@ -146,9 +121,9 @@ impl Allocator {
     /// Bytes of the slice for an engine's pages, and how many of them nobody has had yet.
     fn room(&self, engine: PageEngine, common: bool) -> [u64; 2] {
         let half = u64::from(engine == PageEngine::Msi);
-        let whole = self.layout.stretch(half, (!common).then_some(self.me));
-        let slice = &(if common { &self.common } else { &self.own })[half as usize];
-        [whole.start, slice.next].map(|start| slice.end.saturating_sub(start) * PAGE_BYTES as u64)
+        let Range { start, end } = self.layout.stretch(half, (!common).then_some(self.me));
+        let unused = (if common { &self.common } else { &self.own })[half as usize].unused();
+        [end.saturating_sub(start), unused].map(|pages| pages * PAGE_BYTES as u64)
     }
 
     fn take(&mut self, engine: PageEngine, pages: u64, align: u64, common: bool) -> Option<u64> {
@@ -160,7 +135,7 @@ impl Allocator {
     fn give_back(&mut self, region: &Region) {
         let half = usize::from(region.engine == PageEngine::Msi);
         let slices = if region.owner == Some(self.me) { &mut self.own } else { &mut self.common };
-        slices[half].free.insert((u64::from(region.pages), u64::from(region.first)));
+        slices[half].give(region.first.into(), region.pages.into());
     }
 }
 
@@ -389,10 +364,7 @@ impl Thread {
                     unsafe { std::ptr::write_bytes(address as *mut u8, 0, size) };
                     return Ok(address);
                 }
-                let room = allocator.room.entry(kind).or_insert((0, 0));
-                if room.0 + size <= room.1 {
-                    let address = room.0;
-                    room.0 += size;
+                if let Some(address) = cut_off(allocator.rests.entry(kind).or_default(), size) {
                     allocator.blocks.insert(address, kind);
                     return Ok(address);
                 }
@@ -406,7 +378,7 @@ impl Thread {
             let pages = (SMALL_REGION_PAGES as usize).max(unit as usize);
             let address = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options, true)?;
             let mut allocator = shared.allocator.lock();
-            allocator.room.insert(kind, (address, address + pages * PAGE_BYTES));
+            allocator.rests.entry(kind).or_default().push(address..address + pages * PAGE_BYTES);
         }
     }
 

@@ -46,6 +46,7 @@ pub(crate) mod single;
 pub(crate) mod slices;
 pub(crate) mod space;
 pub(crate) mod streams;
+mod stretch;
 pub(crate) mod table;
 pub(crate) mod take;
 mod vain;

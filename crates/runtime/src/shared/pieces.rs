@@ -34,8 +34,8 @@ type Kind = (PageEngine, u32, Option<NodeId>);
 /// The pieces of one kind.
 #[derive(Debug, Default)]
 struct Room {
-    next: usize,
-    end: usize,
+    /// What nobody has had of its regions: several where threads found no room at the same time.
+    rests: Vec<Range<usize>>,
     /// Bytes of all its regions.
     bytes: usize,
     /// Pieces that were freed, by size, with the epoch from which on they may be used again.
@@ -50,6 +50,18 @@ pub(crate) struct Pieces {
     used: BTreeMap<usize, (Kind, usize)>,
 }
 
+/// The first so many bytes of the first range that has them.
+pub(super) fn cut_off(rests: &mut Vec<Range<usize>>, size: usize) -> Option<usize> {
+    let at = rests.iter().position(|rest| rest.len() >= size)?;
+    let rest = &mut rests[at];
+    rest.start += size;
+    let address = rest.start - size;
+    if rest.start == rest.end {
+        rests.remove(at);
+    }
+    Some(address)
+}
+
 impl Pieces {
     /// Cuts a piece; whether it was used before, and so is not zero. `None` when there is no room for it.
     fn cut(&mut self, kind: Kind, size: usize, epoch: u32) -> Option<(usize, bool)> {
@@ -57,25 +69,18 @@ impl Pieces {
         let free = room.free.get_mut(&size);
         let ripe = |(_, from): &(usize, u32)| epoch.wrapping_sub(*from) as i32 >= 0;
         let used = free.and_then(|all| all.iter().rposition(ripe).map(|at| all.swap_remove(at).0));
-        let (address, used) = match used {
-            Some(address) => (address, true),
-            None if room.next + size <= room.end => {
-                room.next += size;
-                (room.next - size, false)
-            }
-            None => return None,
-        };
+        let fresh = || cut_off(&mut room.rests, size).map(|address| (address, false));
+        let (address, used) = used.map(|address| (address, true)).or_else(fresh)?;
         self.used.insert(address, (kind, size));
         Some((address, used))
     }
 
     fn add_region(&mut self, kind: Kind, start: usize, bytes: usize) {
         let room = self.rooms.entry(kind).or_default();
-        // A region that continues the last one leaves no rest.
-        if room.end != start {
-            room.next = start;
+        match room.rests.last_mut() {
+            Some(last) if last.end == start => last.end += bytes,
+            _ => room.rests.push(start..start + bytes),
         }
-        room.end = start + bytes;
         room.bytes += bytes;
     }
 
@@ -167,6 +172,18 @@ mod tests {
         assert_eq!(pieces.cut(KIND, REGION_BYTES, 0), None);
         pieces.add_region(KIND, 0x10000 + REGION_BYTES, REGION_BYTES);
         assert_eq!(pieces.cut(KIND, REGION_BYTES, 0), Some((0x10100, false)), "adjacent regions are one");
+    }
+
+    /// Two threads that found no room at the same time each allocated a region, and what was left of the first was lost.
+    #[test]
+    fn what_is_left_of_regions_is_cut_up() {
+        let mut pieces = Pieces::default();
+        pieces.add_region(KIND, 0x100_0000, 256);
+        pieces.add_region(KIND, 0x200_0000, 256);
+        let cut = |pieces: &mut Pieces, size| pieces.cut(KIND, size, 0).map(|(address, _)| address);
+        let all = [192, 128, 64, 64, 64].map(|size| cut(&mut pieces, size));
+        assert_eq!(all, [0x100_0000, 0x200_0000, 0x100_00c0, 0x200_0080, 0x200_00c0].map(Some));
+        assert_eq!(cut(&mut pieces, 64), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Thread;
 use crate::error::{Error, Result};
+use crate::names::Named;
 use crate::node::Waiting;
 use comem_protocol::ids::LockId;
 use comem_protocol::sync::Context;
@@ -93,17 +94,17 @@ impl Thread {
         }
         if threads == 0 {
             return Err(Error::Misuse(format!(
-                "thread {} comes to barrier {:#x} of 0 threads; say how many meet there, itself included",
+                "thread {} comes to barrier {} of 0 threads; say how many meet there, itself included",
                 self.id(),
-                name.0
+                Named(name.0)
             )));
         }
         let most = self.node.nodes() * self.node.config.seats;
         if threads > most {
             return Err(Error::Misuse(format!(
-                "thread {} comes to barrier {:#x} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
+                "thread {} comes to barrier {} of {threads} threads, but the job has {most}; start it with more (-n, -t)",
                 self.id(),
-                name.0
+                Named(name.0)
             )));
         }
         let met = self.obtain(Wish::Meet, name.0, |desk, cx| desk.meet(cx, name, threads as u32, self.slot))?;
@@ -112,9 +113,9 @@ impl Thread {
             return Ok(());
         }
         Err(Error::Misuse(format!(
-            "thread {} comes to barrier {:#x} of {threads} threads, but those who wait there expect another number; let all say the same",
+            "thread {} comes to barrier {} of {threads} threads, but those who wait there expect another number; let all say the same",
             self.id(),
-            name.0
+            Named(name.0)
         )))
     }
 
@@ -136,10 +137,10 @@ impl Thread {
         let slot = self.slot;
         if !self.node.lock_room(lock).holds(lock, slot) {
             return Err(Error::Misuse(format!(
-                "thread {} waits for condition variable {:#x} without holding lock {:#x}; acquire it first",
+                "thread {} waits for condition variable {} without holding lock {}; acquire it first",
                 self.id(),
-                condition.0,
-                lock.0
+                Named(condition.0),
+                Named(lock.0)
             )));
         }
         self.obtain(Wish::CondJoin, condition.0, |desk, cx| desk.cond_join(cx, condition, slot).then_some(true))?;
@@ -225,13 +226,13 @@ impl Thread {
     }
 
     fn rw_misuse(&self, lock: RwLockId, does: &str, misuse: RwMisuse) -> Error {
-        let (thread, lock) = (self.id(), lock.0);
+        let (thread, lock) = (self.id(), Named(lock.0));
         Error::Misuse(match misuse {
             RwMisuse::NotHeld => {
-                format!("thread {thread} {does} reader-writer lock {lock:#x}, which it does not hold; acquire it first")
+                format!("thread {thread} {does} reader-writer lock {lock}, which it does not hold; acquire it first")
             }
             RwMisuse::WaitsForItself => format!(
-                "thread {thread} {does} reader-writer lock {lock:#x}, which it holds already, and would wait for itself; \
+                "thread {thread} {does} reader-writer lock {lock}, which it holds already, and would wait for itself; \
                  release it first"
             ),
         })

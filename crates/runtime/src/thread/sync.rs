@@ -2,6 +2,7 @@
 
 use super::Thread;
 use crate::error::{Error, Result};
+use crate::names::Named;
 use crate::node::Waiting;
 use crate::sections::Sections;
 use comem_protocol::ids::{FlagId, LockId};
@@ -229,9 +230,9 @@ impl Thread {
             let slot = self.slot;
             if self.node.lock_room(lock).holds(lock, slot) {
                 return Err(Error::Misuse(format!(
-                    "thread {} acquires lock {:#x}, which it holds already; locks are not reentrant",
+                    "thread {} acquires lock {}, which it holds already; locks are not reentrant",
                     self.id(),
-                    lock.0
+                    Named(lock.0)
                 )));
             }
             let (first, asked) = self.stepping(|out| {
@@ -294,9 +295,9 @@ impl Thread {
             self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot))).map_err(
                 |_| {
                     Error::Misuse(format!(
-                        "thread {} releases lock {:#x}, which it does not hold; acquire it first",
+                        "thread {} releases lock {}, which it does not hold; acquire it first",
                         self.id(),
-                        lock.0
+                        Named(lock.0)
                     ))
                 },
             )
