@@ -110,9 +110,8 @@ mod tests {
         let mut argv: Vec<*mut c_char> = given.iter().map(|text| text.as_ptr().cast_mut()).collect();
         let (mut argc, before) = (argv.len() as c_int, argv.clone());
         // SAFETY: a command line as `main` gets it.
-        assert!(
-            unsafe { take(&raw mut argc, argv.as_mut_ptr()) }.unwrap_err().contains("unknown option --comem-engin")
-        );
+        let refused = unsafe { take(&raw mut argc, argv.as_mut_ptr()) }.unwrap_err();
+        assert!(refused.contains("unknown option --comem-engin"), "{refused}");
         assert_eq!((argc, argv), (4, before));
     }
 

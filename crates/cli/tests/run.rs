@@ -140,7 +140,10 @@ fn of_a_node_that_was_killed_is_said_what_to_look_at() {
     let scratch = Scratch::new();
     for (signal, advice) in [
         ("KILL", "was killed by signal 9 (SIGKILL); the kernel's log (dmesg) says whether memory ran out"),
-        ("SEGV", "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1"),
+        (
+            "SEGV",
+            "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1; a pointer to what another node",
+        ),
         ("TERM", "was killed by signal 15 (SIGTERM)\n"),
     ] {
         let end = format!("test $COMEM_NODE != 1 || kill -{signal} $$; sleep 1000");

@@ -35,7 +35,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-/// The environment variables of a node, one for each flag of `comem run`.
+/// The environment variables by which launchers and nodes understand each other. Others say how memory is shared, and stand where
+/// they are read (`config.rs`).
 pub mod var {
     /// This node's number, from zero.
     pub const NODE: &str = "COMEM_NODE";
@@ -43,13 +44,13 @@ pub mod var {
     pub const NODES: &str = "COMEM_NODES";
     /// Application threads in each node.
     pub const THREADS: &str = "COMEM_THREADS";
-    /// `owner`, `broadcast` or `msi`.
+    /// `owner`, `broadcast` or `msi`, for pages `hlrc`, `scope` or `msi`.
     pub const ENGINE: &str = "COMEM_ENGINE";
     /// `on`: the job's engine wins over a region's own.
     pub const FORCE_ENGINE: &str = "COMEM_FORCE_ENGINE";
     /// `auto`, `udp` or `shm`. A launcher that sees all nodes resolves `auto` for them.
     pub const BACKBONE: &str = "COMEM_BACKBONE";
-    /// `explicit`.
+    /// `uffd-async`, `uffd` or `mprotect`.
     pub const DETECTOR: &str = "COMEM_DETECTOR";
     /// Faults to inject, such as `drop=5%,seed=7`.
     pub const FAULTS: &str = "COMEM_FAULTS";
@@ -79,7 +80,7 @@ pub mod var {
     pub const HOST_NODES: &str = "COMEM_HOST_NODES";
     /// Which of these nodes this one is, from zero.
     pub const HOST_PLACE: &str = "COMEM_HOST_PLACE";
-    /// `cores`: application threads stay on their node's share of the host's cores; `off`.
+    /// `cores`: application threads stay on their node's share of the host's cores; `off`; `auto`.
     pub const BIND: &str = "COMEM_BIND";
     /// The file whose contents must be the same everywhere: the program, or the script that it runs.
     pub const PROGRAM: &str = "COMEM_PROGRAM";
@@ -113,12 +114,6 @@ pub enum FromNode {
     Stats {
         /// Any JSON object; numbers are added up over the nodes.
         stats: serde_json::Value,
-    },
-    /// How far the program is, for whoever shows it.
-    Progress {
-        /// Any JSON value.
-        #[serde(default)]
-        progress: serde_json::Value,
     },
     /// The node's process goes on when its job cannot, to save what it has: it is not to be ended when others are lost.
     Outlives,

@@ -105,10 +105,10 @@ impl Waiting {
     pub(crate) fn time(self, counters: &Counters) -> &Count {
         match self {
             Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => &counters.fetch_ns,
-            Waiting::Barrier(..) | Waiting::Sections | Waiting::Answer(Wish::Meet, _) => &counters.barrier_ns,
-            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Opening | Waiting::Messages => {
-                &counters.lock_ns
+            Waiting::Barrier(..) | Waiting::Sections | Waiting::Opening | Waiting::Answer(Wish::Meet, _) => {
+                &counters.barrier_ns
             }
+            Waiting::Lock(_) | Waiting::Flag(..) | Waiting::Answer(..) | Waiting::Messages => &counters.lock_ns,
         }
     }
 }

@@ -278,10 +278,17 @@ impl Node {
 
     /// Sleeps until something has happened that may end this thread's wait, which began at `since`.
     pub(crate) fn wait_some(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
+        self.asleep(slot, why, since, || {
+            self.goes_on().and_then(|()| self.sleep(slot, why, since)).and_then(|()| self.goes_on())
+        })
+    }
+
+    /// What the thread in a slot sleeps in, as the node's other threads see it.
+    pub(crate) fn asleep<R>(&self, slot: Slot, why: Waiting, since: Time, sleep: impl FnOnce() -> R) -> R {
         let seat = &self.seats[slot.index()];
         *seat.status.lock() = Some((why, since));
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = self.goes_on().and_then(|()| self.sleep(slot, why, since)).and_then(|()| self.goes_on());
+        let result = sleep();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         *seat.status.lock() = None;
         result

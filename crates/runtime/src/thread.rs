@@ -9,6 +9,7 @@ mod sync;
 use crate::bind::Own;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::mutex::Mutex;
 use crate::node::{Node, Seat, Waiting};
 use crate::shared::streams::Streams;
 use comem_memory::StoreFlag;
@@ -21,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 /// One application thread of this node, as the thread itself sees it.
 ///
@@ -172,19 +173,31 @@ impl Thread {
         if self.keeps_messages.get() {
             self.make_room();
         }
-        let start = self.node.now();
-        self.seat().waits.set(Some(start));
-        let result = self.node.wait_some(self.slot, why, self.waits_since(why, start));
-        self.seat().waits.set(None);
-        let now = self.node.now();
-        let span = (now - start).0;
         let before = self.state.borrow().waited_ns;
-        self.state.borrow_mut().waited_ns = before + span;
-        why.time(self.counters()).add(span);
-        if self.own.as_ref().is_some_and(|own| own.come_back(now)) {
+        let result = self.booked(why, |since| self.node.wait_some(self.slot, why, since));
+        let waited = self.state.borrow().waited_ns;
+        if self.own.as_ref().is_some_and(|own| own.come_back(self.node.now())) {
             self.counters().came_back.add(1);
         }
-        result.and_then(|()| self.ask_host(before, before + span))
+        result.and_then(|()| self.ask_host(before, waited))
+    }
+
+    /// Takes a lock that another thread of this node holds for as long as what it does there takes.
+    pub(crate) fn locked_out<'m, T>(&self, why: Waiting, lock: &'m Mutex<T>) -> MutexGuard<'m, T> {
+        lock.try_lock()
+            .unwrap_or_else(|| self.booked(why, |since| self.node.asleep(self.slot, why, since, || lock.lock())))
+    }
+
+    /// A part of a wait, which began at the time that `wait` gets: books how long it took.
+    fn booked<R>(&self, why: Waiting, wait: impl FnOnce(Time) -> R) -> R {
+        let start = self.node.now();
+        self.seat().waits.set(Some(start));
+        let result = wait(self.waits_since(why, start));
+        self.seat().waits.set(None);
+        let span = (self.node.now() - start).0;
+        self.state.borrow_mut().waited_ns += span;
+        why.time(self.counters()).add(span);
+        result
     }
 
     fn forget_waits(&self) {

@@ -212,8 +212,8 @@ pub unsafe extern "C" fn jia_recv(buffer: *mut c_char, len: c_int, from: c_int, 
             let wanted = |letter: &Letter| {
                 letter.kind == SENT && (tag == ANY || letter.tag == tag) && from.is_none_or(|from| letter.from == from)
             };
-            // SAFETY: by this function's contract.
             LETTERS.with_borrow_mut(|letters| {
+                // SAFETY: by this function's contract.
                 letters.receive_by(wanted, |letter| unsafe { hand_over(letter, buffer, len) })
             })
         },

@@ -39,7 +39,10 @@ impl Ended {
             Ended::Signal(libc::SIGKILL) => {
                 Some("the kernel's log (dmesg) says whether memory ran out; if not, somebody sent it".to_string())
             }
-            Ended::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
+            Ended::Signal(libc::SIGSEGV) => Some(format!(
+                "see where, with comem run --gdb {node}; a pointer to what another node has for itself (malloc, stack, variables) leads nowhere"
+            )),
+            Ended::Signal(libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
                 Some(format!("see where, with comem run --gdb {node}"))
             }
             _ => None,

@@ -263,6 +263,9 @@ struct Sleeper<'a>(&'a AtomicU32);
 impl<'a> Sleeper<'a> {
     fn new(count: &'a AtomicU32) -> Sleeper<'a> {
         count.fetch_add(1, SeqCst);
+        // Before the looks that follow; a locked instruction is one on x86.
+        #[cfg(not(target_arch = "x86_64"))]
+        std::sync::atomic::fence(SeqCst);
         Sleeper(count)
     }
 }

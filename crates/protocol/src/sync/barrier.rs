@@ -402,7 +402,7 @@ impl Barrier {
     pub fn on_arrive(&mut self, now: Time, caller: Option<Slot>, heard: Heard<'_>, out: &mut Outbox) {
         let moved = self.note_place(&heard);
         let Heard { from, epoch, repeated, what, payload, notices, .. } = heard;
-        let arrival = Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
+        let arrival = || Arrival { what, payload: payload.to_vec(), notices: notices.to_vec() };
         if epoch.wrapping_add(1) == self.epoch {
             // Only who still waits repeats itself; answering a late copy would start an exchange of late copies.
             if repeated {
@@ -412,7 +412,7 @@ impl Barrier {
             // Nothing opens any more.
         } else if epoch == self.epoch && (self.expects(from) || what == Collective::QUESTION) {
             if what != Collective::QUESTION {
-                self.seen.insert(from, arrival);
+                self.seen.insert(from, arrival());
             }
             // Who waits elsewhere itself has told the service thread.
             let missed = moved && !self.is_elsewhere();
@@ -428,7 +428,7 @@ impl Barrier {
             }
             let _ = self.node_arrived(now, caller, out);
         } else if epoch == self.epoch.wrapping_add(1) && self.expects(from) && what != Collective::QUESTION {
-            self.early.insert(from, arrival);
+            self.early.insert(from, arrival());
         }
     }
 

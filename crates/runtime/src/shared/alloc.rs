@@ -332,15 +332,25 @@ impl Thread {
         let mut body = Vec::new();
         region.emit(&mut body);
         // When the pointer gets about, every node has heard of the region.
-        for node in NodeId::all(shared.nodes).filter(|n| *n != shared.me) {
-            self.home().expect_answer(self.slot());
-            let target = Target::Request { node, origin: Origin::Caller };
-            self.stepping(|out| out.send(target, &Message::Region { body: &body }));
-            while self.home().take_answer(self.slot()).is_none() {
-                self.wait(Waiting::Page(region.first))?;
+        self.operation(|| {
+            for node in NodeId::all(shared.nodes).filter(|n| *n != shared.me) {
+                self.home().expect_answer(self.slot());
+                let target = Target::Request { node, origin: Origin::Caller };
+                self.stepping(|out| out.send(target, &Message::Region { body: &body }));
+                self.await_answer(region.first)?;
             }
+            Ok(())
+        })
+    }
+
+    /// Waits for an answer about the allocation of a page.
+    fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
+        loop {
+            if let Some(answer) = self.home().take_answer(self.slot()) {
+                return Ok(answer);
+            }
+            self.wait(Waiting::Page(page))?;
         }
-        Ok(())
     }
 
     fn allocate_small(
@@ -392,15 +402,10 @@ impl Thread {
         }
         let owner = shared.allocator.lock().owner_of(page);
         let fine = match owner {
-            Some(owner) if owner != shared.me => {
+            Some(owner) if owner != shared.me => self.operation(|| {
                 self.releasing(|| self.send_free(shared, owner, (page, offset)));
-                loop {
-                    if let Some(answer) = self.home().take_answer(self.slot()) {
-                        break answer == [1];
-                    }
-                    self.wait(Waiting::Page(page))?;
-                }
-            }
+                self.await_answer(page).map(|answer| answer == [1])
+            })?,
             // What all allocated together is freed by each node for itself.
             _ => {
                 if owner.is_none() {

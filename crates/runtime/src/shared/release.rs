@@ -8,7 +8,7 @@ use super::gather::Gather;
 use super::memory::Frames;
 use super::table::{Known, Marks};
 use crate::error::Error;
-use crate::node::Node;
+use crate::node::{Node, Waiting};
 use crate::sections::Call;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::chunk::Chunk;
@@ -505,7 +505,11 @@ impl Node {
                 self.end_copies(shared, &mut ledger, fresh, in_place, slot, side);
                 self.migrate(shared, &ledger, &entries, slot, side);
             }
-            Err(error) => self.bug(&format!("a barrier said what makes no sense: {error}")),
+            Err(error) => {
+                // Nobody knows any more which copies are out of date.
+                let what = format!("a barrier said what makes no sense: {error}; please report this");
+                self.end_with(&Error::Misuse(what));
+            }
         }
         shared.era.lock().open();
         let active = shared.active.lock().clone();
@@ -627,7 +631,7 @@ impl Thread {
     /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for that.
     pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
-        let mut opened = shared.gate.lock();
+        let mut opened = self.locked_out(Waiting::Opening, &shared.gate);
         let first = *opened == gate;
         if first {
             self.look_for_pushed();
@@ -705,7 +709,7 @@ impl Thread {
             }
             // They may have come between the look and the registration.
             if !shared.meets(&needs) {
-                self.wait(crate::node::Waiting::Diffs)?;
+                self.wait(Waiting::Diffs)?;
             }
         }
     }

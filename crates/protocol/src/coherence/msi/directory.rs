@@ -67,12 +67,14 @@ pub struct Directory {
     holders: Holders,
     busy: Option<Transaction>,
     queue: VecDeque<Asked>,
+    /// A loop is at the queue: what ends a transaction within it need not start the next.
+    pumping: bool,
 }
 
 impl Directory {
     /// The directory of a fresh unit: its home holds it in M.
     pub(super) fn new(home: NodeId) -> Directory {
-        Directory { holders: Holders::Modified(home), busy: None, queue: VecDeque::new() }
+        Directory { holders: Holders::Modified(home), busy: None, queue: VecDeque::new(), pumping: false }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -191,35 +193,44 @@ impl Unit {
         self.pump(cx);
     }
 
-    /// Starts the next transaction when none is under way.
+    /// Starts the next transaction when none is under way, and those behind it that end at once.
     fn pump(&mut self, cx: &mut Context<'_>) {
-        let me = cx.me;
-        while let Some(directory) = self.directory.as_deref_mut() {
-            if directory.busy.is_some() && Rule::HomeIsFirstComeFirstServed.on() {
-                return;
+        if self.directory.as_deref_mut().is_none_or(|d| std::mem::replace(&mut d.pumping, true)) {
+            return;
+        }
+        while let Some(asked) = self.next_asked() {
+            match asked {
+                Asked::Get(requester, want) => self.start(cx, requester, want),
+                Asked::Back(ticket, bytes) => self.take_back(cx, ticket, &bytes),
             }
-            let (requester, want) = match directory.queue.pop_front() {
-                None => return,
-                Some(Asked::Get(requester, want)) => (requester, want),
-                Some(Asked::Back(ticket, bytes)) => {
-                    self.take_back(cx, ticket, &bytes);
-                    continue;
-                }
-            };
-            let holders = directory.holders.clone();
-            let node = requester.node(me);
-            match (&holders, want) {
-                (Holders::Modified(owner), _) if *owner == node => self.grant(cx, requester, None),
-                (Holders::Modified(owner), _) => self.forward(cx, requester, want, *owner, true),
-                (Holders::Shared { keeper, .. }, Want::Shared) if *keeper != node => {
-                    self.forward(cx, requester, want, *keeper, false);
-                }
-                // The home asked before a copy came back to it.
-                (Holders::Shared { .. }, Want::Shared) if node == me => self.granted_here(cx, Want::Shared, None),
-                (Holders::Shared { .. }, Want::Shared) => self.grant(cx, requester, None),
-                (Holders::Shared { sharers, keeper }, Want::Modified) => {
-                    self.invalidate(cx, requester, sharers, *keeper);
-                }
+        }
+        self.directory_mut(cx.me).pumping = false;
+    }
+
+    fn next_asked(&mut self) -> Option<Asked> {
+        let directory = self.directory.as_deref_mut()?;
+        let busy = directory.busy.is_some() && Rule::HomeIsFirstComeFirstServed.on();
+        if busy { None } else { directory.queue.pop_front() }
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, requester: Requester, want: Want) {
+        let (me, node) = (cx.me, requester.node(cx.me));
+        match (&mut self.directory_mut(me).holders, want) {
+            (Holders::Modified(owner), _) if *owner == node => self.grant(cx, requester, None),
+            (Holders::Modified(owner), _) => {
+                let owner = *owner;
+                self.forward(cx, requester, want, owner, true);
+            }
+            (Holders::Shared { keeper, .. }, Want::Shared) if *keeper != node => {
+                let keeper = *keeper;
+                self.forward(cx, requester, want, keeper, false);
+            }
+            // The home asked before a copy came back to it.
+            (Holders::Shared { .. }, Want::Shared) if node == me => self.granted_here(cx, Want::Shared, None),
+            (Holders::Shared { .. }, Want::Shared) => self.grant(cx, requester, None),
+            (Holders::Shared { sharers, keeper }, Want::Modified) => {
+                let (left, keeper) = (sharers.clone(), *keeper);
+                self.invalidate(cx, requester, left, keeper);
             }
         }
     }
@@ -274,9 +285,9 @@ impl Unit {
         cx.out.send(target, &Message::Forward { unit: cx.unit, want, as_owner, requester: to });
     }
 
-    fn invalidate(&mut self, cx: &mut Context<'_>, requester: Requester, sharers: &NodeSet, keeper: NodeId) {
+    /// Takes their copies from all sharers, the requester's excepted.
+    fn invalidate(&mut self, cx: &mut Context<'_>, requester: Requester, mut left: NodeSet, keeper: NodeId) {
         let node = requester.node(cx.me);
-        let mut left = sharers.clone();
         let data_wanted = !left.remove(node);
         let stage = Stage::Invalidating { left: left.clone(), data: None, data_wanted, sum: 0 };
         self.directory_mut(cx.me).busy = Some(Transaction { requester, want: Want::Modified, stage });

@@ -118,7 +118,11 @@ pub fn load(
     // In a new epoch homes may still be about to migrate.
     let settled = ledger.is_alike() && rooms.page_desk(|desk| desk.epoch()) == ledger.epoch();
     let Some(Wishes { mut lacking, ending }) = Wishes::parse(wishes).ok().filter(|_| settled) else { return 0 };
-    lacking.extend(ending.into_iter().filter(|run| is_told(told, run)));
+    if !ending.is_empty() {
+        let told = told_pages(told);
+        let meets = |pages: &Range<PageNo>| told.iter().any(|run| run.start < pages.end && pages.start < run.end);
+        lacking.extend(ending.into_iter().filter(meets));
+    }
     let fresh = fresh || !Rule::HomesCarryWhatIsApplied.on();
     let (mut runs, mut bytes, mut none) = (Vec::new(), Vec::new(), Outbox::new());
     for run in lacking {
@@ -145,13 +149,14 @@ pub fn load(
     (bytes.len() / PAGE_BYTES) as u64
 }
 
-/// Whether what a release tells names one of these pages.
-fn is_told(told: &[u8], pages: &Range<PageNo>) -> bool {
-    let meets = |run: &Range<PageNo>| run.start < pages.end && pages.start < run.end;
-    history::blobs(told).flatten().filter_map(|(_, blob)| history::open(blob).ok()).any(|blob| {
-        let mut runs = blob.entries.iter().flat_map(|e| &e.groups).flat_map(|g| &g.runs);
-        runs.any(|(run, _)| meets(run))
-    })
+/// The pages that a release tells of.
+fn told_pages(told: &[u8]) -> Vec<Range<PageNo>> {
+    let mut pages = Vec::new();
+    for blob in history::blobs(told).flatten().filter_map(|(_, blob)| history::open(blob).ok()) {
+        let groups = blob.entries.iter().flat_map(|entry| &entry.groups);
+        pages.extend(groups.flat_map(|group| &group.runs).map(|(run, _)| run.clone()));
+    }
+    pages
 }
 
 /// The acquirer, which has taken in what the release told and ended the copies of that, puts aside what was carried and can be used. To be called with the

@@ -98,11 +98,6 @@ impl Stash {
         self.here.is_empty()
     }
 
-    /// Whether any of these pages is here.
-    pub fn has_any(&self, pages: &Range<PageNo>) -> bool {
-        self.here.range(pages.clone()).next().is_some()
-    }
-
     /// A message has come. It is forgotten if this node has passed the barrier that it goes to, if one from this node is here already, or if there is
     /// too much. Whoever is first out of a barrier may come to the next before this node is out.
     pub fn keep(&mut self, from: NodeId, push: Push, bytes: &[u8]) {

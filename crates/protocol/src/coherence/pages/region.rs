@@ -1,7 +1,6 @@
 //! Regions: allocations of the shared heap, as all nodes know them.
 //!
-//! The node that allocates tells all others; a node that meets an address it has not heard of asks the node that owns the address's
-//! slice of the heap.
+//! The node that allocates tells all others before anybody has the address; what all allocate together, all know.
 
 use super::chunk::FirstTouch;
 use super::{PageEngine, PageNo, UNIT_PAGES_MAX};

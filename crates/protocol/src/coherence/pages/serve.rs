@@ -294,7 +294,7 @@ pub fn on_push(rooms: &mut impl PageRooms, from: NodeId, body: &[u8]) -> Result<
 
 /// Takes what was sent unasked of these pages, which are whole units in state `Fetching`, to be given to [`take_picked`]; gives what must be asked for too.
 pub fn pick(rooms: &mut impl PageRooms, home: NodeId, runs: Vec<Range<PageNo>>) -> (Vec<Picked>, Vec<Range<PageNo>>) {
-    if rooms.stash(|stash| runs.iter().any(|run| stash.has_any(run))) != Some(true) {
+    if rooms.stash(|stash| runs.iter().any(|run| stash.has(run))) != Some(true) {
         return (Vec::new(), runs);
     }
     let (mut units, mut none) = (Vec::new(), Outbox::new());
