@@ -3,6 +3,7 @@
  * jacobi.c: Jacobi's method for a linear system whose matrix is shared; the same program as examples/python/jacobi.py and
  * crates/runtime/examples/jacobi.rs.
  *
+ *     cc -std=c11 -O2 -Iinclude examples/jacobi.c -Ltarget/release -lcomem -Wl,-rpath,$PWD/target/release -lm -o jacobi
  *     comem run -n 4 ./jacobi [SIZE]
  *
  * Solves A x = b with A[i][i] = 2 SIZE, 1 elsewhere, and b such that every x[i] is 1.

@@ -1,3 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// sum.cpp: a shared array, one thread on each node.
+//
+//     c++ -std=c++17 -Iinclude examples/sum.cpp -Ltarget/release -lcomem -Wl,-rpath,$PWD/target/release -o sum
+//     comem run -n 4 ./sum
 #include <comem.hpp>
 #include <cstdio>
 int main(int argc, char **argv) {

@@ -6,6 +6,7 @@
  * with locks, barriers and flags. Comem moves the data.
  *
  *     #include <comem.h>
+ *     #include <stdio.h>
  *
  *     static comem_array_i64 sum;
  *
@@ -24,7 +25,7 @@
  *         return comem_finish();
  *     }
  *
- *     cc program.c -lcomem && comem run -n 4 ./a.out
+ *     cc -I INCLUDE program.c -L LIB -lcomem -Wl,-rpath,LIB && comem run -n 4 ./a.out      (docs/c.md)
  *
  * Terms. A *node* is one process of the job; its *threads* are numbered through all nodes. An *array* is an
  * allocation; its *unit* is what moves between nodes at a time. A call is *collective* when every node makes it, in
@@ -83,7 +84,8 @@ enum {
 
 /* What a code means, in a few words. The string is constant. */
 COMEM_API const char *comem_error_string(int code);
-/* The sentence that goes with this thread's last error: what happened, to which node, what to do. */
+/* The sentence that goes with this thread's last error: what happened, to which node, what to do. It stands until the
+ * thread's next error. */
 COMEM_API const char *comem_last_error(void);
 
 /* Called instead of ending the node, with the code and the sentence. When it returns, the call that failed has had no
@@ -94,7 +96,8 @@ COMEM_API void comem_set_error_handler(comem_error_handler handler, void *argume
 
 /* ---- the job ------------------------------------------------------------------------------------------------- */
 
-/* Joins the job: the one that `comem run` or `comem exec` started this process for, else a job of this node alone. */
+/* Joins the job: the one that `comem run` or `comem exec` started this process for, else a job of this node alone. Once
+ * a process: a second call is COMEM_E_MISUSE. */
 COMEM_API int comem_start(void);
 /* The same, and takes Comem's own options out of the command line: `--comem-engine=owner` does what the environment
  * variable COMEM_ENGINE=owner does, and so on for every option of `comem run` that concerns a node, but `--globals` and
@@ -286,7 +289,7 @@ COMEM_API int comem_free(void *pointer);
  * share a region, whose name then tells of them. */
 COMEM_API int comem_label(void *pointer, const char *name);
 /* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node, after a
- * barrier behind the last write. A later write is reported as misuse, under msi on every node; under hlrc and scope where it
+ * barrier behind the last write (a barrier of all threads: within comem_parallel, where nodes have several). A later write is reported as misuse, under msi on every node; under hlrc and scope where it
  * goes to a copy, not on the page's home. A job of one node notices none (docs/memory-model.md). A block that shares its
  * pages with others (up to 2 KiB of comem_alloc) stays as it was. */
 COMEM_API int comem_readonly(const void *pointer);

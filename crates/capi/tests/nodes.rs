@@ -309,6 +309,15 @@ fn a_call_from_a_destructor_of_a_thread_is_refused_or_done() {
 }
 
 #[test]
+fn a_node_that_lacks_a_pointer_is_told_so() {
+    let mut command = common::node(&common::launcher(), 1);
+    let output = command.env_remove("COMEM_THREADS").args(["run", "-n", "2"]).arg(odd()).arg("null").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(139), "{said}");
+    assert!(said.contains("): a null pointer was followed; each node has variables of its own"), "{said}");
+}
+
+#[test]
 fn what_stands_in_the_guides_runs() {
     let said = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let examples = common::root().join("examples");

@@ -87,6 +87,7 @@ pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
     let found = std::env::split_paths(&search).map(|dir| cwd.join(dir).join(name)).find(|path| check(path).is_ok());
     match found {
         Some(path) => Ok(path),
+        None if let Some(script) = python_script(&cwd.join(name), &shown) => Err(script),
         None if check(&cwd.join(name)).is_ok() => {
             let what = format!("the program {shown} is not in PATH, but in this directory");
             Err(Failure::start(what, format!("write ./{shown}")))
@@ -95,10 +96,19 @@ pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
     }
 }
 
+/// A file that Python runs, named as if it were a program.
+fn python_script(path: &Path, shown: &str) -> Option<Failure> {
+    let script = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
+    script.then(|| Failure::start(format!("{shown} is no program, but a script"), format!("write python {shown}")))
+}
+
 fn not_runnable(shown: &str, why: &Missing) -> Failure {
     match why {
         Missing::NotFound => Failure::start(format!("the program {shown} is not found"), "check its path"),
         Missing::Directory => Failure::start(format!("{shown} is a directory"), "name a program"),
+        Missing::NotExecutable if shown.ends_with(".py") => {
+            Failure::start(format!("{shown} is no program, but a script"), format!("write python {shown}"))
+        }
         Missing::NotExecutable => {
             Failure::start(format!("the program {shown} is not executable"), format!("chmod +x {shown}"))
         }
@@ -156,6 +166,16 @@ mod tests {
         assert!(find(&["./src"]).unwrap_err().what.contains("directory"));
         assert!(find(&["./Cargo.toml"]).unwrap_err().what.contains("not executable"));
         assert_eq!(find(&["./Cargo.toml"]).unwrap_err().advice, "chmod +x ./Cargo.toml");
+    }
+
+    #[test]
+    fn a_script_of_python_named_as_a_program_is_told_how_to_run() {
+        let here = std::env::temp_dir().join(format!("comem-script-{}", std::process::id()));
+        std::fs::create_dir_all(&here).unwrap();
+        std::fs::write(here.join("prog.py"), "print(1)").unwrap();
+        for (name, advice) in [("prog.py", "write python prog.py"), ("./prog.py", "write python ./prog.py")] {
+            assert_eq!(locate(OsStr::new(name), &here).unwrap_err().advice, advice);
+        }
     }
 
     #[test]

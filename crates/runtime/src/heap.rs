@@ -93,6 +93,7 @@ impl<T: Plain> SharedSlice<T> {
     /// # Panics
     /// When there is no such element.
     #[inline]
+    #[track_caller]
     pub fn get(&self, index: usize) -> T {
         assert!(index < self.len, "index {index} is outside of {} elements", self.len);
         // SAFETY: within the allocation; a fault brings the page. Volatile, because other threads and nodes may write.
@@ -104,6 +105,7 @@ impl<T: Plain> SharedSlice<T> {
     /// # Panics
     /// When there is no such element.
     #[inline]
+    #[track_caller]
     pub fn set(&self, index: usize, value: T) {
         assert!(index < self.len, "index {index} is outside of {} elements", self.len);
         // SAFETY: as for `get`.

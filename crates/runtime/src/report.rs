@@ -160,9 +160,13 @@ pub(crate) fn print_hang(node: &Node) {
         _ => false,
     };
     let is_lock = |waiting| matches!(waiting, Waiting::Lock(_) | Waiting::Answer(Wish::ReadLock | Wish::WriteLock, _));
-    let own_are_missing =
-        node.somebody_waits(|w| matches!(w, Waiting::Barrier(..))) && node.with_barrier(|b| b.missing().0) > 0;
-    if node.somebody_waits(is_lock) {
+    let at_barrier = |waiting| matches!(waiting, Waiting::Barrier(..));
+    let own_are_missing = node.somebody_waits(at_barrier) && node.with_barrier(|b| b.missing().0) > 0;
+    if node.somebody_waits(at_barrier) && !node.locks_held().is_empty() {
+        crate::error::say(format_args!(
+            "comem: {name}: a thread here holds a lock while one waits at a barrier: others that want the lock do not come there; release it first"
+        ));
+    } else if node.somebody_waits(is_lock) {
         crate::error::say(format_args!(
             "comem: {name}: whoever holds the lock computes for long, has ended without a release, or waits itself; threads that wait for \
              one another's locks wait for ever: each node says which locks its threads hold, here or after kill -USR1"

@@ -327,7 +327,7 @@ fn run_orders(options: &Options, delays: usize) -> bool {
             let Some((schedule, violations)) = explored.failure else { continue };
             if !failed.swap(true, Ordering::Relaxed) {
                 let trace = if options.trace { case.run(*seed, &schedule, true).trace } else { Vec::new() };
-                trace.iter().for_each(|line| println!("{line}"));
+                print_all(&trace);
                 eprintln!("comem-sim: {} fails with seed {seed:#x} under {ways}: {schedule:?}", case.name);
                 violations.iter().for_each(|v| eprintln!("  {v}"));
             }
@@ -363,7 +363,7 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
             totals.0 += steps;
             totals.1 += datagrams.0;
             totals.2 += datagrams.1;
-            trace.iter().for_each(|line| println!("{line}"));
+            print_all(&trace);
             if !violations.is_empty() && !failed.swap(true, Ordering::Relaxed) {
                 eprintln!("comem-sim: seed {seed:#x} fails: {program} under {job}");
                 violations.iter().for_each(|v| eprintln!("  {v}"));
@@ -387,6 +387,12 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
     });
     let passed = !failed.load(Ordering::Relaxed);
     passed.then(|| totals.into_inner().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// Prints lines, for a reader who may have seen enough before the last.
+fn print_all(lines: &[String]) {
+    let mut out = std::io::stdout().lock();
+    let _ = lines.iter().try_for_each(|line| writeln!(out, "{line}"));
 }
 
 /// Prints what there is; a reader who has heard enough is no failure.

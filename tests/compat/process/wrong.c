@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <comem.h>
+
 #include "comem_parmacs.h"
 
 #ifndef WITHOUT_MAIN_ENV
@@ -169,6 +171,11 @@ int main(int argc, char **argv) {
         fine.text = (void *)(size_t)main;
         fine.name = setlocale(LC_ALL, 0);
         comem_create_worker(private_thing == 0 ? follow : nothing);
+        /* A second one finds what Comem keeps for the first. */
+        if (comem_nodes() > 2) {
+            comem_create_worker(nothing);
+            comem_wait_workers(1);
+        }
     }
     comem_wait_workers(1);
     printf("ended\n");

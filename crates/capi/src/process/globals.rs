@@ -95,7 +95,8 @@ struct Store {
     /// Places that no version of workers at work needs, once none is at work.
     old: Vec<usize>,
     free: Vec<usize>,
-    /// What is left of the last region.
+    /// Where its regions begin, and what is left of the last one.
+    regions: Vec<usize>,
     next: usize,
     end: usize,
 }
@@ -131,6 +132,11 @@ impl Variables {
         // SAFETY: by the contract of `new` these are the program's own variables, and it is not running yet.
         unsafe { job.share_globals(at(self.range.start), at(self.range.end))? };
         Ok(())
+    }
+
+    /// Whether a region of shared memory is one in which variables stand for workers.
+    pub fn is_store(&self, start: usize) -> bool {
+        locked(&self.store).regions.contains(&start)
     }
 
     /// The version that a worker on `node` begins with.
@@ -321,6 +327,7 @@ fn take_pages(job: &Comem, store: &mut Store, pages: usize) -> Outcome<usize> {
         let homes = Homes::On(NodeId(0));
         let options = RegionOptions { homes, label, alignment: PAGE, ..RegionOptions::default() };
         let start = job.alloc_at(region, &options, "")? as usize;
+        store.regions.push(start);
         (store.next, store.end) = (start, start + region);
     }
     store.next += bytes;

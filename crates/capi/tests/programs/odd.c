@@ -73,6 +73,13 @@ int main(int argc, char **argv) {
         if (comem_finish() != 0 || pthread_create(&last, NULL, outlive, NULL) != 0) return 1;
         pthread_exit(NULL);
     }
+    if (!strcmp(argv[1], "null")) {
+        /* Kept in a variable, which each node has for itself. */
+        volatile char *volatile shared = comem_node() == 0 ? comem_alloc(BYTES) : NULL;
+        comem_barrier();
+        shared[comem_node()] = 1;
+        comem_barrier();
+    }
     if (!strcmp(argv[1], "late")) {
         pthread_t thread;
         comem_set_error_handler(refused, NULL);

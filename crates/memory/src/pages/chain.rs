@@ -123,7 +123,8 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 /// `info` and `context` are what the kernel handed to a handler of this signal.
 pub unsafe fn hand_on(entry: usize, signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: valid by the function's contract.
-    let sent_by_somebody = unsafe { (*info).si_code } <= 0;
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+    let sent_by_somebody = code <= 0;
     match Found::of(signal).action(entry) {
         Some(next) if next.sa_sigaction != libc::SIG_DFL && next.sa_sigaction != libc::SIG_IGN => {
             // SAFETY: the action stood for this signal, so its handler has the form that its flags say.
@@ -135,7 +136,13 @@ pub unsafe fn hand_on(entry: usize, signal: i32, info: *mut libc::siginfo_t, con
             }
         }
         Some(next) if sent_by_somebody && next.sa_sigaction == libc::SIG_IGN => {}
-        _ => fall_back(signal, sent_by_somebody),
+        _ => {
+            const NOTHING_IS_MAPPED: i32 = 1;
+            if signal == libc::SIGSEGV && code == NOTHING_IS_MAPPED && address < super::PAGE_BYTES {
+                super::fault::say_null();
+            }
+            fall_back(signal, sent_by_somebody);
+        }
     }
 }
 

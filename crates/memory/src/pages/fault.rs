@@ -155,6 +155,12 @@ fn say(text: &str) {
     }
 }
 
+/// Of an access that ends the process: in programs that begin with shared memory, most come from a node that lacks a pointer which another has.
+pub(super) fn say_null() {
+    say("a null pointer was followed; each node has variables of its own: has this one made the allocation, \
+        or got the pointer from shared memory, after a barrier or lock?");
+}
+
 /// Ends the process, whose calling thread has been interrupted in the middle of Comem and is to go into that a second time.
 pub fn end_in_the_middle() -> ! {
     say(

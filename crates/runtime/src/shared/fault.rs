@@ -229,7 +229,7 @@ impl Thread {
 
     fn refuse_write(&self, known: &Known) -> Error {
         self.home().read_only_written(known);
-        Error::Misuse(format!("{} is read-only", known.name()))
+        Error::Misuse(format!("a write to {}, which was declared read-only, ends this node", known.name()))
     }
 
     fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
