@@ -199,7 +199,11 @@ impl Group {
         for process in &mut self.nodes {
             for stream in [Stream::Out, Stream::Err] {
                 // A process that cannot be told to be the node's may go on writing.
-                (0..PIPE_BYTES_MAX / CHUNK_BYTES).all(|_| process.read_output(stream, events));
+                for _ in 0..PIPE_BYTES_MAX / CHUNK_BYTES {
+                    if !process.read_output(stream, events) {
+                        break;
+                    }
+                }
             }
         }
     }

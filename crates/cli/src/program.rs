@@ -87,7 +87,7 @@ pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
     let found = std::env::split_paths(&search).map(|dir| cwd.join(dir).join(name)).find(|path| check(path).is_ok());
     match found {
         Some(path) => Ok(path),
-        None if let Some(script) = python_script(&cwd.join(name), &shown) => Err(script),
+        None if shown.ends_with(".py") && cwd.join(name).is_file() => Err(python_script(&shown)),
         None if check(&cwd.join(name)).is_ok() => {
             let what = format!("the program {shown} is not in PATH, but in this directory");
             Err(Failure::start(what, format!("write ./{shown}")))
@@ -97,18 +97,15 @@ pub fn locate(name: &OsStr, cwd: &Path) -> Outcome<PathBuf> {
 }
 
 /// A file that Python runs, named as if it were a program.
-fn python_script(path: &Path, shown: &str) -> Option<Failure> {
-    let script = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
-    script.then(|| Failure::start(format!("{shown} is no program, but a script"), format!("write python {shown}")))
+fn python_script(shown: &str) -> Failure {
+    Failure::start(format!("{shown} is no program, but a script"), format!("write python {shown}"))
 }
 
 fn not_runnable(shown: &str, why: &Missing) -> Failure {
     match why {
         Missing::NotFound => Failure::start(format!("the program {shown} is not found"), "check its path"),
         Missing::Directory => Failure::start(format!("{shown} is a directory"), "name a program"),
-        Missing::NotExecutable if shown.ends_with(".py") => {
-            Failure::start(format!("{shown} is no program, but a script"), format!("write python {shown}"))
-        }
+        Missing::NotExecutable if shown.ends_with(".py") => python_script(shown),
         Missing::NotExecutable => {
             Failure::start(format!("the program {shown} is not executable"), format!("chmod +x {shown}"))
         }
@@ -176,6 +173,7 @@ mod tests {
         for (name, advice) in [("prog.py", "write python prog.py"), ("./prog.py", "write python ./prog.py")] {
             assert_eq!(locate(OsStr::new(name), &here).unwrap_err().advice, advice);
         }
+        std::fs::remove_dir_all(&here).unwrap();
     }
 
     #[test]

@@ -44,7 +44,11 @@ impl Partial {
     }
 
     fn whole(self) -> Letter {
-        Letter { bytes: self.parts.into_values().collect::<Vec<_>>().concat(), ..self.letter }
+        let joined = self.parts.into_values().reduce(|mut bytes, part| {
+            bytes.extend(part);
+            bytes
+        });
+        Letter { bytes: joined.unwrap_or_default(), ..self.letter }
     }
 }
 

@@ -507,8 +507,8 @@ impl Node {
             }
             Err(error) => {
                 // Nobody knows any more which copies are out of date.
-                let what = format!("a barrier said what makes no sense: {error}; please report this");
-                self.end_with(&Error::Misuse(what));
+                let why = std::io::Error::other(format!("{error}; please report this"));
+                self.end_with(&Error::system("a barrier said what makes no sense")(why));
             }
         }
         shared.era.lock().open();
