@@ -11,7 +11,7 @@ pub use values::ports;
 use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome, exit};
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
 use comem_net::backbone::{self, Backbone, BackboneChoice, Circumstances};
@@ -21,7 +21,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use values::time;
-use values::{faults, job_number, mtu, node, nodes, port, switch, threads, time_or_off};
+use values::{faults, job_number, mtu, node, nodes, or_output, port, switch, threads, time_or_off};
 
 /// Comem: the threads of one program on several machines, sharing memory.
 #[derive(Parser, Debug)]
@@ -151,8 +151,8 @@ pub struct NodeArgs {
     /// The program number in datagrams [default: a free one]
     #[arg(long, env = "COMEM_PROG_ID", value_name = "NUMBER")]
     pub prog_id: Option<u16>,
-    /// Write statistics to this file; under comem exec, each node to one of its own: run.json gives run.node0.json
-    #[arg(long, env = "COMEM_STATS", value_name = "FILE")]
+    /// Write statistics to this file, - for standard output; under comem exec, each node to one of its own: run.json gives run.node0.json
+    #[arg(long, env = "COMEM_STATS", value_name = "FILE", value_parser = PathBufValueParser::new().map(or_output))]
     pub stats: Option<PathBuf>,
     /// Let system calls use shared memory, by preloading libcomem_wrap.so where it is installed: on or off [default: on]
     #[arg(long, env = "COMEM_WRAP", value_name = "on|off", value_parser = switch, overrides_with = "no_wrap")]

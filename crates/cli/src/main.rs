@@ -35,6 +35,7 @@ mod guardian;
 mod hosts;
 mod job;
 mod link;
+mod misspelt;
 mod output;
 mod picture;
 mod plan;
@@ -74,6 +75,12 @@ fn main() {
 }
 
 fn dispatch(cli: &Cli) -> Outcome<i32> {
+    if matches!(cli.command, Command::Run(_) | Command::Exec(_) | Command::Compare(_)) {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for (name, meant) in misspelt::settings(names) {
+            say(format_args!("comem: {name} is no setting; was {meant} meant?"));
+        }
+    }
     match &cli.command {
         Command::Run(args) if args.discover => discover::main(args),
         Command::Run(args) => run::main(args),

@@ -301,3 +301,22 @@ fn a_job_that_was_in_the_background_reads_the_terminal_again() {
     type_and_see("exit\n", "exit");
     wait(shell);
 }
+
+#[test]
+fn variables_that_are_almost_settings_are_told_of_and_a_dash_stands_for_standard_output() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command(bin());
+    command.env("COMEM_THREDS", "2").env("COMEM_OF_MINE", "1").args(["run", "-n", "1", "--stats", "-", "true"]);
+    let output = finish(&mut command);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(err(&output), "comem: COMEM_THREDS is no setting; was COMEM_THREADS meant?\n");
+    let file: serde_json::Value = serde_json::from_str(&out(&output)).expect("JSON on standard output");
+    assert_eq!((&file["nodes"][0]["status"], &file["status"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn what_a_loader_or_a_shell_did_not_find_is_told_of_with_what_to_do() {
+    let output = Scratch::new().run(&["-n", "1", "sh", "-c", "exit 127"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(err(&output).contains("ended with status 127; something was not found"), "{}", err(&output));
+}

@@ -171,6 +171,9 @@ fn begin(spare: bool) -> Result<Comem> {
         let comem = Comem { node };
         comem.node.begin();
         comem.sit(Slot::thread(0));
+        if !spare && comem.node() == 0 && comem.node.config.globals == config::Globals::Share {
+            error::say(format_args!("comem: --globals share does nothing here: it is for programs for PARMACS"));
+        }
         comem
     })
 }

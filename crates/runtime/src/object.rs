@@ -93,7 +93,7 @@ impl Object {
         let mut object = Object {
             id,
             engine,
-            label: options.label.clone().unwrap_or_else(|| format!("object {}", id.0)),
+            label: options.label.clone().unwrap_or_else(|| format!("array {}", id.0)),
             segments,
             units: Box::default(),
             lent: RwLock::default(),

@@ -4,6 +4,7 @@ use comem::heap::{HEAP_BYTES, HEAP_BYTES_MIN, size_bytes};
 use comem_net::select::MTUS;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The most pages of a unit.
@@ -65,6 +66,11 @@ pub fn ports(text: &str) -> Result<String, String> {
         Some((low, high)) if 0 < low && low <= high => Ok(text.to_string()),
         _ => Err("expected FIRST-LAST, port numbers from 1 to 65535".to_string()),
     }
+}
+
+/// The file to write; `-` is standard output.
+pub fn or_output(file: PathBuf) -> PathBuf {
+    if file == Path::new("-") { PathBuf::from("/dev/stdout") } else { file }
 }
 
 /// Checks a network's MTU in bytes; an empty text chooses nothing.

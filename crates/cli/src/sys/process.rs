@@ -45,6 +45,12 @@ impl Ended {
             Ended::Signal(libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
                 Some(format!("see where, with comem run --gdb {node}"))
             }
+            // The loader's status, and a shell's.
+            Ended::Status(127) => Some(
+                "something was not found, and the line before says what; if it is libcomem.so, link with comem-cc, or with \
+                 -Wl,-rpath and its directory"
+                    .to_string(),
+            ),
             _ => None,
         }
     }
