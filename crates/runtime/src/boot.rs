@@ -383,46 +383,18 @@ impl Boot {
         }
         let mut group = None;
         loop {
-            if let Some(error) = ear.heard() {
+            let heard = ear.heard();
+            if let Some(error) = &heard {
                 machine.abandon(self.clock.now(), &error.to_string());
-                while let Some(transmit) = machine.poll_transmit() {
-                    self.send(&transmit, discovery, group);
-                }
+            }
+            self.send_all(machine, discovery, group);
+            if let Some(error) = heard {
                 return Err(error);
             }
-            while let Some(transmit) = machine.poll_transmit() {
-                self.send(&transmit, discovery, group);
-            }
             while let Some(event) = machine.poll_event() {
-                match event {
-                    Event::Ready(membership) => {
-                        while let Some(transmit) = machine.poll_transmit() {
-                            self.send(&transmit, discovery, group);
-                        }
-                        return Ok(membership);
-                    }
-                    Event::Joined { job, .. } if self.multicast => {
-                        let joined = self.network.group_of_job(job);
-                        if group != Some(joined) && self.network.join(&**service, &joined).is_ok() {
-                            group = Some(joined);
-                        }
-                    }
-                    Event::Surplus => {
-                        crate::error::say(format_args!(
-                            "comem: enough other processes joined the job; this one is not needed and ends"
-                        ));
-                        std::process::exit(0);
-                    }
-                    Event::Failed(error) => {
-                        while let Some(transmit) = machine.poll_transmit() {
-                            self.send(&transmit, discovery, group);
-                        }
-                        return Err(Error::Start(error.to_string()));
-                    }
-                    Event::TurnedAway { from, reason, .. } => {
-                        crate::error::say(format_args!("comem: node 0 turned away a process at {from}: {reason}"));
-                    }
-                    Event::Zero(_) | Event::Joined { .. } => {}
+                if let Some(outcome) = self.on_event(event, &mut group) {
+                    self.send_all(machine, discovery, group);
+                    return outcome;
                 }
             }
             let now = self.clock.now();
@@ -441,6 +413,37 @@ impl Boot {
                 Err(error) => return Err(Error::system("cannot receive")(error)),
             }
             machine.on_timeout(self.clock.now());
+        }
+    }
+
+    /// Takes note of what start-up has come to. What ends it is given.
+    fn on_event(&self, event: Event, group: &mut Option<Group>) -> Option<Result<Membership>> {
+        match event {
+            Event::Ready(membership) => return Some(Ok(membership)),
+            Event::Failed(error) => return Some(Err(Error::Start(error.to_string()))),
+            Event::Joined { job, .. } if self.multicast => {
+                let joined = self.network.group_of_job(job);
+                if *group != Some(joined) && self.network.join(&*self.endpoints[0], &joined).is_ok() {
+                    *group = Some(joined);
+                }
+            }
+            Event::Surplus => {
+                crate::error::say(format_args!(
+                    "comem: enough other processes joined the job; this one is not needed and ends"
+                ));
+                std::process::exit(0);
+            }
+            Event::TurnedAway { from, reason, .. } => {
+                crate::error::say(format_args!("comem: node 0 turned away a process at {from}: {reason}"));
+            }
+            Event::Zero(_) | Event::Joined { .. } => {}
+        }
+        None
+    }
+
+    fn send_all(&self, machine: &mut Startup, discovery: Option<Group>, group: Option<Group>) {
+        while let Some(transmit) = machine.poll_transmit() {
+            self.send(&transmit, discovery, group);
         }
     }
 

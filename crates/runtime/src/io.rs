@@ -273,8 +273,6 @@ impl Node {
         if out.is_empty() {
             return;
         }
-        // Of a reply nobody need know when it left.
-        let mut left_at = None;
         let (mut mine, mut service) = (false, false);
         for (ticket, node) in out.handed_on() {
             if let Some(peer) = self.wire.peer(ticket.channel) {
@@ -284,7 +282,6 @@ impl Node {
         self.reply_at_length(slot, out);
         let mut buffers = out.take_buffers();
         for send in out.sends() {
-            let mut now = || *left_at.get_or_insert_with(|| self.now());
             self.counters(slot).messages_sent.add(1);
             match send.target {
                 Target::Request { node, origin } | Target::Post { node, origin } => {
@@ -298,21 +295,21 @@ impl Node {
                         Some((buffer, start)) => Body::Buffer(buffer, *start),
                         None => Body::Bytes(out.body(send)),
                     };
-                    self.send_guarded(now(), from, node, (class, send.ty), body);
+                    self.send_guarded(from, node, (class, send.ty), body);
                 }
                 Target::Reply(ticket) => self.reply(slot, ticket, send.ty, out.body(send)),
                 Target::Free { node, slot: to } => {
                     mine = true;
-                    self.send_free(now(), slot, node, self.wire.free_slot(send.ty, to), send.ty, out.body(send));
+                    self.send_free(slot, node, self.wire.free_slot(send.ty, to), send.ty, out.body(send));
                 }
                 Target::FreeToAll => {
                     mine = true;
-                    self.send_to_all(now(), slot, send.ty, out.body(send));
+                    self.send_to_all(slot, send.ty, out.body(send));
                 }
             }
         }
         if mine {
-            self.transmit_at(slot, left_at);
+            self.transmit(slot);
         }
         if service {
             self.transmit(Slot::SERVICE);
@@ -336,8 +333,8 @@ impl Node {
         self.wire.kick(Slot::SERVICE);
     }
 
-    fn send_free(&self, now: Time, from: Slot, node: NodeId, to: Slot, ty: MsgType, body: &[u8]) {
-        let send = || self.wire.sender(from).lock().send(now, Dest::Node(node, to), Class::Free, ty, body);
+    fn send_free(&self, from: Slot, node: NodeId, to: Slot, ty: MsgType, body: &[u8]) {
+        let send = || self.wire.sender(from).lock().send(Dest::Node(node, to), Class::Free, ty, body);
         let mut result = send();
         if matches!(result, Err(SendError::WindowFull)) {
             // Nobody acknowledges what is queued: it makes room by leaving.
@@ -349,16 +346,16 @@ impl Node {
         }
     }
 
-    fn send_to_all(&self, now: Time, from: Slot, ty: MsgType, body: &[u8]) {
+    fn send_to_all(&self, from: Slot, ty: MsgType, body: &[u8]) {
         if self.wire.group.is_some() {
             let others: Vec<NodeId> = NodeId::all(self.nodes()).filter(|n| *n != self.me()).collect();
-            let result = self.wire.sender(from).lock().send(now, Dest::Group(&others), Class::Free, ty, body);
+            let result = self.wire.sender(from).lock().send(Dest::Group(&others), Class::Free, ty, body);
             if result.is_ok() {
                 return;
             }
         }
         for node in NodeId::all(self.nodes()).filter(|n| *n != self.me()) {
-            self.send_free(now, from, node, Slot::SERVICE, ty, body);
+            self.send_free(from, node, Slot::SERVICE, ty, body);
         }
     }
 
@@ -371,23 +368,16 @@ impl Node {
 
     /// Sends whatever a slot's sender wants sent now.
     pub(crate) fn transmit(&self, slot: Slot) {
-        self.transmit_at(slot, None);
-    }
-
-    /// As [`Node::transmit`], by who has just looked at the clock.
-    fn transmit_at(&self, slot: Slot, mut now: Option<Time>) {
         // Outside of operations too: an object's writes are told, and tokens given away, by who only passes by.
-        uncancelled(|| self.send_what_is_due(slot, &mut now));
+        uncancelled(|| self.send_what_is_due(slot));
     }
 
-    fn send_what_is_due(&self, slot: Slot, now: &mut Option<Time>) {
+    fn send_what_is_due(&self, slot: Slot) {
         with_own(&SCRATCH, |buffer| {
             loop {
                 let (transmit, members) = {
                     let mut sender = self.wire.sender(slot).lock();
-                    let Some(transmit) = sender.poll_transmit(now.take().unwrap_or_else(|| self.now()), buffer) else {
-                        return;
-                    };
+                    let Some(transmit) = sender.poll_transmit(self.now(), buffer) else { return };
                     let group = matches!(transmit.to, To::Group) && self.wire.group.is_none();
                     (transmit, if group { sender.group_members().to_vec() } else { Vec::new() })
                 };

@@ -230,7 +230,7 @@ impl Link {
             self.peer(ticket.channel).mark_forwarded(ticket.seq, *node);
         }
         for send in out.sends() {
-            self.send(now, slot, send, out.body(send), parcels);
+            self.send(slot, send, out.body(send), parcels);
         }
         self.transmit(now, slot, parcels);
         if slot != Slot::SERVICE {
@@ -238,25 +238,25 @@ impl Link {
         }
     }
 
-    fn send(&mut self, now: Time, slot: Slot, send: &Send, body: &[u8], parcels: &mut Parcels) {
+    fn send(&mut self, slot: Slot, send: &Send, body: &[u8], parcels: &mut Parcels) {
         match send.target {
-            Target::Request { node, origin } => self.guarded(now, slot, origin, node, Class::Request, send.ty, body),
-            Target::Post { node, origin } => self.guarded(now, slot, origin, node, Class::Post, send.ty, body),
+            Target::Request { node, origin } => self.guarded(slot, origin, node, Class::Request, send.ty, body),
+            Target::Post { node, origin } => self.guarded(slot, origin, node, Class::Post, send.ty, body),
             Target::Reply(ticket) => self.reply(slot, ticket, send.ty, body, parcels),
-            Target::Free { node, slot: to } => self.free(now, slot, Channel { node, slot: to }, send.ty, body),
+            Target::Free { node, slot: to } => self.free(slot, Channel { node, slot: to }, send.ty, body),
             Target::FreeToAll => {
                 let me = self.me;
                 for node in NodeId::all(self.nodes).filter(|n| *n != me) {
-                    self.free(now, slot, Channel::service(node), send.ty, body);
+                    self.free(slot, Channel::service(node), send.ty, body);
                 }
             }
         }
     }
 
     #[allow(clippy::too_many_arguments)] // a message's whole address
-    fn guarded(&mut self, now: Time, slot: Slot, origin: Origin, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
+    fn guarded(&mut self, slot: Slot, origin: Origin, node: NodeId, class: Class, ty: MsgType, body: &[u8]) {
         let from = if origin == Origin::Caller { slot } else { Slot::SERVICE };
-        match self.senders[from.index()].send(now, Dest::Node(node, Slot::SERVICE), class, ty, body) {
+        match self.senders[from.index()].send(Dest::Node(node, Slot::SERVICE), class, ty, body) {
             Ok(_) => {}
             Err(SendError::WindowFull) => {
                 self.overflow.push_back(Overflow { from, node, class, ty, body: body.to_vec() });
@@ -265,9 +265,9 @@ impl Link {
         }
     }
 
-    fn free(&mut self, now: Time, slot: Slot, to: Channel, ty: MsgType, body: &[u8]) {
+    fn free(&mut self, slot: Slot, to: Channel, ty: MsgType, body: &[u8]) {
         let dest = Dest::Node(to.node, to.slot);
-        if let Err(error) = self.senders[slot.index()].send(now, dest, Class::Free, ty, body) {
+        if let Err(error) = self.senders[slot.index()].send(dest, Class::Free, ty, body) {
             panic!("{}: a message of type {} cannot be sent: {error}", self.me, ty.0);
         }
     }
@@ -304,7 +304,7 @@ impl Link {
         for _ in 0..self.overflow.len() {
             let Some(first) = self.overflow.pop_front() else { break };
             let (sender, dest) = (&mut self.senders[first.from.index()], Dest::Node(first.node, Slot::SERVICE));
-            if sender.send(now, dest, first.class, first.ty, &first.body).is_ok() {
+            if sender.send(dest, first.class, first.ty, &first.body).is_ok() {
                 self.transmit(now, first.from, parcels);
             } else {
                 self.overflow.push_back(first);

@@ -250,7 +250,7 @@ impl Victim {
         assert!(node.index() < NODES, "a message leaves for {node}, which the job does not have");
         let sender = &mut self.senders[slot.index()];
         // A full window is what a flood of requests without answers comes to.
-        let _ = sender.send(self.now, Dest::Node(node, Slot::SERVICE), class, ty, body);
+        let _ = sender.send(Dest::Node(node, Slot::SERVICE), class, ty, body);
         while sender.poll_transmit(self.now, &mut self.buffer).is_some() {}
     }
 

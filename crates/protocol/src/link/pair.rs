@@ -153,10 +153,10 @@ impl Net {
         let sender = &mut self.nodes[usize::from(from)].senders[slot];
         // Every other one in a buffer of its own.
         let result = if class == Class::Free || body.len().is_multiple_of(2) {
-            sender.send(self.now, dest, class, ty, body)
+            sender.send(dest, class, ty, body)
         } else {
             let mut buffer = [b"before", body].concat();
-            let result = sender.send_guarded(self.now, dest, class, ty, Body::Buffer(&mut buffer, 6));
+            let result = sender.send_guarded(dest, class, ty, Body::Buffer(&mut buffer, 6));
             assert_eq!(buffer.is_empty(), result.is_ok(), "it is kept, or left as it was");
             result
         };

@@ -234,7 +234,6 @@ fn a_request_that_waits_is_noted_and_repeated_slowly() {
     net.run(MINUTE, |net| net.now > end);
     assert_eq!((net.nodes[1].held.len(), net.nodes[1].arrived_again), (1, 0));
     assert!((40..60).contains(&net.datagrams), "{}", net.datagrams);
-    assert!(net.nodes[0].senders[1].silent_since(NodeId(1)).unwrap() > Time(end.0 - 600_000_000));
     let seq = net.nodes[1].held[0];
     net.reply(1, seq, b"granted");
     net.run(MINUTE, |net| net.outstanding() == 0);
@@ -248,7 +247,6 @@ fn a_forwarded_request_that_waits_is_noted_by_the_node_that_forwarded_it() {
     let end = net.now + Span::from_ms(10_000);
     net.run(MINUTE, |net| net.now > end);
     assert!((60..90).contains(&net.datagrams), "{}", net.datagrams);
-    assert!(net.nodes[0].senders[1].silent_since(NodeId(1)).unwrap() > Time(end.0 - 600_000_000));
     let seq = net.nodes[2].held[0];
     net.faults.drop = 1000;
     net.reply(2, seq, b"lost on its way");
@@ -303,13 +301,12 @@ fn a_group_message_is_complete_when_every_node_has_it() {
         let members: Vec<_> = NodeId::all(9).skip(1).collect();
         for i in 0..50u8 {
             let body = vec![i; size];
-            net.nodes[0].senders[0].send(net.now, Dest::Group(&members), Class::Post, POST, &body).unwrap();
+            net.nodes[0].senders[0].send(Dest::Group(&members), Class::Post, POST, &body).unwrap();
             net.run(MINUTE, |net| net.outstanding() == 0);
             assert!(net.nodes[1..].iter().all(|n| n.arrived.last().is_some_and(|a| a.2 == body)));
         }
         assert!(net.nodes[1..].iter().all(|n| n.arrived.len() == 50 && n.arrived_again == 0));
         let sender = &net.nodes[0].senders[0];
-        assert!(members.iter().all(|n| sender.silent_since(*n).is_none()));
         if drop == 0 {
             assert_eq!((sender.counters().datagrams, sender.counters().retransmissions), (50, 0));
         }
@@ -322,7 +319,7 @@ fn free_messages_arrive_at_most_once_and_are_never_repeated() {
     for i in 0..500u32 {
         net.send(0, 1, 1, Class::Free, POST, &i.to_be_bytes());
         let members = [NodeId(1), NodeId(2)];
-        net.nodes[0].senders[1].send(net.now, Dest::Group(&members), Class::Free, POST, &[9; 40]).unwrap();
+        net.nodes[0].senders[1].send(Dest::Group(&members), Class::Free, POST, &[9; 40]).unwrap();
         net.send(0, 0, 1, Class::Request, ECHO, b"\x01");
         net.run(MINUTE, |net| net.outstanding() == 0);
     }
@@ -352,30 +349,8 @@ fn free_messages_longer_than_a_datagram_arrive_whole_or_not_at_all() {
     assert_eq!(net.nodes[0].senders[1].counters().retransmissions, 0);
     assert!(net.kept_bytes() <= 2 * 60_000 + (1 << 20), "what never becomes whole is given up: {}", net.kept_bytes());
     let group = [NodeId(1)];
-    let refused = net.nodes[0].senders[1].send(net.now, Dest::Group(&group), Class::Free, POST, &[0; 1500]);
+    let refused = net.nodes[0].senders[1].send(Dest::Group(&group), Class::Free, POST, &[0; 1500]);
     assert!(matches!(refused, Err(SendError::TooLarge { .. })));
-}
-
-#[test]
-fn what_is_under_way_to_a_dead_node_is_given_up_and_named() {
-    let mut net = net(3, 31, 100);
-    net.dead = Some(NodeId(1));
-    let request = net.send(0, 1, 1, Class::Request, ECHO, b"\x01");
-    net.send(0, 1, 1, Class::Post, POST, &[0; 9000]);
-    let alive = net.send(0, 1, 2, Class::Request, HOLD, b"other");
-    let group = [NodeId(1), NodeId(2)];
-    net.nodes[0].senders[1].send(net.now, Dest::Group(&group), Class::Post, POST, &[1; 5000]).unwrap();
-    let (start, end) = (net.now, net.now + Span::from_ms(3_000));
-    net.run(MINUTE, |net| net.now > end);
-    assert_eq!(net.nodes[0].senders[1].silent_since(NodeId(1)), Some(start));
-    let mut lost = Vec::new();
-    net.nodes[0].senders[1].forget_node(NodeId(1), &mut lost);
-    assert_eq!(lost, [request]);
-    assert_eq!(net.nodes[0].senders[1].silent_since(NodeId(1)), None);
-    assert!(net.nodes[0].senders[1].is_outstanding(alive));
-    net.reply(2, alive, b"done");
-    net.run(MINUTE, |net| net.outstanding() == 0);
-    stream_again(&mut net);
 }
 
 /// After whatever happened, the senders still work.
@@ -434,10 +409,10 @@ fn a_datagram_fits_the_size_asked_for_and_not_a_byte_is_wasted() {
         let mut sender = Sender::new(Channel::service(NodeId(0)), 1, config, sealer);
         let (dest, mut out) = (Dest::Node(NodeId(1), Slot::thread(3)), Vec::new());
         for (class, prefix) in [(Class::Request, 2), (Class::Post, 0), (Class::Free, 0)] {
-            sender.send(Time(0), dest, class, POST, &vec![0; 600 - 16 - tag - prefix]).unwrap();
+            sender.send(dest, class, POST, &vec![0; 600 - 16 - tag - prefix]).unwrap();
             let transmit = sender.poll_transmit(Time(0), &mut out).unwrap();
             assert_eq!((out.len(), transmit.segment, transmit.slot), (600, 600, Slot::thread(3)));
-            sender.send(Time(0), dest, class, POST, &vec![0; 600 - 16 - tag - prefix + 1]).unwrap();
+            sender.send(dest, class, POST, &vec![0; 600 - 16 - tag - prefix + 1]).unwrap();
             sender.poll_transmit(Time(0), &mut out).unwrap();
             assert!(out.len() > 600);
         }
@@ -452,7 +427,7 @@ fn old_packets_replayed_by_a_stranger_have_no_effect() {
     let mut encoder = ReplyEncoder::new(Channel::service(NodeId(1)), 1, LinkConfig::default(), Sealer::default());
     for i in 0..10_000u32 {
         let class = [Class::Request, Class::Free][i as usize % 2];
-        sender.send(Time(0), dest, class, POST, &i.to_be_bytes()).unwrap();
+        sender.send(dest, class, POST, &i.to_be_bytes()).unwrap();
         sender.poll_transmit(Time(0), &mut out).unwrap();
         let packet = Packet::new_checked(&out).unwrap();
         assert!(matches!(remote.on_packet(&packet), Ok(Arrival::Message { .. })));
@@ -478,7 +453,7 @@ fn a_packet_tells_whether_its_message_begins_with_it_or_has_begun() {
     let mut sender = Sender::new(Channel::service(NodeId(0)), 1, LinkConfig::default(), Sealer::default());
     let mut remote = PeerChannel::new(Channel::service(NodeId(0)), &LinkConfig::default());
     let body: Vec<u8> = (0..5000u32).map(|i| i as u8).collect();
-    sender.send(Time(0), Dest::Node(NodeId(1), Slot::SERVICE), Class::Post, POST, &body).unwrap();
+    sender.send(Dest::Node(NodeId(1), Slot::SERVICE), Class::Post, POST, &body).unwrap();
     let (mut out, mut datagrams) = (Vec::new(), Vec::<Vec<u8>>::new());
     while let Some(transmit) = sender.poll_transmit(Time(0), &mut out) {
         datagrams.extend(out.chunks(transmit.segment).map(<[u8]>::to_vec));
@@ -493,7 +468,7 @@ fn a_packet_tells_whether_its_message_begins_with_it_or_has_begun() {
     assert_eq!((remote.part_of(&second), remote.part_of(&third)), (Ok(Part::Following), Ok(Part::Ahead)));
     assert_eq!(remote.on_packet(&first), Ok(Arrival::Incomplete));
     assert_eq!((remote.part_of(&first), remote.part_of(&third)), (Ok(Part::Following), Ok(Part::Following)));
-    sender.send(Time(0), Dest::Node(NodeId(1), Slot::SERVICE), Class::Free, POST, b"free").unwrap();
+    sender.send(Dest::Node(NodeId(1), Slot::SERVICE), Class::Free, POST, b"free").unwrap();
     sender.poll_transmit(Time(0), &mut out).unwrap();
     assert!(remote.part_of(&Packet::new_checked(&out).unwrap()).is_err(), "only what is sent again may be left unseen");
 }
@@ -502,7 +477,7 @@ fn a_packet_tells_whether_its_message_begins_with_it_or_has_begun() {
 fn a_refusal_is_told_apart_from_an_answer() {
     let mut sender = Sender::new(Channel::service(NodeId(0)), 1, LinkConfig::default(), Sealer::default());
     let mut encoder = ReplyEncoder::new(Channel::service(NodeId(1)), 1, LinkConfig::default(), Sealer::default());
-    let seq = sender.send(Time(0), Dest::Node(NodeId(1), Slot::SERVICE), Class::Request, POST, b"please").unwrap();
+    let seq = sender.send(Dest::Node(NodeId(1), Slot::SERVICE), Class::Request, POST, b"please").unwrap();
     let mut out = Vec::new();
     sender.poll_transmit(Time(0), &mut out).unwrap();
     out.clear();
@@ -526,7 +501,7 @@ fn random_message(net: &mut Net, nodes: u64) -> Option<(Seq, Vec<u8>)> {
     let class = if ty == POST { Class::Post } else { Class::Request };
     if ty == POST && net.rng.chance(100) {
         let others: Vec<_> = NodeId::all(nodes as usize).filter(|n| n.0 != from).collect();
-        let _ = net.nodes[usize::from(from)].senders[slot].send(net.now, Dest::Group(&others), class, ty, &body);
+        let _ = net.nodes[usize::from(from)].senders[slot].send(Dest::Group(&others), class, ty, &body);
         return None;
     }
     let seq = net.try_send(from, slot, to as u16, class, ty, &body).ok()?;
@@ -639,7 +614,7 @@ fn send_something(sender: &mut Sender, now: Time, rng: &mut Rng) {
     } else {
         Dest::Node(NodeId(rng.below(3) as u16), Slot::thread(1))
     };
-    let _ = sender.send(now, dest, class, POST, &vec![0; rng.below(5000) as usize]);
+    let _ = sender.send(dest, class, POST, &vec![0; rng.below(5000) as usize]);
     while sender.poll_transmit(now, &mut out).is_some() {}
 }
 
@@ -673,9 +648,6 @@ fn no_bytes_from_the_network_make_it_panic() {
                 remote.store_reply(Seq::guarded(other, rng.below(300)), vec![7; 50], rng.below(30) as usize);
             }
             sender.on_timeout(now);
-            if rng.chance(5) {
-                sender.forget_node(from, &mut Vec::new());
-            }
         }
         assert!(remote.kept_bytes() < 64 * 200 + 16 * (1 << 24));
     }

@@ -132,6 +132,7 @@ pub fn dispatch(
 
 const NO_UNIT: Misbehaved = Misbehaved("named a unit that does not exist here or has another engine");
 const BAD_BUNDLE: Misbehaved = Misbehaved("sent locks in a bundle that makes no sense");
+const NO_ROOM: Misbehaved = Misbehaved("sent a message that no room takes");
 const NO_TICKET: Misbehaved = Misbehaved("sent a request as if it were a reply");
 
 fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
@@ -210,6 +211,31 @@ fn synchronise(
     message: Message<'_>,
     out: &mut Outbox,
 ) -> Result<(), Misbehaved> {
+    let (caller, node) = (origin.caller, origin.from.node);
+    match message {
+        Message::Ask { .. }
+        | Message::Answer { .. }
+        | Message::Meet { .. }
+        | Message::Tell { .. }
+        | Message::Hears { .. } => return at_desk(rooms, origin, message, out),
+        Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
+            let heard = Heard { from: node, epoch, repeated, elsewhere, what, payload, notices };
+            rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
+        }
+        Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
+        Message::Release { epoch, what, payload, notices } => {
+            rooms.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
+        }
+        Message::Apart { epoch, apart } => {
+            rooms.barrier(out, |b, out| b.on_apart(node, (epoch, apart), caller, out));
+        }
+        _ => return locked(rooms, origin, message, out),
+    }
+    Ok(())
+}
+
+/// Locks and flags.
+fn locked(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
     let caller = origin.caller;
     let ticket = || origin.ticket.ok_or(NO_TICKET);
     match message {
@@ -251,45 +277,40 @@ fn synchronise(
         Message::FlagUp { flag, value, payload } => {
             rooms.flags(flag, caller, out, |f, cx| f.on_up(cx, flag, value, payload));
         }
+        _ => return Err(NO_ROOM),
+    }
+    Ok(())
+}
+
+/// Conditions, semaphores, reader-writer locks and barriers of some threads.
+fn at_desk(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+    let (caller, node) = (origin.caller, origin.from.node);
+    let ticket = || origin.ticket.ok_or(NO_TICKET);
+    match message {
         Message::Ask { wish, name, knowledge } => {
             let ticket = ticket()?;
-            return rooms.desk(wish.thing(name), caller, out, |d, cx| d.on_ask(cx, wish, name, ticket, knowledge));
+            rooms.desk(wish.thing(name), caller, out, |d, cx| d.on_ask(cx, wish, name, ticket, knowledge))
         }
         Message::Answer { wish, name, slot, yes, payload } => {
             let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_answer(cx, (wish, name), slot, yes, payload);
-            return rooms.desk(wish.thing(name), caller, out, step);
+            rooms.desk(wish.thing(name), caller, out, step)
         }
         Message::Meet { name, threads, payload, knowledge } => {
             let ticket = ticket()?;
             let step =
                 |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_meet(cx, (name, threads), ticket, (payload, knowledge));
-            return rooms.desk(Wish::Meet.thing(name), caller, out, step);
+            rooms.desk(Wish::Meet.thing(name), caller, out, step)
         }
         Message::Tell { news, name, payload } => {
-            let step =
-                |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_tell(cx, origin.from.node, (news, name), payload);
-            return rooms.desk(news.thing(name), caller, out, step);
+            let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_tell(cx, node, (news, name), payload);
+            rooms.desk(news.thing(name), caller, out, step)
         }
         Message::Hears { name, serial, hearing } => {
-            let step =
-                |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_hears(cx, origin.from.node, (name, serial), hearing);
-            return rooms.desk(Wish::CondJoin.thing(name), caller, out, step);
+            let step = |d: &mut Desk, cx: &mut sync::Context<'_>| d.on_hears(cx, node, (name, serial), hearing);
+            rooms.desk(Wish::CondJoin.thing(name), caller, out, step)
         }
-        Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
-            let from = origin.from.node;
-            let heard = Heard { from, epoch, repeated, elsewhere, what, payload, notices };
-            rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
-        }
-        Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
-        Message::Release { epoch, what, payload, notices } => {
-            rooms.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
-        }
-        Message::Apart { epoch, apart } => {
-            rooms.barrier(out, |b, out| b.on_apart(origin.from.node, (epoch, apart), caller, out));
-        }
-        _ => return Err(Misbehaved("sent a message that no room takes")),
+        _ => Err(NO_ROOM),
     }
-    Ok(())
 }
 
 /// Wants the tokens of these locks for this node, although no thread waits for them: they were used here, and will be again. Those that

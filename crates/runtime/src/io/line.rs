@@ -7,7 +7,6 @@ use crate::mutex::Mutex;
 use crate::node::Node;
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::link::{Body, Class, Dest, SendError};
-use comem_protocol::time::Time;
 use comem_protocol::wire::header::MsgType;
 use comem_protocol::wire::message::types;
 use std::collections::VecDeque;
@@ -63,7 +62,7 @@ impl Line {
 impl Wire {
     /// Lets those in front go, as far as the window has room; whether any went. Who joins the line calls this too: the window may have become free
     /// after it was found full, and nobody else would come by again.
-    fn advance(&self, slot: Slot, now: Time, joins: Option<Waiting>) -> Result<bool, Refused> {
+    fn advance(&self, slot: Slot, joins: Option<Waiting>) -> Result<bool, Refused> {
         let line = &self.lines[slot.index()];
         let mut waiting = line.waiting.lock();
         waiting.extend(joins);
@@ -73,7 +72,7 @@ impl Wire {
         let mut result = Ok(());
         while let Some(first) = waiting.front_mut() {
             let (dest, body) = (Dest::Node(first.node, Slot::SERVICE), Body::Buffer(&mut first.buffer, first.start));
-            match self.sender(slot).lock().send_guarded(now, dest, first.class, first.ty, body) {
+            match self.sender(slot).lock().send_guarded(dest, first.class, first.ty, body) {
                 Err(SendError::WindowFull) => break,
                 sent => result = result.and(sent.map(drop).map_err(|error| (first.ty, error))),
             }
@@ -86,22 +85,15 @@ impl Wire {
 
 impl Node {
     /// Sends a guarded message, now or when what left earlier from the same slot has gone.
-    pub(super) fn send_guarded(
-        &self,
-        now: Time,
-        from: Slot,
-        node: NodeId,
-        (class, ty): (Class, MsgType),
-        mut body: Body<'_>,
-    ) {
+    pub(super) fn send_guarded(&self, from: Slot, node: NodeId, (class, ty): (Class, MsgType), mut body: Body<'_>) {
         let first = self.wire.lines[from.index()].len() == 0;
         let dest = Dest::Node(node, Slot::SERVICE);
-        let mut send = || self.wire.sender(from).lock().send_guarded(now, dest, class, ty, body.reborrow());
+        let mut send = || self.wire.sender(from).lock().send_guarded(dest, class, ty, body.reborrow());
         let mut result = if first { send().map(drop) } else { Err(SendError::WindowFull) }.map_err(|error| (ty, error));
         if matches!(result, Err((_, SendError::WindowFull))) {
             let (buffer, start) = body.into_buffer();
             let joins = Waiting { node, class, ty, buffer, start };
-            result = self.wire.advance(from, now, Some(joins)).map(drop);
+            result = self.wire.advance(from, Some(joins)).map(drop);
         }
         if let Err(refused) = result {
             self.end_unsent(refused);
@@ -123,7 +115,7 @@ impl Node {
         if self.wire.lines[slot.index()].len() == 0 {
             return;
         }
-        match self.wire.advance(slot, self.now(), None) {
+        match self.wire.advance(slot, None) {
             Ok(true) => self.transmit(slot),
             Ok(false) => {}
             Err(refused) => self.end_unsent(refused),
@@ -147,11 +139,11 @@ mod tests {
     #[test]
     fn a_message_that_no_sender_ever_takes_leaves_the_line_and_is_named() {
         let wire = wire();
-        let too_long = wire.advance(Slot::SERVICE, Time(0), waiting(types::LOCK_TOKENS, 1 << 24)).unwrap_err();
+        let too_long = wire.advance(Slot::SERVICE, waiting(types::LOCK_TOKENS, 1 << 24)).unwrap_err();
         assert!(matches!(too_long, (types::LOCK_TOKENS, SendError::TooLarge { .. })), "{too_long:?}");
         assert_eq!(wire.lines[0].len(), 0);
         let longest = LinkConfig::default().max_message_bytes(0);
-        assert_eq!(wire.advance(Slot::SERVICE, Time(0), waiting(types::ARRIVE, longest)), Ok(true));
+        assert_eq!(wire.advance(Slot::SERVICE, waiting(types::ARRIVE, longest)), Ok(true));
     }
 
     /// What makes room comes by another thread, which leaves at once where it sees nobody in line.
@@ -160,7 +152,7 @@ mod tests {
         let wire = wire();
         let sender = wire.sender(Slot::SERVICE).lock();
         std::thread::scope(|scope| {
-            let joins = scope.spawn(|| wire.advance(Slot::SERVICE, Time(0), waiting(types::TELL, 8)));
+            let joins = scope.spawn(|| wire.advance(Slot::SERVICE, waiting(types::TELL, 8)));
             let start = std::time::Instant::now();
             while wire.lines[0].len() == 0 && start.elapsed().as_secs() < 5 {
                 std::thread::yield_now();

@@ -38,7 +38,7 @@ impl Node {
         let mut body = Vec::with_capacity(bytes.len() + 2);
         Message::User { thread, bytes }.emit(&mut body);
         let dest = Dest::Node(node, Slot::SERVICE);
-        let result = self.wire.sender(slot).lock().send(self.now(), dest, Class::Post, types::USER, &body);
+        let result = self.wire.sender(slot).lock().send(dest, Class::Post, types::USER, &body);
         match result {
             Ok(_) => {
                 self.counters(slot).messages_sent.add(1);

@@ -232,26 +232,30 @@ impl Thread {
         Error::Misuse(format!("a write to {}, which was declared read-only, ends this node", known.name()))
     }
 
-    fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
-        let prefetch = self.home().config.prefetch;
-        self.leave_section(shared, page);
+    /// What to fetch with a page that a fault wants, when the cache has room for that.
+    fn ahead_of(&self, shared: &Shared, known: &Known, page: PageNo) -> Result<Ahead> {
         let unit_pages = known.region.unit_pages;
         let stream = self.stream(|s| s.next(page, unit_pages));
         // Of home pages no copies come, however many are mapped.
         let crowded = shared.crowded().filter(|_| shared.is_elsewhere(known, page));
         let ahead = match crowded {
-            _ if !prefetch => Ahead::NOTHING,
+            _ if !self.home().config.prefetch => Ahead::NOTHING,
             Some(most) => self.stream(|s| s.sparingly(page, stream, (most / u64::from(unit_pages)) as usize)),
             None => stream,
         };
         let claims = self.may_claim(shared, &known.region.homes);
-        let ahead = Ahead { claims, ..ahead };
         shared.copies.is_touched(self.slot(), page);
         let most = ahead.units as u64 * u64::from(unit_pages);
         if shared.is_full(most) && (crowded.is_some() || shared.is_elsewhere(known, page)) {
             self.make_cache_room(shared, most)?;
         }
-        let slot = self.slot();
+        Ok(Ahead { claims, ..ahead })
+    }
+
+    fn fetch_page(&self, shared: &Shared, known: &Known, page: PageNo, access: Access) -> Result<()> {
+        self.leave_section(shared, page);
+        let (slot, prefetch) = (self.slot(), self.home().config.prefetch);
+        let ahead = self.ahead_of(shared, known, page)?;
         let found = self.stepping(|out| {
             let step = |chunk: &mut Chunk, cx: &mut Context<'_>| {
                 let fetches = prefetch && chunk.is_elsewhere(page);
@@ -271,37 +275,49 @@ impl Thread {
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
                 let runs = if claim { self.claim(shared, home, runs) } else { runs };
-                if runs.is_empty() {
-                    return Ok(());
-                }
-                let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages as usize;
-                let runs = match one {
-                    true if self.take_unit(shared, known, home, &runs[0]) => return Ok(()),
-                    true => runs,
-                    false => self.take(shared, home, runs),
-                };
-                let (picked, runs) = self.pick(shared, home, runs);
-                self.take_picked(shared, &picked);
-                if runs.is_empty() {
-                    return Ok(());
-                }
-                let is_asked_for = runs[0].start == first;
-                let fetch = self.send_fetch(shared, home, runs, claim);
-                self.run_ahead(shared, known, page, ahead, is_asked_for.then_some(&fetch.runs));
-                self.prepare_for(shared, known, home, &fetch);
-                if !is_asked_for {
-                    return Ok(());
-                }
-                if one && !claim {
-                    self.map_early(shared, home, &fetch.runs[0]);
-                }
-                self.wait_for_fetch_of(shared, known, first)?;
-                if !fetch.needs.is_empty() {
-                    shared.needs.lock().confirm(home, &fetch.needs);
-                }
-                Ok(())
+                self.fetch_runs(shared, known, (home, first, claim), runs, |asked| {
+                    self.run_ahead(shared, known, page, ahead, asked);
+                })
             }
         }
+    }
+
+    /// Takes these runs of `home`, or asks for them and waits until the unit that begins at `first` is here. `meanwhile` is called with what has been asked for,
+    /// if that unit is among it.
+    fn fetch_runs(
+        &self,
+        shared: &Shared,
+        known: &Known,
+        (home, first, claim): (NodeId, PageNo, bool),
+        runs: Vec<Range<PageNo>>,
+        meanwhile: impl FnOnce(Option<&[Range<PageNo>]>),
+    ) -> Result<()> {
+        let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages as usize;
+        let runs = match one {
+            true if self.take_unit(shared, known, home, &runs[0]) => return Ok(()),
+            true => runs,
+            false => self.take(shared, home, runs),
+        };
+        let (picked, runs) = self.pick(shared, home, runs);
+        self.take_picked(shared, &picked);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let is_asked_for = runs[0].start == first;
+        let fetch = self.send_fetch(shared, home, runs, claim);
+        meanwhile(is_asked_for.then_some(&fetch.runs[..]));
+        self.prepare_for(shared, known, home, &fetch);
+        if !is_asked_for {
+            return Ok(());
+        }
+        if one && !claim {
+            self.map_early(shared, home, &fetch.runs[0]);
+        }
+        self.wait_for_fetch_of(shared, known, first)?;
+        if !fetch.needs.is_empty() {
+            shared.needs.lock().confirm(home, &fetch.needs);
+        }
+        Ok(())
     }
 
     /// A page that is touched under other locks than its own belongs to none.

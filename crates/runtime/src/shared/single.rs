@@ -320,7 +320,29 @@ impl Thread {
         if known.home_of_unit(index) != shared.me {
             self.give_units_back(shared, u64::from(known.region.unit_pages))?;
         }
-        let mut asked = false;
+        if self.pin_unit(known, (first, page), want)? {
+            let pages = u64::from(known.region.unit_pages);
+            self.counters().page_requests.add(1);
+            self.counters().pages_fetched.add(pages);
+            known.costs.pages_fetched.fetch_add(pages, Ordering::Relaxed);
+        }
+        let now = self.home().now();
+        let mut held = shared.holds.of_slot[slot.index()].lock();
+        if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
+            *free = Some((first, now, now + hold));
+            drop(held);
+            // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
+            self.stepping(|out| self.home().single_step(first, Some(slot), out, |_, _| ()));
+        } else {
+            drop(held);
+            self.home().let_go(slot, first);
+        }
+        Ok(())
+    }
+
+    /// Waits until the unit that begins at `first` is here, as is wanted for an access to `page`, and pins it. Tells whether other nodes were asked.
+    fn pin_unit(&self, known: &Known, (first, page): (PageNo, PageNo), want: Want) -> Result<bool> {
+        let (slot, mut asked) = (self.slot(), false);
         loop {
             let found = self.stepping(|out| {
                 let before = out.sends().len();
@@ -343,30 +365,12 @@ impl Thread {
             match found {
                 Some(Found::OnItsWay) => {}
                 Some(Found::Void) => continue,
-                Some(Found::Here) | None => break,
+                Some(Found::Here) | None => return Ok(asked),
             }
             let start = self.home().now();
             self.wait(Waiting::Page(page))?;
             known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         }
-        if asked {
-            let pages = u64::from(known.region.unit_pages);
-            self.counters().page_requests.add(1);
-            self.counters().pages_fetched.add(pages);
-            known.costs.pages_fetched.fetch_add(pages, Ordering::Relaxed);
-        }
-        let now = self.home().now();
-        let mut held = shared.holds.of_slot[slot.index()].lock();
-        if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
-            *free = Some((first, now, now + hold));
-            drop(held);
-            // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
-            self.stepping(|out| self.home().single_step(first, Some(slot), out, |_, _| ()));
-        } else {
-            drop(held);
-            self.home().let_go(slot, first);
-        }
-        Ok(())
     }
 
     /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last if it faults

@@ -563,21 +563,10 @@ impl Chunk {
         // What never was here, and what has memory here already.
         let (mut fresh, mut held) = (Runs::new(), Runs::new());
         for unit in self.units_in(&pages) {
-            if self.units[unit].state != State::Fetching && Rule::LatePagesAreDropped.on() {
+            if !self.becomes_valid(cx, unit) {
                 continue;
             }
-            let void = self.units[unit].has(VOID) && Rule::NoticeVoidsFetch.on();
-            self.units[unit].set(VOID, false);
             let at = self.pages(unit..unit + 1);
-            if void {
-                self.take_back(cx, unit);
-                self.units[unit].state = State::Invalid;
-                cx.tally.void_fetches += 1;
-                continue;
-            }
-            cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
-            self.units[unit].state = State::Valid;
-            self.units[unit].set(FRESH, false);
             if self.units[unit].has(KEPT) {
                 cx.memory.renew(at.clone(), bytes_of(&at));
                 self.units[unit].set(KEPT, false);
@@ -590,33 +579,56 @@ impl Chunk {
                 cx.tally.held += i64::from(self.shape.unit_pages);
             }
         }
-        let twins = cx.memory.notes_writes() && !self.read_only;
+        let (unit_pages, twins) = (self.shape.unit_pages, cx.memory.notes_writes() && !self.read_only);
+        let twins_of = |run: &Range<PageNo>| u64::from(if twins { (run.end - run.start) / unit_pages } else { 0 });
         for run in fresh {
-            if cx.memory.fill(run.clone(), self.shape.unit_pages, bytes_of(&run), twins, many) {
-                cx.tally.twins_made += u64::from(if twins { (run.end - run.start) / self.shape.unit_pages } else { 0 });
+            if cx.memory.fill(run.clone(), unit_pages, bytes_of(&run), twins, many) {
+                cx.tally.twins_made += twins_of(&run);
             } else {
                 push_range(&mut held, run);
             }
         }
         for run in &held {
-            if twins {
-                cx.memory.install_with_twins(run.clone(), self.shape.unit_pages, bytes_of(run), many);
-                cx.tally.twins_made += u64::from((run.end - run.start) / self.shape.unit_pages);
-            } else {
-                cx.memory.install(run.clone(), bytes_of(run));
+            match twins {
+                true => cx.memory.install_with_twins(run.clone(), unit_pages, bytes_of(run), many),
+                false => cx.memory.install(run.clone(), bytes_of(run)),
             }
+            cx.tally.twins_made += twins_of(run);
         }
-        for run in held {
-            match self.units[self.units_in(&run)].iter().all(|unit| unit.has(EARLY)) {
-                // Who shared pages around it has perhaps passed it over, as one that is not mapped.
-                true if Rule::EarlyPagesAreRegarded.on() => cx.memory.regard(run),
-                true => {}
-                false => self.map_installed(cx, run),
-            }
-        }
+        held.into_iter().for_each(|run| self.show(cx, run));
         let units = self.units_in(&pages);
         self.units[units].iter_mut().for_each(|unit| unit.set(STORES | EARLY, false));
         self.wake_waiters(cx, &pages);
+    }
+
+    /// The bytes of a unit have come: whether they are wanted. Then it is valid from now on.
+    fn becomes_valid(&mut self, cx: &mut Context<'_>, unit: usize) -> bool {
+        let this = &mut self.units[unit];
+        if this.state != State::Fetching && Rule::LatePagesAreDropped.on() {
+            return false;
+        }
+        let void = this.has(VOID) && Rule::NoticeVoidsFetch.on();
+        this.set(VOID, false);
+        if void {
+            self.take_back(cx, unit);
+            self.units[unit].state = State::Invalid;
+            cx.tally.void_fetches += 1;
+            return false;
+        }
+        this.state = State::Valid;
+        this.set(FRESH, false);
+        cx.tally.pages_fetched += u64::from(self.shape.unit_pages);
+        true
+    }
+
+    /// Lets threads have pages whose bytes are in place now.
+    fn show(&mut self, cx: &mut Context<'_>, run: Range<PageNo>) {
+        match self.units[self.units_in(&run)].iter().all(|unit| unit.has(EARLY)) {
+            // Who shared pages around it has perhaps passed it over, as one that is not mapped.
+            true if Rule::EarlyPagesAreRegarded.on() => cx.memory.regard(run),
+            true => {}
+            false => self.map_installed(cx, run),
+        }
     }
 
     fn wake_waiters(&mut self, cx: &mut Context<'_>, pages: &Range<PageNo>) {

@@ -86,9 +86,6 @@ impl Sender {
                 if !group.missing.remove(&(index, from)) {
                     return;
                 }
-                if !group.awaits(from) {
-                    peer::of(&mut self.peers, from).answered();
-                }
                 if group.lacks(index).next().is_some() {
                     return;
                 }

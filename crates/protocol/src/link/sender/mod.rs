@@ -158,10 +158,6 @@ impl Group {
     fn lacks(&self, index: usize) -> impl Iterator<Item = NodeId> + '_ {
         self.missing.range((index, NodeId(0))..=(index, NodeId(u16::MAX))).map(|(_, node)| *node)
     }
-
-    fn awaits(&self, node: NodeId) -> bool {
-        self.missing.iter().any(|(_, n)| *n == node)
-    }
 }
 
 /// A guarded message.
@@ -289,25 +285,18 @@ impl Sender {
     ///
     /// # Errors
     /// Says why it was not taken; then nothing has changed.
-    pub fn send(&mut self, now: Time, to: Dest<'_>, class: Class, ty: MsgType, body: &[u8]) -> Result<Seq, SendError> {
+    pub fn send(&mut self, to: Dest<'_>, class: Class, ty: MsgType, body: &[u8]) -> Result<Seq, SendError> {
         if class == Class::Free {
             return self.send_free(to, ty, body);
         }
-        self.send_guarded(now, to, class, ty, Body::Bytes(body))
+        self.send_guarded(to, class, ty, Body::Bytes(body))
     }
 
     /// As [`Sender::send`], for a guarded message whose body need not be copied.
     ///
     /// # Errors
     /// As [`Sender::send`].
-    pub fn send_guarded(
-        &mut self,
-        now: Time,
-        to: Dest<'_>,
-        class: Class,
-        ty: MsgType,
-        body: Body<'_>,
-    ) -> Result<Seq, SendError> {
+    pub fn send_guarded(&mut self, to: Dest<'_>, class: Class, ty: MsgType, body: Body<'_>) -> Result<Seq, SendError> {
         let tag_len = self.sealer.tag_len();
         let prefix = if class == Class::Request { DELTA_BYTES } else { 0 };
         let cut = self
@@ -329,10 +318,10 @@ impl Sender {
                 missing: (0..cut.count).flat_map(|i| nodes.iter().map(move |n| (i, *n))).collect(),
             })),
         };
-        Ok(self.enqueue(now, target, class, ty, cut, body))
+        Ok(self.enqueue(target, class, ty, cut, body))
     }
 
-    fn enqueue(&mut self, now: Time, target: Target, class: Class, ty: MsgType, cut: Cut, body: Body<'_>) -> Seq {
+    fn enqueue(&mut self, target: Target, class: Class, ty: MsgType, cut: Cut, body: Body<'_>) -> Seq {
         let first = self.head;
         let ordinal = self.first_ordinal + self.messages.len() as u64;
         for counter in first..first + cut.count as u64 {
@@ -344,12 +333,8 @@ impl Sender {
             }
         }
         self.head += cut.count as u64;
-        match &target {
-            Target::Node(node, _) => {
-                self.peer(*node).expect_answer(now);
-                self.make_ready(*node);
-            }
-            Target::Group(group) => group.nodes.iter().for_each(|n| self.peer(*n).expect_answer(now)),
+        if let Target::Node(node, _) = &target {
+            self.make_ready(*node);
         }
         if class == Class::Request {
             self.requests.push_back(ordinal);
@@ -425,9 +410,6 @@ impl Sender {
         if let Some((_, assembly)) = message.reply.take() {
             self.spares.give(assembly.into_bytes());
         }
-        if let Target::Node(node, _) = message.target {
-            peer::of(&mut self.peers, node).answered();
-        }
     }
 
     /// Lets go of messages at the old end that are over.
@@ -446,40 +428,6 @@ impl Sender {
         if self.live == 0 {
             // What the pace holds up belongs to messages that are over.
             (self.timer, self.held_until) = (Time(u64::MAX), None);
-        }
-    }
-
-    /// Gives up everything that is under way to `node` and appends the numbers of the requests among it to `lost`;
-    /// replies to them will count as late.
-    pub fn forget_node(&mut self, node: NodeId, lost: &mut Vec<Seq>) {
-        for at in 0..self.messages.len() {
-            let message = &mut self.messages[at];
-            if message.reply.as_ref().is_some_and(|(replier, _)| *replier == node) {
-                message.reply = None;
-            }
-            let over = match &mut message.target {
-                Target::Node(to, _) => *to == node,
-                Target::Group(group) => {
-                    group.missing.retain(|(_, n)| *n != node);
-                    group.nodes.retain(|n| *n != node);
-                    self.settle(at);
-                    self.messages[at].left == 0
-                }
-            };
-            if !over || !self.messages[at].live {
-                continue;
-            }
-            if self.messages[at].class == Class::Request {
-                lost.push(Seq::guarded(self.me, self.messages[at].first));
-            }
-            self.settle(at);
-            self.complete(self.first_ordinal + at as u64);
-        }
-        self.retire();
-        self.free.retain(|f| !matches!(f.to, FreeTarget::Node(to, _) if to == node));
-        self.ready.retain(|n| *n != node);
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            *peer = None;
         }
     }
 
@@ -521,17 +469,13 @@ impl Sender {
     }
 
     /// Whether the guarded message with this number is still under way.
+    #[cfg(test)]
     pub fn is_outstanding(&self, seq: Seq) -> bool {
         let at = seq.counter().checked_sub(self.oldest());
         let sent = at.and_then(|at| self.packets.get(usize::try_from(at).ok()?));
         let message = sent.map(|sent| &self.messages[(sent.ordinal - self.first_ordinal) as usize]);
         let mine = !seq.is_free() && seq.channel() == Some(self.me);
         mine && message.is_some_and(|m| m.live && m.first == seq.counter())
-    }
-
-    /// Since when `node` owes an answer without a sign of life; `None` when it owes none.
-    pub fn silent_since(&self, node: NodeId) -> Option<Time> {
-        self.peers.get(node.index())?.as_ref()?.silent_since()
     }
 
     /// The round trip to `node` as estimated; `None` when nothing was sent there.

@@ -42,9 +42,6 @@ pub(super) struct Peer {
     /// The newest transmission known to have arrived.
     pub newest_arrived: u64,
     pub in_flight: u32,
-    /// Messages that await something from this node, and since when there are any.
-    pub awaited: usize,
-    pub awaited_since: Time,
     pub last_heard: Time,
     /// Whether it stands in the sender's list of nodes to serve.
     pub ready: bool,
@@ -53,21 +50,6 @@ pub(super) struct Peer {
 impl Peer {
     pub fn has_queued(&self) -> bool {
         self.lanes.iter().any(|lane| !lane.fresh.is_empty() || !lane.repeat.is_empty())
-    }
-
-    pub fn expect_answer(&mut self, now: Time) {
-        if self.awaited == 0 {
-            self.awaited_since = now;
-        }
-        self.awaited += 1;
-    }
-
-    pub fn answered(&mut self) {
-        self.awaited = self.awaited.saturating_sub(1);
-    }
-
-    pub fn silent_since(&self) -> Option<Time> {
-        (self.awaited > 0).then(|| self.awaited_since.max(self.last_heard))
     }
 
     /// All nodes of a group have a packet that was multicast at `sent`.

@@ -26,7 +26,7 @@ fn side(config: LinkConfig) -> Side {
 
 impl Side {
     fn post(&mut self) {
-        self.sender.send(NOW, Dest::Node(NodeId(1), Slot::SERVICE), Class::Post, MsgType(40), &[1]).unwrap();
+        self.sender.send(Dest::Node(NodeId(1), Slot::SERVICE), Class::Post, MsgType(40), &[1]).unwrap();
     }
 
     /// What may leave comes, each by itself, and is acknowledged; gives how many.

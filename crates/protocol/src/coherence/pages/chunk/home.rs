@@ -42,32 +42,9 @@ impl Chunk {
         let alone = units.iter().map(ExactSizeIterator::len).sum::<usize>() == 1;
         let mut unprotected: Vec<Range<usize>> = Vec::new();
         for unit in units.iter().flat_map(Range::clone) {
-            self.units[unit].set(WROTE, false);
-            let this = self.units[unit];
-            if this.has(SHARED) {
-                continue;
-            }
-            if (this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on()) || (this.has(MAPPED) && self.is_left(unit))
-            {
-                // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written, or is
-                // compared with what is copied now.
-                self.begin_sharing(cx, unit);
-                self.compare_again(cx, unit);
-                continue;
-            }
-            let by_itself = alone && !this.has(OFFERED) && cx.era.is_calm();
-            let protected = by_itself && (this.has(CLOSED) || self.was_along(cx.era, unit));
-            self.units[unit].set(CLOSED | ALONG, false);
-            if protected {
-                // The kernel notes what is written since then; more than that nobody who copies now can have to hear of.
-                self.begin_sharing(cx, unit);
-                continue;
-            }
-            let presume = !noted && this.has(HOT) && this.has(MAPPED);
-            if this.has(MAPPED) && !presume {
+            if self.needs_protection(cx, unit, alone) {
                 add_unit(&mut unprotected, unit);
             }
-            self.units[unit].set(PRESUMED, presume);
         }
         let offers = if cx.memory.can_offer() { self.units_to_offer(&units) } else { Vec::new() };
         let asked = |unit: &usize| units.iter().any(|run| run.contains(unit));
@@ -101,6 +78,34 @@ impl Chunk {
         if let Some(out) = out.filter(|_| Rule::ProtectBeforeCopyOut.on()) {
             units.into_iter().for_each(|run| self.copy_told(cx, self.pages(run), out));
         }
+    }
+
+    /// A unit is about to be copied, by itself (`alone`) or with others: whether it has to be protected first, so that what is written afterwards is
+    /// noticed.
+    fn needs_protection(&mut self, cx: &mut Context<'_>, unit: usize, alone: bool) -> bool {
+        self.units[unit].set(WROTE, false);
+        let this = self.units[unit];
+        if this.has(SHARED) {
+            return false;
+        }
+        if (this.has(OFFERED) && Rule::OfferedPagesKeepTheirNotes.on()) || (this.has(MAPPED) && self.is_left(unit)) {
+            // Somebody may have taken a copy meanwhile: what was written since must not be forgotten. Or nothing need be: it counts as written, or is
+            // compared with what is copied now.
+            self.begin_sharing(cx, unit);
+            self.compare_again(cx, unit);
+            return false;
+        }
+        let by_itself = alone && !this.has(OFFERED) && cx.era.is_calm();
+        let protected = by_itself && (this.has(CLOSED) || self.was_along(cx.era, unit));
+        self.units[unit].set(CLOSED | ALONG, false);
+        if protected {
+            // The kernel notes what is written since then; more than that nobody who copies now can have to hear of.
+            self.begin_sharing(cx, unit);
+            return false;
+        }
+        let presume = !cx.memory.notes_writes() && this.has(HOT) && this.has(MAPPED);
+        self.units[unit].set(PRESUMED, presume);
+        this.has(MAPPED) && !presume
     }
 
     /// Protects units that are not shared yet. Runs with little between them are taken together, since each call interrupts every processor that runs
