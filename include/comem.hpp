@@ -261,19 +261,24 @@ private:
     std::uint64_t name_;
 };
 
-// What every thread's `value` comes to: a 64-bit integer for integers, a double for floating-point numbers. Every
-// thread makes the call; it is a barrier too.
+// What every thread's `value` comes to: a 64-bit integer for integers, unsigned for unsigned ones of 64 bits, a double
+// for floating-point numbers. Every thread makes the call; it is a barrier too.
 template <class T>
 auto Reduce(int operation, T value) {
     static_assert(std::is_arithmetic_v<T>, "only numbers can be reduced");
+    static_assert(!std::is_same_v<T, long double>, "a long double would lose digits: convert it to double");
     if constexpr (std::is_floating_point_v<T>) {
         double number = static_cast<double>(value);
         detail::Check(comem_reduce_f64(operation, &number, 1));
         return number;
     } else {
-        std::int64_t number = static_cast<std::int64_t>(value);
+        // The least and the greatest unsigned number are found among signed ones whose order is the same.
+        constexpr bool is_large = std::is_unsigned_v<T> && sizeof(T) == sizeof(std::uint64_t);
+        const std::uint64_t turn = is_large && operation != COMEM_SUM ? std::uint64_t(1) << 63 : 0;
+        std::int64_t number = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) ^ turn);
         detail::Check(comem_reduce_i64(operation, &number, 1));
-        return number;
+        using Result = std::conditional_t<is_large, std::uint64_t, std::int64_t>;
+        return static_cast<Result>(static_cast<std::uint64_t>(number) ^ turn);
     }
 }
 template <class T>
@@ -529,11 +534,9 @@ public:
     T operator()(std::uint64_t row, std::uint64_t column) const { return Read(row, column); }
 
     // Whole rows [low, high) as plain memory while the span lives.
-    Span<T> rows_range(std::uint64_t low, std::uint64_t high) {
-        return elements_.range(low * columns_, high * columns_);
-    }
+    Span<T> rows_range(std::uint64_t low, std::uint64_t high) { return elements_.range(Row(low), Row(high)); }
     Span<const T> read_rows(std::uint64_t low, std::uint64_t high) const {
-        return elements_.read_range(low * columns_, high * columns_);
+        return elements_.read_range(Row(low), Row(high));
     }
 
     std::uint64_t rows() const { return rows_; }
@@ -546,10 +549,11 @@ private:
     static std::uint64_t Area(std::uint64_t rows, std::uint64_t columns) {
         return columns != 0 && rows > UINT64_MAX / columns ? UINT64_MAX : rows * columns;
     }
-    // A column out of range must not name an element of the next row: it becomes an index that no array has.
+    // What is out of range must not name an element of another row: it becomes an index that no array has.
     std::uint64_t Index(std::uint64_t row, std::uint64_t column) const {
-        return column < columns_ ? row * columns_ + column : UINT64_MAX;
+        return row < rows_ && column < columns_ ? row * columns_ + column : UINT64_MAX;
     }
+    std::uint64_t Row(std::uint64_t row) const { return row <= rows_ ? row * columns_ : UINT64_MAX; }
 
     SharedArray<T> elements_;
     std::uint64_t rows_ = 0;

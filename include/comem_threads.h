@@ -269,8 +269,13 @@ static inline struct comem_named_ *comem_by_name_(int kind, uint64_t name) {
 
 static inline int comem_lock(uint64_t lock) {
     struct comem_named_ *self = comem_by_name_(COMEM_A_LOCK_, lock);
+    const int holder = comem_thread() + 1;
+    if (__atomic_load_n(&self->holder, __ATOMIC_RELAXED) == holder) {
+        return comem_fail_(COMEM_E_MISUSE,
+                           "comem: a lock is acquired that this thread holds already; locks are not reentrant");
+    }
     pthread_mutex_lock(&self->mutex);
-    self->holder = comem_thread() + 1;
+    __atomic_store_n(&self->holder, holder, __ATOMIC_RELAXED);
     return COMEM_OK;
 }
 static inline int comem_unlock(uint64_t lock) {
@@ -278,7 +283,7 @@ static inline int comem_unlock(uint64_t lock) {
     if (comem_number_ == 0 || __atomic_load_n(&self->holder, __ATOMIC_RELAXED) != comem_number_) {
         return comem_fail_(COMEM_E_MISUSE, "comem: a lock is released that this thread does not hold");
     }
-    self->holder = 0;
+    __atomic_store_n(&self->holder, 0, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&self->mutex);
     return COMEM_OK;
 }
@@ -288,9 +293,9 @@ static inline int comem_cond_wait(uint64_t cond, uint64_t lock) {
     if (comem_number_ == 0 || __atomic_load_n(&held->holder, __ATOMIC_RELAXED) != comem_number_) {
         return comem_fail_(COMEM_E_MISUSE, "comem: a wait for a condition without its lock");
     }
-    held->holder = 0;
+    __atomic_store_n(&held->holder, 0, __ATOMIC_RELAXED);
     pthread_cond_wait(&comem_by_name_(COMEM_A_CONDITION_, cond)->changed, &held->mutex);
-    held->holder = comem_number_;
+    __atomic_store_n(&held->holder, comem_number_, __ATOMIC_RELAXED);
     return COMEM_OK;
 }
 static inline int comem_cond_signal(uint64_t cond) {
@@ -390,7 +395,7 @@ static inline int comem_rwunlock(uint64_t lock) {
     *at = hold->next;
     pthread_mutex_lock(&self->mutex);
     if (hold->writes) {
-        self->holder = 0;
+        __atomic_store_n(&self->holder, 0, __ATOMIC_RELAXED);
         self->writers_ended++;
         self->readers += self->readers_waiting;
         self->readers_waiting = 0;

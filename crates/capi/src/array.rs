@@ -230,12 +230,13 @@ pub unsafe extern "C" fn comem_read(handle: Handle, index: u64, out: *mut c_void
         if out.is_null() {
             return Err(argument("comem_read() was given no place for the element; pass a pointer to one".to_string()));
         }
+        let thread = thread()?;
         // SAFETY: not null, with room for an element. It may be uninitialised, so it is filled first.
         let out = unsafe {
             ptr::write_bytes(out.cast::<u8>(), 0, array.element());
             std::slice::from_raw_parts_mut(out.cast::<u8>(), array.element())
         };
-        Ok(raw::read(&*thread()?, array, index, out)?)
+        Ok(raw::read(&thread, array, index, out)?)
     })
 }
 
@@ -277,8 +278,7 @@ unsafe fn finish(handle: Handle, low: u64, high: u64, write: bool) -> c_int {
         // SAFETY: by the contract above.
         let array = unsafe { array(handle.object) }?;
         let (low, high) = check_range(array, low, high)?;
-        raw::range_end(&*thread()?, array, low, high, write);
-        Ok(())
+        Ok(raw::range_end(&*thread()?, array, low, high, write)?)
     })
 }
 

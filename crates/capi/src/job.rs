@@ -245,13 +245,15 @@ pub extern "C" fn comem_parallel(function: Option<unsafe extern "C" fn(*mut c_vo
     })
 }
 
-fn give(range: std::ops::Range<usize>, low: *mut u64, high: *mut u64) -> Outcome<()> {
+/// Splits, and writes the part down; nothing happens where there is no place for it.
+fn give(split: impl FnOnce() -> Outcome<std::ops::Range<usize>>, low: *mut u64, high: *mut u64) -> Outcome<()> {
     if low.is_null() || high.is_null() {
         return Err(Failure::new(
             Code::Argument,
             "a split was given no place for its result; pass pointers to two numbers",
         ));
     }
+    let range = split()?;
     // SAFETY: not null, and the header asks for pointers to numbers.
     unsafe {
         low.write(range.start as u64);
@@ -266,7 +268,7 @@ fn give(range: std::ops::Range<usize>, low: *mut u64, high: *mut u64) -> Outcome
 /// `low` and `high` point to numbers, or are null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_split(total: u64, low: *mut u64, high: *mut u64) -> c_int {
-    done(|| give(thread()?.share(total as usize), low, high))
+    done(|| give(|| Ok(thread()?.share(total as usize)), low, high))
 }
 
 /// This thread's part by measured speed.
@@ -275,5 +277,5 @@ pub unsafe extern "C" fn comem_split(total: u64, low: *mut u64, high: *mut u64) 
 /// As for [`comem_split`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn comem_split_weighted(total: u64, low: *mut u64, high: *mut u64) -> c_int {
-    done(|| give(thread()?.share_weighted(total as usize), low, high))
+    done(|| give(|| Ok(thread()?.try_share_weighted(total as usize)?), low, high))
 }

@@ -252,7 +252,7 @@ impl<'a> Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.thread.range_end(self.object, self.range.clone(), self.write);
+        self.thread.must(self.thread.range_end(self.object, self.range.clone(), self.write));
     }
 }
 

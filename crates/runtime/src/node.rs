@@ -562,13 +562,35 @@ impl Node {
         }
     }
 
+    /// The number of a slot's thread among all threads of the job.
+    fn thread_in(&self, slot: Slot) -> usize {
+        self.me().index() * self.threads() + slot.index() - 1
+    }
+
     /// A few of the locks that threads of this node hold, each with the thread that does.
-    pub(crate) fn locks_held(&self) -> Vec<(LockId, Slot)> {
+    pub(crate) fn locks_held(&self) -> Vec<String> {
         const FEW: usize = 8;
-        let mut held: Vec<_> = self.locks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
-        held.sort_unstable();
-        held.truncate(FEW);
-        held
+        let mut locks: Vec<_> = self.locks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
+        locks.sort_unstable();
+        let locks = locks.into_iter().map(|(lock, slot)| (slot, format!("lock {}", Named(lock.0))));
+        let mut others: Vec<_> = self.desks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
+        others.sort_unstable();
+        let others = others.into_iter().map(|(name, slot, writes)| {
+            (slot, format!("reader-writer lock {} for {}", Named(name), if writes { "writing" } else { "reading" }))
+        });
+        locks
+            .chain(others)
+            .take(FEW)
+            .map(|(slot, what)| format!("thread {} holds {what}", self.thread_in(slot)))
+            .collect()
+    }
+
+    /// A few of the arrays of which threads of this node use ranges just now.
+    pub(crate) fn ranges_in_use(&self) -> Vec<String> {
+        const FEW: usize = 4;
+        let objects = self.objects.read();
+        let in_use = objects.iter().filter(|object| object.is_lent()).take(FEW);
+        in_use.map(|object| format!("a range of {} is in use", object.label)).collect()
     }
 
     /// Whether a thread waits for such a thing.
@@ -583,7 +605,8 @@ impl Node {
         for (index, seat) in self.seats.iter().enumerate().skip(1) {
             let Some((waiting, since)) = *seat.status.lock() else { continue };
             let seconds = (now - since).0 as f64 / 1e9;
-            lines.push(format!("thread {} has waited {seconds:.1} s for {}", index - 1, self.describe(waiting)));
+            let thread = self.thread_in(Slot(index as u16));
+            lines.push(format!("thread {thread} has waited {seconds:.1} s for {}", self.describe(waiting)));
         }
         lines
     }

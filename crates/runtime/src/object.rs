@@ -186,6 +186,11 @@ impl Object {
         here
     }
 
+    /// Whether anything is lent.
+    pub fn is_lent(&self) -> bool {
+        !self.lent.read().is_empty()
+    }
+
     /// Lends units that the caller has pinned one by one.
     pub fn lend_pinned(&self, units: &Range<u32>) {
         self.lent.write().push(units.clone());

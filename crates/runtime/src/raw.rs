@@ -90,9 +90,12 @@ pub fn range_begin(thread: &Thread, array: &Array, low: usize, high: usize, writ
     Ok(array.data().wrapping_add(low * array.element()))
 }
 
-/// Ends a range access begun with the same arguments.
-pub fn range_end(thread: &Thread, array: &Array, low: usize, high: usize, write: bool) {
-    thread.range_end(&array.object, low..high, write);
+/// Ends a range access that this thread has begun with the same arguments.
+///
+/// # Errors
+/// When it has begun none.
+pub fn range_end(thread: &Thread, array: &Array, low: usize, high: usize, write: bool) -> Result<()> {
+    thread.range_end(&array.object, low..high, write)
 }
 
 fn whole(array: &Array, bytes: usize) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
-use crate::names::Named;
 use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
@@ -142,8 +141,8 @@ pub(crate) fn print_waits(node: &Node, why: &str) {
     if lines.is_empty() {
         lines.push("no thread waits in Comem".to_string());
     }
-    let held = node.locks_held();
-    lines.extend(held.iter().map(|(lock, slot)| format!("thread {} holds lock {}", slot.index() - 1, Named(lock.0))));
+    lines.extend(node.locks_held());
+    lines.extend(node.ranges_in_use());
     crate::error::say(format_args!("comem: {}: {why}: {}", node.name_of(node.me()), lines.join("; ")));
 }
 

@@ -47,6 +47,8 @@ pub struct Thread {
 struct State {
     out: Outbox,
     pins: Vec<Pin>,
+    /// Ranges in use under engines that lend copies.
+    copies: Vec<Pin>,
     /// The pins are let go while the thread waits.
     soft: bool,
     /// Nanoseconds waited in the operation under way.
@@ -157,8 +159,13 @@ impl Thread {
         let start = self.node.now();
         self.forget_waits();
         self.node.be_patient(self.slot);
+        let gone_before = self.state.borrow().soft;
         let result = uncancelled(|| {
             let result = operation();
+            if !gone_before {
+                // After an error too the program goes on with its ranges. Where the job has ended, the next operation tells.
+                let _ = self.take_pins_back();
+            }
             self.node.settle(self.slot);
             result
         });
@@ -240,7 +247,9 @@ impl Thread {
         (self.node.thread_cpu_ns() as f64 * self.node.slow_factor()) as u64
     }
 
+    /// Gives back what it has, and the seat itself.
     pub(crate) fn leave_seat(&self) {
+        self.end_ranges();
         self.node.sections_are_left(self.slot);
         self.node.seats[self.slot.index()].taken.store(false, std::sync::atomic::Ordering::Release);
     }

@@ -1,6 +1,7 @@
 //! Dividing work by measured speed: for networks of unequal machines (DSM/IP, sections 4 and 7).
 
 use crate::Thread;
+use crate::error::Result;
 use comem_protocol::sync::reduce::Operator;
 use std::cell::Cell;
 use std::ops::Range;
@@ -18,6 +19,14 @@ impl Thread {
     /// # Errors that end the node
     /// When another node makes a different collective call.
     pub fn share_weighted(&self, total: usize) -> Range<usize> {
+        self.must(self.try_share_weighted(total))
+    }
+
+    /// As [`Thread::share_weighted`].
+    ///
+    /// # Errors
+    /// When another node makes a different collective call.
+    pub fn try_share_weighted(&self, total: usize) -> Result<Range<usize>> {
         let busy = self.busy_ns();
         let speed = match LAST.get() {
             Some((things, since)) if things > 0 && busy > since => things as f64 / (busy - since) as f64,
@@ -25,10 +34,10 @@ impl Thread {
         };
         let mut speeds = vec![0.0; self.count()];
         speeds[self.id()] = speed;
-        self.reduce_f64(Operator::Sum, &mut speeds);
+        self.try_reduce_f64(Operator::Sum, &mut speeds)?;
         let range = split(total, &speeds, self.id());
         LAST.set(Some((range.len(), self.busy_ns())));
-        range
+        Ok(range)
     }
 }
 

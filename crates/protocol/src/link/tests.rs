@@ -353,14 +353,6 @@ fn free_messages_longer_than_a_datagram_arrive_whole_or_not_at_all() {
     assert!(matches!(refused, Err(SendError::TooLarge { .. })));
 }
 
-/// After whatever happened, the senders still work.
-fn stream_again(net: &mut Net) {
-    for i in 0..2000u32 {
-        net.send(0, 1, 2, Class::Post, POST, &i.to_be_bytes());
-    }
-    net.run(MINUTE, |net| net.outstanding() == 0);
-}
-
 #[test]
 fn senders_share_a_bottleneck_without_drowning_it() {
     // Three nodes post to one whose link takes a datagram of 1 KiB every 8 us (1 Gbit/s) and queues 100 of them.

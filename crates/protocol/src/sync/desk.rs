@@ -224,6 +224,11 @@ impl Desk {
         Desk::default()
     }
 
+    /// The reader-writer locks that threads of this node hold: which, who, and whether for writing.
+    pub fn held(&self) -> impl Iterator<Item = (u64, Slot, bool)> + '_ {
+        self.holds.iter().map(|((name, slot), hold)| (*name, *slot, hold.writes()))
+    }
+
     /// How many things this node remembers as their manager.
     pub fn len(&self) -> usize {
         self.things.len()

@@ -44,6 +44,10 @@ pub(super) struct Hold {
 }
 
 impl Hold {
+    pub(super) fn writes(&self) -> bool {
+        self.writes
+    }
+
     pub(super) fn new(writes: bool) -> Hold {
         Hold { writes, depth: 1 }
     }

@@ -6,6 +6,7 @@
 use super::Shared;
 use super::gather::Gather;
 use super::memory::Frames;
+use super::streams::Streams;
 use super::table::{Known, Marks};
 use crate::error::Error;
 use crate::node::{Node, Waiting};
@@ -631,6 +632,7 @@ impl Thread {
     /// After a coherent barrier has opened: the first thread of the node applies what was said, the others wait for that.
     pub(crate) fn after_barrier(&self, gate: u64, call: Option<&Call<'_>>) -> crate::Result<()> {
         let Some(shared) = self.home().shared().filter(|s| s.views.is_some()) else { return Ok(()) };
+        self.stream(Streams::synchronise);
         let mut opened = self.locked_out(Waiting::Opening, &shared.gate);
         let first = *opened == gate;
         if first {
@@ -658,6 +660,7 @@ impl Thread {
         if lock.is_none() || self.counters().lock_remote.get().is_multiple_of(LOOK_FOR_HANDLERS) {
             comem_memory::pages::fault::ensure_installed();
         }
+        self.stream(Streams::synchronise);
         let refetch = self.begin_refetch(shared, lock);
         if shared.awaiting.load(Ordering::Acquire) {
             self.await_diffs(shared)?;

@@ -30,9 +30,36 @@ struct Stream {
     even: usize,
     /// An access has shown that what was fetched ahead is not what the program goes on with.
     failed: bool,
+    /// Behind which synchronisation its last fault was, and the first one behind that.
+    since: u32,
+    began: PageNo,
+    /// At so many more synchronisations nothing is fetched ahead but what it went through since the one before: more has ended unused.
+    wary: u8,
+    /// So often that has been so, doubled each time.
+    spoiled: u8,
 }
 
 impl Stream {
+    /// The thread has synchronised, and faults at `page`: how far to fetch, if no further than the sequence went since the synchronisation before. A page that
+    /// was asked for then and faults now has ended meanwhile, unused: in a factorisation everybody reads a row at each step, and those behind it are written
+    /// before anybody comes to them.
+    fn goes_on_later(&mut self, page: PageNo) -> Option<usize> {
+        let steps = |from: PageNo| (i64::from(page) - i64::from(from)).checked_div(self.stride).unwrap_or_default();
+        let (went, far) = (steps(self.began).max(1) as usize, steps(self.last).max(1) as usize);
+        if self.reach > 1 && far < self.reach {
+            self.spoiled = (self.spoiled * 2).clamp(1, Streams::WARY_MOST);
+            self.wary = self.spoiled;
+            return Some(went);
+        }
+        if self.wary == 0 {
+            // What was fetched ahead was of use.
+            self.spoiled = 0;
+            return None;
+        }
+        self.wary -= 1;
+        (self.wary > 0).then_some(went)
+    }
+
     /// In how many pages it has ended: what its last fault touched, and what was fetched then.
     fn ends(&self) -> (u32, u32) {
         let before = self.last - self.first;
@@ -92,6 +119,8 @@ pub(crate) struct Streams {
     usual: Usual,
     /// How often sequences with a stride have ended before what was fetched for them, lately.
     doubt: usize,
+    /// How often the thread has synchronised with others.
+    synchronised: u32,
 }
 
 impl Streams {
@@ -105,6 +134,13 @@ impl Streams {
     const DOUBT_MOST: usize = 16;
     /// So many steps in a row with one stride take a bit of the doubt away.
     const EVEN: usize = 60;
+    /// After so many synchronisations at most, a sequence of which too much was fetched is given another chance.
+    const WARY_MOST: u8 = 64;
+
+    /// The thread has made an acquire: copies may have ended.
+    pub(crate) fn synchronise(&mut self) {
+        self.synchronised = self.synchronised.wrapping_add(1);
+    }
 
     /// A fault at `page`: what to fetch with it.
     pub(super) fn next(&mut self, page: PageNo, unit_pages: u32) -> Ahead {
@@ -144,7 +180,10 @@ impl Streams {
                 self.strides.rotate_right(1);
                 self.strides[0] = stream.stride;
             }
-            stream.units = Self::GROWTH.into_iter().find(|n| *n > stream.units).unwrap_or(Self::GROWTH[3]).min(most);
+            let later = stream.since != self.synchronised;
+            let no_further = if later { stream.goes_on_later(page) } else { None };
+            let growth = Self::GROWTH.into_iter().find(|n| *n > stream.units).unwrap_or(Self::GROWTH[3]);
+            stream.units = no_further.unwrap_or(growth).min(most);
         } else {
             if stream.units > 0 {
                 (stream.stride, stream.first) = (far(stream), stream.last);
@@ -162,6 +201,9 @@ impl Streams {
         stream.left = left.map(|pages| pages.div_ceil(unit_pages) as usize);
         let units = stream.left.map_or(stream.units, |left| left.min(stream.units));
         (stream.last, stream.used, stream.reach) = (page, self.faults, units);
+        if stream.since != self.synchronised || stream.units == 1 && found.is_none() {
+            (stream.since, stream.began) = (self.synchronised, page);
+        }
         // A distance that was seen once is no stride yet; but what lies behind the page may have been in use with it.
         let stride = if stream.units == 1 { 1 } else { (stream.stride / unit) as isize };
         if stride == 0 {
@@ -331,6 +373,43 @@ mod tests {
         // A run ahead of another fault changes nothing.
         streams.goes_on_to(1039, 1400);
         assert_eq!(streams.next(1300, 1).units, 1);
+    }
+
+    /// At each step of a factorisation one row is read, and those behind it are written before the next step.
+    #[test]
+    fn what_ends_unused_at_synchronisations_is_hardly_fetched_ahead() {
+        for row in [1, 3] {
+            let mut streams = Streams::default();
+            let mut fetched = 0;
+            for step in 0..200 {
+                let (first, mut here) = (1000 + step * row, 0);
+                while here < row {
+                    let units = next(&mut streams, first + here).units;
+                    (here, fetched) = (here + units as PageNo, fetched + units);
+                }
+                streams.synchronise();
+            }
+            let read = 200 * row as usize;
+            assert!(fetched < read * 2, "{fetched} pages for {read}");
+        }
+    }
+
+    #[test]
+    fn who_goes_on_behind_a_synchronisation_with_what_is_still_here_gets_growing_runs() {
+        let mut streams = Streams::default();
+        let (mut page, mut runs) = (1000, Vec::new());
+        while page < 2000 {
+            let ahead = next(&mut streams, page);
+            runs.push(ahead.units);
+            // Whoever takes work out of a queue synchronises for each part.
+            (0..ahead.units.div_ceil(7)).for_each(|_| streams.synchronise());
+            page += ahead.units as PageNo;
+        }
+        assert_eq!(runs[..5], [1, 8, 30, 60, 60]);
+        // Once too much was fetched, and then not again.
+        assert_eq!(next(&mut streams, page - 40).units, 20);
+        streams.synchronise();
+        assert_eq!(next(&mut streams, page - 20).units, 30);
     }
 
     #[test]

@@ -17,7 +17,7 @@ const OWNER_CHUNK: usize = 1024;
 
 impl Thread {
     pub(crate) fn read_elements(&self, object: &Arc<Object>, start: usize, out: &mut [u8]) -> Result<()> {
-        if !self.may_fault(out) {
+        if !self.has_to_stand_apart(out) {
             return self.read_to_own(object, start, out);
         }
         let mut own = vec![0; out.len()];
@@ -27,15 +27,20 @@ impl Thread {
     }
 
     pub(crate) fn write_elements(&self, object: &Arc<Object>, start: usize, values: &[u8]) -> Result<()> {
-        if !self.may_fault(values) {
+        if !self.has_to_stand_apart(values) {
             return self.write_from_own(object, start, values);
         }
         let own = values.to_vec();
         self.write_from_own(object, start, &own)
     }
 
-    /// Whether the program's buffer lies in shared pages. A fault there would wait for a page within a step, that is, with the unit's lock held, which
-    /// somebody else's request may be for that comes meanwhile.
+    /// Whether bytes for the program's buffer have to stand elsewhere while the thread waits for a unit. The buffer may lie in a range that is lent to this
+    /// thread, and gone while it waits. Or it may lie in shared pages: a fault there would wait for a page within a step, that is, with the unit's lock held,
+    /// which somebody else's request may be for that comes meanwhile.
+    fn has_to_stand_apart(&self, buffer: &[u8]) -> bool {
+        !self.state.borrow().pins.is_empty() || self.may_fault(buffer)
+    }
+
     fn may_fault(&self, buffer: &[u8]) -> bool {
         let shared = || self.node.shared().filter(|shared| shared.views.is_some());
         let ends = || [buffer.as_ptr().addr(), buffer.as_ptr_range().end.addr() - 1];

@@ -2,7 +2,7 @@
 
 use super::Thread;
 use super::access::read_part;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Waiting;
 use crate::object::Object;
 use comem_protocol::coherence::Engine;
@@ -10,15 +10,22 @@ use comem_protocol::wire::message::Want;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of units that is lent to the program.
+/// A range of elements that is lent to the program, and its units.
 #[derive(Clone, Debug)]
 pub(super) struct Pin {
     object: Arc<Object>,
+    elements: Range<usize>,
     units: Range<u32>,
     want: Want,
 }
 
 impl Pin {
+    fn new(object: &Arc<Object>, elements: &Range<usize>, write: bool) -> Pin {
+        let (object, elements) = (object.clone(), elements.clone());
+        let units = object.segments.unit_of(elements.start)..object.segments.unit_of(elements.end - 1) + 1;
+        Pin { object, elements, units, want: wanted(write) }
+    }
+
     pub(super) fn key(&self) -> (u32, u32) {
         (self.object.id.0, self.units.start)
     }
@@ -29,6 +36,10 @@ impl Pin {
     }
 }
 
+fn wanted(write: bool) -> Want {
+    if write { Want::Modified } else { Want::Shared }
+}
+
 impl Thread {
     /// Brings a range here and keeps it: afterwards its memory may be accessed plainly until
     /// [`Thread::range_end`].
@@ -37,66 +48,69 @@ impl Thread {
         if range.is_empty() {
             return Ok(());
         }
-        if object.engine == Engine::Msi && self.borrow_at_once(object, &range, write) {
-            return Ok(());
+        let pin = Pin::new(object, &range, write);
+        match object.engine {
+            Engine::Msi if pin.object.try_lend(&pin.units, pin.want) => {
+                // So short that its time is not booked.
+                self.state.borrow_mut().pins.push(pin);
+                Ok(())
+            }
+            Engine::Msi => self.operation(|| self.pin_range(pin)),
+            Engine::Broadcast | Engine::Owner => {
+                if object.engine == Engine::Owner {
+                    self.operation(|| self.fetch_range_from_owners(object, &range))?;
+                }
+                self.state.borrow_mut().copies.push(pin);
+                Ok(())
+            }
         }
-        self.operation(|| match object.engine {
-            Engine::Msi => self.pin_range(object, &range, if write { Want::Modified } else { Want::Shared }),
-            Engine::Broadcast => Ok(()),
-            Engine::Owner => self.fetch_range_from_owners(object, &range),
-        })
     }
 
     /// Ends a range access; what was written becomes visible to others.
-    pub(crate) fn range_end(&self, object: &Arc<Object>, range: Range<usize>, write: bool) {
+    ///
+    /// # Errors
+    /// When this thread has begun no such access.
+    pub(crate) fn range_end(&self, object: &Arc<Object>, range: Range<usize>, write: bool) -> Result<()> {
         if range.is_empty() {
-            return;
+            return Ok(());
         }
-        if object.engine == Engine::Msi {
-            return self.unpin_range(object, &range);
+        let pin = self.close(object, &range, write)?;
+        match object.engine {
+            Engine::Msi => self.give_back(&pin),
+            Engine::Broadcast if write => self.operation(|| self.tell_range(object, &range))?,
+            Engine::Owner if write => self.operation(|| self.return_range_to_owners(object, &range))?,
+            Engine::Broadcast | Engine::Owner => {}
         }
-        let result = self.operation(|| match object.engine {
-            Engine::Broadcast if write => self.tell_range(object, &range),
-            Engine::Owner if write => self.return_range_to_owners(object, &range),
-            _ => Ok(()),
-        });
-        self.must(result);
+        Ok(())
     }
 
-    pub(super) fn units_of(object: &Object, range: &Range<usize>) -> Range<u32> {
-        object.segments.unit_of(range.start)..object.segments.unit_of(range.end - 1) + 1
+    /// Takes the range, which is over, out of the list of those in use.
+    fn close(&self, object: &Object, range: &Range<usize>, write: bool) -> Result<Pin> {
+        let mut state = self.state.borrow_mut();
+        let list = if object.engine == Engine::Msi { &mut state.pins } else { &mut state.copies };
+        let same = |p: &Pin| p.object.id == object.id && p.elements == *range && p.want == wanted(write);
+        list.iter().rposition(same).map(|at| list.remove(at)).ok_or_else(|| {
+            let (Range { start, end }, how) = (range, if write { "writing" } else { "reading" });
+            Error::Misuse(format!(
+                "this thread has not begun {how} the range {start}..{end} of {}, which it ends; end each range in the thread that began it, once, \
+                 with the same bounds",
+                object.label
+            ))
+        })
     }
 
     /// Borrows a range that is not all here: every range of this thread is taken anew in the order of objects and units,
     /// which all threads keep, so that no two wait for each other's.
-    pub(super) fn pin_range(&self, object: &Arc<Object>, range: &Range<usize>, want: Want) -> Result<()> {
+    fn pin_range(&self, pin: Pin) -> Result<()> {
         self.let_pins_go();
-        let pin = Pin { object: object.clone(), units: Self::units_of(object, range), want };
         self.state.borrow_mut().pins.push(pin);
         self.take_pins_back()
     }
 
-    /// Borrows a range if all of it is here: so short that its time is not booked.
-    pub(super) fn borrow_at_once(&self, object: &Arc<Object>, range: &Range<usize>, write: bool) -> bool {
-        let want = if write { Want::Modified } else { Want::Shared };
-        let units = Self::units_of(object, range);
-        let here = object.try_lend(&units, want);
-        if here {
-            self.state.borrow_mut().pins.push(Pin { object: object.clone(), units, want });
-        }
-        here
-    }
-
-    pub(super) fn unpin_range(&self, object: &Arc<Object>, range: &Range<usize>) {
-        let units = Self::units_of(object, range);
-        let found = {
-            let mut state = self.state.borrow_mut();
-            let at = state.pins.iter().rposition(|p| p.object.id == object.id && p.units == units);
-            at.map(|at| state.pins.remove(at))
-        };
-        if let Some(pin) = found {
-            self.give_back(&pin);
-        }
+    /// The thread goes away: others may have what it has left open.
+    pub(super) fn end_ranges(&self) {
+        let left = std::mem::take(&mut self.state.borrow_mut().pins);
+        left.iter().for_each(|pin| self.give_back(pin));
     }
 
     /// Ends a lending, and serves those who waited for it.

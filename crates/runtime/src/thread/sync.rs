@@ -117,11 +117,9 @@ impl Thread {
 
     #[doc(hidden)]
     pub fn try_reduce_i64_agreeing(&self, terms: u16, operator: Operator, values: &mut [i64]) -> Result<()> {
-        let reduction = Reduction { operator, number: Number::I64 };
-        for part in values.chunks_mut(NUMBERS_MAX) {
-            let bytes: Vec<u8> = part.iter().flat_map(|v| v.to_be_bytes()).collect();
-            self.reduce((reduction, terms), &bytes, |i, word| part[i] = i64::from_be_bytes(word))?;
-        }
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_be_bytes()).collect();
+        let result = self.reduce((Reduction { operator, number: Number::I64 }, terms), &bytes)?;
+        result.as_chunks::<8>().0.iter().zip(values).for_each(|(word, value)| *value = i64::from_be_bytes(*word));
         Ok(())
     }
 
@@ -144,25 +142,23 @@ impl Thread {
 
     #[doc(hidden)]
     pub fn try_reduce_f64_agreeing(&self, terms: u16, operator: Operator, values: &mut [f64]) -> Result<()> {
-        let reduction = Reduction { operator, number: Number::F64 };
-        for part in values.chunks_mut(NUMBERS_MAX) {
-            let bytes: Vec<u8> = part.iter().flat_map(|v| v.to_be_bytes()).collect();
-            self.reduce((reduction, terms), &bytes, |i, word| part[i] = f64::from_be_bytes(word))?;
-        }
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_be_bytes()).collect();
+        let result = self.reduce((Reduction { operator, number: Number::F64 }, terms), &bytes)?;
+        result.as_chunks::<8>().0.iter().zip(values).for_each(|(word, value)| *value = f64::from_be_bytes(*word));
         Ok(())
     }
 
-    fn reduce(
-        &self,
-        (reduction, terms): (Reduction, u16),
-        bytes: &[u8],
-        mut set: impl FnMut(usize, [u8; 8]),
-    ) -> Result<()> {
-        let what = Collective::reduce(reduction, bytes.len() / 8).agreeing(terms);
-        let result = self.collective(what, bytes, <[u8]>::to_vec)?;
-        // After the call: what is set may be shared memory, of which some may have ended in it, and whose fault would wait for others.
-        result.as_chunks::<8>().0.iter().enumerate().for_each(|(i, word)| set(i, *word));
-        Ok(())
+    /// Gives the result of all numbers, as bytes: where they are to go may be shared memory, of which some may have ended in the call, and whose fault would
+    /// wait for others. Of no numbers too it is a barrier.
+    fn reduce(&self, (reduction, terms): (Reduction, u16), bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut result = Vec::with_capacity(bytes.len());
+        let mut parts = bytes.chunks(NUMBERS_MAX * 8);
+        let first = parts.next().unwrap_or_default();
+        for part in std::iter::once(first).chain(parts) {
+            let what = Collective::reduce(reduction, part.len() / 8).agreeing(terms);
+            self.collective(what, part, |reduced| result.extend_from_slice(reduced))?;
+        }
+        Ok(result)
     }
 
     /// Acquires a lock (not reentrant).

@@ -402,7 +402,7 @@ fn a_wait_is_as_long_as_it_lasts_and_who_holds_a_lock_says_so() {
         let (holder, waiter) = (&outcome.errors[0], &outcome.errors[1]);
         assert!(holder.contains("no thread waits in Comem; thread 0 holds lock 0x9"), "{holder}");
         // It wakes every second at least.
-        let seconds = waiter.split("thread 0 has waited ").nth(1).and_then(|rest| rest.split(' ').next());
+        let seconds = waiter.split("thread 1 has waited ").nth(1).and_then(|rest| rest.split(' ').next());
         let seconds: f64 = seconds.and_then(|text| text.parse().ok()).expect(waiter);
         assert!(seconds > 1.5, "{waiter}");
         assert!(waiter.contains("which no thread of this node holds"), "{waiter}");
