@@ -96,7 +96,7 @@ printed=$("$programs/sor-sequential" "${large[@]}") || true
     verdict "not ok" "sor of many cells says that it is unchecked: $printed"
 # spoiled NAME STATEMENT [AFTER]: the statement stands behind this one, or behind the parallel part.
 spoiled() {
-    local name=$1 spoil=$2 after=${3:-comem_parallel(work, NULL);} printed
+    local name=$1 spoil=$2 after=${3:-comem_parallel(work, NULL);} printed=
     if sed "/^    $after\$/a $spoil" "workloads/$name.c" |
         ${CC:-cc} -std=c11 -O2 -Iinclude -Iworkloads -DCOMEM_SEQUENTIAL -x c - -o "$programs/$name-spoiled" -lm &&
         ! printed=$("$programs/$name-spoiled") && [[ $printed == *" WRONG" ]]; then

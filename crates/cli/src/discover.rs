@@ -4,15 +4,38 @@
 use crate::args::RunArgs;
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome};
+use crate::group::{FOREIGN_VARS, OMP_THREADS};
 use crate::plan::node_variables;
+use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
+use crate::stats;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
+
+/// What a launcher does while its nodes run, nobody does here.
+fn refuse_a_launchers_options(args: &RunArgs) -> Outcome<()> {
+    let given = [
+        ("--timeout", args.timeout.is_some()),
+        ("--gdb", args.gdb.is_some()),
+        ("--gdb-server", args.gdb_server.is_some()),
+        ("--stage", args.stage),
+        ("--slow", !args.slow.is_empty()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => {
+            let what = format!("{option} does not go with --discover, where no launcher runs");
+            Err(Failure::usage(what, "leave it out, or name the hosts with --hosts"))
+        }
+    }
+}
 
 /// Becomes the program; returns only when that fails.
 pub fn main(args: &RunArgs) -> Outcome<i32> {
     let Some(nodes) = args.nodes.filter(|_| args.hosts.is_none()) else {
         return Err(Failure::usage("--discover needs to know how many nodes to wait for", "add -n N, and no --hosts"));
     };
+    refuse_a_launchers_options(args)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
     let auth = args.node.authenticates(args.key_file.is_some());
@@ -20,10 +43,24 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let mut node = args.node.clone();
     node.check(false)?;
     node.settle_backbone(false, nodes, true);
+    let variables = node_variables(&node, &job, nodes, 1);
+    if args.dry_run {
+        let text = |word: &OsStr| word.to_string_lossy().into_owned();
+        let line = |(name, value): &(OsString, OsString)| format!("{}={}\n", text(name), text(value));
+        let lines: String = variables.iter().map(line).collect();
+        return crate::show(&format!("program    {}\n{lines}COMEM_DISCOVER=on\n", text(&program.path))).map(|()| 0);
+    }
+    node.stats.as_deref().map_or(Ok(()), stats::check)?;
+    let preloaded = preload(&program.path, &variables);
     let mut command = std::process::Command::new(&program.path);
-    command.args(&program.args).envs(node_variables(&node, &job, nodes, 1));
+    FOREIGN_VARS.iter().chain(&[var::NODE]).for_each(|name| {
+        command.env_remove(name);
+    });
+    if std::env::var_os(OMP_THREADS).is_none() {
+        command.env(OMP_THREADS, args.node.threads.to_string());
+    }
+    command.args(&program.args).envs(variables).envs(preloaded.map(|value| (LD_PRELOAD, value)));
     command.env("COMEM_DISCOVER", "on").env(var::PROGRAM, &program.hashed);
-    command.env_remove(var::CONTROL_FD).env_remove(var::NODE);
     if let Some(key) = &args.key_file {
         command.env("COMEM_KEY_FILE", key);
     }

@@ -23,7 +23,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// Variables of an outer job or of another way to start, which must not reach our nodes.
-const FOREIGN_VARS: [&str; 5] = [var::JOB_FD, var::ZERO, "COMEM_JOIN", "COMEM_DISCOVER", var::CONTROL_FD];
+pub const FOREIGN_VARS: [&str; 6] =
+    [var::JOB_FD, var::ZERO, var::HOST_PLACE, "COMEM_JOIN", "COMEM_DISCOVER", var::CONTROL_FD];
 
 /// Set to the number of threads where it is not set at all.
 pub const OMP_THREADS: &str = "OMP_NUM_THREADS";
@@ -96,8 +97,9 @@ impl Group {
         let _ = debug::leave_script();
         let (prog_id, memory_kills) = (spec.prog_id, sys::host::memory_kills());
         let mut group = Group { nodes: Vec::new(), guardian, prog_id, _lock: lock, closed: false, memory_kills };
+        let preloaded = preload(&spec.program, &spec.env);
         for node in &spec.nodes {
-            let process = start_node(spec, node, limit, group.guardian.descriptor())?;
+            let process = start_node(spec, node, preloaded.as_ref(), limit, group.guardian.descriptor())?;
             events.push(Event::Started { node: process.node, pid: process.pid });
             group.nodes.push(process);
         }
@@ -339,7 +341,13 @@ fn is_of_node(environment: &[u8], prog_id: u16) -> bool {
     entries.clone().any(|entry| entry == number.as_bytes()) && entries.any(|e| e.starts_with(control.as_bytes()))
 }
 
-fn start_node(spec: &HostSpec, node: &NodeSpec, limit: FdLimit, guardian: i32) -> Outcome<Process> {
+fn start_node(
+    spec: &HostSpec,
+    node: &NodeSpec,
+    preloaded: Option<&OsString>,
+    limit: FdLimit,
+    guardian: i32,
+) -> Outcome<Process> {
     let trouble = |e: io::Error| {
         let advice = match e.kind() {
             io::ErrorKind::NotFound => "check that it (and the interpreter it names) exists on that host",
@@ -352,7 +360,7 @@ fn start_node(spec: &HostSpec, node: &NodeSpec, limit: FdLimit, guardian: i32) -
     let (ours, theirs) = UnixStream::pair().map_err(trouble)?;
     ours.set_nonblocking(true).map_err(trouble)?;
     let has_terminal = node.debugger.as_ref().is_some_and(|debugger| debugger.terminal);
-    let mut command = command(spec, node, theirs.as_raw_fd());
+    let mut command = command(spec, node, preloaded, theirs.as_raw_fd());
     before_exec(&mut command, theirs.as_raw_fd(), limit, guardian, has_terminal);
     let mut child = command.spawn().map_err(trouble)?;
     drop(theirs);
@@ -373,7 +381,7 @@ fn start_node(spec: &HostSpec, node: &NodeSpec, limit: FdLimit, guardian: i32) -
     })
 }
 
-fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
+fn command(spec: &HostSpec, node: &NodeSpec, preloaded: Option<&OsString>, control_fd: i32) -> Command {
     let words = node.debugger.iter().flat_map(|debugger| &debugger.words);
     let words: Vec<&OsString> = words.chain([&spec.program]).chain(&spec.args).collect();
     let mut command = Command::new(words[0]);
@@ -388,7 +396,7 @@ fn command(spec: &HostSpec, node: &NodeSpec, control_fd: i32) -> Command {
         command.env(FORTRAN_OUTPUT, "y");
     }
     command.envs(spec.env.iter().cloned()).envs(node.env.iter().cloned());
-    command.envs(preload(&spec.program, &spec.env).map(|value| (LD_PRELOAD, value)));
+    command.envs(preloaded.map(|value| (LD_PRELOAD, value)));
     command.env(var::PROGRAM, &spec.hashed).env(var::CONTROL_FD, control_fd.to_string());
     if node.debugger.as_ref().is_some_and(|debugger| debugger.terminal) {
         return command;

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use comem_net::select::{self, Interface, Reach};
+use comem_protocol::ids::NODES_MAX;
 
 /// A host and how many nodes it takes, where the user said so.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,8 +44,8 @@ fn parse_one(part: &str) -> Outcome<Host> {
     }
     let slots = match slots {
         None => None,
-        Some(text) => Some(text.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
-            let what = format!("--hosts: {part:?}: {text:?} is no number of nodes");
+        Some(text) => Some(text.parse().ok().filter(|n| (1..=NODES_MAX).contains(n)).ok_or_else(|| {
+            let what = format!("--hosts: {part:?}: {text:?} is no number of nodes from 1 to {NODES_MAX}");
             Failure::usage(what, format!("write {name}:2 for two nodes there, or leave {name} out"))
         })?),
     };
@@ -154,7 +155,19 @@ mod tests {
             host("::1", None),
         ];
         assert_eq!(list, wanted);
-        for wrong in ["", "a,,b", "a:0", "a:x", "-oProxyCommand=x", "a b", "[::1", "[::1]x", "a;rm", "a,b,a"] {
+        for wrong in [
+            "",
+            "a,,b",
+            "a:0",
+            "a:x",
+            "a:18446744073709551615,b:1",
+            "-oProxyCommand=x",
+            "a b",
+            "[::1",
+            "[::1]x",
+            "a;rm",
+            "a,b,a",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

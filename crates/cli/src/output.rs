@@ -265,9 +265,11 @@ impl Output {
             bytes => self.muxes[index].take((node, stream), bytes, &mut portion),
         }
         self.sinks[index].push(portion);
-        if self.pieces_at.is_none() && self.muxes[index].has_pieces() {
-            self.pieces_at = Some(Instant::now() + PIECE_WAIT);
-        }
+        self.pieces_at = match self.pieces_at {
+            _ if !self.muxes.iter().any(Mux::has_pieces) => None,
+            None => Some(Instant::now() + PIECE_WAIT),
+            at => at,
+        };
     }
 
     /// Says something of our own on standard error.

@@ -316,10 +316,10 @@ pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usiz
         (var::HOST_NODES, host_nodes.to_string()),
     ];
     variables.extend(args.pages.variables());
-    variables.extend(args.stats.as_ref().map(|path| (var::STATS, path.to_string_lossy().into_owned())));
     let mut variables: Vec<(OsString, OsString)> =
         variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    // A file to write: a daemon takes the variable only where it was told to.
+    // Files to write: a daemon takes the variables only where it was told to.
+    variables.extend(args.stats.as_ref().map(|path| (var::STATS.into(), path.into())));
     variables.extend((!args.capture.is_empty()).then(|| (var::CAPTURE.into(), args.capture.clone())));
     variables
 }

@@ -70,6 +70,9 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         let running = Running::new(orders(args, &plan), started.hosts, &signals, &mut output);
         running.run(started.events)
     });
+    // Nobody looks for signals any more: from here on they end a launcher that waits for who reads its output.
+    sys::signals::ignore(libc::SIGUSR1);
+    sys::signals::unblock_all();
     let outcome = report(args, &plan, began, result);
     if let Err(failure) = &outcome {
         output.say(&failure.to_string());

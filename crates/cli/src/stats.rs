@@ -159,9 +159,10 @@ pub fn of_node(path: &Path, node: usize) -> PathBuf {
 /// # Errors
 /// It cannot.
 pub fn check(path: &Path) -> Outcome<()> {
-    let seen = match beside(path) {
+    let names_a_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let seen = match beside(path).filter(|_| !names_a_directory) {
         Some(beside) => File::create(&beside).and_then(|_| std::fs::remove_file(&beside)),
-        None if path.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        None if names_a_directory || path.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         None => Ok(()),
     };
     seen.map_err(|error| trouble(path, error))

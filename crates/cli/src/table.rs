@@ -35,11 +35,6 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| shortened(&one_line(cell), CELL_CHARS)).collect());
     }
 
-    /// Whether it has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// The lines, two blanks between columns, `indent` blanks in front.
     pub fn text(&self, indent: usize) -> String {
         let width_of = |column: usize| {

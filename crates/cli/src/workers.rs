@@ -51,7 +51,7 @@ fn has_note(file: &[u8]) -> Option<bool> {
             continue;
         }
         let (start, bytes) = (number(header + 8, 8)?, number(header + 32, 8)?);
-        let align = number(header + 48, 8)?.max(4);
+        let align = if number(header + 48, 8)? == 8 { 8 } else { 4 };
         let end = start.checked_add(bytes)?;
         file.get(start..end)?;
         let mut at = start;

@@ -250,7 +250,7 @@ fn holding(fifo: &str) -> String {
 #[test]
 fn a_place_where_no_statistics_can_be_written_is_refused_before_the_job_runs() {
     let scratch = Scratch::new();
-    for place in ["/", "/proc/none/run.json", "/dev/null/run.json"] {
+    for place in ["/", "/proc/none/run.json", "/dev/null/run.json", "none/"] {
         let output = scratch.run(&["-n", "2", "--stats", place, "sh", "-c", "echo ran"]);
         assert_ne!(output.status.code(), Some(0), "{place}");
         assert!(err(&output).contains(&format!("cannot write the statistics to {place}")), "{}", err(&output));

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::time::Instant;
 
 /// A remote shell for the host alpha, which is this one, with something that it does before and after.
 fn rsh(scratch: &Scratch, before: &str, after: &str) -> String {
@@ -319,4 +320,37 @@ fn what_a_loader_or_a_shell_did_not_find_is_told_of_with_what_to_do() {
     let output = Scratch::new().run(&["-n", "1", "sh", "-c", "exit 127"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(err(&output).contains("ended with status 127; something was not found"), "{}", err(&output));
+}
+
+#[test]
+fn a_launcher_that_waits_for_a_reader_can_be_ended() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command(bin());
+    command.args(["run", "-n", "1", "--no-prefix", "head", "-c", "4000000", "/dev/zero"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    // The node has written all it has once it can be waited for: so much is read that the rest fits the launcher, and no pipe.
+    let mut some = vec![0; 3_000_000];
+    output.read_exact(&mut some).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let until = Instant::now() + PATIENCE;
+    while !std::fs::read_to_string(&children).unwrap().is_empty() {
+        assert!(Instant::now() < until, "the node does not end");
+        std::thread::yield_now();
+    }
+    signal(child.id(), "TERM");
+    wait(child);
+    drop(output);
+}
+
+#[test]
+fn without_a_launcher_a_dry_run_runs_nothing_and_what_launchers_do_is_refused() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&["--discover", "--dry-run", "-n", "2", "sh", "-c", "echo ran"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).starts_with("program ") && out(&output).contains("COMEM_NODES=2"), "{}", out(&output));
+    assert!(!out(&output).contains("\nran"), "{}", out(&output));
+    let output = scratch.run(&["--discover", "--timeout", "1s", "-n", "2", "sh", "-c", "echo ran"]);
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""));
+    assert!(err(&output).contains("--timeout does not go with --discover"), "{}", err(&output));
 }

@@ -491,7 +491,7 @@ impl Node {
         let datagram = self.wire.payload_bytes();
         let unit = match options.unit_elements {
             0 => automatic_unit(element, len, self.nodes, datagram),
-            chosen => chosen,
+            chosen => chosen.min(len.max(1)),
         };
         if unit.saturating_mul(element) > UNIT_BYTES_MAX {
             return Err(Error::Misuse(format!(

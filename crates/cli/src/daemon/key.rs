@@ -89,7 +89,10 @@ pub fn make(path: &Path) -> Outcome<()> {
         }
         _ => trouble(e),
     })?;
-    writeln!(file, "{}", key_to_hex(&sys::random())).map_err(trouble)
+    writeln!(file, "{}", key_to_hex(&sys::random())).map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        trouble(error)
+    })
 }
 
 #[cfg(test)]

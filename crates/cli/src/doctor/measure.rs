@@ -295,6 +295,8 @@ impl Prober {
         if self.request(bytes, wanted) {
             while got < wanted {
                 match self.receive(wait) {
+                    // An answer that is late is none to this question.
+                    Some(_) if got == 0 && self.buffer[16..20] != self.number.to_be_bytes() => {}
                     Some(len) => got += len,
                     None => break,
                 }
@@ -302,6 +304,8 @@ impl Prober {
         }
         if got < wanted {
             self.lost += 1;
+            // What is still to come of the answer would be taken for the next one's.
+            while self.receive(Wait::Block).is_some() {}
             return None;
         }
         Some(start.elapsed())

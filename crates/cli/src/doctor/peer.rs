@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the other host may take to answer.
 const HELLO_LIMIT: Duration = Duration::from_secs(20);
@@ -121,9 +121,20 @@ fn read_hello(output: impl Read) -> io::Result<Hello> {
     }
 }
 
+/// So long a shell may take to end once nothing more is said to it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 impl Drop for RemotePeer {
     fn drop(&mut self) {
         self.input = None;
-        let _ = self.child.wait();
+        let deadline = Instant::now() + LAST_WORDS;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::args::{ExecArgs, NodeArgs, slow_factors};
 use crate::control::{Job, ToNode, encode, foreign, key_to_hex, var};
 use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
-use crate::group::OMP_THREADS;
+use crate::group::{FOREIGN_VARS, OMP_THREADS};
 use crate::plan::node_variables;
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
@@ -120,8 +120,10 @@ fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: 
     let line = encode(&ToNode::Job(job.clone()));
     let file = sys::inherited_memory_file(&line).map_err(|e| Failure::system("a memory file for the job", e))?;
     let mut command = std::process::Command::new(&program.path);
+    FOREIGN_VARS.iter().for_each(|name| {
+        command.env_remove(name);
+    });
     command.args(&program.args).envs(variables).env(var::JOB_FD, file.as_raw_fd().to_string());
-    command.env_remove(var::CONTROL_FD);
     // From here on the file belongs to the program.
     let fd = file.into_raw_fd();
     let why = command.exec();

@@ -288,7 +288,7 @@ fn read_node(index: usize, value: &Value) -> Node {
     let mut node = Node {
         node: value["node"].as_u64().unwrap_or(index as u64),
         host: value["host"].as_str().unwrap_or_default().to_string(),
-        threads: value["threads"].as_u64().unwrap_or(1),
+        threads: value["threads"].as_u64().unwrap_or(u64::from(value["time_us"].is_object())),
         wall_s: value["wall_s"].as_f64().unwrap_or(0.0),
         times_us: PARTS.map(|part| number(&value["time_us"], part)),
         messages: MESSAGE_COUNTERS.map(|(name, _)| number(value, name)),

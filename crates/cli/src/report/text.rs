@@ -154,7 +154,7 @@ fn false_sharing(run: &Run, rows: usize) -> String {
     let heading = "\nfalse sharing: pages that several nodes wrote in one interval, at different bytes\n".to_string();
     let unseen = run.has_regions_under_msi();
     let untold = if unseen { "  under msi nobody looks for it; a run with --engine hlrc shows it\n" } else { "" };
-    let seen = match table.is_empty() {
+    let seen = match pages.is_empty() {
         true if run.regions.iter().all(|region| region.engine == "msi") => String::new(),
         true => "  none\n".to_string(),
         false => table.text(2) + &left_out(pages.len(), rows),
@@ -235,7 +235,7 @@ pub fn csv(runs: &[Run]) -> String {
     let mut text = "run,node,kind,name,value\n".to_string();
     for run in runs {
         let name = quoted(&run.name);
-        for node in &run.nodes {
+        for node in run.nodes.iter().filter(|node| node.reported) {
             let mut line = |kind: &str, what: &str, value: u64| {
                 text += &format!("{name},{},{kind},{what},{value}\n", node.node);
             };
