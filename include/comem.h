@@ -120,7 +120,9 @@ COMEM_API int comem_threads_per_node(void);
 COMEM_API const char *comem_version(void);
 
 /* Runs `function(argument)` on every thread of this node, the caller (thread 0 of its node) included, and returns
- * when all have returned; not to be called within such a function. Threads that a program makes itself, with pthreads
+ * when all have returned; not to be called within such a function. It says nothing about the memory of other nodes: a
+ * function that uses what other nodes' main has written begins with a barrier, and one whose results they read ends
+ * with one. Threads that a program makes itself, with pthreads
  * or OpenMP, take a free place of the node when they first call Comem, and keep it until they end. OpenMP's stay after
  * their region: comem_parallel() before such regions works, behind one whose threads called Comem it is refused, until
  * omp_pause_resource_all(omp_pause_hard) has ended them. */
@@ -147,7 +149,7 @@ COMEM_API int comem_flag_set(uint64_t flag, uint64_t value);
 COMEM_API int comem_flag_wait(uint64_t flag, uint64_t value);
 
 /* Semaphores, condition variables and reader-writer locks are named by any number, each kind by its own, and exist
- * without being created.
+ * without being created. (Programs for PARMACS leave numbers above 2^62 to their macros.)
  *
  * A semaphore counts from zero: `post` adds one; `wait` takes one, once there is one, first come first served;
  * `trywait` gives 1 if it took one and 0 if there was none. `post` does not wait: it counts a moment later. */
@@ -191,7 +193,8 @@ COMEM_API int64_t comem_poll(int *from, void *buffer, size_t capacity);
 
 struct comem_object;
 
-/* A shared array of elements of any size: a handle, to be passed by value. Its fields are for the functions below. */
+/* A shared array: a handle of this node, to be passed by value within it. It means nothing on another node, which has got
+ * its own from the same call. Its fields are for the functions below. */
 typedef struct comem_array {
     unsigned char *data;         /* this node's copy of the elements */
     const unsigned char *access; /* one byte per element: 0 nothing, 1 read, 3 read and write, without asking anybody */
@@ -220,14 +223,16 @@ typedef struct comem_options {
     int place;              /* for COMEM_PLACE_CYCLIC and COMEM_PLACE_ON */
 } comem_options;
 
-/* Creates an array of `length` elements of `element_size` bytes, all zero. Collective. */
+/* Creates an array of `length` elements of `element_size` bytes (at most 262,144), all zero. Collective: one thread of
+ * every node makes the call, and all make their collective calls in the same order. */
 COMEM_API int comem_create(comem_array *array, size_t element_size, uint64_t length, const comem_options *options);
 /* Reads or writes one element of any size, atomically. `out` and `value` point to plain memory of an element's size.
  * */
 COMEM_API int comem_read(comem_array array, uint64_t index, void *out);
 COMEM_API int comem_write(comem_array array, uint64_t index, const void *value);
 /* Elements [low, high) as plain memory, to read or to read and write until the matching `end`: element `low` comes
- * first. NULL on misuse. While a range is in use its units stay here and other nodes that want them wait: keep it
+ * first. NULL on misuse. The thread that has begun a range ends it, with the same bounds; ranges of a thread may overlap,
+ * and end in any order. While a range is in use its units stay here and other nodes that want them wait: keep it
  * short, wait for nobody meanwhile, and take ranges of several arrays in the same order everywhere. */
 COMEM_API const void *comem_read_begin(comem_array array, uint64_t low, uint64_t high);
 COMEM_API int comem_read_end(comem_array array, uint64_t low, uint64_t high);

@@ -123,7 +123,7 @@ def _new(
     region = _core.allocate(max(nbytes, 1), next_number(), homes[0], homes[1], engine, label)
     memory = _Memory(region, math.prod(shape + dtype.shape))
     _held[region.number] = memory
-    return np.ndarray(shape, dtype, buffer=np.asarray(memory), order=order)  # type: ignore[call-overload, arg-type]
+    return _handed_out(np.ndarray(shape, dtype, buffer=np.asarray(memory), order=order))  # type: ignore[call-overload, arg-type]
 
 
 def _free_dropped(most: int) -> None:
@@ -372,11 +372,13 @@ class _Memory:
     base's, and copy what looks like a small part of something large.
     """
 
-    __slots__ = ("region", "elements", "__weakref__")
+    __slots__ = ("region", "elements", "arrays", "__weakref__")
 
     def __init__(self, region: Any, elements: int) -> None:
         self.region = region
         self.elements = elements
+        #: Arrays of it that the program was given and that are views of no others.
+        self.arrays: List["weakref.ref[np.ndarray]"] = []
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
@@ -450,6 +452,13 @@ def resolve(reference: Reference) -> np.ndarray:
         reference.shape, reference.dtype, np.asarray(memory), reference.offset, reference.strides
     )  # type: ignore[call-overload, arg-type]
     a.flags.writeable = reference.writeable
+    return _handed_out(a)
+
+
+def _handed_out(a: np.ndarray) -> np.ndarray:
+    """Notes an array that is no view of another one that the program has."""
+    memory = _memory_of(a)
+    memory.arrays = [known for known in memory.arrays if known() is not None] + [weakref.ref(a)]
     return a
 
 
@@ -463,7 +472,7 @@ def freeze(a: np.ndarray) -> np.ndarray:
 
     Gives the array itself, now read-only. It is the whole allocation that is frozen, whichever view of it is passed.
 
-    NumPy refuses writes through the array passed, through what it is a view of, and through views made from these afterwards. It does
+    NumPy refuses writes through the array passed, through the one it is a view of, and through views made from these afterwards. It does
     not know of other views that exist already: what is written through them is an error that nothing raises, and other nodes may
     see it or not; the node that wrote says so once on standard error, if it notices.
     """
@@ -476,6 +485,11 @@ def freeze(a: np.ndarray) -> np.ndarray:
     while isinstance(at, np.ndarray) and not isinstance(at.base, _Memory):
         at.flags.writeable = False
         at = at.base
+    # The base of a view is the memory's own array, and no longer the one that the program has made the view from.
+    for known in _memory_of(a).arrays:
+        array = known()
+        if array is not None:
+            array.flags.writeable = False
     return a
 
 

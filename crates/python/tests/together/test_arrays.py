@@ -272,6 +272,10 @@ def test_a_frozen_array_can_be_read_and_not_written():
     view = comem.full(5000, 3.0)[10:20]
     assert comem.freeze(view) is view and not view.flags.writeable
     assert comem.prefetch(view) is view
+    for part in (lambda whole: whole[2:5], lambda whole: whole.reshape(-1), lambda whole: whole.T[1:][:1]):
+        whole = comem.zeros((10, 10))
+        comem.freeze(part(whole))
+        assert not whole.flags.writeable and not whole[1:].flags.writeable
     for write in (lambda: comem.prefetch(view, write=True), lambda: comem.fetch_add(view, 0)):
         with pytest.raises(comem.ArgumentError, match="frozen"):
             write()

@@ -369,7 +369,11 @@ impl Thread {
         self.must(self.try_flag_wait(flag, value))
     }
 
-    pub(super) fn try_flag_wait(&self, flag: FlagId, value: u64) -> Result<u64> {
+    /// As [`Thread::flag_wait`].
+    ///
+    /// # Errors
+    /// When the job is over.
+    pub fn try_flag_wait(&self, flag: FlagId, value: u64) -> Result<u64> {
         self.operation(|| {
             let slot = self.slot;
             let now =
