@@ -3,6 +3,7 @@
 use super::subjects::Backbones;
 use crate::jobs::Bench;
 use crate::report;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use comem_bench::job::{self, Job};
 use comem_bench::sample::{Comparison, Finding, median, quantile};
 use comem_bench::sea;
@@ -11,10 +12,10 @@ use comem_bench::sea;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Selection {
     /// Programs, with commas between them [default: all]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(KERNELS.map(|kernel| kernel.name)))]
     pub programs: Vec<String>,
-    /// Problem sizes: jiajia, hlrc, nautilus, large or tiny [default: the smallest of a paper that the program has]
-    #[arg(long, value_delimiter = ',')]
+    /// Problem sizes [default: the smallest of a paper that the program has]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(PRESETS))]
     pub presets: Vec<String>,
     /// Engines
     #[arg(long, value_delimiter = ',', default_value = "hlrc,scope")]
@@ -23,7 +24,7 @@ pub struct Selection {
     #[arg(long, value_enum, default_value_t = Backbones::Both)]
     pub backbones: Backbones,
     /// How often two programs are run in turn
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub repeat: usize,
     /// Nodes (`counts`)
     #[arg(long, value_delimiter = ',', default_value = "2,4,8")]
@@ -71,6 +72,8 @@ struct Kernel {
     /// Under shm and udp; 0 where none was set.
     aims: [f64; 2],
 }
+
+const PRESETS: [&str; 5] = ["jiajia", "hlrc", "nautilus", "large", "tiny"];
 
 const KERNELS: [Kernel; 7] = [
     Kernel { name: "sor", presets: &["nautilus", "hlrc", "jiajia", "large", "tiny"], aims: [0.85, 0.75] },

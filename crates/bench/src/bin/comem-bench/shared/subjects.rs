@@ -293,7 +293,7 @@ impl Bench {
                 let mut task = effort.words(10, 100);
                 task.extend(["--pages".to_string(), pages.to_string()]);
                 task.extend(whole.then(|| "--whole".to_string()));
-                let flags = vec!["--wait", "spin", "--auth", "off"];
+                let flags = vec!["--backbone", "shm", "--wait", "spin", "--auth", "off"];
                 let got = self.measure(&Case { what: "release", flags, task })?;
                 rows.push(release_row(&got, pages, whole)?);
                 all.commands.push(got.command);
@@ -302,7 +302,7 @@ impl Bench {
         report::heading("Closing an interval", &all.commands);
         println!(
             "| written of {CACHED_PAGES} cached pages | | more than nothing written, us | a page, us | nothing written, us \
-             | nothing cached, us | diffs, bytes | sent, barriers included, bytes | write faults |\n|---:|---|---:|---:|---:|---:|---:|---:|---:|"
+             | nothing cached, us | diffs, bytes | write faults |\n|---:|---|---:|---:|---:|---:|---:|---:|"
         );
         rows.iter().for_each(|row| println!("{row}"));
         Ok(true)
@@ -315,7 +315,7 @@ impl Bench {
     pub fn memory(&self) -> Result<bool, String> {
         let mut all = Report::default();
         for detector in DETECTORS {
-            let flags = vec!["--detector", detector, "--auth", "off"];
+            let flags = vec!["--backbone", "shm", "--detector", detector, "--auth", "off"];
             let got = self.measure(&Case { what: "memory", flags, task: Vec::new() })?;
             let cached = got.number("cached")?;
             let of = |value: &Value, name: &str| value[name].as_f64().unwrap_or(f64::NAN);
@@ -361,12 +361,11 @@ fn release_row(got: &Measured, pages: u16, whole: bool) -> Result<String, String
     let rounds = got.number("rounds")?;
     let each = |counter: &str| -> Result<f64, String> { Ok(got.of_node_zero(counter)? / rounds) };
     Ok(format!(
-        "| {pages} | {} | {:.1} | {:.2} | {without:.1} | {empty:.1} | {:.0} | {:.0} | {:.2} |",
+        "| {pages} | {} | {:.1} | {:.2} | {without:.1} | {empty:.1} | {:.0} | {:.2} |",
         if whole { "whole" } else { "a word" },
         with - without,
         (with - without) / f64::from(pages),
         each("pages/diff_bytes")?,
-        each("bytes_sent")?,
         each("pages/write_faults")?,
     ))
 }
