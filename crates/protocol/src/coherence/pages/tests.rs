@@ -13,6 +13,7 @@ mod desk;
 mod early;
 mod freed;
 mod group;
+mod kept;
 mod ledger;
 mod push;
 mod serve;

@@ -43,3 +43,34 @@ fn they_come_back_as_a_thread_goes_through_them_with_a_stride() {
         assert_eq!(touch(&mut b, 0, Access::Read, 4, 9).len(), 1, "what is here ends it");
     }
 }
+
+#[test]
+fn nobody_looks_at_them_and_what_was_written_meanwhile_is_mapped_again() {
+    let mut b = bench(OTHER);
+    b.memory.calls.clear();
+    assert_eq!(b.close(), []);
+    assert!(b.memory.calls.is_empty(), "{:?}", b.memory.calls);
+    let mut b = Bench::new(OTHER, true);
+    b.fetch(0..3);
+    b.memory.written = vec![1];
+    b.step(|chunk, cx, _| chunk.lay_aside(cx, &(0..3)));
+    assert_eq!(b.memory.calls, ["unmap 0..3", "written 0..3", "map_write 1..2"]);
+    assert_eq!(b.close(), [(1..2, OTHER, true)]);
+}
+
+#[test]
+fn a_copy_that_lay_aside_when_it_ended_is_looked_at_when_it_is_here_again() {
+    type End = fn(&mut Chunk, &mut Context<'_>, &mut Flushed);
+    let ends: [(End, NodeId); 2] = [
+        (|chunk, cx, flushed| chunk.invalidate(cx, &[0..1], flushed), OTHER),
+        (|chunk, cx, _| chunk.migrate(cx, &(0..1), NodeId(3)), NodeId(3)),
+    ];
+    for (end, home) in ends {
+        let mut b = bench(OTHER);
+        b.step(end);
+        assert!(!b.chunk.is_here(0));
+        b.fetch(0..1);
+        b.memory.written = vec![0];
+        assert_eq!(b.close(), [(0..1, home, true)]);
+    }
+}

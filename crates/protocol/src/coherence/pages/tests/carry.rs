@@ -14,6 +14,7 @@ use crate::outbox::Outbox;
 use crate::sync::Mark;
 use smallvec::smallvec;
 use std::ops::Range;
+use std::sync::Arc;
 
 const THIRD: NodeId = NodeId(3);
 
@@ -136,6 +137,23 @@ fn nothing_comes_under_scope_nor_in_another_epoch() {
 }
 
 #[test]
+fn what_was_given_in_one_epoch_is_of_no_use_in_another() {
+    let (mut giver, mut taker) = two(PageEngine::Hlrc);
+    taker.bench.invalidate(1..3);
+    let (mut request, mut payload) = (vec![0; 4], Vec::new());
+    carry::wishes(&mut taker, &[1..3]).emit(&mut request);
+    let (wishes, ledger) = (carry::split(&request).1.unwrap(), giver.ledger.clone());
+    assert_eq!(carry::load(&mut giver, &ledger, (wishes, true), &[], &mut payload), 2);
+    let carried = carry::take_off(&payload).1.unwrap();
+    for epoch in [1, 0] {
+        let mut ledger = taker.ledger.clone();
+        ledger.has_come_to(epoch);
+        carry::unload(&mut taker, &ledger, |_| (), carried).unwrap();
+        assert_eq!(taker.stash.has(&(1..3)), epoch == 0);
+    }
+}
+
+#[test]
 fn a_page_that_the_giver_has_not_seen_written_is_of_no_use() {
     let (mut giver, mut taker) = two(PageEngine::Hlrc);
     taker.writes(1..2, 1);
@@ -187,6 +205,9 @@ fn nothing_is_wished_for_of_memory_that_is_new_in_this_epoch() {
     giver.writes(0..4, 1);
     taker.stash.on_allocation(1..3);
     assert_eq!(taker.takes_from(&mut giver, 0..4, true), [0..1, 3..4]);
+    assert_eq!(carry::wishes(&mut taker, &[0..4]).pages(), 2, "the others are here");
+    taker.stash.put(OTHER, &(1..3), &Arc::new(vec![0; 2 * PAGE_BYTES]), 0);
+    assert!(!taker.stash.has(&(1..3)), "nor is it taken if it comes");
 }
 
 #[test]

@@ -88,6 +88,14 @@ fn copies_with_nothing_mapped_between_them_end_together() {
 }
 
 #[test]
+fn copies_end_in_whatever_order_they_are_named() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..4);
+    bench.step(|chunk, cx, flushed| chunk.invalidate(cx, &[2..4, 0..1], flushed));
+    assert_eq!([0, 1, 2, 3].map(|page| bench.chunk.is_here(page)), [false, true, false, false]);
+}
+
+#[test]
 fn where_writes_fault_the_first_one_makes_the_twin_and_the_interval_protects_before_it_compares() {
     let mut bench = Bench::new(OTHER, false);
     bench.fetch(0..1);
@@ -98,6 +106,20 @@ fn where_writes_fault_the_first_one_makes_the_twin_and_the_interval_protects_bef
     assert_eq!(bench.memory.calls, ["protect 0..1", "diff 0..1", "drop_twin 0..1"]);
     assert_eq!(bench.close(), [], "what was told once is not told again");
     assert!(bench.memory.calls.is_empty(), "and costs nothing: {:?}", bench.memory.calls);
+}
+
+#[test]
+fn where_writes_fault_a_written_copy_whose_table_entry_is_lost_keeps_its_twin() {
+    let mut bench = Bench::new(OTHER, false);
+    bench.fetch(0..1);
+    assert!(!bench.chunk.has_to_tell());
+    bench.fault(0, Access::Write);
+    assert!(bench.chunk.has_to_tell());
+    for access in [Access::Read, Access::Write] {
+        assert_eq!(bench.fault(0, access), Fault::Mapped);
+        assert_eq!(bench.memory.calls, ["map_write 0..1"], "a new twin would have what was written in it");
+    }
+    assert_eq!(bench.close(), [(0..1, OTHER, true)]);
 }
 
 #[test]
@@ -274,6 +296,20 @@ fn where_locks_close_intervals_a_home_page_is_protected_each_time_it_is_shared()
 }
 
 #[test]
+fn pages_that_are_protected_in_one_go_keep_the_notes_of_what_lies_between() {
+    let mut bench = Bench::new(ME, true);
+    (0..4).for_each(|page| assert_eq!(bench.fault(page, Access::Write), Fault::Mapped));
+    bench.copy_out(1..2);
+    bench.memory.written = vec![1, 3];
+    bench.step(|chunk, cx, _| chunk.share(cx, &[0..1, 2..3], Some(&mut Vec::new())));
+    let calls = ["regard 0..3", "collect 0..3", "copy_out 0..1", "copy_out 2..3"];
+    assert_eq!(bench.memory.calls, calls, "page 1 was shared before");
+    assert_eq!(bench.close(), [(1..2, ME, false)]);
+    bench.memory.written = vec![0, 2];
+    assert_eq!(bench.close(), [(0..1, ME, false), (2..3, ME, false)], "what is shared now is regarded");
+}
+
+#[test]
 fn without_write_detection_a_home_always_looks() {
     let mut bench = Bench::with_shape(ME, true, |shape| shape.write_detection = false);
     bench.fault(0, Access::Write);
@@ -355,6 +391,28 @@ fn a_second_thread_waits_for_the_first_ones_fetch_and_is_woken_by_the_answer() {
 }
 
 #[test]
+fn all_threads_that_wait_for_a_page_are_woken() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fault(0, Access::Read);
+    for thread in [1, 2] {
+        let slot = Slot::thread(thread);
+        let fault = bench.step(|chunk, cx, _| chunk.fault(cx, slot, 0, Access::Read, Ahead::NOTHING));
+        assert_eq!(fault, Fault::Wait);
+    }
+    bench.arrive(0..1);
+    assert_eq!(bench.out.wakes(), [Slot::thread(1), Slot::thread(2)]);
+}
+
+#[test]
+fn what_is_fetched_together_has_one_home() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(2..3), NodeId(3)));
+    let ahead = Ahead { units: 4, stride: 1, known: 4, claims: false };
+    let fault = bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Read, ahead));
+    assert_eq!(fault, Fault::Fetch { home: OTHER, runs: vec![0..2], claim: false });
+}
+
+#[test]
 fn units_ahead_are_fetched_with_the_faulting_one_as_far_as_they_are_missing() {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(2..3);
@@ -385,6 +443,27 @@ fn a_flushed_page_stays_to_be_told_and_an_evicted_one_is_told_of_as_gone() {
     let discarded = bench.memory.calls.iter().filter(|c| c.starts_with("discard")).count();
     assert_eq!((discarded, bench.chunk.cached_pages()), (2, 0));
     assert_eq!(bench.close(), [(1..2, OTHER, false)], "for it was said to be held");
+}
+
+#[test]
+fn an_evicted_page_is_told_of_as_gone_although_no_look_names_it() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fetch(0..1);
+    bench.memory.written = vec![0];
+    assert_eq!(bench.close_having_seen(&[0..1]), [(0..1, OTHER, true)]);
+    bench.step(|chunk, cx, flushed| chunk.evict(cx, &(0..4), flushed));
+    assert!(bench.chunk.asks().close);
+    assert_eq!(bench.close_having_seen(&[]), [(0..1, OTHER, false)]);
+}
+
+#[test]
+fn a_fetch_under_way_when_its_home_moves_brings_nothing() {
+    let mut bench = Bench::new(OTHER, true);
+    bench.fault(0, Access::Read);
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), NodeId(3)));
+    bench.arrive(0..1);
+    assert!(!bench.chunk.is_here(0), "the new home knows nothing of this copy");
+    assert_eq!(bench.fault(0, Access::Read), Fault::Fetch { home: NodeId(3), runs: vec![0..1], claim: false });
 }
 
 #[test]
@@ -446,7 +525,7 @@ fn what_is_used_is_fetched_ahead_and_what_is_not_soon_is_no_longer() {
 }
 
 /// Four copies of another node's pages, of which the first was in use again and again.
-fn first_in_use() -> Bench {
+pub(super) fn first_in_use() -> Bench {
     let mut bench = Bench::new(OTHER, true);
     bench.fetch(0..4);
     bench.invalidate(0..1);
@@ -468,6 +547,8 @@ fn a_copy_that_was_in_use_stays_mapped_at_a_barrier_and_is_renewed() {
     bench.arrive(0..1);
     assert_eq!(bench.memory.calls, ["renew 0..1"]);
     assert!(bench.chunk.is_here(0));
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), ME));
+    assert_eq!(bench.memory.calls, ["drop_twin 0..1"], "it is a copy like any other now, and stays mapped");
 }
 
 #[test]
@@ -478,6 +559,7 @@ fn a_kept_copy_of_which_another_notice_tells_ends_as_copies_do() {
     bench.memory.written = vec![0];
     bench.invalidate(0..1);
     assert_eq!(bench.memory.calls, ["unmap 0..1", "written 0..1", "diff 0..1", "drop_twin 0..1"]);
+    assert!(bench.chunk.is_fetching(0), "what is on its way comes still");
     bench.arrive(0..1);
     assert!(bench.memory.calls.is_empty() && !bench.chunk.is_here(0), "what comes is void");
 }
@@ -619,6 +701,7 @@ fn pages_that_are_asked_for_in_falling_order_are_offered_once_each() {
 #[test]
 fn a_home_tells_of_writes_to_what_was_taken_and_of_no_others() {
     let mut bench = offering();
+    assert!(bench.chunk.asks().heed);
     bench.memory.written = vec![1, 2];
     assert_eq!(bench.close_and_heed(), [], "pages 1 and 2 are offered, and nobody took them");
     bench.memory.taken = vec![1];

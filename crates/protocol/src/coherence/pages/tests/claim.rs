@@ -194,3 +194,42 @@ fn what_others_claim_without_a_word_is_taken_off_once_it_is_looked_for() {
     bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), NodeId(3)));
     assert_eq!(bench.tally.gained, -2, "it was another node's before");
 }
+
+#[test]
+fn what_would_be_claimed_is_not_fetched_before_it_is_touched() {
+    let mut bench = Bench::placed(OTHER, FirstTouch::Late);
+    assert_eq!(bench.chunk.run_ahead(1, CLAIMS), None);
+    assert_eq!(bench.chunk.run_ahead(1, Ahead::NOTHING), Some((OTHER, vec![1..2])), "what claims nothing");
+}
+
+#[test]
+fn a_home_that_goes_ahead_with_a_stride_maps_nothing_that_others_hold() {
+    let mut bench = Bench::new(ME, true);
+    bench.copy_out(2..3);
+    assert_eq!(bench.fault_with(0, Ahead { units: 2, stride: 2, ..Ahead::NOTHING }), Fault::Mapped);
+    assert_eq!(bench.memory.calls, ["map_write 0..1"]);
+}
+
+/// However a unit comes to this node.
+#[test]
+fn without_write_detection_a_new_home_tells_of_its_writes_from_the_beginning() {
+    type Come = fn(&mut Bench);
+    let ways: [(NodeId, Come); 3] = [
+        (ME, |bench| drop(bench.fault(0, Access::Write))),
+        (OTHER, |bench| {
+            bench.fault(0, Access::Write);
+            bench.step(|chunk, cx, _| chunk.on_moved(cx, 0..1, ME));
+            bench.fault(0, Access::Write);
+        }),
+        (OTHER, |bench| bench.step(|chunk, cx, _| chunk.migrate(cx, &(0..1), ME))),
+    ];
+    for (layout, come) in ways {
+        let mut bench = Bench::with_shape(layout, true, |shape| {
+            (shape.first_touch, shape.write_detection) = (FirstTouch::Always, false);
+        });
+        come(&mut bench);
+        assert!(bench.chunk.is_home(0));
+        bench.memory.written = vec![0];
+        assert_eq!(bench.close(), [(0..1, ME, false)]);
+    }
+}

@@ -16,6 +16,9 @@ struct Home {
     desk: Desk,
     /// Of diffs that were applied: their writer, epoch and page.
     applied: Vec<(NodeId, u32, PageNo)>,
+    /// Up to which serial [`OTHER`] has put its diffs here by itself, and up to which nodes that look by themselves are told that they are in.
+    put: u64,
+    told_in: u64,
 }
 
 impl PageRooms for Home {
@@ -33,11 +36,18 @@ impl PageRooms for Home {
     fn diff_applied(&mut self, writer: NodeId, epoch: u32, page: PageNo, _diff: &[u8]) {
         self.applied.push((writer, epoch, page));
     }
+    fn diffs_put(&mut self, writer: NodeId) -> u64 {
+        if writer == OTHER { self.put } else { 0 }
+    }
+    fn diffs_are_in(&mut self, writer: NodeId, serial: u64) {
+        assert_eq!(writer, OTHER);
+        self.told_in = serial;
+    }
 }
 
 impl Home {
     fn new() -> Home {
-        Home { bench: Bench::new(ME, true), desk: Desk::new(), applied: Vec::new() }
+        Home { bench: Bench::new(ME, true), desk: Desk::new(), applied: Vec::new(), put: 0, told_in: 0 }
     }
 
     fn diffs(&mut self, epoch: u32, serial: u64, page: PageNo) -> Outbox {
@@ -90,6 +100,16 @@ fn diffs_of_one_node_are_applied_in_their_order() {
     assert_eq!((home.applied().len(), home.desk.kept()), (3, 0), "and each once");
 }
 
+/// What a node has put into this home's memory by itself is looked for now and then, and may be behind what it has sent since.
+#[test]
+fn what_is_in_stays_in_whatever_is_heard_afterwards() {
+    let mut desk = Desk::new();
+    desk.applied(OTHER, 5);
+    desk.applied(OTHER, 3);
+    assert!(desk.meets(&[Need { writer: OTHER, serial: 5 }]));
+    assert_eq!(desk.all_applied(), [Need { writer: OTHER, serial: 5 }]);
+}
+
 #[test]
 fn a_fetch_is_answered_once_when_the_diffs_that_it_names_have_been_applied() {
     let mut home = Home::new();
@@ -99,6 +119,17 @@ fn a_fetch_is_answered_once_when_the_diffs_that_it_names_have_been_applied() {
     assert_eq!(out.sends().iter().map(|s| s.target).collect::<Vec<_>>(), [Target::Reply(ticket())]);
     assert_eq!(home.bench.memory.calls.last().map(String::as_str), Some("copy_out 0..1"));
     assert!(home.diffs(0, 3, 0).is_empty());
+}
+
+#[test]
+fn what_a_node_has_put_by_itself_counts_as_applied() {
+    let mut home = Home::new();
+    home.put = 2;
+    assert!(!home.fetch(0, 2, vec![0..1]).is_empty(), "a fetch needs nothing more");
+    let mut home = Home::new();
+    home.put = 2;
+    home.diffs(0, 3, 1);
+    assert_eq!((home.applied(), home.told_in), (vec!["1..2"], 3), "nor does what it sends next");
 }
 
 #[test]

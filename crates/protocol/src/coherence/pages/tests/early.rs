@@ -91,3 +91,17 @@ fn what_ends_around_it_leaves_it_mapped() {
     assert!(bench.memory.calls.contains(&"unmap 0..1".to_string()), "{:?}", bench.memory.calls);
     assert!(bench.memory.calls.contains(&"unmap 2..3".to_string()), "{:?}", bench.memory.calls);
 }
+
+/// The notice that voided the fetch was of what came then, or never came.
+#[test]
+fn a_fetch_that_was_void_and_is_over_voids_no_other() {
+    let ends: [fn(&mut Chunk, &mut Context<'_>); 2] =
+        [|chunk, cx| chunk.on_moved(cx, 1..2, NodeId(3)), |chunk, cx| chunk.on_freed(cx, &(1..2))];
+    for end in ends {
+        let mut bench = Bench::early(true, Access::Read);
+        bench.invalidate(1..2);
+        bench.step(|chunk, cx, _| end(chunk, cx));
+        bench.fetch(1..2);
+        assert!(bench.chunk.is_here(1));
+    }
+}

@@ -45,6 +45,15 @@ fn a_store_to_what_was_written_before_brings_the_rest_as_long_as_all_of_it_is_wr
 }
 
 #[test]
+fn the_rest_is_what_has_the_same_home() {
+    let mut bench = bench();
+    bench.step(|chunk, cx, _| chunk.migrate(cx, &(6..7), NodeId(3)));
+    let fetched: Vec<PageNo> = store(&mut bench, 8, ALONE).into_iter().flatten().collect();
+    assert_eq!(fetched.len(), 7);
+    assert!(!fetched.contains(&6));
+}
+
+#[test]
 fn where_some_of_it_was_not_written_the_rest_waits_for_the_third_store() {
     let mut bench = bench();
     assert_eq!(epoch(&mut bench, &[5, 1, 3, 0, 2], ALONE), [8, 0, 0, 0, 0]);

@@ -330,6 +330,35 @@ fn what_was_merged_is_applied_once_however_many_locks_tell_it() {
 }
 
 #[test]
+fn merged_intervals_say_whether_some_between_them_are_missing_and_what_was_said_last() {
+    for (step, from) in [(1, 1), (2, 0)] {
+        let mut history = History::default();
+        for (interval, held) in (1..).step_by(step).zip([false, true].into_iter().cycle()).take(ENTRIES_MAX + 1) {
+            let group = Group { home: NodeId(9), serial: interval.into(), runs: smallvec![(4..5, held)] };
+            history.insert(Arc::new(Entry { writer: NodeId(0), from: interval, interval, groups: smallvec![group] }));
+        }
+        let merged = history.after(NodeId(0), 0).next().unwrap();
+        assert!(merged.interval > 1 && merged.interval.is_multiple_of(2) == (step == 1), "{merged:?}");
+        assert_eq!(merged.from, from);
+        let last = merged.interval.div_ceil(step as u32);
+        assert_eq!(merged.groups[0].runs[..], [(4..5, last.is_multiple_of(2))]);
+    }
+}
+
+#[test]
+fn of_merged_intervals_with_some_missing_the_last_may_be_known_and_the_others_not() {
+    let mut ledger = ledger(1, PageEngine::Scope);
+    let mut hears = |scope, from, pages: Range<u32>| {
+        let ([groups, _], mut history, mut told) = (wrote(pages, 9, 1), History::default(), Vec::new());
+        history.insert(Arc::new(Entry { writer: NodeId(0), from, interval: 5, groups }));
+        history.tell(Which::Main, 0, &Vector::new(), &mut told);
+        ledger.learn(scope, &told, &mut Needs::default()).unwrap().len()
+    };
+    assert_eq!(hears(LOCK_2, 5, 7..8), 1);
+    assert_eq!(hears(LOCK, 0, 3..8), 1);
+}
+
+#[test]
 fn needs_only_rise_and_are_confirmed_as_far_as_they_were_met() {
     let (mut needs, home, writer) = (Needs::default(), NodeId(0), NodeId(1));
     let need = |serial| Need { writer, serial };
@@ -512,5 +541,40 @@ fn what_was_said_long_ago_keeps_nothing_from_being_said_however_many_epochs_have
             let pages = hears_by_a_flag(&mut ledgers, &mut stored, page);
             assert_eq!(pages, [page..page + 1], "after {passed} epochs");
         }
+    }
+}
+
+/// Who releases may be past a barrier at which who wants the lock still was when it asked.
+#[test]
+fn what_was_seen_of_one_epoch_leaves_nothing_out_of_what_is_told_in_the_next() {
+    for engine in [PageEngine::Hlrc, PageEngine::Scope] {
+        let (mut ledgers, mut known, mut told) = ([ledger(0, engine), ledger(1, engine)], Vec::new(), Vec::new());
+        let [a, b] = &mut ledgers;
+        a.close(wrote(1..2, 3, 1));
+        assert_eq!(moves(a, b, LOCK), vec![1..2]);
+        b.knowledge(LOCK, &mut known);
+        barrier(&mut ledgers);
+        let [a, b] = &mut ledgers;
+        a.close(wrote(5..6, 3, 2));
+        a.tell((LOCK, Mark::NOW), &known, &mut told);
+        let mut handed = Vec::new();
+        history::hand_out(&told, &Knowledge::parse(&known), &mut handed);
+        assert_eq!(handed, told, "nor does a manager leave anything out");
+        let fresh = b.learn(LOCK, &told, &mut Needs::default()).unwrap();
+        assert_eq!(fresh.iter().flat_map(|e| history::pages_of(e)).collect::<Vec<_>>(), vec![5..6], "{engine}");
+    }
+}
+
+#[test]
+fn a_lock_that_a_node_acquires_lazily_brings_it_everything_in_every_epoch() {
+    let mut ledgers = [ledger(0, PageEngine::Scope), ledger(1, PageEngine::Scope)];
+    ledgers[1].widen_for_good(wide(LOCK));
+    for epoch in 0..3 {
+        let [a, b] = &mut ledgers;
+        a.close(wrote(0..1, 3, 1));
+        moves(b, a, LOCK);
+        a.close(wrote(1..2, 3, 2));
+        assert_eq!(moves(a, b, LOCK), vec![1..2, 0..1], "in epoch {epoch}");
+        barrier(&mut ledgers);
     }
 }

@@ -49,6 +49,16 @@ fn what_came_for_a_barrier_can_be_used_once_when_the_barrier_has_opened() {
 }
 
 #[test]
+fn pages_whose_bytes_do_not_stand_in_their_order_are_picked_apart() {
+    let mut stash = Stash::default();
+    let runs = [0..1, 2..3, 1..2];
+    let bytes: Vec<u8> = runs.iter().flat_map(|run| [run.start as u8; PAGE_BYTES]).collect();
+    stash.keep(OTHER, Push { epoch: 0, applied: Vec::new(), runs: Runs::from_iter(runs) }, &bytes);
+    open(&mut stash, 1, &[]);
+    assert_eq!(pick(&mut stash, OTHER, &[0..1, 1..2, 2..3]), (vec![0..1, 1..2, 2..3], vec![]));
+}
+
+#[test]
 fn what_comes_late_early_or_twice_is_forgotten() {
     let mut stash = Stash::default();
     open(&mut stash, 5, &[]);
