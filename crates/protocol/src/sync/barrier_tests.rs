@@ -133,6 +133,60 @@ fn a_sum_counts_every_thread_once_on_every_node() {
     }
 }
 
+/// Who missed the release is told the result again.
+#[test]
+fn a_sum_is_the_same_for_a_node_to_which_the_release_was_lost() {
+    let sum = Collective::reduce(Reduction { operator: Operator::Sum, number: Number::I64 }, 1);
+    let mut net = Net::new(30, 1);
+    (0..30).for_each(|node| _ = net.arrive(node, 0, sum, &1_i64.to_be_bytes()).unwrap());
+    net.deliver(|from, to| (from, to) == (NodeId(0), NodeId(1)));
+    assert!(net.barriers.iter().filter(|b| b.is_open(sum, 0) == Ok(true)).count() < 30);
+    net.now = net.now + Span::from_ms(300);
+    net.step(1, |b, now, out| b.on_timeout(now, out));
+    net.deliver(|_, _| false);
+    assert!(net.barriers.iter().all(|b| b.result(sum) == 30_i64.to_be_bytes()));
+}
+
+/// A thread of this node waits at the barrier to come when that is told of.
+#[test]
+fn calls_that_differ_fail_who_waits_for_them_already_when_the_call_before_is_over() {
+    let (what, mut out) = (Collective::create(7), Outbox::new());
+    let mut net = Net::new(2, 2);
+    net.arrive(0, 0, what, &[]).unwrap();
+    net.arrive(0, 1, Collective::BARRIER, &[]).unwrap();
+    let apart = Apart([(NodeId(1), Collective::RENDEZVOUS), (NodeId(1), Collective::BARRIER)]);
+    net.barriers[0].on_apart(NodeId(1), (1, apart), None, &mut out);
+    assert_eq!(net.open(0), 0, "that is not yet");
+    net.arrive(1, 0, what, &[]).unwrap();
+    net.deliver(|_, _| false);
+    assert_eq!(net.barriers[0].is_open(what, 0), Ok(true));
+    let met = net.barriers[0].is_open(Collective::BARRIER, 0).unwrap_err();
+    assert_eq!(met.to_string(), "a barrier here met a rendezvous at node 1");
+}
+
+#[test]
+fn word_of_another_barrier_changes_nothing() {
+    let mut net = Net::new(100, 1);
+    (0..100).for_each(|node| _ = net.arrive(node, 0, Collective::BARRIER, &[]).unwrap());
+    let next = net.barriers[99].next_timeout();
+    assert!(next.is_some());
+    net.step(99, |b, now, _| b.on_noted(now, 7));
+    assert_eq!(net.barriers[99].next_timeout(), next);
+    net.deliver(|_, _| false);
+    let sent = net.sent;
+    let heard = Heard {
+        from: NodeId(99),
+        epoch: 0,
+        repeated: true,
+        elsewhere: false,
+        what: Collective::BARRIER,
+        payload: &[],
+        notices: &[],
+    };
+    net.step(3, |b, now, out| b.on_arrive(now, None, heard, out));
+    assert_eq!(net.sent, sent, "node 99 is no child of node 3");
+}
+
 #[test]
 fn different_calls_at_one_barrier_are_an_error_that_names_both() {
     let mut net = Net::new(2, 1);
@@ -317,6 +371,35 @@ fn more_threads_of_a_node_than_take_part_cannot_make_the_same_call() {
     let mismatch = net.arrive(0, 1, Collective::BARRIER, &[]).unwrap_err();
     let said = "two threads of this node call for a barrier at the same time, or with different arguments";
     assert_eq!(mismatch.to_string(), said);
+}
+
+#[test]
+fn who_repeats_itself_to_one_that_waits_too_is_told_that_it_does() {
+    let mut net = Net::new(3, 1);
+    (0..2).for_each(|node| _ = net.arrive(node, 0, Collective::BARRIER, &[]).unwrap());
+    net.deliver(|from, to| (from, to) == (NodeId(0), NodeId(1)));
+    assert_eq!(net.barriers[1].missing().1, [NodeId(0), NodeId(2)]);
+    net.now = net.now + Span::from_ms(300);
+    net.step(1, |b, now, out| b.on_timeout(now, out));
+    net.deliver(|_, _| false);
+    assert_eq!(net.barriers[1].missing().1, [NodeId(2)]);
+}
+
+#[test]
+fn notices_that_were_posted_are_not_told_again() {
+    for (free, reminders) in [(4, 0), (100, 1)] {
+        let (mut barrier, mut out) = (Barrier::new(NodeId(0), 2, 1).for_notices(free), Outbox::new());
+        let (what, payload, notices) = (Collective::BARRIER, &[][..], &[2; 10][..]);
+        barrier.arrive(Time(0), Slot::thread(0), what, (payload, notices), &mut out).unwrap();
+        for repeated in [false, true] {
+            out.clear();
+            let from = NodeId(1);
+            let heard = Heard { from, epoch: 0, repeated, elsewhere: false, what, payload, notices };
+            barrier.on_arrive(Time(0), None, heard, &mut out);
+            assert_eq!(barrier.is_open(what, 0), Ok(true));
+        }
+        assert_eq!(out.sends().len(), reminders);
+    }
 }
 
 /// Two nodes that had both passed once reminded each other of the barrier for ever.

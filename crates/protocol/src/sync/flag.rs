@@ -153,4 +153,54 @@ mod tests {
         flags.set(&mut cx, FlagId(1), 1);
         assert_eq!(flags.arrived(FlagId(1), 2), Some(3), "a flag never sinks");
     }
+
+    /// Keeps what raisers say one behind the other, and what this node has heard.
+    struct Heard(Vec<u8>);
+    impl crate::sync::Payload for Heard {
+        fn knowledge(&mut self, _: Scope, _: &mut Vec<u8>) {}
+        fn mark(&mut self) -> Mark {
+            Mark::NOW
+        }
+        fn on_release(&mut self, _: Scope, _: NodeId, _: &[u8], _: Mark, _: &mut Vec<u8>) {}
+        fn on_acquire(&mut self, _: Scope, bytes: &[u8]) {
+            self.0 = bytes.to_vec();
+        }
+        fn deposit(&mut self, _: Scope, bytes: &[u8], stored: &mut Vec<u8>) {
+            stored.extend_from_slice(bytes);
+        }
+        fn withdraw(&mut self, _: Scope, stored: &[u8], _: &[u8], out: &mut Vec<u8>) {
+            out.extend_from_slice(stored);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_at_the_manager_hears_of_all_who_raised_the_flag_before() {
+        let (mut flags, mut out, mut payload) = (Flags::new(), Outbox::new(), Heard(Vec::new()));
+        let mut step = |f: &mut dyn FnMut(&mut Flags, &mut Context<'_>)| {
+            let mut cx = Context { me: NodeId(0), nodes: 1, caller: None, payload: &mut payload, out: &mut out };
+            f(&mut flags, &mut cx);
+            String::from_utf8(payload.0.clone()).unwrap()
+        };
+        let (flag, slot) = (FlagId(1), Slot::thread(0));
+        step(&mut |flags, cx| flags.on_set(cx, flag, 3, b"a"));
+        assert_eq!(step(&mut |flags, cx| assert_eq!(flags.wait(cx, flag, slot, 2), Some(3))), "a");
+        step(&mut |flags, cx| flags.on_set(cx, flag, 1, b"b"));
+        assert_eq!(
+            step(&mut |flags, cx| assert_eq!(flags.wait(cx, flag, slot, 2), Some(3))),
+            "ab",
+            "it rose no higher"
+        );
+        step(&mut |flags, cx| assert_eq!(flags.wait(cx, flag, slot, 9), None));
+        assert_eq!(step(&mut |flags, cx| flags.on_set(cx, flag, 9, b"c")), "abc", "a thread waited for it");
+    }
+
+    #[test]
+    fn a_flag_that_is_heard_of_elsewhere_never_sinks_and_is_as_high_as_was_heard() {
+        let (mut flags, mut out, mut payload) = (Flags::new(), Outbox::new(), Heard(Vec::new()));
+        let mut cx = Context { me: NodeId(0), nodes: 1, caller: None, payload: &mut payload, out: &mut out };
+        flags.on_up(&mut cx, FlagId(1), 5, b"x");
+        flags.on_up(&mut cx, FlagId(1), 3, b"y");
+        assert_eq!((flags.arrived(FlagId(1), 5), flags.arrived(FlagId(1), 6)), (Some(5), None));
+        assert_eq!(payload.0, b"y", "what came with it counts");
+    }
 }

@@ -60,6 +60,44 @@ fn a_lock_is_retaken_and_put_down_only_while_nobody_else_wants_it() {
 }
 
 #[test]
+fn a_lock_for_which_a_neighbour_waits_is_not_put_down() {
+    let (mut node, lock) = (Node::new(0), lock_of_node_zero());
+    let [first, second] = [0, 1].map(Slot::thread);
+    node.step(Some(first), |l, cx| l.acquire(cx, lock, first));
+    assert_eq!(node.step(Some(second), |l, cx| l.acquire(cx, lock, second)), Acquire::Wait);
+    assert!(!node.locks.put_down(lock, first, Mark::default));
+    node.step(Some(first), |l, cx| l.release(cx, lock, first)).unwrap();
+    assert_eq!(node.out.wakes(), [second]);
+    assert!(node.locks.holds(lock, second));
+}
+
+#[test]
+fn a_token_that_nobody_here_has_asked_for_is_not_taken_in() {
+    let (mut node, lock) = (Node::new(1), lock_of_node_zero());
+    assert!(!node.step(None, |l, cx| l.on_grant(cx, lock, &[])));
+    node.step(None, |l, cx| l.want(cx, lock));
+    assert!(node.step(None, |l, cx| l.on_grant(cx, lock, &[])));
+    node.step(None, |l, cx| l.on_forward(cx, lock, ticket(0, 1), &[]));
+    assert!(!node.step(None, |l, cx| l.on_grant(cx, lock, &[])), "nor once more when it has gone on");
+    assert!(node.locks.is_empty());
+    let mut manager = Node::new(0);
+    manager.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 1), &[]));
+    assert!(!manager.step(None, |l, cx| l.on_grant(cx, lock, &[])), "nor where the lock is managed");
+    assert_eq!(manager.locks.rests(lock), None);
+}
+
+#[test]
+fn a_manager_notes_to_whom_it_has_handed_a_request_on() {
+    let (mut locks, mut out, mut payload) = (Locks::new(), Outbox::new(), NoPayload);
+    let lock = (0..).map(LockId).find(|l| manager_of(l.0, 3) == NodeId(0)).unwrap();
+    let mut cx = Context { me: NodeId(0), nodes: 3, caller: None, payload: &mut payload, out: &mut out };
+    locks.on_request(&mut cx, lock, ticket(1, 1), &[]);
+    assert!(cx.out.handed_on().is_empty(), "the token was here");
+    locks.on_request(&mut cx, lock, ticket(2, 1), &[]);
+    assert_eq!(cx.out.handed_on(), [(ticket(2, 1), NodeId(1))]);
+}
+
+#[test]
 fn a_lock_that_leaves_later_says_when_it_was_released() {
     /// Tells the moment of the release.
     struct Clock(u64);
@@ -79,7 +117,9 @@ fn a_lock_that_leaves_later_says_when_it_was_released() {
     let mut payload = Clock(3);
     let mut cx = Context { me: NodeId(0), nodes: 2, caller: Some(slot), payload: &mut payload, out: &mut out };
     locks.acquire(&mut cx, lock, slot);
-    assert!(locks.put_down(lock, slot, || Mark(5)));
+    locks.release(&mut cx, lock, slot).unwrap();
+    assert_eq!(locks.rests(lock), Some(Mark(3)));
+    assert!(locks.retake(lock, slot) && locks.put_down(lock, slot, || Mark(5)));
     assert_eq!(locks.rests(lock), Some(Mark(5)));
     locks.on_request(&mut cx, lock, ticket(1, 5), &[]);
     assert_eq!(out.body(&out.sends()[0]).last(), Some(&5));
@@ -213,19 +253,24 @@ fn threads_of_one_node_cannot_keep_the_lock_from_another_for_ever() {
     let (mut node, lock) = (Node::new(0), lock_of_node_zero());
     let threads = [Slot::thread(0), Slot::thread(1)];
     node.step(Some(threads[0]), |l, cx| l.acquire(cx, lock, threads[0]));
-    node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, 1), &[]));
-    let mut hands = 0;
-    loop {
-        let (now, next) = (threads[hands % 2], threads[(hands + 1) % 2]);
-        node.step(Some(next), |l, cx| l.acquire(cx, lock, next));
-        node.step(Some(now), |l, cx| l.release(cx, lock, now)).unwrap();
-        if !node.locks.holds(lock, next) {
-            break;
+    let mut turn = 0;
+    for round in 1..=2 {
+        node.step(None, |l, cx| l.on_request(cx, lock, ticket(1, round), &[]));
+        let mut hands = 0;
+        loop {
+            let (now, next) = (threads[turn % 2], threads[(turn + 1) % 2]);
+            turn += 1;
+            node.step(Some(next), |l, cx| l.acquire(cx, lock, next));
+            node.step(Some(now), |l, cx| l.release(cx, lock, now)).unwrap();
+            if !node.locks.holds(lock, next) {
+                break;
+            }
+            hands += 1;
         }
-        hands += 1;
+        assert_eq!(hands, LOCAL_STREAK, "each time that the token is here");
+        assert_eq!(node.out.sends().len(), 2, "the token, and the request to have it back");
+        node.step(None, |l, cx| l.on_grant(cx, lock, &[]));
     }
-    assert_eq!(hands as u32, LOCAL_STREAK);
-    assert_eq!(node.out.sends().len(), 2, "the token, and the request to have it back");
 }
 
 #[test]
@@ -245,6 +290,8 @@ struct Open {
     last: NodeId,
     told: Option<NodeId>,
     me: NodeId,
+    /// How often a token has left a node.
+    left: usize,
 }
 
 impl Payload for Open {
@@ -268,6 +315,9 @@ impl Payload for Open {
         self.told = self.told.or(may.then_some(self.me));
         may
     }
+    fn token_left(&mut self, _: LockId) {
+        self.left += 1;
+    }
     fn take_back(&mut self, _: LockId, _: NodeId) -> bool {
         self.told.take_if(|at| *at == self.me).is_some()
     }
@@ -279,7 +329,7 @@ impl Payload for Open {
 #[test]
 fn a_token_that_lies_out_costs_no_message_and_is_missed_only_where_it_lay() {
     let (lock, slot) = (lock_of_node_zero(), Slot::thread(0));
-    let mut open = Open { last: NodeId(0), told: None, me: NodeId(0) };
+    let mut open = Open { last: NodeId(0), told: None, me: NodeId(0), left: 0 };
     let mut nodes = [Node::new(0), Node::new(1)];
     let mut step = |n: usize, f: &mut dyn FnMut(&mut Locks, &mut Context<'_>)| {
         let Node { me, locks, out } = &mut nodes[n];
@@ -304,6 +354,31 @@ fn a_token_that_lies_out_costs_no_message_and_is_missed_only_where_it_lay() {
     assert_eq!(step(0, &mut take(Acquire::Held)), 0, "it still lay here");
     step(0, &mut |l, _| assert!(l.put_down(lock, slot, Mark::default), "and stays once"));
     assert_eq!(step(1, &mut take(Acquire::Wait)), 1, "so who asks now sends a message");
+}
+
+#[test]
+fn a_token_that_lies_out_goes_one_way_only() {
+    let (lock, slot) = (lock_of_node_zero(), Slot::thread(0));
+    for (taken, wanted) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut open = Open { last: NodeId(0), told: None, me: NodeId(1), left: 0 };
+        let (mut locks, mut out, mut said) = (Locks::new(), Outbox::new(), Vec::new());
+        let mut cx = Context { me: NodeId(1), nodes: 2, caller: Some(slot), payload: &mut open, out: &mut out };
+        assert_eq!(locks.acquire(&mut cx, lock, slot), Acquire::Wait);
+        assert!(locks.on_grant(&mut cx, lock, &[]));
+        locks.release(&mut cx, lock, slot).unwrap();
+        assert_eq!((locks.rests(lock), locks.retake(lock, slot)), (None, false), "another may take it at any time");
+        out.clear();
+        assert_eq!(open.told.take_if(|_| taken), taken.then_some(NodeId(1)), "it lay out");
+        let mut cx = Context { me: NodeId(1), nodes: 2, caller: None, payload: &mut open, out: &mut out };
+        let goes = if wanted {
+            let seen = (&[][..], None);
+            locks.on_want(&mut cx, lock, (NodeId(0), true), seen, &mut said) == Wanted::Goes
+        } else {
+            locks.on_forward(&mut cx, lock, ticket(0, 9), &[]);
+            !out.is_empty()
+        };
+        assert_eq!((goes, open.told, open.left), (!taken, None, 1));
+    }
 }
 
 #[test]

@@ -355,6 +355,10 @@ fn a_node_speaks_again_whatever_overtakes_what() {
     assert_eq!(hears(2, Hearing::Nobody), (true, 0, false));
     assert_eq!(hears(3, Hearing::Nobody), (true, 0, true));
     assert_eq!(hears(2, Hearing::Somebody), (true, 1, true), "once more, late");
+    assert_eq!(hears(3, Hearing::Somebody), (true, 1, false));
+    assert_eq!(hears(1, Hearing::Somebody), (true, 1, false));
+    assert_eq!(hears(3, Hearing::Nobody), (true, 0, false), "what was said first of two stays over");
+    assert_eq!(hears(4, Hearing::Nobody), (true, 0, true));
     assert_eq!(hears(4, Hearing::Understood), (false, 0, true), "it has told nobody");
     let other = (0..).find(|name| Thing { kind: Kind::Condition, name: *name }.manager(2) == NodeId(0)).unwrap();
     let mut cx = Context { me: NodeId(0), nodes: 2, caller: None, payload: &mut node.known, out: &mut out };
@@ -467,4 +471,59 @@ fn a_name_costs_little_while_it_is_used_and_nothing_when_not() {
         manager.with(|desk, cx| desk.rw_unlock(cx, RwLockId(name), Slot(1))).unwrap();
     }
     assert_eq!(manager.node.desk.len(), 1000, "the semaphores, which are not as they were at first");
+}
+
+#[test]
+fn an_answer_wakes_the_thread_that_asked_for_it() {
+    let name = (0..).find(|name| Thing { kind: Kind::Semaphore, name: *name }.manager(2) == NodeId(1)).unwrap();
+    let (mut desk, mut known, mut out, slot) = (Desk::new(), Known::of(7), Outbox::new(), Slot::thread(0));
+    let mut cx = Context { me: NodeId(0), nodes: 2, caller: None, payload: &mut known, out: &mut out };
+    assert_eq!(desk.sem_try_wait(&mut cx, SemaphoreId(name), slot), None);
+    desk.on_answer(&mut cx, (Wish::SemTryWait, name), slot, false, &[]).unwrap();
+    assert_eq!(cx.out.wakes(), [slot]);
+    assert_eq!(desk.collect(Wish::SemTryWait, name, slot), Some(false));
+}
+
+#[test]
+fn a_node_that_signals_one_condition_in_vain_is_heard_while_anybody_waits_for_another() {
+    let mut manager = Manager::new();
+    assert_eq!(manager.ask(Wish::CondJoin, 3), [3]);
+    for _ in 0..10 {
+        manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (News::CondSignal, 2), &[])).unwrap();
+        assert_eq!(manager.said(), []);
+    }
+}
+
+#[test]
+fn who_joins_waits_for_the_last_of_those_who_are_to_speak() {
+    let mut manager = Manager::new();
+    for node in [1, 2] {
+        for _ in 0..2 {
+            manager.with(|desk, cx| desk.on_tell(cx, NodeId(node), (News::CondSignal, 1), &[])).unwrap();
+        }
+    }
+    assert_eq!(manager.ask(Wish::CondJoin, 4), []);
+    assert_eq!(manager.said(), [(1, 1, Hearing::Somebody), (2, 1, Hearing::Somebody)]);
+    assert_eq!(manager.understood(1).unwrap(), [], "node 2 has not answered");
+    manager.with(|desk, cx| desk.on_hears(cx, NodeId(2), (1, 1), Hearing::Understood)).unwrap();
+    assert_eq!(manager.answered(), [4]);
+}
+
+#[test]
+fn whoever_passes_a_semaphore_hears_of_what_was_posted_and_who_is_told_that_there_is_none_hears_nothing() {
+    let mut manager = Manager::new();
+    let heard = |manager: &Manager| match Message::parse(
+        manager.out.sends()[0].ty,
+        manager.out.body(&manager.out.sends()[0]),
+    ) {
+        Ok(Message::Answer { payload, .. }) => payload.len(),
+        other => panic!("{other:?}"),
+    };
+    manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (News::SemPost, 1), &7_u64.to_be_bytes())).unwrap();
+    assert_eq!(manager.ask(Wish::SemPass, 1), [1]);
+    assert_eq!(heard(&manager), 8);
+    manager.with(|desk, cx| desk.on_tell(cx, NodeId(1), (News::SemPost, 1), &8_u64.to_be_bytes())).unwrap();
+    assert_eq!(manager.ask(Wish::SemReset, 2), [2]);
+    assert_eq!(manager.ask(Wish::SemTryWait, 3), [0]);
+    assert_eq!(heard(&manager), 0);
 }
