@@ -97,3 +97,92 @@ fn how_long_one_lay_unread_is_not_taken_for_a_round_trip() {
         assert_eq!(side.sender.rtt(NodeId(1)).is_some_and(|rtt| rtt.smoothed().is_some()), sampled);
     }
 }
+
+impl Side {
+    /// All that may leave now, by datagrams.
+    fn leaves(&mut self, now: Time) -> Vec<Vec<u8>> {
+        let (mut out, mut datagrams) = (Vec::new(), Vec::new());
+        while let Some(transmit) = self.sender.poll_transmit(now, &mut out) {
+            datagrams.extend(out.chunks(transmit.segment).map(<[u8]>::to_vec));
+        }
+        datagrams
+    }
+
+    /// These come, and are acknowledged together.
+    fn come(&mut self, now: Time, datagrams: &[Vec<u8>]) {
+        for datagram in datagrams {
+            self.remote.on_packet(&Packet::new_checked(datagram).unwrap()).unwrap();
+        }
+        self.lying.extend(self.remote.owed_ack());
+        self.read(now);
+    }
+}
+
+#[test]
+fn what_another_node_acknowledges_is_still_under_way() {
+    let mut side = side(LinkConfig::default());
+    side.post();
+    side.carry();
+    let ack = side.lying.pop().unwrap();
+    side.sender.on_ack(NOW, NodeId(2), &ack);
+    assert_eq!((side.sender.outstanding(), side.sender.silent_since(NodeId(1))), (1, Some(NOW)));
+    side.sender.on_ack(NOW, NodeId(1), &ack);
+    assert_eq!((side.sender.outstanding(), side.sender.silent_since(NodeId(1))), (0, None));
+}
+
+#[test]
+fn a_packet_is_lost_when_three_that_were_sent_later_have_come_and_not_before() {
+    let mut side = side(LinkConfig::default());
+    (0..4).for_each(|_| side.post());
+    let datagrams = side.leaves(NOW);
+    assert_eq!(datagrams.len(), 4);
+    for (come, lost) in [(1, 0), (2, 0), (3, 1)] {
+        side.come(NOW, &datagrams[come..come + 1]);
+        assert_eq!(side.sender.counters().losses_noticed, lost);
+    }
+}
+
+#[test]
+fn as_many_requests_are_remembered_as_may_be_under_way() {
+    let mut side = side(LinkConfig { requests_per_service: 6, ..LinkConfig::default() });
+    let to = Dest::Node(NodeId(1), Slot::SERVICE);
+    while side.sender.send(NOW, to, Class::Request, MsgType(40), &[1]).is_ok() {}
+    let datagrams = side.leaves(NOW);
+    assert_eq!(datagrams.len(), 6);
+    for arrival in [None, Some(Arrival::Duplicate(Repeat::Pending))] {
+        for datagram in &datagrams {
+            let came = side.remote.on_packet(&Packet::new_checked(datagram).unwrap()).unwrap();
+            assert!(arrival.as_ref().is_none_or(|expected| came == *expected), "{came:?}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_finds_no_room_to_be_half_in_is_left_unseen_until_there_is_some() {
+    const LONG: usize = 2000;
+    let mut side = side(LinkConfig::default());
+    let (mut sent, mut now) = (Vec::new(), NOW);
+    for _ in 0..=receiver::ASSEMBLIES_MAX {
+        let to = Dest::Node(NodeId(1), Slot::SERVICE);
+        side.sender.send(now, to, Class::Post, MsgType(40), &[1; LONG]).unwrap();
+        let datagrams = side.leaves(now);
+        assert_eq!(datagrams.len(), 2);
+        side.come(now, &datagrams);
+        sent.push(datagrams);
+        now = now + Span::from_ms(1);
+    }
+    let mut remote = PeerChannel::new(Channel::service(NodeId(0)), &LinkConfig::default());
+    let mut comes = |message: usize, fragment: usize| {
+        let packet = Packet::new_checked(&sent[message][fragment]).unwrap();
+        let is_whole = remote.on_packet(&packet).unwrap() != Arrival::Incomplete;
+        (is_whole, remote.kept_bytes())
+    };
+    for message in 0..receiver::ASSEMBLIES_MAX {
+        assert_eq!(comes(message, 0), (false, (message + 1) * LONG));
+    }
+    let (full, last) = (receiver::ASSEMBLIES_MAX * LONG, receiver::ASSEMBLIES_MAX);
+    assert_eq!(comes(last, 0), (false, full));
+    assert_eq!(comes(0, 1), (true, full - LONG));
+    assert_eq!(comes(last, 1), (false, full), "there is room, and the other fragment was not seen");
+    assert_eq!(comes(last, 0), (true, full - LONG));
+}

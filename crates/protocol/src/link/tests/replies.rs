@@ -152,3 +152,83 @@ fn a_reply_that_is_sent_from_where_it_was_made_is_the_same() {
         assert_eq!(made.len(), LEAD + body.len(), "left as it was");
     }
 }
+
+/// A sender that has asked node 1, unless it has not come to that yet, and a reply to that request, or as if to one so much behind it, by this node.
+fn asks(len: usize, sends: bool) -> (Sender, impl Fn(&mut Sender, Time, NodeId, u64) -> bool) {
+    let (config, me) = (LinkConfig::default(), Channel::service(NodeId(0)));
+    let mut sender = Sender::new(me, 1, config, Sealer::default());
+    let to = Dest::Node(NodeId(1), Slot::SERVICE);
+    let seq = sender.send(Time(0), to, Class::Request, MsgType(40), &vec![1; len]).unwrap();
+    while sends && sender.poll_transmit(Time(0), &mut Vec::new()).is_some() {}
+    let comes = move |sender: &mut Sender, now: Time, from: NodeId, behind: u64| {
+        let mut reply = Vec::new();
+        let mut encoder = ReplyEncoder::new(Channel::service(from), 1, config, Sealer::default());
+        encoder.reply(Seq(seq.0 + behind), MsgType(41), false, &[2], &mut reply).unwrap();
+        let reply = sender.on_reply(now, from, &Packet::new_checked(&reply).unwrap()).unwrap();
+        matches!(reply, Reply::Complete { .. })
+    };
+    (sender, comes)
+}
+
+#[test]
+fn only_what_was_asked_is_answered() {
+    let (mut sender, comes) = asks(5000, true);
+    assert!(!comes(&mut sender, Time(1), NodeId(1), 1), "that is the number of a fragment");
+    assert!(comes(&mut sender, Time(1), NodeId(1), 0));
+    let (mut sender, comes) = asks(1, false);
+    assert!(!comes(&mut sender, Time(1), NodeId(1), 0), "nobody has heard of it yet");
+    while sender.poll_transmit(Time(1), &mut Vec::new()).is_some() {}
+    assert!(comes(&mut sender, Time(2), NodeId(1), 0));
+}
+
+#[test]
+fn a_round_trip_is_that_of_a_request_that_was_sent_once_and_answered_by_who_was_asked() {
+    for (again, from, sampled) in [(false, 1, true), (true, 1, false), (false, 2, false)] {
+        let (mut sender, comes) = asks(1, true);
+        let late = sender.next_timeout().unwrap();
+        if again {
+            sender.on_timeout(late);
+            assert!(sender.poll_transmit(late, &mut Vec::new()).is_some());
+        }
+        assert!(comes(&mut sender, late, NodeId(from), 0));
+        assert_eq!(sender.rtt(NodeId(1)).is_some_and(|rtt| rtt.smoothed().is_some()), sampled, "{again} {from}");
+        assert_eq!(sender.silent_since(NodeId(1)), None);
+    }
+}
+
+/// To which nodes the wishes for the rest of a reply go, one after the other.
+fn wishes(sender: &mut Sender) -> [To; 4] {
+    let mut next = || {
+        let late = sender.next_timeout()?;
+        sender.on_timeout(late);
+        sender.poll_transmit(late, &mut Vec::new())
+    };
+    std::array::from_fn(|_| (0..3).find_map(|_| next()).unwrap().to)
+}
+
+#[test]
+fn the_rest_of_a_reply_is_wished_for_from_who_sent_the_last_of_it_and_now_and_then_from_who_was_asked() {
+    let [asked, other] = [1, 2].map(|node| To::Node(NodeId(node)));
+    let (mut sender, _, datagrams) = long_reply();
+    let mut comes = |from: u16, at: usize| {
+        sender.on_reply(Time(1), NodeId(from), &Packet::new_checked(&datagrams[at]).unwrap()).map(drop).unwrap();
+    };
+    comes(1, 0);
+    comes(2, 1);
+    assert_eq!(wishes(&mut sender), [other, other, other, asked]);
+    let mut lost = Vec::new();
+    sender.forget_node(NodeId(2), &mut lost);
+    assert!(lost.is_empty());
+    assert_eq!(wishes(&mut sender), [asked; 4], "who sent it is gone, and what had come of it");
+}
+
+#[test]
+fn nothing_goes_to_a_node_that_is_given_up() {
+    let (mut sender, _) = asks(1, false);
+    let to = Dest::Node(NodeId(1), Slot::SERVICE);
+    sender.send(Time(0), to, Class::Free, MsgType(40), &[1]).unwrap();
+    sender.send(Time(0), to, Class::Post, MsgType(40), &[1]).unwrap();
+    sender.forget_node(NodeId(1), &mut Vec::new());
+    assert!(!sender.has_queued());
+    assert_eq!(sender.poll_transmit(Time(0), &mut Vec::new()), None);
+}
