@@ -386,6 +386,19 @@ fn who_repeats_itself_to_one_that_waits_too_is_told_that_it_does() {
 }
 
 #[test]
+fn in_the_tree_an_arrival_that_is_repeated_is_not_told_once_more_on_the_way_up() {
+    let mut net = Net::new(50, 1);
+    let of_node_1 = std::iter::once(1).chain(9..17);
+    of_node_1.for_each(|node| _ = net.arrive(node, 0, Collective::BARRIER, &[]).unwrap());
+    net.deliver(|_, _| false);
+    assert_eq!(net.sent, 9);
+    net.now = net.now + Span::from_ms(300);
+    net.step(9, |b, now, out| b.on_timeout(now, out));
+    net.deliver(|_, _| false);
+    assert_eq!(net.sent, 11, "it is noted");
+}
+
+#[test]
 fn notices_that_were_posted_are_not_told_again() {
     for (free, reminders) in [(4, 0), (100, 1)] {
         let (mut barrier, mut out) = (Barrier::new(NodeId(0), 2, 1).for_notices(free), Outbox::new());

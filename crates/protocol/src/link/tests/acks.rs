@@ -186,3 +186,38 @@ fn a_message_that_finds_no_room_to_be_half_in_is_left_unseen_until_there_is_some
     assert_eq!(comes(last, 1), (false, full), "there is room, and the other fragment was not seen");
     assert_eq!(comes(last, 0), (true, full - LONG));
 }
+
+/// A post, or a fragment of one, with this number of node 0's service channel.
+fn numbered(counter: u64, frag: u8, body: &[u8]) -> Vec<u8> {
+    let (seq, mut out) = (Seq::guarded(Channel::service(NodeId(0)), counter), Vec::new());
+    let (ty, flags, len) = (MsgType(40), Flags::default(), body.len() as u16);
+    HeaderRepr { prog: 1, ty, flags, len, retrans: 0, frag, seq }.emit(&mut out);
+    out.extend_from_slice(body);
+    out
+}
+
+#[test]
+fn a_message_may_be_half_in_as_long_as_what_is_missing_may_come() {
+    for (newest, comes) in [(WINDOW, true), (WINDOW + 1, false)] {
+        let mut remote = PeerChannel::new(Channel::service(NodeId(0)), &LinkConfig::default());
+        let fragments = [numbered(0, 1, &[2, 0, 0, 4, 1, 2]), numbered(1, 2, &[2, 0, 0, 4, 3, 4])];
+        let [first, second] = fragments.each_ref().map(|bytes| Packet::new_checked(bytes).unwrap());
+        assert_eq!(remote.on_packet(&first), Ok(Arrival::Incomplete));
+        remote.on_packet(&Packet::new_checked(&numbered(newest, 0, &[9])).unwrap()).unwrap();
+        match remote.on_packet(&second).unwrap() {
+            Arrival::Message { body, .. } => assert!(comes && body[..] == [1, 2, 3, 4]),
+            other => assert!(!comes && other == Arrival::Stale, "{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_acknowledgement_repeats_what_was_acknowledged_shortly_before() {
+    let mut side = side(LinkConfig::default());
+    let mut last = None;
+    for counter in 0..100 {
+        side.remote.on_packet(&Packet::new_checked(&numbered(counter, 0, &[1])).unwrap()).unwrap();
+        last = side.remote.owed_ack();
+    }
+    assert!(last.unwrap().counters(0, 200).eq(0..100), "had all before it been lost");
+}

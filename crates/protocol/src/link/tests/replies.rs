@@ -232,3 +232,40 @@ fn nothing_goes_to_a_node_that_is_given_up() {
     assert!(!sender.has_queued());
     assert_eq!(sender.poll_transmit(Time(0), &mut Vec::new()), None);
 }
+
+/// What claims to be of the same message and is cut otherwise.
+#[test]
+fn fragments_of_another_cut_are_refused_and_spoil_nothing() {
+    let datagrams = |class, len: usize| {
+        let mut sender = Sender::new(Channel::service(NodeId(0)), 1, LinkConfig::default(), Sealer::default());
+        let (to, mut out, mut all) = (Dest::Node(NodeId(1), Slot::SERVICE), Vec::new(), Vec::new());
+        sender.send(Time(0), to, class, MsgType(40), &vec![7; len]).unwrap();
+        while let Some(transmit) = sender.poll_transmit(Time(0), &mut out) {
+            all.extend(out.chunks(transmit.segment).map(<[u8]>::to_vec));
+        }
+        all
+    };
+    for class in [Class::Post, Class::Request, Class::Free] {
+        let (right, wrong) = (datagrams(class, 5000), datagrams(class, 4000));
+        let mut remote = PeerChannel::new(Channel::service(NodeId(0)), &LinkConfig::default());
+        let mut comes = |datagram: &[u8]| match remote.on_packet(&Packet::new_checked(datagram).unwrap()) {
+            Ok(Arrival::Message { body, .. }) => Ok(body.len()),
+            other => other.map(|_| 0),
+        };
+        assert_eq!(comes(&right[0]), Ok(0));
+        assert_eq!(comes(&wrong[1]), Err(WireError::BadValue("fragment")));
+        let come: Vec<_> = right[1..].iter().map(|datagram| comes(datagram).unwrap()).collect();
+        assert_eq!(come, [0, 0, 5000], "{class:?}");
+    }
+    let (mut sender, body, datagrams) = long_reply();
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[0]), None);
+    let packet = Packet::new_checked(&datagrams[0]).unwrap();
+    let seq = Seq(u64::from_be_bytes(*packet.payload.first_chunk().unwrap()));
+    let (config, mut wrong) = (LinkConfig { datagram_bytes: 30_000, ..LinkConfig::default() }, Vec::new());
+    let mut encoder = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, Sealer::new(None));
+    let segment = encoder.reply(seq, MsgType(41), false, &body[..79_000], &mut wrong).unwrap();
+    let second = Packet::new_checked(&wrong[segment..2 * segment]).unwrap();
+    assert!(sender.on_reply(Time(1), NodeId(1), &second).is_err());
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[1]), None);
+    assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[2]), Some(body));
+}
