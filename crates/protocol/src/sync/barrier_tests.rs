@@ -399,6 +399,21 @@ fn in_the_tree_an_arrival_that_is_repeated_is_not_told_once_more_on_the_way_up()
 }
 
 #[test]
+fn an_arrival_is_repeated_in_time_to_those_of_whom_nothing_was_heard() {
+    let mut net = Net::new(3, 1);
+    (0..2).for_each(|node| _ = net.arrive(node, 0, Collective::BARRIER, &[]).unwrap());
+    net.deliver(|_, _| false);
+    let at = net.barriers[0].next_timeout().unwrap();
+    for (now, to) in [(Time(at.0 - 1), vec![]), (at, vec![NodeId(2)])] {
+        let mut out = Outbox::new();
+        net.barriers[0].on_timeout(now, &mut out);
+        let sent: Vec<_> = out.sends().iter().map(|send| send.target).collect();
+        let expected: Vec<_> = to.into_iter().map(|node| Target::Free { node, slot: Slot::SERVICE }).collect();
+        assert_eq!(sent, expected);
+    }
+}
+
+#[test]
 fn notices_that_were_posted_are_not_told_again() {
     for (free, reminders) in [(4, 0), (100, 1)] {
         let (mut barrier, mut out) = (Barrier::new(NodeId(0), 2, 1).for_notices(free), Outbox::new());

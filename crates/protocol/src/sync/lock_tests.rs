@@ -382,6 +382,39 @@ fn a_token_that_lies_out_goes_one_way_only() {
 }
 
 #[test]
+fn whoever_needs_a_token_again_that_lies_out_looks_whether_it_still_does() {
+    let (lock, slot) = (lock_of_node_zero(), Slot::thread(0));
+    for (taken, wanted) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut open = Open { last: NodeId(0), told: None, me: NodeId(1), left: 0 };
+        let (mut locks, mut out) = (Locks::new(), Outbox::new());
+        let mut cx = Context { me: NodeId(1), nodes: 2, caller: Some(slot), payload: &mut open, out: &mut out };
+        locks.acquire(&mut cx, lock, slot);
+        assert!(locks.on_grant(&mut cx, lock, &[]) && locks.is_here(lock));
+        locks.release(&mut cx, lock, slot).unwrap();
+        assert!(!locks.is_here(lock), "who knows");
+        open.told.take_if(|_| taken);
+        let mut cx = Context { me: NodeId(1), nodes: 2, caller: Some(slot), payload: &mut open, out: &mut out };
+        if wanted {
+            assert_eq!(locks.want(&mut cx, lock).is_some(), taken, "what is here need not be asked for");
+        } else {
+            assert_eq!(locks.try_acquire(&mut cx, lock, slot), !taken);
+        }
+        assert_eq!((locks.is_here(lock), open.told), (!taken, None));
+    }
+}
+
+#[test]
+fn no_token_goes_to_a_node_that_is_none_or_is_this_one() {
+    let (mut node, lock) = (Node::new(0), lock_of_node_zero());
+    for of in [0, 2] {
+        let wanted = node.step(None, |l, cx| l.on_want(cx, lock, (NodeId(of), false), (&[], None), &mut Vec::new()));
+        assert_eq!((wanted, node.out.is_empty()), (Wanted::Later, true));
+    }
+    let slot = Slot::thread(0);
+    assert_eq!(node.step(Some(slot), |l, cx| l.acquire(cx, lock, slot)), Acquire::Held);
+}
+
+#[test]
 fn only_the_holder_releases() {
     let (mut node, lock) = (Node::new(0), lock_of_node_zero());
     assert_eq!(node.step(None, |l, cx| l.release(cx, lock, Slot::thread(0))), Err(NotHeld));

@@ -53,8 +53,12 @@ struct Recorder {
     puts: bool,
     /// What a look at a few words of any page gives.
     sample: u32,
+    /// What has no memory here is filled in one step.
+    fills: bool,
     /// How many pages beyond one a home maps together.
     more_together: u32,
+    /// Runs that concern nobody, as it was told of late.
+    disregarded: Vec<Range<PageNo>>,
     /// The table of claims, whoever's it is; there is one if it is not empty.
     claims: BTreeMap<PageNo, NodeId>,
 }
@@ -93,6 +97,9 @@ impl PageMemory for Recorder {
             push_range(written, page..page + 1);
         }
         self.note("collect", pages);
+    }
+    fn disregard(&mut self, pages: Range<PageNo>) {
+        self.disregarded.push(pages);
     }
     fn regard(&mut self, pages: Range<PageNo>) {
         self.note("regard", pages);
@@ -161,6 +168,12 @@ impl PageMemory for Recorder {
     fn install(&mut self, pages: Range<PageNo>, _: &[u8]) {
         self.note("install", pages);
     }
+    fn fill(&mut self, pages: Range<PageNo>, _: u32, _: &[u8], _twins: bool, _many: bool) -> bool {
+        if self.fills {
+            self.note("fill", pages);
+        }
+        self.fills
+    }
     fn renew(&mut self, unit: Range<PageNo>, _bytes: &[u8]) {
         self.note("renew", unit);
     }
@@ -218,6 +231,7 @@ impl Bench {
 
     fn step<R>(&mut self, step: impl FnOnce(&mut Chunk, &mut Context<'_>, &mut Flushed) -> R) -> R {
         self.memory.calls.clear();
+        self.memory.disregarded.clear();
         self.out.clear();
         self.flushed.0.clear();
         let (memory, out, tally) = (&mut self.memory, &mut self.out, &mut self.tally);

@@ -221,3 +221,43 @@ fn an_acknowledgement_repeats_what_was_acknowledged_shortly_before() {
     }
     assert!(last.unwrap().counters(0, 200).eq(0..100), "had all before it been lost");
 }
+
+#[test]
+fn what_no_correct_sender_sends_is_refused() {
+    let mut remote = PeerChannel::new(Channel::service(NodeId(0)), &LinkConfig::default());
+    let packet = |seq: Seq, flags: Flags, frag: u8, body: &[u8]| {
+        let (mut out, ty) = (Vec::new(), MsgType(40));
+        HeaderRepr { prog: 1, ty, flags, len: body.len() as u16, retrans: 0, frag, seq }.emit(&mut out);
+        out.extend_from_slice(body);
+        out
+    };
+    let (me, other, plain) = (Channel::service(NodeId(0)), Channel::service(NodeId(2)), Flags::default());
+    let request = Flags { ack_requested: true, ..plain };
+    let far = (WINDOW as u16 + 1).to_be_bytes();
+    for (what, bytes) in [
+        ("of another channel", packet(Seq::guarded(other, 5), plain, 0, &[1])),
+        ("a reply", packet(Seq::guarded(me, 5), Flags { ack: true, ..plain }, 0, &[1])),
+        ("a free request", packet(Seq::free(me, 5), request, 0, &[1])),
+        // 600,000 bytes in 255 fragments.
+        (
+            "longer than a free message",
+            packet(Seq::free(me, 0), plain, 1, &[&[255, 9, 39, 192][..], &[0; 2353]].concat()),
+        ),
+        ("what is waited for lies beyond the window", packet(Seq::guarded(me, 9000), request, 0, &far)),
+    ] {
+        assert!(remote.on_packet(&Packet::new_checked(&bytes).unwrap()).is_err(), "{what}");
+    }
+    assert_eq!(remote.kept_bytes(), 0);
+    let mut side = side(LinkConfig::default());
+    side.sender.send(NOW, Dest::Node(NodeId(1), Slot::SERVICE), Class::Request, MsgType(40), &[1]).unwrap();
+    side.leaves(NOW);
+    let body = [&Seq::guarded(me, 0).0.to_be_bytes()[..], &[2]].concat();
+    let reply = packet(Seq::free(Channel::service(NodeId(1)), 0), plain, 0, &body);
+    assert!(side.sender.on_reply(NOW, NodeId(1), &Packet::new_checked(&reply).unwrap()).is_err(), "not marked as one");
+    side.post();
+    side.leaves(NOW);
+    let mut ack = AckRepr::new(other, 0);
+    ack.push(u64::MAX);
+    side.sender.on_ack(NOW, NodeId(1), &ack);
+    assert_eq!(side.sender.outstanding(), 2, "of another channel's packets");
+}

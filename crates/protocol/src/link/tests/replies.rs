@@ -269,3 +269,17 @@ fn fragments_of_another_cut_are_refused_and_spoil_nothing() {
     assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[1]), None);
     assert_eq!(comes_by_the_buffer(&mut sender, &datagrams[2]), Some(body));
 }
+
+#[test]
+fn of_a_stored_reply_what_is_there_is_not_sent_again() {
+    let (_, _, datagrams) = long_reply();
+    let packet = Packet::new_checked(&datagrams[0]).unwrap();
+    let seq = Seq(u64::from_be_bytes(*packet.payload.first_chunk().unwrap()));
+    let me = Channel { node: NodeId(0), slot: Slot::thread(0) };
+    let mut remote = PeerChannel::new(me, &LinkConfig::default());
+    remote.store_reply(seq, datagrams.concat(), datagrams[0].len());
+    let (mut again, mut have) = (Vec::new(), [0; 4]);
+    have[0] = 0b001;
+    assert_eq!(remote.stored_reply(&ResendRepr { seq, have }, &mut again), Some(datagrams[0].len()));
+    assert_eq!(again, datagrams[1..].concat());
+}

@@ -1,7 +1,8 @@
+use super::chunk::first_in_use;
 use super::ledger::{LOCK, ledger};
 use super::{Bench, ME, OTHER};
 use crate::coherence::pages::carry::{self, Wishes};
-use crate::coherence::pages::chunk::Chunk;
+use crate::coherence::pages::chunk::{Chunk, FirstTouch};
 use crate::coherence::pages::desk::Desk;
 use crate::coherence::pages::ledger::{Ledger, Needs};
 use crate::coherence::pages::push::Stash;
@@ -251,4 +252,19 @@ fn only_so_much_is_wished_for_as_a_token_carries() {
     let mut none = Vec::new();
     Wishes::default().emit(&mut none);
     assert!(none.is_empty());
+}
+
+#[test]
+fn of_what_comes_with_a_token_whole_units_are_used_whose_home_is_known_and_that_are_not_kept() {
+    let usable = |bench: &Bench, pages: Range<PageNo>| bench.chunk.can_use_carried(&pages);
+    let pairs = Bench::with_shape(OTHER, true, |shape| shape.unit_pages = 2);
+    assert_eq!((usable(&pairs, 0..1), usable(&pairs, 0..2)), (None, Some(OTHER)));
+    let mut fresh = Bench::with_shape(OTHER, true, |shape| shape.first_touch = FirstTouch::Late);
+    assert_eq!((usable(&fresh, 0..1), fresh.chunk.would_fetch(0)), (None, None));
+    fresh.fetch(0..1);
+    fresh.invalidate(0..1);
+    assert_eq!(usable(&fresh, 0..1), Some(OTHER));
+    let mut kept = first_in_use();
+    kept.step(|chunk, cx, flushed| chunk.invalidate_in_place(cx, &[0..1], flushed));
+    assert_eq!(usable(&kept, 0..1), None);
 }

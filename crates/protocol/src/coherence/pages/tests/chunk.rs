@@ -304,6 +304,7 @@ fn pages_that_are_protected_in_one_go_keep_the_notes_of_what_lies_between() {
     bench.step(|chunk, cx, _| chunk.share(cx, &[0..1, 2..3], Some(&mut Vec::new())));
     let calls = ["regard 0..3", "collect 0..3", "copy_out 0..1", "copy_out 2..3"];
     assert_eq!(bench.memory.calls, calls, "page 1 was shared before");
+    assert!(bench.memory.disregarded.is_empty(), "and concerns others still");
     assert_eq!(bench.close(), [(1..2, ME, false)]);
     bench.memory.written = vec![0, 2];
     assert_eq!(bench.close(), [(0..1, ME, false), (2..3, ME, false)], "what is shared now is regarded");
@@ -674,6 +675,7 @@ fn who_asks_for_a_page_is_offered_it_and_what_follows() {
     let bench = offering();
     let offers = ["protect 0..4", "offer 0..1", "offer 1..2", "offer 2..3", "offer 3..4", "copy_out 0..1"];
     assert_eq!(bench.memory.calls, offers, "protected in one call");
+    assert_eq!(bench.memory.disregarded, [1..2, 2..3, 3..4], "who asked for the first holds it");
     let mut wide = Bench::with_shape(ME, true, |shape| shape.pages = 64);
     wide.memory.offers = true;
     let offered = |bench: &Bench| bench.memory.calls.iter().filter(|c| c.starts_with("offer")).count();
@@ -758,8 +760,12 @@ fn a_home_that_goes_elsewhere_or_is_freed_takes_its_offers_back() {
     let mut bench = offering();
     bench.step(|chunk, cx, _| chunk.migrate(cx, &(1..2), OTHER));
     assert!(bench.memory.calls.contains(&"withdraw 1..2".to_string()), "{:?}", bench.memory.calls);
+    assert!(bench.chunk.asks().heed);
     bench.step(|chunk, cx, _| chunk.withdraw_all(cx));
     assert_eq!(bench.memory.calls, ["withdraw 0..4"]);
+    let mut other = offering();
+    other.step(|chunk, cx, _| chunk.migrate(cx, &(0..4), OTHER));
+    assert!(!other.chunk.asks().heed, "nothing is offered any more");
     bench.step(|chunk, cx, _| chunk.withdraw_all(cx));
     assert!(bench.memory.calls.is_empty(), "{:?}", bench.memory.calls);
 }

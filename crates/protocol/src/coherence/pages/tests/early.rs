@@ -105,3 +105,26 @@ fn a_fetch_that_was_void_and_is_over_voids_no_other() {
         assert!(bench.chunk.is_here(1));
     }
 }
+
+#[test]
+fn a_page_that_is_mapped_already_is_not_filled_as_one_without_memory() {
+    for (early, calls) in [(false, vec!["fill 1..2"]), (true, vec!["install 1..2", "make_twin 1..2", "regard 1..2"])] {
+        let mut bench = Bench::new(OTHER, true);
+        bench.memory.fills = true;
+        bench.fault(1, Access::Read);
+        if early {
+            bench.map_early(1);
+        }
+        bench.arrive(1..2);
+        assert_eq!(bench.memory.calls, calls);
+    }
+}
+
+#[test]
+fn what_comes_with_a_page_that_is_stored_to_is_clean() {
+    let mut bench = Bench::new(OTHER, true);
+    let ahead = Ahead { units: 2, ..Ahead::NOTHING };
+    bench.step(|chunk, cx, _| chunk.fault(cx, Slot::thread(0), 0, Access::Write, ahead));
+    bench.arrive(0..2);
+    assert_eq!(bench.memory.calls.last().map(String::as_str), Some("map_read 0..2"));
+}
