@@ -158,7 +158,7 @@ fn asks(len: usize, sends: bool) -> (Sender, impl Fn(&mut Sender, Time, NodeId, 
     let (config, me) = (LinkConfig::default(), Channel::service(NodeId(0)));
     let mut sender = Sender::new(me, 1, config, Sealer::default());
     let to = Dest::Node(NodeId(1), Slot::SERVICE);
-    let seq = sender.send(Time(0), to, Class::Request, MsgType(40), &vec![1; len]).unwrap();
+    let seq = sender.send(to, Class::Request, MsgType(40), &vec![1; len]).unwrap();
     while sends && sender.poll_transmit(Time(0), &mut Vec::new()).is_some() {}
     let comes = move |sender: &mut Sender, now: Time, from: NodeId, behind: u64| {
         let mut reply = Vec::new();
@@ -192,7 +192,6 @@ fn a_round_trip_is_that_of_a_request_that_was_sent_once_and_answered_by_who_was_
         }
         assert!(comes(&mut sender, late, NodeId(from), 0));
         assert_eq!(sender.rtt(NodeId(1)).is_some_and(|rtt| rtt.smoothed().is_some()), sampled, "{again} {from}");
-        assert_eq!(sender.silent_since(NodeId(1)), None);
     }
 }
 
@@ -216,21 +215,6 @@ fn the_rest_of_a_reply_is_wished_for_from_who_sent_the_last_of_it_and_now_and_th
     comes(1, 0);
     comes(2, 1);
     assert_eq!(wishes(&mut sender), [other, other, other, asked]);
-    let mut lost = Vec::new();
-    sender.forget_node(NodeId(2), &mut lost);
-    assert!(lost.is_empty());
-    assert_eq!(wishes(&mut sender), [asked; 4], "who sent it is gone, and what had come of it");
-}
-
-#[test]
-fn nothing_goes_to_a_node_that_is_given_up() {
-    let (mut sender, _) = asks(1, false);
-    let to = Dest::Node(NodeId(1), Slot::SERVICE);
-    sender.send(Time(0), to, Class::Free, MsgType(40), &[1]).unwrap();
-    sender.send(Time(0), to, Class::Post, MsgType(40), &[1]).unwrap();
-    sender.forget_node(NodeId(1), &mut Vec::new());
-    assert!(!sender.has_queued());
-    assert_eq!(sender.poll_transmit(Time(0), &mut Vec::new()), None);
 }
 
 /// What claims to be of the same message and is cut otherwise.
@@ -239,7 +223,7 @@ fn fragments_of_another_cut_are_refused_and_spoil_nothing() {
     let datagrams = |class, len: usize| {
         let mut sender = Sender::new(Channel::service(NodeId(0)), 1, LinkConfig::default(), Sealer::default());
         let (to, mut out, mut all) = (Dest::Node(NodeId(1), Slot::SERVICE), Vec::new(), Vec::new());
-        sender.send(Time(0), to, class, MsgType(40), &vec![7; len]).unwrap();
+        sender.send(to, class, MsgType(40), &vec![7; len]).unwrap();
         while let Some(transmit) = sender.poll_transmit(Time(0), &mut out) {
             all.extend(out.chunks(transmit.segment).map(<[u8]>::to_vec));
         }
