@@ -282,7 +282,7 @@ typedef struct comem_region_options {
 } comem_region_options;
 
 /* Allocates; any thread of any node may, at any time. The others use the memory once they have got the pointer through
- * synchronisation. NULL (with an error) when there is no room. */
+ * synchronisation. When there is no room the node ends with a sentence or, with an error handler, the call gives NULL. */
 COMEM_API void *comem_alloc(size_t bytes);
 COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *options);
 /* The same, collectively: one thread of every node calls, with the same arguments, and all get the same address. */
@@ -293,10 +293,11 @@ COMEM_API int comem_free(void *pointer);
 /* Names the region of an address in reports; without a name they say where in the program it was allocated. Small blocks
  * share a region, whose name then tells of them. */
 COMEM_API int comem_label(void *pointer, const char *name);
-/* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node, after a
- * barrier behind the last write (a barrier of all threads: within comem_parallel, where nodes have several). A later write is reported as misuse, under msi on every node; under hlrc and scope where it
- * goes to a copy, not on the page's home. A job of one node notices none (docs/memory-model.md). A block that shares its
- * pages with others (up to 2 KiB of comem_alloc) stays as it was. */
+/* Declares that nobody writes to the region from here on: copies of its pages then cost half. Called by every node, after
+ * a barrier behind the last write (a barrier of all threads: within comem_parallel, where nodes have several). A later
+ * write is reported as misuse, under msi on every node; under hlrc and scope where it goes to a copy, not on the page's
+ * home. A job of one node notices none (docs/memory-model.md). A block that shares its pages with others (up to 2 KiB of
+ * comem_alloc) stays as it was. */
 COMEM_API int comem_readonly(const void *pointer);
 /* Brings memory here, for reading or for writing too, so that a system call can use it (see docs/debugging.md). */
 COMEM_API int comem_touch(const void *pointer, size_t bytes, int for_writing);

@@ -1,6 +1,7 @@
 //! Starts programs: by themselves, or as the nodes of a job through the real `comem run`.
 
 use crate::stats::{Stats, Totals};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -100,11 +101,17 @@ impl Programs {
 /// A sentence with the command, its status and what it said.
 pub fn run(words: &[String]) -> Result<String, String> {
     let Some((program, arguments)) = words.split_first() else { return Err("there is no command".to_string()) };
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("cannot start {program}: {e}"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    // Who ends this process ends the job with it.
+    // SAFETY: between fork and exec the closure makes one system call, which touches no memory.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let output = command.output().map_err(|e| format!("cannot start {program}: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(text);

@@ -202,7 +202,8 @@ impl Thread {
         let fits = self.message_pages();
         if self.home().nodes() > 1 && unit as usize > fits {
             return wrong(format!(
-                "a unit of {unit} pages does not fit one message on this network; take at most {fits} pages"
+                "a unit of {unit} pages does not fit one message on this network; take at most {} pages",
+                1 << fits.max(1).ilog2()
             ));
         }
         let engine = match options.engine {
@@ -215,7 +216,10 @@ impl Thread {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
         }
         if engine == PageEngine::Msi && unit > super::single::SINGLE_UNIT_MAX {
-            return wrong(format!("under msi a unit has at most {} pages", super::single::SINGLE_UNIT_MAX));
+            let most = super::single::SINGLE_UNIT_MAX;
+            return wrong(format!(
+                "under msi a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
+            ));
         }
         if bytes > isize::MAX as usize / 2 {
             return wrong(format!("{bytes} bytes are more than an address space holds; allocate less"));

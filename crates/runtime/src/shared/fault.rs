@@ -275,6 +275,9 @@ impl Thread {
             Some(Fault::Fetch { home, runs, claim }) => {
                 let first = runs[0].start;
                 let runs = if claim { self.claim(shared, home, runs) } else { runs };
+                if runs.is_empty() {
+                    return Ok(());
+                }
                 self.fetch_runs(shared, known, (home, first, claim), runs, |asked| {
                     self.run_ahead(shared, known, page, ahead, asked);
                 })

@@ -15,6 +15,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "aside-copies" => copies_out_of_use(comem, false),
         "growing" => growing(comem),
         "rows-of-columns" => rows_of_columns(comem),
+        "factorisation" => factorisation(comem),
         "few-units" => few_units(comem),
         "vast" => vast(comem),
         "scattered" => scattered(comem),
@@ -73,6 +74,24 @@ fn rows_of_columns(comem: &Comem) {
     });
     give_back(comem, slice);
 }
+
+/// At each step all read one row of a page, and its owner writes those behind it, which it has for itself.
+fn factorisation(comem: &Comem) {
+    let slice = pages_of(comem, ROWS, &RegionOptions { homes: Homes::Block, ..RegionOptions::default() });
+    comem.run(|t| {
+        let mine = |row: &usize| row * comem.nodes() / ROWS == t.node().index();
+        for step in 0..ROWS {
+            assert_eq!(slice.get(step * WORDS), step as u64);
+            for row in (step + 1..ROWS).filter(mine) {
+                (0..WORDS).for_each(|word| slice.set(row * WORDS + word, step as u64 + 1));
+            }
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
+}
+
+const ROWS: usize = 160;
 
 /// As many pages are written, all of which have their home at node 0.
 const WRITTEN_PAGES: usize = 1200;
@@ -491,6 +510,16 @@ fn what_is_fetched_ahead_leaves_copies_that_are_in_use_where_they_are() {
         let outcome = job("rows-of-columns", 2, &[("COMEM_CACHE", "4M"), ("COMEM_BACKBONE", backbone)]);
         let fetched = counted(&outcome, "pages_fetched");
         assert!((700..3_500).contains(&fetched), "{backbone}: {fetched} pages for 703");
+    }
+}
+
+/// 160 pages have to come, 80 to each node; more than 3,000 did.
+#[test]
+fn what_ends_unused_at_barriers_is_hardly_fetched_ahead() {
+    for backbone in ["udp", "shm"] {
+        let outcome = job("factorisation", 2, &[("COMEM_BACKBONE", backbone)]);
+        let fetched = counted(&outcome, "pages_fetched");
+        assert!((150..400).contains(&fetched), "{backbone}: {fetched} pages for 160");
     }
 }
 

@@ -409,7 +409,7 @@ impl Chunk {
 
     /// Whether an interval's close may find something here.
     pub fn may_be_dirty(&self) -> bool {
-        let may = NOTED | KEPT | OFFERED;
+        let may = NOTED | OFFERED;
         self.passed_over || self.pending || self.told || self.units.iter().any(|u| Self::is_tracked(u) || u.has(may))
     }
 

@@ -166,13 +166,11 @@ impl Chunk {
             let this = &mut self.units[unit];
             if seen.is_some() && this.state == State::Valid && this.has(LOOSE) {
                 this.set(WRITTEN, true);
-                self.pending = true;
                 continue;
             }
             let note = if seen.is_some() { self.weigh_note(cx, unit) } else { Note::Take };
             if note != Note::Take {
                 self.units[unit].set(WRITTEN, note == Note::Leave);
-                self.pending |= note == Note::Leave;
                 continue;
             }
             let joins = |i: usize| absent(&self.units[i]) || (Self::is_tracked(&self.units[i]) && !self.is_left(i));
