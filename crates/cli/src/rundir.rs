@@ -103,15 +103,18 @@ impl ProgLock {
         }
     }
 
-    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, and the files of meetings.
+    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, the files of meetings, and statistics that a comparison
+    /// did not come to read.
     pub fn sweep() {
         let Ok(directory) = directory() else { return };
         meeting::sweep_host(&directory);
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().take(SWEEP_MAX) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("prog-") && name.ends_with(".lock") && is_old(&entry) {
-                let _ = sweep_lock(&entry.path());
-            }
+            let _ = match name.split_once('-') {
+                Some(("prog", rest)) if rest.ends_with(".lock") && is_old(&entry) => sweep_lock(&entry.path()),
+                Some(("trial", rest)) if rest.ends_with(".json") && is_old(&entry) => std::fs::remove_file(entry.path()),
+                _ => Ok(()),
+            };
         }
     }
 
