@@ -112,7 +112,9 @@ impl ProgLock {
             let name = entry.file_name().to_string_lossy().into_owned();
             let _ = match name.split_once('-') {
                 Some(("prog", rest)) if rest.ends_with(".lock") && is_old(&entry) => sweep_lock(&entry.path()),
-                Some(("trial", rest)) if rest.ends_with(".json") && is_old(&entry) => std::fs::remove_file(entry.path()),
+                Some(("trial", rest)) if rest.ends_with(".json") && is_old(&entry) => {
+                    std::fs::remove_file(entry.path())
+                }
                 _ => Ok(()),
             };
         }
