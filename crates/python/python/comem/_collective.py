@@ -6,9 +6,12 @@ scratch array in shared memory.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import math
 import operator
 import pickle
+import struct
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -233,18 +236,48 @@ def _reduced(what: str, x: Any, op: str, wrong: Optional[Error] = None, more: st
         values = _reducible(x, op)
     except ArgumentError as error:
         wrong = wrong or error
-    agree(what, f"{values.shape}, {values.dtype}, {_words.of(op)}{more}", wrong)
+    # A single number goes with the question whether all do the same.
+    single = values.ndim == 0 and values.dtype.kind != "c"
+    numbers = agree(what, f"{values.shape}, {values.dtype}, {_words.of(op)}{more}", wrong, _word_of(values) if single else 0)
     if values.dtype.kind == "b" and op == "sum":
         values = values.astype(np.int64)
     one = np.ndim(x) == 0 and not isinstance(x, np.ndarray)
-    if one and op == "sum" and values.dtype.kind in "iu":
-        high, low = _sum_whole(values)
-        return (int(high[0]) << _LOW_BITS) + int(low[0])
-    small = size() == 1 or values.nbytes <= SMALL_BYTES
     # A warning would lead here, and an exception on one node leave the others waiting.
     with np.errstate(all="ignore"):
-        out = _reduce_small(values, op) if small else _reduce_large(values, op)
+        if single:
+            total = _reduce_words(numbers, values.dtype, op)
+            if one and (op == "sum" and values.dtype.kind in "iu" or values.dtype == np.float64):
+                return total
+            if op == "sum" and values.dtype.kind in "iu" and not _fits(total, values.dtype):
+                raise _too_large(values.dtype)
+            out = np.array(total).astype(values.dtype)
+        else:
+            small = size() == 1 or values.nbytes <= SMALL_BYTES
+            out = _reduce_small(values, op) if small else _reduce_large(values, op)
     return out.item() if one else out
+
+
+def _fits(number: int, dtype: np.dtype) -> bool:
+    bounds = np.iinfo(dtype)
+    return int(bounds.min) <= number <= int(bounds.max)
+
+
+def _word_of(number: np.ndarray) -> int:
+    """The 64 bits of a number that is not complex."""
+    word: int = struct.unpack("q", struct.pack("d", float(number)))[0] if number.dtype.kind == "f" else int(number)
+    return word
+
+
+def _reduce_words(words: Sequence[int], dtype: np.dtype, op: str) -> Any:
+    """Every node's number combined in the nodes' order, from their bits: an ``int`` or ``float``."""
+    numbers: Sequence[Any] = words
+    if dtype.kind == "f":
+        numbers = struct.unpack(f"{len(words)}d", struct.pack(f"{len(words)}q", *words))
+    if op == "sum":
+        return functools.reduce(operator.add, numbers)
+    if any(number != number for number in numbers):
+        return math.nan
+    return min(numbers) if op == "min" else max(numbers)
 
 
 def reduce(x: Any, op: str = "sum", root: int = 0) -> Any:
