@@ -5,11 +5,10 @@ use crate::args::RunArgs;
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
-use crate::plan::node_variables;
+use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
 use crate::stats;
-use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 
 /// What a launcher does while its nodes run, nobody does here.
@@ -43,12 +42,10 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let mut node = args.node.clone();
     node.check(false)?;
     node.settle_backbone(false, nodes, true);
-    let variables = node_variables(&node, &job, nodes, 1);
+    let mut variables = node_variables(&node, &job, nodes, 1);
+    variables.push(("COMEM_DISCOVER".into(), "on".into()));
     if args.dry_run {
-        let text = |word: &OsStr| word.to_string_lossy().into_owned();
-        let line = |(name, value): &(OsString, OsString)| format!("{}={}\n", text(name), text(value));
-        let lines: String = variables.iter().map(line).collect();
-        return crate::show(&format!("program    {}\n{lines}COMEM_DISCOVER=on\n", text(&program.path))).map(|()| 0);
+        return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
     }
     node.stats.as_deref().map_or(Ok(()), stats::check)?;
     let preloaded = preload(&program.path, &variables);
@@ -60,7 +57,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         command.env(OMP_THREADS, args.node.threads.to_string());
     }
     command.args(&program.args).envs(variables).envs(preloaded.map(|value| (LD_PRELOAD, value)));
-    command.env("COMEM_DISCOVER", "on").env(var::PROGRAM, &program.hashed);
+    command.env(var::PROGRAM, &program.hashed);
     if let Some(key) = &args.key_file {
         command.env("COMEM_KEY_FILE", key);
     }

@@ -292,6 +292,14 @@ fn stdin_from(reach: Reach, lent_to_debugger: bool) -> StdinFrom {
     }
 }
 
+/// What `--dry-run` shows where no launcher runs: the program and what its environment gets.
+pub fn without_launcher(program: &Program, variables: &[(OsString, OsString)]) -> String {
+    let line =
+        |(name, value): &(OsString, OsString)| format!("{}={}\n", name.to_string_lossy(), value.to_string_lossy());
+    let lines: String = variables.iter().map(line).collect();
+    format!("program    {}\n{lines}", program.path.to_string_lossy())
+}
+
 /// The variables that all nodes of a host share. Each is set, so that nothing of an outer job shines through.
 pub fn node_variables(args: &NodeArgs, job: &Job, nodes: usize, host_nodes: usize) -> Vec<(OsString, OsString)> {
     let switch = |on: bool| if on { "on" } else { "off" }.to_string();

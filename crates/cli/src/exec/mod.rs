@@ -23,7 +23,7 @@ use crate::control::{Job, ToNode, encode, foreign, key_to_hex, var};
 use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
-use crate::plan::node_variables;
+use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::Program;
 use crate::rundir::{self, ProgLock};
@@ -76,10 +76,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     };
     let variables = variables(args, &node, &place, &job, &program, meeting.zero)?;
     if args.dry_run {
-        let text = |word: &std::ffi::OsStr| word.to_string_lossy().into_owned();
-        let line = |(name, value): &(OsString, OsString)| format!("{}={}\n", text(name), text(value));
-        let lines: String = variables.iter().map(line).collect();
-        return crate::show(&format!("program    {}\n{lines}", text(&program.path))).map(|()| 0);
+        return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
     }
     if args.node.verbose {
         let (rank, size) = (place.rank, place.size);

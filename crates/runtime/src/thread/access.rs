@@ -38,7 +38,7 @@ impl Thread {
     /// thread, and gone while it waits. Or it may lie in shared pages: a fault there would wait for a page within a step, that is, with the unit's lock held,
     /// which somebody else's request may be for that comes meanwhile.
     fn has_to_stand_apart(&self, buffer: &[u8]) -> bool {
-        !self.state.borrow().pins.is_empty() || self.may_fault(buffer)
+        self.state.borrow().pins.iter().any(|pin| pin.meets(buffer)) || self.may_fault(buffer)
     }
 
     fn may_fault(&self, buffer: &[u8]) -> bool {

@@ -30,6 +30,14 @@ impl Pin {
         (self.object.id.0, self.units.start)
     }
 
+    /// Whether some of these bytes lie in the range's memory.
+    pub(super) fn meets(&self, bytes: &[u8]) -> bool {
+        let (data, element) = (self.object.segments.data().addr(), self.object.segments.element());
+        let (start, end) = (data + self.elements.start * element, data + self.elements.end * element);
+        let theirs = bytes.as_ptr_range();
+        theirs.start.addr() < end && start < theirs.end.addr()
+    }
+
     pub(super) fn overlaps(&self, other: &Pin) -> bool {
         let (a, b) = (&self.units, &other.units);
         self.object.id == other.object.id && a.start < b.end && b.start < a.end
