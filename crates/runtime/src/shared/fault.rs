@@ -232,7 +232,7 @@ impl Thread {
         Error::Misuse(format!("a write to {}, which was declared read-only, ends this node", known.name()))
     }
 
-    /// What to fetch with a page that a fault wants, when the cache has room for that.
+    /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.
     fn ahead_of(&self, shared: &Shared, known: &Known, page: PageNo) -> Result<Ahead> {
         let unit_pages = known.region.unit_pages;
         let stream = self.stream(|s| s.next(page, unit_pages));
@@ -245,7 +245,8 @@ impl Thread {
         };
         let claims = self.may_claim(shared, &known.region.homes);
         shared.copies.is_touched(self.slot(), page);
-        let most = ahead.units as u64 * u64::from(unit_pages);
+        let behind = self.stream(|s| s.after(page, ahead, unit_pages, None)).map_or(0, |(_, behind)| behind.units);
+        let most = (ahead.units + behind) as u64 * u64::from(unit_pages);
         if shared.is_full(most) && (crowded.is_some() || shared.is_elsewhere(known, page)) {
             self.make_cache_room(shared, most)?;
         }

@@ -22,7 +22,7 @@ struct Stream {
     in_a_row: bool,
     /// Whether it went on beyond the usual length.
     beyond: bool,
-    /// Up to how many units it needs from `last` on, where it seems to be of the usual length.
+    /// Up to how many units are to be asked for from `last` on, where it seems to be of the usual length or copies have to go for them.
     left: Option<usize>,
     /// When it last went on.
     used: u32,
@@ -251,13 +251,15 @@ impl Streams {
     }
 
     /// Copies have to go for what is fetched ahead of the fault at `page`, about which [`Streams::next`] has said this: of a sequence in a row no more than
-    /// so many units, and of one with a stride nothing where such have ended early. Else copies that are in use would go for others that never are.
+    /// so many units, and as many behind them, and of one with a stride nothing where such have ended early. Else copies that are in use would go for others
+    /// that never are.
     pub(super) fn sparingly(&mut self, page: PageNo, ahead: Ahead, most: usize) -> Ahead {
         let Some(at) = self.of_fault(page) else { return ahead };
         let stream = &mut self.streams[at];
         let doubtful = ahead.stride != 1 && self.doubt >= Self::DOUBTFUL;
         let units = if doubtful { 1 } else { ahead.units.min(most.max(1)) };
         (stream.units, stream.reach) = (units, units);
+        stream.left = Some(stream.left.map_or(2 * units, |left| left.min(2 * units)));
         Ahead { units, stride: if units == 1 { 1 } else { ahead.stride }, ..ahead }
     }
 
@@ -465,6 +467,19 @@ mod tests {
             ahead.units
         });
         assert_eq!(runs, [1, 8, 10, 10, 10, 10]);
+    }
+
+    #[test]
+    fn the_run_behind_is_no_longer_than_the_one_for_which_copies_have_to_go() {
+        let mut streams = Streams::default();
+        let mut page = 1000;
+        let behind = [(); 6].map(|()| {
+            let ahead = streams.next(page, 1);
+            let ahead = streams.sparingly(page, ahead, 32);
+            page += ahead.units as PageNo;
+            streams.after(page - ahead.units as PageNo, ahead, 1, None).map(|(_, run)| run.units)
+        });
+        assert_eq!(behind, [None, None, Some(30), Some(32), Some(32), Some(32)]);
     }
 
     #[test]
