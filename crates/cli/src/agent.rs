@@ -13,17 +13,16 @@ use crate::guardian::Guardian;
 use crate::link::Link;
 use crate::rundir::ProgLock;
 use crate::spec::{Event, HostSpec, Stream};
+use crate::stage::StageDir;
 use crate::sys::host::HostInfo;
 use crate::sys::poll::PollSet;
 use crate::sys::process::{self, FdLimit};
 use crate::sys::signals::Signals;
 use crate::{control, sys};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -316,50 +315,4 @@ fn frame_of(event: Event) -> Option<Frame> {
         Event::Note(text) => Frame::bytes(Kind::Note, 0, text.as_bytes()),
         Event::Lost(_) => return None,
     })
-}
-
-/// A private directory with the program that was sent; it goes when the agent goes.
-struct StageDir {
-    directory: PathBuf,
-    program: PathBuf,
-}
-
-impl StageDir {
-    fn make(spec: &HostSpec, bytes: &[u8]) -> Outcome<StageDir> {
-        let trouble = |e: io::Error| {
-            let advice = "set TMPDIR on that host to a directory with room from which programs may run";
-            Failure::start(format!("host {}: cannot keep the program: {e}", spec.host), advice)
-        };
-        let unique = u64::from_ne_bytes(sys::random());
-        let directory = std::env::temp_dir().join(format!("comem-stage-{unique:016x}"));
-        std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(trouble)?;
-        let name = Path::new(&spec.hashed).file_name().map_or(OsString::from("program"), OsString::from);
-        let stage = StageDir { program: directory.join(name), directory };
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o700)
-            .open(&stage.program)
-            .map_err(trouble)?;
-        file.write_all(bytes).map_err(trouble)?;
-        Ok(stage)
-    }
-
-    /// Has `spec` use the copy.
-    fn redirect(&self, spec: &mut HostSpec) {
-        let original = spec.hashed.clone();
-        let copy = self.program.clone().into_os_string();
-        for path in std::iter::once(&mut spec.program).chain(&mut spec.args) {
-            if *path == original {
-                path.clone_from(&copy);
-            }
-        }
-        spec.hashed = copy;
-    }
-}
-
-impl Drop for StageDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
 }

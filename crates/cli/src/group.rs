@@ -180,7 +180,10 @@ impl Group {
     /// Sends a signal to every node that runs, and to what it started.
     pub fn signal(&self, signal: i32) {
         for process in self.nodes.iter().filter(|p| p.ended.is_none()) {
-            process::kill_group(process.pid, signal);
+            match signal {
+                libc::SIGUSR1 => process::ask_group(process.pid, signal),
+                _ => process::kill_group(process.pid, signal),
+            }
         }
     }
 

@@ -46,6 +46,7 @@ mod report;
 mod run;
 mod rundir;
 mod spec;
+mod stage;
 mod stats;
 mod sys;
 mod table;

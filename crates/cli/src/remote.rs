@@ -94,17 +94,17 @@ fn quote(path: &str) -> String {
 }
 
 impl Remote {
-    /// Starts an agent on the spec's host by a remote shell.
-    pub fn by_shell(shell: &ShellCommand, spec: &HostSpec) -> Outcome<Remote> {
-        let mut command = shell.command(&spec.host, "agent");
-        let shown = format!("{} {}", shell.rsh.join(" "), spec.host);
+    /// Starts an agent on this host by a remote shell.
+    pub fn by_shell(shell: &ShellCommand, host: &str) -> Outcome<Remote> {
+        let mut command = shell.command(host, "agent");
+        let shown = format!("{} {}", shell.rsh.join(" "), host);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let parent = std::process::id();
         // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
         unsafe { command.pre_exec(move || process::begin_helper(parent)) };
         let trouble = |e: io::Error| {
             let advice = "install ssh, or name another remote shell in COMEM_RSH";
-            Failure::unreachable(format!("host {}: cannot run {}: {e}", spec.host, shell.rsh[0]), advice)
+            Failure::unreachable(format!("host {host}: cannot run {}: {e}", shell.rsh[0]), advice)
         };
         let mut child = command.spawn().map_err(trouble)?;
         let input = OwnedFd::from(child.stdout.take().expect("standard output is a pipe"));
@@ -119,7 +119,7 @@ impl Remote {
             command: shown,
         };
         let link = Link::to_shell(input, output).map_err(trouble)?;
-        Ok(Remote::new(&spec.host, link, Some(shell)))
+        Ok(Remote::new(host, link, Some(shell)))
     }
 
     /// Takes over an agent that a daemon started and that has connected to us.
@@ -200,7 +200,9 @@ impl Remote {
             events.push(Event::Note(text));
             self.finish();
         } else if self.hello_by.is_some_and(|by| by <= now) {
-            let what = format!("host {} does not answer within {} s", self.host, HELLO_LIMIT.as_secs());
+            let said =
+                self.shell.as_ref().and_then(Shell::last_words).map_or(String::new(), |said| format!(" ({said})"));
+            let what = format!("host {} does not answer within {} s{said}", self.host, HELLO_LIMIT.as_secs());
             events.push(Event::Lost(Failure::unreachable(what, "check its name, the network and its load")));
             self.finish();
         }
@@ -331,7 +333,7 @@ impl Remote {
             return Failure::new(exit::NODE_LOST, format!("host {host}: the connection to its agent ended"), "");
         };
         let ended = shell.wait_for_end();
-        let said = String::from_utf8_lossy(&shell.said).trim().lines().last().map(str::to_string);
+        let said = shell.last_words();
         let how = ended.map_or("closed its output".to_string(), |e| e.to_string());
         let detail = said.map_or(String::new(), |said| format!(": {said}"));
         if came {
@@ -371,6 +373,11 @@ impl Shell {
         }
     }
 
+    /// The last line that it said.
+    fn last_words(&self) -> Option<String> {
+        String::from_utf8_lossy(&self.said).trim().lines().last().map(str::to_string)
+    }
+
     fn wait_for_end(&mut self) -> Option<Ended> {
         let mut polls = PollSet::default();
         polls.readable(&self.pidfd);
@@ -392,6 +399,24 @@ impl Shell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_host_that_does_not_answer_is_told_what_the_shell_there_said() {
+        let rsh = ["sh", "-c", "echo 'Enter the code for $1:' >&2; echo >&2; sleep 1000", "sh"];
+        let shell = ShellCommand { rsh: rsh.map(str::to_string).to_vec(), remote_comem: "comem".to_string() };
+        let mut remote = Remote::by_shell(&shell, "alpha").unwrap();
+        let mut events = Vec::new();
+        while remote.shell.as_ref().and_then(Shell::last_words).is_none() {
+            let mut polls = PollSet::default();
+            remote.register(&mut polls);
+            polls.wait(None).unwrap();
+            remote.take_ready(&polls, &mut events);
+        }
+        assert!(events.is_empty(), "{events:?}");
+        remote.on_time(Instant::now() + HELLO_LIMIT, &mut events);
+        let [Event::Lost(failure)] = &events[..] else { panic!("{events:?}") };
+        assert!(failure.to_string().contains("(Enter the code for $1:)"), "{failure}");
+    }
 
     #[test]
     fn a_path_is_quoted_and_the_home_in_front_of_it_is_not() {

@@ -179,7 +179,7 @@ fn start_hosts(
                 Host::Here(Box::new(group))
             }
             Reach::Shell => {
-                let mut remote = Remote::by_shell(&shell, spec)?;
+                let mut remote = Remote::by_shell(&shell, &spec.host)?;
                 remote.order(spec, staged.as_deref());
                 Host::There(Box::new(remote))
             }

@@ -136,8 +136,8 @@ impl ProgLock {
     }
 }
 
-/// A lock that is older than a day.
-fn is_old(entry: &std::fs::DirEntry) -> bool {
+/// Whether what stands there is so old that nobody uses it who has not locked it.
+pub fn is_old(entry: &std::fs::DirEntry) -> bool {
     let age = entry.metadata().and_then(|meta| meta.modified()).map(|at| at.elapsed().unwrap_or_default());
     age.is_ok_and(|age| age > SWEEP_AGE)
 }

@@ -465,6 +465,24 @@ fn nodes_that_listen_are_told_to_stop_and_may_still_report() {
 }
 
 #[test]
+fn who_does_not_listen_is_not_ended_by_being_asked() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("held");
+    // The shell around the program, and what the program has started, catch nothing.
+    let program = scratch.script("prog", &format!(
+        "#!/bin/sh\ntrap 'echo heard; exit 0' USR1\nexec 9>{fifo}\nsleep 1000 & echo ready >&9\nwhile :; do wait; done\n"
+    ));
+    let body = format!("{program}; echo around");
+    let child = scratch.comem().args(["run", "-n", "2", "sh", "-c", &body]).stdout(Stdio::piped()).spawn().unwrap();
+    let held = Held::open(&fifo);
+    held.expect_lines(2);
+    signal(child.id(), "USR1");
+    let output = wait(child);
+    assert_eq!(sorted(&out(&output)), ["[0] around", "[0] heard", "[1] around", "[1] heard"]);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn a_program_number_belongs_to_one_job_at_a_time() {
     let scratch = Scratch::new();
     let fifo = scratch.fifo("held");

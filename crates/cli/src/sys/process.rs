@@ -120,6 +120,27 @@ pub fn kill_group(leader: u32, signal: i32) {
     unsafe { libc::kill(-(leader as libc::pid_t), signal) };
 }
 
+/// Sends `signal` to those processes of the group that `leader` leads which catch it: whoever does not would be ended by what only asks.
+pub fn ask_group(leader: u32, signal: i32) {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| group_of(*pid) == Some(leader) && catches(*pid, signal)).for_each(|pid| kill(pid, signal));
+}
+
+/// The group of a process that is there.
+fn group_of(pid: u32) -> Option<u32> {
+    // SAFETY: the call takes a number and touches no memory.
+    u32::try_from(unsafe { libc::getpgid(pid as libc::pid_t) }).ok()
+}
+
+/// Whether a process has a handler for `signal`.
+fn catches(pid: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    caught >> (signal - 1) & 1 == 1
+}
+
 /// Asks that orphans among our descendants become our children, so that none escapes by leaving its group.
 pub fn adopt_orphans() {
     // SAFETY: the option takes one number and touches no memory.
