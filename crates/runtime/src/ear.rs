@@ -4,8 +4,13 @@ use crate::control::{ControlReader, ToNode};
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use crate::node::Node;
+use crate::report;
 use comem_protocol::ids::NodeId;
+use comem_protocol::time::Span;
 use std::sync::{Arc, OnceLock};
+
+/// A wait of so long may be why a job is stopped.
+const LONG: Span = Span::from_ms(2_000);
 
 /// Hears the launcher from start-up until all nodes have finished. Behind that nothing concerns this one, and a process ends with the last of its
 /// threads where its first one ends by `pthread_exit`.
@@ -23,7 +28,10 @@ impl Ear {
             loop {
                 match next_message(&mut reader) {
                     Ok(ToNode::PeerEnded { node, how }) => ear.tell(Error::NodeLost { node: NodeId(node), why: how }),
-                    Ok(ToNode::Stop { reason }) => ear.tell(Error::Stopped(reason)),
+                    Ok(ToNode::Stop { reason }) => {
+                        ear.node.get().inspect(|node| tell_of_long_waits(node));
+                        ear.tell(Error::Stopped(reason));
+                    }
                     Ok(ToNode::AllFinished) => {
                         ear.node.get().inspect(|node| node.farewell.all_have_finished());
                         return;
@@ -56,6 +64,14 @@ impl Ear {
             node.end_with(&error);
         }
         let _ = self.node.set(node.clone());
+    }
+}
+
+/// A job is stopped: whoever wonders what it was about learns where threads have waited for long.
+fn tell_of_long_waits(node: &Node) {
+    let now = node.now();
+    if node.waits_in_work().any(|since| now - since >= LONG) {
+        report::print_waits(node, "told to stop, while");
     }
 }
 

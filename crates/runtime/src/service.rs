@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// When the waits of threads that have work to do began.
-    fn waits_in_work(&self) -> impl Iterator<Item = Time> {
+    pub(crate) fn waits_in_work(&self) -> impl Iterator<Item = Time> {
         let waits = self.seats.iter().filter_map(|seat| *seat.status.lock());
         waits.filter(|(why, _)| !why.is_for_work()).map(|(_, since)| since)
     }
