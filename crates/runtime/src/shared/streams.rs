@@ -125,6 +125,8 @@ pub(crate) struct Streams {
 
 impl Streams {
     const MANY: usize = 8;
+    /// So many of them may be single faults that nothing has followed yet.
+    const SINGLE: usize = 4;
     const GROWTH: [usize; 4] = [1, 8, 30, 60];
     /// Longest stride that is taken for one, in pages.
     const STRIDE_MAX: i64 = CHUNK_PAGES as i64 / 2;
@@ -159,15 +161,14 @@ impl Streams {
         let is_whole = |far: i64| unit == 1 || far % unit == 0;
         let begins = |s: &Stream| s.units == 1 && far(s) != 0 && far(s).abs() <= Self::STRIDE_MAX && is_whole(far(s));
         let found = self.streams.iter().position(goes_on);
-        let at = found.or_else(|| {
+        let at = found.unwrap_or_else(|| {
             let near = (0..Self::MANY).filter(|i| begins(&self.streams[*i]));
-            near.min_by_key(|i| far(&self.streams[*i]).abs())
-        });
-        let at = at.unwrap_or_else(|| {
-            let oldest = (0..Self::MANY).min_by_key(|i| self.streams[*i].used).unwrap_or_default();
-            self.forget(oldest);
-            self.streams[oldest].first = page;
-            oldest
+            let near = near.min_by_key(|i| far(&self.streams[*i]).abs()).map(|i| self.streams[i]);
+            // What it might follow at a distance may as well go on by itself: two arrays that are walked together.
+            let at = self.place();
+            self.forget(at);
+            self.streams[at] = near.unwrap_or(Stream { first: page, ..Stream::default() });
+            at
         });
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
         self.learn(page, unit, found);
@@ -266,6 +267,14 @@ impl Streams {
     /// The one that the last fault belongs to, if that was at `page`.
     fn of_fault(&self, page: PageNo) -> Option<usize> {
         self.streams.iter().position(|s| s.used == self.faults && s.last == page)
+    }
+
+    /// Where a new one belongs: that of single faults is taken that came first, once there are many, and else the one that went on longest ago.
+    fn place(&self) -> usize {
+        let single = |i: &usize| self.streams[*i].units <= 1;
+        let many = (0..Self::MANY).filter(single).count() >= Self::SINGLE;
+        let those = (0..Self::MANY).filter(|i| !many || single(i));
+        those.min_by_key(|i| self.streams[*i].used).unwrap_or_default()
     }
 
     /// Its place is needed for another one.
@@ -467,6 +476,23 @@ mod tests {
             ahead.units
         });
         assert_eq!(runs, [1, 8, 10, 10, 10, 10]);
+    }
+
+    #[test]
+    fn arrays_that_are_walked_together_are_followed_each_by_itself_however_near_they_lie() {
+        for (arrays, pages) in [(2, 100), (2, 256), (2, 300), (3, 80), (3, 256), (4, 60), (4, 200)] {
+            let (mut streams, mut here, mut faults) = (Streams::default(), BTreeSet::new(), 0);
+            for step in 0..pages {
+                for page in (0..arrays).map(|array| 1000 + array * pages + step) {
+                    if !here.contains(&page) {
+                        let ahead = next(&mut streams, page);
+                        here.extend((0..ahead.units as isize).map(|i| (page as isize + i * ahead.stride) as PageNo));
+                        faults += 1;
+                    }
+                }
+            }
+            assert!(faults <= arrays * (6 + pages / 60), "{arrays} arrays of {pages} pages: {faults} faults");
+        }
     }
 
     #[test]
