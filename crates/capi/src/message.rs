@@ -2,16 +2,11 @@
 
 use crate::failure::{Code, Failure, Outcome, done, remember, reported};
 use crate::job::thread;
-use std::cell::RefCell;
+use comem_rt::Thread;
 use std::ffi::{c_int, c_void};
 
 /// A message on its way to the program: the sender's node, and the bytes.
 type Message = (comem_rt::NodeId, Vec<u8>);
-
-thread_local! {
-    /// A message that did not fit the buffer it was asked into.
-    static KEPT: RefCell<Option<Message>> = const { RefCell::new(None) };
-}
 
 /// Sends a message.
 ///
@@ -37,10 +32,16 @@ pub unsafe extern "C" fn comem_post(thread_number: c_int, data: *const c_void, l
 }
 
 /// Hands a message over, or keeps it when the buffer is too small.
-fn hand_over(message: Message, from: *mut c_int, buffer: *mut c_void, capacity: usize) -> Outcome<i64> {
+fn hand_over(
+    thread: &Thread,
+    message: Message,
+    from: *mut c_int,
+    buffer: *mut c_void,
+    capacity: usize,
+) -> Outcome<i64> {
     let length = message.1.len();
     if length > capacity || (buffer.is_null() && length > 0) {
-        KEPT.set(Some(message));
+        thread.put_back(message);
         let what =
             format!("a message of {length} bytes does not fit a buffer of {capacity}; receive it into a larger one");
         let failure = Failure::new(Code::TooSmall, what);
@@ -68,8 +69,7 @@ pub unsafe extern "C" fn comem_receive(from: *mut c_int, buffer: *mut c_void, ca
     reported(
         || {
             let thread = thread()?;
-            let message = KEPT.take().unwrap_or_else(|| thread.receive());
-            hand_over(message, from, buffer, capacity)
+            hand_over(&thread, thread.receive(), from, buffer, capacity)
         },
         i64::from,
     )
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn comem_poll(from: *mut c_int, buffer: *mut c_void, capac
     reported(
         || {
             let thread = thread()?;
-            match KEPT.take().or_else(|| thread.try_receive()) {
-                Some(message) => hand_over(message, from, buffer, capacity),
+            match thread.try_receive() {
+                Some(message) => hand_over(&thread, message, from, buffer, capacity),
                 None => Ok(Code::Empty as i64),
             }
         },

@@ -323,6 +323,18 @@ fn a_call_from_a_destructor_of_a_thread_is_refused_or_done() {
     assert!(said.is_empty() || said.starts_with("-6 comem: "), "{said}");
 }
 
+/// Messages that it had put aside were lost, and the node aborted where a range was still open that others wanted.
+#[test]
+fn what_a_thread_had_open_when_it_ended_is_for_others() {
+    let program = common::build("cc", "gnu99", "places.c");
+    for backbone in ["udp", "shm"] {
+        let mut command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2", "--backbone", backbone]);
+        let output = common::run(command.arg(&program));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "places: ok\n", "{backbone}");
+    }
+}
+
 #[test]
 fn a_node_that_lacks_a_pointer_is_told_so() {
     let mut command = common::node(&common::launcher(), 1);

@@ -242,6 +242,37 @@ fn a_reporter_that_restores_and_returns_reports_once_and_hands_on() {
     assert_eq!(said.matches("the reporter was here").count(), 1, "{said}");
 }
 
+/// As a crash reporter asks for that returns: the kernel has put the default in its place.
+#[test]
+fn a_handler_that_wants_to_be_called_once_is_called_once() {
+    extern "C" fn report(_: i32) {
+        // SAFETY: writes from a constant.
+        unsafe { libc::write(2, c"the reporter was here\n".as_ptr().cast(), 22) };
+    }
+    let (signal, said) = in_a_child("a_handler_that_wants_to_be_called_once_is_called_once", || {
+        let subject = any_subject();
+        set(libc::SIGSEGV, report as *const () as usize, libc::SA_RESETHAND);
+        assert!(fault::ensure_installed());
+        assert_eq!(subject.load(1), 0);
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+    assert_eq!(said.matches("the reporter was here").count(), 1, "{said}");
+}
+
+/// What makes an access possible does not make code of data: it faulted for ever.
+#[test]
+fn a_jump_into_shared_memory_ends_the_process() {
+    let (signal, said) = in_a_child("a_jump_into_shared_memory_ends_the_process", || {
+        let subject = any_subject();
+        assert_eq!(subject.load(1), 0);
+        // SAFETY: not sound: the fault is what is tested, and it ends the process.
+        let data = unsafe { std::mem::transmute::<*const u64, extern "C" fn()>(subject.address(1)) };
+        data();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+}
+
 #[test]
 fn a_newcomer_may_come_and_go_without_end() {
     extern "C" fn idle(_: i32) {}

@@ -622,7 +622,7 @@ fn program_hash(contents: &[u8]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "unknown".to_string(), |n| n.trim().to_string())
 }

@@ -547,6 +547,12 @@ impl Node {
         message
     }
 
+    /// Puts back, in front of others, what was taken and not used.
+    pub(crate) fn give_back_user(&self, slot: Slot, messages: VecDeque<(NodeId, Vec<u8>)>) {
+        let mut inbox = self.seats[slot.index()].inbox.lock();
+        messages.into_iter().rev().for_each(|message| inbox.push_front(message));
+    }
+
     /// Whether thread `thread` of this node can take one more message.
     pub(crate) fn inbox_has_room(&self, thread: u16) -> bool {
         let seat = self.seats.get(usize::from(thread) + 1);

@@ -250,6 +250,7 @@ impl Thread {
     /// Gives back what it has, and the seat itself.
     pub(crate) fn leave_seat(&self) {
         self.end_ranges();
+        self.leave_messages();
         self.node.sections_are_left(self.slot);
         self.node.seats[self.slot.index()].taken.store(false, std::sync::atomic::Ordering::Release);
     }

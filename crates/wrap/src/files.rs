@@ -61,7 +61,10 @@ pub unsafe extern "C-unwind" fn pwrite(fd: c_int, from: *const c_void, bytes: si
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's buffers, or private memory of their size.
-    unsafe { vectors::transfer(fd, parts, count, Way::In, |parts, count| real::readv(fd, parts, count)) }
+    unsafe {
+        let one = |start: *mut u8, n, _| real::read(fd, start.cast(), n);
+        vectors::transfer_all(fd, parts, count, Way::In, |parts, count| real::readv(fd, parts, count), one)
+    }
 }
 
 /// Writes from several buffers.
@@ -71,7 +74,10 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, parts: *const iovec, count: c_i
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as for `readv`.
-    unsafe { vectors::transfer(fd, parts, count, Way::Out, |parts, count| real::writev(fd, parts, count)) }
+    unsafe {
+        let one = |start: *mut u8, n, _| real::write(fd, start.cast(), n);
+        vectors::transfer_all(fd, parts, count, Way::Out, |parts, count| real::writev(fd, parts, count), one)
+    }
 }
 
 /// Reads at a place, into several buffers.
@@ -81,7 +87,10 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn preadv(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: as for `readv`.
-    unsafe { vectors::transfer(fd, parts, count, Way::In, |parts, count| real::preadv(fd, parts, count, at)) }
+    unsafe {
+        let one = |start: *mut u8, n, done: usize| real::pread(fd, start.cast(), n, at + done as off_t);
+        vectors::transfer_all(fd, parts, count, Way::In, |parts, count| real::preadv(fd, parts, count, at), one)
+    }
 }
 
 /// Writes at a place, from several buffers.
@@ -91,7 +100,10 @@ pub unsafe extern "C-unwind" fn preadv(fd: c_int, parts: *const iovec, count: c_
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pwritev(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
     // SAFETY: as for `readv`.
-    unsafe { vectors::transfer(fd, parts, count, Way::Out, |parts, count| real::pwritev(fd, parts, count, at)) }
+    unsafe {
+        let one = |start: *mut u8, n, done: usize| real::pwrite(fd, start.cast(), n, at + done as off_t);
+        vectors::transfer_all(fd, parts, count, Way::Out, |parts, count| real::pwritev(fd, parts, count, at), one)
+    }
 }
 
 /// Defines the names for large files: on 64-bit machines offsets are large anyway, so they are the same functions.

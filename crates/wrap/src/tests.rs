@@ -374,6 +374,37 @@ fn of_several_buffers_those_that_are_shared_make_the_detour() {
 }
 
 #[test]
+fn what_a_call_leaves_of_several_buffers_of_a_file_follows() {
+    let part = shared(53248, 3000);
+    let mut own = [0_u8; 100];
+    let list = [(part.as_mut_ptr(), 2000), (own.as_mut_ptr(), 100), (part.as_mut_ptr().wrapping_add(2000), 1000)];
+    let list = list.map(|(start, iov_len)| libc::iovec { iov_base: start.cast(), iov_len });
+    for (is_file, first, end, wanted) in
+        [(true, 500, 9999, 3100), (true, 2050, 9999, 3100), (true, 500, 2500, 2500), (false, 500, 9999, 500)]
+    {
+        let descriptor = if is_file { file() } else { stream() };
+        let mut asked = Vec::new();
+        // SAFETY: the calls fill no more than they are given.
+        let moved = unsafe {
+            let one = |start: *mut u8, n: usize, done: usize| {
+                asked.push(done);
+                let n = n.min(end - done);
+                std::slice::from_raw_parts_mut(start, n).iter_mut().zip(done..).for_each(|(b, i)| *b = pattern(i));
+                n as isize
+            };
+            vectors::transfer_all(descriptor.as_raw_fd(), list.as_ptr(), 3, Way::In, |_, _| first as isize, one)
+        };
+        assert_eq!(moved, wanted, "{first}");
+        let from = asked.first().copied();
+        assert_eq!(from, is_file.then_some(first), "{first}");
+        if end == 9999 && is_file {
+            let all = part[..2000].iter().chain(&own).chain(&part[2000..]);
+            assert!(all.zip(0..).skip(first).all(|(byte, i)| *byte == pattern(i)), "{first}");
+        }
+    }
+}
+
+#[test]
 fn a_buffer_that_is_no_memory_beside_a_shared_one_is_an_error() {
     let part = shared(45056, 4);
     let (reader, writer) = std::io::pipe().unwrap();

@@ -3,7 +3,7 @@
 use crate::errno;
 use crate::heap::{self, Way};
 use crate::private::Private;
-use crate::transfer::{Kind, TRIES, kind_of};
+use crate::transfer::{self, Kind, TRIES, kind_of};
 use libc::{c_int, iovec};
 use std::ptr::copy_nonoverlapping;
 
@@ -44,6 +44,67 @@ pub unsafe fn transfer(
     }
     // SAFETY: by this function's contract.
     unsafe { shared(fd, parts, count, way, &mut call) }
+}
+
+/// As [`transfer`], for calls that move all there is of a regular file: what `call` has left, because a page was taken away in the midst of it, goes buffer by
+/// buffer with `one`, which gets where, how many bytes, and how many of all were moved before.
+///
+/// # Safety
+/// As for [`transfer`].
+#[inline]
+pub unsafe fn transfer_all(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    way: Way,
+    mut call: impl FnMut(*const iovec, c_int) -> isize,
+    mut one: impl FnMut(*mut u8, usize, usize) -> isize,
+) -> isize {
+    // SAFETY: by this function's contract.
+    if !unsafe { any_shared(parts, count.max(0) as usize) } {
+        return call(parts, count);
+    }
+    // SAFETY: by this function's contract.
+    unsafe {
+        let moved = shared(fd, parts, count, way, &mut call);
+        if moved > 0 && kind_of(fd) == Kind::File { rest(fd, (parts, count), way, moved, &mut one) } else { moved }
+    }
+}
+
+/// Moves what lies behind the first `moved` bytes, as far as it goes; returns how many were moved in all.
+///
+/// # Safety
+/// As for [`transfer`]; there are buffers.
+#[cold]
+unsafe fn rest(
+    fd: c_int,
+    (parts, count): (*const iovec, c_int),
+    way: Way,
+    mut moved: isize,
+    one: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
+) -> isize {
+    // SAFETY: by this function's contract.
+    let list = unsafe { std::slice::from_raw_parts(parts, count as usize) };
+    let mut before = 0;
+    for part in list {
+        let done = (moved as usize - before).min(part.iov_len);
+        before += part.iov_len;
+        let left = part.iov_len - done;
+        if left == 0 {
+            continue;
+        }
+        let sum = moved as usize;
+        // SAFETY: within the buffer, which is the program's.
+        let n = unsafe {
+            let start = part.iov_base.cast::<u8>().add(done);
+            transfer::transfer(fd, start, left, way, |at, n, done| one(at, n, sum + done))
+        };
+        moved += n.max(0);
+        if n < left as isize {
+            break;
+        }
+    }
+    moved
 }
 
 /// # Safety

@@ -125,8 +125,13 @@ pub unsafe fn hand_on(entry: usize, signal: i32, info: *mut libc::siginfo_t, con
     // SAFETY: valid by the function's contract.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
     let sent_by_somebody = code <= 0;
-    match Found::of(signal).action(entry) {
+    let found = Found::of(signal);
+    match found.action(entry) {
         Some(next) if next.sa_sigaction != libc::SIG_DFL && next.sa_sigaction != libc::SIG_IGN => {
+            if next.sa_flags & libc::SA_RESETHAND != 0 {
+                // It is called once, and the default stands behind it.
+                found.actions[entry].store(std::ptr::null_mut(), Ordering::Release);
+            }
             // SAFETY: the action stood for this signal, so its handler has the form that its flags say.
             unsafe { call(next, signal, info, context) };
             // Rust's handler restores the default and counts on the access to fault again; nothing faults again here.

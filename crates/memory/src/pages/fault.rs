@@ -270,7 +270,7 @@ fn describe(signal: i32, info: *const libc::siginfo_t, context: *const libc::c_v
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     const MEMORY_IS_BROKEN: [i32; 2] = [4, 5];
     let sent_by_somebody = code <= 0;
-    if sent_by_somebody || (signal == libc::SIGBUS && MEMORY_IS_BROKEN.contains(&code)) {
+    if sent_by_somebody || (signal == libc::SIGBUS && MEMORY_IS_BROKEN.contains(&code)) || is_jump(context) {
         return None;
     }
     Some(Fault { address: address.addr(), instruction: instruction(context), access: access(context), signal })
@@ -289,15 +289,30 @@ fn instruction(_: *const libc::c_void) -> usize {
 
 #[cfg(target_arch = "x86_64")]
 fn access(context: *const libc::c_void) -> Access {
-    // The page-fault error code: bit 1 tells a store.
-    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid context.
-    let error = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
-    if error & 2 != 0 { Access::Write } else { Access::Read }
+    if page_fault_bits(context) & 2 != 0 { Access::Write } else { Access::Read }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn access(_: *const libc::c_void) -> Access {
     Access::Unknown
+}
+
+/// Whether the program went on at that address: no bytes that come there make it code.
+#[cfg(target_arch = "x86_64")]
+fn is_jump(context: *const libc::c_void) -> bool {
+    page_fault_bits(context) & 16 != 0
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_jump(_: *const libc::c_void) -> bool {
+    false
+}
+
+/// The page-fault error code: bit 1 tells a store, bit 4 the fetch of an instruction.
+#[cfg(target_arch = "x86_64")]
+fn page_fault_bits(context: *const libc::c_void) -> i64 {
+    // SAFETY: the kernel hands a handler with SA_SIGINFO a valid context.
+    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] }
 }
 
 /// The signal handler, under as many addresses as there are entries in front of other handlers.

@@ -65,28 +65,33 @@ pub(crate) fn choose_detector(config: &Config) -> Result<Detector> {
     if let Some(detector) = config.detector {
         let tried = detector.probe();
         return tried.map(|()| detector).map_err(|why| {
-            Error::Start(format!("the detector {detector} does not work on this host: {why}; choose another or none"))
+            Error::Start(format!(
+                "the detector {detector} does not work on host {}: {why}; choose another or none",
+                crate::boot::host_name()
+            ))
         });
     }
     let (best, others) = Detector::best();
-    if config.node.is_none_or(|n| n.0 == 0) || config.verbose {
+    // One node of each host says so: another host may have other means.
+    if config.host_place.is_none_or(|place| place == 0) || config.verbose {
         let none_works = others.iter().any(|(detector, _)| *detector == best);
+        let host = format!("host {}", crate::boot::host_name());
         let others: Vec<String> = others.iter().map(|(better, why)| format!("{better} ({why})")).collect();
         match &others[..] {
             all if none_works => {
                 let all = all.join(", ");
                 crate::error::say(format_args!(
-                    "comem: no detector works on this host: {all}; programs that share pages cannot run here"
+                    "comem: no detector works on {host}: {all}; programs that share pages cannot run here"
                 ));
             }
             [] => {}
             [one] => crate::error::say(format_args!(
-                "comem: the detector {one} does not work on this host; taking {best}, which is slower"
+                "comem: the detector {one} does not work on {host}; taking {best}, which is slower"
             )),
             all => {
                 let all = all.join(" and ");
                 crate::error::say(format_args!(
-                    "comem: the detectors {all} do not work on this host; taking {best}, which is slower"
+                    "comem: the detectors {all} do not work on {host}; taking {best}, which is slower"
                 ));
             }
         }

@@ -55,6 +55,17 @@ impl Thread {
         stashed.or_else(|| self.node.take_user(self.slot))
     }
 
+    /// Gives back a message that was taken: it is the next.
+    pub fn put_back(&self, message: (NodeId, Vec<u8>)) {
+        self.state.borrow_mut().stash.push_front(message);
+    }
+
+    /// What was put aside waits for the thread that takes this one's place.
+    pub(super) fn leave_messages(&self) {
+        let aside = std::mem::take(&mut self.state.borrow_mut().stash);
+        self.node.give_back_user(self.slot, aside);
+    }
+
     /// From now on messages to this thread are put aside whenever it waits, however many: who sends waits for room only while this
     /// thread computes, and what it sends behind them, diffs for instance, does not wait for ever for their receiver. For interfaces that put no bound on what is sent to a thread that waits for something else.
     pub fn keep_messages(&self) {
