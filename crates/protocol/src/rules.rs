@@ -139,6 +139,8 @@ pub enum Rule {
     KnowledgeIsOfOneBook,
     /// At a manager, what is said of one book never stands for what was said of the other.
     BooksAreUnitedApart,
+    /// At a manager, what one node said when it raised a flag or posted stays beside what another said.
+    PostersAreUnited,
     /// A barrier that leaves ended copies mapped lets no thread of the node go on before they are up to date.
     KeptCopiesAreRenewedFirst,
     /// A page that its home sent unasked counts only if the home had applied what others wrote to it before the barrier.
@@ -181,7 +183,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 56] = [
+    pub const PAGES: [Rule; 57] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -219,6 +221,7 @@ impl Rule {
         Rule::BothBooksAreTold,
         Rule::KnowledgeIsOfOneBook,
         Rule::BooksAreUnitedApart,
+        Rule::PostersAreUnited,
         Rule::KeptCopiesAreRenewedFirst,
         Rule::PushedPagesMeetNeeds,
         Rule::PushesAreForOneBarrier,

@@ -273,20 +273,20 @@ fn note_thread() {
 /// Raises the exception in the main thread, which runs this between two bytecodes, or sends it to the thread it belongs to.
 extern "C" fn raise_stale(_: *mut c_void) -> c_int {
     let me = this_thread();
-    Python::attach(|py| {
-        let mut raises = OTHERS_WENT_ON.swap(false, Ordering::Relaxed) && !MAIN_KNOWS.load(Ordering::Relaxed);
-        for place in &OWED {
-            match place.swap(0, Ordering::AcqRel) {
-                0 => {}
-                thread if thread == me => raises = true,
-                thread => send(py, thread),
-            }
+    // SAFETY: such calls come in a thread that runs Python code, also while the interpreter is taken down, when none can be attached any more.
+    let py = unsafe { Python::assume_attached() };
+    let mut raises = OTHERS_WENT_ON.swap(false, Ordering::Relaxed) && !MAIN_KNOWS.load(Ordering::Relaxed);
+    for place in &OWED {
+        match place.swap(0, Ordering::AcqRel) {
+            0 => {}
+            thread if thread == me => raises = true,
+            thread => send(py, thread),
         }
-        if raises {
-            over(py).restore(py);
-        }
-        if raises { -1 } else { 0 }
-    })
+    }
+    if raises {
+        over(py).restore(py);
+    }
+    if raises { -1 } else { 0 }
 }
 
 /// The monotonic clock; may be read within signal handlers.

@@ -25,6 +25,7 @@ use crate::Comem;
 use crate::error::{Error, Result};
 use crate::shared::release::Why;
 use crate::shared::{Shared, space};
+use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
@@ -244,7 +245,9 @@ impl Comem {
     /// # Errors
     /// When no allocation begins there, or it was freed already.
     pub fn free(&self, pointer: *mut u8) -> Result<()> {
-        self.current()?.free(self.shared()?, pointer.addr())
+        let thread = self.current()?;
+        // To give memory back is a cancellation point.
+        uncancelled(|| thread.free(self.shared()?, pointer.addr()))
     }
 
     /// Names the region of an address in reports. A block of a region that is handed out in blocks names itself only: the region's

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 /// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program has interrupted it there. A thread that
 /// is taken down may have it no more, and what it still does, giving back ranges, does it with something new.
-fn with_own<T: Default, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
+pub(crate) fn with_own<T: Default, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
     let mut f = Some(f);
     let done = own.try_with(|own| match own.try_borrow_mut() {
         Ok(mut own) => f.take().map(|f| f(&mut own)),

@@ -76,6 +76,7 @@ pub use error::{Error, Result};
 pub use object::{Object, Options, Placement};
 pub use thread::{Thread, share};
 
+use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::Slot;
 use comem_protocol::wire::message::Collective;
@@ -134,7 +135,8 @@ fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
         if taken.is_some() || Instant::now() >= *until.get_or_insert_with(|| Instant::now() + FAREWELL) {
             return taken;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        // No cancellation point: nothing here could be unwound.
+        uncancelled(|| std::thread::sleep(Duration::from_millis(1)));
     }
 }
 

@@ -28,7 +28,7 @@ fn all_orders_with_one_delay_are_right() {
 }
 
 /// Programs of which some order with one delay is wrong without the rule. The others need two delays, or more of a program: `pages_mutants.rs` has all of them.
-const FOUND_BY_ONE_DELAY: [(Rule, &str); 47] = [
+const FOUND_BY_ONE_DELAY: [(Rule, &str); 48] = [
     (Rule::ProtectBeforeDiff, "counter"),
     (Rule::ProtectBeforeCopyOut, "counter"),
     (Rule::MappedChunksAreListedFirst, "two locks"),
@@ -58,6 +58,7 @@ const FOUND_BY_ONE_DELAY: [(Rule, &str); 47] = [
     (Rule::NoticesKeepTheirBook, "from lock to lock"),
     (Rule::BothBooksAreTold, "both engines"),
     (Rule::BooksAreUnitedApart, "flags of two books"),
+    (Rule::PostersAreUnited, "two that raise one flag"),
     (Rule::KeptCopiesAreRenewedFirst, "two threads beside one"),
     (Rule::PushedPagesMeetNeeds, "two threads beside one"),
     (Rule::PushesAreForOneBarrier, "sent at barriers"),

@@ -106,6 +106,52 @@ pub unsafe extern "C-unwind" fn pwritev(fd: c_int, parts: *const iovec, count: c
     }
 }
 
+/// Reads at a place, into several buffers; -1 stands for the file's own place.
+///
+/// # Safety
+/// As for `preadv2(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as for `readv`.
+    unsafe {
+        let one = |start: *mut u8, n, done: usize| {
+            let part = iovec { iov_base: start.cast(), iov_len: n };
+            real::preadv2(fd, &part, 1, if at == -1 { at } else { at + done as off_t }, flags)
+        };
+        let call = |parts: *const iovec, count| real::preadv2(fd, parts, count, at, flags);
+        vectors::transfer_all(fd, parts, count, Way::In, call, one)
+    }
+}
+
+/// Writes at a place, from several buffers; -1 stands for the file's own place.
+///
+/// # Safety
+/// As for `pwritev2(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as for `readv`.
+    unsafe {
+        let one = |start: *mut u8, n, done: usize| {
+            let part = iovec { iov_base: start.cast(), iov_len: n };
+            real::pwritev2(fd, &part, 1, if at == -1 { at } else { at + done as off_t }, flags)
+        };
+        let call = |parts: *const iovec, count| real::pwritev2(fd, parts, count, at, flags);
+        vectors::transfer_all(fd, parts, count, Way::Out, call, one)
+    }
+}
+
 /// Defines the names for large files: on 64-bit machines offsets are large anyway, so they are the same functions.
 macro_rules! large_file {
     ($($large:ident = $name:ident($($arg:ident: $ty:ty),*);)*) => { $(
@@ -126,4 +172,6 @@ large_file! {
     pwrite64 = pwrite(fd: c_int, from: *const c_void, bytes: size_t, at: off_t);
     preadv64 = preadv(fd: c_int, parts: *const iovec, count: c_int, at: off_t);
     pwritev64 = pwritev(fd: c_int, parts: *const iovec, count: c_int, at: off_t);
+    preadv64v2 = preadv2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int);
+    pwritev64v2 = pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int);
 }

@@ -87,6 +87,8 @@ real! {
     c"writev" writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
     c"preadv" preadv(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
     c"pwritev" pwritev(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    c"preadv2" preadv2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    c"pwritev2" pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     c"send" send(fd: c_int, from: *const c_void, n: size_t, flags: c_int) -> ssize_t;
     c"sendto" sendto(fd: c_int, from: *const c_void, n: size_t, flags: c_int, name: *const sockaddr, len: socklen_t) -> ssize_t;
     c"sendmsg" sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;

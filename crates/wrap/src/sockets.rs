@@ -1,6 +1,7 @@
 //! Sending and receiving.
 
 use crate::heap::{self, Way};
+use crate::private::Private;
 use crate::real;
 use crate::transfer::transfer;
 use crate::vectors;
@@ -179,21 +180,43 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         // SAFETY: by this function's contract.
         return unsafe { real::recvmsg(fd, message, flags) };
     };
-    let mut told = head;
+    // A message whose name or control data meet a page that has gone is lost, and descriptors with it.
+    let name_bytes = (head.msg_namelen as usize).min(size_of::<sockaddr_storage>());
+    let own_name = heap::overlaps(head.msg_name, head.msg_namelen as usize);
+    let own_control = heap::overlaps(head.msg_control, head.msg_controllen);
+    let control = if own_control { Private::new(head.msg_controllen) } else { None };
+    if own_control && control.is_none() {
+        return -1;
+    }
+    let (mut name, mut told) = (no_name(), head);
     let call = |parts: *const iovec, count: c_int| {
         told = msghdr { msg_iov: parts.cast_mut(), msg_iovlen: count as _, ..head };
+        if own_name {
+            (told.msg_name, told.msg_namelen) = ((&raw mut name).cast(), name_bytes as socklen_t);
+        }
+        if let Some(control) = &control {
+            told.msg_control = control.start.cast();
+        }
         // SAFETY: the caller's message, its buffers perhaps elsewhere.
         unsafe { real::recvmsg(fd, &mut told, flags) }
     };
     // SAFETY: by this function's contract.
     let got = unsafe { vectors::transfer(fd, head.msg_iov, head.msg_iovlen as c_int, Way::In, call) };
     if got >= 0 {
-        // SAFETY: by this function's contract the message is the caller's to be filled in.
+        // SAFETY: by this function's contract the message is the caller's to be filled in, and so is what it points to.
         unsafe {
+            if own_name {
+                let bytes = name_bytes.min(told.msg_namelen as usize);
+                copy_nonoverlapping((&raw const name).cast::<u8>(), head.msg_name.cast(), bytes);
+            }
+            if let Some(control) = &control {
+                copy_nonoverlapping(control.start, head.msg_control.cast::<u8>(), told.msg_controllen);
+            }
             (*message).msg_namelen = told.msg_namelen;
             (*message).msg_controllen = told.msg_controllen;
             (*message).msg_flags = told.msg_flags;
         }
     }
+    control.into_iter().for_each(Private::give_back);
     got
 }

@@ -5,8 +5,8 @@
 //! | regular file | in pieces, each touched right before its call: a buffer may be larger than the cache of copies. Where pages do not stay that long, in smaller ones through private memory |
 //! | file or disk opened with `O_DIRECT` | in pieces, each through private memory: the device reads and writes the pages themselves, also once they are not the buffer's any more |
 //! | pipe, stream socket, to which more than a page is written | in pieces, each through private memory: a page that was taken away in the midst of a call would end it early, and programs rely on all having been written |
-//! | the same otherwise; device | touch all, then one call: two calls might block where one would not |
-//! | socket that keeps messages apart, when receiving | through private memory: a message that meets EFAULT is lost |
+//! | the same otherwise; device that is written | touch all, then one call: two calls might block where one would not |
+//! | socket that keeps messages apart, device, terminal, event, when receiving | through private memory: what has been taken there when a call meets EFAULT is lost, and a page may go while it waits |
 //!
 //! After EFAULT with nothing transferred: touch and try again; after some tries through private memory.
 
@@ -40,7 +40,7 @@ pub enum Kind {
     Stream,
     /// A socket that gives each message once, whole or not at all.
     Messages,
-    /// A device, or nothing that is known.
+    /// A device, a terminal, events, or nothing that is known.
     Other,
 }
 
@@ -110,7 +110,7 @@ unsafe fn shared(
     match kind {
         // SAFETY: by this function's contract.
         Kind::File | Kind::Direct => unsafe { in_pieces(kind, start, bytes, way, call) },
-        Kind::Messages if way == Way::In && heap::touch(start, bytes, way) => {
+        Kind::Messages | Kind::Other if way == Way::In && heap::touch(start, bytes, way) => {
             // SAFETY: by this function's contract.
             unsafe { detour(start, bytes, way, &mut |at, n| call(at, n, 0)) }
         }
@@ -139,7 +139,7 @@ unsafe fn in_pieces(
     way: Way,
     call: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
 ) -> isize {
-    let mut done = 0;
+    let (mut done, mut cut_short) = (0, false);
     // What pieces go through is kept for the next.
     let mut private: Option<Private> = None;
     let result = loop {
@@ -167,14 +167,15 @@ unsafe fn in_pieces(
             break if done > 0 { done as isize } else { moved };
         }
         done += moved as usize;
-        if (moved as usize) < piece {
-            if kind == Kind::Stream {
-                // A signal has come, or the reader is slow and nobody wants to wait.
-                break done as isize;
-            }
-            // The pages do not stay here that long, or the file ends.
+        if (moved as usize) < piece && kind == Kind::Stream {
+            // A signal has come, or the reader is slow and nobody wants to wait.
+            break done as isize;
+        }
+        // The pages did not stay here that long, since this was not the file's end.
+        if cut_short {
             STAYS_BYTES.set(DETOUR_BYTES);
         }
+        cut_short = (moved as usize) < piece;
     };
     private.into_iter().for_each(Private::give_back);
     result

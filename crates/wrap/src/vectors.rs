@@ -129,9 +129,9 @@ unsafe fn shared(
     };
     let private = match kind_of(fd) {
         Kind::Direct => true,
-        Kind::Messages => way == Way::In,
+        Kind::Messages | Kind::Other => way == Way::In,
         Kind::Stream => way == Way::Out,
-        Kind::File | Kind::Other => false,
+        Kind::File => false,
     };
     if private && touch_all() {
         // SAFETY: by this function's contract.

@@ -18,6 +18,9 @@ const BARS_WIDTH_MAX: f64 = 1400.0;
 const PITCH_MIN: f64 = 8.0;
 const PITCH_MAX: f64 = 110.0;
 const RUN_GAP: f64 = 26.0;
+/// Longest name of a run in the picture, in characters, and the width of one in its caption.
+const CAPTION_MOST: usize = 40;
+const CAPTION_CHARACTER: f64 = 7.4;
 
 /// The picture of one or several runs.
 pub fn picture(runs: &[Run]) -> String {
@@ -25,7 +28,7 @@ pub fn picture(runs: &[Run]) -> String {
     let gaps = runs.len().saturating_sub(1) as f64 * RUN_GAP;
     let least = (WIDTH_MIN - LEFT - RIGHT - gaps) / bars.max(1) as f64;
     let pitch = (BARS_WIDTH_MAX / bars.max(1) as f64).min(least.max(64.0)).clamp(PITCH_MIN, PITCH_MAX);
-    let bars_width = bars as f64 * pitch + gaps;
+    let bars_width: f64 = runs.iter().map(|run| group_width(run, runs.len(), pitch)).sum::<f64>() + gaps;
     let width = (LEFT + bars_width + RIGHT).max(WIDTH_MIN);
     let mut sheet = Sheet::new(width, TOP + HEIGHT + BOTTOM);
     sheet.text(24.0, 32.0, "title", "Where the threads' time went");
@@ -45,10 +48,22 @@ pub fn picture(runs: &[Run]) -> String {
     scale.draw(&mut sheet, width);
     let mut x = LEFT + 6.0;
     for run in runs {
-        draw_run(&mut sheet, run, x, pitch, &scale);
-        x += run.nodes.len() as f64 * pitch + RUN_GAP;
+        let width = group_width(run, runs.len(), pitch);
+        let bars = run.nodes.len() as f64 * pitch;
+        draw_run(&mut sheet, run, x + (width - bars) / 2.0, pitch, &scale);
+        x += width + RUN_GAP;
     }
     sheet.finish()
+}
+
+/// The bars of a run are as wide as its caption at least, where captions stand side by side.
+fn group_width(run: &Run, runs: usize, pitch: f64) -> f64 {
+    let bars = run.nodes.len() as f64 * pitch;
+    if runs == 1 { bars } else { bars.max(caption(run).chars().count() as f64 * CAPTION_CHARACTER) }
+}
+
+fn caption(run: &Run) -> String {
+    format!("{} ({})", shortened(&run.name, CAPTION_MOST), seconds(run.wall_s))
 }
 
 /// The colour of a part: idle time is as good as not there.
@@ -119,7 +134,7 @@ fn draw_run(sheet: &mut Sheet, run: &Run, from: f64, pitch: f64, scale: &Scale) 
         }
     }
     let width = run.nodes.len() as f64 * pitch;
-    sheet.text(from + width / 2.0, TOP + HEIGHT + 40.0, "middle", &format!("{} ({})", run.name, seconds(run.wall_s)));
+    sheet.text(from + width / 2.0, TOP + HEIGHT + 40.0, "middle", &caption(run));
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn counters<'a>(run: &'a Run, names: &[(&str, &str)], of: impl Fn(&'a Node) -> O
 
 fn regions(run: &Run, rows: usize) -> String {
     let heads =
-        ["<label", "<address", "bytes", "<engine", "fetch us", "faults", "pages fetched", "diff bytes", "invalidated"];
+        ["<label", "<address", "bytes", "<engine", "fault us", "faults", "pages fetched", "diff bytes", "invalidated"];
     let mut table = Table::new(&heads);
     for region in run.regions.iter().take(rows) {
         table.row(vec![

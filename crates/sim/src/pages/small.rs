@@ -49,6 +49,7 @@ pub fn cases(ways: Ways) -> Vec<Case> {
         case("home moves on", ways.layout(3, 1, 1, Homes::Automatic), alone(moves_on())),
         case("from lock to lock", ways.both(3), alone(lock_to_lock(ways))),
         case("flags of two books", ways.both(3), alone(two_flags())),
+        case("two that raise one flag", ways.layout(3, 1, 2, on()), alone(two_raisers())),
         case("beside a section", ways.layout(2, 1, 1, on()), alone(beside_section())),
         case("neighbours", ways.layout(3, 1, 2, on()), alone(neighbours())),
         case(
@@ -326,6 +327,18 @@ fn two_flags() -> Vec<Vec<Op>> {
         [&writes(0)[..], &[Op::Await(flags[1], 1), Op::Read(1), Op::Read(word(1, 1))], &end].concat(),
         [&writes(1)[..], &[Op::Await(flags[0], 1), Op::Read(0), Op::Read(word(1, 0))], &end].concat(),
         [&reads[2..3], &[Op::Read(3), Op::Barrier], &reads].concat().into_iter().skip(1).collect(),
+    ]
+}
+
+/// Two nodes write a page each and raise one flag, the second no higher than it is; the third, which has copies, waits for what the first has raised it to.
+fn two_raisers() -> Vec<Vec<Op>> {
+    let (flag, pages) = (FlagId(1), [word(0, 0), word(1, 0)]);
+    let (reads, pass) = (pages.map(Op::Read), |lock| [Op::Lock(LockId(lock)), Op::Unlock(LockId(lock))]);
+    let raises = |me: usize, value| [Op::Write(pages[me], 4), Op::Set(flag, value), Op::Barrier];
+    vec![
+        [&[Op::Barrier][..], &raises(0, 2), &reads].concat(),
+        [&[Op::Barrier][..], &pass(1), &raises(1, 1), &reads].concat(),
+        [&reads[..], &[Op::Barrier], &pass(2), &pass(4), &[Op::Await(flag, 2), reads[0], Op::Barrier], &reads].concat(),
     ]
 }
 

@@ -382,7 +382,8 @@ fn head(blob: &[u8]) -> Result<(u32, Vector), WireError> {
 /// other the larger stays; older epochs are known to all.
 pub fn unite(payload: &[u8], stored: &mut Vec<u8>) {
     let mut kept: Vec<(Which, u32, Vector, Vec<u8>)> = Vec::new();
-    for (which, blob) in blobs(stored).chain(blobs(payload)).flatten() {
+    let before = if Rule::PostersAreUnited.on() { &stored[..] } else { &[] };
+    for (which, blob) in blobs(before).chain(blobs(payload)).flatten() {
         let Ok((epoch, seen)) = head(blob) else { continue };
         let same = |w: &Which| *w == which || !Rule::BooksAreUnitedApart.on();
         let covers = |a: &Vector, b: &Vector| b.iter().all(|(n, i)| a.get(n).is_some_and(|j| j >= i));
