@@ -271,6 +271,7 @@ fn a_jump_into_shared_memory_ends_the_process() {
         data();
     });
     assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+    assert_eq!(said.matches("a function was called at an address in shared memory").count(), 1, "{said}");
 }
 
 #[test]

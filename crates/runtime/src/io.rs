@@ -37,16 +37,13 @@ use std::time::Duration;
 /// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program has interrupted it there. A thread that
 /// is taken down may have it no more, and what it still does, giving back ranges, does it with something new.
 pub(crate) fn with_own<T: Default, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
-    let mut f = Some(f);
-    let done = own.try_with(|own| match own.try_borrow_mut() {
-        Ok(mut own) => f.take().map(|f| f(&mut own)),
-        Err(_) => comem_memory::pages::fault::end_in_the_middle(),
-    });
-    match (done, f) {
-        (Ok(Some(result)), _) => result,
-        (_, Some(f)) => f(&mut T::default()),
-        _ => unreachable!("what was not done is still there"),
+    if own.try_with(|_| ()).is_err() {
+        return f(&mut T::default());
     }
+    own.with(|own| match own.try_borrow_mut() {
+        Ok(mut own) => f(&mut own),
+        Err(_) => comem_memory::pages::fault::end_in_the_middle(),
+    })
 }
 
 thread_local! {

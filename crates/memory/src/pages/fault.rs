@@ -270,7 +270,13 @@ fn describe(signal: i32, info: *const libc::siginfo_t, context: *const libc::c_v
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     const MEMORY_IS_BROKEN: [i32; 2] = [4, 5];
     let sent_by_somebody = code <= 0;
-    if sent_by_somebody || (signal == libc::SIGBUS && MEMORY_IS_BROKEN.contains(&code)) || is_jump(context) {
+    if sent_by_somebody || (signal == libc::SIGBUS && MEMORY_IS_BROKEN.contains(&code)) {
+        return None;
+    }
+    if is_jump(context) {
+        if in_an_arena(address.addr()) {
+            say("a function was called at an address in shared memory, where there is no code; is it one of data?");
+        }
         return None;
     }
     Some(Fault { address: address.addr(), instruction: instruction(context), access: access(context), signal })
