@@ -30,15 +30,26 @@ pub(crate) fn offers(bytes: usize) -> [i64; PLACES.len()] {
 
 /// How long a file this process may make (`ulimit -f`): a memory file that is longer ends it by a signal.
 fn file_bytes_max() -> u64 {
+    soft_limit(libc::RLIMIT_FSIZE)
+}
+
+fn soft_limit(what: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: writes one limit.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    unsafe { libc::getrlimit(what, &raw mut limit) };
     limit.rlim_cur
 }
 
 /// Why a job has no heap of so many bytes, as far as this node can tell, and what to do.
 pub(crate) fn why_none(bytes: usize) -> String {
     let most = file_bytes_max();
+    let space = soft_limit(libc::RLIMIT_AS);
+    if most >= bytes as u64 && space < 2 * bytes as u64 {
+        return format!(
+            "there is no shared heap: it needs twice {bytes} bytes of address space, and this process may have {space} \
+             (RLIMIT_AS); raise `ulimit -v`, or try a smaller --heap"
+        );
+    }
     if most >= bytes as u64 {
         return format!(
             "there is no shared heap: no place for {bytes} bytes of address space was free on every node, or memory \

@@ -44,7 +44,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "handler-before" | "handler-after" => handler(comem, role),
         "full-home" | "full-copy" => full(comem, role),
         "little-address-space" => plain_use(comem),
-        "no-heap" => no_heap(comem, &["raise `ulimit -v`"]),
+        "no-heap" => no_heap(comem, &["may have 8589934592 (RLIMIT_AS); raise `ulimit -v`"]),
         "small-files" => {
             no_heap(comem, &["RLIMIT_FSIZE", "of 1048576", "raise `ulimit -f`: no heap is smaller than 256M"])
         }
