@@ -139,6 +139,8 @@ pub enum Rule {
     KnowledgeIsOfOneBook,
     /// At a manager, what is said of one book never stands for what was said of the other.
     BooksAreUnitedApart,
+    /// Threads of one node hand a lock on among themselves only so often while another node waits.
+    StreaksEnd,
     /// At a manager, what one node said when it raised a flag or posted stays beside what another said.
     PostersAreUnited,
     /// A barrier that leaves ended copies mapped lets no thread of the node go on before they are up to date.

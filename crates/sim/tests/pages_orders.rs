@@ -2,7 +2,7 @@
 
 use comem_protocol::rules::{Rule, without};
 use comem_sim::pages::explore::{Explored, Ways};
-use comem_sim::pages::small::cases;
+use comem_sim::pages::small::{cases, in_turn};
 
 /// The first order of this program that fails, however nodes treat memory.
 fn first_failure(name: &str, delays: usize) -> Option<(Ways, Explored)> {
@@ -86,6 +86,16 @@ fn without_most_rules_an_order_with_one_delay_is_wrong() {
     let missed: Vec<(Rule, &str)> = FOUND_BY_ONE_DELAY.into_iter().filter(is_missed).collect();
     let _ = std::panic::take_hook();
     assert!(missed.is_empty(), "no order with one delay misses {missed:?}");
+}
+
+#[test]
+fn without_the_rule_that_streaks_end_a_node_keeps_a_lock_that_another_waits_for() {
+    for ways in Ways::all() {
+        let violations = || (0..20).flat_map(|seed| in_turn(ways).run_by(seed).violations).collect::<Vec<_>>();
+        assert_eq!(violations(), [""; 0], "{ways}");
+        let without = without(Rule::StreaksEnd, violations);
+        assert!(without.iter().any(|violation| violation.contains("waits while others")), "{ways}: {without:?}");
+    }
 }
 
 /// What voids a fetch has to come while it is under way, and then the fetch has to be late.

@@ -272,8 +272,8 @@ impl Locks {
     fn let_next(&mut self, cx: &mut Context<'_>, id: LockId) {
         let lock = self.lock(cx, id);
         lock.holder = None;
-        let to_neighbour =
-            !lock.waiting.is_empty() && (lock.successor.is_none() || u32::from(lock.streak) < LOCAL_STREAK);
+        let goes_on = u32::from(lock.streak) < LOCAL_STREAK || !Rule::StreaksEnd.on();
+        let to_neighbour = !lock.waiting.is_empty() && (lock.successor.is_none() || goes_on);
         if to_neighbour {
             lock.streak = if lock.successor.is_some() { lock.streak + 1 } else { 0 };
             let next = lock.waiting.pop_front();

@@ -88,6 +88,25 @@ def test_a_program_whose_end_fails_does_not_end_well():
         assert result.returncode == 2 and "MismatchError" in result.stderr, result
 
 
+def test_a_destructor_that_runs_when_the_interpreter_ends_may_touch_shared_memory():
+    text = """
+        import comem
+        a = comem.zeros(5000, home=0)
+        comem.barrier()
+        if comem.rank == 0:
+            a[:] = 2
+        class Holder:
+            def __del__(self):
+                print("sees", a[0])
+                a[1] = 3
+        keep = Holder()
+        keep.itself = keep
+        """
+    result = run(2, text)
+    assert "panicked" not in result.stderr, result
+    assert lines(result, 0) == lines(result, 1) != [], result
+
+
 def test_what_was_sent_again_is_counted_once_however_often_statistics_are_asked_for():
     text = """
         import comem

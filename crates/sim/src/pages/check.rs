@@ -44,6 +44,9 @@ struct Told {
     by_barriers: Clock,
 }
 
+/// A lock that others have acquired so often while a thread waits is not given to those who wait: on their way requests meet far fewer turns.
+const TURNS_MOST: u32 = 100;
+
 /// Judges the accesses of one run.
 #[derive(Clone, Debug)]
 pub struct Judge {
@@ -52,6 +55,8 @@ pub struct Judge {
     threads_per_node: usize,
     words: Vec<Word>,
     locks: BTreeMap<LockId, Clock>,
+    /// Who waits for each, and how often others have acquired it meanwhile.
+    waiting: BTreeMap<LockId, Vec<(usize, u32)>>,
     /// With who raised them.
     flags: BTreeMap<(FlagId, u64), (usize, Clock)>,
     barriers: BTreeMap<u32, Clock>,
@@ -77,6 +82,7 @@ impl Judge {
             threads_per_node: 1,
             words: vec![word; words],
             locks: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             flags: BTreeMap::new(),
             barriers: BTreeMap::new(),
             violations: Vec::new(),
@@ -164,8 +170,21 @@ impl Judge {
         self.threads[t][t] += 1;
     }
 
+    /// Thread `t` begins to wait for a lock.
+    pub fn waits(&mut self, t: usize, lock: LockId) {
+        self.waiting.entry(lock).or_default().push((t, 0));
+    }
+
     /// Thread `t` has acquired a lock.
     pub fn acquired(&mut self, t: usize, lock: LockId) {
+        let waiting = self.waiting.entry(lock).or_default();
+        waiting.retain(|(who, _)| *who != t);
+        for (who, turns) in waiting {
+            *turns += 1;
+            if *turns == TURNS_MOST {
+                self.violations.push(format!("thread {who} waits while others have acquired {lock:?} {turns} times"));
+            }
+        }
         self.told[t].held.push(lock);
         if let Some(clock) = self.locks.get(&lock) {
             join(&mut self.threads[t], clock);

@@ -103,7 +103,15 @@ pub struct Explored {
 impl Case {
     /// Runs one order. A panic counts as a failure.
     pub fn run(&self, seed: u64, schedule: &Schedule, trace: bool) -> Outcome {
-        let schedule = Some(schedule.clone());
+        self.run_as(seed, Some(schedule.clone()), trace)
+    }
+
+    /// Runs it with times that the seed gives: threads and messages overtake each other.
+    pub fn run_by(&self, seed: u64) -> Outcome {
+        self.run_as(seed, None, false)
+    }
+
+    fn run_as(&self, seed: u64, schedule: Option<Schedule>, trace: bool) -> Outcome {
         let config = Config { seed, faults: None, datagram_bytes: 1472, trace, schedule, beyond_scope: false };
         catch_unwind(AssertUnwindSafe(|| cluster::run(&self.layout, self.programs.clone(), &config)))
             .unwrap_or_else(|panic| Outcome { violations: vec![panicked(panic.as_ref())], ..Outcome::default() })

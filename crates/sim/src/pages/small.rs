@@ -330,6 +330,22 @@ fn two_flags() -> Vec<Vec<Op>> {
     ]
 }
 
+/// Two threads of a node hand a lock back and forth; one of the other node wants it once. For times that a seed gives: in an order where a message is late
+/// there may be any number of turns.
+pub fn in_turn(ways: Ways) -> Case {
+    let long = vec![Op::Read(0); 8];
+    let turns =
+        |lock, times| [&[Op::Lock(LockId(lock))][..], &long, &[Op::Unlock(LockId(lock))]].concat().repeat(times);
+    let then = |turns: Vec<Op>| [turns, vec![Op::Barrier]].concat();
+    let other = [turns(2, 3), turns(1, 1)].concat();
+    let programs = vec![vec![then(turns(1, 150)), then(turns(1, 150))], vec![then(other), then(Vec::new())]];
+    Case {
+        name: "two threads in turn beside one",
+        layout: Arc::new(ways.layout(2, 2, 1, Homes::On(NodeId(0)))),
+        programs,
+    }
+}
+
 /// Two nodes write a page each and raise one flag, the second no higher than it is; the third, which has copies, waits for what the first has raised it to.
 fn two_raisers() -> Vec<Vec<Op>> {
     let (flag, pages) = (FlagId(1), [word(0, 0), word(1, 0)]);

@@ -330,7 +330,10 @@ impl Node {
                     self.ends(t)
                 }
                 Acquire::Held | Acquire::Taken => self.goes_to(t, Phase::CatchUp),
-                Acquire::Wait => self.sleeps_in(t, Phase::Lock),
+                Acquire::Wait => {
+                    judge.waits(self.number(t), lock);
+                    self.sleeps_in(t, Phase::Lock)
+                }
             },
             Phase::CatchUp => {
                 if self.threads[t].lazily && self.pages.ledger.is_narrow(lock) {
