@@ -118,15 +118,8 @@ pub unsafe extern "C-unwind" fn preadv2(
     at: off_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: as for `readv`.
-    unsafe {
-        let one = |start: *mut u8, n, done: usize| {
-            let part = iovec { iov_base: start.cast(), iov_len: n };
-            real::preadv2(fd, &part, 1, if at == -1 { at } else { at + done as off_t }, flags)
-        };
-        let call = |parts: *const iovec, count| real::preadv2(fd, parts, count, at, flags);
-        vectors::transfer_all(fd, parts, count, Way::In, call, one)
-    }
+    // SAFETY: by this function's contract.
+    unsafe { with_flags(Way::In, real::preadv2, (fd, parts, count), at, flags) }
 }
 
 /// Writes at a place, from several buffers; -1 stands for the file's own place.
@@ -141,14 +134,28 @@ pub unsafe extern "C-unwind" fn pwritev2(
     at: off_t,
     flags: c_int,
 ) -> ssize_t {
+    // SAFETY: by this function's contract.
+    unsafe { with_flags(Way::Out, real::pwritev2, (fd, parts, count), at, flags) }
+}
+
+type WithFlags = unsafe fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+
+/// # Safety
+/// As for `real`.
+unsafe fn with_flags(
+    way: Way,
+    real: WithFlags,
+    (fd, parts, count): (c_int, *const iovec, c_int),
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: as for `readv`.
     unsafe {
         let one = |start: *mut u8, n, done: usize| {
             let part = iovec { iov_base: start.cast(), iov_len: n };
-            real::pwritev2(fd, &part, 1, if at == -1 { at } else { at + done as off_t }, flags)
+            real(fd, &part, 1, if at == -1 { at } else { at + done as off_t }, flags)
         };
-        let call = |parts: *const iovec, count| real::pwritev2(fd, parts, count, at, flags);
-        vectors::transfer_all(fd, parts, count, Way::Out, call, one)
+        vectors::transfer_all(fd, parts, count, way, |parts, count| real(fd, parts, count, at, flags), one)
     }
 }
 
