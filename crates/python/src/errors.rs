@@ -2,7 +2,7 @@
 
 use crate::host;
 use comem::Error;
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -15,7 +15,8 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
 pub fn raise(py: Python<'_>, name: &str, sentence: String) -> PyErr {
     match class(py, name) {
         Ok(class) => PyErr::from_type(class, sentence),
-        Err(error) => error,
+        // The interpreter is taken down, and finds its modules no more.
+        Err(_) => PyRuntimeError::new_err(format!("{name}: {sentence}")),
     }
 }
 
