@@ -125,8 +125,6 @@ pub(crate) struct Streams {
 
 impl Streams {
     const MANY: usize = 8;
-    /// So many of them may be single faults that nothing has followed yet.
-    const SINGLE: usize = 4;
     const GROWTH: [usize; 4] = [1, 8, 30, 60];
     /// Longest stride that is taken for one, in pages.
     const STRIDE_MAX: i64 = CHUNK_PAGES as i64 / 2;
@@ -165,7 +163,7 @@ impl Streams {
             let near = (0..Self::MANY).filter(|i| begins(&self.streams[*i]));
             let near = near.min_by_key(|i| far(&self.streams[*i]).abs()).map(|i| self.streams[i]);
             // What it might follow at a distance may as well go on by itself: two arrays that are walked together.
-            let at = self.place();
+            let at = (0..Self::MANY).min_by_key(|i| self.streams[*i].used).unwrap_or_default();
             self.forget(at);
             self.streams[at] = near.unwrap_or(Stream { first: page, ..Stream::default() });
             at
@@ -267,14 +265,6 @@ impl Streams {
     /// The one that the last fault belongs to, if that was at `page`.
     fn of_fault(&self, page: PageNo) -> Option<usize> {
         self.streams.iter().position(|s| s.used == self.faults && s.last == page)
-    }
-
-    /// Where a new one belongs: that of single faults is taken that came first, once there are many, and else the one that went on longest ago.
-    fn place(&self) -> usize {
-        let single = |i: &usize| self.streams[*i].units <= 1;
-        let many = (0..Self::MANY).filter(single).count() >= Self::SINGLE;
-        let those = (0..Self::MANY).filter(|i| !many || single(i));
-        those.min_by_key(|i| self.streams[*i].used).unwrap_or_default()
     }
 
     /// Its place is needed for another one.
