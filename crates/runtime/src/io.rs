@@ -34,16 +34,20 @@ use std::sync::{Arc, OnceLock};
 use std::thread::LocalKey;
 use std::time::Duration;
 
-/// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program has interrupted it there. A thread that
-/// is taken down may have it no more, and what it still does, giving back ranges, does it with something new.
-pub(crate) fn with_own<T: Default, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
-    if own.try_with(|_| ()).is_err() {
-        return f(&mut T::default());
-    }
+/// Runs `f` with what the thread has for itself, which it may be using already: then a signal handler of the program has interrupted it there.
+fn with_own<T, R>(own: &'static LocalKey<RefCell<T>>, f: impl FnOnce(&mut T) -> R) -> R {
     own.with(|own| match own.try_borrow_mut() {
         Ok(mut own) => f(&mut own),
         Err(_) => comem_memory::pages::fault::end_in_the_middle(),
     })
+}
+
+/// What a thread has for itself is destroyed in the reverse of the order in which it was first touched: touched when it gets its place, it is there when it
+/// leaves that.
+pub(crate) fn touch_own() {
+    SCRATCH.with(|_| ());
+    OUTBOX.with(|_| ());
+    INCOMING.with(|_| ());
 }
 
 thread_local! {

@@ -95,8 +95,20 @@ pub struct Comem {
 
 thread_local! {
     static CURRENT: RefCell<Option<Seated>> = const { RefCell::new(None) };
+    /// Touched last, and so destroyed first.
+    static LEAVES: Leaves = const { Leaves };
     /// Whether this thread is in a function that all threads of the node run.
     static RUNS_ITS_PART: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has a thread that ends leave its seat while it still has what that needs: it gives back ranges, and sends.
+struct Leaves;
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        let seated = CURRENT.try_with(|current| current.borrow_mut().take());
+        drop(seated);
+    }
 }
 
 /// A thread in its seat; leaves it when the thread ends.
@@ -229,9 +241,11 @@ impl Comem {
             crate::error::say(format_args!("comem: cannot prepare a thread for page faults: {error}"));
         }
         self.node.stay_on_its_cores();
+        io::touch_own();
         let seated = Seated::new(&self.node, slot);
         let thread = seated.thread.clone();
         CURRENT.with(|current| *current.borrow_mut() = Some(seated));
+        LEAVES.with(|_| ());
         thread
     }
 

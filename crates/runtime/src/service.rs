@@ -32,8 +32,6 @@ const LINGER_MOST: Span = Span::from_ms(5);
 const AT_A_LOOK: usize = 64;
 /// How often the service thread looks after sockets that nobody attends.
 const TICK: Span = Span::from_ms(50);
-/// And while what a thread has posted goes on as it computes: answers come, and let more be sent.
-const TICK_AT_WORK: Span = Span::from_ms(1);
 /// If it is awake so soon before that, it does so at once: to wait for less than 8 ms takes one more system call (`comem_net::Endpoint`), after which
 /// whoever asks meanwhile waits longer.
 const TICK_EARLY: Span = Span::from_ms(8);
@@ -74,8 +72,7 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
         let name = node.name_of(node.me());
         let at_home = node.keep_service_at_home();
-        let mut service =
-            Service { last_tick: Time(0), next_look: None, last_progress: (0, node.now()), told: None, at_home, node };
+        let mut service = Service { last_tick: Time(0), last_progress: (0, node.now()), told: None, at_home, node };
         // Without this thread every other node would wait for this one for ever.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())).is_err() {
             crate::error::say(format_args!(
@@ -90,8 +87,6 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
 struct Service {
     node: Arc<Node>,
     last_tick: Time,
-    /// When to look after the sockets again that nobody attends, if something goes on there.
-    next_look: Option<Time>,
     /// The progress count when it last changed, and when that was.
     last_progress: (u64, Time),
     /// When it was told that nothing happens, of all waits that had begun.
@@ -111,11 +106,7 @@ impl Service {
                 self.last_tick = now;
                 self.tick(now);
             }
-            if self.next_look.is_some_and(|at| at <= now) {
-                self.look_after_idle_sockets(now);
-            }
             let mut until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
-            until = self.next_look.map_or(until, |at| until.min(at));
             if let Some(look) = self.node.release_holds() {
                 until = until.min(look);
             }
@@ -130,7 +121,10 @@ impl Service {
 
     fn tick(&mut self, now: Time) {
         let start = self.node.now();
-        self.look_after_idle_sockets(now);
+        if self.node.attend_idle_sockets(Slot::SERVICE) {
+            // What a thread has posted goes on as it computes: what has come lets more be sent, and the next look is soon.
+            self.last_tick = Time((now.0 + TICK_EARLY.0).saturating_sub(TICK.0));
+        }
         self.node.tell_all_gathered();
         // The service thread may have been the last to hear of what the node's arrival waited for, with all threads asleep for long.
         if self.node.nodes() > 1 {
@@ -139,10 +133,6 @@ impl Service {
         self.node.watch(now);
         self.look_for_hangs(now);
         self.node.counters(Slot::SERVICE).service_ns.add((self.node.now() - start).0);
-    }
-
-    fn look_after_idle_sockets(&mut self, now: Time) {
-        self.next_look = self.node.attend_idle_sockets(Slot::SERVICE).then(|| now + TICK_AT_WORK);
     }
 
     fn look_for_hangs(&mut self, now: Time) {

@@ -2,7 +2,6 @@
 
 use super::Thread;
 use crate::error::{Error, Result};
-use crate::io::with_own;
 use crate::node::Waiting;
 use crate::object::Object;
 use comem_protocol::coherence::msi::Begin;
@@ -240,7 +239,7 @@ thread_local! {
 }
 
 pub(super) fn read_part(memory: &mut dyn UnitMemory, offset: usize, part: &mut [u8]) {
-    with_own(&BYTES, |bytes| {
+    BYTES.with_borrow_mut(|bytes| {
         bytes.clear();
         if memory.read(offset, part.len(), bytes) {
             part.copy_from_slice(bytes);
