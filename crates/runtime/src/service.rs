@@ -122,8 +122,8 @@ impl Service {
     fn tick(&mut self, now: Time) {
         let start = self.node.now();
         if self.node.attend_idle_sockets(Slot::SERVICE) {
-            // What a thread has posted goes on as it computes: what has come lets more be sent, and the next look is soon.
-            self.last_tick = Time((now.0 + TICK_EARLY.0).saturating_sub(TICK.0));
+            // What a thread has posted goes on as it computes: what has come lets more be sent. The next look is soon, and not each time that somebody asks.
+            self.last_tick = Time((now.0 + 2 * TICK_EARLY.0).saturating_sub(TICK.0));
         }
         self.node.tell_all_gathered();
         // The service thread may have been the last to hear of what the node's arrival waited for, with all threads asleep for long.

@@ -245,7 +245,9 @@ impl Thread {
         };
         let claims = self.may_claim(shared, &known.region.homes);
         shared.copies.is_touched(self.slot(), page);
-        let behind = self.stream(|s| s.after(page, ahead, unit_pages, None)).map_or(0, |(_, behind)| behind.units);
+        // Behind a single unit nothing is under way.
+        let after = || self.stream(|s| s.after(page, ahead, unit_pages, None));
+        let behind = if ahead.units > 1 { after().map_or(0, |(_, behind)| behind.units) } else { 0 };
         let most = (ahead.units + behind) as u64 * u64::from(unit_pages);
         if shared.is_full(most) && (crowded.is_some() || shared.is_elsewhere(known, page)) {
             self.make_cache_room(shared, most)?;
