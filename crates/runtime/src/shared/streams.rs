@@ -161,11 +161,15 @@ impl Streams {
         let found = self.streams.iter().position(goes_on);
         let at = found.unwrap_or_else(|| {
             let near = (0..Self::MANY).filter(|i| begins(&self.streams[*i]));
-            let near = near.min_by_key(|i| far(&self.streams[*i]).abs()).map(|i| self.streams[i]);
+            let near = near.min_by_key(|i| far(&self.streams[*i]).abs());
+            if let Some(near) = near.filter(|i| self.streams[*i].stride != 0) {
+                return near;
+            }
             // What it might follow at a distance may as well go on by itself: two arrays that are walked together.
+            let begun = near.map(|i| self.streams[i]);
             let at = (0..Self::MANY).min_by_key(|i| self.streams[*i].used).unwrap_or_default();
             self.forget(at);
-            self.streams[at] = near.unwrap_or(Stream { first: page, ..Stream::default() });
+            self.streams[at] = begun.unwrap_or(Stream { first: page, ..Stream::default() });
             at
         });
         let most = (FETCH_PAGES_MAX / unit_pages).max(1) as usize;
