@@ -31,7 +31,6 @@ use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// The most address space that a heap can have, and has where nothing is asked for; only what is touched costs anything.
 pub const HEAP_BYTES: u64 = 16 << 40;
@@ -281,8 +280,7 @@ impl Comem {
             let (thread, shared) = (self.current()?, self.shared()?);
             thread.releasing(|| thread.end_interval(shared, Why::Else));
         }
-        known.read_only.store(true, Ordering::Release);
-        known.cells().for_each(|cell| cell.lock().chunk.declare_read_only());
+        known.declare_read_only();
         self.shared()?.unmap_writable(&known);
         Ok(())
     }

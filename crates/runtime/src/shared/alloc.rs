@@ -490,7 +490,7 @@ impl Node {
     /// A region is freed: its memory goes back to the system. Its addresses are not used again as long as there are others, so that late diffs
     /// and late accesses meet nothing but the mark that it was freed.
     pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, slot: Slot, out: &mut Outbox) {
-        if known.freed.swap(true, Ordering::AcqRel) {
+        if !known.begin_freeing() {
             return;
         }
         let Some(views) = &shared.views else {

@@ -14,7 +14,7 @@ use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, Page
 use comem_protocol::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 /// A chunk's table with what the memory side keeps for it.
@@ -148,7 +148,9 @@ impl Known {
     /// The cell of the chunk with this page.
     pub(crate) fn cell(&self, page: PageNo) -> &Mutex<Cell> {
         let index = (page - self.region.first) / CHUNK_PAGES;
-        self.chunks[index as usize].get_or_init(|| {
+        let mut is_new = false;
+        let cell = self.chunks[index as usize].get_or_init(|| {
+            is_new = true;
             let first = self.region.first + index * CHUNK_PAGES;
             let shape = Shape {
                 first,
@@ -159,16 +161,41 @@ impl Known {
                 engine: self.region.engine,
             };
             let mut chunk = Chunk::new(self.me, shape, |page| self.region.home_of(page, self.nodes));
-            if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
-                chunk.declare_read_only();
-            }
-            if self.freed.load(Ordering::Acquire) {
-                chunk.begin_freed();
-            }
+            self.catch_up(&mut chunk);
             let unit_bytes = shape.unit_pages as usize * PAGE_BYTES;
             let twins = self.pool.row((shape.pages / shape.unit_pages) as usize, unit_bytes);
             Box::new(Mutex::new(Cell { chunk, twins, marks: Marks::default() }))
-        })
+        });
+        if is_new {
+            // Who frees the region or declares it read-only meanwhile, says so first and then looks which chunks there are: either finds the other.
+            fence(Ordering::SeqCst);
+            self.catch_up(&mut cell.lock().chunk);
+        }
+        cell
+    }
+
+    /// What was said of the whole region before the chunk came into being.
+    fn catch_up(&self, chunk: &mut Chunk) {
+        if self.read_only.load(Ordering::Acquire) {
+            chunk.declare_read_only();
+        }
+        if self.freed.load(Ordering::Acquire) {
+            chunk.begin_freed();
+        }
+    }
+
+    /// Declares the region read-only here.
+    pub(crate) fn declare_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.cells().for_each(|cell| cell.lock().chunk.declare_read_only());
+    }
+
+    /// Marks the region as freed, before its chunks are; whether it was not yet.
+    pub(crate) fn begin_freeing(&self) -> bool {
+        let freed = self.freed.swap(true, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        !freed
     }
 
     /// Runs a step on the chunk with this page of this region, which has several writers.
@@ -442,19 +469,23 @@ impl Table {
 mod tests {
     use super::*;
     use comem_protocol::coherence::pages::region::Homes;
+    use std::sync::Barrier;
+    use std::thread;
 
-    #[test]
-    fn a_chunk_in_the_midst_of_a_step_has_its_writes_and_its_takers_looked_for() {
-        let table = Table {
+    fn table() -> Table {
+        Table {
             regions: RwLock::default(),
             graves: Mutex::default(),
             pool: Twins::new(),
             me: NodeId(0),
             nodes: 2,
             write_detection: true,
-        };
-        let region = Region {
-            first: 512,
+        }
+    }
+
+    fn region(first: PageNo) -> Region {
+        Region {
+            first,
             pages: 1000,
             bytes: 1,
             unit_pages: 1,
@@ -463,7 +494,34 @@ mod tests {
             owner: None,
             cut_up: false,
             label: String::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_comes_into_being_while_its_region_is_freed_or_declared_read_only_hears_of_it() {
+        let table = table();
+        for round in 0..2_000 {
+            let known = table.add(region(512 + 1024 * round)).expect("nothing lies there");
+            let both = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    known.cell(known.region.first);
+                });
+                both.wait();
+                known.declare_read_only();
+                if known.begin_freeing() {
+                    known.cells().for_each(|cell| cell.lock().chunk.begin_freed());
+                }
+            });
+            let told = known.cells().map(|cell| format!("{:?}", cell.lock().chunk)).collect::<String>();
+            assert!(told.contains("read_only: true") && told.contains("freed: true"), "round {round}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_in_the_midst_of_a_step_has_its_writes_and_its_takers_looked_for() {
+        let (table, region) = (table(), region(512));
         let known = table.add(region).expect("nothing lies there");
         let asked =
             || table.chunks_at(&[512, 1024]).into_iter().map(|(_, asks)| (asks.close, asks.heed)).collect::<Vec<_>>();
