@@ -49,6 +49,8 @@ pub enum Rule {
     HoldsGrow,
     /// Who wanted a page before it stood among those held is looked for again when it stands there.
     ListedHoldsAreLookedAtAgain,
+    /// What is fetched ahead is kept for no access, for it may be that none comes.
+    AheadIsForNobody,
     /// No packet is processed twice.
     AtMostOnce,
     /// A message is complete only when all its fragments are in.
@@ -246,7 +248,7 @@ impl Rule {
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.
-    pub const SINGLE: [Rule; 20] = [
+    pub const SINGLE: [Rule; 21] = [
         Rule::RevokeWaitsForStores,
         Rule::RevokeBeforeCopy,
         Rule::InvalidationVoidsFetch,
@@ -266,6 +268,7 @@ impl Rule {
         Rule::HoldsAreShort,
         Rule::HoldsGrow,
         Rule::ListedHoldsAreLookedAtAgain,
+        Rule::AheadIsForNobody,
         Rule::AtMostOnce,
     ];
 

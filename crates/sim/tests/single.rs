@@ -59,7 +59,7 @@ fn accesses_across_two_pages_come_to_their_ends_on_slow_and_even_networks() {
 #[test]
 fn runs_join_fetches_and_void_them_and_end_holds_and_give_units_back() {
     let tally = pass(&Scenario::default(), 0..300);
-    let counts = [tally.asked, tally.joined, tally.given_back, tally.void, tally.expired, tally.spans];
+    let counts = [tally.asked, tally.joined, tally.ahead, tally.given_back, tally.void, tally.expired, tally.spans];
     assert!(counts.iter().all(|count| *count > 50), "{tally:?}");
 }
 
@@ -71,7 +71,7 @@ fn two_threads_of_a_node_that_fault_on_one_page_fetch_it_once() {
     let program = Program { shape, threads };
     let mut joined = 0;
     for seed in 0..50 {
-        let paging = Paging { page_elements: 4, reclaims: false, units_max: usize::MAX, spare: 0, seed };
+        let paging = Paging { page_elements: 4, reclaims: false, units_max: usize::MAX, spare: 0, ahead: 0, seed };
         let outcome = cluster::run(&program, Config { paging: Some(paging), ..Config::new(Engine::Msi, seed) });
         assert_eq!(outcome.failures, Vec::<String>::new());
         assert_eq!(outcome.tally.asked, 1, "seed {seed}: {:?}", outcome.tally);

@@ -25,6 +25,8 @@ pub(crate) const PAGES: ObjectId = ObjectId(u32::MAX);
 pub(crate) const SINGLE_UNIT_MAX: u32 = 64;
 /// Most pages that are given back at once beyond those that a fault needs.
 const AT_ONCE: u64 = 64;
+/// At most such a part of the cache is fetched with a page.
+const AHEAD_PART: u64 = 16;
 
 /// So many units of freed regions may stand in the list of those in use here, beside as many as there are pages in use.
 const UNITS_KEPT: u64 = 1024;
@@ -317,15 +319,14 @@ impl Thread {
             grip.hold(shared.me)
         };
         self.let_go_of(shared, Some(first));
+        let mut ahead = Vec::new();
         if known.home_of_unit(index) != shared.me {
-            self.give_units_back(shared, u64::from(known.region.unit_pages))?;
+            if want == Want::Shared && self.home().config.prefetch {
+                ahead = self.units_ahead(shared, known, index);
+            }
+            self.give_units_back(shared, (1 + ahead.len() as u64) * u64::from(known.region.unit_pages))?;
         }
-        if self.pin_unit(known, (first, page), want)? {
-            let pages = u64::from(known.region.unit_pages);
-            self.counters().page_requests.add(1);
-            self.counters().pages_fetched.add(pages);
-            known.costs.pages_fetched.fetch_add(pages, Ordering::Relaxed);
-        }
+        self.pin_unit(known, (first, page), want, &ahead)?;
         let now = self.home().now();
         let mut held = shared.holds.of_slot[slot.index()].lock();
         if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
@@ -340,9 +341,26 @@ impl Thread {
         Ok(())
     }
 
-    /// Waits until the unit that begins at `first` is here, as is wanted for an access to `page`, and pins it. Tells whether other nodes were asked.
-    fn pin_unit(&self, known: &Known, (first, page): (PageNo, PageNo), want: Want) -> Result<bool> {
-        let (slot, mut asked) = (self.slot(), false);
+    /// The units to ask for with unit `index`, at which a read faults, by their first pages: what a sequence of such faults goes on with, as far as it has other
+    /// homes and does not drive everything else out.
+    fn units_ahead(&self, shared: &Shared, known: &Known, index: u32) -> Vec<PageNo> {
+        let (unit_pages, first) = (known.region.unit_pages, known.pages_of_unit(index).start);
+        let room = shared.cache_pages_max.load(Ordering::Relaxed) / AHEAD_PART / u64::from(unit_pages);
+        let ahead = self.stream(|s| {
+            let ahead = s.next(first, unit_pages);
+            let ahead = if ahead.units as u64 > room { s.sparingly(first, ahead, room as usize) } else { ahead };
+            s.fetches(first, ahead)
+        });
+        let (units, stride) = (known.region.pages / unit_pages, ahead.stride as i64);
+        let behind = (1..ahead.units as i64).map_while(|step| u32::try_from(i64::from(index) + step * stride).ok());
+        let behind = behind.take_while(|index| *index < units).filter(|index| known.home_of_unit(*index) != shared.me);
+        behind.map(|index| known.pages_of_unit(index).start).collect()
+    }
+
+    /// Waits until the unit that begins at `first` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be asked for it, they are
+    /// asked for those `ahead` too, and all that was asked for is here when the call ends.
+    fn pin_unit(&self, known: &Known, (first, page): (PageNo, PageNo), want: Want, ahead: &[PageNo]) -> Result<()> {
+        let (slot, mut asked, mut asked_ahead) = (self.slot(), false, 0);
         loop {
             let found = self.stepping(|out| {
                 let before = out.sends().len();
@@ -359,18 +377,34 @@ impl Thread {
                     cx.memory.permit(if all { Permission::Write } else { Permission::Read });
                     Found::Here
                 });
-                asked |= out.sends().len() > before;
+                if out.sends().len() > before && !asked {
+                    asked = true;
+                    let mut ask = |page| self.home().single_step(page, Some(slot), out, |u, cx| u.fetch_ahead(cx, slot));
+                    asked_ahead = ahead.iter().filter(|page| ask(**page) == Some(true)).count();
+                }
                 found
             });
             match found {
                 Some(Found::OnItsWay) => {}
                 Some(Found::Void) => continue,
-                Some(Found::Here) | None => return Ok(asked),
+                Some(Found::Here) | None => break,
             }
             let start = self.home().now();
             self.wait(Waiting::Page(page))?;
+            // Nothing of it is left for later: this thread may not come by again for long.
+            while asked_ahead > 0 && self.expects_answers() {
+                self.wait(Waiting::Page(page))?;
+            }
             known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         }
+        if asked {
+            let [one, ahead] = [1, asked_ahead].map(|units| units as u64 * u64::from(known.region.unit_pages));
+            self.counters().page_requests.add(1 + asked_ahead as u64);
+            self.counters().pages_fetched.add(one + ahead);
+            self.counters().pages_prefetched.add(ahead);
+            known.costs.pages_fetched.fetch_add(one + ahead, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// This thread has made its access, for it does something else now: lets its units go, but for the one it held last if it faults

@@ -48,6 +48,8 @@ pub(crate) struct Faulting {
     /// Whether it has asked for the unit, and whether it has waited for another thread's request.
     asked: bool,
     joined: bool,
+    /// It has asked for units behind its own, and waits for them all.
+    ahead: bool,
     /// Accesses that have begun.
     accesses: u64,
     /// Faults of the one under way.
@@ -108,9 +110,9 @@ impl Node {
                 let unit = paged.memory.unit_of(page);
                 let due = paged.take_holds(t, Some(unit));
                 let thread = &mut paged.threads[t];
-                let (faults, asked, joined) = (thread.faults + 1, false, false);
+                let (faults, asked, joined, ahead) = (thread.faults + 1, false, false, false);
                 thread.grip.faulted(thread.accesses, unit);
-                *thread = Faulting { stage: Stage::LetGo, unit, due, faults, asked, joined, ..*thread };
+                *thread = Faulting { stage: Stage::LetGo, unit, due, faults, asked, joined, ahead, ..*thread };
                 paged.tally.faults += 1;
                 paged.tally.most_faults = paged.tally.most_faults.max(faults);
                 assert!(faults < FAULTS_MAX, "an access of {}.{t} faults again and again: {op:?}", self.me.0);
@@ -156,7 +158,8 @@ impl Node {
 
     fn let_go(&mut self, t: usize, out: &mut Outbox) -> Turn {
         let Some(paged) = &mut self.paged else { return Turn::Done };
-        let (unit, full, count) = (paged.threads[t].unit, paged.is_full(1), paged.units.len());
+        let needs = 1 + paged.paging.ahead as usize;
+        let (unit, full, count) = (paged.threads[t].unit, paged.is_full(needs), paged.units.len());
         if let Some(due) = paged.threads[t].due.pop() {
             self.on_unit(due, Some(Self::slot(t)), out, |state, cx| state.unpin(cx));
             return Turn::Within;
@@ -168,7 +171,8 @@ impl Node {
     /// One turn of the loop in `give_units_back`.
     fn give_back(&mut self, t: usize, looks: usize, leaving: usize, out: &mut Outbox) -> Turn {
         let Some(paged) = &mut self.paged else { return Turn::Done };
-        let enough = !paged.is_full((1 + paged.paging.spare).saturating_sub(leaving));
+        let wanted = 1 + paged.paging.ahead as usize + paged.paging.spare;
+        let enough = !paged.is_full(wanted.saturating_sub(leaving));
         let Some(unit) = (looks > 0 && !enough).then(|| paged.units.pop_front()).flatten() else {
             return self.goes_on_to(t, Stage::AwaitHomes);
         };
@@ -207,7 +211,14 @@ impl Node {
     /// The loop in `single_fault`: the step that it takes on the unit, and the wait.
     fn begin_on_unit(&mut self, t: usize, stores: bool, out: &mut Outbox) -> Turn {
         let (slot, want) = (Self::slot(t), if stores { Want::Modified } else { Want::Shared });
-        let Some(unit) = self.faulting(t).map(|thread| thread.unit) else { return Turn::Done };
+        let Some((unit, ahead, outstanding)) =
+            self.faulting(t).map(|thread| (thread.unit, thread.ahead, thread.outstanding))
+        else {
+            return Turn::Done;
+        };
+        if ahead && outstanding > 0 {
+            return Turn::Sleeps;
+        }
         let before = out.sends().len();
         let (hit, void) = self.asking(t, out, |node, out| {
             node.on_unit(unit, Some(slot), out, |state, cx| {
@@ -230,6 +241,9 @@ impl Node {
             })
         });
         let asked = out.sends().len() > before;
+        if asked && !hit && !stores {
+            self.fetch_ahead(t, unit, out);
+        }
         let Some(paged) = &mut self.paged else { return Turn::Done };
         paged.tally.void += u64::from(void);
         let thread = &mut paged.threads[t];
@@ -244,6 +258,22 @@ impl Node {
         }
         thread.joined |= !asked;
         if thread.outstanding > 0 { Turn::Sleeps } else { Turn::Naps }
+    }
+
+    /// Asks for units behind the one that thread `t` waits for (`pin_unit`).
+    fn fetch_ahead(&mut self, t: usize, unit: u32, out: &mut Outbox) {
+        let Some(paged) = &self.paged else { return };
+        let behind = unit + 1..(unit + 1 + paged.paging.ahead).min(self.shape.units() as u32);
+        for unit in behind {
+            let slot = Self::slot(t);
+            let asked = self.asking(t, out, |node, out| {
+                node.on_unit(unit, Some(slot), out, |state, cx| state.fetch_ahead(cx, slot))
+            });
+            if let Some(paged) = self.paged.as_mut().filter(|_| asked) {
+                paged.tally.ahead += 1;
+                paged.threads[t].ahead = true;
+            }
+        }
     }
 
     fn list(&mut self, now: Time, t: usize, out: &mut Outbox) -> Turn {

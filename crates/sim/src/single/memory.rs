@@ -250,7 +250,12 @@ mod tests {
     /// Two pages of two words, each its own unit, and one thread.
     fn memory(seed: u64) -> Memory {
         let shape = Shape { nodes: 1, elements: 4, width: 8, unit_elements: 2 };
-        Memory::new(shape, Paging { page_elements: 2, reclaims: false, units_max: 9, spare: 0, seed }, 1, seed)
+        Memory::new(
+            shape,
+            Paging { page_elements: 2, reclaims: false, units_max: 9, spare: 0, ahead: 0, seed },
+            1,
+            seed,
+        )
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Paging {
     pub units_max: usize,
     /// How many more are given back then.
     pub spare: usize,
+    /// A fault of a read asks for up to so many units behind its own.
+    pub ahead: u32,
     /// Decides what threads do in the middle of others' steps.
     pub seed: u64,
 }
@@ -56,6 +58,8 @@ pub struct Tally {
     pub asked: u64,
     /// Faults that waited for what another thread had asked for.
     pub joined: u64,
+    /// Units fetched ahead.
+    pub ahead: u64,
     /// Units given back.
     pub given_back: u64,
     /// Fetches that were void when they came.
@@ -75,6 +79,7 @@ impl Tally {
             faults: self.faults + other.faults,
             asked: self.asked + other.asked,
             joined: self.joined + other.joined,
+            ahead: self.ahead + other.ahead,
             given_back: self.given_back + other.given_back,
             void: self.void + other.void,
             expired: self.expired + other.expired,

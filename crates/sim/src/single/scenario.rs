@@ -74,6 +74,7 @@ impl Scenario {
             reclaims: rng.below(2) == 0,
             units_max: if tight { rng.between(1, 3) as usize } else { usize::MAX },
             spare: rng.below(3) as usize,
+            ahead: [0, 0, 1, 3][(seed / 2 % 4) as usize],
             seed,
         };
         match kind {

@@ -34,6 +34,8 @@ pub enum Begin {
 struct Fetch {
     want: Want,
     by: Slot,
+    /// No access waits for it.
+    ahead: bool,
     /// The copy on its way was invalidated before it came.
     void: bool,
 }
@@ -108,7 +110,7 @@ impl Unit {
             }
             return Begin::Wait;
         }
-        activity.fetch = Some(Fetch { want, by: slot, void: false });
+        activity.fetch = Some(Fetch { want, by: slot, ahead: false, void: false });
         if cx.me == cx.home {
             self.request_here(cx, slot, want);
             if self.usable(slot, want, pin) {
@@ -116,10 +118,25 @@ impl Unit {
                 return Begin::Hit;
             }
         } else {
-            let target = Target::Request { node: cx.home, origin: Origin::Caller };
-            cx.out.send(target, &Message::Get { unit: cx.unit, want });
+            Self::ask(cx, want);
         }
         Begin::Wait
+    }
+
+    /// Asks for a copy that is likely to be read next, for thread `slot`, if the home is elsewhere and nothing goes on around the unit; whether it did. The copy
+    /// is not kept for anybody, and none comes where it is invalidated on its way.
+    pub fn fetch_ahead(&mut self, cx: &mut Context<'_>, slot: Slot) -> bool {
+        if cx.me == cx.home || self.copy != Copy::Invalid || self.activity.is_some() {
+            return false;
+        }
+        self.active().fetch = Some(Fetch { want: Want::Shared, by: slot, ahead: true, void: false });
+        Self::ask(cx, Want::Shared);
+        true
+    }
+
+    fn ask(cx: &mut Context<'_>, want: Want) {
+        let target = Target::Request { node: cx.home, origin: Origin::Caller };
+        cx.out.send(target, &Message::Get { unit: cx.unit, want });
     }
 
     /// Keeps the unit here until [`unpin`](Unit::unpin); only right after a hit.
@@ -174,11 +191,14 @@ impl Unit {
             self.stored = cx.me != cx.home;
         }
         let Some(fetch) = fetch else { return Ok(()) };
-        if fetch.void && grant == Want::Shared && Rule::InvalidationVoidsFetch.on() {
+        let waits = !fetch.ahead || !Rule::AheadIsForNobody.on();
+        if !fetch.void || grant != Want::Shared || !Rule::InvalidationVoidsFetch.on() {
+            self.granted(cx, grant, waits.then_some(fetch.by));
+        } else if waits {
             self.active().once = Some(fetch.by);
             self.wake_fetchers(cx, fetch.by);
         } else {
-            self.granted(cx, grant, fetch.by);
+            self.wake_waiters(cx);
         }
         self.on_data_at_home(cx);
         self.settle(cx);
@@ -198,7 +218,7 @@ impl Unit {
             return Err(Misbehaved("a grant of a unit that is not held here"));
         }
         if let Some(fetch) = self.take_fetch() {
-            self.granted(cx, Want::Modified, fetch.by);
+            self.granted(cx, Want::Modified, Some(fetch.by));
         }
         self.settle(cx);
         Ok(())
@@ -350,16 +370,19 @@ impl Unit {
         }
     }
 
-    /// The copy is here, in the granted state, reserved for the thread that asked.
-    fn granted(&mut self, cx: &mut Context<'_>, grant: Want, by: Slot) {
+    /// The copy is here, in the granted state, reserved for the thread whose access waits for it.
+    fn granted(&mut self, cx: &mut Context<'_>, grant: Want, by: Option<Slot>) {
         let (copy, permission) = match grant {
             Want::Shared => (Copy::Shared, Permission::Read),
             Want::Modified => (Copy::Modified, Permission::Write),
         };
         (self.copy, self.keeper) = (copy, false);
         cx.memory.permit(permission);
-        self.active().reserved = Some(by);
-        self.wake_fetchers(cx, by);
+        self.active().reserved = by;
+        match by {
+            Some(by) => self.wake_fetchers(cx, by),
+            None => self.wake_waiters(cx),
+        }
     }
 
     /// The home here has granted its own thread's request; `data` holds the bytes when they were not here.
@@ -368,7 +391,7 @@ impl Unit {
         if let Some(bytes) = data {
             cx.memory.install(bytes);
         }
-        self.granted(cx, want, fetch.by);
+        self.granted(cx, want, Some(fetch.by));
     }
 
     /// A copy has come back to the home here, which has none itself.
