@@ -42,8 +42,8 @@ impl Places {
         let up = beside.parent().unwrap_or(Path::new("."));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
         let include = [beside.join("include"), up.join("include"), up.join("../include"), source];
-        let include = find("COMEM_INCLUDE", &include, "compat/comem_parmacs.h", "the headers are")?;
-        let lib = find("COMEM_LIB", &[beside.to_path_buf(), up.join("lib")], "libcomem.so", "the library is")?;
+        let include = find("COMEM_INCLUDE", &include, "compat/comem_parmacs.h", "the headers")?;
+        let lib = find("COMEM_LIB", &[beside.to_path_buf(), up.join("lib")], "libcomem.so", "the library")?;
         Ok(Places { include, lib })
     }
 
@@ -69,7 +69,7 @@ fn find(variable: &str, places: &[PathBuf], file: &str, what: &str) -> Outcome<P
     found.ok_or_else(|| {
         let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         Failure::usage(
-            format!("{what} not ({file}) in {}", looked.join(", ")),
+            format!("{what} ({file}) cannot be found in {}", looked.join(", ")),
             format!("install them there, or name their directory in {variable}"),
         )
     })
