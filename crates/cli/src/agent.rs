@@ -218,27 +218,24 @@ impl Agent {
         Ok(())
     }
 
+    /// Takes a piece of the program. What is refused is refused once: the pieces behind it are dropped.
     fn stage_piece(&mut self, piece: &[u8]) -> Outcome<()> {
-        if !piece.is_empty() {
-            if self.limits.is_some() {
-                let what = format!("the daemon on host {} starts no program that is sent to it", self.host());
-                return Err(Failure::refused(what, "install the program under a directory it allows, without --stage"));
-            }
-            let Some(spec) = self.spec.as_ref().filter(|spec| spec.staged) else { return Ok(()) };
-            let dir = match &mut self.stage {
-                Some(dir) => dir,
-                none => none.insert(StageDir::make(spec)?),
-            };
-            return dir.add(spec, piece);
+        let Some(mut spec) = self.spec.take_if(|spec| spec.staged) else { return Ok(()) };
+        if self.limits.is_some() {
+            let what = format!("the daemon on host {} starts no program that is sent to it", spec.host);
+            return Err(Failure::refused(what, "install the program under a directory it allows, without --stage"));
         }
-        let Some(mut spec) = self.spec.take().filter(|spec| spec.staged) else { return Ok(()) };
-        let dir = match self.stage.take() {
+        let mut dir = match self.stage.take() {
             Some(dir) => dir,
             None => StageDir::make(&spec)?,
         };
-        self.stage = Some(dir.complete(&mut spec));
-        self.spec = Some(spec);
-        self.start()
+        let is_whole = piece.is_empty();
+        match is_whole {
+            true => dir.complete(&mut spec),
+            false => dir.add(&spec, piece)?,
+        }
+        (self.stage, self.spec) = (Some(dir), Some(spec));
+        if is_whole { self.start() } else { Ok(()) }
     }
 
     fn start(&mut self) -> Outcome<()> {

@@ -61,7 +61,7 @@ impl StageDir {
     }
 
     /// The program is there: has `spec` use the copy.
-    pub fn complete(mut self, spec: &mut HostSpec) -> StageDir {
+    pub fn complete(&mut self, spec: &mut HostSpec) {
         self.coming = None;
         let original = spec.hashed.clone();
         let copy = self.program.clone().into_os_string();
@@ -71,7 +71,6 @@ impl StageDir {
             }
         }
         spec.hashed = copy;
-        self
     }
 }
 
