@@ -58,7 +58,7 @@ build: workloads
 demo: build
 	@$(RELEASE)/comem-demo $(DEMO)
 	@printf '\nsor on shared pages, 4 nodes against one process (comem compare):\n'
-	@$(RELEASE)/comem compare -n 4 --repeat 1 -- out/workloads/sor --preset tiny
+	@$(RELEASE)/comem compare -n 4 -t 1 --repeat 1 -- out/workloads/sor --preset tiny
 	@examples/python/demo.sh out/demo
 
 out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so

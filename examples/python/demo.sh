@@ -14,6 +14,10 @@ if [ -z "${COMEM_PYTHON:-}" ] && ! why=$(make --no-print-directory python 2>&1);
     printf '%s\n' "$why" >&2
     exit 1
 fi
+# The same demonstration whatever the user has set for jobs of their own.
+for name in "${!COMEM_@}"; do
+    [ "$name" = COMEM_RUNTIME_DIR ] || unset "$name"
+done
 export MPLBACKEND=agg OMP_NUM_THREADS=1
 pictures=yes
 "$python" -c 'import matplotlib' 2>/dev/null || pictures=no

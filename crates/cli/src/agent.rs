@@ -32,11 +32,9 @@ const UNSENT_MAX: usize = 1 << 20;
 /// what we say, though nobody reads what it writes.
 pub const UNTAKEN_MAX: usize = 256 << 10;
 /// How long the last words may take to reach the caller.
-const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
+pub const LAST_WORDS_LIMIT: Duration = Duration::from_secs(2);
 /// How long the way back to the caller may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Largest program that is copied.
-const STAGE_MAX: usize = 2 << 30;
 
 /// What a daemon tells the agent that it starts, as one line on its standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,7 +56,6 @@ struct Agent {
     limit: FdLimit,
     limits: Option<(Limits, PathBuf)>,
     spec: Option<HostSpec>,
-    staged: Vec<u8>,
     group: Option<Group>,
     stage: Option<StageDir>,
     /// Bytes of output that the launcher has not taken yet.
@@ -83,7 +80,6 @@ pub fn main(from_daemon: bool) -> Outcome<i32> {
         limit,
         limits,
         spec: None,
-        staged: Vec::new(),
         group: None,
         stage: None,
         untaken: 0,
@@ -222,24 +218,24 @@ impl Agent {
         Ok(())
     }
 
+    /// Takes a piece of the program. What is refused is refused once: the pieces behind it are dropped.
     fn stage_piece(&mut self, piece: &[u8]) -> Outcome<()> {
-        if !piece.is_empty() {
-            if self.limits.is_some() {
-                let what = format!("the daemon on host {} starts no program that is sent to it", self.host());
-                return Err(Failure::refused(what, "install the program under a directory it allows, without --stage"));
-            }
-            if self.staged.len() + piece.len() > STAGE_MAX {
-                return Err(Failure::refused("the program is larger than 2 GiB", "install it there, without --stage"));
-            }
-            self.staged.extend_from_slice(piece);
-            return Ok(());
+        let Some(mut spec) = self.spec.take_if(|spec| spec.staged) else { return Ok(()) };
+        if self.limits.is_some() {
+            let what = format!("the daemon on host {} starts no program that is sent to it", spec.host);
+            return Err(Failure::refused(what, "install the program under a directory it allows, without --stage"));
         }
-        let Some(mut spec) = self.spec.take().filter(|spec| spec.staged) else { return Ok(()) };
-        let dir = StageDir::make(&spec, &std::mem::take(&mut self.staged))?;
-        dir.redirect(&mut spec);
-        self.stage = Some(dir);
-        self.spec = Some(spec);
-        self.start()
+        let mut dir = match self.stage.take() {
+            Some(dir) => dir,
+            None => StageDir::make(&spec)?,
+        };
+        let is_whole = piece.is_empty();
+        match is_whole {
+            true => dir.complete(&mut spec),
+            false => dir.add(&spec, piece)?,
+        }
+        (self.stage, self.spec) = (Some(dir), Some(spec));
+        if is_whole { self.start() } else { Ok(()) }
     }
 
     fn start(&mut self) -> Outcome<()> {

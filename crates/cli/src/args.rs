@@ -78,16 +78,16 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = true)]
 pub struct ConfigArgs {
-    /// The file with the macros of PARMACS, for m4
+    /// The file with the macros of PARMACS, for m4: a path as it is
     #[arg(long)]
     parmacs: bool,
-    /// The directory of the headers
+    /// The directory of the headers: a path as it is
     #[arg(long)]
     include: bool,
-    /// Flags to compile with
+    /// Flags to compile with, quoted for a shell where they need it
     #[arg(long)]
     cflags: bool,
-    /// Flags to link with
+    /// Flags to link with, quoted likewise
     #[arg(long)]
     libs: bool,
 }

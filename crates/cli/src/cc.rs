@@ -9,6 +9,7 @@
 //! installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB` name other places.
 
 use crate::failure::{Failure, Outcome};
+use crate::remote::quoted;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ impl Places {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
         let include = [beside.join("include"), up.join("include"), up.join("../include"), source];
         let include = find("COMEM_INCLUDE", &include, "compat/comem_parmacs.h", "the headers")?;
-        let lib = find("COMEM_LIB", &[beside.to_path_buf(), up.join("lib")], "libcomem.so", "libcomem.so")?;
+        let lib = find("COMEM_LIB", &[beside.to_path_buf(), up.join("lib")], "libcomem.so", "the library")?;
         Ok(Places { include, lib })
     }
 
@@ -68,7 +69,7 @@ fn find(variable: &str, places: &[PathBuf], file: &str, what: &str) -> Outcome<P
     found.ok_or_else(|| {
         let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         Failure::usage(
-            format!("{what} ({file}) are not in {}", looked.join(", ")),
+            format!("{what} ({file}) cannot be found in {}", looked.join(", ")),
             format!("install them there, or name their directory in {variable}"),
         )
     })
@@ -179,20 +180,22 @@ pub fn compile(variable: &str, usual: &str, arguments: &[OsString]) -> Outcome<i
 /// `comem config`: prints paths and flags, one line for each question.
 pub fn config(questions: &[&str]) -> Outcome<i32> {
     let places = Places::find()?;
-    let join = |words: Vec<OsString>| {
-        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        words.join(" ")
-    };
     for question in questions {
-        let answer = match *question {
-            "parmacs" => places.include.join("compat/parmacs.m4").display().to_string(),
-            "include" => places.include.display().to_string(),
-            "cflags" => join(places.compile_flags()),
-            _ => join(places.link_flags()),
+        let mut answer = match *question {
+            "parmacs" => places.include.join("compat/parmacs.m4").into_os_string().into_encoded_bytes(),
+            "include" => places.include.clone().into_os_string().into_encoded_bytes(),
+            "cflags" => for_shell(&places.compile_flags()),
+            _ => for_shell(&places.link_flags()),
         };
-        crate::show(&format!("{answer}\n"))?;
+        answer.push(b'\n');
+        crate::show(&answer)?;
     }
     Ok(0)
+}
+
+/// Words as a shell reads them again, as in a recipe of make, or by `eval`.
+fn for_shell(words: &[OsString]) -> Vec<u8> {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(&b' ')
 }
 
 #[cfg(test)]
@@ -273,5 +276,19 @@ mod tests {
         let after = |word: &str| words.iter().position(|w| w == word).map(|at| words[at + 2].clone());
         assert_eq!(after("-T"), Some("/i,j/compat/comem_globals.ld".into()));
         assert_eq!(after("-rpath"), Some("/l,m".into()));
+    }
+
+    #[test]
+    fn flags_are_read_back_by_a_shell() {
+        for (include, lib) in [("/i", "/l"), ("/my head's", "/a $b\"`c"), ("/i,j", "/l;m*\\n")] {
+            let places = Places { include: include.into(), lib: lib.into() };
+            let words = [places.compile_flags(), places.link_flags()].concat();
+            let text = String::from_utf8(for_shell(&words)).unwrap();
+            let script = format!("printf '%s\\0' {text}");
+            let read = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
+            let read: Vec<&str> = std::str::from_utf8(&read).unwrap().split_terminator('\0').collect();
+            assert_eq!(read, words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>());
+            assert_eq!(text.contains('\''), include != "/i", "nothing is quoted without need: {text}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
 use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
-use crate::program::Program;
+use crate::program::{Program, why_not_started};
 use crate::stats;
 use std::os::unix::process::CommandExt;
 
@@ -62,6 +62,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         command.env("COMEM_KEY_FILE", key);
     }
     let why = command.exec();
+    let (why, advice) = why_not_started(&why, "check that it is a program for this machine");
     let what = format!("cannot start {}: {why}", program.path.to_string_lossy());
-    Err(Failure::start(what, "check that it is a program for this machine"))
+    Err(Failure::start(what, advice))
 }

@@ -10,6 +10,7 @@ use crate::debug;
 use crate::failure::{Failure, Outcome};
 use crate::guardian::{Guardian, watch_me};
 use crate::preload::{LD_PRELOAD, preload};
+use crate::program::why_not_started;
 use crate::rundir::ProgLock;
 use crate::spec::{Event, HostSpec, NodeSpec, StdinFrom, Stream};
 use crate::sys::poll::PollSet;
@@ -352,13 +353,14 @@ fn start_node(
     guardian: i32,
 ) -> Outcome<Process> {
     let trouble = |e: io::Error| {
-        let advice = match e.kind() {
+        let otherwise = match e.kind() {
             io::ErrorKind::NotFound => "check that it (and the interpreter it names) exists on that host",
             io::ErrorKind::PermissionDenied => "make it executable: chmod +x",
             _ => "check the host's limits (ulimit -a)",
         };
+        let (why, advice) = why_not_started(&e, otherwise);
         let program = spec.program.to_string_lossy();
-        Failure::start(format!("node {} (host {}): cannot start {program}: {e}", node.node, spec.host), advice)
+        Failure::start(format!("node {} (host {}): cannot start {program}: {why}", node.node, spec.host), advice)
     };
     let (ours, theirs) = UnixStream::pair().map_err(trouble)?;
     ours.set_nonblocking(true).map_err(trouble)?;

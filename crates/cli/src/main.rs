@@ -94,14 +94,20 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Cc { arguments } => cc::compile("COMEM_CC", "cc", arguments),
         Command::Cxx { arguments } => cc::compile("COMEM_CXX", "c++", arguments),
         Command::Config(args) => cc::config(&args.questions()),
-        Command::Agent { from_daemon } => agent::main(*from_daemon),
+        Command::Agent { from_daemon } => agent::main(*from_daemon).or_else(|failure| {
+            // An agent's standard error may be the daemon's log, which perhaps nobody reads.
+            let log = daemon::log::Log::to(std::io::stderr(), "");
+            log.say(format_args!("{failure}"));
+            log.finish(agent::LAST_WORDS_LIMIT);
+            Ok(failure.code)
+        }),
     }
 }
 
 /// Prints a text; a reader who has heard enough is no failure.
-fn show(text: &str) -> Outcome<()> {
+fn show(text: &(impl AsRef<[u8]> + ?Sized)) -> Outcome<()> {
     let mut out = std::io::stdout();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
     written.or_else(|why| Failure::of_output(&why).map_or(Ok(()), Err))
 }
 
@@ -142,7 +148,6 @@ fn daemons(ask: &AskArgs, caller: &Caller<'_>) -> Outcome<Vec<(String, SocketAdd
 fn list(ask: &AskArgs) -> Outcome<i32> {
     let key = key::named_or_default(ask.key_file.as_deref())?;
     let caller = Caller::new(&key, ask.iface.as_deref(), None);
-    show(&format!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM\n", "HOST", "ID", "PID", "SECONDS", "CALLER"))?;
     let asked = daemons(ask, &caller)?;
     if asked.is_empty() {
         say(format_args!(
@@ -151,12 +156,20 @@ fn list(ask: &AskArgs) -> Outcome<i32> {
         ));
         return Ok(exit::UNREACHABLE);
     }
-    for (name, address) in asked {
-        for job in caller.list(&name, address)? {
+    let mut empty = true;
+    for (name, address) in &asked {
+        for job in caller.list(name, *address)? {
+            if std::mem::take(&mut empty) {
+                show(&format!("{:<24} {:>5} {:>8} {:>8}  {:<15} PROGRAM\n", "HOST", "ID", "PID", "SECONDS", "CALLER"))?;
+            }
             let program = job.program.display();
             let (id, pid, seconds, caller) = (job.id, job.pid, job.seconds, job.caller);
             show(&format!("{name:<24} {id:>5} {pid:>8} {seconds:>8}  {caller:<15} {program}\n"))?;
         }
+    }
+    if empty {
+        let names: Vec<&str> = asked.iter().map(|(name, _)| name.as_str()).collect();
+        show(&format!("comem: no job runs that a daemon has started (asked: {})\n", names.join(", ")))?;
     }
     Ok(0)
 }

@@ -69,6 +69,17 @@ impl Program {
     }
 }
 
+/// Why a program, found and allowed to run, does not start, and what to do: `otherwise` where nothing better is known.
+pub fn why_not_started<'a>(why: &std::io::Error, otherwise: &'a str) -> (String, &'a str) {
+    match why.kind() {
+        std::io::ErrorKind::ExecutableFileBusy => (
+            "its file is open for writing (text file busy)".to_string(),
+            "start again when what writes it, a compiler or a copy, is done",
+        ),
+        _ => (why.to_string(), otherwise),
+    }
+}
+
 /// Whether a program is one of those that run scripts.
 pub fn is_interpreter(name: &OsStr) -> bool {
     let stem = Path::new(name).file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned();

@@ -9,10 +9,12 @@ use crate::sys::host::HostInfo;
 use crate::sys::poll::PollSet;
 use crate::sys::process::{self, Ended};
 use crate::sys::{self, ReadOutcome, read_some};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an agent may take to say hello.
@@ -23,7 +25,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 const SHELL_END_LIMIT: Duration = Duration::from_secs(2);
 /// So often a launcher says that it is there, in the time for which it may be silent.
 const WORDS_OF_LIFE: u32 = 6;
-/// A staged program travels in pieces of this size.
+/// A staged program travels in pieces of this size, each when less than one waits to be sent.
 const STAGE_PIECE_BYTES: usize = 256 << 10;
 
 /// An agent is told that its output was taken once it is so many bytes, far fewer than [`crate::agent::UNTAKEN_MAX`].
@@ -41,8 +43,18 @@ pub struct Remote {
     /// When to say that the launcher is there, and how often.
     alive: Option<(Instant, Duration)>,
     closed: bool,
+    /// A program on its way there.
+    staging: Option<Staging>,
     /// Bytes of output that came and of which the agent does not know yet that they were taken.
     untold: usize,
+}
+
+/// A program on its way to another host: all hosts have the one copy of its bytes that this process keeps.
+struct Staging {
+    program: Arc<Vec<u8>>,
+    sent: usize,
+    /// What the nodes are told, once they can be there.
+    behind: Vec<Frame>,
 }
 
 /// The remote shell's process on this host.
@@ -85,12 +97,18 @@ impl ShellCommand {
 
 /// Quotes a path for a shell where it needs that. A leading `~/` is left to the shell.
 fn quote(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-~+".contains(c);
-    if path.chars().all(plain) {
-        return path.to_string();
-    }
     let (home, rest) = path.strip_prefix("~/").map_or(("", path), |rest| ("~/", rest));
-    format!("{home}'{}'", rest.replace('\'', "'\\''"))
+    format!("{home}{}", String::from_utf8_lossy(&quoted(OsStr::new(rest))))
+}
+
+/// A word as a shell reads it, in quotes where it needs them.
+pub fn quoted(word: &OsStr) -> Vec<u8> {
+    let bytes = word.as_encoded_bytes();
+    if !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,=:@%".contains(byte)) {
+        return bytes.to_vec();
+    }
+    let parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\'').collect();
+    [b"'", &parts.join(&b"'\\''"[..])[..], b"'"].concat()
 }
 
 impl Remote {
@@ -138,20 +156,41 @@ impl Remote {
             close_by: None,
             alive: None,
             closed: false,
+            staging: None,
             untold: 0,
         }
     }
 
     /// Orders the agent to start its nodes; `staged` are the program's bytes where the spec wants them.
-    pub fn order(&mut self, spec: &HostSpec, staged: Option<&[u8]>) {
+    pub fn order(&mut self, spec: &HostSpec, staged: Option<&Arc<Vec<u8>>>) {
         self.link.send(&Frame::json(Kind::Spec, 0, spec));
         let often = Duration::from_millis(spec.patience_ms) / WORDS_OF_LIFE;
         self.alive = (!often.is_zero()).then(|| (Instant::now() + often, often));
-        if let Some(bytes) = staged {
-            for piece in bytes.chunks(STAGE_PIECE_BYTES) {
-                self.link.send(&Frame::bytes(Kind::Stage, 0, piece));
+        self.staging = staged.map(|program| Staging { program: program.clone(), sent: 0, behind: Vec::new() });
+        self.stage();
+    }
+
+    /// Sends of the program what the host takes now. As long as some is left, something waits to be sent, and so [`Remote::take_ready`] goes on.
+    fn stage(&mut self) {
+        while self.link.unsent() < STAGE_PIECE_BYTES {
+            let Some(staging) = &mut self.staging else { return };
+            let rest = &staging.program[staging.sent..];
+            let piece = &rest[..rest.len().min(STAGE_PIECE_BYTES)];
+            // An empty piece is the end.
+            self.link.send(&Frame::bytes(Kind::Stage, 0, piece));
+            staging.sent += piece.len();
+            if piece.is_empty() {
+                let behind = self.staging.take().map_or(Vec::new(), |staging| staging.behind);
+                behind.iter().for_each(|frame| self.link.send(frame));
             }
-            self.link.send(&Frame::bytes(Kind::Stage, 0, b""));
+        }
+    }
+
+    /// Sends a frame that is for the nodes: not before the program that they are made of.
+    fn send(&mut self, frame: Frame) {
+        match &mut self.staging {
+            Some(staging) => staging.behind.push(frame),
+            None => self.link.send(&frame),
         }
     }
 
@@ -224,6 +263,7 @@ impl Remote {
                 return self.finish();
             }
         }
+        self.stage();
         if self.link.has_ended() && !self.closed {
             if self.close_by.is_none() {
                 let failure = self.why_lost();
@@ -235,17 +275,17 @@ impl Remote {
 
     /// Sends a node a message.
     pub fn tell(&mut self, node: u16, message: &ToNode) {
-        self.link.send(&Frame::json(Kind::ToNode, node, message));
+        self.send(Frame::json(Kind::ToNode, node, message));
     }
 
     /// Adds to a node's standard input; no bytes mean that nothing more will come.
     pub fn feed(&mut self, node: u16, bytes: &[u8]) {
-        self.link.send(&Frame::bytes(Kind::Stdin, node, bytes));
+        self.send(Frame::bytes(Kind::Stdin, node, bytes));
     }
 
     /// Sends a signal to every node there.
     pub fn signal(&mut self, signal: i32) {
-        self.link.send(&Frame::json(Kind::Signal, 0, &signal));
+        self.send(Frame::json(Kind::Signal, 0, &signal));
     }
 
     /// Has the agent end everything; [`Remote::is_closed`] tells when that is done.
@@ -253,6 +293,7 @@ impl Remote {
         if !self.closed && self.close_by.is_none() {
             self.close_by = Some(Instant::now() + CLOSE_LIMIT);
             self.hello_by = None;
+            self.staging = None;
             self.link.send(&Frame::bytes(Kind::Close, 0, b""));
         }
     }
@@ -399,6 +440,7 @@ impl Shell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::StdinFrom;
 
     #[test]
     fn of_a_host_that_does_not_answer_is_told_what_the_shell_there_said() {
@@ -418,6 +460,51 @@ mod tests {
         assert!(failure.to_string().contains("(Enter the code for $1:)"), "{failure}");
     }
 
+    fn spec() -> HostSpec {
+        HostSpec {
+            version: String::new(),
+            host: "alpha".to_string(),
+            job: 1,
+            prog_id: 1,
+            threads: 1,
+            program: "/p".into(),
+            args: Vec::new(),
+            hashed: "/p".into(),
+            cwd: "/".into(),
+            env: Vec::new(),
+            nodes: Vec::new(),
+            stdin: StdinFrom::Pipe,
+            staged: true,
+            patience_ms: 0,
+        }
+    }
+
+    #[test]
+    fn a_program_waits_in_one_copy_for_hosts_that_take_it_slowly_and_what_nodes_are_told_comes_behind_it() {
+        let program = Arc::new((0..20 << 20).map(|i: u32| (i % 251) as u8).collect::<Vec<_>>());
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let end = |stream: &std::os::unix::net::UnixStream| OwnedFd::from(stream.try_clone().unwrap());
+        let mut remote = Remote::by_daemon("alpha", Link::to_shell(end(&ours), end(&ours)).unwrap());
+        let mut agent = Link::to_caller(end(&theirs), end(&theirs)).unwrap();
+        remote.order(&spec(), Some(&program));
+        remote.feed(0, b"input");
+        let (mut came, mut kinds) = (Vec::new(), Vec::new());
+        while kinds.last() != Some(&Kind::Stdin) {
+            assert!(remote.link.unsent() < 2 * STAGE_PIECE_BYTES + 4096, "{}", remote.link.unsent());
+            let mut polls = PollSet::default();
+            remote.register(&mut polls);
+            agent.register(&mut polls);
+            polls.wait(None).unwrap();
+            remote.take_ready(&polls, &mut Vec::new());
+            for frame in agent.take_ready(&polls).unwrap() {
+                kinds.push(frame.kind);
+                came.extend(frame.payload.into_iter().filter(|_| frame.kind == Kind::Stage));
+            }
+        }
+        assert!(came[..] == program[..], "{} bytes came", came.len());
+        assert_eq!(Arc::strong_count(&program), 1, "nothing of it is kept");
+    }
+
     #[test]
     fn a_path_is_quoted_and_the_home_in_front_of_it_is_not() {
         for (path, quoted) in [
@@ -426,6 +513,8 @@ mod tests {
             ("/my tools/comem", "'/my tools/comem'"),
             ("~/my tools/comem", "~/'my tools/comem'"),
             ("it's", "'it'\\''s'"),
+            ("a~b", "'a~b'"),
+            ("-Wl,-rpath,/l", "-Wl,-rpath,/l"),
         ] {
             assert_eq!(quote(path), quoted);
         }

@@ -22,6 +22,7 @@ use crate::sys::signals::{self, Signals};
 use crate::workers;
 use comem_net::backbone::BackboneChoice;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Signals that the launcher takes in one by one.
@@ -165,7 +166,7 @@ fn start_hosts(
     let rsh = std::env::var("COMEM_RSH").ok();
     let shell = ShellCommand::new(rsh.as_deref(), &args.remote_comem);
     let staged = match plan.hosts.iter().any(|host| host.spec.staged) {
-        true => Some(plan::staged_bytes(Path::new(&plan.program.hashed))?),
+        true => Some(Arc::new(plan::staged_bytes(Path::new(&plan.program.hashed))?)),
         false => None,
     };
     let mut resources = Some(resources);
@@ -180,14 +181,14 @@ fn start_hosts(
             }
             Reach::Shell => {
                 let mut remote = Remote::by_shell(&shell, &spec.host)?;
-                remote.order(spec, staged.as_deref());
+                remote.order(spec, staged.as_ref());
                 Host::There(Box::new(remote))
             }
             Reach::Daemon => {
                 let caller = caller.ok_or_else(|| Failure::usage("daemons need a key", "give --key-file"))?;
                 let (_, link) = caller.wake(&spec.host, args.daemon_port, Path::new(&spec.program))?;
                 let mut remote = Remote::by_daemon(&spec.host, link);
-                remote.order(spec, staged.as_deref());
+                remote.order(spec, staged.as_ref());
                 Host::There(Box::new(remote))
             }
         };

@@ -13,37 +13,56 @@ use std::path::{Path, PathBuf};
 /// With what the directories' names begin.
 const PREFIX: &str = "comem-stage-";
 
+/// Largest program that is copied.
+const STAGE_MAX: u64 = 2 << 30;
+
 /// A private directory with the program that was sent; it goes when the agent goes.
 pub struct StageDir {
     directory: PathBuf,
     program: PathBuf,
+    /// The program while it comes, and how much has: what is open for writing cannot be run.
+    coming: Option<(File, u64)>,
     /// The directory, locked as long as the agent lives.
     _lock: File,
 }
 
+fn trouble(spec: &HostSpec, why: &io::Error) -> Failure {
+    let advice = "set TMPDIR on that host to a directory with room from which programs may run";
+    Failure::start(format!("host {}: cannot keep the program: {why}", spec.host), advice)
+}
+
 impl StageDir {
-    /// Makes one of a program's bytes, for the nodes of `spec`; removes what agents that were killed have left.
-    pub fn make(spec: &HostSpec, bytes: &[u8]) -> Outcome<StageDir> {
-        let trouble = |e: io::Error| {
-            let advice = "set TMPDIR on that host to a directory with room from which programs may run";
-            Failure::start(format!("host {}: cannot keep the program: {e}", spec.host), advice)
-        };
+    /// Makes one for a program that comes in pieces, for the nodes of `spec`; removes what agents that were killed have left.
+    pub fn make(spec: &HostSpec) -> Outcome<StageDir> {
         let (temporary, unique) = (std::env::temp_dir(), u64::from_ne_bytes(sys::random()));
         sweep(&temporary);
-        let directory = temporary.join(format!("{PREFIX}{unique:016x}"));
-        std::fs::DirBuilder::new().mode(0o700).create(&directory).map_err(trouble)?;
+        StageDir::make_at(temporary.join(format!("{PREFIX}{unique:016x}")), spec).map_err(|e| trouble(spec, &e))
+    }
+
+    fn make_at(directory: PathBuf, spec: &HostSpec) -> io::Result<StageDir> {
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let name = Path::new(&spec.hashed).file_name().map_or(OsString::from("program"), OsString::from);
-        let lock = File::open(&directory).map_err(trouble)?;
-        sys::try_lock(&lock).map_err(trouble)?;
-        let stage = StageDir { program: directory.join(name), directory, _lock: lock };
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o700).open(&stage.program).map_err(trouble)?;
-        file.write_all(bytes).map_err(trouble)?;
+        let lock = File::open(&directory)?;
+        sys::try_lock(&lock)?;
+        let mut stage = StageDir { program: directory.join(name), directory, coming: None, _lock: lock };
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&stage.program)?;
+        stage.coming = Some((file, 0));
         Ok(stage)
     }
 
-    /// Has `spec` use the copy.
-    pub fn redirect(&self, spec: &mut HostSpec) {
+    /// Adds a piece of the program.
+    pub fn add(&mut self, spec: &HostSpec, piece: &[u8]) -> Outcome<()> {
+        let Some((file, count)) = &mut self.coming else { return Ok(()) };
+        *count += piece.len() as u64;
+        if *count > STAGE_MAX {
+            return Err(Failure::refused("the program is larger than 2 GiB", "install it there, without --stage"));
+        }
+        file.write_all(piece).map_err(|e| trouble(spec, &e))
+    }
+
+    /// The program is there: has `spec` use the copy.
+    pub fn complete(&mut self, spec: &mut HostSpec) {
+        self.coming = None;
         let original = spec.hashed.clone();
         let copy = self.program.clone().into_os_string();
         for path in std::iter::once(&mut spec.program).chain(&mut spec.args) {

@@ -1,6 +1,6 @@
 //! A trial: one job run by this very command, with what node 0 printed and what the stats file says.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome, exit};
 use crate::report::model::{PAGE_COUNTERS, Run};
 use crate::rundir;
 use crate::sys::process;
@@ -84,25 +84,38 @@ impl Drop for Temporary {
 /// # Errors
 /// A clause about how the job failed: its status and the last line of its standard error.
 pub fn run(setup: &Setup, program: &[OsString]) -> Result<Trial, String> {
-    let own = std::env::current_exe().map_err(|e| format!("cannot find this command: {e}"))?;
     let stats = Temporary::new().map_err(|failure| failure.what)?;
-    let mut command = Command::new(own);
-    clear_variables(&mut command);
-    command.args([
-        "run",
-        "--only-node-zero",
-        "-n",
-        &setup.nodes.to_string(),
-        "-t",
-        &setup.threads.to_string(),
-        "--stats",
-    ]);
-    command.arg(&stats.0).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
-    end_with_this_command(&mut command);
-    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start a job: {e}"))?;
+    let flags = ["--stats".into(), stats.0.clone().into_os_string()];
+    let mut command = command(setup, &flags, program).map_err(|failure| failure.what)?;
+    let output = command.output().map_err(|e| format!("cannot start a job: {e}"))?;
     check(&output)?;
     let run = Run::load(&stats.0).map_err(|failure| failure.what)?;
     Ok(Trial { output: text(&output.stdout), run })
+}
+
+/// Sees whether a job of this kind could start at all: flags and program are right.
+///
+/// # Errors
+/// What `comem run` says against it.
+pub fn rehearse(setup: &Setup, program: &[OsString]) -> Outcome<()> {
+    let mut command = command(setup, &["--dry-run".into()], program)?;
+    let output = command.output().map_err(|e| Failure::system("cannot start comem run", e))?;
+    match output.status.code() {
+        Some(exit::SUCCESS) => Ok(()),
+        code => Err(Failure::new(code.unwrap_or(exit::INTERNAL), last_words(&output), "")),
+    }
+}
+
+/// `comem run` with these flags besides those of the setup.
+fn command(setup: &Setup, flags: &[OsString], program: &[OsString]) -> Outcome<Command> {
+    let own = std::env::current_exe().map_err(|e| Failure::system("cannot find this command", e))?;
+    let mut command = Command::new(own);
+    clear_variables(&mut command);
+    command.args(["run", "--only-node-zero", "-n", &setup.nodes.to_string(), "-t", &setup.threads.to_string()]);
+    command.args(flags).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
+    end_with_this_command(&mut command);
+    command.stdin(Stdio::null());
+    Ok(command)
 }
 
 /// Unless the flags name a backbone: udp, so that messages and bytes are what a network would carry. Under shm, pages are read in
@@ -139,9 +152,14 @@ fn check(output: &Output) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
+    Err(format!("{}: {}", output.status, last_words(output)))
+}
+
+/// The last line of a process's standard error.
+fn last_words(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    Err(format!("{}: {}", output.status, last.trim_start_matches("comem: ")))
+    last.trim_start_matches("comem: ").to_string()
 }
 
 /// Takes away what would choose something behind the flags' back, but for the network and waiting.

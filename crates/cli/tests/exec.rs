@@ -70,6 +70,21 @@ fn each_node_has_a_file_of_statistics_of_its_own() {
 }
 
 #[test]
+fn a_dry_run_needs_nobody_and_leaves_nothing() {
+    let scratch = Scratch::new();
+    for rank in [1, 0] {
+        let dry = finish(slurm(&scratch, rank, 2, "here").args(["--dry-run", "touch", "made"]));
+        assert_eq!(dry.status.code(), Some(0), "{}", err(&dry));
+        let wanted = [format!("COMEM_NODE={rank}\n"), "COMEM_ZERO=(where node zero will listen)\n".to_string()];
+        assert!(wanted.iter().all(|line| out(&dry).contains(line)), "{}", out(&dry));
+    }
+    assert_eq!(std::fs::read_dir(scratch.path("run")).unwrap().count(), 0, "no address that nobody listens at");
+    let hosts = ["--auth", "off", "--dry-run", "true"];
+    let dry = finish(slurm(&scratch, 1, 2, "192.0.2.7,192.0.2.8").args(hosts));
+    assert!(out(&dry).contains("COMEM_ZERO=192.0.2.7:2"), "{}{}", out(&dry), err(&dry));
+}
+
+#[test]
 fn the_key_stays_out_of_arguments_and_environment() {
     let scratch = Scratch::new();
     let body = "key=$(cat /proc/self/fd/$COMEM_JOB_FD | tr -d '\\n' | sed 's/.*\"key\":\"//; s/\".*//'); echo key=$key

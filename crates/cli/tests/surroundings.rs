@@ -160,6 +160,20 @@ fn an_output_that_takes_nothing_is_an_error_that_says_why() {
 }
 
 #[test]
+fn a_program_that_is_still_being_written_is_said_to_be() {
+    let scratch = Scratch::new();
+    std::fs::copy("/bin/true", scratch.path("prog")).unwrap();
+    let _writer = std::fs::OpenOptions::new().append(true).open(scratch.path("prog")).unwrap();
+    let mut exec = scratch.comem();
+    exec.envs([("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_JOBID", "7")]).args(["exec", "./prog"]);
+    for output in [scratch.run(&["-n", "2", "./prog"]), finish(&mut exec)] {
+        assert_eq!(output.status.code(), Some(3));
+        let text = err(&output);
+        assert!(text.contains("its file is open for writing") && text.contains("; start again when"), "{text}");
+    }
+}
+
+#[test]
 fn so_it_is_for_what_the_other_commands_print_and_who_reads_no_more_is_none() {
     let scratch = Scratch::new();
     let run = r#"{"schema": 1, "command": ["prog"], "wall_s": 1.0, "nodes": [{"node": 0, "time_us": {}}]}"#;

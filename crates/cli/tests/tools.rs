@@ -231,6 +231,23 @@ fn a_broken_reference_ends_the_comparison() {
 }
 
 #[test]
+fn what_no_run_could_start_with_is_refused_before_the_first_one() {
+    let scratch = Scratch::new();
+    let program = scratch.script("prog", "#!/bin/sh\ntouch ran\necho sum 7\n");
+    for (flags, code, part) in [
+        (&["--flag=--cache=much"][..], 2, "invalid value 'much' for '--cache"),
+        (&["--engines", "hlrc", "--flag=--engine=msi"], 2, "cannot be used multiple times"),
+        (&["--engines", "msi,hlrc", "--detectors", "uffd,explicit"], 2, "does not go with"),
+        (&["--flag=--slow=7=2x", "-n", "8"], 2, "no node 7 among 1"),
+    ] {
+        let output = comem(&scratch, &[&["compare"], flags, &["--", &program]].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", err(&output));
+        assert!(err(&output).contains(part) && !err(&output).contains("reference"), "{}", err(&output));
+        assert!(!scratch.path("ran").exists(), "{flags:?}");
+    }
+}
+
+#[test]
 fn where_node_0_prints_no_result_there_is_nothing_to_compare() {
     let scratch = Scratch::new();
     for body in ["exit 0", "echo result 7 >&2", "echo time_s=0.5 nodes=$COMEM_NODES"] {

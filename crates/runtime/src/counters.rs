@@ -103,6 +103,8 @@ counters! {
     line_waits,
     /// Barriers passed.
     barriers,
+    /// Reductions taken part in, each once however many numbers it had.
+    reductions,
     /// Page faults of loads.
     read_faults,
     /// Page faults of stores.

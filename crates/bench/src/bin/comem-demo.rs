@@ -56,6 +56,9 @@ const RANGES: &str = ":ranges";
 const REPEATS: usize = 3;
 
 fn main() -> ExitCode {
+    // The demonstration is the same whatever the user has set for jobs of their own.
+    // SAFETY: the process has one thread so far.
+    unsafe { job::forget_settings() };
     match Demo::new(Arguments::parse()).and_then(|demo| demo.run()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {

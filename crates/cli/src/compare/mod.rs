@@ -34,6 +34,7 @@ enum Verdict {
 /// Runs the command; its exit code.
 pub fn main(args: &CompareArgs) -> Outcome<i32> {
     let base = Setup { nodes: 1, threads: args.threads, flags: args.flags.clone() };
+    check(args, &base)?;
     let reference = trials(&base, args).and_then(|list| agreed(&list));
     let reference = reference.map_err(|why| {
         let advice = "the program must end with status 0 on one node and print the same result every time";
@@ -66,6 +67,30 @@ pub fn main(args: &CompareArgs) -> Outcome<i32> {
     crate::show(&show(&lines))?;
     let good = lines.iter().all(|line| matches!(line.verdict, Verdict::Ok(_)));
     Ok(if good { exit::SUCCESS } else { exit::DIFFERENCE })
+}
+
+/// Refuses what no run could start with, before the first one: it may take hours. What goes with which detector shows for the engines that were named;
+/// those that are not depend on what the program shares.
+fn check(args: &CompareArgs, base: &Setup) -> Outcome<()> {
+    for engine in &args.engines {
+        args.detectors.iter().try_for_each(|detector| engine.check_with(detector))?;
+    }
+    let engine = args.engines.first().map_or("msi", |engine| engine.name);
+    let detector = args.detectors.first().map_or("", String::as_str);
+    for setup in [base, &setup(args, engine, detector)] {
+        trial::rehearse(setup, &args.command)?;
+    }
+    Ok(())
+}
+
+/// The runs of an engine.
+fn setup(args: &CompareArgs, engine: &str, detector: &str) -> Setup {
+    let mut flags = args.flags.clone();
+    flags.push(format!("--engine={engine}"));
+    if !detector.is_empty() {
+        flags.push(format!("--detector={detector}"));
+    }
+    Setup { nodes: args.nodes, threads: args.threads, flags }
 }
 
 /// The detectors that were asked for and that a program without pages has no use for.
@@ -122,13 +147,7 @@ fn median(list: &[Trial]) -> Trial {
 }
 
 fn examine(args: &CompareArgs, reference: &Trial, engine: EngineChoice, detector: &str) -> Line {
-    let mut flags = args.flags.clone();
-    flags.push(format!("--engine={}", engine.name));
-    if !detector.is_empty() {
-        flags.push(format!("--detector={detector}"));
-    }
-    let setup = Setup { nodes: args.nodes, threads: args.threads, flags };
-    let list = trials(&setup, args);
+    let list = trials(&setup(args, engine.name, detector), args);
     let used = list.as_ref().ok().and_then(|list| list.first()).and_then(detector_used);
     let used = if detector.is_empty() { used.unwrap_or_default() } else { detector.to_string() };
     Line { engine: engine.name.to_string(), detector: used, verdict: judge(reference, list) }

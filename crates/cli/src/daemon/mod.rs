@@ -8,6 +8,7 @@
 //! | [`allow`] | which programs may start |
 //! | [`server`] | the daemon itself |
 //! | [`client`] | asking daemons: wake-ups, lists, kills |
+//! | [`log`] | a log that keeps nobody waiting |
 //! | [`noise`] | the sealed stream from an agent back to its caller |
 //!
 //! A wake-up takes two round trips: the caller asks, the daemon answers with a challenge; the caller sends its request,
@@ -18,6 +19,7 @@ pub mod allow;
 pub mod client;
 pub mod gate;
 pub mod key;
+pub mod log;
 pub mod noise;
 pub mod server;
 pub mod wire;

@@ -3,6 +3,7 @@
 use super::allow::Limits;
 use super::gate::{Admission, Gate};
 use super::key::SharedKey;
+use super::log::Log;
 use super::noise;
 use super::wire::{self, Answer, Challenge, DATAGRAM_MAX, Datagram, Garbage, JobLine, Keys, Nonce, Request};
 use crate::agent::DaemonOrders;
@@ -11,7 +12,6 @@ use crate::sys::poll::PollSet;
 use crate::sys::process;
 use crate::sys::signals::Signals;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -30,6 +30,8 @@ const SHOWN_PATH_MAX: usize = 256;
 const ANSWER_MAX: usize = 56_000;
 /// How long agents may take to end before they are killed.
 const END_LIMIT: Duration = Duration::from_secs(3);
+/// How long the last lines of the log may take.
+const LOG_LIMIT: Duration = Duration::from_millis(500);
 /// Most datagrams taken before signals and jobs are looked after again.
 const DATAGRAMS_AT_ONCE: usize = 64;
 
@@ -54,6 +56,7 @@ struct Daemon {
     next_id: u64,
     dropped: BTreeMap<Garbage, u64>,
     started_at: Instant,
+    log: Log,
     verbose: bool,
 }
 
@@ -72,7 +75,8 @@ pub fn serve(settings: Settings) -> Outcome<i32> {
     let signals = Signals::block(&wanted).map_err(|e| Failure::system("cannot block signals", e))?;
     let socket = bind(settings.listen)?;
     let address = socket.local_addr().map_err(|e| Failure::system("the daemon's address", e))?;
-    say(format_args!("listening on {address}, pid {}", std::process::id()));
+    let log = Log::to(io::stdout(), "comem daemon: ");
+    log.say(format_args!("listening on {address}, pid {}", std::process::id()));
     let mut daemon = Daemon {
         socket,
         keys: Keys::new(&settings.key),
@@ -82,16 +86,13 @@ pub fn serve(settings: Settings) -> Outcome<i32> {
         next_id: 1,
         dropped: BTreeMap::new(),
         started_at: Instant::now(),
+        log,
         verbose: settings.verbose,
     };
     let signal = daemon.run(&signals)?;
     daemon.end_jobs();
+    daemon.log.finish(LOG_LIMIT);
     Ok(if signal == libc::SIGTERM { 0 } else { exit::SIGNAL + signal })
-}
-
-/// Says what goes on. A log that takes no more is no reason to end.
-fn say(what: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "comem daemon: {what}");
 }
 
 fn bind(listen: SocketAddr) -> Outcome<UdpSocket> {
@@ -153,7 +154,7 @@ impl Daemon {
         let count = self.dropped.entry(garbage).or_default();
         *count += 1;
         if self.verbose {
-            say(format_args!("dropped a datagram from {caller}: {} (number {count})", garbage.why()));
+            self.log.say(format_args!("dropped a datagram from {caller}: {} (number {count})", garbage.why()));
         }
     }
 
@@ -224,7 +225,7 @@ impl Daemon {
         let id = self.next_id;
         self.next_id += 1;
         if self.verbose {
-            say(format_args!("job {id} for {caller}: {} (pid {pid})", program.display()));
+            self.log.say(format_args!("job {id} for {caller}: {} (pid {pid})", program.display()));
         }
         self.jobs.insert(id, Job { pid, pidfd, program, caller, since: Instant::now() });
         Ok(Answer::Started { id })

@@ -25,7 +25,7 @@ use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
 use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
-use crate::program::Program;
+use crate::program::{Program, why_not_started};
 use crate::rundir::{self, ProgLock};
 use crate::stats;
 use crate::sys;
@@ -55,9 +55,12 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     let mut node = args.node.clone();
     // No launcher adds up what the nodes counted: each writes a file.
     node.stats = node.stats.map(|path| stats::of_node(&path, place.rank));
-    node.stats.as_deref().filter(|_| !args.dry_run).map_or(Ok(()), stats::check)?;
+    if args.dry_run {
+        return dry_run(args, node, &place, &program);
+    }
+    node.stats.as_deref().map_or(Ok(()), stats::check)?;
     let mut settle = || {
-        node.settle_backbone(place.one_host, place.size, place.rank == 0 && !args.dry_run);
+        node.settle_backbone(place.one_host, place.size, place.rank == 0);
         node.backbone.named()
     };
     let mut meeting = meet(args, &place, &mut settle)?;
@@ -66,7 +69,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         _ => settle(),
     };
     node.backbone = backbone.map_or(node.backbone, BackboneChoice::Named);
-    let prog_id = args.node.prog_id.unwrap_or((place.number("program number") as u16).max(1));
+    let prog_id = prog_id(args, &place);
     let job = Job {
         key: key_to_hex(&meeting.key),
         job: place.number("job"),
@@ -74,10 +77,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         auth: args.node.authenticates(!place.one_host),
         hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
     };
-    let variables = variables(args, &node, &place, &job, &program, meeting.zero)?;
-    if args.dry_run {
-        return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
-    }
+    let variables = variables(args, &node, &place, &job, &program, &meeting.zero.to_string())?;
     if args.node.verbose {
         let (rank, size) = (place.rank, place.size);
         let (zero, backbone) = (meeting.zero, node.backbone);
@@ -90,20 +90,34 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     become_program(&program, variables, &job)
 }
 
+/// Shows what the program would be told, without meeting the other processes: none need be there.
+fn dry_run(args: &ExecArgs, mut node: NodeArgs, place: &Place, program: &Program) -> Outcome<i32> {
+    node.settle_backbone(place.one_host, place.size, false);
+    let zero = zero_unasked(args, place)?;
+    let auth = args.node.authenticates(!place.one_host);
+    let job = Job { key: String::new(), job: 0, prog_id: prog_id(args, place), auth, hosts: Vec::new() };
+    let variables = variables(args, &node, place, &job, program, &zero)?;
+    crate::show(&without_launcher(program, &variables)).map(|()| 0)
+}
+
+fn prog_id(args: &ExecArgs, place: &Place) -> u16 {
+    args.node.prog_id.unwrap_or((place.number("program number") as u16).max(1))
+}
+
 fn variables(
     args: &ExecArgs,
     node: &NodeArgs,
     place: &Place,
     job: &Job,
     program: &Program,
-    zero: SocketAddr,
+    zero: &str,
 ) -> Outcome<Vec<(OsString, OsString)>> {
     let slow = slow_factors(&args.slow, place.size)?[place.rank];
     let mut variables = node_variables(node, job, place.size, place.on_this_host);
     variables.push((var::NODE.into(), place.rank.to_string().into()));
     variables.push((var::SLOW.into(), format!("{slow}x").into()));
     variables.push((var::PROGRAM.into(), program.hashed.clone()));
-    variables.push((var::ZERO.into(), zero.to_string().into()));
+    variables.push((var::ZERO.into(), zero.into()));
     if std::env::var_os(OMP_THREADS).is_none() {
         variables.push((OMP_THREADS.into(), args.node.threads.to_string().into()));
     }
@@ -124,8 +138,9 @@ fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: 
     // From here on the file belongs to the program.
     let fd = file.into_raw_fd();
     let why = command.exec();
+    let (why, advice) = why_not_started(&why, "check that it is a program for this machine");
     let what = format!("cannot start {} (with descriptor {fd}): {why}", program.path.to_string_lossy());
-    Err(Failure::start(what, "check that it is a program for this machine"))
+    Err(Failure::start(what, advice))
 }
 
 /// Node zero's address, the job's key, and what node zero `settle`s for all on one host.
@@ -162,6 +177,17 @@ fn meet(args: &ExecArgs, place: &Place, settle: &mut dyn FnMut() -> Option<Backb
     point.wait().map(|found| Meeting { key, ..found })
 }
 
+/// Node zero's address, as far as it is known without the other processes.
+fn zero_unasked(args: &ExecArgs, place: &Place) -> Outcome<String> {
+    job_key(args, place)?;
+    let known = match (&args.zero, place.hosts.first()) {
+        (Some(zero), _) => Some(resolve(zero, args)?),
+        (None, Some(first)) if !place.one_host => Some(slurm_address(args, place, first)?),
+        _ => None,
+    };
+    Ok(known.map_or("(where node zero will listen)".to_string(), |zero| zero.to_string()))
+}
+
 /// The key of a job on several hosts; `None` where no secret is needed.
 fn job_key(args: &ExecArgs, place: &Place) -> Outcome<Option<[u8; 32]>> {
     // On one host node zero leaves a random key with its address, unless the address is given.
@@ -189,11 +215,17 @@ fn own_address(args: &ExecArgs) -> Outcome<IpAddr> {
 }
 
 /// Under Slurm everybody works out the same address.
-fn slurm_zero(args: &ExecArgs, place: &Place, first: &str) -> Outcome<SocketAddr> {
+fn slurm_address(args: &ExecArgs, place: &Place, first: &str) -> Outcome<SocketAddr> {
     let (low, high) = ports(args);
     let port = low + (place.number("port of node zero") % (u64::from(high - low) + 1)) as u16;
-    let zero = resolve(&format!("{first}:{port}"), args)?;
+    resolve(&format!("{first}:{port}"), args)
+}
+
+/// That address, at which node zero can listen.
+fn slurm_zero(args: &ExecArgs, place: &Place, first: &str) -> Outcome<SocketAddr> {
+    let zero = slurm_address(args, place, first)?;
     if place.rank == 0 {
+        let port = zero.port();
         let any = if zero.is_ipv4() { "0.0.0.0" } else { "::" };
         UdpSocket::bind((any, port)).map_err(|e| {
             let what = format!(

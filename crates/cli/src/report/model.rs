@@ -14,7 +14,7 @@ pub const THREAD_PARTS: usize = 6;
 const IDLE: usize = 5;
 
 /// The counters of messages and synchronisation, and their heads in tables.
-pub const MESSAGE_COUNTERS: [(&str, &str); 18] = [
+pub const MESSAGE_COUNTERS: [(&str, &str); 19] = [
     ("messages_sent", "messages"),
     ("messages_received", "received"),
     ("bytes_sent", "bytes"),
@@ -30,6 +30,7 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 18] = [
     ("lock_ahead", "ahead"),
     ("line_waits", "waits to send"),
     ("barriers", "barriers"),
+    ("reductions", "reductions"),
     ("remote_reads", "remote reads"),
     ("remote_writes", "remote writes"),
     ("invalidations", "invalidations"),
@@ -102,7 +103,7 @@ pub struct Node {
     /// Microseconds, in the order of [`PARTS`].
     pub times_us: [u64; PARTS.len()],
     /// In the order of [`MESSAGE_COUNTERS`].
-    pub messages: [u64; 18],
+    pub messages: [u64; MESSAGE_COUNTERS.len()],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
     pub pages: Option<[u64; PAGE_COUNTERS.len()]>,
     /// Whether it reported at all.

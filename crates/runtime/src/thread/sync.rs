@@ -158,6 +158,7 @@ impl Thread {
             let what = Collective::reduce(reduction, part.len() / 8).agreeing(terms);
             self.collective(what, part, |reduced| result.extend_from_slice(reduced))?;
         }
+        self.counters().reductions.add(1);
         Ok(result)
     }
 

@@ -42,6 +42,9 @@ fn nothing_is_lost_between_nodes_and_threads() {
             all_well(&outcome);
             assert_eq!(outcome.stats.len(), nodes);
             assert!(outcome.stats.values().all(|stats| stats["backbone"] == backbone.1), "{:?}", outcome.stats);
+            // A reduction in each of 25 rounds.
+            let reductions = 25 * nodes as u64 * threads.parse::<u64>().unwrap();
+            assert_eq!(counter(&outcome, "reductions"), reductions, "{:?}", outcome.stats);
         }
     }
 }
