@@ -379,7 +379,8 @@ impl Thread {
                 });
                 if out.sends().len() > before && !asked {
                     asked = true;
-                    let mut ask = |page| self.home().single_step(page, Some(slot), out, |u, cx| u.fetch_ahead(cx, slot));
+                    let mut ask =
+                        |page| self.home().single_step(page, Some(slot), out, |u, cx| u.fetch_ahead(cx, slot));
                     asked_ahead = ahead.iter().filter(|page| ask(**page) == Some(true)).count();
                 }
                 found

@@ -1,15 +1,18 @@
-//! Pages under `msi`, where accesses need two of them, where there are very many, and where they were freed.
+//! Pages under `msi`, where accesses need two of them, where there are very many, where they are read in sequence, and where they were freed.
 
 use crate::matrix::{counted, detectors, job};
 use crate::placement::{WORDS, give_back, pages_of};
 use comem::Comem;
 use comem::heap::{Homes, PageEngine, RegionOptions};
+use comem_protocol::ids::NodeId;
 
 /// Plays a role of this file; `false` when it has none of that name.
 pub fn play(comem: &Comem, role: &str) -> bool {
     match role {
         "across" => across(comem),
         "sparse" => sparse(comem),
+        "in-sequence" => in_sequence(comem),
+        "scanned" => scanned(comem),
         _ => return false,
     }
     true
@@ -79,5 +82,93 @@ fn sparse(comem: &Comem) {
 fn of_a_region_under_msi_only_what_is_touched_costs_memory() {
     for detector in detectors() {
         job("sparse", 2, &[("COMEM_DETECTOR", detector)]);
+    }
+}
+
+/// Pages that are read in sequence.
+const SEQUENCE: usize = 400;
+
+/// The last thread reads pages of node 0 in order, twice, and in between they are written there.
+fn in_sequence(comem: &Comem) {
+    let slice = pages_of(comem, SEQUENCE, &single(Homes::On(NodeId(0))));
+    comem.run(|t| {
+        for value in 1..3 {
+            if t.id() == 0 {
+                (0..SEQUENCE).for_each(|page| slice.set(page * WORDS, value));
+            }
+            t.barrier();
+            if t.id() + 1 == t.count() {
+                (0..SEQUENCE).for_each(|page| assert_eq!(slice.get(page * WORDS), value));
+            }
+            t.barrier();
+        }
+    });
+    give_back(comem, slice);
+}
+
+#[test]
+fn pages_that_are_read_in_sequence_are_asked_for_together() {
+    for (detector, backbone) in detectors().into_iter().flat_map(|d| [(d, "udp"), (d, "shm")]) {
+        let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "1")];
+        let counts = |more: &[(&str, &str)]| {
+            let outcome = job("in-sequence", 2, &[&settings[..], more].concat());
+            ["read_faults", "pages_fetched"].map(|name| counted(&outcome, name))
+        };
+        // Each page twice, and none that is not read; and the home asks before it writes them again.
+        let (read, fetched) = (2 * SEQUENCE as u64, 3 * SEQUENCE as u64);
+        let run = counts(&[]);
+        assert!(run[0] < 2 * (6 + SEQUENCE as u64 / 60) && run[1] == fetched, "{detector}, {backbone}: {run:?}");
+        assert_eq!(counts(&[("COMEM_PREFETCH", "off")]), [read, fetched], "{detector}, {backbone}");
+        // Copies have to go for others.
+        let run = counts(&[("COMEM_CACHE", "512K")]);
+        assert!(run[0] < read / 4, "{detector}, {backbone}, small cache: {run:?}");
+    }
+}
+
+/// Rounds of stores, and pages that are stored to and read.
+const ROUNDS: u64 = 30;
+const SCANNED: usize = 64;
+
+/// Thread 0 stores the number of each round to one page after the other; all others read them in sequence, up and down, without any synchronisation.
+fn scanned(comem: &Comem) {
+    let slice = pages_of(comem, SCANNED, &single(Homes::Cyclic(3)));
+    comem.run(|t| {
+        t.barrier();
+        if t.id() == 0 {
+            (1..=ROUNDS).for_each(|round| (0..SCANNED).for_each(|page| slice.set(page * WORDS, round)));
+        } else {
+            let read = |page: usize| slice.get(page * WORDS);
+            let mut before = 0;
+            while before < ROUNDS {
+                before = 0;
+                for page in 0..SCANNED {
+                    let now = read(page);
+                    assert!(now + 1 >= before, "page {page}: {now}, the one before had {before} earlier");
+                    before = now;
+                }
+                for page in (0..SCANNED - 1).rev() {
+                    let now = read(page);
+                    assert!(now >= before, "page {page}: {now}, the one behind had {before} earlier");
+                    before = now;
+                }
+                before = read(SCANNED - 1);
+            }
+        }
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+#[test]
+fn what_is_fetched_ahead_is_no_older_than_what_was_read_before() {
+    for detector in detectors() {
+        for (backbone, nodes, more) in [
+            ("udp", 3, ("COMEM_FAULTS", "reorder=5%,delay=50us")),
+            ("udp", 2, ("COMEM_CACHE", "256K")),
+            ("shm", 3, ("COMEM_UNIT_PAGES", "2")),
+        ] {
+            let settings = [("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2"), more];
+            job("scanned", nodes, &settings);
+        }
     }
 }
