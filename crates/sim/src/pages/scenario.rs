@@ -79,7 +79,11 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x9a6e_5000);
         let kinds = self.kinds();
         let chosen = kinds[rng.below(kinds.len() as u64) as usize];
-        let kind = self.kind.unwrap_or(if seed % 7 == 4 { Kind::Wavering } else { chosen });
+        let kind = self.kind.unwrap_or(match seed % 7 {
+            4 => Kind::Wavering,
+            6 => Kind::DESK[(seed / 7) as usize % Kind::DESK.len()],
+            _ => chosen,
+        });
         let run = || self.run_kind(kind, seed, &mut rng);
         let outcome = catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|panic| Outcome { violations: vec![panicked(panic.as_ref())], ..Outcome::default() });
