@@ -22,6 +22,11 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::LazyAcquiresCatchUp | Rule::NarrowTokensAreMarked => {
             vec![Scenario { kind: Some(Kind::WideAcquire), lone: true, ..Scenario::mixed(hlrc) }]
         }
+        Rule::PostsTell | Rule::GivesTell => family(Kind::Semaphores),
+        Rule::SignalsTell => family(Kind::Conditions),
+        Rule::MeetingsTell => family(Kind::Meetings),
+        Rule::ReadersTell | Rule::ManagersHear | Rule::SaidIsKept => family(Kind::Readers),
+        Rule::ReductionsTell => family(Kind::Reductions),
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],
     }
 }
