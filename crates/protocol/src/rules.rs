@@ -181,6 +181,8 @@ pub enum Rule {
     LazyAcquiresCatchUp,
     /// A token that came without everything says so when it goes on with everything.
     NarrowTokensAreMarked,
+    /// Where never-mapped pages are left out of those that a scan finds written, pages that are mapped no more are not.
+    NotesOutliveMappings,
     /// A post tells of what was written before it.
     PostsTell,
     /// So does a post whose thread waits until it counts.
@@ -203,7 +205,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 66] = [
+    pub const PAGES: [Rule; 67] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -261,6 +263,7 @@ impl Rule {
         Rule::EarlyPagesAreRegarded,
         Rule::LazyAcquiresCatchUp,
         Rule::NarrowTokensAreMarked,
+        Rule::NotesOutliveMappings,
         Rule::PostsTell,
         Rule::GivesTell,
         Rule::SignalsTell,

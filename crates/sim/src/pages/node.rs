@@ -139,7 +139,8 @@ impl Pages {
             active: Active::new(chunks.len()),
             chunks,
             memory: Memory::new(layout.pages(), layout.threads, layout.memory, seed)
-                .with_claims(layout.takes.then(|| open.claims.clone())),
+                .with_claims(layout.takes.then(|| open.claims.clone()))
+                .with_all_found(layout.all_found),
             ledger,
             closes: Mark::FIRST.0,
             era: Era::default(),

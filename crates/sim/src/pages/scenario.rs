@@ -94,6 +94,7 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
+        layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
         if seed % 5 == 3 {
@@ -142,6 +143,7 @@ impl Scenario {
             regions,
             chunk_pages: [2, 4, 512][rng.below(3) as usize],
             memory: (self.notes_writes.unwrap_or(notes), rng.below(2) == 0),
+            all_found: false,
             cache_pages: if rng.below(3) == 0 { rng.between(1, 5) as u32 } else { u32::MAX },
             homes_max: i64::MAX,
             ahead: Ahead {
