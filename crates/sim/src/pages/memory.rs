@@ -439,18 +439,14 @@ mod tests {
             let found = |memory: &mut Memory| {
                 let mut written = Vec::new();
                 memory.written(0..3, &mut written);
-                written
+                written.into_iter().flatten().collect::<Vec<PageNo>>()
             };
             memory.map_read(1..2);
             memory.map_write(2..3);
             memory.unmap(2..3);
-            assert_eq!(found(&mut memory), if all { vec![0..1, 2..3] } else { vec![2..3] });
+            assert_eq!(found(&mut memory), if all { vec![0, 2] } else { vec![2] });
             memory.discard(2..3);
-            assert_eq!(
-                found(&mut memory),
-                if all { vec![0..1, 2..3] } else { vec![] },
-                "as if it had never been mapped"
-            );
+            assert_eq!(found(&mut memory), if all { vec![0, 2] } else { vec![] }, "as if it had never been mapped");
             memory.collect(0..3, &mut Vec::new());
             assert_eq!(found(&mut memory), [], "protected entries stay where nothing is mapped");
         }

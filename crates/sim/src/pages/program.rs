@@ -108,6 +108,8 @@ pub enum Kind {
     Reductions,
     /// The same behind barriers of some threads.
     Meetings,
+    /// Words handed on from thread to thread, each of which adds one, by semaphores, meetings and flags in turn.
+    Relay,
 }
 
 impl Kind {
@@ -125,8 +127,9 @@ impl Kind {
     /// Those that must be asked for: the locks of few programs are wide.
     pub const WIDE: [Kind; 2] = [Kind::WideRelease, Kind::WideAcquire];
 
-    /// Those around releases that are neither of locks nor of flags nor of barriers: of each family's seeds few are enough.
-    pub const DESK: [Kind; 5] = [Kind::Semaphores, Kind::Readers, Kind::Conditions, Kind::Reductions, Kind::Meetings];
+    /// Those around releases that are neither of locks nor of flags nor of barriers: few seeds choose one.
+    pub const DESK: [Kind; 6] =
+        [Kind::Semaphores, Kind::Readers, Kind::Conditions, Kind::Reductions, Kind::Meetings, Kind::Relay];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -147,6 +150,7 @@ impl Kind {
             Kind::Conditions => "conditions",
             Kind::Reductions => "reductions",
             Kind::Meetings => "meetings",
+            Kind::Relay => "relay",
         }
     }
 
@@ -159,7 +163,7 @@ impl Kind {
     /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag, post, signal or meeting of the writer's own, by critical
     /// sections of one and the same lock, or by a wide lock.
     pub fn is_scoped(self) -> bool {
-        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain)
+        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain | Kind::Relay)
     }
 }
 
@@ -277,6 +281,7 @@ impl<'a> Maker<'a> {
             Kind::Conditions => self.conditions(phase),
             Kind::Reductions => self.reductions(),
             Kind::Meetings => self.meetings(phase),
+            Kind::Relay => self.relay(phase),
         }
     }
 

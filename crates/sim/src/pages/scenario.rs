@@ -71,7 +71,17 @@ impl Scenario {
         if self.mixed {
             return Kind::ALL.into_iter().chain(Kind::WIDE).collect();
         }
-        Kind::ALL.into_iter().filter(|k| self.engine == PageEngine::Hlrc || k.is_scoped()).collect()
+        Kind::ALL.into_iter().filter(|k| self.may_ask_for(*k)).collect()
+    }
+
+    fn may_ask_for(&self, kind: Kind) -> bool {
+        self.mixed || self.engine == PageEngine::Hlrc || kind.is_scoped()
+    }
+
+    /// The family around desks that a seed chooses.
+    fn desk_kind(&self, seed: u64) -> Kind {
+        let kinds: Vec<Kind> = Kind::DESK.into_iter().filter(|k| self.may_ask_for(*k)).collect();
+        kinds[(seed / 7) as usize % kinds.len()]
     }
 
     /// Runs a seed. A panic counts as a failure.
@@ -81,7 +91,7 @@ impl Scenario {
         let chosen = kinds[rng.below(kinds.len() as u64) as usize];
         let kind = self.kind.unwrap_or(match seed % 7 {
             4 => Kind::Wavering,
-            6 => Kind::DESK[(seed / 7) as usize % Kind::DESK.len()],
+            6 => self.desk_kind(seed),
             _ => chosen,
         });
         let run = || self.run_kind(kind, seed, &mut rng);

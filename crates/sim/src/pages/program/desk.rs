@@ -1,9 +1,9 @@
-//! Programs around semaphores, reader-writer locks, condition variables, reductions and barriers of some threads.
+//! Programs around semaphores, reader-writer locks, condition variables, reductions and barriers of some threads (meetings).
 //!
 //! Names of semaphores and condition variables are of one phase, so that what is left of one phase wakes nobody in the next.
 
 use super::{Maker, Op};
-use comem_protocol::ids::LockId;
+use comem_protocol::ids::{FlagId, LockId};
 use comem_protocol::sync::condition::ConditionId;
 use comem_protocol::sync::meeting::MeetingId;
 use comem_protocol::sync::rwlock::RwLockId;
@@ -207,6 +207,41 @@ impl Maker<'_> {
                     self.program(who).push(meet);
                 }
             }
+        }
+    }
+
+    pub(super) fn relay(&mut self, phase: u64) {
+        let words = self.shuffled();
+        let count = self.places.len();
+        let (start, turn) = (self.below(count), self.below(3));
+        let (counters, own) = words.split_at(2);
+        for step in 0..2 * count {
+            let (who, number) = (start + step, 100 * phase + step as u64 + 1);
+            if step > 0 {
+                let [_, takes] = Self::link(step + turn, number - 1);
+                // What the thread before the last has written it has not said to this one itself.
+                let before = own[step.saturating_sub(2) % own.len()];
+                self.program(who).extend([takes, Op::Read(before)]);
+            }
+            for word in counters {
+                self.program(who).extend([Op::Read(*word), Op::WriteNext(*word)]);
+            }
+            let value = self.value();
+            self.program(who).push(Op::Write(own[step % own.len()], value));
+            if step + 1 < 2 * count {
+                let [gives, _] = Self::link(step + 1 + turn, number);
+                self.program(who).push(gives);
+            }
+        }
+    }
+
+    /// How a thread hands on what it has, and the next one takes it.
+    fn link(way: usize, number: u64) -> [Op; 2] {
+        let (semaphore, flag, meet) = (SemaphoreId(number), FlagId(number), Op::Meet(MeetingId(number), 2));
+        match way % 3 {
+            0 => [Op::Post(semaphore), Op::Take(semaphore)],
+            1 => [meet, meet],
+            _ => [Op::Set(flag, 1), Op::Await(flag, 1)],
         }
     }
 }
