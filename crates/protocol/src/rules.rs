@@ -181,7 +181,7 @@ pub enum Rule {
     LazyAcquiresCatchUp,
     /// A token that came without everything says so when it goes on with everything.
     NarrowTokensAreMarked,
-    /// Where never-mapped pages are left out of those that a scan finds written, pages that are mapped no more are not.
+    /// A scan for writes may leave out pages that were never mapped, and no others: it finds what was written to pages that are mapped no more.
     NotesOutliveMappings,
     /// A post tells of what was written before it.
     PostsTell,
