@@ -183,11 +183,31 @@ pub enum Rule {
     LazyAcquiresCatchUp,
     /// A token that came without everything says so when it goes on with everything.
     NarrowTokensAreMarked,
+    /// A scan for writes may leave out pages that were never mapped, and no others: it finds what was written to pages that are mapped no more.
+    NotesOutliveMappings,
+    /// A post tells of what was written before it.
+    PostsTell,
+    /// So does a post whose thread waits until it counts.
+    GivesTell,
+    /// So does a signal of a thread that holds no lock.
+    SignalsTell,
+    /// So does who comes to a meeting.
+    MeetingsTell,
+    /// Who ends a read under a reader-writer lock tells of what was written before, as who ends a write does.
+    ReadersTell,
+    /// Who is given something at a desk is told what releases have said of it.
+    GivenThingsAreToldOf,
+    /// So is the manager's own node: what others have said of the thing lies there, and nobody there has taken it in.
+    ManagersHear,
+    /// A thing of which something was said is kept though nobody holds it or waits for it.
+    SaidIsKept,
+    /// A reduction is a barrier, for memory too.
+    ReductionsTell,
 }
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 57] = [
+    pub const PAGES: [Rule; 67] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -245,6 +265,16 @@ impl Rule {
         Rule::EarlyPagesAreRegarded,
         Rule::LazyAcquiresCatchUp,
         Rule::NarrowTokensAreMarked,
+        Rule::NotesOutliveMappings,
+        Rule::PostsTell,
+        Rule::GivesTell,
+        Rule::SignalsTell,
+        Rule::MeetingsTell,
+        Rule::ReadersTell,
+        Rule::GivenThingsAreToldOf,
+        Rule::ManagersHear,
+        Rule::SaidIsKept,
+        Rule::ReductionsTell,
     ];
 
     /// The rules for pages under `msi`, some of which are those for explicit objects.

@@ -34,8 +34,9 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --messages         whole messages over a network that only reorders, without the link
   --pages            the engines for pages: --engine hlrc, scope, mixed (regions under both in one job) or msi (default:
                      each of the four), --program mixed, migratory, sor, producer, same-lock, second-lock, lock-wrc,
-                     chain, wavering, wide-release or wide-acquire, with nodes as the seed chooses; under msi: mixed, hot,
-                     counters, spans, spins, evictions or a litmus program
+                     chain, wavering, wide-release, wide-acquire, semaphores, readers, conditions, reductions,
+                     meetings or relay, with nodes as the seed chooses; under msi: mixed, hot, counters, spans, spins,
+                     evictions or a litmus program
   --memory KIND      of pages under hlrc and scope: noted (the kernel notes first writes) or faults (first writes
                      fault); default: each
   --delays N         of pages under hlrc and scope: all orders of events with up to N delays, of small programs, in place of the

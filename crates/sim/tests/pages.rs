@@ -79,7 +79,7 @@ fn what_is_written_to_a_page_that_was_mapped_early_is_told_of_although_pages_aro
 #[test]
 fn in_one_job_publication_through_a_second_lock_holds_for_hlrc_regions_and_fails_for_scope_regions() {
     for engine in ENGINES {
-        for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Chain] {
+        for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Chain, Kind::Relay] {
             let both = Scenario { kind: Some(kind), ..Scenario::mixed(engine) };
             let stale = pass(&both, 0..300);
             assert!(stale > 0 || kind == Kind::Chain, "{}: no seed shows what scope consistency allows", kind.name());
@@ -92,10 +92,10 @@ fn in_one_job_publication_through_a_second_lock_holds_for_hlrc_regions_and_fails
 
 #[test]
 fn publication_through_a_second_lock_holds_under_hlrc_and_fails_under_scope() {
-    for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Chain] {
+    for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Chain, Kind::Relay] {
         pass(&Scenario { kind: Some(kind), ..Scenario::new(PageEngine::Hlrc) }, 0..100);
     }
-    for kind in [Kind::SecondLock, Kind::LockWrc] {
+    for kind in [Kind::SecondLock, Kind::LockWrc, Kind::Relay] {
         let scope = Scenario { kind: Some(kind), ..Scenario::new(PageEngine::Scope) };
         let stale = (0..400).any(|seed| scope.run(seed).outcome.stale > 0);
         assert!(stale, "{}: no seed shows what scope consistency allows", kind.name());
@@ -156,5 +156,21 @@ fn a_region_can_be_freed_while_the_nodes_go_on() {
             pass(&Scenario { notes_writes: Some(notes_writes), frees: true, ..Scenario::new(engine) }, 0..500);
         }
         pass(&Scenario { faults: lossy(), frees: true, ..Scenario::mixed(engine) }, 0..300);
+    }
+}
+
+/// Releases that are neither of locks nor of flags nor of barriers.
+#[test]
+fn semaphores_reader_writer_locks_conditions_reductions_and_meetings_tell() {
+    for engine in ENGINES {
+        for kind in Kind::DESK {
+            let alone = (engine == PageEngine::Hlrc || kind.is_scoped()).then(|| Scenario::new(engine));
+            for scenario in alone.into_iter().chain([Scenario::mixed(engine)]) {
+                let scenario = Scenario { kind: Some(kind), ..scenario };
+                pass(&scenario, 0..100);
+                pass(&Scenario { lone: true, ..scenario.clone() }, 100..140);
+                pass(&Scenario { faults: lossy(), ..scenario }, 0..40);
+            }
+        }
     }
 }

@@ -22,6 +22,11 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::LazyAcquiresCatchUp | Rule::NarrowTokensAreMarked => {
             vec![Scenario { kind: Some(Kind::WideAcquire), lone: true, ..Scenario::mixed(hlrc) }]
         }
+        Rule::PostsTell | Rule::GivesTell => family(Kind::Semaphores),
+        Rule::SignalsTell => family(Kind::Conditions),
+        Rule::MeetingsTell => family(Kind::Meetings),
+        Rule::ReadersTell | Rule::ManagersHear | Rule::SaidIsKept => family(Kind::Readers),
+        Rule::ReductionsTell => family(Kind::Reductions),
         _ => vec![Scenario::new(hlrc), Scenario::new(scope), Scenario::mixed(hlrc), Scenario::mixed(scope)],
     }
 }
@@ -58,4 +63,48 @@ fn no_rule_for_pages_is_superfluous() {
     let _ = std::panic::take_hook();
     println!("{report}");
     assert!(complaints.is_empty(), "{complaints:#?}\n{report}");
+}
+
+/// The families around desks go the ways of all releases and acquires: they miss what those around locks, flags and barriers do, too.
+#[test]
+fn rules_of_all_releases_are_missed_around_desks() {
+    let common = [
+        Rule::HomeWritesMakeNotices,
+        Rule::FlushedPagesStayNoted,
+        Rule::ToldReleasesAreInIntervals,
+        Rule::FetchNamesItsNeeds,
+        Rule::FetchWaitsForDiffs,
+        Rule::HomeAwaitsDiffs,
+        Rule::BothBooksAreTold,
+    ];
+    let own = [
+        (Rule::PostersAreUnited, Kind::Semaphores),
+        (Rule::BooksAreUnitedApart, Kind::Semaphores),
+        (Rule::KnowledgeIsOfOneBook, Kind::Semaphores),
+        (Rule::PostersAreUnited, Kind::Readers),
+        (Rule::BooksAreUnitedApart, Kind::Readers),
+        (Rule::WriterWaitsForReaders, Kind::Readers),
+        (Rule::WaiterRegistersBeforeRelease, Kind::Conditions),
+        (Rule::WaitersAreHeardOf, Kind::Conditions),
+        (Rule::GivenThingsAreToldOf, Kind::Semaphores),
+        (Rule::GivenThingsAreToldOf, Kind::Readers),
+        (Rule::GivenThingsAreToldOf, Kind::Conditions),
+        (Rule::GivenThingsAreToldOf, Kind::Meetings),
+        (Rule::ManagersHear, Kind::Semaphores),
+        (Rule::ManagersHear, Kind::Conditions),
+        (Rule::ManagersHear, Kind::Meetings),
+        (Rule::PostersAreUnited, Kind::Meetings),
+        (Rule::KeptCopiesAreRenewedFirst, Kind::Reductions),
+        (Rule::PushedPagesMeetNeeds, Kind::Reductions),
+        (Rule::MigrationNeedsValidCopy, Kind::Reductions),
+    ];
+    let all = Kind::DESK.into_iter().flat_map(|kind| common.map(|rule| (rule, kind)));
+    std::panic::set_hook(Box::new(|_| ())); // as above
+    let is_found = |(rule, kind): &(Rule, Kind)| {
+        let scenario = Scenario { kind: Some(*kind), ..Scenario::mixed(PageEngine::Hlrc) };
+        without(*rule, || (0..300).any(|seed| !scenario.run(seed).violations.is_empty()))
+    };
+    let unfound: Vec<_> = all.chain(own).filter(|pair| !is_found(pair)).collect();
+    let _ = std::panic::take_hook();
+    assert!(unfound.is_empty(), "no seed of the family misses {unfound:?}");
 }

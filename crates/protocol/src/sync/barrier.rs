@@ -103,7 +103,11 @@ impl Collective {
 
     /// Whether memory is consistent when the call returns: then arrivals carry write notices.
     pub fn is_coherent(self) -> bool {
-        matches!(self.kind, kinds::BARRIER | kinds::REDUCE | kinds::LEAVE) || self == Collective::LAST_WRITES
+        match self.kind {
+            kinds::BARRIER | kinds::LEAVE => true,
+            kinds::REDUCE => Rule::ReductionsTell.on(),
+            _ => self == Collective::LAST_WRITES,
+        }
     }
 
     /// What a barrier comes to where `node` has left and others have not.

@@ -124,11 +124,11 @@ impl Desk {
     /// (`under_lock`): whoever is woken acquires the lock, and hears there what this would say; to end an interval for it too would
     /// cost more than the signal.
     pub fn cond_signal(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
-        self.tell(cx, News::CondSignal, id.0, !under_lock);
+        self.tell(cx, News::CondSignal, id.0, !under_lock && Rule::SignalsTell.on());
     }
 
     /// As [`Desk::cond_signal`], for all threads that wait for the condition.
     pub fn cond_broadcast(&mut self, cx: &mut Context<'_>, id: ConditionId, under_lock: bool) {
-        self.tell(cx, News::CondBroadcast, id.0, !under_lock);
+        self.tell(cx, News::CondBroadcast, id.0, !under_lock && Rule::SignalsTell.on());
     }
 }

@@ -20,6 +20,7 @@ use super::{Context, Mark, Scope};
 use crate::coherence::Misbehaved;
 use crate::ids::{Channel, NodeId, Slot, manager_of};
 use crate::outbox::{Origin, Target};
+use crate::rules::Rule;
 use crate::wire::message::{Message, News, Ticket, Wish};
 use std::collections::BTreeMap;
 
@@ -150,11 +151,15 @@ impl Entry {
     /// a meeting, for those who were there.
     fn is_idle(&self) -> bool {
         match &self.machine {
-            Machine::Semaphore(semaphore) => semaphore.is_idle() && self.said.is_none(),
+            Machine::Semaphore(semaphore) => semaphore.is_idle() && !self.is_said(),
             Machine::Condition(condition) => condition.is_idle(),
-            Machine::RwLock(lock) => lock.is_idle() && self.said.is_none(),
+            Machine::RwLock(lock) => lock.is_idle() && !self.is_said(),
             Machine::Meeting(meeting) => meeting.is_idle(),
         }
+    }
+
+    fn is_said(&self) -> bool {
+        self.said.is_some() && Rule::SaidIsKept.on()
     }
 
     fn wish(&mut self, waiter: Waiter, given: &mut Given) -> Result<(), Misbehaved> {
@@ -193,7 +198,7 @@ impl Entry {
         let said = self.said.get_or_insert_default();
         cx.payload.deposit(scope, payload, &mut said.stored);
         // What this node said itself is no news to it.
-        said.unseen |= !from_here;
+        said.unseen |= !from_here && Rule::ManagersHear.on();
     }
 }
 
@@ -454,12 +459,13 @@ impl Desk {
 /// Whether this answer makes the thread's node acquire what releases have said. To be heard by the manager is not yet to be woken, or
 /// to be given anything.
 fn acquires(wish: Wish, yes: bool) -> bool {
-    yes && !matches!(wish, Wish::CondJoin | Wish::SemGive | Wish::SemReset)
+    let gets = yes && !matches!(wish, Wish::CondJoin | Wish::SemGive | Wish::SemReset);
+    gets && Rule::GivenThingsAreToldOf.on()
 }
 
 /// Whether a question is a release, too.
 fn releases(wish: Wish) -> bool {
-    wish == Wish::SemGive
+    wish == Wish::SemGive && Rule::GivesTell.on()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::{Context, Mark};
 use crate::coherence::Misbehaved;
 use crate::ids::{Channel, Slot};
 use crate::outbox::{Origin, Target};
+use crate::rules::Rule;
 use crate::wire::message::{Message, Ticket, Wish};
 
 /// A meeting, named by any number.
@@ -59,7 +60,9 @@ impl Desk {
         self.question(slot, wish, name);
         if manager == cx.me {
             let mut payload = Vec::new();
-            cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
+            if Rule::MeetingsTell.on() {
+                cx.payload.on_release(thing.scope(), cx.me, &[], Mark::NOW, &mut payload);
+            }
             let waiter = Waiter { wish, channel: Channel { node: cx.me, slot }, place: Place::Here };
             let come_in = self.come(cx, waiter, name, threads, &payload);
             debug_assert!(come_in.is_ok(), "nothing that a thread of this node says is refused");
@@ -70,7 +73,9 @@ impl Desk {
         cx.out.send_with(target, &Message::Meet { name, threads, payload: &[], knowledge: &[] }, |body| {
             // The empty payload's length ends the body so far.
             let length_at = body.len() - 4;
-            payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
+            if Rule::MeetingsTell.on() {
+                payload.on_release(thing.scope(), manager, &[], Mark::NOW, body);
+            }
             let length = (body.len() - length_at - 4) as u32;
             body[length_at..length_at + 4].copy_from_slice(&length.to_be_bytes());
             payload.knowledge(thing.scope(), body);

@@ -155,8 +155,9 @@ impl Desk {
         hold.depth -= 1;
         if hold.depth == 0 {
             let news = if hold.writes { News::WriteUnlock } else { News::ReadUnlock };
+            let tells = hold.writes || Rule::ReadersTell.on();
             self.holds.remove(&(id.0, slot));
-            self.tell(cx, news, id.0, true);
+            self.tell(cx, news, id.0, tells);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 use super::Context;
 use super::desk::{Desk, Given, Waiter};
 use crate::ids::Slot;
+use crate::rules::Rule;
 use crate::wire::message::{News, Wish};
 use std::collections::VecDeque;
 
@@ -98,7 +99,7 @@ impl Semaphore {
 impl Desk {
     /// Adds one to the semaphore.
     pub fn sem_post(&mut self, cx: &mut Context<'_>, id: SemaphoreId) {
-        self.tell(cx, News::SemPost, id.0, true);
+        self.tell(cx, News::SemPost, id.0, Rule::PostsTell.on());
     }
 
     /// Thread `slot` adds one to the semaphore; whether that has happened. Otherwise wait until woken or answered, and ask

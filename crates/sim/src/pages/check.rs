@@ -4,11 +4,15 @@
 //! A judge follows the program's synchronisation with vector clocks while it runs, says which value a read must return, and
 //! whether the program races after all.
 //!
-//! Words under `scope` promise less, where a program asks for more than that: a read must return the last write if a barrier, a flag of the writer's
-//! own, a lock that the writer held as it wrote, or their being on one node orders the two; else it may return any earlier value. Where two writes are
-//! not ordered so, either may last until a barrier has passed.
+//! Words under `scope` promise less, where a program asks for more than that: a read must return the last write if a barrier, a flag, post, signal or
+//! meeting of the writer's own, a lock that the writer held as it wrote, or their being on one node orders the two; else it may return any earlier value.
+//! Where two writes are not ordered so, either may last until a barrier has passed.
 
+mod desk;
+
+use self::desk::Desk;
 use comem_protocol::ids::{FlagId, LockId};
+use comem_protocol::sync::rwlock::RwLockId;
 use std::collections::BTreeMap;
 
 type Clock = Vec<u32>;
@@ -24,13 +28,20 @@ struct Word {
     scoped: Option<Box<Scoped>>,
 }
 
+/// What guards critical sections.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Guard {
+    Lock(LockId),
+    RwLock(RwLockId),
+}
+
 /// What is kept of a word under `scope`.
 #[derive(Clone, Debug, Default)]
 struct Scoped {
     /// Earlier values.
     older: Vec<u64>,
     /// The locks that the last writer held.
-    held: Vec<LockId>,
+    held: Vec<Guard>,
     /// The last write was not ordered behind the one before it: either may last.
     torn: bool,
 }
@@ -38,9 +49,10 @@ struct Scoped {
 /// What a thread has been told under `scope`: of each thread, up to which of its moments.
 #[derive(Clone, Debug, Default)]
 struct Told {
-    held: Vec<LockId>,
-    by_locks: BTreeMap<LockId, Clock>,
-    by_flags: Clock,
+    held: Vec<Guard>,
+    by_locks: BTreeMap<Guard, Clock>,
+    /// By what others said themselves: flags, posts, signals, meetings.
+    by_others: Clock,
     by_barriers: Clock,
 }
 
@@ -60,6 +72,9 @@ pub struct Judge {
     /// With who raised them.
     flags: BTreeMap<(FlagId, u64), (usize, Clock)>,
     barriers: BTreeMap<u32, Clock>,
+    /// What comes of the numbers that the threads bring to each.
+    sums: BTreeMap<u32, u64>,
+    desk: Desk,
     /// What was wrong.
     pub violations: Vec<String>,
     /// Stale reads.
@@ -75,7 +90,7 @@ impl Judge {
     pub fn new(threads: usize, words: usize) -> Judge {
         let start = |t: usize| (0..threads).map(|u| u32::from(u == t)).collect();
         let word = Word { value: 0, writer: 0, written: 0, reads: vec![0; threads], scoped: None };
-        let told = Told { by_flags: vec![0; threads], by_barriers: vec![0; threads], ..Told::default() };
+        let told = Told { by_others: vec![0; threads], by_barriers: vec![0; threads], ..Told::default() };
         Judge {
             threads: (0..threads).map(start).collect(),
             told: vec![told; threads],
@@ -85,6 +100,8 @@ impl Judge {
             waiting: BTreeMap::new(),
             flags: BTreeMap::new(),
             barriers: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            desk: Desk::default(),
             violations: Vec::new(),
             stale: 0,
         }
@@ -119,7 +136,7 @@ impl Judge {
         this.written == 0
             || this.writer / self.threads_per_node == t / self.threads_per_node
             || seen(&told.by_barriers)
-            || seen(&told.by_flags)
+            || seen(&told.by_others)
             || scoped.held.iter().any(by_lock)
     }
 
@@ -165,7 +182,7 @@ impl Judge {
 
     /// Thread `t` is about to release a lock.
     pub fn releases(&mut self, t: usize, lock: LockId) {
-        self.told[t].held.retain(|held| *held != lock);
+        self.told[t].held.retain(|held| *held != Guard::Lock(lock));
         self.locks.insert(lock, self.threads[t].clone());
         self.threads[t][t] += 1;
     }
@@ -185,10 +202,10 @@ impl Judge {
                 self.violations.push(format!("thread {who} waits while others have acquired {lock:?} {turns} times"));
             }
         }
-        self.told[t].held.push(lock);
+        self.told[t].held.push(Guard::Lock(lock));
         if let Some(clock) = self.locks.get(&lock) {
             join(&mut self.threads[t], clock);
-            self.told[t].by_locks.insert(lock, clock.clone());
+            self.told[t].by_locks.insert(Guard::Lock(lock), clock.clone());
         }
     }
 
@@ -203,7 +220,7 @@ impl Judge {
         match self.flags.get(&(flag, value)) {
             Some((raiser, clock)) => {
                 join(&mut self.threads[t], clock);
-                let told = &mut self.told[t].by_flags[*raiser];
+                let told = &mut self.told[t].by_others[*raiser];
                 *told = (*told).max(clock[*raiser]);
             }
             None => {
@@ -224,6 +241,20 @@ impl Judge {
         if let Some(clock) = self.barriers.get(&barrier) {
             join(&mut self.threads[t], clock);
             self.told[t].by_barriers.clone_from(clock);
+        }
+    }
+
+    /// A thread comes to a barrier with a number.
+    pub fn adds(&mut self, barrier: u32, number: u64) {
+        let sum = self.sums.entry(barrier).or_default();
+        *sum = sum.wrapping_add(number);
+    }
+
+    /// Thread `t` was given the sum there.
+    pub fn reduced(&mut self, t: usize, barrier: u32, sum: u64) {
+        let wanted = self.sums.get(&barrier).copied().unwrap_or_default();
+        if sum != wanted {
+            self.violations.push(format!("thread {t} was given {sum} for the sum of all, which is {wanted}"));
         }
     }
 }

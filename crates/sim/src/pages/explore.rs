@@ -52,6 +52,7 @@ impl Ways {
             regions: vec![(region, true)],
             chunk_pages: 2,
             memory: (self.notes, false),
+            all_found: false,
             cache_pages: u32::MAX,
             homes_max: i64::MAX,
             ahead: Ahead { units: 1, stride: 1, known: 1, claims: false },

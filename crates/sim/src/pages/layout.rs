@@ -21,6 +21,8 @@ pub struct Layout {
     pub chunk_pages: u32,
     /// Whether the memory notes writes, and whether page table entries get lost.
     pub memory: (bool, bool),
+    /// Whether looks for writes find pages that were never mapped, as the kernel does.
+    pub all_found: bool,
     /// Copies beyond so many pages are evicted.
     pub cache_pages: u32,
     /// With so many pages that have come to a node to stay, no more do.

@@ -10,6 +10,7 @@ use comem_protocol::coherence::Misbehaved;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo, push_range};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::NodeId;
+use comem_protocol::rules::Rule;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -31,8 +32,10 @@ enum Permit {
 #[derive(Clone, Copy, Debug)]
 struct Page {
     permit: Permit,
-    /// Where writes are noted: written since it was last clean.
+    /// Where writes are noted: written since it was last clean, or never mapped. To the kernel both are pages without a protected entry.
     written: bool,
+    /// Mapped before, and not discarded since.
+    met: bool,
     /// Whoever looks where something was written looks here.
     regarded: bool,
     words: [u64; PAGE_WORDS],
@@ -79,6 +82,8 @@ pub type Claims = Arc<Mutex<BTreeMap<(NodeId, PageNo), NodeId>>>;
 pub struct Memory {
     notes: bool,
     reclaims: bool,
+    /// Looks for writes leave out what was never mapped.
+    leaves_out: bool,
     /// Other nodes can copy pages by themselves.
     offers: bool,
     /// The tables of all nodes, where they reach them.
@@ -94,7 +99,8 @@ impl Memory {
     pub fn new(pages: u32, threads: usize, (notes, reclaims): (bool, bool), seed: u64) -> Memory {
         let page = Page {
             permit: Permit::None,
-            written: false,
+            written: notes,
+            met: false,
             regarded: false,
             words: [0; PAGE_WORDS],
             twin: None,
@@ -102,12 +108,17 @@ impl Memory {
             taken: false,
         };
         let (pages, accesses) = (vec![page; pages as usize], vec![None; threads]);
-        Memory { notes, reclaims, offers: false, claims: None, pages, accesses, rng: Rng::new(seed) }
+        Memory { notes, reclaims, leaves_out: true, offers: false, claims: None, pages, accesses, rng: Rng::new(seed) }
     }
 
     /// As this memory, from which other nodes can copy pages by themselves if there are tables of claims.
     pub fn with_claims(self, claims: Option<Claims>) -> Memory {
         Memory { offers: claims.is_some(), claims, ..self }
+    }
+
+    /// As this memory, in which looks for writes find what the kernel finds, pages that were never mapped among it.
+    pub fn with_all_found(self, all: bool) -> Memory {
+        Memory { leaves_out: !all, ..self }
     }
 
     /// Another node is about to copy the unit that begins at this page: marks it, and says whether that is allowed.
@@ -192,6 +203,13 @@ impl Memory {
         }
     }
 
+    /// Whether a page is among those that a look for writes finds. The kernel finds all that have no protected entry, and so pages that were never mapped.
+    fn is_found(&self, page: PageNo) -> bool {
+        let this = &self.pages[page as usize];
+        let left_out = self.leaves_out && !this.met;
+        this.written && !left_out && (this.permit != Permit::None || Rule::NotesOutliveMappings.on())
+    }
+
     fn each(&mut self, pages: Range<PageNo>) -> &mut [Page] {
         &mut self.pages[pages.start as usize..pages.end as usize]
     }
@@ -250,13 +268,13 @@ impl PageMemory for Memory {
 
     fn map_read(&mut self, pages: Range<PageNo>) {
         self.permit(pages.clone(), Permit::Read);
-        self.each(pages).iter_mut().for_each(|p| (p.written, p.regarded) = (false, true));
+        self.each(pages).iter_mut().for_each(|p| (p.written, p.met, p.regarded) = (false, true, true));
     }
 
     fn map_write(&mut self, pages: Range<PageNo>) {
         self.permit(pages.clone(), Permit::Write);
         let notes = self.notes;
-        self.each(pages).iter_mut().for_each(|p| (p.written, p.regarded) = (notes, true));
+        self.each(pages).iter_mut().for_each(|p| (p.written, p.met, p.regarded) = (notes, true, true));
     }
 
     fn protect(&mut self, pages: Range<PageNo>) {
@@ -285,7 +303,7 @@ impl PageMemory for Memory {
     fn written(&mut self, pages: Range<PageNo>, written: &mut Vec<Range<PageNo>>) {
         for page in pages {
             self.moment();
-            if self.pages[page as usize].written {
+            if self.is_found(page) {
                 push_range(written, page..page + 1);
             }
         }
@@ -295,9 +313,10 @@ impl PageMemory for Memory {
         for page in pages {
             self.moment();
             self.settle(&(page..page + 1));
+            let found = self.is_found(page);
             let this = &mut self.pages[page as usize];
-            this.permit = this.permit.min(Permit::Read);
-            if std::mem::take(&mut this.written) {
+            (this.permit, this.written) = (this.permit.min(Permit::Read), false);
+            if found {
                 push_range(written, page..page + 1);
             }
         }
@@ -401,13 +420,37 @@ impl PageMemory for Memory {
 
     fn discard(&mut self, pages: Range<PageNo>) {
         self.moment();
-        self.each(pages).iter_mut().for_each(|p| p.words = [POISON; PAGE_WORDS]);
+        let notes = self.notes;
+        for page in self.each(pages) {
+            page.words = [POISON; PAGE_WORDS];
+            (page.written, page.met, page.regarded) = (notes, false, false);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn to_the_kernel_a_page_that_was_never_mapped_was_written() {
+        for all in [false, true] {
+            let mut memory = Memory::new(3, 1, (true, false), 0).with_all_found(all);
+            let found = |memory: &mut Memory| {
+                let mut written = Vec::new();
+                memory.written(0..3, &mut written);
+                written.into_iter().flatten().collect::<Vec<PageNo>>()
+            };
+            memory.map_read(1..2);
+            memory.map_write(2..3);
+            memory.unmap(2..3);
+            assert_eq!(found(&mut memory), if all { vec![0, 2] } else { vec![2] });
+            memory.discard(2..3);
+            assert_eq!(found(&mut memory), if all { vec![0, 2] } else { vec![] }, "as if it had never been mapped");
+            memory.collect(0..3, &mut Vec::new());
+            assert_eq!(found(&mut memory), [], "protected entries stay where nothing is mapped");
+        }
+    }
 
     fn store(memory: &mut Memory, value: u64) {
         *memory.access(0) = Some(Access { page: 0, word: 1, store: Some(value), progress: Progress::Wanted });

@@ -3,9 +3,15 @@
 //! Words of one page belong to different threads and locks on purpose, so that several nodes write the same page at the same
 //! time.
 
+mod desk;
+
 use super::memory::PAGE_WORDS;
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId};
+use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::meeting::MeetingId;
+use comem_protocol::sync::rwlock::RwLockId;
+use comem_protocol::sync::semaphore::SemaphoreId;
 
 /// One step of a thread's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +22,8 @@ pub enum Op {
     Write(usize, u64),
     /// Store the register plus one.
     WriteNext(usize),
+    /// Store the register less one.
+    WriteLess(usize),
     /// Store the register: what was read before comes back.
     WriteBack(usize),
     /// Leave out the next so many operations if the register is zero.
@@ -32,6 +40,30 @@ pub enum Op {
     Set(FlagId, u64),
     /// Wait until a flag has reached a value.
     Await(FlagId, u64),
+    /// Pass the barrier of all threads with a number; the sum of all comes to the register.
+    Reduce(u64),
+    /// Add one to a semaphore.
+    Post(SemaphoreId),
+    /// The same, and wait until that counts.
+    Give(SemaphoreId),
+    /// Take one from a semaphore.
+    Take(SemaphoreId),
+    /// Acquire a reader-writer lock to read.
+    ReadLock(RwLockId),
+    /// Acquire it to write.
+    WriteLock(RwLockId),
+    /// Release it.
+    RwUnlock(RwLockId),
+    /// Wait for a condition variable, the lock let go meanwhile.
+    CondWait(ConditionId, LockId),
+    /// The same if the register is zero; then go back to the operation before, which reads it.
+    CondWaitIfZero(ConditionId, LockId),
+    /// Wake one thread that waits for a condition variable.
+    Signal(ConditionId),
+    /// Wake all of them.
+    Broadcast(ConditionId),
+    /// Wait until so many threads have come here.
+    Meet(MeetingId, u32),
     /// Free the region with this place in the layout.
     Free(usize),
     /// Compute for so long, in nanoseconds.
@@ -66,6 +98,18 @@ pub enum Kind {
     WideRelease,
     /// As the second lock's, but its acquires are lazy ones.
     WideAcquire,
+    /// Bounded buffers, events, and counters under semaphores.
+    Semaphores,
+    /// Tables under reader-writer locks, whose readers leave marks for the writers.
+    Readers,
+    /// A bounded buffer under a lock and two condition variables, and signals that tell by themselves.
+    Conditions,
+    /// Each thread updates its words and reads others' behind a reduction.
+    Reductions,
+    /// The same behind barriers of some threads.
+    Meetings,
+    /// Words handed on from thread to thread, each of which adds one, by semaphores, meetings and flags in turn.
+    Relay,
 }
 
 impl Kind {
@@ -83,6 +127,10 @@ impl Kind {
     /// Those that must be asked for: the locks of few programs are wide.
     pub const WIDE: [Kind; 2] = [Kind::WideRelease, Kind::WideAcquire];
 
+    /// Those around releases that are neither of locks nor of flags nor of barriers: few seeds choose one.
+    pub const DESK: [Kind; 6] =
+        [Kind::Semaphores, Kind::Readers, Kind::Conditions, Kind::Reductions, Kind::Meetings, Kind::Relay];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,18 +145,25 @@ impl Kind {
             Kind::Wavering => "wavering",
             Kind::WideRelease => "wide-release",
             Kind::WideAcquire => "wide-acquire",
+            Kind::Semaphores => "semaphores",
+            Kind::Readers => "readers",
+            Kind::Conditions => "conditions",
+            Kind::Reductions => "reductions",
+            Kind::Meetings => "meetings",
+            Kind::Relay => "relay",
         }
     }
 
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().chain(Kind::WIDE).chain([Kind::Wavering]).find(|k| k.name() == name)
+        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::DESK).chain([Kind::Wavering]);
+        all.into_iter().find(|k| k.name() == name)
     }
 
-    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag of the writer's own, by critical
+    /// Whether `scope` keeps it right: every conflicting pair is ordered by a barrier, by a flag, post, signal or meeting of the writer's own, by critical
     /// sections of one and the same lock, or by a wide lock.
     pub fn is_scoped(self) -> bool {
-        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain)
+        !matches!(self, Kind::SecondLock | Kind::LockWrc | Kind::Chain | Kind::Relay)
     }
 }
 
@@ -126,7 +181,8 @@ pub struct Maker<'a> {
 /// tells nobody that it has been something else.
 pub fn waver(programs: &mut Programs, rng: &mut Rng) {
     // Who polls a word without a lock must find in it what the program means.
-    if programs.iter().flatten().flatten().any(|op| matches!(op, Op::SkipIfZero(_))) {
+    let looks = |op: &Op| matches!(op, Op::SkipIfZero(_) | Op::CondWaitIfZero(..));
+    if programs.iter().flatten().flatten().any(looks) {
         return;
     }
     for program in programs.iter_mut().flatten() {
@@ -220,6 +276,12 @@ impl<'a> Maker<'a> {
             Kind::LockWrc => self.lock_wrc(),
             Kind::Wavering => self.wavering(),
             Kind::Chain => self.chain(phase),
+            Kind::Semaphores => self.semaphores(phase),
+            Kind::Readers => self.readers(),
+            Kind::Conditions => self.conditions(phase),
+            Kind::Reductions => self.reductions(),
+            Kind::Meetings => self.meetings(phase),
+            Kind::Relay => self.relay(phase),
         }
     }
 

@@ -71,7 +71,17 @@ impl Scenario {
         if self.mixed {
             return Kind::ALL.into_iter().chain(Kind::WIDE).collect();
         }
-        Kind::ALL.into_iter().filter(|k| self.engine == PageEngine::Hlrc || k.is_scoped()).collect()
+        Kind::ALL.into_iter().filter(|k| self.may_ask_for(*k)).collect()
+    }
+
+    fn may_ask_for(&self, kind: Kind) -> bool {
+        self.mixed || self.engine == PageEngine::Hlrc || kind.is_scoped()
+    }
+
+    /// The family around desks that a seed chooses.
+    fn desk_kind(&self, seed: u64) -> Kind {
+        let kinds: Vec<Kind> = Kind::DESK.into_iter().filter(|k| self.may_ask_for(*k)).collect();
+        kinds[(seed / 7) as usize % kinds.len()]
     }
 
     /// Runs a seed. A panic counts as a failure.
@@ -79,7 +89,11 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x9a6e_5000);
         let kinds = self.kinds();
         let chosen = kinds[rng.below(kinds.len() as u64) as usize];
-        let kind = self.kind.unwrap_or(if seed % 7 == 4 { Kind::Wavering } else { chosen });
+        let kind = self.kind.unwrap_or(match seed % 7 {
+            4 => Kind::Wavering,
+            6 => self.desk_kind(seed),
+            _ => chosen,
+        });
         let run = || self.run_kind(kind, seed, &mut rng);
         let outcome = catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|panic| Outcome { violations: vec![panicked(panic.as_ref())], ..Outcome::default() });
@@ -90,6 +104,7 @@ impl Scenario {
         let mut layout = self.layout(rng);
         layout.takes = layout.memory.0 && seed % 2 == 1;
         layout.wants = seed.is_multiple_of(3);
+        layout.all_found = seed % 3 == 1;
         layout.idles = seed.is_multiple_of(5);
         layout.compares = seed / 2 % 3 == 1;
         if seed % 5 == 3 {
@@ -138,6 +153,7 @@ impl Scenario {
             regions,
             chunk_pages: [2, 4, 512][rng.below(3) as usize],
             memory: (self.notes_writes.unwrap_or(notes), rng.below(2) == 0),
+            all_found: false,
             cache_pages: if rng.below(3) == 0 { rng.between(1, 5) as u32 } else { u32::MAX },
             homes_max: i64::MAX,
             ahead: Ahead {

@@ -1,5 +1,7 @@
 //! The small programs whose orders of events are gone through ([`explore`](super::explore)).
 
+mod desk;
+
 use super::explore::{Case, Ways};
 use super::layout::Layout;
 use super::memory::PAGE_WORDS;
@@ -16,7 +18,6 @@ pub fn cases(ways: Ways) -> Vec<Case> {
     let case = |name, layout, programs| Case { name, layout: Arc::new(layout), programs };
     let wanted = |nodes, threads| Layout { wants: true, ..ways.layout(nodes, threads, 1, on()) };
     let compared = |nodes| Layout { compares: true, ..ways.layout(nodes, 1, 1, on()) };
-    let alone = |programs: Vec<Vec<Op>>| programs.into_iter().map(|program| vec![program]).collect();
     vec![
         case("counter", ways.layout(2, 1, 1, on()), alone((0..2).map(|who| count(who, 2, 2)).collect())),
         case("counter of three", ways.layout(3, 1, 1, on()), alone((0..3).map(|who| count(who, 3, 1)).collect())),
@@ -76,7 +77,18 @@ pub fn cases(ways: Ways) -> Vec<Case> {
             alone(between_shared()),
         ),
         case("acquired lazily", ways.layout(3, 1, 2, on()), alone(lazily())),
+        case("posted", ways.layout(3, 1, 1, on()), desk::posted()),
+        case("handed on by a semaphore", ways.layout(3, 1, 1, on()), desk::handed()),
+        case("read and written", ways.layout(3, 1, 1, on()), desk::read_and_written()),
+        case("signalled", ways.layout(3, 1, 2, on()), desk::signalled()),
+        case("reduced", ways.layout(2, 1, 1, on()), desk::reduced()),
+        case("met", ways.layout(3, 1, 1, on()), desk::met()),
     ]
+}
+
+/// Programs of nodes with one thread each.
+fn alone(programs: Vec<Vec<Op>>) -> Programs {
+    programs.into_iter().map(|program| vec![program]).collect()
 }
 
 fn word(page: usize, at: usize) -> usize {

@@ -13,9 +13,13 @@ use comem_protocol::ids::{FlagId, LockId, NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::rules::Rule;
 use comem_protocol::sync::lock::Acquire;
+use comem_protocol::sync::reduce::{Number, Operator, Reduction};
 use comem_protocol::time::Time;
-use comem_protocol::wire::message::{Collective, types};
+use comem_protocol::wire::message::{Collective, Wish, types};
 use std::ops::Range;
+
+/// Every reduction here is of one number.
+const SUM: Reduction = Reduction { operator: Operator::Sum, number: Number::I64 };
 
 /// What a thread does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +58,14 @@ pub(super) enum Phase {
     CatchUp,
     /// Has acquired; waits for the diffs of home pages that were announced.
     Home,
+    /// Has asked a desk for this.
+    Wished(Wish),
+    /// Has been answered; waits for the diffs of home pages that were announced.
+    Answered(Wish),
+    /// Has joined a condition's waiters and let the lock go; asks for the signal.
+    LetGo,
+    /// Has been signalled; acquires the lock.
+    Woken,
 }
 
 /// Pages on their way out of their home's memory without its help.
@@ -91,9 +103,11 @@ pub(super) enum Turn {
 #[derive(Clone, Debug)]
 pub struct Thread {
     program: Vec<Op>,
-    at: usize,
+    pub(super) at: usize,
     pub(super) phase: Phase,
-    register: u64,
+    pub(super) register: u64,
+    /// How many locks it holds.
+    pub(super) locks: u32,
     /// The next acquire is a lazy one.
     lazily: bool,
     /// Barriers passed.
@@ -110,7 +124,18 @@ impl Thread {
     /// A thread at the beginning of its program.
     pub fn new(program: Vec<Op>) -> Thread {
         let (phase, asked) = (Phase::Begin, Vec::new());
-        Thread { program, at: 0, phase, register: 0, lazily: false, barriers: 0, asleep: false, outstanding: 0, asked }
+        Thread {
+            program,
+            at: 0,
+            phase,
+            register: 0,
+            locks: 0,
+            lazily: false,
+            barriers: 0,
+            asleep: false,
+            outstanding: 0,
+            asked,
+        }
     }
 
     /// Whether its program has ended.
@@ -139,6 +164,10 @@ impl Node {
                 let next = self.threads[t].register + 1;
                 self.access(t, word, Some(next), judge, out)
             }
+            Op::WriteLess(word) => {
+                let less = self.threads[t].register - 1;
+                self.access(t, word, Some(less), judge, out)
+            }
             Op::WriteBack(word) => {
                 let before = self.threads[t].register;
                 self.access(t, word, Some(before), judge, out)
@@ -147,11 +176,9 @@ impl Node {
                 self.threads[t].at += if self.threads[t].register == 0 { count } else { 0 };
                 self.ends(t)
             }
-            Op::Lock(lock) => self.lock(t, lock, judge, out),
+            Op::Lock(lock) => self.acquires(t, lock, judge, out).unwrap_or_else(|| self.ends(t)),
             Op::Unlock(lock) => {
-                judge.releases(self.number(t), lock);
-                let released = self.on_locks(Some(Slot::thread(t)), out, |l, cx| l.release(cx, lock, Slot::thread(t)));
-                assert_eq!(released, Ok(()), "the program holds what it releases");
+                self.unlock(t, lock, judge, out);
                 self.ends(t)
             }
             Op::Widen(lock) => {
@@ -164,7 +191,10 @@ impl Node {
                 }
                 self.ends(t)
             }
-            Op::Barrier => self.pass_barrier(now, t, judge, out),
+            Op::Barrier => self.pass_barrier(now, t, (Collective::BARRIER, &[]), judge, out),
+            Op::Reduce(number) => {
+                self.pass_barrier(now, t, (Collective::reduce(SUM, 1), &number.to_be_bytes()), judge, out)
+            }
             Op::Set(flag, value) => {
                 judge.sets(self.number(t), flag, value);
                 self.on_flags(Some(Slot::thread(t)), out, |f, cx| f.set(cx, flag, value));
@@ -179,25 +209,26 @@ impl Node {
                 self.threads[t].at += 1;
                 Turn::Thinks(span)
             }
+            _ => self.at_desk(t, op, judge, out),
         }
     }
 
     /// The thread's number in the cluster.
-    fn number(&self, t: usize) -> usize {
+    pub(super) fn number(&self, t: usize) -> usize {
         self.pages.me.index() * self.threads.len() + t
     }
 
-    fn goes_to(&mut self, t: usize, phase: Phase) -> Turn {
+    pub(super) fn goes_to(&mut self, t: usize, phase: Phase) -> Turn {
         self.threads[t].phase = phase;
         Turn::Within
     }
 
-    fn sleeps_in(&mut self, t: usize, phase: Phase) -> Turn {
+    pub(super) fn sleeps_in(&mut self, t: usize, phase: Phase) -> Turn {
         self.threads[t].phase = phase;
         Turn::Sleeps
     }
 
-    fn ends(&mut self, t: usize) -> Turn {
+    pub(super) fn ends(&mut self, t: usize) -> Turn {
         self.threads[t].phase = Phase::Begin;
         self.threads[t].at += 1;
         Turn::Ended
@@ -311,7 +342,7 @@ impl Node {
     }
 
     /// Whether the diffs of this node's home pages that were announced have come.
-    fn is_home_fresh(&mut self) -> bool {
+    pub(super) fn is_home_fresh(&mut self) -> bool {
         let me = self.pages.me;
         let needs = self.pages.needs.at(me);
         if Rule::HomeAwaitsDiffs.on() && !self.pages.desk.meets(&needs) {
@@ -321,37 +352,50 @@ impl Node {
         true
     }
 
-    fn lock(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) -> Turn {
+    pub(super) fn unlock(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) {
+        judge.releases(self.number(t), lock);
+        let released = self.on_locks(Some(Slot::thread(t)), out, |l, cx| l.release(cx, lock, Slot::thread(t)));
+        assert_eq!(released, Ok(()), "the program holds what it releases");
+        self.threads[t].locks -= 1;
+    }
+
+    fn has_lock(&mut self, t: usize, lock: LockId, judge: &mut Judge) {
+        judge.acquired(self.number(t), lock);
+        self.threads[t].locks += 1;
+    }
+
+    /// A step towards a lock; `None` when the thread has it.
+    pub(super) fn acquires(&mut self, t: usize, lock: LockId, judge: &mut Judge, out: &mut Outbox) -> Option<Turn> {
         let slot = Slot::thread(t);
         match self.threads[t].phase.clone() {
-            Phase::Begin => match self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) {
+            Phase::Begin | Phase::Woken => match self.on_locks(Some(slot), out, |l, cx| l.acquire(cx, lock, slot)) {
                 Acquire::Held if !Rule::RestingTokensAwaitDiffs.on() && !self.threads[t].lazily => {
-                    judge.acquired(self.number(t), lock);
-                    self.ends(t)
+                    self.has_lock(t, lock, judge);
+                    None
                 }
-                Acquire::Held | Acquire::Taken => self.goes_to(t, Phase::CatchUp),
+                Acquire::Held | Acquire::Taken => Some(self.goes_to(t, Phase::CatchUp)),
                 Acquire::Wait => {
                     judge.waits(self.number(t), lock);
-                    self.sleeps_in(t, Phase::Lock)
+                    Some(self.sleeps_in(t, Phase::Lock))
                 }
             },
             Phase::CatchUp => {
                 if self.threads[t].lazily && self.pages.ledger.is_narrow(lock) {
                     if self.on_locks(Some(slot), out, |l, cx| l.catch_up(cx, lock)) {
-                        return Turn::Sleeps;
+                        return Some(Turn::Sleeps);
                     }
                     self.pages.ledger.has_caught_up(lock);
                 }
-                self.goes_to(t, Phase::Home)
+                Some(self.goes_to(t, Phase::Home))
             }
             Phase::Home if self.is_home_fresh() => {
                 self.threads[t].lazily = false;
-                judge.acquired(self.number(t), lock);
-                self.ends(t)
+                self.has_lock(t, lock, judge);
+                None
             }
-            Phase::Home => Turn::Sleeps,
-            _ if self.locks.holds(lock, slot) => self.goes_to(t, Phase::CatchUp),
-            _ => Turn::Sleeps,
+            Phase::Home => Some(Turn::Sleeps),
+            _ if self.locks.holds(lock, slot) => Some(self.goes_to(t, Phase::CatchUp)),
+            _ => Some(Turn::Sleeps),
         }
     }
 
@@ -372,9 +416,16 @@ impl Node {
         }
     }
 
-    fn pass_barrier(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
+    fn pass_barrier(
+        &mut self,
+        now: Time,
+        t: usize,
+        (what, number): (Collective, &[u8]),
+        judge: &mut Judge,
+        out: &mut Outbox,
+    ) -> Turn {
         match self.threads[t].phase.clone() {
-            Phase::Begin => self.arrive(now, t, judge, out),
+            Phase::Begin => self.arrive(now, t, (what, number), judge, out),
             Phase::Learned(epoch, entries) => {
                 let ended = self.pages.migrate(&entries);
                 self.goes_to(t, Phase::Migrated(epoch, ended))
@@ -393,13 +444,20 @@ impl Node {
                 self.goes_to(t, Phase::Home)
             }
             Phase::Home if self.is_home_fresh() => {
-                judge.passed(self.number(t), self.threads[t].barriers);
+                let (me, barrier) = (self.number(t), self.threads[t].barriers);
+                judge.passed(me, barrier);
+                if what != Collective::BARRIER {
+                    let sum = self.barrier.result(what).iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+                    judge.reduced(me, barrier, sum);
+                    self.threads[t].register = sum;
+                }
                 self.threads[t].barriers += 1;
                 self.ends(t)
             }
             Phase::Home => Turn::Sleeps,
-            Phase::Barrier(epoch) if self.barrier.is_open(Collective::BARRIER, epoch) == Ok(true) => {
-                if self.pages.ledger.epoch() > epoch && !self.opening && !self.renewing {
+            Phase::Barrier(epoch) if self.barrier.is_open(what, epoch) == Ok(true) => {
+                let has_opened = self.pages.ledger.epoch() > epoch && !self.opening && !self.renewing;
+                if has_opened || !what.is_coherent() {
                     return self.goes_to(t, Phase::Home);
                 }
                 if self.opening || self.renewing {
@@ -414,22 +472,33 @@ impl Node {
         }
     }
 
-    /// The last thread of the node ends the interval and says what was written.
-    fn arrive(&mut self, now: Time, t: usize, judge: &mut Judge, out: &mut Outbox) -> Turn {
-        judge.arrives(self.number(t), self.threads[t].barriers);
+    /// The last thread of the node ends the interval and says what was written, where memory is to be consistent.
+    fn arrive(
+        &mut self,
+        now: Time,
+        t: usize,
+        (what, number): (Collective, &[u8]),
+        judge: &mut Judge,
+        out: &mut Outbox,
+    ) -> Turn {
+        let (me, barrier) = (self.number(t), self.threads[t].barriers);
+        if let Op::Reduce(number) = self.threads[t].program[self.threads[t].at] {
+            judge.adds(barrier, number);
+        }
+        judge.arrives(me, barrier);
         self.at_barrier += 1;
         let mut notices = Vec::new();
         if self.at_barrier == self.threads.len() {
             self.at_barrier = 0;
-            self.pages.close();
-            self.pages.ledger.arrive(&mut notices);
-            self.pages.push();
-        }
-        match self.barrier.arrive(now, Slot::thread(t), Collective::BARRIER, (&[], &notices), out) {
-            // All others have arrived already: nobody will wake it.
-            Ok(epoch) if self.barrier.is_open(Collective::BARRIER, epoch) == Ok(true) => {
-                self.goes_to(t, Phase::Barrier(epoch))
+            if what.is_coherent() {
+                self.pages.close();
+                self.pages.ledger.arrive(&mut notices);
+                self.pages.push();
             }
+        }
+        match self.barrier.arrive(now, Slot::thread(t), what, (number, &notices), out) {
+            // All others have arrived already: nobody will wake it.
+            Ok(epoch) if self.barrier.is_open(what, epoch) == Ok(true) => self.goes_to(t, Phase::Barrier(epoch)),
             Ok(epoch) => self.sleeps_in(t, Phase::Barrier(epoch)),
             Err(mismatch) => panic!("{mismatch}"),
         }

@@ -1,0 +1,147 @@
+//! Where the machines of a node find each other when a message has come.
+
+use super::{Node, Pages};
+use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::chunk::Chunk;
+use comem_protocol::coherence::pages::desk::Desk;
+use comem_protocol::coherence::pages::push::Stash;
+use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::serve::{self, PageRooms};
+use comem_protocol::coherence::pages::{self, PageNo};
+use comem_protocol::coherence::{self, Engine, Misbehaved};
+use comem_protocol::ids::{FlagId, LockId, NodeId, Slot, UnitId};
+use comem_protocol::node::route::{Origin, Rooms};
+use comem_protocol::outbox::Outbox;
+use comem_protocol::rules::Rule;
+use comem_protocol::sync;
+use comem_protocol::sync::barrier::Barrier;
+use comem_protocol::sync::desk::Thing;
+use comem_protocol::sync::flag::Flags;
+use comem_protocol::sync::lock::Locks;
+use comem_protocol::wire::message::Message;
+
+impl PageRooms for Pages {
+    fn chunk<R>(
+        &mut self,
+        page: PageNo,
+        _out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        self.chunk_of(page).map(|at| self.with(at, step))
+    }
+
+    fn shared_chunk<R>(
+        &mut self,
+        page: PageNo,
+        _out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        let at = self.chunk_of(page)?;
+        if Rule::SharedChunksAreListedFirst.on() {
+            self.active.put(at);
+        }
+        Some(self.with(at, step))
+    }
+
+    fn mapped_chunk<R>(
+        &mut self,
+        page: PageNo,
+        _out: &mut Outbox,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        let at = self.chunk_of(page)?;
+        if Rule::MappedChunksAreListedFirst.on() {
+            self.active.put(at);
+        }
+        Some(self.with(at, step))
+    }
+
+    fn is_freed(&mut self, page: PageNo) -> bool {
+        self.freed.iter().any(|range| range.contains(&page))
+    }
+
+    fn page_desk<R>(&mut self, step: impl FnOnce(&mut Desk) -> R) -> R {
+        step(&mut self.desk)
+    }
+
+    fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
+        Some(step(&mut self.stash))
+    }
+}
+
+impl Rooms for Node {
+    fn unit<R>(
+        &mut self,
+        _: UnitId,
+        _: Engine,
+        _: Option<Slot>,
+        _: &mut Outbox,
+        _: impl FnOnce(&mut Unit, &mut coherence::Context<'_>) -> R,
+    ) -> Option<R> {
+        None
+    }
+
+    fn locks(
+        &mut self,
+        _: LockId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Locks, &mut sync::Context<'_>),
+    ) {
+        self.on_locks(caller, out, step);
+    }
+
+    fn flags(
+        &mut self,
+        _: FlagId,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Flags, &mut sync::Context<'_>),
+    ) {
+        self.on_flags(caller, out, step);
+    }
+
+    fn desk<R>(
+        &mut self,
+        _: Thing,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut sync::desk::Desk, &mut sync::Context<'_>) -> R,
+    ) -> R {
+        self.on_desk(caller, out, step)
+    }
+
+    fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox)) {
+        step(&mut self.barrier, out);
+    }
+
+    fn answer(&mut self, _: &[u8]) {}
+
+    fn page(&mut self, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+        match (message, origin.ticket) {
+            (Message::Fetch { body }, Some(ticket)) => serve::on_fetch(&mut self.pages, ticket, body, out),
+            (Message::Pages { body }, _) => {
+                let thread = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t));
+                if let Some(thread) = thread {
+                    thread.outstanding = thread.outstanding.saturating_sub(1);
+                }
+                serve::on_pages(&mut self.pages, origin.from.node, body, out)
+            }
+            (Message::Diffs { body }, _) => {
+                self.pages.applied = true;
+                serve::on_diffs(&mut self.pages, origin.from.node, body, out)
+            }
+            (Message::Push { body }, _) => serve::on_push(&mut self.pages, origin.from.node, body),
+            (Message::Region { body }, _) => {
+                let region =
+                    Region::parse(body).map_err(|_| Misbehaved("told of a region in bytes that make no sense"))?;
+                self.pages.drop_region(&region);
+                Ok(())
+            }
+            (Message::PushUnused { body }, _) => serve::on_unused(&mut self.pages, origin.from.node, body, out),
+            _ => Err(Misbehaved("sent a message about pages that nobody here understands")),
+        }
+    }
+
+    fn user(&mut self, _: NodeId, _: u16, _: &[u8]) {}
+}
