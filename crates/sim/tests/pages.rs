@@ -37,7 +37,7 @@ fn programs_without_races_see_the_last_write_over_whole_messages() {
 #[test]
 fn programs_without_races_see_the_last_write_over_a_network_that_loses_doubles_and_reorders() {
     for engine in ENGINES {
-        pass(&Scenario { faults: lossy(), ..Scenario::new(engine) }, 0..500);
+        pass(&Scenario { faults: lossy(), ..Scenario::new(engine) }, 0..2000);
     }
 }
 

@@ -31,12 +31,12 @@ fn pass(scenario: &Scenario, seeds: std::ops::Range<u64>) -> Tally {
 
 #[test]
 fn racing_programs_see_sequential_consistency_over_whole_messages() {
-    pass(&Scenario::default(), 0..1000);
+    pass(&Scenario::default(), 0..2000);
 }
 
 #[test]
 fn racing_programs_see_sequential_consistency_over_a_network_that_loses_doubles_and_reorders() {
-    pass(&Scenario { faults: lossy(), ..Scenario::default() }, 0..1000);
+    pass(&Scenario { faults: lossy(), ..Scenario::default() }, 0..2000);
 }
 
 /// Two nodes that need the same two pages at once, and threads that wait for each other's stores in loops, come to their ends.
