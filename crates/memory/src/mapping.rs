@@ -123,11 +123,25 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_is_where_it_was_wished_if_nothing_is_there_and_gone_with_its_owner() {
+        const PLACE: usize = 0x2345_0000_0000;
+        let new = || Mapping::near(PLACE, 1 << 16).unwrap();
+        let (first, second) = (new(), new());
+        assert!(first.start().addr() == PLACE && second.start().addr() != PLACE);
+        drop(first);
+        assert_eq!(new().start().addr(), PLACE);
+        assert!(Mapping::new(0).is_ok_and(|none| none.bytes() == 1), "at least a page");
+    }
+
+    #[test]
     fn what_belongs_into_a_core_dump_is_chosen() {
         let mapping = Mapping::new(1 << 20).unwrap();
         mapping.dump(0, 1 << 20, false);
         mapping.dump(4096, 8192, true);
-        let left_out = [0, 4096, 12288].map(|at| flags(mapping.start().addr() + at).contains(" dd "));
-        assert_eq!(left_out, [true, false, true]);
+        let left_out = || [0, 4096, 12288].map(|at| flags(mapping.start().addr() + at).contains(" dd "));
+        assert_eq!(left_out(), [true, false, true]);
+        mapping.dump(8192, 1 << 20, true);
+        mapping.dump(4096, usize::MAX, true);
+        assert_eq!(left_out(), [true, false, true], "beyond the end");
     }
 }

@@ -338,13 +338,20 @@ mod tests {
         let source: Vec<u8> = (0..12_289).map(|at| (at * 7 % 251) as u8).collect();
         for stream in [false, true] {
             for (size, skip) in [(4096, 0), (12_288, 1)] {
-                let mut row = twin(&twins, size);
-                bytes(&mut row).fill(0);
+                let mut row = twins.row(1, size);
                 // SAFETY: the source has so many bytes.
                 unsafe { row.copy_from(0, source[skip..].as_ptr(), stream) };
                 assert_eq!(bytes(&mut row)[..], source[skip..skip + size]);
             }
         }
+    }
+
+    #[test]
+    fn a_block_may_be_larger_than_a_piece() {
+        let twins = Twins::new();
+        let mut row = twin(&twins, PIECE_BYTES + 4096);
+        bytes(&mut row).fill(1);
+        assert_eq!((twins.bytes_in_use(), bytes(&mut row)[PIECE_BYTES + 4095]), (PIECE_BYTES + 4096, 1));
     }
 
     #[test]

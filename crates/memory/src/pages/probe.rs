@@ -100,3 +100,19 @@ impl Pipe {
         sent == 1 && got == 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a probe fails the tests of its detector are skipped. So what fails must be the system's refusal, not the arena.
+    #[test]
+    fn what_the_system_grants_works() {
+        for detector in Detector::ALL {
+            for tracking in [Tracking::Tracked, Tracking::Guarded] {
+                let Ok(arena) = Arena::anywhere(4 * PAGE_BYTES, tracking, detector) else { continue };
+                assert_eq!(walk(&arena, &Pipe::new().unwrap()), Ok(()), "{detector}, {tracking:?}");
+            }
+        }
+    }
+}
