@@ -488,6 +488,7 @@ fn an_arena_is_refused_where_something_is_mapped_and_for_crooked_sizes() {
             s.arena.prepare(pages.clone());
             s.arena.look_ahead(pages.clone());
             s.arena.meet(pages);
+            s.arena.meet(2..u32::MAX);
         }
     });
 }
