@@ -15,6 +15,17 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above: the mapping itself has no state besides its address and size.
 unsafe impl Sync for Mapping {}
 
+/// Gives the memory of private pages back; whether the system does that. Their bytes are zero then.
+///
+/// # Safety
+/// Whole pages of a private anonymous mapping, whose contents nobody needs.
+pub(crate) unsafe fn give_back(start: *mut u8, bytes: usize) -> bool {
+    // SAFETY: by this function's contract.
+    let gone = |advice| unsafe { libc::madvise(start.cast(), bytes, advice) == 0 };
+    // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18 on.
+    gone(libc::MADV_DONTNEED) || gone(DONTNEED_LOCKED)
+}
+
 /// As `MADV_DONTNEED`, also for pages that are locked (linux/mman.h).
 pub(crate) const DONTNEED_LOCKED: i32 = 24;
 
@@ -62,9 +73,7 @@ impl Mapping {
         // SAFETY: by this function's contract.
         unsafe {
             let start = self.start().add(offset);
-            // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18 on.
-            let gone = |advice| libc::madvise(start.cast(), bytes, advice) == 0;
-            if !gone(libc::MADV_DONTNEED) && !gone(DONTNEED_LOCKED) {
+            if !give_back(start, bytes) {
                 start.write_bytes(0, bytes);
             }
         }

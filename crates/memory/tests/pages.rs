@@ -207,7 +207,11 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
         let (mut seen, mut looked) = (vec![7..8], Vec::new());
         s.arena.disregard(100..1_000);
         s.arena.peek(0..1_200, &mut seen, |span, found| looked.push((span, found.to_vec()))).unwrap();
-        assert_eq!(looked, [(0..100, vec![3..4]), (1_000..1_100, vec![1_099..1_100])], "what was found in each stretch");
+        assert_eq!(
+            looked,
+            [(0..100, vec![3..4]), (1_000..1_100, vec![1_099..1_100])],
+            "what was found in each stretch"
+        );
         assert_eq!(seen, [7..8, 3..4, 1_099..1_100]);
         assert_eq!(s.faults(), (0, 0));
     });

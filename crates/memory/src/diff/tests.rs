@@ -212,9 +212,7 @@ impl Fenced {
 
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: what lies between the fences is ours alone.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.0.start().add(PAGE_BYTES), self.0.bytes() - 2 * PAGE_BYTES)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.0.start().add(PAGE_BYTES), self.0.bytes() - 2 * PAGE_BYTES) }
     }
 
     /// The last bytes.
