@@ -230,14 +230,14 @@ fn nothing_is_touched_before_or_behind_a_page_or_an_encoded_diff() {
     let (mut now, mut twin, mut target, mut encoded) = (Fenced::new(1), Fenced::new(1), Fenced::new(1), Fenced::new(2));
     for kernel in Kernel::all() {
         for changed in [0..1, 4095..4096, 4032..4096, 4079..4096, 4094..4096, 1..4096, 0..4096] {
-            (now.bytes().fill(0), twin.bytes().fill(0), target.bytes().fill(0));
+            [&mut now, &mut twin, &mut target].into_iter().for_each(|page| page.bytes().fill(0));
             now.bytes()[changed].fill(5);
             let (_, bytes) = make_with(kernel, now.bytes(), twin.bytes());
             let bytes = encoded.end_with(&bytes);
             // SAFETY: a page is writable there, and the kernel is one of `Kernel::all`.
             unsafe { apply_by(kernel, target.bytes().as_mut_ptr(), PAGE_BYTES, bytes) }.unwrap();
             assert!(target.bytes() == now.bytes(), "{kernel:?}");
-            (twin.bytes().fill(0), target.bytes().fill(0));
+            [&mut twin, &mut target].into_iter().for_each(|page| page.bytes().fill(0));
             // SAFETY: as above.
             unsafe { renew_by(kernel, target.bytes().as_mut_ptr(), twin.bytes(), now.bytes()) };
             assert!(target.bytes() == now.bytes(), "{kernel:?}");
