@@ -571,6 +571,28 @@ fn a_fault_leaves_registers_and_flags_alone() {
     }
 }
 
+/// Also where it is small, and the handler has worked on another.
+#[test]
+fn a_fault_leaves_a_threads_alternate_stack_alone() {
+    let alternate = || {
+        // SAFETY: all-zero bytes are a valid description, which the call fills.
+        unsafe {
+            let mut stack: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &raw mut stack);
+            (stack.ss_sp.addr(), stack.ss_size, stack.ss_flags)
+        }
+    };
+    for s in subjects(2) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let before = alternate();
+                s.store(1, s.load(1) + 1);
+                assert_eq!(alternate(), before, "{}", s.name());
+            });
+        });
+    }
+}
+
 #[test]
 fn faults_are_counted_and_errno_survives_them() {
     for s in subjects(2) {
