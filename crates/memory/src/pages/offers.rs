@@ -467,11 +467,11 @@ mod tests {
         assert!(other.take(7) && other.take(7) && !other.take(9));
         assert!(home.any_taken(0..1000) && !home.any_taken(8..1000));
         assert!(home.any_taken(7..8) && home.any_taken(3..9) && !home.any_taken(0..7) && !home.any_taken(7..7));
-        home.offer(20..30);
+        home.offer(20..40);
         assert!(other.take(24) && home.any_taken(17..39) && home.any_taken(24..32) && !home.any_taken(25..PageNo::MAX));
         assert!(home.was_taken(24) && !home.any_taken(8..1000));
-        for page in [20, 29] {
-            assert!(other.take(page) && home.any_taken(17..30) && home.was_taken(page) && !home.any_taken(17..30));
+        for page in [20, 38] {
+            assert!(other.take(page) && home.any_taken(17..39) && home.was_taken(page) && !home.any_taken(17..39));
         }
         assert!(home.was_taken(7) && !home.was_taken(7) && !home.was_taken(8));
         assert!(other.take(7), "it is offered still");
