@@ -15,6 +15,17 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above: the mapping itself has no state besides its address and size.
 unsafe impl Sync for Mapping {}
 
+/// Gives the memory of private pages back; whether the system does that. Their bytes are zero then.
+///
+/// # Safety
+/// Whole pages of a private anonymous mapping, whose contents nobody needs.
+pub(crate) unsafe fn give_back(start: *mut u8, bytes: usize) -> bool {
+    // SAFETY: by this function's contract.
+    let gone = |advice| unsafe { libc::madvise(start.cast(), bytes, advice) == 0 };
+    // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18 on.
+    gone(libc::MADV_DONTNEED) || gone(DONTNEED_LOCKED)
+}
+
 /// As `MADV_DONTNEED`, also for pages that are locked (linux/mman.h).
 pub(crate) const DONTNEED_LOCKED: i32 = 24;
 
@@ -62,9 +73,7 @@ impl Mapping {
         // SAFETY: by this function's contract.
         unsafe {
             let start = self.start().add(offset);
-            // Pages that the program has locked into memory stay there without the second advice, which Linux knows from 5.18 on.
-            let gone = |advice| libc::madvise(start.cast(), bytes, advice) == 0;
-            if !gone(libc::MADV_DONTNEED) && !gone(DONTNEED_LOCKED) {
+            if !give_back(start, bytes) {
                 start.write_bytes(0, bytes);
             }
         }
@@ -123,11 +132,25 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_is_where_it_was_wished_if_nothing_is_there_and_gone_with_its_owner() {
+        const PLACE: usize = 0x2345_0000_0000;
+        let new = || Mapping::near(PLACE, 1 << 16).unwrap();
+        let (first, second) = (new(), new());
+        assert!(first.start().addr() == PLACE && second.start().addr() != PLACE);
+        drop(first);
+        assert_eq!(new().start().addr(), PLACE);
+        assert!(Mapping::new(0).is_ok_and(|none| none.bytes() == 1), "at least a page");
+    }
+
+    #[test]
     fn what_belongs_into_a_core_dump_is_chosen() {
         let mapping = Mapping::new(1 << 20).unwrap();
         mapping.dump(0, 1 << 20, false);
         mapping.dump(4096, 8192, true);
-        let left_out = [0, 4096, 12288].map(|at| flags(mapping.start().addr() + at).contains(" dd "));
-        assert_eq!(left_out, [true, false, true]);
+        let left_out = || [0, 4096, 12288].map(|at| flags(mapping.start().addr() + at).contains(" dd "));
+        assert_eq!(left_out(), [true, false, true]);
+        mapping.dump(8192, 1 << 20, true);
+        mapping.dump(4096, usize::MAX, true);
+        assert_eq!(left_out(), [true, false, true], "beyond the end");
     }
 }

@@ -260,7 +260,7 @@ impl UnitMemory for UnitView<'_> {
     }
 
     fn install(&mut self, bytes: &[u8]) {
-        debug_assert_eq!(bytes.len(), self.len());
+        assert_eq!(bytes.len(), self.len());
         // SAFETY: exactly the unit's elements; loads that lost their race see each element old or new.
         unsafe { self.segments.store(self.first * self.segments.element, bytes, Ordering::Relaxed) };
     }
@@ -285,6 +285,8 @@ impl UnitMemory for UnitView<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::StoreFlag;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_units_permission_changes_for_its_elements_alone() {
@@ -298,6 +300,73 @@ mod tests {
     }
 
     #[test]
+    fn bytes_come_to_their_own_unit_and_out_of_it() {
+        for element in [1_usize, 2, 4, 8, 24] {
+            let (segments, guard) = (Segments::new(element, 7, 3).unwrap(), StoreGuard::new(true));
+            assert_eq!(segments.is_word(), element <= 8);
+            let bytes: Vec<u8> = (0..3 * element as u8).collect();
+            UnitView::new(&segments, &guard, None, 1).install(&bytes);
+            let mut all = Vec::new();
+            (0..3).for_each(|unit| UnitView::new(&segments, &guard, None, unit).copy_out(&mut all));
+            assert_eq!(all, [vec![0; 3 * element], bytes, vec![0; element]].concat());
+        }
+    }
+
+    #[test]
+    fn units_hold_a_permission_together_if_each_does() {
+        let (segments, guard) = (Segments::new(8, 5, 2).unwrap(), StoreGuard::new(true));
+        let unit = |unit| UnitView::new(&segments, &guard, None, unit);
+        (0..3).for_each(|number| unit(number).permit(Permission::Write));
+        unit(1).revoke(Permission::Read);
+        let hold = |units, permission| {
+            // SAFETY: no other thread knows these units.
+            unsafe { segments.all_hold(units, permission) }
+        };
+        assert!(hold(0..1, Permission::Write) && hold(2..3, Permission::Write) && hold(0..3, Permission::Read));
+        assert!(!hold(0..3, Permission::Write) && !hold(2..4, Permission::None));
+    }
+
+    #[test]
+    fn without_the_handshake_no_store_is_fast() {
+        let (segments, guard) = (Segments::new(4, 2, 1).unwrap(), StoreGuard::new(false));
+        UnitView::new(&segments, &guard, None, 0).permit(Permission::Write);
+        assert_eq!(segments.permission(0).load(Ordering::Relaxed), READ);
+    }
+
+    #[test]
+    fn a_permission_is_revoked_when_no_store_is_under_way() {
+        let (segments, guard) = (Segments::new(4, 1, 1).unwrap(), StoreGuard::new(true));
+        let flag: &'static StoreFlag = Box::leak(Box::new(StoreFlag::new()));
+        guard.attach(Slot::thread(0), flag);
+        UnitView::new(&segments, &guard, None, 0).permit(Permission::Write);
+        flag.writing.store(1, Ordering::SeqCst);
+        let revoked = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                UnitView::new(&segments, &guard, None, 0).revoke(Permission::None);
+                revoked.store(true, Ordering::SeqCst);
+            });
+            while segments.permission(0).load(Ordering::SeqCst) != NONE {
+                std::thread::yield_now();
+            }
+            (0..1_000).for_each(|_| std::thread::yield_now());
+            assert!(!revoked.load(Ordering::SeqCst), "a store is under way");
+            flag.writing.store(0, Ordering::SeqCst);
+        });
+        assert!(revoked.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn who_asked_whether_a_unit_is_lent_was_kept_from_something_if_it_is() {
+        let (segments, guard) = (Segments::new(4, 1, 1).unwrap(), StoreGuard::new(true));
+        for lent in [false, true] {
+            let unit = UnitView::new(&segments, &guard, None, 0).lent(lent);
+            assert!(!unit.kept_something_back());
+            assert_eq!((unit.is_lent(), unit.kept_something_back()), (lent, lent));
+        }
+    }
+
+    #[test]
     fn reads_and_writes_stay_within_the_unit_and_at_elements() {
         let (segments, guard) = (Segments::new(8, 5, 2).unwrap(), StoreGuard::new(true));
         let mut unit = UnitView::new(&segments, &guard, None, 2);
@@ -307,6 +376,8 @@ mod tests {
         let mut out = Vec::new();
         assert!(unit.read(0, 8, &mut out) && !unit.read(0, 16, &mut out));
         assert_eq!(out, 7_u64.to_ne_bytes());
+        let mut unit = UnitView::new(&segments, &guard, None, 0);
+        assert!(!unit.write(4, &[0; 8]) && !unit.write(0, &[0; 4]) && !unit.read(8, 16, &mut out), "not at elements");
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod row;
 
 pub use row::Row;
 
-use crate::mapping::Mapping;
+use crate::mapping::{self, Mapping};
 use crate::pages::fault::end_without_memory;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -228,9 +228,8 @@ impl Free {
     }
 
     fn release(&mut self, block: Block, bytes: usize) {
-        // SAFETY: whole pages of a private mapping, which nobody uses: they lose their contents and stay mapped.
-        let released = unsafe { libc::madvise(block.0.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
-        debug_assert_eq!(released, 0);
+        // SAFETY: whole pages of a private mapping, which nobody uses: they lose their contents and stay mapped. Where the system refuses that, they keep their memory.
+        let _ = unsafe { mapping::give_back(block.0.as_ptr(), bytes) };
         self.size(bytes).cold.push(block);
     }
 
@@ -338,13 +337,34 @@ mod tests {
         let source: Vec<u8> = (0..12_289).map(|at| (at * 7 % 251) as u8).collect();
         for stream in [false, true] {
             for (size, skip) in [(4096, 0), (12_288, 1)] {
-                let mut row = twin(&twins, size);
-                bytes(&mut row).fill(0);
+                let mut row = twins.row(1, size);
                 // SAFETY: the source has so many bytes.
                 unsafe { row.copy_from(0, source[skip..].as_ptr(), stream) };
                 assert_eq!(bytes(&mut row)[..], source[skip..skip + size]);
             }
         }
+    }
+
+    #[test]
+    fn what_the_program_has_locked_is_given_back_too() {
+        let mut free = Free::default();
+        let (block, _) = free.take(8192);
+        let start = block.0.as_ptr();
+        // SAFETY: the block's own bytes.
+        unsafe {
+            start.add(5000).write(7);
+            assert_eq!(libc::mlock(start.cast(), 8192), 0, "{}", std::io::Error::last_os_error());
+            free.release(block, 8192);
+            assert_eq!(start.add(5000).read(), 0);
+        }
+    }
+
+    #[test]
+    fn a_block_may_be_larger_than_a_piece() {
+        let twins = Twins::new();
+        let mut row = twin(&twins, PIECE_BYTES + 4096);
+        bytes(&mut row).fill(1);
+        assert_eq!((twins.bytes_in_use(), bytes(&mut row)[PIECE_BYTES + 4095]), (PIECE_BYTES + 4096, 1));
     }
 
     #[test]

@@ -50,6 +50,18 @@ fn a_bad_access_still_ends_the_process_by_sigsegv() {
     assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
 }
 
+#[test]
+fn who_follows_a_null_pointer_is_told_so_where_the_process_would_end_without_a_word() {
+    let name = "who_follows_a_null_pointer_is_told_so_where_the_process_would_end_without_a_word";
+    let (signal, said) = in_a_child(name, || {
+        set(libc::SIGSEGV, libc::SIG_DFL, 0);
+        any_subject();
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+    assert_eq!(said.matches("a null pointer was followed").count(), 1, "{said}");
+}
+
 /// Shared memory that was not touched yet.
 static UNTOUCHED: AtomicUsize = AtomicUsize::new(0);
 
@@ -164,6 +176,10 @@ fn a_forked_child_that_touches_shared_memory_is_told_so() {
         subject.load(1);
         // SAFETY: the child calls nothing that another thread of the parent may have locked.
         if unsafe { libc::fork() } == 0 {
+            if !fault::in_a_child() {
+                // SAFETY: ends the child without running anything else.
+                unsafe { libc::_exit(1) };
+            }
             subject.load(1);
             // SAFETY: ends the child without running anything else.
             unsafe { libc::_exit(0) };
@@ -292,6 +308,103 @@ fn a_newcomer_may_come_and_go_without_end() {
         touch_nowhere();
     });
     assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+}
+
+/// Two that stay and hand on what they do not know; each is asked once.
+#[test]
+fn newcomers_that_stay_are_asked_one_after_the_other_however_many_have_come_and_gone() {
+    static FOUND: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    extern "C" fn idle(_: i32) {}
+    extern "C" fn forward<const N: usize>(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        let text = ["the first was asked\n", "the second was asked\n"][N];
+        // SAFETY: writes from a constant; the address is that of the handler that was found, which has this form.
+        let found: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = unsafe {
+            libc::write(2, text.as_ptr().cast(), text.len());
+            std::mem::transmute(FOUND[N].load(Ordering::Relaxed))
+        };
+        found(signal, info, context);
+    }
+    let name = "newcomers_that_stay_are_asked_one_after_the_other_however_many_have_come_and_gone";
+    let (signal, said) = in_a_child(name, || {
+        let subject = any_subject();
+        for _ in 0..20 {
+            let found = set(libc::SIGSEGV, idle as *const () as usize, 0);
+            assert!(fault::ensure_installed());
+            set(libc::SIGSEGV, found.sa_sigaction, found.sa_flags);
+            assert!(!fault::ensure_installed());
+        }
+        for (found, handler) in FOUND.iter().zip([forward::<0> as *const (), forward::<1> as *const ()]) {
+            let flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+            found.store(set(libc::SIGSEGV, handler as usize, flags).sa_sigaction, Ordering::Relaxed);
+            assert!(fault::ensure_installed());
+        }
+        assert_eq!(subject.load(1), 0);
+        touch_nowhere();
+    });
+    assert_eq!(signal, Some(libc::SIGSEGV), "{said}");
+    assert_eq!(said, "the second was asked\nthe first was asked\n");
+}
+
+/// More than there are entries: the last entry serves them all.
+#[test]
+fn shared_memory_works_however_many_newcomers_stay() {
+    extern "C" fn idle(_: i32) {}
+    let (signal, said) = in_a_child("shared_memory_works_however_many_newcomers_stay", || {
+        let subject = any_subject();
+        for signal in [libc::SIGBUS, libc::SIGSEGV].repeat(12) {
+            set(signal, idle as *const () as usize, 0);
+            assert!(fault::ensure_installed());
+        }
+        assert_eq!(subject.load(1), 0);
+        eprintln!("it works");
+    });
+    assert!(signal.is_none() && said.contains("it works"), "{signal:?} {said}");
+}
+
+/// A signal that somebody sends, and that was ignored before, still is.
+#[test]
+fn what_was_ignored_is_ignored_when_somebody_sends_it() {
+    let (signal, said) = in_a_child("what_was_ignored_is_ignored_when_somebody_sends_it", || {
+        set(libc::SIGBUS, libc::SIG_IGN, 0);
+        let subject = any_subject();
+        // SAFETY: sends a signal to this thread.
+        unsafe { libc::raise(libc::SIGBUS) };
+        assert_eq!(subject.load(1), 0);
+        eprintln!("it was ignored");
+    });
+    assert!(signal.is_none() && said.contains("it was ignored"), "{signal:?} {said}");
+}
+
+/// While another's handler works its signals are blocked, and afterwards none is.
+#[test]
+fn another_handlers_mask_holds_as_long_as_it_works() {
+    static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+    fn is_blocked(signal: i32) -> usize {
+        // SAFETY: all-zero bytes are a valid set, into which the mask is written.
+        unsafe {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+            libc::sigismember(&raw const mask, signal) as usize
+        }
+    }
+    extern "C" fn look(signal: i32) {
+        BLOCKED.store(is_blocked(libc::SIGUSR2) + 2 * is_blocked(signal), Ordering::Relaxed);
+    }
+    let (signal, said) = in_a_child("another_handlers_mask_holds_as_long_as_it_works", || {
+        // SAFETY: all-zero bytes are a valid action; adds a signal to its mask; reads one action.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = look as *const () as usize;
+            libc::sigaddset(&raw mut action.sa_mask, libc::SIGUSR2);
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut()), 0);
+        }
+        any_subject();
+        // SAFETY: sends a signal to this thread.
+        unsafe { libc::raise(libc::SIGSEGV) };
+        let afterwards = is_blocked(libc::SIGUSR2) + is_blocked(libc::SIGSEGV);
+        eprintln!("{} while it works and {afterwards} afterwards", BLOCKED.load(Ordering::Relaxed));
+    });
+    assert!(signal.is_none() && said.contains("3 while it works and 0 afterwards"), "{signal:?} {said}");
 }
 
 #[test]
@@ -458,6 +571,28 @@ fn a_fault_leaves_registers_and_flags_alone() {
     }
 }
 
+/// Also where it is small, and the handler has worked on another.
+#[test]
+fn a_fault_leaves_a_threads_alternate_stack_alone() {
+    let alternate = || {
+        // SAFETY: all-zero bytes are a valid description, which the call fills.
+        unsafe {
+            let mut stack: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &raw mut stack);
+            (stack.ss_sp.addr(), stack.ss_size, stack.ss_flags)
+        }
+    };
+    for s in subjects(2) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let before = alternate();
+                s.store(1, s.load(1) + 1);
+                assert_eq!(alternate(), before, "{}", s.name());
+            });
+        });
+    }
+}
+
 #[test]
 fn faults_are_counted_and_errno_survives_them() {
     for s in subjects(2) {
@@ -509,9 +644,12 @@ fn a_prepared_thread_has_a_large_stack_for_signals_and_both_unblocked() {
 /// must not be put over what it left on that stack.
 #[test]
 fn a_thread_that_was_not_prepared_has_room_for_the_handler_too() {
+    static CAME: AtomicUsize = AtomicUsize::new(0);
     fn hungry(fault: &fault::Fault) -> Verdict {
-        // SAFETY: sends a signal to this thread, whose handler does nothing.
+        let before = CAME.load(Ordering::Relaxed);
+        // SAFETY: sends a signal to this thread, whose handler counts it.
         unsafe { libc::raise(libc::SIGUSR1) };
+        assert!(CAME.load(Ordering::Relaxed) > before, "signals come while the handler works");
         let room = std::hint::black_box([1_u8; 100 << 10]);
         assert_eq!(room.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 100 << 10);
         common::on_fault(fault)
@@ -522,6 +660,7 @@ fn a_thread_that_was_not_prepared_has_room_for_the_handler_too() {
     let (signal, said) = in_a_child("a_thread_that_was_not_prepared_has_room_for_the_handler_too", || {
         extern "C" fn idle(_: i32) {
             std::hint::black_box([7_u8; 2000]);
+            CAME.fetch_add(1, Ordering::Relaxed);
         }
         let subjects: Vec<_> = subjects(8).collect();
         fault::install(hungry).unwrap();

@@ -68,17 +68,10 @@ fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
     });
 }
 
-/// What the kernel says of the mapping that begins at this address (`VmFlags`).
-fn flags(address: usize) -> String {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&format!("{address:x}-")));
-    lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap_or_default().to_string()
-}
-
 #[test]
 fn no_core_dump_looks_at_an_arena_before_or_after_it_is_detached() {
     on_each(4, |s| {
-        let left_out = || flags(s.arena.base()).split(' ').any(|flag| flag == "dd");
+        let left_out = || common::mapping_flags(s.arena.base()).split(' ').any(|flag| flag == "dd");
         let before = left_out();
         s.arena.detach().unwrap();
         assert_eq!((before, left_out()), (true, true), "{}", s.name());
@@ -211,6 +204,15 @@ fn peeking_names_what_a_collection_would_and_leaves_it_there() {
         assert_eq!(peek(), [3..4, 600..601, 1_099..1_100]);
         assert_eq!(s.collect(600..700), [600..601], "it was still noted");
         assert_eq!(peek(), [3..4, 1_099..1_100]);
+        let (mut seen, mut looked) = (vec![7..8], Vec::new());
+        s.arena.disregard(100..1_000);
+        s.arena.peek(0..1_200, &mut seen, |span, found| looked.push((span, found.to_vec()))).unwrap();
+        assert_eq!(
+            looked,
+            [(0..100, vec![3..4]), (1_000..1_100, vec![1_099..1_100])],
+            "what was found in each stretch"
+        );
+        assert_eq!(seen, [7..8, 3..4, 1_099..1_100]);
         assert_eq!(s.faults(), (0, 0));
     });
 }
@@ -238,8 +240,55 @@ fn runs_that_are_unmapped_together_say_what_was_written_until_they_are_mapped_ag
         assert_eq!((s.load(5), s.load(2_000)), (1, 1));
         assert_eq!(s.faults(), (before.0 + 1, before.1), "page 5 stayed mapped");
     });
+}
+
+#[test]
+fn runs_that_are_unmapped_together_fault_again_and_others_do_not() {
+    on_each(8, |s| {
+        let unmap = || s.arena.unmap_all(&[1..2, 4..6]);
+        (0..8).for_each(|page| s.store(page, u64::from(page)));
+        let together = unmap();
+        assert!(!s.arena.unmap_all(&[0..1, 7..9]), "{}: pages outside the arena", s.name());
+        assert_eq!(unmap(), together, "{}: that was refused before the system was asked", s.name());
+        if together {
+            let before = s.faults();
+            (0..8).for_each(|page| assert_eq!(s.load(page), u64::from(page)));
+            assert_eq!(s.faults(), (before.0 + 3, before.1), "{}", s.name());
+        }
+    });
+}
+
+/// Else the places for them would be used up.
+#[test]
+fn arenas_may_come_and_go_without_end() {
+    for detector in detectors() {
+        for _ in 0..300 {
+            let base = free_base(PAGE_BYTES);
+            drop(Arena::new(base, PAGE_BYTES, Tracking::Tracked, detector).unwrap());
+            assert!(Arena::is_free(base, PAGE_BYTES), "{detector}");
+        }
+    }
+}
+
+#[test]
+fn a_child_does_not_have_the_applications_view() {
     on_each(4, |s| {
-        assert!(!s.arena.unmap_all(&[0..1, 3..5]), "{}: pages outside the arena", s.name());
+        s.store(1, 7);
+        for detached in [false, true] {
+            if detached {
+                s.arena.detach().unwrap();
+            }
+            // SAFETY: the child asks whether an address is mapped, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::_exit(libc::msync(s.address(1).cast(), PAGE_BYTES, libc::MS_ASYNC) + 1) };
+            }
+            let mut status = -1;
+            // SAFETY: writes one number.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            assert_eq!(status, 0, "{}, detached: {detached}", s.name());
+        }
     });
 }
 
@@ -258,6 +307,8 @@ fn peeking_passes_over_what_is_disregarded_until_it_is_mapped_or_protected_again
         s.arena.protect(4..5).unwrap();
         (2..5).for_each(|page| s.store(page, 1));
         assert_eq!(peek(), [0..3, 4..5, 6..8]);
+        s.arena.regard(5..6);
+        assert_eq!(peek(), [0..3, 4..8], "it was written before");
         assert_eq!(s.collect(0..8), [0..8], "the notes are there all the same");
     });
 }
@@ -428,7 +479,20 @@ fn an_arena_is_refused_where_something_is_mapped_and_for_crooked_sizes() {
         #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
         for pages in [3..5, 2..1] {
             assert_eq!(kind(s.arena.map_read(pages.clone())), std::io::ErrorKind::InvalidInput);
-            assert_eq!(kind(s.arena.collect(pages, &mut Vec::new())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.collect(pages.clone(), &mut Vec::new())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.written(pages.clone(), &mut Vec::new())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.peek(pages.clone(), &mut Vec::new(), |_, _| ())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.map_write(pages.clone())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.protect(pages.clone())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.unmap(pages.clone())), std::io::ErrorKind::InvalidInput);
+            assert_eq!(kind(s.arena.discard(pages.clone())), std::io::ErrorKind::InvalidInput);
+            // Wishes, and looks ahead, pass over what there is not.
+            s.arena.disregard(pages.clone());
+            s.arena.regard(pages.clone());
+            s.arena.prepare(pages.clone());
+            s.arena.look_ahead(pages.clone());
+            s.arena.meet(pages);
+            s.arena.meet(2..u32::MAX);
         }
     });
 }

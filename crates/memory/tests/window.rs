@@ -133,13 +133,30 @@ fn a_closed_window_leaves_the_program_its_memory() {
 }
 
 #[test]
+fn no_core_dump_looks_at_a_window_until_it_is_closed() {
+    on_windows(|(s, start)| {
+        let left_out = || common::mapping_flags(start.addr()).split(' ').any(|flag| flag == "dd");
+        let open = left_out();
+        s.arena.close_window().unwrap();
+        assert_eq!((open, left_out()), (true, false), "{}", s.name());
+        store(word(start, 5), 3);
+        s.arena.close_window().unwrap();
+        assert_eq!(load(word(start, 5)), 3, "{}: a second time does nothing", s.name());
+    });
+}
+
+#[test]
 fn a_window_must_be_whole_pages_of_the_arena_and_there_is_one() {
     on_windows(|(s, _)| {
-        let place = globals().expose_provenance();
+        let kept = globals();
+        store(kept.cast(), 7);
+        let place = kept.expose_provenance();
         // SAFETY: a mapping that nobody uses.
         let open = |pages, at| unsafe { s.arena.open_window(pages, at) }.unwrap_err().kind();
         assert_eq!(open(0..1, place), std::io::ErrorKind::AlreadyExists);
         assert_eq!(open(0..17, place), std::io::ErrorKind::InvalidInput);
         assert_eq!(open(0..1, place + 8), std::io::ErrorKind::InvalidInput);
+        assert_eq!(open(5..5, place), std::io::ErrorKind::InvalidInput);
+        assert_eq!(load(kept.cast()), 7, "what stands there stays");
     });
 }

@@ -13,7 +13,7 @@ const PATTERN: u8 = 4;
 
 /// Runs up to this length take two bytes, longer ones four.
 const SHORT_RUN: usize = 15;
-/// A list of more runs is never the shortest form: a page's bitmap takes fewer bytes than 256 run heads.
+/// A list of runs counts them in one byte. One of more would hardly ever be the shortest form.
 const RUNS_MAX: usize = 255;
 /// What the form of patterns takes at least.
 const PATTERN_LEAST: usize = 16;

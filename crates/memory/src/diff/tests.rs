@@ -1,6 +1,8 @@
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is encoded")]
 
 use super::*;
+use crate::mapping::Mapping;
+use kernel::{Bits, Plain};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -152,6 +154,28 @@ fn runs_end_at_the_edges_of_pieces_and_pages() {
 }
 
 #[test]
+fn runs_of_every_length_are_read_as_they_were_written() {
+    let twin = vec![0; PAGE_BYTES];
+    for len in 1..40 {
+        all_agree(&changed(&twin, 100..100 + len), &twin);
+        all_agree(&changed(&twin, (100..100 + len).chain(1000..1015).chain(2000..2016)), &twin);
+    }
+}
+
+/// The count of runs is one byte.
+#[test]
+fn more_runs_than_a_list_can_count_have_another_form() {
+    let twin = vec![0; PAGE_BYTES];
+    // Each run reaches from one word into the next, by as many bytes of either as no pattern says.
+    let random = |at: usize| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let run = |pair: usize| pair * 16 + 1 + random(pair) % 7..pair * 16 + 9 + random(pair + 1000) % 7;
+    for count in [255, 256] {
+        let encoded = all_agree(&changed(&twin, (0..count).flat_map(run)), &twin);
+        assert_eq!(encoded[2] == 1, count == 255, "{count} runs have form {}", encoded[2]);
+    }
+}
+
+#[test]
 fn the_largest_unit_has_room_for_all_its_pages() {
     let twin = vec![0; UNIT_BYTES_MAX];
     all_agree(&changed(&twin, (0..UNIT_BYTES_MAX).step_by(PAGE_BYTES)), &twin);
@@ -169,6 +193,83 @@ fn memory_that_is_not_aligned_is_compared_and_stored_all_the_same() {
         // SAFETY: one page of the target.
         unsafe { apply_by(kernel, target.as_mut_ptr().add(1), PAGE_BYTES, &bytes) }.unwrap();
         assert_eq!(target, new_twin);
+    }
+}
+
+/// Pages before and behind which nothing may be touched.
+struct Fenced(Mapping);
+
+impl Fenced {
+    fn new(pages: usize) -> Fenced {
+        let mapping = Mapping::new((pages + 2) * PAGE_BYTES).unwrap();
+        for fence in [0, (pages + 1) * PAGE_BYTES] {
+            // SAFETY: a page of the mapping, which nobody uses.
+            let forbidden = unsafe { libc::mprotect(mapping.start().add(fence).cast(), PAGE_BYTES, libc::PROT_NONE) };
+            assert_eq!(forbidden, 0);
+        }
+        Fenced(mapping)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: what lies between the fences is ours alone.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start().add(PAGE_BYTES), self.0.bytes() - 2 * PAGE_BYTES) }
+    }
+
+    /// The last bytes.
+    fn end_with(&mut self, bytes: &[u8]) -> &[u8] {
+        let all = self.bytes();
+        let end = all.len() - bytes.len();
+        all[end..].copy_from_slice(bytes);
+        &all[end..]
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore)]
+fn nothing_is_touched_before_or_behind_a_page_or_an_encoded_diff() {
+    let (mut now, mut twin, mut target, mut encoded) = (Fenced::new(1), Fenced::new(1), Fenced::new(1), Fenced::new(2));
+    for kernel in Kernel::all() {
+        for changed in [0..1, 4095..4096, 4032..4096, 4079..4096, 4094..4096, 1..4096, 0..4096] {
+            [&mut now, &mut twin, &mut target].into_iter().for_each(|page| page.bytes().fill(0));
+            now.bytes()[changed].fill(5);
+            let (_, bytes) = make_with(kernel, now.bytes(), twin.bytes());
+            let bytes = encoded.end_with(&bytes);
+            // SAFETY: a page is writable there, and the kernel is one of `Kernel::all`.
+            unsafe { apply_by(kernel, target.bytes().as_mut_ptr(), PAGE_BYTES, bytes) }.unwrap();
+            assert!(target.bytes() == now.bytes(), "{kernel:?}");
+            [&mut twin, &mut target].into_iter().for_each(|page| page.bytes().fill(0));
+            // SAFETY: as above.
+            unsafe { renew_by(kernel, target.bytes().as_mut_ptr(), twin.bytes(), now.bytes()) };
+            assert!(target.bytes() == now.bytes(), "{kernel:?}");
+        }
+    }
+}
+
+#[test]
+fn bits_are_packed_and_unpacked_place_by_place() {
+    for (word, places) in [
+        (u64::MAX, u64::MAX >> 1),
+        (1 << 63 | 5, u64::MAX >> 1),
+        (0x0123_4567_89AB_CDEF, u64::MAX),
+        (0x0123_4567_89AB_CDEF, 0xF00F_0110_8000_0001),
+        (u64::MAX, 0),
+    ] {
+        let at = || (0..64).filter(|place| places >> place & 1 != 0);
+        let bit = |from: u32, to: u32| (word >> from & 1) << to;
+        assert_eq!(Plain::pack(word, places), (0..).zip(at()).fold(0, |all, (low, place)| all | bit(place, low)));
+        assert_eq!(Plain::unpack(word, places), (0..).zip(at()).fold(0, |all, (low, place)| all | bit(low, place)));
+    }
+}
+
+#[test]
+fn there_is_room_for_what_a_kernel_stores_behind_the_gathered_bytes() {
+    let mut masks = NO_MASKS;
+    masks[7] = 0b101;
+    for kernel in Kernel::all() {
+        let mut out = Vec::with_capacity(2);
+        // SAFETY: the kernel is one of `Kernel::all`.
+        unsafe { kernel.gather(&[9; PAGE_BYTES], &masks, 2, &mut out) };
+        assert!(out == [9, 9] && out.capacity() >= 2 + 64, "{kernel:?}");
     }
 }
 
@@ -234,15 +335,20 @@ proptest! {
 #[test]
 fn what_could_have_been_written_differently_is_refused() {
     let run = |start: u16, len: u16| (len << 12 | start).to_le_bytes();
-    let runs = |runs: &[[u8; 2]]| [&[0, 0, 1, runs.len() as u8], runs.concat().as_slice(), &[9; 40]].concat();
+    let counted = |count: u8, heads: &[[u8; 2]]| [&[0, 0, 1, count], heads.concat().as_slice(), &[9; 40]].concat();
+    let runs = |runs: &[[u8; 2]]| counted(runs.len() as u8, runs);
     assert_eq!(check(&runs(&[run(5, 2), run(8, 1)]), PAGE_BYTES), Ok(11));
     assert_eq!(check(&runs(&[run(5, 2), run(7, 1)]), PAGE_BYTES), Err(BadDiff::Runs), "they touch");
     assert_eq!(check(&runs(&[run(5, 2), run(3, 1)]), PAGE_BYTES), Err(BadDiff::Runs), "out of order");
     assert_eq!(check(&runs(&[run(4095, 2)]), PAGE_BYTES), Err(BadDiff::Runs), "over the end");
-    assert_eq!(check(&runs(&[run(5, 0), [15, 0]]), PAGE_BYTES), Err(BadDiff::Runs), "a short run as a long one");
+    let long = |len: u8| counted(1, &[run(5, 0), [len, 0]]);
+    assert_eq!(check(&long(16), PAGE_BYTES), Ok(8 + 16));
+    assert_eq!(check(&long(15), PAGE_BYTES), Err(BadDiff::Runs), "a short run as a long one");
+    assert_eq!(check(&long(0), PAGE_BYTES), Err(BadDiff::Runs), "an empty run");
     assert_eq!(check(&runs(&[]), PAGE_BYTES), Err(BadDiff::Runs), "no run");
     assert_eq!(check(&[0, 0, 5, 0], PAGE_BYTES), Err(BadDiff::Form));
     assert_eq!(check(&[0, 1, 1, 1, 0, 16, 9], PAGE_BYTES), Err(BadDiff::Page), "outside the unit");
+    assert_eq!(check(&runs(&[run(5, 2)]), PAGE_BYTES - 1), Err(BadDiff::Page), "of a unit that ends within it");
     assert_eq!(check(&[1, 0, 1, 1, 0, 16, 9, 0, 1, 1, 0, 16, 9], PAGE_BYTES), Err(BadDiff::Page), "twice the same");
     assert_eq!(check(&[[0, 0, 2].as_slice(), &[0; 64]].concat(), PAGE_BYTES), Err(BadDiff::Bits), "no bit");
     let words = |partial: &[u8]| [&[0, 0, 3, 1], [0; 63].as_slice(), partial, &[9; 8]].concat();
@@ -266,6 +372,9 @@ fn patterns_that_could_have_been_written_differently_are_refused() {
     assert_eq!(pattern(0b11, low, &[0b10, 0b101, 3, 0]), Ok(3 + 16 + 4 + 16 + 12 + 2));
     assert_eq!(pattern(0, low, &[]), Err(BadDiff::Bits), "no line");
     assert_eq!(pattern(0b11, low, &[0b100, 1, 3]), Err(BadDiff::Bits), "a bit for no line");
+    let all_but_one = u64::MAX >> 1;
+    assert_eq!(pattern(all_but_one, low, &[0; 8]), Ok(3 + 24 + 63 * 16));
+    assert_eq!(pattern(all_but_one, low, &[0, 0, 0, 0, 0, 0, 0, 0x80]), Err(BadDiff::Bits), "nor the last one");
     assert_eq!(pattern(0b11, low, &[0b10, 0]), Err(BadDiff::Bits), "a line as usual that is said not to be");
     assert_eq!(pattern(0b11, low, &[0b10, 1, 0x11]), Err(BadDiff::Bits), "a word as usual that is said not to be");
     assert_eq!(pattern(0b11, 0, &[0b10, 1, 3]), Err(BadDiff::Bits), "a line in which nothing changed");

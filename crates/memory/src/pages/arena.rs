@@ -130,7 +130,6 @@ impl Arena {
     pub(super) fn watch(&self, view: &View) -> io::Result<()> {
         let bytes = view.bytes();
         view.advise(0, bytes, libc::MADV_DONTFORK)?;
-        view.wish();
         match &self.mechanism {
             Mechanism::Mprotect => Ok(()),
             Mechanism::Userfault { uffd, .. } => sys::register(uffd.as_fd(), view.start(), bytes),

@@ -467,9 +467,12 @@ mod tests {
         assert!(other.take(7) && other.take(7) && !other.take(9));
         assert!(home.any_taken(0..1000) && !home.any_taken(8..1000));
         assert!(home.any_taken(7..8) && home.any_taken(3..9) && !home.any_taken(0..7) && !home.any_taken(7..7));
-        home.offer(20..30);
+        home.offer(20..40);
         assert!(other.take(24) && home.any_taken(17..39) && home.any_taken(24..32) && !home.any_taken(25..PageNo::MAX));
         assert!(home.was_taken(24) && !home.any_taken(8..1000));
+        for page in [20, 38] {
+            assert!(other.take(page) && home.any_taken(17..39) && home.was_taken(page) && !home.any_taken(17..39));
+        }
         assert!(home.was_taken(7) && !home.was_taken(7) && !home.was_taken(8));
         assert!(other.take(7), "it is offered still");
         home.withdraw(7..9);
@@ -503,10 +506,15 @@ mod tests {
         assert_eq!(home.writers(0, |page| page > 71, &mut note), (3, 0), "what is not wanted is not lost");
         assert_eq!(at, 2);
         notes_that_are_kept(&home, &other);
+        home.offer(999..1002);
         assert!(!other.take(1000) && !other.take(PageNo::MAX), "pages that there are not");
+        home.withdraw(999..1002);
         assert_eq!([other.claim(7, 3), home.claim(7, 0), other.claim(7, 4), home.claim(8, 0)], [3, 3, 3, 0].map(Some));
         assert_eq!([other.claim(999, 1022), other.claim(1000, 0), other.claim(9, u16::MAX)], [Some(1022), None, None]);
         assert!(!other.take(999), "the table of claims is another");
+        assert_eq!([7, 8, 9, 1000].map(|page| home.claimant(page)), [Some(3), Some(0), None, None]);
+        let of_others = |pages, me| home.is_claimed_by_others(pages, me);
+        assert!(of_others(5..9, 3) && of_others(5..9, 0) && !of_others(7..8, 3) && !of_others(9..20, 3));
         home.forget_claims(7..8);
         assert_eq!([other.claim(8, 5), other.claim(7, 5)], [0, 5].map(Some));
         assert_eq!(other.queue_up(17, 4), None, "not laid open");
@@ -546,6 +554,13 @@ mod tests {
         other.note_writer(7, 0, 5, &[3; PAGE_BYTES / 64]);
         assert_eq!(read(2 << GENERATION_BITS), ((2 << GENERATION_BITS) + 1, 0, vec![(7, 5)]));
         assert!(std::ptr::eq(home.note(0), home.note(2 << GENERATION_BITS)));
+        let last = (2 << GENERATION_BITS) + 1;
+        other.note_writer(7, 0, 5, &[3; PAGE_BYTES / 64]);
+        home.note(last).stamp.store(last + 1 + NOTES, Ordering::Relaxed);
+        assert_eq!(read(last), (last + 1, 1, Vec::new()), "a later one has its place");
+        // Other processes write there, too: no more notes are looked at than there may be.
+        home.note_count().store(1 << 60, Ordering::Relaxed);
+        assert_eq!(read(0), ((1 << 60) - NOTES, (1 << 60) - NOTES, Vec::new()));
     }
 
     /// Node 3, whose table `home` is too, asked last for lock 17.
@@ -568,6 +583,13 @@ mod tests {
         assert!(!home.take_back(17) && !home.tell(17, &[7; TOLD_BYTES_MAX + 1]), "too much");
         assert!(home.tell(beside, &[7; TOLD_BYTES_MAX]), "what has been read leaves its place");
         assert_eq!(other.pick_up(beside), Some(vec![7; TOLD_BYTES_MAX]));
+        let elsewhere = (18..).find(|lock| place(*lock) != place(17)).unwrap_or_default();
+        assert!(home.tell(17, b"one") && home.tell(elsewhere, b"another"));
+        assert_eq!([17, elsewhere].map(|lock| other.pick_up(lock)), [b"one".to_vec(), b"another".to_vec()].map(Some));
+        // Other processes write there, too.
+        assert!(home.tell(17, b"one"));
+        other.token(17).bytes.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(home.pick_up(17).map(|told| told.len()), Some(TOLD_BYTES_MAX));
     }
 
     #[test]
@@ -587,6 +609,8 @@ mod tests {
         table.give_back(&(4500..5000), &(4096..6144));
         let kept = [4095, 4096, 6143, 6144].map(|page| table.claim(page, 5));
         assert_eq!(kept, [4, 5, 5, 4].map(Some));
+        table.give_back(&(9_999..30_000), &(9_999..30_000));
+        assert_eq!(table.claim(2000, 5), Some(3), "there are no pages behind the last");
         table.forget_claims(0..PageNo::MAX);
         assert!(pages.iter().all(|page| table.claim(*page, 5) == Some(5)));
     }

@@ -109,11 +109,12 @@ impl PeerView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::{Arena, Detector, PAGE_BYTES, Tracking};
 
     /// A process that maps other processes' files has them open for a moment, where whoever looks for its own may come upon them.
     #[test]
     fn a_process_is_not_taken_for_another_whose_file_it_has_open() {
-        let (pid, bytes) = (std::process::id(), 3 * crate::pages::PAGE_BYTES);
+        let (pid, bytes) = (std::process::id(), 3 * PAGE_BYTES);
         // It gets a lower number than the process's own file, and is found first.
         let of_another = sys::named_file(&sys::file_name("of-a-test", 10 * pid), bytes).expect("a memory file");
         assert!(memory_file_of(pid, "of-a-test", bytes, false).is_err(), "its own does not exist");
@@ -123,5 +124,34 @@ mod tests {
         assert_eq!(number(&found), number(&own));
         assert_ne!(number(&found), number(&File::from(of_another)));
         assert!(memory_file_of(pid, "of-a-test", bytes + 1, false).is_err(), "of another size");
+    }
+
+    #[test]
+    fn what_is_stored_in_another_processs_arena_stays_within_it() {
+        const PAGES: usize = 37;
+        let page = |byte| vec![byte; PAGE_BYTES];
+        let arena = Arena::anywhere(PAGES * PAGE_BYTES, Tracking::Tracked, Detector::Mprotect).expect("an arena");
+        let view = PeerView::open(std::process::id(), PAGES * PAGE_BYTES).expect("a process sees its own files");
+        let mut diff = Vec::new();
+        diff::make_slice(&page(3), &mut page(0), &mut diff);
+        let put = |view: &PeerView, at| {
+            let now = page(4);
+            // SAFETY: a page is readable there.
+            unsafe { view.put(at, now.as_ptr(), &mut page(0), &mut |_, _| ()) }
+        };
+        let last = (PAGES - 1) * PAGE_BYTES;
+        // SAFETY: a byte of the service view.
+        let byte = |at| unsafe { arena.service().add(at).read_volatile() };
+        assert!(view.is_writable() && view.bytes() == PAGES * PAGE_BYTES);
+        assert!(view.apply(last, PAGE_BYTES, &diff));
+        assert_eq!((put(&view, 0), byte(last), byte(0)), (Some(PAGE_BYTES), 3, 4));
+        for outside in [last + 1, PAGES * PAGE_BYTES, usize::MAX] {
+            assert!(!view.apply(outside, PAGE_BYTES, &diff) && put(&view, outside).is_none());
+        }
+        view.look_ahead(last..usize::MAX);
+        let file = Some(arena.file());
+        let only_read = View::new(None, PAGES * PAGE_BYTES, libc::PROT_READ, file).expect("a view");
+        let only_read = PeerView { view: only_read, writable: false };
+        assert!(!only_read.apply(0, PAGE_BYTES, &diff) && put(&only_read, 0).is_none());
     }
 }

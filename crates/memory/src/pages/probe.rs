@@ -56,13 +56,13 @@ fn expect_written(arena: &Arena, page_1: bool, otherwise: &str) -> Result<(), St
 }
 
 /// A pipe, through which the kernel loads and stores single bytes for us.
-struct Pipe {
+pub(super) struct Pipe {
     reader: OwnedFd,
     writer: OwnedFd,
 }
 
 impl Pipe {
-    fn new() -> io::Result<Pipe> {
+    pub(super) fn new() -> io::Result<Pipe> {
         let mut fds = [-1; 2];
         // SAFETY: the call writes two descriptors into the array.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
@@ -74,7 +74,7 @@ impl Pipe {
     }
 
     /// The byte at an address, unless reading it faults.
-    fn load(&self, address: usize) -> Option<u8> {
+    pub(super) fn load(&self, address: usize) -> Option<u8> {
         let mut byte = 0_u8;
         let from = std::ptr::with_exposed_provenance(address);
         // SAFETY: the kernel reads one byte of an arena or fails with EFAULT.
@@ -98,5 +98,21 @@ impl Pipe {
             unsafe { libc::read(self.reader.as_raw_fd(), (&raw mut left).cast(), 1) };
         }
         sent == 1 && got == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a probe fails the tests of its detector are skipped. So what fails must be the system's refusal, not the arena.
+    #[test]
+    fn what_the_system_grants_works() {
+        for detector in Detector::ALL {
+            for tracking in [Tracking::Tracked, Tracking::Guarded] {
+                let Ok(arena) = Arena::anywhere(4 * PAGE_BYTES, tracking, detector) else { continue };
+                assert_eq!(walk(&arena, &Pipe::new().unwrap()), Ok(()), "{detector}, {tracking:?}");
+            }
+        }
     }
 }

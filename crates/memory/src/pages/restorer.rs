@@ -100,10 +100,15 @@ mod tests {
     }
 
     fn install(handler: usize) {
+        install_blocking(handler, &[]);
+    }
+
+    fn install_blocking(handler: usize, blocked: &[i32]) {
         // SAFETY: all-zero bytes are an action with an empty mask, and the handler takes what a handler gets.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler;
+            blocked.iter().for_each(|signal| assert_eq!(libc::sigaddset(&raw mut action.sa_mask, *signal), 0));
             assert_eq!(libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()), 0);
         }
     }
@@ -123,6 +128,9 @@ mod tests {
         assert!(!returns_to_ours(), "another handler's action stays as it is");
         take(libc::SIGURG, handler);
         assert!(returns_to_ours());
+        install_blocking(handler, &[libc::SIGUSR2]);
+        take(libc::SIGURG, handler);
+        assert!(!returns_to_ours(), "one that blocks signals stays as it is");
         install(handler);
         assert!(!returns_to_ours(), "who installs an action anew installs the C library's");
     }

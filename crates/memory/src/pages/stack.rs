@@ -151,3 +151,25 @@ impl Drop for Stack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::Pipe;
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_one_stack_with_nothing_below_it() {
+        let provided = || {
+            provide().unwrap();
+            alternate(None).unwrap().ss_sp.addr()
+        };
+        std::thread::spawn(move || {
+            let (start, pipe) = (provided(), Pipe::new().unwrap());
+            assert_eq!(provided(), start);
+            let ends = [start - 1, start, start + STACK_BYTES - 1].map(|at| pipe.load(at).is_some());
+            assert_eq!(ends, [false, true, true]);
+        })
+        .join()
+        .unwrap();
+    }
+}

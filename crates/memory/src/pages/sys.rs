@@ -615,3 +615,22 @@ impl Drop for View {
         unsafe { libc::munmap(self.pointer(0, self.bytes), self.bytes) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_ranges_begins_behind_what_was_done() {
+        let left = |bytes| {
+            let range = |(start, iov_len)| libc::iovec { iov_base: std::ptr::without_provenance_mut(start), iov_len };
+            let mut ranges = [(100, 10), (200, 20), (300, 30)].map(range);
+            behind(&mut ranges, bytes).iter().map(|left| (left.iov_base.addr(), left.iov_len)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(0), [(100, 10), (200, 20), (300, 30)]);
+        assert_eq!(left(9), [(109, 1), (200, 20), (300, 30)]);
+        assert_eq!(left(10), [(200, 20), (300, 30)]);
+        assert_eq!(left(35), [(305, 25)]);
+        assert_eq!(left(60), []);
+    }
+}

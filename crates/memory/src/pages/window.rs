@@ -107,6 +107,7 @@ impl Arena {
         self.unmap(pages.clone())?;
         // SAFETY: by this function's contract the program loses nothing that it needs.
         let view = unsafe { View::over(start, bytes, self.unmapped_protection(), Some((self.file(), offset)), true)? };
+        view.wish();
         self.watch(&view)?;
         fault::remember(start..start + bytes, self.service().addr() + offset)?;
         let (file, service) = (self.file().as_raw_fd(), self.service().addr() + offset);

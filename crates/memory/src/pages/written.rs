@@ -134,6 +134,23 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_which_some_are_in_the_set_all_come_in_and_all_go_out() {
+        let set = set(&[3..5, 60..70, 4..8, 0..0]);
+        assert_eq!(set.runs(0..10_000).collect::<Vec<_>>(), [3..8, 60..70]);
+        set.insert(0..128);
+        assert_eq!(set.runs(0..10_000).collect::<Vec<_>>(), [0..128]);
+        set.remove(1..64);
+        set.remove(0..127);
+        assert_eq!((set.runs(0..10_000).collect::<Vec<_>>(), set.runs(0..0).next()), (vec![127..128], None));
+    }
+
+    #[test]
+    #[should_panic(expected = "index < self.pages")]
+    fn there_are_no_pages_behind_the_last_word() {
+        PageSet::new(100).unwrap().insert(100..200);
+    }
+
+    #[test]
     fn a_short_range_is_one_hull_and_a_long_one_leaves_long_gaps_out() {
         let set = set(&[100..101, 5_000..5_001]);
         assert_eq!(set.hulls(0..512).collect::<Vec<_>>(), [0..512]);

@@ -198,6 +198,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "of 2")]
+    fn a_row_has_no_twins_of_units_behind_its_end() {
+        Twins::new().row(2, 4096).take(1..3);
+    }
+
+    #[test]
     fn units_without_a_twin_have_none() {
         let mut row = Twins::new().row(2, 8192);
         assert!(row.get(0).is_none() && row.get(9).is_none() && row.get_mut(1).is_none());

@@ -44,6 +44,8 @@ pub fn detectors() -> Vec<Detector> {
     let works = |detector: &Detector| match detector.probe() {
         Ok(()) => true,
         Err(reason) => {
+            let required = std::env::var_os("COMEM_NO_SKIP").is_some() || *detector == Detector::Mprotect;
+            assert!(!required, "{detector} may not be skipped here: {reason}");
             println!("SKIP: {detector}: {reason}");
             false
         }
@@ -88,6 +90,13 @@ pub fn undisturbed<S, I: Iterator<Item = S>>(subjects: impl Fn() -> I, body: imp
         }
         println!("once more: the kernel moved pages meanwhile");
     }
+}
+
+/// What the kernel says of the mapping that begins at this address (`VmFlags`).
+pub fn mapping_flags(address: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&format!("{address:x}-")));
+    lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap_or_default().to_string()
 }
 
 impl Subject {

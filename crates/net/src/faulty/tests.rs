@@ -169,8 +169,45 @@ fn a_slow_line_loses_what_it_cannot_queue() {
 #[test]
 fn the_end_of_a_job_does_not_wait_for_its_network() {
     let (recorder, slow, _) = faulty("delay=10s");
+    let start = std::time::Instant::now();
     slow.send_to(b"goodbye", 100, to()).unwrap();
     assert_eq!(recorder.calls(), 0);
     drop(slow);
     assert_eq!(recorder.wait_for(1)[0].1, b"goodbye");
+    assert!(start.elapsed() < Duration::from_secs(9));
+}
+
+#[test]
+fn an_endpoint_that_retires_sends_what_is_held_back() {
+    let (recorder, slow, _) = faulty("delay=10s");
+    let start = std::time::Instant::now();
+    slow.send_to(b"goodbye", 100, to()).unwrap();
+    slow.retire();
+    assert_eq!(recorder.wait_for(1)[0].1, b"goodbye");
+    assert!(start.elapsed() < Duration::from_secs(9));
+}
+
+#[test]
+fn a_holder_that_has_nothing_hears_of_the_next_and_keeps_no_count_of_what_has_left() {
+    let (recorder, slow, _) = faulty("delay=100us");
+    for count in 1..50 {
+        slow.send_to(&[7; 100], 100, to()).unwrap();
+        assert_eq!(recorder.wait_for(count).len(), count);
+        // Time to fall asleep.
+        (0..100).for_each(|_| std::thread::yield_now());
+    }
+    assert_eq!(lock(&slow.faults.holder.as_ref().unwrap().shared.queue).bytes, 0);
+}
+
+#[test]
+fn what_is_due_at_one_time_leaves_in_the_order_in_which_it_came() {
+    let (recorder, ..) = faulty("seed=1");
+    let mut held: BinaryHeap<Held> = [(5, 1), (7, 2), (5, 3), (5, 4), (3, 5)]
+        .map(|(due, number)| {
+            let through: Arc<dyn Datagrams> = recorder.clone();
+            Held { due: Time(due), number, bytes: Vec::new(), segment: 1, to: to(), through }
+        })
+        .into();
+    let order: Vec<u64> = std::iter::from_fn(|| held.pop()).map(|held| held.number).collect();
+    assert_eq!(order, [5, 1, 3, 4, 2]);
 }

@@ -161,6 +161,23 @@ fn damaged_headers_and_positions_cost_records_and_nothing_else() {
 }
 
 #[test]
+fn a_position_that_the_consumer_cannot_have_is_not_believed() {
+    for wild in [u64::MAX, 1 << 40, 8_192 + 64] {
+        let (mut producer, mut consumer, memory) = lane();
+        for _ in 0..2 {
+            assert!(producer.push(&pattern(4_080, 1), 4_080, 1) && take(&mut consumer).is_some());
+        }
+        memory.word(HEAD).store(wild, Release);
+        assert_eq!(take(&mut consumer), None);
+        assert_eq!(memory.word(HEAD).load(Acquire), consumer.head, "the consumer has set it right");
+        memory.word(HEAD).store(wild, Release);
+        assert!(producer.push(b"there is room", 13, 1), "{wild}");
+        assert_eq!(take(&mut consumer).unwrap().0, b"there is room");
+        assert_eq!(memory.word(HEAD).load(Acquire), consumer.head, "the consumer has set it right");
+    }
+}
+
+#[test]
 fn a_producer_that_dies_before_it_moves_the_tail_leaves_nothing() {
     let (mut producer, mut consumer, memory) = lane();
     assert!(producer.push(b"whole", 5, 1));
@@ -191,4 +208,25 @@ fn a_record_that_claims_more_than_was_written_is_not_delivered() {
         assert_eq!(take(&mut consumer).unwrap().0, b"next");
     }
     assert_eq!(consumer.damaged, 5);
+    // As much as it claims was written, but not by one send.
+    (0..2).for_each(|_| assert!(producer.push(&pattern(40_000, 1), 1_000, 1)));
+    let header = Header { kind: RECORD, port: 1, len: BATCH_BYTES_MAX as u32 + 1, segment: 1 };
+    memory.write(RING + offset(consumer.head, producer.base), &header.bytes());
+    assert_eq!((take(&mut consumer), consumer.damaged), (None, 6));
+}
+
+/// A header that began there would reach over the ring's end.
+#[test]
+fn a_base_or_a_tail_between_two_lines_costs_records_and_nothing_else() {
+    for place in [BASE, TAIL] {
+        for beside in [8, 56, 63] {
+            let (mut producer, mut consumer, memory) = lane();
+            assert!(producer.push(b"lost", 4, 1));
+            memory.word(place).store(consumer.head.wrapping_add(beside), Release);
+            assert_eq!((take(&mut consumer), consumer.damaged), (None, 1));
+            // The first may be lost in setting the position right.
+            (0..2).for_each(|_| assert!(producer.push(b"whole again", 11, 1)));
+            assert_eq!(std::iter::from_fn(|| take(&mut consumer)).last().unwrap().0, b"whole again");
+        }
+    }
 }
