@@ -159,9 +159,21 @@ impl Node {
         step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let shared = self.shared()?;
-        let views = shared.views.as_ref()?;
         let known = shared.table.find(page).filter(|k| k.region.engine == PageEngine::Msi)?;
-        let index = (page - known.region.first) / known.region.unit_pages;
+        self.known_unit(shared, &known, (page - known.region.first) / known.region.unit_pages, caller, out, step)
+    }
+
+    /// As [`Node::single_step`], on unit `index` of a region that the caller has looked up.
+    fn known_unit<R>(
+        &self,
+        shared: &Shared,
+        known: &Known,
+        index: u32,
+        caller: Option<Slot>,
+        out: &mut Outbox,
+        step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let views = shared.views.as_ref()?;
         let pages = known.pages_of_unit(index);
         let from = shared.guarded_from();
         let unit = UnitId { object: PAGES, index: pages.start };
@@ -184,7 +196,7 @@ impl Node {
         let before = state.is_stored();
         let had = state.holds(Want::Shared) && state.leaving().is_none();
         let result = step(&mut state, &mut cx);
-        shared.count_unit(&known, pages.start, before, state.is_stored());
+        shared.count_unit(known, pages.start, before, state.is_stored());
         if had && !state.holds(Want::Shared) && state.leaving().is_none() {
             known.costs.invalidations.fetch_add(pages.len() as u64, Ordering::Relaxed);
         }
@@ -326,14 +338,14 @@ impl Thread {
             }
             self.give_units_back(shared, (1 + ahead.len() as u64) * u64::from(known.region.unit_pages))?;
         }
-        self.pin_unit(known, (first, page), want, &ahead)?;
+        self.pin_unit(shared, known, (index, page), want, &ahead)?;
         let now = self.home().now();
         let mut held = shared.holds.of_slot[slot.index()].lock();
         if let Some(free) = held.iter_mut().find(|h| h.is_none()) {
             *free = Some((first, now, now + hold));
             drop(held);
             // Who wanted the unit before it stood in the list looked for it there in vain: the step tells the service thread anew.
-            self.stepping(|out| self.home().single_step(first, Some(slot), out, |_, _| ()));
+            self.stepping(|out| self.home().known_unit(shared, known, index, Some(slot), out, |_, _| ()));
         } else {
             drop(held);
             self.home().let_go(slot, first);
@@ -341,9 +353,9 @@ impl Thread {
         Ok(())
     }
 
-    /// The units to ask for with unit `index`, at which a read faults, by their first pages: what a sequence of such faults goes on with, as far as it has other
-    /// homes and does not drive everything else out.
-    fn units_ahead(&self, shared: &Shared, known: &Known, index: u32) -> Vec<PageNo> {
+    /// The units to ask for with unit `index`, at which a read faults: what a sequence of such faults goes on with, up to where a copy is here, as far as it has
+    /// other homes and does not drive everything else out.
+    fn units_ahead(&self, shared: &Shared, known: &Known, index: u32) -> Vec<u32> {
         let (unit_pages, first) = (known.region.unit_pages, known.pages_of_unit(index).start);
         let room = shared.cache_pages_max.load(Ordering::Relaxed) / AHEAD_PART / u64::from(unit_pages);
         let ahead = self.stream(|s| {
@@ -353,18 +365,27 @@ impl Thread {
         });
         let (units, stride) = (known.region.pages / unit_pages, ahead.stride as i64);
         let behind = (1..ahead.units as i64).map_while(|step| u32::try_from(i64::from(index) + step * stride).ok());
-        let behind = behind.take_while(|index| *index < units).filter(|index| known.home_of_unit(*index) != shared.me);
-        behind.map(|index| known.pages_of_unit(index).start).collect()
+        let elsewhere = |index: &u32| known.home_of_unit(*index) != shared.me;
+        let is_here = |index| known.unit_if_used(index).is_some_and(|unit| unit.lock().holds(Want::Shared));
+        let missing = behind.take_while(|index| *index < units).filter(elsewhere).take_while(|index| !is_here(*index));
+        missing.collect()
     }
 
-    /// Waits until the unit that begins at `first` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be asked for it, they are
-    /// asked for those `ahead` too, and all that was asked for is here when the call ends.
-    fn pin_unit(&self, known: &Known, (first, page): (PageNo, PageNo), want: Want, ahead: &[PageNo]) -> Result<()> {
+    /// Waits until unit `index` is here, as is wanted for an access to `page`, and pins it. If other nodes have to be asked for it, they are asked for those
+    /// `ahead` too, and all that was asked for is here when the call ends.
+    fn pin_unit(
+        &self,
+        shared: &Shared,
+        known: &Known,
+        (index, page): (u32, PageNo),
+        want: Want,
+        ahead: &[u32],
+    ) -> Result<()> {
         let (slot, mut asked, mut asked_ahead) = (self.slot(), false, 0);
         loop {
             let found = self.stepping(|out| {
                 let before = out.sends().len();
-                let found = self.home().single_step(first, Some(slot), out, |unit, cx| {
+                let found = self.home().known_unit(shared, known, index, Some(slot), out, |unit, cx| {
                     if unit.begin(cx, slot, want, true) == Begin::Wait {
                         return Found::OnItsWay;
                     }
@@ -379,9 +400,9 @@ impl Thread {
                 });
                 if out.sends().len() > before && !asked {
                     asked = true;
-                    let mut ask =
-                        |page| self.home().single_step(page, Some(slot), out, |u, cx| u.fetch_ahead(cx, slot));
-                    asked_ahead = ahead.iter().filter(|page| ask(**page) == Some(true)).count();
+                    let fetch = |unit: &mut Unit, cx: &mut Context<'_>| unit.fetch_ahead(cx, slot);
+                    let mut ask = |index| self.home().known_unit(shared, known, index, Some(slot), out, fetch);
+                    asked_ahead = ahead.iter().filter(|index| ask(**index) == Some(true)).count();
                 }
                 found
             });

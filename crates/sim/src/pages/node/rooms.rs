@@ -36,11 +36,7 @@ impl PageRooms for Pages {
         _out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
     ) -> Option<R> {
-        let at = self.chunk_of(page)?;
-        if Rule::SharedChunksAreListedFirst.on() {
-            self.active.put(at);
-        }
-        Some(self.with(at, step))
+        self.listed_first(page, Rule::SharedChunksAreListedFirst, step)
     }
 
     fn mapped_chunk<R>(
@@ -49,11 +45,7 @@ impl PageRooms for Pages {
         _out: &mut Outbox,
         step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
     ) -> Option<R> {
-        let at = self.chunk_of(page)?;
-        if Rule::MappedChunksAreListedFirst.on() {
-            self.active.put(at);
-        }
-        Some(self.with(at, step))
+        self.listed_first(page, Rule::MappedChunksAreListedFirst, step)
     }
 
     fn is_freed(&mut self, page: PageNo) -> bool {
@@ -66,6 +58,22 @@ impl PageRooms for Pages {
 
     fn stash<R>(&mut self, step: impl FnOnce(&mut Stash) -> R) -> Option<R> {
         Some(step(&mut self.stash))
+    }
+}
+
+impl Pages {
+    /// Whoever ends an interval comes by the chunk with this page from now on, by this rule; then the step.
+    fn listed_first<R>(
+        &mut self,
+        page: PageNo,
+        rule: Rule,
+        step: impl FnOnce(&mut Chunk, &mut pages::Context<'_>) -> R,
+    ) -> Option<R> {
+        let at = self.chunk_of(page)?;
+        if rule.on() {
+            self.active.put(at);
+        }
+        Some(self.with(at, step))
     }
 }
 
