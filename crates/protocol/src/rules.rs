@@ -203,6 +203,37 @@ pub enum Rule {
     SaidIsKept,
     /// A reduction is a barrier, for memory too.
     ReductionsTell,
+    /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if the thread
+    /// that stores runs there.
+    PrintedAlgorithmTwo,
+    /// The tag of a unit's only holder is locked before the unit's bytes are read.
+    RemoteTagBeforeRead,
+    /// Stores that were checked before the entry was locked are made before the unit's bytes are read.
+    QuiesceBeforeRead,
+    /// All other copies are gone before the store is made.
+    MagicFlushedBeforeStore,
+    /// And the directory stays locked until then, and until the store is made.
+    MagicFlushedBeforeRelease,
+    /// A unit's bytes are here before the directory says so.
+    DataBeforePresence,
+    /// A store ends every other copy.
+    EverySharerGetsMagic,
+    /// The home's copy is one of them.
+    HomeCountsAsHolder,
+    /// An entry that another thread has locked says nothing.
+    BusyEntriesAreNotUsed,
+    /// A thread that has missed clears its hazard before it waits.
+    HazardLoweredBeforeWaiting,
+    /// A thread that has raised its hazard again checks its entries again.
+    HazardsRecheckedAfterMiss,
+    /// The entries of all lines of a unit are revoked.
+    MirrorsRevoked,
+    /// Untouched memory is filled with MAGIC, and its entries say so, before a thread may look at it.
+    FillBeforeMap,
+    /// A load that finds MAGIC asks the directory.
+    GenuineMagicIsAsked,
+    /// Who waits for an entry hears that the job is lost.
+    SpinnersHearOfLoss,
 }
 
 impl Rule {
@@ -324,6 +355,25 @@ impl Rule {
         Rule::WaiterRegistersBeforeRelease,
         Rule::WaitersAreHeardOf,
         Rule::WriterWaitsForReaders,
+    ];
+
+    /// The rules of the engine `direct`.
+    pub const DIRECT: [Rule; 15] = [
+        Rule::PrintedAlgorithmTwo,
+        Rule::RemoteTagBeforeRead,
+        Rule::QuiesceBeforeRead,
+        Rule::MagicFlushedBeforeStore,
+        Rule::MagicFlushedBeforeRelease,
+        Rule::DataBeforePresence,
+        Rule::EverySharerGetsMagic,
+        Rule::HomeCountsAsHolder,
+        Rule::BusyEntriesAreNotUsed,
+        Rule::HazardLoweredBeforeWaiting,
+        Rule::HazardsRecheckedAfterMiss,
+        Rule::MirrorsRevoked,
+        Rule::FillBeforeMap,
+        Rule::GenuineMagicIsAsked,
+        Rule::SpinnersHearOfLoss,
     ];
 
     /// Whether the rule is in force.

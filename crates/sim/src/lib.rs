@@ -9,6 +9,7 @@
 //! | [`cluster`] | nodes, network and virtual time |
 //! | [`history`] | what the threads did |
 //! | [`check`] | what no run may show |
+//! | [`direct`] | the engine `direct`, over a model of memory with store buffers and puts on their way |
 //! | [`scenario`] | programs by name, made by seed |
 //! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
 //! | [`single`] | pages under `msi`, over a model of memory with page tables |
@@ -18,6 +19,7 @@ pub mod carrier;
 pub mod check;
 pub mod cluster;
 mod desk;
+pub mod direct;
 pub mod history;
 pub mod memory;
 pub mod model;

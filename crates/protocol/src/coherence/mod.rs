@@ -6,10 +6,13 @@
 //! | [`broadcast`] | none | read locally, tell writes to all, unreliably |
 //! | [`msi`] | sequential | invalidation; a home directory; units move from cache to cache |
 //!
+//! [`direct`] stands apart: it moves no messages. The thread that misses does everything by one-sided operations.
+//!
 //! An engine decides; [`UnitMemory`] is the memory it decides about. What the engine calls there is exactly what
 //! the runtime does to real memory and the simulator does to its model of it.
 
 pub mod broadcast;
+pub mod direct;
 pub mod msi;
 pub mod node_set;
 pub mod owner;

@@ -2,11 +2,13 @@
 //! a job of a thousand nodes still fits.
 
 use crate::ids::NodeId;
+use smallvec::SmallVec;
 
 /// A set of nodes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NodeSet {
-    words: Vec<u64>,
+    /// Without an allocation for the first 128 nodes.
+    words: SmallVec<[u64; 2]>,
 }
 
 impl NodeSet {

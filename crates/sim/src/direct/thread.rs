@@ -1,0 +1,103 @@
+//! A thread between its accesses and memory: its program, its store buffer, the puts on their way.
+
+use super::memory::Write;
+use super::program::{Access, Fabric, Setup};
+use comem_protocol::coherence::direct::store_check::StoreCheck;
+use comem_protocol::coherence::direct::{Entry, Miss, Op, Reply};
+use comem_protocol::ids::NodeId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a thread is about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Activity {
+    /// Between two accesses, or before the first step of one.
+    Ready,
+    /// Has mapped untouched memory before it was filled; only without the rule that forbids it.
+    Filling { unit: usize },
+    /// In a checked store.
+    Checking(StoreCheck),
+    /// In a miss.
+    Missing(Missing),
+    /// Has heard that the job is lost.
+    Lost(Option<NodeId>),
+}
+
+/// A miss under way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Missing {
+    pub miss: Miss,
+    pub unit: usize,
+    /// The operations that are left of the batch.
+    pub batch: VecDeque<Op>,
+    /// How far the first of them is.
+    pub progress: usize,
+    /// What the last operation has brought.
+    pub reply: Reply,
+    /// The checked store that goes on afterwards.
+    pub check: Option<StoreCheck>,
+}
+
+/// A thread.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Thread {
+    pub node: NodeId,
+    /// Accesses made.
+    pub done: usize,
+    pub activity: Activity,
+    /// Stores that have not reached memory, and where they go; the oldest first.
+    pub buffer: VecDeque<(NodeId, Write)>,
+    /// Puts that have not arrived, by target.
+    pub puts: BTreeMap<NodeId, VecDeque<Write>>,
+    /// What its loads have found.
+    pub loads: Vec<u16>,
+}
+
+impl Thread {
+    pub fn new(node: NodeId) -> Thread {
+        let (buffer, puts) = (VecDeque::new(), BTreeMap::new());
+        Thread { node, done: 0, activity: Activity::Ready, buffer, puts, loads: Vec::new() }
+    }
+
+    /// Whether the program is at its end, or given up.
+    pub fn has_ended(&self, program: &[Access]) -> bool {
+        matches!(self.activity, Activity::Lost(_)) || self.done == program.len()
+    }
+
+    /// Whether everything that the thread has stored is in memory.
+    pub fn is_drained(&self) -> bool {
+        self.buffer.is_empty() && self.puts.values().all(VecDeque::is_empty)
+    }
+
+    /// A store by this thread to the memory of `to`.
+    pub fn store(&mut self, setup: &Setup, to: NodeId, write: Write) {
+        if to == self.node || setup.fabric == Fabric::Shared {
+            self.buffer.push_back((to, write));
+        } else {
+            self.puts.entry(to).or_default().push_back(write);
+        }
+    }
+
+    /// Whether everything that the thread has sent to `to` before is there: operations on one node keep their order.
+    pub fn is_in_order(&self, setup: &Setup, to: NodeId) -> bool {
+        if to == self.node || setup.fabric == Fabric::Shared {
+            return self.buffer.is_empty();
+        }
+        self.puts.get(&to).is_none_or(VecDeque::is_empty)
+    }
+
+    /// What the thread itself would load of a word: the youngest store in its buffer.
+    pub fn forwarded_word(&self, unit: usize, word: usize) -> Option<u16> {
+        self.buffer.iter().rev().find_map(|(to, write)| match *write {
+            Write::Word { unit: u, word: w, value, .. } if (*to, u, w) == (self.node, unit, word) => Some(value),
+            _ => None,
+        })
+    }
+
+    /// The same for an entry.
+    pub fn forwarded_entry(&self, unit: usize, line: usize) -> Option<Entry> {
+        self.buffer.iter().rev().find_map(|(to, write)| match *write {
+            Write::Entry { unit: u, line: l, entry } if (*to, u, l) == (self.node, unit, line) => Some(entry),
+            _ => None,
+        })
+    }
+}
