@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Runs every test, one stage after the other, and goes on after a failure. Stages report by lines that begin with `ok: `,
-# `FAILED: ` or `SKIP: `, or in the form of TAP (`ok 3 - …`, `not ok 4 - …`, `ok 5 - … # SKIP …`); the last line counts
-# them. Called by `make test`.
+# Runs every test, one stage after the other, and goes on after a failure (tests/stages.sh says how stages report). In the end it
+# says how long each stage took, what was skipped, and what failed and why; the last line counts. Called by `make test`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=tests/stages.sh
+. tests/stages.sh
 
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}"
 export COMEM_BIN="$CARGO_TARGET_DIR/debug"
@@ -12,29 +13,6 @@ export COMEM_WORKLOADS="$PWD/out/test"
 if [ "${CI:-}" = true ]; then
     export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}" CARGO_PROFILE_RELEASE_LTO="${CARGO_PROFILE_RELEASE_LTO:-off}"
 fi
-
-passed_lines='^ok(: | [0-9]+ - )'
-failed_lines='^(FAILED: |not ok )'
-skipped_lines='^SKIP: |^ok [0-9]+ - .* # SKIP'
-tally=$(mktemp)
-log=$(mktemp)
-trap 'rm -f "$tally" "$log"' EXIT
-
-# stage NAME COMMAND…: runs a stage; its own report lines count, or its status when it has none.
-stage() {
-    local name=$1 status
-    shift
-    echo
-    echo "== $name"
-    "$@" </dev/null 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
-    if [ "$status" != 0 ] && ! grep -qE "$failed_lines" "$log"; then
-        echo "FAILED: $name (status $status)" | tee -a "$log"
-    elif ! grep -qE "$passed_lines|$failed_lines|$skipped_lines" "$log"; then
-        echo "ok: $name" | tee -a "$log"
-    fi
-    grep -E "$passed_lines|$failed_lines|$skipped_lines" "$log" >>"$tally"
-}
 
 formatting() {
     if ! cargo fmt --version >/dev/null 2>&1; then
@@ -57,14 +35,20 @@ lints() {
 # beside it all libraries would be built once more for programs that tests build, which want less of a library for macros.
 rust_tests() {
     local status=0
+    rust_log=$(mktemp)
     run_rust_tests --workspace --exclude comem-sim --exclude comem-python || status=1
     run_rust_tests -p comem-sim || status=1
-    if [ "$status" = 0 ]; then echo "ok: Rust tests"; else echo "FAILED: Rust tests"; fi
+    if [ "$status" = 0 ]; then
+        echo "ok: Rust tests"
+    else
+        report_rust_failures "$rust_log"
+    fi
+    rm -f "$rust_log"
     return "$status"
 }
 
 run_rust_tests() {
-    cargo test "$@" --no-fail-fast -- --show-output | awk '
+    cargo test "$@" --no-fail-fast -- --show-output 2>&1 | tee -a "$rust_log" | awk '
         /^successes:$/ { inside = 1 }
         /^(failures:$|test result:)/ { inside = 0 }
         !inside || /^SKIP: / { print; fflush() }'
@@ -89,6 +73,7 @@ random_programs() {
 
 fuzzing() { "$COMEM_BIN/comem-fuzz" --seconds 15; }
 
+stage "the summary of tests" tests/stages-test.sh
 stage "formatting" formatting
 stage "lints" lints
 stage "Rust tests" rust_tests
@@ -103,18 +88,4 @@ stage "the Python package on the oldest CPython here" tests/python-versions.sh q
 stage "hosts in network namespaces" tests/hosts.sh
 stage "hosts that find each other" tests/discover.sh
 stage "fuzzing of what comes from the network" fuzzing
-
-skipped=$(grep -cE "$skipped_lines" "$tally")
-failed=$(grep -cE "$failed_lines" "$tally")
-passed=$(($(wc -l <"$tally") - skipped - failed))
-echo
-if [ "$failed" != 0 ]; then
-    echo "What failed:"
-    grep -E "$failed_lines" "$tally"
-fi
-if [ "$skipped" != 0 ]; then
-    echo "What was skipped:"
-    grep -E "$skipped_lines" "$tally"
-fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+run_stages
