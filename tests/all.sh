@@ -13,6 +13,12 @@ export COMEM_WORKLOADS="$PWD/out/test"
 if [ "${CI:-}" = true ]; then
     export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}" CARGO_PROFILE_RELEASE_LTO="${CARGO_PROFILE_RELEASE_LTO:-off}"
 fi
+# Tests call the C++ compiler c++: a link gives it that name where it has another one only.
+if ! command -v c++ >/dev/null && cxx=$(command -v g++ || command -v clang++); then
+    mkdir -p out/test/compilers
+    ln -sf "$cxx" out/test/compilers/c++
+    export PATH="$PATH:$PWD/out/test/compilers"
+fi
 
 formatting() {
     if ! cargo fmt --version >/dev/null 2>&1; then
@@ -74,6 +80,7 @@ random_programs() {
 fuzzing() { "$COMEM_BIN/comem-fuzz" --seconds 15; }
 
 stage "the summary of tests" tests/stages-test.sh
+stage "the installation of tools" tests/setup-test.sh
 stage "formatting" formatting
 stage "lints" lints
 stage "Rust tests" rust_tests

@@ -22,7 +22,8 @@ may_install() {
     have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
 }
 
-# Installs the packages given; says why not where that is impossible. Never asks.
+# Installs the packages given; says why not where that is impossible. Never asks. Where one of several cannot be had, the others are
+# installed all the same.
 updated=no
 install() {
     if ! may_install; then
@@ -30,23 +31,34 @@ install() {
         return 1
     fi
     echo "comem: installing $*" >&2
-    local log
+    local log package status=0
     log=$(mktemp)
     if [ "$updated" = no ]; then
         as_root apt-get update >"$log" 2>&1 || cat "$log" >&2
         updated=yes
     fi
-    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >"$log" 2>&1; then
-        tail -n 5 "$log" >&2
-        rm -f "$log"
-        return 1
+    if ! get "$@" >"$log" 2>&1; then
+        for package in "$@"; do
+            [ $# -gt 1 ] && get "$package" >"$log" 2>&1 && continue
+            echo "comem: $package cannot be installed: $(tail -n 1 "$log")" >&2
+            status=1
+        done
     fi
     rm -f "$log"
+    return "$status"
 }
+get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; }
 
-# wants COMMAND PACKAGE: tries to have a command; what needs it is skipped otherwise, and says so itself.
+# wants COMMANDS PACKAGE: tries to have one of these commands, of whatever make, by installing Debian's package if none is there. What
+# needs it is skipped otherwise, and says so itself.
 missing=()
-wants() { have "$1" || missing+=("$2"); }
+wants() {
+    local command
+    for command in $1; do
+        have "$command" && return
+    done
+    missing+=("$2")
+}
 
 check_rust() {
     have cargo || die "there is no cargo (Rust); install it as https://rustup.rs says, then run make again"
@@ -62,7 +74,11 @@ check_c() {
     if ! have cc; then
         install gcc libc6-dev || die "there is no C compiler (cc); install one: sudo apt-get install build-essential"
     fi
-    if ! have c++; then
+}
+
+# Tests need one for C++ too, under any of its names.
+check_cxx() {
+    if ! have c++ && ! have g++ && ! have clang++; then
         install g++ || die "there is no C++ compiler (c++); install one: sudo apt-get install build-essential"
     fi
 }
@@ -83,26 +99,33 @@ build)
 test)
     check_rust
     check_c
+    check_cxx
     check_component fmt rustfmt
     check_component clippy clippy
-    wants m4 m4
-    wants ip iproute2
-    wants mpirun openmpi-bin
-    wants ssh openssh-client
-    wants gfortran gfortran
-    wants gdb gdb
-    wants setpriv util-linux
+    wants "m4" m4
+    wants "ip" iproute2
+    # Any MPI's, and any Fortran compiler that is named.
+    wants "mpirun mpiexec mpiexec.hydra orterun prterun" openmpi-bin
+    wants "${FORTRAN:-gfortran}" gfortran
+    wants "ssh" openssh-client
+    wants "gdb" gdb
+    wants "gdbserver" gdbserver
+    wants "setpriv" util-linux
     # An ssh server is a service: only where nobody's machine would begin to listen because of a test.
     if [ "${CI:-}" = true ] || [ ! -d /run/systemd/system ]; then
-        wants sshd openssh-server
+        wants "sshd" openssh-server
     fi
     if [ ${#missing[@]} -gt 0 ]; then
         install "${missing[@]}" || true
     fi
     ;;
 python)
-    # A virtual environment needs ensurepip, which Debian packs apart.
-    if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    # A virtual environment needs ensurepip, which Debian packs apart. Whoever names an interpreter wants no other.
+    if ! "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null; then
+        if [ "${PYTHON:-python3}" != python3 ]; then
+            echo "SKIP: Python: $PYTHON cannot make virtual environments (it has no venv and ensurepip); name another one: make PYTHON=..."
+            exit 1
+        fi
         install python3 python3-venv python3-dev || {
             echo "SKIP: Python: there is no python3 with venv; sudo apt-get install python3-venv python3-dev"
             exit 1
