@@ -5,7 +5,7 @@
 #
 #     tests/hosts.sh [BIN_DIR [WORKLOADS_DIR]]
 #
-# Takes half a minute, and never more than 100 s. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
+# Takes half a minute, and never more than 400 s, however busy the machine is. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
 set -uo pipefail
 root=$(realpath "$(dirname "$0")/..")
 bin=$(realpath "${1:-${COMEM_BIN:-$root/target/debug}}")
@@ -18,7 +18,7 @@ for program in "$bin/comem" "$workloads/sea" "$workloads/sea-seq"; do
         exit 1
     fi
 done
-enter_namespaces hosts 100 "$root/tests/hosts.sh" "$bin" "$workloads"
+enter_namespaces hosts 400 "$root/tests/hosts.sh" "$bin" "$workloads"
 
 comem=$bin/comem
 sea=$work/programs/sea
@@ -55,7 +55,7 @@ start_daemons() {
             --key-file "$work/key" --allow "$work/programs" >"$work/$host/daemon" 2>&1 &
     done
     for host in "${hosts[@]}"; do
-        within 10 grep -q listening "$work/$host/daemon"
+        within 30 grep -q listening "$work/$host/daemon"
         verdict $? "$host: the daemon listens" "$work/$host/daemon"
     done
 }
@@ -64,7 +64,7 @@ start_daemons() {
 # $work/err.
 from_first() {
     on alder env COMEM_RUNTIME_DIR="$work/alder/meet" ${rsh:+"COMEM_RSH=$rsh"} \
-        timeout --kill-after=3 30 "$comem" "$@" >"$work/out" 2>"$work/err"
+        timeout --kill-after=3 60 "$comem" "$@" >"$work/out" 2>"$work/err"
 }
 by_daemon() { from_first run --launch daemon --key-file "$work/key" --hosts "$by_address" "$@"; }
 
@@ -134,7 +134,7 @@ a_tunnel_drops_long_packets() {
     done
     by_daemon -n 4 -- "$sea" "${wide[@]}" &
     job=$!
-    within 20 grep -q "packets of 1500 bytes to .* and back are lost, short ones get through: .* smaller --mtu" "$work/err"
+    within 40 grep -q "packets of 1500 bytes to .* and back are lost, short ones get through: .* smaller --mtu" "$work/err"
     verdict $? "a tunnel drops long packets: the job says so" "$work/err"
     kill -INT "$(processes alder | awk -v comem="$comem" '$2 == comem && $3 == "run" { print $1; exit }')"
     wait "$job"
@@ -154,7 +154,7 @@ joined_by_hand() {
     remember_processes
     on alder env COMEM_NODES=2 COMEM_IFACE=10.77.0.0/24 timeout 30 "$sea" "${size[@]}" >"$work/out" 2>"$work/err" &
     zero=$!
-    within 10 grep -q COMEM_JOIN "$work/err"
+    within 30 grep -q COMEM_JOIN "$work/err"
     # shellcheck disable=SC2046 # two variables
     on birch env $(grep -oE 'COMEM_(NODES|JOIN)=[0-9.:]*[0-9]' "$work/err") timeout 30 "$sea" "${size[@]}" \
         >"$work/out1" 2>"$work/err1"
@@ -185,7 +185,7 @@ start_long() {
     remember_processes
     by_daemon -n 4 "$@" -- "$sea" "${long[@]}" &
     job=$!
-    within 15 all_send 400
+    within 40 all_send 400
     verdict $? "a long job: its nodes compute" "$work/out" "$work/err"
 }
 
@@ -215,16 +215,20 @@ ends_naming() {
     verdict $? "$what: a sentence names node $node" "$work/err"
 }
 
+# Milliseconds in which a death is told. Silence alone would tell after ten seconds. On a quiet machine two seconds are promised, and the tests of
+# crates/runtime see to that.
+soon=8000
+
 a_node_dies() {
     start_long "${faults[@]}"
-    ends_naming "a node is killed" 2000 2 kill -KILL "$(node_on cedar "$sea")"
+    ends_naming "a node is killed" "$soon" 2 kill -KILL "$(node_on cedar "$sea")"
     check_nothing_left "a node is killed"
 }
 
 # Nobody says that a host has gone: only its silence tells.
 a_host_goes_silent() {
     start_long --node-timeout 3s
-    ends_naming "a host's cable is pulled" 12000 3 ip link set to-elm down
+    ends_naming "a host's cable is pulled" 20000 3 ip link set to-elm down
     ip link set to-elm up
     check_nothing_left "a host's cable is pulled" 20
 }
@@ -236,7 +240,7 @@ a_daemon_ends_a_job() {
     id=$(awk -v program="$sea" '$6 == program { print $2; exit }' "$work/answer")
     [ -n "$id" ]
     verdict $? "the daemon's list shows the job" "$work/answer"
-    ends_naming "a daemon kills its part" 5000 1 ask_daemon kill "${id:-0}"
+    ends_naming "a daemon kills its part" "$soon" 1 ask_daemon kill "${id:-0}"
     check_nothing_left "a daemon kills its part"
 }
 
@@ -287,7 +291,7 @@ Host *
   ConnectTimeout 5
 END
     for host in "${hosts[@]}"; do
-        within 10 grep -q "Server listening" "$work/$host/sshd"
+        within 30 grep -q "Server listening" "$work/$host/sshd"
         verdict $? "$host: the ssh server listens" "$work/$host/sshd"
     done
 }

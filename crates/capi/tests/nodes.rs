@@ -450,16 +450,16 @@ fn who_waits_for_long_hears_for_what_and_why_that_may_be() {
     });
 }
 
-/// Sooner than a node would say so by itself.
+/// Sooner than a node would say so by itself, and late enough for one that came to wait late.
 #[test]
 fn a_job_that_is_stopped_says_where_its_threads_have_waited_for_long() {
     let program = common::build("cc", "gnu99", "waits.c");
     let mut command = common::node(&common::launcher(), 1);
-    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--timeout", "4s", "-n", "2"]);
+    command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--timeout", "8s", "-n", "2"]);
     let output = command.arg(program).arg("lock").output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(124), "{said}");
-    for words in ["longer than 4s", "told to stop, while: thread 0 has waited", "for lock 0x7"] {
+    for words in ["longer than 8s", "told to stop, while: thread 0 has waited", "for lock 0x7"] {
         assert_eq!(said.matches(words).count(), 1, "{words}: {said}");
     }
 }

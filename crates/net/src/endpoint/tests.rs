@@ -323,14 +323,14 @@ fn a_wait_ends_in_time_however_often_signals_come() {
             (received, start.elapsed())
         });
         let (thread, start) = (told.recv().unwrap(), Instant::now());
-        while !receiver.is_finished() && start.elapsed() < Duration::from_secs(2) {
+        while !receiver.is_finished() && start.elapsed() < Duration::from_secs(20) {
             // SAFETY: the thread is joined below, and its handle lives until then.
             unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR2) };
             std::thread::sleep(Duration::from_millis(1));
         }
         let (received, took) = receiver.join().unwrap();
         assert_eq!(received, Received::Timeout);
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
     });
 }
 

@@ -171,6 +171,12 @@ import numpy as np
 a = comem.zeros(1 << 20, home=1)
 if comem.rank == 1:
     a += 1
+peer = comem.allreduce(os.getpid() * comem.rank)
+def is_known():
+    # Its process is gone, and so long ago that every node has heard of it.
+    while os.path.exists(f"/proc/{peer}"):
+        time.sleep(0.01)
+    time.sleep(0.8)
 comem.barrier()
 if comem.rank == 1:
     comem.Semaphore("ready").acquire()
@@ -183,7 +189,8 @@ try:
     USE
     print("nothing happened")
 except comem.NodeLost as error:
-    print(error.node, time.monotonic() - start < 2, error)
+    # Silence alone would tell after ten seconds.
+    print(error.node, time.monotonic() - start < 8, error)
 try:
     comem.zeros(5)
 except comem.NodeLost as error:
@@ -198,8 +205,8 @@ print("usable", np.arange(5).sum())
     [
         ("comem.barrier()", ""),
         ("comem.Semaphore(1).acquire()", ""),
-        ("total = a.sum(); print(total)", "time.sleep(0.8)"),
-        ("a.fill(1)", "time.sleep(0.8)"),
+        ("total = a.sum(); print(total)", "is_known()"),
+        ("a.fill(1)", "is_known()"),
     ],
     ids=["barrier", "semaphore", "load", "store"],
 )
@@ -229,13 +236,15 @@ def test_a_lost_node_reaches_other_threads_too():
         """
         import comem, os, threading, time
         a = comem.zeros(1 << 20, home=1)
-        comem.barrier()
+        peer = comem.allreduce(os.getpid() * comem.rank)
         if comem.rank == 1:
             # Not before the other has left the barrier too.
             comem.Semaphore("ready").acquire()
             os._exit(9)
         def work():
             comem.Semaphore("ready").release()
+            while os.path.exists(f"/proc/{peer}"):
+                time.sleep(0.01)
             time.sleep(1)
             try:
                 a.sum()
@@ -260,14 +269,21 @@ comem.barrier()
 def interrupt():
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGINT)
+def stay():
+    while not os.path.exists(os.environ["COMEM_TEST_DONE"]):
+        time.sleep(0.02)
+def stopped(pid):
+    while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
 if comem.rank == 0:
-    threading.Thread(target=interrupt).start()
     start = time.monotonic()
+    threading.Thread(target=interrupt).start()
     try:
         WAIT
         print("nothing happened")
     except KeyboardInterrupt:
-        print("interrupted", 0.4 < time.monotonic() - start < 1.5)
+        print("interrupted", 0.5 <= time.monotonic() - start < 20)
+    open(os.environ["COMEM_TEST_DONE"], "w").close()
 else:
     PEER
 """
@@ -276,37 +292,40 @@ else:
 @pytest.mark.parametrize(
     ("wait", "peer"),
     [
-        ("comem.barrier()", "time.sleep(2)"),
-        ("comem.Semaphore(5).acquire()", "time.sleep(2)"),
-        ("time.sleep(0.2); comem.Lock(5).acquire()", "comem.Lock(5).acquire(); time.sleep(2)"),
-        ("time.sleep(0.2); a.sum(); time.sleep(0.01)", "os.kill(os.getpid(), signal.SIGSTOP)"),
+        ("comem.barrier()", "stay()"),
+        ("comem.Semaphore(5).acquire()", "stay()"),
+        ("comem.Semaphore(6).acquire(); comem.Lock(5).acquire()", "comem.Lock(5).acquire(); comem.Semaphore(6).release(); stay()"),
+        ("stopped(comem_peer); a.sum(); time.sleep(0.01)", "os.kill(os.getpid(), signal.SIGSTOP)"),
     ],
     ids=["barrier", "semaphore", "lock", "page"],
 )
-def test_an_interrupt_ends_a_wait(wait, peer):
+def test_an_interrupt_ends_a_wait(wait, peer, tmp_path):
     # A stopped node cannot be waited for: the launcher's end of the job takes it along.
     text = INTERRUPT.replace("WAIT", wait).replace("PEER", peer)
     if "SIGSTOP" in peer:
         text += "\nif comem.rank == 0:\n    os.kill(comem_peer, signal.SIGKILL)"
         text = text.replace("comem.barrier()\ndef", "comem_peer = comem.allreduce(os.getpid() * comem.rank)\ndef", 1)
-    result = run(2, text, check=False)
+    result = run(2, text, check=False, env={"COMEM_TEST_DONE": str(tmp_path / "done")})
     assert lines(result, 0) == ["interrupted True"], result
 
 
-def test_signal_handlers_run_while_a_thread_waits():
+def test_signal_handlers_run_while_a_thread_waits(tmp_path):
     result = run(
         2,
         """
         import comem, os, signal, threading, time
         comem.start()
-        signal.signal(signal.SIGUSR2, lambda *_: print("handled", comem.rank))
+        done = os.environ["COMEM_TEST_DONE"]
+        signal.signal(signal.SIGUSR2, lambda *_: (print("handled", comem.rank), open(done, "w").close()))
         if comem.rank == 0:
             threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGUSR2)).start()
         else:
-            time.sleep(0.8)
+            while not os.path.exists(done):
+                time.sleep(0.02)
         comem.barrier()
         print("passed")
         """,
+        env={"COMEM_TEST_DONE": str(tmp_path / "done")},
     )
     assert lines(result, 0) == ["handled 0", "passed"]
 

@@ -181,7 +181,7 @@ pub fn ask_where_it_waits(comem: &Comem) {
             t.rd_lock(shared);
             t.rw_unlock(shared);
         } else if t.id() == last {
-            for _ in 0..15 {
+            for _ in 0..30 {
                 // SAFETY: the runtime handles the signal.
                 unsafe { libc::raise(libc::SIGUSR1) };
                 std::thread::sleep(std::time::Duration::from_millis(60));
