@@ -1,7 +1,7 @@
 # Comem. Two commands do all the set-up on a fresh Debian or Ubuntu machine that has Rust and a C compiler:
 #
-#   make demo    runs the workload sea under each engine of objects, and sor under each of pages, checks every result, draws tables and a picture (out/demo);
-#                and NumPy programs on shared arrays
+#   make demo    shows from which size on several nodes beat one process, what each engine makes of one program, and NumPy programs on
+#                shared arrays; checks every result, and draws pictures (out/demo). About four minutes, once everything is built
 #   make test    runs every test
 #
 # Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
@@ -19,6 +19,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 # What `make demo DEMO="--iterations 10"`, `make bench BENCH=ping`, `make soak SOAK="--seeds 0..100000"` and
 # `make fuzz FUZZ="--seconds 600"` pass on.
 DEMO ?=
+DEMO_SOR := --rows 1024 --columns 1024 --iterations 60
 BENCH ?= all
 SOAK ?= --seeds 0..20000
 FUZZ ?= --seconds 30
@@ -54,11 +55,20 @@ workloads: programs
 	@$(MAKE) --no-print-directory -C workloads COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"
 
 build: workloads
+	@printf '\nComem is built: %s\nWhat to try next:\n' '$(RELEASE)/comem'
+	@printf '  %-52s %s\n' \
+		'make demo' 'see what nodes are worth: tables and pictures, checked' \
+		'$(RELEASE)/comem run -n 2 out/workloads/sor' 'one program on two nodes' \
+		'$(RELEASE)/comem doctor' 'what this machine lets Comem do' \
+		'make python' 'the Python package: out/python/venv/bin/python' \
+		'docs/c.md, docs/python.md, docs/teaching.md' 'first programs, a tutorial, a class'
 
-demo: build
+# The programs alone, without a word about what to do next.
+demo: workloads
 	@$(RELEASE)/comem-demo $(DEMO)
-	@printf '\nsor on shared pages, 4 nodes against one process (comem compare):\n'
-	@$(RELEASE)/comem compare -n 4 -t 1 --repeat 1 -- out/workloads/sor --preset tiny
+	@printf '\n3. What do the engines of pages make of one program? sor on two nodes against one (comem compare):\n\n'
+	@$(RELEASE)/comem compare -n 2 -t 1 --repeat 3 -- out/workloads/sor $(DEMO_SOR)
+	@printf '\nhlrc moves the rows at the borders between the nodes at barriers; under msi whole pages travel, one writer at a time.\n'
 	@examples/python/demo.sh out/demo
 
 out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
@@ -69,13 +79,19 @@ out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
 PYTHON ?= python3
 PIP = out/python/venv/bin/python -m pip install --quiet --disable-pip-version-check
 python: tools-build
-	@tests/setup.sh python
-	@[ -x out/python/venv/bin/python ] || $(PYTHON) -m venv out/python/venv
+	@PYTHON=$(PYTHON) tests/setup.sh python
+	@[ -x out/python/venv/bin/python ] || \
+		{ echo "Python 1/4: a virtual environment, out/python/venv"; mkdir -p out/python; $(PYTHON) -m venv out/python/venv; }
+	@echo "Python 2/4: numpy and pytest"
 	@$(PIP) numpy pytest >out/python/pip.log 2>&1 || \
 		{ echo "SKIP: Python: numpy and pytest could not be installed: $$(tail -n 1 out/python/pip.log)"; exit 1; }
+	@echo "Python 3/4: cloudpickle, joblib, tqdm and matplotlib"
 	@$(PIP) cloudpickle joblib tqdm matplotlib >out/python/pip.log 2>&1 || \
-		echo "SKIP: Python: cloudpickle, joblib, tqdm and matplotlib could not be installed: $$(tail -n 1 out/python/pip.log)"
-	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" out/python/venv/bin/python -m pip install --quiet --disable-pip-version-check ./crates/python
+		echo "SKIP: Python packages: cloudpickle, joblib, tqdm and matplotlib could not be installed: $$(tail -n 1 out/python/pip.log)"
+	@echo "Python 4/4: Comem itself (some minutes the first time)"
+	@CARGO_TARGET_DIR="$(abspath $(CARGO_TARGET_DIR))" tools/progress.sh out/python/build.log \
+		out/python/venv/bin/python -m pip install --verbose --disable-pip-version-check ./crates/python
+	@echo "The package is there. Try: out/python/venv/bin/python -m comem run -n 2 out/python/venv/bin/python examples/python/heat.py"
 
 test: tools-test
 	@tests/all.sh

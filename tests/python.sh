@@ -7,15 +7,13 @@ unset PYTHONPATH
 
 python=${COMEM_PYTHON:-out/python/venv/bin/python}
 if [ -z "${COMEM_PYTHON:-}" ]; then
-    if ! why=$(make --no-print-directory python 2>&1); then
-        if printf '%s' "$why" | grep -q '^SKIP: '; then
-            printf '%s\n' "$why" | grep '^SKIP: '
-            exit 0
-        fi
-        printf '%s\n' "$why"
+    log=$(mktemp)
+    if ! make --no-print-directory python 2>&1 | tee "$log"; then
+        grep -q '^SKIP: Python: ' "$log" && exit 0
         echo "FAILED: the Python package cannot be built"
         exit 1
     fi
+    rm -f "$log"
 fi
 python=$(realpath -s "$python")
 failed=0

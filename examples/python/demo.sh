@@ -9,10 +9,15 @@ cd "$(dirname "$0")/../.."
 to=$(realpath -m "${1:?usage: demo.sh DIRECTORY}")
 mkdir -p "$to"
 python=${COMEM_PYTHON:-out/python/venv/bin/python}
-if [ -z "${COMEM_PYTHON:-}" ] && ! why=$(make --no-print-directory python 2>&1); then
-    if printf '%s' "$why" | grep '^SKIP: '; then exit 0; fi
-    printf '%s\n' "$why" >&2
-    exit 1
+if [ -z "${COMEM_PYTHON:-}" ]; then
+    echo
+    echo "4. The Python package is built if it is not there yet"
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    if ! make --no-print-directory python 2>&1 | tee "$log"; then
+        grep -q '^SKIP: Python: ' "$log" && exit 0
+        exit 1
+    fi
 fi
 # The same demonstration whatever the user has set for jobs of their own.
 for name in "${!COMEM_@}"; do

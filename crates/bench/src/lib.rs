@@ -8,10 +8,13 @@
 //! | [`sea`] | the command line and the output line of the workload `sea` |
 //! | [`field`] | the temperature fields that `sea` dumps, and how two of them differ |
 //! | [`paint`], [`font`] | a temperature field as a picture |
+//! | [`crossover`], [`curve`] | from which size on several nodes are faster than one process, as a table and as a picture |
 //! | [`table`], [`svg`] | the demonstration's table, for a terminal and as a picture |
 //! | [`sample`] | medians and ratios |
 //! | [`fuzz`] | a node's state machines, fed with whatever a network may bring |
 
+pub mod crossover;
+pub mod curve;
 pub mod field;
 pub mod font;
 pub mod fuzz;

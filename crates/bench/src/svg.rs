@@ -12,28 +12,34 @@ const ROW: usize = 30;
 const BOTTOM: usize = 62;
 
 /// Left edges of columns of texts and bars, right edges of columns of numbers.
-const ENGINE: usize = 28;
-const NODES: usize = 200;
-const ITERATIONS: usize = 282;
-const TIME: usize = 372;
-const SPEED_UP: usize = 458;
-const SPEED: usize = 472;
-const SPEED_WIDTH: usize = 130;
-const MESSAGES: usize = 702;
-const BYTES: usize = 798;
-const SHARE: usize = 824;
-const SHARE_WIDTH: usize = 150;
-const CHECK: usize = 996;
+const ENGINE: f64 = 28.0;
+const NODES: f64 = 200.0;
+const ITERATIONS: f64 = 282.0;
+const TIME: f64 = 372.0;
+const SPEED_UP: f64 = 458.0;
+const SPEED: f64 = 472.0;
+const SPEED_WIDTH: f64 = 130.0;
+const MESSAGES: f64 = 702.0;
+const BYTES: f64 = 798.0;
+const SHARE: f64 = 824.0;
+const SHARE_WIDTH: f64 = 150.0;
+const CHECK: f64 = 996.0;
+/// Height of a bar.
+const BAR: f64 = 14.0;
 
 const STYLE: &str = "\
 text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:14px;fill:#1f2328;font-variant-numeric:tabular-nums}
 .paper{fill:#fff;stroke:#d1d5da}.band{fill:#f5f7f9}.rule{stroke:#c4cad1}.title{font-size:19px;font-weight:600}
-.soft{fill:#59636e;font-size:12.5px}.head{fill:#59636e;font-size:12.5px;font-weight:600}.right{text-anchor:end}
+.soft{fill:#59636e;font-size:12.5px}.head{fill:#59636e;font-size:12.5px;font-weight:600}.right{text-anchor:end}.middle{text-anchor:middle}
 .engine{font-weight:600}.good{fill:#1a7f37}.bad{fill:#cf222e;font-weight:600}.off{fill:#9a6700}
 .speed{fill:#3b7dd8}.one{stroke:#59636e;stroke-dasharray:3 3}
 .compute{fill:#3b7dd8}.protocol{fill:#8ec5f4}.fetch{fill:#e8833a}.lock{fill:#a05195}.barrier{fill:#d9b23d}
+.grid{stroke:#e3e7eb}.loses{fill:#f3f0ec}.curve{fill:none;stroke-width:2.5}.dot{stroke:none}.label{font-weight:600}
+.k0{stroke:#3b7dd8;fill:#3b7dd8}.k1{stroke:#e8833a;fill:#e8833a}.k2{stroke:#a05195;fill:#a05195}.k3{stroke:#2a9d6f;fill:#2a9d6f}
+.curve.k0,.curve.k1,.curve.k2,.curve.k3{fill:none}.t0{fill:#2a65b5}.t1{fill:#b85c16}.t2{fill:#86407b}.t3{fill:#1f7a56}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117;stroke:#30363d}.band{fill:#161b22}
 .rule{stroke:#3d444d}.soft,.head{fill:#9198a1}.good{fill:#3fb950}.bad{fill:#ff7b72}.off{fill:#d29922}.one{stroke:#9198a1}
+.grid{stroke:#21262d}.loses{fill:#161b22}.t0{fill:#79b0f5}.t1{fill:#f0a56b}.t2{fill:#d39acb}.t3{fill:#5cc79a}
 .speed,.compute{fill:#4b8fe8}.protocol{fill:#345f8f}.fetch{fill:#e8833a}.lock{fill:#b86bad}.barrier{fill:#c9a42f}}";
 
 /// The parts of the threads' time, in the order of the bars.
@@ -48,67 +54,101 @@ fn parts(times: &Times) -> [(&'static str, &'static str, f64); 5] {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Text elements and shapes one after the other.
-struct Sheet(String);
+/// Where what stands below the title and the line under it may begin.
+pub(crate) const BOTTOM_OF_TITLE: usize = 78;
+
+/// A picture under construction: text elements and shapes one after the other. Lengths are in pixels from the upper left corner.
+pub(crate) struct Sheet(String);
 
 impl Sheet {
-    fn text(&mut self, x: usize, y: usize, class: &str, text: &str) {
-        let _ = writeln!(self.0, r#"<text x="{x}" y="{y}" class="{class}">{}</text>"#, escape(text));
+    /// A sheet with its background, a title and a line below it.
+    pub(crate) fn new(width: usize, height: usize, title: &str, below: &str) -> Sheet {
+        let mut sheet = Sheet(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+             role=\"img\" aria-label=\"{}\">\n<style>{STYLE}</style>\n\
+             <rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"10\" class=\"paper\"/>\n",
+            escape(title),
+            width - 1,
+            height - 1
+        ));
+        sheet.text(ENGINE, 40.0, "title", title);
+        sheet.text(ENGINE, 63.0, "soft", below);
+        sheet
     }
 
-    fn bar(&mut self, x: f64, y: usize, width: f64, class: &str, hint: &str) {
+    /// A text whose base line begins there, or ends or has its middle there, by its class.
+    pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
+        let _ = writeln!(self.0, r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{}</text>"#, escape(text));
+    }
+
+    /// A rectangle; `hint` is shown when a pointer rests on it.
+    pub(crate) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str, hint: &str) {
         let hint = escape(hint);
         let _ = writeln!(
             self.0,
-            r#"<rect x="{x:.1}" y="{y}" width="{width:.1}" height="14" class="{class}"><title>{hint}</title></rect>"#
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"><title>{hint}</title></rect>"#
         );
     }
 
-    fn line(&mut self, from: (usize, usize), to: (usize, usize), class: &str) {
+    /// A straight line.
+    pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
-        let _ = writeln!(self.0, r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#);
+        let _ = writeln!(self.0, r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#);
+    }
+
+    /// A line through points.
+    pub(crate) fn path(&mut self, points: &[(f64, f64)], class: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(self.0, r#"<polyline points="{}" class="curve {class}"/>"#, points.join(" "));
+    }
+
+    /// A point of a curve.
+    pub(crate) fn dot(&mut self, (x, y): (f64, f64), class: &str, hint: &str) {
+        let hint = escape(hint);
+        let _ = writeln!(
+            self.0,
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="4" class="dot {class}"><title>{hint}</title></circle>"#
+        );
+    }
+
+    /// The whole text.
+    pub(crate) fn finish(mut self) -> String {
+        self.0.push_str("</svg>\n");
+        self.0
     }
 }
 
 /// The table with a title and a line below it.
 pub fn picture(rows: &[Row], title: &str, below: &str) -> String {
     let height = TOP + rows.len() * ROW + BOTTOM;
-    let mut sheet = Sheet(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\">\n\
-         <style>{STYLE}</style>\n\
-         <rect x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"10\" class=\"paper\"/>\n",
-        WIDTH - 1,
-        height - 1
-    ));
-    sheet.text(ENGINE, 40, "title", title);
-    sheet.text(ENGINE, 63, "soft", below);
+    let mut sheet = Sheet::new(WIDTH, height, title, below);
     heads(&mut sheet);
+    let (left, right) = (12.0, (WIDTH - 12) as f64);
     let scale = rows.iter().map(|r| r.speed_up).fold(1.0, f64::max);
-    let place_of_one = SPEED + (SPEED_WIDTH as f64 / scale) as usize;
+    let place_of_one = SPEED + SPEED_WIDTH / scale;
     for (number, row) in rows.iter().enumerate() {
-        let top = TOP + number * ROW;
+        let top = (TOP + number * ROW) as f64;
         let first = number == 0 || rows[number - 1].name() != row.name();
         if number % 2 == 0 {
-            let _ = writeln!(sheet.0, r#"<rect x="12" y="{top}" width="{}" height="{ROW}" class="band"/>"#, WIDTH - 24);
+            sheet.rect((left, top), (right - left, ROW as f64), "band", &row.name());
         }
         if first {
-            sheet.line((12, top), (WIDTH - 12, top), "rule");
+            sheet.line((left, top), (right, top), "rule");
         }
         draw_row(&mut sheet, row, first, top, scale);
     }
-    let end = TOP + rows.len() * ROW;
-    sheet.line((12, end), (WIDTH - 12, end), "rule");
-    sheet.line((place_of_one, TOP), (place_of_one, end), "one");
-    key(&mut sheet, end + 34);
-    sheet.0.push_str("</svg>\n");
-    sheet.0
+    let end = (TOP + rows.len() * ROW) as f64;
+    sheet.line((left, end), (right, end), "rule");
+    sheet.line((place_of_one, TOP as f64), (place_of_one, end), "one");
+    key(&mut sheet, end + 34.0);
+    sheet.finish()
 }
 
 fn heads(sheet: &mut Sheet) {
-    let y = TOP - 12;
+    let y = TOP as f64 - 12.0;
     sheet.text(ENGINE, y, "head", "engine");
     sheet.text(SHARE, y, "head", "the threads' time");
     sheet.text(CHECK, y, "head", "against sequential");
@@ -124,21 +164,21 @@ fn heads(sheet: &mut Sheet) {
     }
 }
 
-fn draw_row(sheet: &mut Sheet, row: &Row, first: bool, top: usize, scale: f64) {
-    let base = top + 20;
+fn draw_row(sheet: &mut Sheet, row: &Row, first: bool, top: f64, scale: f64) {
+    let base = top + 20.0;
     if first {
         sheet.text(ENGINE, base, "engine", &row.name());
     }
     sheet.text(NODES, base, "right", &row.nodes.to_string());
     sheet.text(ITERATIONS, base, "right", &row.iterations.to_string());
     sheet.text(TIME, base, "right", &seconds(row.seconds));
-    let width = row.speed_up / scale * SPEED_WIDTH as f64;
-    sheet.bar(SPEED as f64, top + 8, width.max(1.0), "speed", "speed-up");
+    let width = (row.speed_up / scale * SPEED_WIDTH).max(1.0);
+    sheet.rect((SPEED, top + 8.0), (width, BAR), "speed", &format!("speed-up {}", speed_up(row.speed_up)));
     sheet.text(SPEED_UP, base, "right", &speed_up(row.speed_up));
     if row.engine.is_some() {
         sheet.text(MESSAGES, base, "right", &grouped(row.totals.messages));
         sheet.text(BYTES, base, "right", &bytes(row.totals.bytes));
-        share_bar(sheet, &row.totals.time, top + 8);
+        share_bar(sheet, &row.totals.time, top + 8.0);
     }
     let class = match (row.is_good(), row.difference.is_none()) {
         (false, _) => "bad",
@@ -148,28 +188,28 @@ fn draw_row(sheet: &mut Sheet, row: &Row, first: bool, top: usize, scale: f64) {
     sheet.text(CHECK, base, if row.engine.is_some() { class } else { "soft" }, &row.check());
 }
 
-fn share_bar(sheet: &mut Sheet, times: &Times, top: usize) {
+fn share_bar(sheet: &mut Sheet, times: &Times, top: f64) {
     let sum = times.sum();
     if sum <= 0.0 {
         return;
     }
-    let mut x = SHARE as f64;
+    let mut x = SHARE;
     for (class, name, part) in parts(times).into_iter().filter(|(_, _, part)| *part > 0.0) {
-        let width = part / sum * SHARE_WIDTH as f64;
-        sheet.bar(x, top, width, class, &format!("{name}: {:.1} %", 100.0 * part / sum));
+        let width = part / sum * SHARE_WIDTH;
+        sheet.rect((x, top), (width, BAR), class, &format!("{name}: {:.1} %", 100.0 * part / sum));
         x += width;
     }
 }
 
-fn key(sheet: &mut Sheet, y: usize) {
+fn key(sheet: &mut Sheet, y: f64) {
     sheet.text(ENGINE, y, "soft", "The threads' time:");
-    let mut x = ENGINE + 122;
+    let mut x = ENGINE + 122.0;
     for (class, name, _) in parts(&Times::default()) {
-        sheet.bar(x as f64, y - 11, 14.0, class, name);
-        sheet.text(x + 20, y, "soft", name);
-        x += 42 + name.len() * 7;
+        sheet.rect((x, y - 11.0), (14.0, BAR), class, name);
+        sheet.text(x + 20.0, y, "soft", name);
+        x += 42.0 + name.len() as f64 * 7.0;
     }
-    sheet.text(WIDTH - ENGINE, y, "soft right", "Dashes: the build without any Comem call.");
+    sheet.text(WIDTH as f64 - ENGINE, y, "soft right", "Dashes: the build without any Comem call.");
 }
 
 #[cfg(test)]
@@ -198,7 +238,7 @@ mod tests {
                 let rest = line.split(&format!("{name}=\"")).nth(1).unwrap();
                 rest.split('"').next().unwrap().parse().unwrap()
             };
-            assert!(number(" x") + number("width") <= (SPEED + SPEED_WIDTH) as f64 + 0.1, "{line}");
+            assert!(number(" x") + number("width") <= SPEED + SPEED_WIDTH + 0.1, "{line}");
         }
     }
 }

@@ -121,32 +121,75 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// The table for a terminal.
-pub fn text(rows: &[Row]) -> String {
-    let lines: Vec<[String; 9]> =
-        std::iter::once(HEAD.map(str::to_string)).chain(rows.iter().map(Row::texts)).collect();
-    let widths: [usize; 9] =
-        std::array::from_fn(|i| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0));
+/// On which side of its column a text stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Align {
+    /// At the left edge: words.
+    Left,
+    /// At the right edge: numbers.
+    Right,
+}
+
+/// Rows of texts in columns, each as wide as its widest text, with a rule above the rows for which `ruled` holds.
+pub fn aligned(rows: &[Vec<String>], align: impl Fn(usize) -> Align, ruled: impl Fn(usize) -> bool) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        let changed = number > 1 && line[0] != lines[number - 1][0];
-        if number == 1 || changed {
-            text.push_str(&"─".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
+    for (number, row) in rows.iter().enumerate() {
+        if ruled(number) {
+            text.push_str(&"─".repeat(widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1)));
             text.push('\n');
         }
-        let cells: Vec<String> = line
-            .iter()
-            .zip(widths)
-            .enumerate()
-            .map(|(i, (cell, width))| match i {
-                0 | 8 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
+        let cells: Vec<String> = (row.iter().zip(&widths).enumerate())
+            .map(|(i, (cell, width))| match align(i) {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
             })
             .collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
     text
+}
+
+/// The table for a terminal.
+pub fn text(rows: &[Row]) -> String {
+    let lines: Vec<Vec<String>> =
+        std::iter::once(HEAD.map(str::to_string)).chain(rows.iter().map(Row::texts)).map(Vec::from).collect();
+    let align = |column| if [0, 8].contains(&column) { Align::Left } else { Align::Right };
+    aligned(&lines, align, |row| row == 1 || (row > 1 && lines[row][0] != lines[row - 1][0]))
+}
+
+/// What the table shows, in sentences: the fastest run and the slowest, and why.
+pub fn explain(rows: &[Row]) -> String {
+    let nodes = |row: &Row| format!("{} on {}", row.name(), counted(row.nodes, "node"));
+    let right = || rows.iter().filter(|row| row.engine.is_some() && row.promises() && row.nodes > 1);
+    let fastest = right().max_by(|a, b| a.speed_up.total_cmp(&b.speed_up));
+    let slowest = right().min_by(|a, b| a.speed_up.total_cmp(&b.speed_up));
+    let (Some(fastest), Some(slowest)) = (fastest, slowest) else { return String::new() };
+    let per_iteration = |row: &Row| row.totals.messages / row.iterations.max(1) as u64;
+    let verdict = match fastest.speed_up > 1.0 {
+        true => "more than one process without Comem",
+        false => {
+            "still less than one process without Comem: the sea is too small for this machine, or the machine is busy"
+        }
+    };
+    format!(
+        "Fastest of several nodes that give the right answer: {}, {} the speed, {verdict}.\n\
+         It sends {} messages an iteration; {}, the slowest ({}), sends {}.",
+        nodes(fastest),
+        speed_up(fastest.speed_up),
+        grouped(per_iteration(fastest)),
+        nodes(slowest),
+        speed_up(slowest.speed_up),
+        grouped(per_iteration(slowest)),
+    )
+}
+
+/// A number with the word for what is counted.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -212,6 +255,14 @@ pub(crate) mod tests {
         assert_eq!(rows[6].check(), "4.7 % off, under 0.01°");
         rows[9].difference = Difference { cells: 1, largest: 1 };
         assert!(!rows[9].is_good() && rows[9].check().starts_with("WRONG"));
+    }
+
+    #[test]
+    fn the_fastest_and_the_slowest_are_named() {
+        let said = explain(&sample());
+        assert!(said.contains("msi on 2 nodes, 1.09× the speed, more than one process"), "{said}");
+        assert!(said.contains("sends 12 messages an iteration; owner on 4 nodes"), "{said}");
+        assert!(explain(&sample()[..7]).contains("still less than one process"), "{}", explain(&sample()[..7]));
     }
 
     #[test]

@@ -173,9 +173,8 @@ fn the_program_takes_the_process_over_with_its_status() {
 fn mpiruns() -> Vec<&'static str> {
     let names = ["mpirun", "mpiexec", "mpirun.openmpi", "orterun", "prterun", "mpirun.mpich", "mpiexec.hydra"];
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let find = |name| {
-        std::env::split_paths(&path).map(|folder| folder.join(name)).find_map(|file| file.canonicalize().ok())
-    };
+    let find =
+        |name| std::env::split_paths(&path).map(|folder| folder.join(name)).find_map(|file| file.canonicalize().ok());
     let mut seen = std::collections::BTreeSet::new();
     names.into_iter().filter(|name| find(*name).is_some_and(|file| seen.insert(file))).collect()
 }

@@ -1,17 +1,19 @@
-//! The demonstration: `sea` without Comem, then under each engine on more and more nodes; every result checked against
-//! that of the build without Comem; a table, a picture of the sea and a picture of the table.
+//! The demonstration, in two parts. First, from which size on nodes pay: `sor` on grids of growing size, in one process and on
+//! several nodes. Then, what an engine is worth: `sea` without Comem, and under each engine of objects on more and more nodes.
+//! Every result is checked against that of the build without Comem. Each part ends with a table, what to see in it, and pictures.
 //!
-//! A try of one iteration tells how many iterations a run has time for: an engine that needs a message for every
+//! In the second part, a try of one iteration tells how many iterations a run has time for: an engine that needs a message for every
 //! write makes fewer than the others, and is compared with as many iterations without Comem.
 
 use clap::Parser;
+use comem_bench::crossover::{self, Size};
 use comem_bench::field::Field;
 use comem_bench::job::{self, Job, Outcome, Programs};
 use comem_bench::sample::median;
 use comem_bench::sea::{self, Sea};
 use comem_bench::stats::Totals;
 use comem_bench::table::{self, Row};
-use comem_bench::{paint, svg};
+use comem_bench::{curve, paint, svg};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal};
@@ -19,10 +21,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Runs the workload `sea` under each engine, checks every result, and draws what came out.
+/// Shows from which size on nodes are faster than one process, and what each engine makes of one program; checks every result, and draws
+/// what came out.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Arguments {
+    /// Rows and columns of the grids of the first part
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 128, 256, 512, 1024, 2048])]
+    sizes: Vec<usize>,
     /// Rows of the sea
     #[arg(long, default_value_t = 1024)]
     rows: usize,
@@ -51,6 +57,9 @@ struct Arguments {
 
 /// Ends the name of an engine under which the program accesses rows as ranges.
 const RANGES: &str = ":ranges";
+
+/// How often each size of the first part is measured; the middle times count.
+const SIZE_REPEATS: usize = 5;
 
 /// How often a run that is shorter than a third of its time is made; the middle time counts.
 const REPEATS: usize = 3;
@@ -90,7 +99,7 @@ impl Demo {
         Ok(Demo {
             sea: Sea { rows: arguments.rows, columns: arguments.columns, iterations: arguments.iterations },
             dump: out.join(format!("sea-{}.field", std::process::id())),
-            progress: Progress::new(bases + arguments.engines.len() * arguments.nodes.len()),
+            progress: Progress::new(arguments.sizes.len() + bases + arguments.engines.len() * arguments.nodes.len()),
             programs,
             arguments,
         })
@@ -98,13 +107,50 @@ impl Demo {
 
     /// The whole demonstration; tells whether every result is what it must be.
     fn run(&self) -> Result<bool, String> {
-        let result = self.measure();
+        let result = self.crossover().and_then(|()| self.engines());
         let _ = std::fs::remove_file(&self.dump);
         self.progress.0.finish_and_clear();
-        let (rows, field, maker) = result?;
-        println!("\n{}\n", self.headline());
+        result
+    }
+
+    /// The first part.
+    fn crossover(&self) -> Result<(), String> {
+        // One node takes part in no comparison with one process.
+        let nodes: Vec<usize> = self.arguments.nodes.iter().copied().filter(|nodes| *nodes > 1).collect();
+        if nodes.is_empty() || self.arguments.sizes.is_empty() {
+            return Ok(());
+        }
+        let mut sizes: Vec<Size> = Vec::new();
+        for side in &self.arguments.sizes {
+            self.progress.begin(format!("sor on {side} × {side} cells"));
+            let size = crossover::measure(&self.programs, *side, &nodes, SIZE_REPEATS)?;
+            let best = size.best().unwrap_or((1, 1.0));
+            self.progress.done(&format!("sor on {side} × {side} cells: {} nodes, {}", best.0, table::speed_up(best.1)));
+            sizes.push(size);
+        }
+        let cores = cores();
+        let headline = format!(
+            "sor, shared pages under hlrc, one iteration; all nodes on this machine ({})",
+            counted_cores(cores)
+        );
+        let path = self.arguments.out.join("crossover.svg");
+        let picture = curve::picture(&sizes, "Comem: from which size on nodes pay", &headline);
+        std::fs::write(&path, picture).map_err(|e| failed(&path, e))?;
+        self.progress.0.suspend(|| {
+            println!("\n1. From which size on do nodes pay?\n   {headline}\n");
+            println!("{}\n{}", crossover::text(&sizes), crossover::explain(&sizes, cores));
+            println!("\npicture of the crossover: {}", path.display());
+        });
+        Ok(())
+    }
+
+    /// The second part.
+    fn engines(&self) -> Result<bool, String> {
+        let (rows, field, maker) = self.measure()?;
+        self.progress.0.finish_and_clear();
+        println!("\n2. What does each engine make of one program?\n   {}\n", self.headline());
         print!("{}", table::text(&rows));
-        self.explain();
+        self.explain(&rows);
         self.draw(&rows, &field, &maker)?;
         Ok(rows.iter().all(Row::is_good))
     }
@@ -112,21 +158,22 @@ impl Demo {
     /// Runs everything; gives the rows, a field to show, and who computed it.
     fn measure(&self) -> Result<(Vec<Row>, Field, String), String> {
         let ranges = self.arguments.engines.iter().any(|e| e.ends_with(RANGES));
+        self.progress.begin("sea without Comem".to_string());
         let mut bases = vec![self.without_comem(false, self.sea.iterations)?];
         if ranges {
             bases.push(self.without_comem(true, self.sea.iterations)?);
         }
         let mut rows: Vec<Row> = bases.iter().map(|base| base.0.clone()).collect();
-        rows.iter().for_each(|row| self.progress.done(row));
+        rows.iter().for_each(|row| self.progress.done(&progress_of(row)));
         let (mut shown, mut maker) = (bases[0].1.clone(), "one process without Comem".to_string());
         for engine in &self.arguments.engines {
             let (engine, ranges) = engine.strip_suffix(RANGES).map_or((engine.as_str(), false), |e| (e, true));
             for &nodes in &self.arguments.nodes {
-                self.progress.begin(engine, nodes);
+                self.progress.begin(format!("sea under {engine}, {}", table::counted(nodes, "node")));
                 let (row, field) = self.with_comem(engine, nodes, &bases[usize::from(ranges)])?;
-                self.progress.done(&row);
+                self.progress.done(&progress_of(&row));
                 if row.promises() && row.difference.is_none() && row.iterations == self.sea.iterations {
-                    (shown, maker) = (field, format!("{nodes} nodes under {engine}"));
+                    (shown, maker) = (field, format!("{} under {}", table::counted(nodes, "node"), row.name()));
                 }
                 rows.push(row);
             }
@@ -207,32 +254,51 @@ impl Demo {
 
     fn headline(&self) -> String {
         let Sea { rows, columns, iterations } = self.sea;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        format!("sea, {rows}×{columns} cells, up to {iterations} iterations; all nodes on this machine ({cores} cores)")
+        let cores = counted_cores(cores());
+        format!("sea, {rows} × {columns} cells, up to {iterations} iterations; all nodes on this machine ({cores})")
     }
 
-    fn explain(&self) {
+    fn explain(&self, rows: &[Row]) {
         println!(
-            "\nspeed-up: over as many iterations of the same program, with the same way of access, built without any Comem call;\n\
+            "\n{}\n\n\
+             speed-up: over as many iterations of the same program, with the same way of access, built without any Comem call;\n\
              a run that has not the time for all iterations makes fewer. waiting: share of the threads' time. check: against\n\
-             the result without Comem, bit by bit; broadcast promises nothing, so its error is shown."
+             the result without Comem, bit by bit; broadcast promises nothing, so its error is shown.",
+            table::explain(rows)
         );
     }
 
     fn draw(&self, rows: &[Row], field: &Field, maker: &str) -> Result<(), String> {
         let Sea { rows: height, columns, iterations } = self.sea;
-        let below = format!("{height}×{columns} cells after {iterations} iterations, computed by {maker}");
+        let below = format!("{height} × {columns} cells after {iterations} iterations, computed by {maker}");
         let sea = self.arguments.out.join("sea.png");
         let picture = paint::paint(field, "sea: the temperature of the water", &below);
-        let failed = |path: &Path, e: std::io::Error| format!("cannot write {}: {e}", path.display());
         let file = File::create(&sea).map_err(|e| failed(&sea, e))?;
         picture.write_png(BufWriter::new(file)).map_err(|e| failed(&sea, e))?;
         let table = self.arguments.out.join("table.svg");
-        let text = svg::picture(rows, "Comem: one program, three engines", &self.headline());
+        let text = svg::picture(rows, "Comem: one program under each engine", &self.headline());
         std::fs::write(&table, text).map_err(|e| failed(&table, e))?;
         println!("\npicture of the sea:   {}\npicture of the table: {}", sea.display(), table.display());
         Ok(())
     }
+}
+
+fn failed(path: &Path, why: std::io::Error) -> String {
+    format!("cannot write {}: {why}", path.display())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn counted_cores(cores: usize) -> String {
+    table::counted(cores, "core")
+}
+
+/// A run in a line of its own.
+fn progress_of(row: &Row) -> String {
+    let time = table::seconds(row.seconds);
+    format!("sea {}, {}, {time}, {}", row.name(), table::counted(row.nodes, "node"), row.check())
 }
 
 /// How many iterations fit into the time, when one takes `one` seconds (and costs more than each of many).
@@ -253,22 +319,19 @@ impl Progress {
         bar.set_length(runs as u64);
         let style = ProgressStyle::with_template("{spinner} {bar:32} {pos}/{len} runs, {elapsed}: {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_message("sea without Comem");
         bar.enable_steady_tick(Duration::from_millis(120));
         Progress(bar)
     }
 
-    fn begin(&self, engine: &str, nodes: usize) {
-        self.0.set_message(format!("sea under {engine}, {nodes} {}", if nodes == 1 { "node" } else { "nodes" }));
+    fn begin(&self, what: String) {
+        self.0.set_message(what);
     }
 
-    fn done(&self, row: &Row) {
+    fn done(&self, what: &str) {
         self.0.inc(1);
         if self.0.is_hidden() {
-            let engine = row.name();
             let (place, runs) = (self.0.position(), self.0.length().unwrap_or(0));
-            let time = table::seconds(row.seconds);
-            eprintln!("demo: {place}/{runs}: {engine}, nodes: {}, {time}, {}", row.nodes, row.check());
+            eprintln!("demo: {place}/{runs}: {what}");
         }
     }
 }
