@@ -4,7 +4,6 @@
 //! grids are faster in one process, and large ones on several nodes.
 
 use crate::job::{self, Job, Programs};
-use crate::sample::median;
 use crate::sea;
 use crate::table::{Align, aligned, speed_up};
 
@@ -42,7 +41,8 @@ pub fn iterations(side: usize) -> usize {
     (CELLS_PER_RUN / (side * side).max(1)).clamp(*ITERATIONS.start(), *ITERATIONS.end())
 }
 
-/// Measures one size: one process and each number of nodes in turn, so often, and takes the middle times.
+/// Measures one size: one process and each number of nodes in turn, so often. The shortest times count: whatever else runs on the machine
+/// makes the others longer.
 ///
 /// # Errors
 /// A sentence about a program that failed, or computed something else than one process did.
@@ -69,9 +69,9 @@ pub fn measure(programs: &Programs, side: usize, nodes: &[usize], repeats: usize
             times[1 + index].push(sea::seconds(&output)? / iterations as f64);
         }
     }
-    let middle: Vec<f64> = times.iter().map(|times| median(times)).collect();
-    let nodes = nodes.iter().copied().zip(middle[1..].iter().copied()).collect();
-    Ok(Size { side, alone_s: middle[0], nodes })
+    let shortest: Vec<f64> = times.iter().map(|times| times.iter().copied().fold(f64::INFINITY, f64::min)).collect();
+    let nodes = nodes.iter().copied().zip(shortest[1..].iter().copied()).collect();
+    Ok(Size { side, alone_s: shortest[0], nodes })
 }
 
 fn checksum(output: &str) -> Option<&str> {

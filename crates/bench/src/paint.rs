@@ -58,8 +58,38 @@ impl Picture {
         }
     }
 
+    /// Mixes a colour into a point.
+    fn blend(&mut self, x: usize, y: usize, colour: Colour, share: f64) {
+        if x < self.width && y < self.height {
+            let point = &mut self.points[y * self.width + x];
+            let mix = |(old, new): (u8, u8)| (f64::from(old) + (f64::from(new) - f64::from(old)) * share).round() as u8;
+            *point = std::array::from_fn(|i| mix((point[i], colour[i])));
+        }
+    }
+
+    /// A text whose letters' dots are `scale` points wide. The dots run into each other, and edges are soft: letters look drawn, not set
+    /// from squares.
     fn text(&mut self, x: usize, y: usize, scale: usize, colour: Colour, text: &str) {
-        font::dots(text, |dx, dy| self.fill(x + dx * scale, y + dy * scale, scale, scale, colour));
+        let (columns, rows) = (font::width(text) + 2, font::HEIGHT + 3);
+        // With a frame of empty dots.
+        let mut lit = vec![0.0; columns * rows];
+        font::dots(text, |dx, dy| lit[(dy + 1) * columns + dx + 1] = 1.0);
+        let dot = |column: usize, row: usize| lit.get(row * columns + column).copied().unwrap_or(0.0);
+        for py in 0..(rows - 1) * scale {
+            for px in 0..(columns - 1) * scale {
+                // Between the centres of four dots.
+                let (across, down) = ((px as f64 + 0.5) / scale as f64, (py as f64 + 0.5) / scale as f64);
+                let (column, row) = (across as usize, down as usize);
+                let (fx, fy) = (across.fract(), down.fract());
+                let upper = dot(column, row) * (1.0 - fx) + dot(column + 1, row) * fx;
+                let lower = dot(column, row + 1) * (1.0 - fx) + dot(column + 1, row + 1) * fx;
+                let share = ((upper * (1.0 - fy) + lower * fy - 0.25) / 0.3).clamp(0.0, 1.0);
+                if share > 0.0 {
+                    let (left, top) = ((x + px).saturating_sub(scale / 2), (y + py).saturating_sub(scale / 2));
+                    self.blend(left, top, colour, share);
+                }
+            }
+        }
     }
 
     /// Writes the picture as PNG.
@@ -91,8 +121,9 @@ const MARGIN: usize = 24;
 const TITLE: usize = 58;
 const LEGEND: usize = 36;
 
-/// Paints a field with a title (large) and a line below it (small).
-pub fn paint(field: &Field, title: &str, below: &str) -> Picture {
+/// Paints a field with a title (large) and a line below it (small). Where several nodes computed it, each its share of the rows, lines
+/// show where their rows meet, and whose they are.
+pub fn paint(field: &Field, title: &str, below: &str, nodes: usize) -> Picture {
     let zoom = (720 / field.columns.max(1)).clamp(1, 8);
     let (width, height) = ((field.columns * zoom).max(480), field.rows * zoom);
     let scale = (width / 700).max(1);
@@ -108,6 +139,7 @@ pub fn paint(field: &Field, title: &str, below: &str) -> Picture {
             picture.fill(left + column * zoom, top + row * zoom, zoom, zoom, shade);
         }
     }
+    borders(&mut picture, (left, top), (field.columns * zoom, height), scale, nodes);
     legend(&mut picture, top + height + 16 * scale, width, scale, (cold, warm));
     picture
 }
@@ -133,6 +165,33 @@ fn cell_colour(field: &Field, row: usize, column: usize, cold: i32, warm: i32) -
         // A fine hatch tells land from water also where the colour does not.
         false if (row + column).is_multiple_of(6) => HILL,
         false => GROUND,
+    }
+}
+
+/// Dashes in ink and paper by turns, which are seen on every colour, and the nodes' names.
+fn borders(
+    picture: &mut Picture,
+    (left, top): (usize, usize),
+    (width, height): (usize, usize),
+    scale: usize,
+    nodes: usize,
+) {
+    if nodes < 2 {
+        return;
+    }
+    let dash = 8 * scale;
+    for node in 0..nodes {
+        let from = top + height * node / nodes;
+        if node > 0 {
+            for at in (0..width).step_by(dash) {
+                let colour = if (at / dash).is_multiple_of(2) { INK } else { PAPER };
+                picture.fill(left + at, from.saturating_sub(scale), dash.min(width - at), 2 * scale, colour);
+            }
+        }
+        let name = format!("node {node}");
+        let (high, wide) = (font::HEIGHT * scale + 6 * scale, font::width(&name) * scale + 8 * scale);
+        picture.fill(left + 6 * scale, from + 6 * scale, wide, high, PAPER);
+        picture.text(left + 10 * scale, from + 9 * scale, scale, INK, &name);
     }
 }
 
@@ -170,7 +229,7 @@ mod tests {
 
     #[test]
     fn warm_water_cold_water_and_land_look_different() {
-        let picture = paint(&small(), "A sea", "of sixty-four cells");
+        let picture = paint(&small(), "A sea", "of sixty-four cells", 1);
         let left = MARGIN + (480 - 64) / 2;
         let at = |row: usize, column: usize| picture.at(left + column * 8 + 4, TITLE + row * 8 + 4);
         assert_eq!(at(0, 0), colour(0.0));
@@ -180,8 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn borders_between_nodes_are_seen_on_every_colour() {
+        let field = Field { rows: 400, columns: 800, cells: vec![DEGREE; 320_000] };
+        let (one, two) = (paint(&field, "", "", 1), paint(&field, "", "", 2));
+        let row = TITLE + 200;
+        let colours: std::collections::BTreeSet<Colour> = (0..800).map(|x| two.at(MARGIN + x, row)).collect();
+        assert_eq!(colours, [INK, PAPER].into(), "dark and light by turns");
+        assert!((0..800).all(|x| one.at(MARGIN + x, row) == colour(0.0)), "one node has no border");
+    }
+
+    #[test]
+    fn letters_are_drawn_in_ink_with_soft_edges() {
+        let mut picture = Picture::new(60, 40, PAPER);
+        picture.text(8, 8, 3, INK, "o/");
+        let points = || (0..40).flat_map(|y| (0..60).map(move |x| (x, y))).map(|(x, y)| picture.at(x, y));
+        assert!(points().any(|p| p == INK) && points().any(|p| p != INK && p != PAPER));
+    }
+
+    #[test]
     fn the_file_is_a_png_of_the_right_size() {
-        let picture = paint(&small(), "A sea", "");
+        let picture = paint(&small(), "A sea", "", 1);
         let mut bytes = Vec::new();
         picture.write_png(&mut bytes).unwrap();
         let reader = png::Decoder::new(io::Cursor::new(&bytes)).read_info().unwrap();

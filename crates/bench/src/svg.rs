@@ -207,7 +207,7 @@ fn key(sheet: &mut Sheet, y: f64) {
     for (class, name, _) in parts(&Times::default()) {
         sheet.rect((x, y - 11.0), (14.0, BAR), class, name);
         sheet.text(x + 20.0, y, "soft", name);
-        x += 42.0 + name.len() as f64 * 7.0;
+        x += 40.0 + name.len() as f64 * 7.4;
     }
     sheet.text(WIDTH as f64 - ENGINE, y, "soft right", "Dashes: the build without any Comem call.");
 }

@@ -1,5 +1,6 @@
 //! Where the time went, as a picture: a stacked bar for each node (HLRC on UDP, figure 8). The six parts of the
-//! application threads' time are piled up; the service thread's work is a thin bar beside them.
+//! application threads' time are piled up; the service thread's work is a thin bar beside them. A bar is the mean of its node's
+//! threads, so it is as high as the node's life is long, and the caption below says how long that was.
 
 use super::model::{PARTS, Run, THREAD_PARTS};
 use crate::picture::{Sheet, step};
@@ -16,7 +17,8 @@ const WIDTH_MIN: f64 = 640.0;
 /// Many nodes make narrow bars, a few wide ones.
 const BARS_WIDTH_MAX: f64 = 1400.0;
 const PITCH_MIN: f64 = 8.0;
-const PITCH_MAX: f64 = 110.0;
+/// The widest bar; where there are few, each has more room.
+const THICK_MAX: f64 = 120.0;
 const RUN_GAP: f64 = 26.0;
 /// Longest name of a run in the picture, in characters, and the width of one in its caption.
 const CAPTION_MOST: usize = 40;
@@ -27,26 +29,24 @@ pub fn picture(runs: &[Run]) -> String {
     let bars: usize = runs.iter().map(|run| run.nodes.len()).sum();
     let gaps = runs.len().saturating_sub(1) as f64 * RUN_GAP;
     let least = (WIDTH_MIN - LEFT - RIGHT - gaps) / bars.max(1) as f64;
-    let pitch = (BARS_WIDTH_MAX / bars.max(1) as f64).min(least.max(64.0)).clamp(PITCH_MIN, PITCH_MAX);
+    let pitch = (BARS_WIDTH_MAX / bars.max(1) as f64).min(least.max(64.0)).max(PITCH_MIN);
     let bars_width: f64 = runs.iter().map(|run| group_width(run, runs.len(), pitch)).sum::<f64>() + gaps;
     let width = (LEFT + bars_width + RIGHT).max(WIDTH_MIN);
     let mut sheet = Sheet::new(width, TOP + HEIGHT + BOTTOM);
     sheet.text(24.0, 32.0, "title", "Where the threads' time went");
-    if let [run] = runs {
-        sheet.text(24.0, 54.0, "soft", &shortened(&run.command, ((width - 48.0) / 6.8) as usize));
-    }
+    sheet.text(24.0, 54.0, "soft", &shortened(&below_title(runs), ((width - 48.0) / 6.8) as usize));
     let names: Vec<(String, &str)> = PARTS.iter().enumerate().map(|(i, name)| (class(i), *name)).collect();
     let names: Vec<(&str, &str)> = names.iter().map(|(class, name)| (class.as_str(), *name)).collect();
     sheet.legend(24.0, 82.0, &names);
     let highest = runs
         .iter()
         .flat_map(|run| &run.nodes)
-        .map(|node| node.threads_us().max(node.times_us[THREAD_PARTS]))
-        .max()
-        .unwrap_or(0);
-    let scale = Scale::new(highest as f64 / 1e6);
+        .map(|node| node.of_a_thread_us().max(node.times_us[THREAD_PARTS] as f64))
+        .fold(0.0, f64::max);
+    let scale = Scale::new(highest / 1e6);
     scale.draw(&mut sheet, width);
-    let mut x = LEFT + 6.0;
+    // What is wider than the bars has them in its middle.
+    let mut x = LEFT + (width - LEFT - RIGHT - bars_width) / 2.0;
     for run in runs {
         let width = group_width(run, runs.len(), pitch);
         let bars = run.nodes.len() as f64 * pitch;
@@ -62,8 +62,19 @@ fn group_width(run: &Run, runs: usize, pitch: f64) -> f64 {
     if runs == 1 { bars } else { bars.max(caption(run).chars().count() as f64 * CAPTION_CHARACTER) }
 }
 
+/// The run's name, its engine, and the life of its longest node, which is the height of its highest bar.
 fn caption(run: &Run) -> String {
-    format!("{} ({})", shortened(&run.name, CAPTION_MOST), seconds(run.wall_s))
+    let engines = run.engines();
+    let engines = if engines.is_empty() { engines } else { format!(", {engines}") };
+    format!("{}{engines}: {}", shortened(&run.name, CAPTION_MOST), seconds(run.longest_s()))
+}
+
+/// The command of all runs, if they have one in common, or how many there are.
+fn below_title(runs: &[Run]) -> String {
+    match runs {
+        [first, others @ ..] if others.iter().all(|run| run.command == first.command) => first.command.clone(),
+        _ => format!("{} runs of different commands", runs.len()),
+    }
 }
 
 /// The colour of a part: idle time is as good as not there.
@@ -87,8 +98,8 @@ impl Scale {
         Scale { top_s: (highest_s.max(1e-6) / step_s).ceil() * step_s, step_s }
     }
 
-    fn height(&self, us: u64) -> f64 {
-        us as f64 / 1e6 / self.top_s * HEIGHT
+    fn height(&self, us: f64) -> f64 {
+        us / 1e6 / self.top_s * HEIGHT
     }
 
     fn draw(&self, sheet: &mut Sheet, width: f64) {
@@ -98,7 +109,7 @@ impl Scale {
             sheet.line((LEFT, y), (width - RIGHT, y), if mark == 0 { "rule" } else { "grid" });
             sheet.text(LEFT - 8.0, y + 4.0, "soft right", &mark_text(mark as f64 * self.step_s));
         }
-        sheet.text(24.0, TOP - 14.0, "soft", "time of all threads");
+        sheet.text(24.0, TOP - 14.0, "soft", "seconds of a thread's life (mean of the node's threads), by node");
     }
 }
 
@@ -113,24 +124,26 @@ fn mark_text(value_s: f64) -> String {
 }
 
 fn draw_run(sheet: &mut Sheet, run: &Run, from: f64, pitch: f64, scale: &Scale) {
-    let thick = (pitch - SLIM - 5.0).max(pitch * 0.6);
+    let thick = (pitch - SLIM - 5.0).max(pitch * 0.6).min(THICK_MAX);
     for (index, node) in run.nodes.iter().enumerate() {
-        let x = from + index as f64 * pitch;
+        let x = from + index as f64 * pitch + (pitch - thick - SLIM.min(pitch * 0.25) - 1.0).max(0.0) / 2.0;
+        let of_each = 1.0 / node.threads.max(1) as f64;
         let mut y = TOP + HEIGHT;
         let whole = node.threads_us().max(1) as f64;
         for (part, us) in node.times_us[..THREAD_PARTS].iter().enumerate() {
-            let height = scale.height(*us);
+            let height = scale.height(*us as f64 * of_each);
             y -= height;
             let percent = 100.0 * *us as f64 / whole;
             let hint = format!("node {}: {} {} ({percent:.1} %)", node.node, PARTS[part], seconds(*us as f64 / 1e6));
             sheet.bar(x, y, thick, height, &class(part), &hint);
         }
         let service = node.times_us[THREAD_PARTS];
-        let height = scale.height(service);
+        let height = scale.height(service as f64);
         let hint = format!("node {}: service {}", node.node, seconds(service as f64 / 1e6));
         sheet.bar(x + thick + 1.0, TOP + HEIGHT - height, SLIM.min(pitch * 0.25), height, &class(THREAD_PARTS), &hint);
         if pitch >= 18.0 || index % 8 == 0 {
-            sheet.text(x + thick / 2.0, TOP + HEIGHT + 18.0, "soft middle", &node.node.to_string());
+            let label = if pitch >= 60.0 { format!("node {}", node.node) } else { node.node.to_string() };
+            sheet.text(x + thick / 2.0, TOP + HEIGHT + 18.0, "soft middle", &label);
         }
     }
     let width = run.nodes.len() as f64 * pitch;
@@ -166,6 +179,34 @@ mod tests {
             let sum: f64 = parts[..6].iter().map(|part| part[1]).sum();
             assert!(sum > 0.5 * HEIGHT && sum <= HEIGHT + 0.5, "{sum}");
         }
+    }
+
+    #[test]
+    fn captions_say_how_high_the_bars_are_and_which_engine_it_was() {
+        let mut run = Run::parse("run", &file()).unwrap();
+        run.nodes.iter_mut().for_each(|node| {
+            node.threads = 2;
+            node.times_us = [500_000, 0, 0, 1_500_000, 0, 0, 7];
+        });
+        let text = picture(&[run]);
+        assert!(text.contains(">run, hlrc: 1.00 s</text>"), "{text}");
+        let of_node: Vec<[f64; 2]> = text
+            .lines()
+            .filter(|line| line.contains("<title>node 0: ") && !line.contains("service"))
+            .map(|line| numbers(line, ["y", "height"]))
+            .collect();
+        let (high, sum) = (of_node.last().unwrap()[0], of_node.iter().map(|part| part[1]).sum::<f64>());
+        assert!((high - TOP).abs() < 0.2 && (sum - HEIGHT).abs() < 0.5, "one second is the whole scale: {of_node:?}");
+    }
+
+    #[test]
+    fn few_bars_fill_the_width() {
+        let run = Run::parse("run", &file()).unwrap();
+        let text = picture(&[run]);
+        let bars = text.lines().filter(|line| line.contains("<title>node ")).map(|line| numbers(line, ["x", "width"]));
+        let (low, high) = bars.fold((f64::MAX, 0.0_f64), |(low, high), [x, width]| (low.min(x), high.max(x + width)));
+        let (left, right) = (low - LEFT, WIDTH_MIN - RIGHT - high);
+        assert!((left - right).abs() < 20.0, "as much room on the left as on the right: {left} {right}");
     }
 
     #[test]

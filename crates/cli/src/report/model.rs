@@ -79,6 +79,8 @@ pub struct Run {
     pub nobody_joined: bool,
     /// Engines, detector and backbone in one line.
     pub how: String,
+    /// The job's engine for objects, as the nodes or the launcher name it.
+    pub engine: String,
     /// The detectors that the nodes report, each once; empty when they do not.
     pub detector: String,
     /// The nodes, in order.
@@ -152,6 +154,11 @@ impl Node {
         sum(self.times_us[..THREAD_PARTS].iter().copied())
     }
 
+    /// The mean of its application threads' time, in microseconds.
+    pub fn of_a_thread_us(&self) -> f64 {
+        self.threads_us() as f64 / self.threads.max(1) as f64
+    }
+
     /// Its threads' time by the clock, in microseconds: threads times wall time.
     pub fn threads_wall_us(&self) -> u64 {
         (self.threads as f64 * self.wall_s * 1e6).round() as u64
@@ -223,6 +230,7 @@ impl Run {
             failure: value["failure"].as_str().map(str::to_string),
             nobody_joined: value["nobody_joined"].as_bool().unwrap_or(false),
             how: how(value, list),
+            engine: engine(value, list),
             detector: detectors(list),
             nodes,
             regions: read_regions(list),
@@ -243,6 +251,20 @@ impl Run {
         index.map_or(0, |index| self.total().messages[index])
     }
 
+    /// What kept the job's memory coherent, for a label: the engines of its regions of pages, or the engine of its objects.
+    pub fn engines(&self) -> String {
+        let mut names: Vec<&str> = self.regions.iter().map(|region| region.engine.as_str()).collect();
+        names.retain(|name| !name.is_empty());
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() { self.engine.clone() } else { names.join("+") }
+    }
+
+    /// The longest life of a node's threads, in seconds: what bars of their time show.
+    pub fn longest_s(&self) -> f64 {
+        self.nodes.iter().map(Node::of_a_thread_us).fold(0.0, f64::max) / 1e6
+    }
+
     /// Whether any region of shared pages is under an engine for which false sharing is not looked for.
     pub fn has_regions_under_msi(&self) -> bool {
         self.regions.iter().any(|region| region.engine == "msi")
@@ -253,6 +275,12 @@ impl Run {
         self.nodes.iter().any(|node| node.pages.is_some_and(|pages| pages.iter().any(|n| *n > 0)))
             || !self.regions.is_empty()
     }
+}
+
+/// The engine of objects.
+fn engine(file: &Value, nodes: &[Value]) -> String {
+    let of_node = nodes.iter().find_map(|node| node["engine"].as_str());
+    of_node.or_else(|| file["engine"].as_str()).unwrap_or_default().to_string()
 }
 
 /// What a node says it used, or else what the launcher was told.
