@@ -5,7 +5,8 @@
 //! or for its service thread, which looks after unattended sockets now and then.
 
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
-use crate::history::{Record, Stamp};
+use crate::diagram;
+use crate::history::{Deed, Record, Stamp};
 use crate::node::Node;
 use crate::program::{Op, Program};
 use crate::single::{self, LOOK_AGAIN, Paged, Paging, Tally};
@@ -87,6 +88,8 @@ pub struct Outcome {
     pub tally: Tally,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
+    /// What a diagram shows, when a trace was asked for.
+    pub events: Vec<diagram::Event>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -277,12 +280,22 @@ impl Cluster {
         let mut out = std::mem::take(&mut self.out);
         let machine = &mut self.nodes[node.index()];
         machine.stamp = Stamp(self.outcome.steps);
-        let recorded = machine.records.len();
+        let (recorded, before) = (machine.records.len(), machine.threads[t].at);
         let turn = machine.step_thread(self.now, t, &mut out);
         if self.config.trace {
             let place = self.nodes[node.index()].threads[t].place() + &self.nodes[node.index()].stage(t);
-            let record = self.nodes[node.index()].records.get(recorded).map(Record::to_string);
-            self.trace(|| format!("{node}.{t} {turn:?}: {}", record.unwrap_or(place)));
+            let record = self.nodes[node.index()].records.get(recorded).copied();
+            self.trace(|| format!("{node}.{t} {turn:?}: {}", record.map_or(place, |record| record.to_string())));
+            let thread = &self.nodes[node.index()].threads[t];
+            let loaded = match record.map(|record| record.deed) {
+                Some(Deed::Read { value, .. }) => value,
+                _ => 0,
+            };
+            if thread.at > before
+                && let Some(step) = diagram::Step::of_objects(thread.program[before], loaded)
+            {
+                self.outcome.events.push(diagram::Event::step(self.now, node, step));
+            }
         }
         self.effects(node, Slot::thread(t), &mut out);
         self.out = out;
@@ -434,12 +447,24 @@ impl Cluster {
         }
     }
 
+    /// Writes a message down for a diagram.
+    fn note(&mut self, from: NodeId, to: Channel, parcel: &Parcel, travel: Option<Span>) {
+        if self.config.trace {
+            let event =
+                diagram::Event::message(self.now, from, travel.map(|travel| self.now + travel), to.node, parcel);
+            self.outcome.events.extend(event);
+        }
+    }
+
     /// Puts parcels on the network.
     fn dispatch(&mut self, from: NodeId, parcels: Parcels) {
         for (to, parcel) in parcels {
             let travel = self.travel();
             match parcel {
-                Parcel::Message(_) => self.after(travel, Event::Arrive(to, parcel)),
+                Parcel::Message(_) => {
+                    self.note(from, to, &parcel, Some(travel));
+                    self.after(travel, Event::Arrive(to, parcel));
+                }
                 Parcel::Free(_) => {
                     // One in eight is lost, one in eight arrives twice.
                     let chance = self.rng.below(8);
@@ -448,7 +473,10 @@ impl Cluster {
                     }
                     if chance != 0 {
                         let travel = self.travel();
+                        self.note(from, to, &parcel, Some(travel));
                         self.after(travel, Event::Arrive(to, parcel));
+                    } else {
+                        self.note(from, to, &parcel, None);
                     }
                 }
                 Parcel::Datagram(bytes) => self.put_on_wire(from, to, travel, &bytes),

@@ -10,6 +10,8 @@
 //! | [`history`] | what the threads did |
 //! | [`check`] | what no run may show |
 //! | [`direct`] | the engine `direct`, over a model of memory with store buffers and puts on their way |
+//! | [`diagram`] | a run as a message diagram, for people: as text and as a picture |
+//! | [`outcomes`] | what litmus programs show under each engine, against what it allows |
 //! | [`scenario`] | programs by name, made by seed |
 //! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
 //! | [`single`] | pages under `msi`, over a model of memory with page tables |
@@ -20,10 +22,12 @@ pub mod check;
 pub mod cluster;
 mod desk;
 pub mod direct;
+pub mod diagram;
 pub mod history;
 pub mod memory;
 pub mod model;
 pub mod node;
+pub mod outcomes;
 pub mod pages;
 pub mod program;
 pub mod scenario;

@@ -3,6 +3,8 @@
 //! One seed is one run, the same every time: `comem-sim --engine msi --loss 20 --seed 42 --trace` shows a failure again, step
 //! by step.
 
+mod teach;
+
 use comem_protocol::coherence::Engine;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::faults::FaultSpec;
@@ -18,6 +20,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use teach::Lesson;
 
 const HELP: &str = "\
 comem-sim [OPTIONS]: simulate clusters under virtual time and check what they show
@@ -46,6 +49,13 @@ comem-sim [OPTIONS]: simulate clusters under virtual time and check what they sh
   --jobs N           threads of this process (default: one for each core)
   --trace            print everything that happens (with --seed)
   --help             this text
+
+  --litmus PROGRAM   for people: a table of the outcomes of a litmus program, under --engine owner, broadcast, msi, hlrc or
+                     scope (default: each of them): seen how often, allowed, or forbidden. PROGRAM is a name, `all`, `list`
+                     (which says what there is), or a text such as 'x = 1; y | y = 1; x'
+  --diagram          with --litmus and --engine: a run as a message diagram, time downwards, a column for each node
+  --svg FILE         the same as a picture
+  --outcome A,B,...  the run that is shown is the first of the seeds with this outcome
 
 Ends with 0 when all seeds pass, 1 when one fails, 2 when the options cannot be understood, 6 when this text cannot be written.
 ";
@@ -101,6 +111,7 @@ struct Options {
     start: Option<usize>,
     jobs: usize,
     trace: bool,
+    lesson: Option<Lesson>,
 }
 
 fn parse<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, String>
@@ -141,13 +152,23 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
         start: None,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         trace: false,
+        lesson: None,
     };
+    let mut lesson = Lesson::default();
     let (mut paged, mut engine, mut program, mut memory, mut seeded) = (false, None, None, None, false);
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
         match name.as_str() {
             "--help" | "-h" => return Ok(None),
             "--trace" => options.trace = true,
+            "--litmus" => lesson.litmus = value()?,
+            "--diagram" => lesson.diagram = true,
+            "--svg" => lesson.svg = Some(value()?),
+            "--outcome" => {
+                let text = value()?;
+                let values = text.split(',').map(|value| parse("outcome", value.trim()));
+                lesson.outcome = Some(values.collect::<Result<Vec<u64>, String>>()?);
+            }
             "--messages" => options.faults = None,
             "--seed" => {
                 let seed = seed_of(&value()?)?;
@@ -175,6 +196,17 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, St
             }
             other => return Err(format!("unknown option {other:?}")),
         }
+    }
+    if !lesson.litmus.is_empty() {
+        let others = paged || program.is_some() || memory.is_some() || options.delays.is_some() || options.trace;
+        if others || options.start.is_some() || options.nodes.is_some() || options.threads.is_some() {
+            return Err("--litmus goes with --engine, --seeds, --diagram, --svg and --outcome alone".to_string());
+        }
+        let seeds = options.seeds.clone();
+        return Ok(Some(Options { lesson: Some(Lesson { engine, seeds, ..lesson }), ..options }));
+    }
+    if lesson.diagram || lesson.svg.is_some() || lesson.outcome.is_some() {
+        return Err("--diagram, --svg and --outcome are for --litmus".to_string());
     }
     if let Some(name) = &program {
         options.kind = Kind::from_name(name);
@@ -396,10 +428,10 @@ fn print_all(lines: &[String]) {
     let _ = lines.iter().try_for_each(|line| writeln!(out, "{line}"));
 }
 
-/// Prints what there is; a reader who has heard enough is no failure.
-fn help() -> ExitCode {
+/// Prints a text; a reader who has heard enough is no failure.
+fn print_text(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
-    match out.write_all(HELP.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
             eprintln!("comem-sim: cannot write standard output: {why}");
             ExitCode::from(6)
@@ -411,12 +443,26 @@ fn help() -> ExitCode {
 fn main() -> ExitCode {
     let options = match options(std::env::args().skip(1)) {
         Ok(Some(options)) => options,
-        Ok(None) => return help(),
+        Ok(None) => return print_text(HELP),
         Err(why) => {
             eprintln!("comem-sim: {why}; try --help");
             return ExitCode::from(2);
         }
     };
+    if let Some(lesson) = &options.lesson {
+        return match lesson.give() {
+            Ok((text, true)) => print_text(&text),
+            Ok((text, false)) => {
+                print_text(&text);
+                eprintln!("comem-sim: an engine has shown what it forbids: see WRONG in the table");
+                ExitCode::FAILURE
+            }
+            Err(why) => {
+                eprintln!("comem-sim: {why}");
+                ExitCode::from(2)
+            }
+        };
+    }
     if let Some(delays) = options.delays {
         return if run_orders(&options, delays) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }

@@ -69,7 +69,7 @@ pub(crate) enum Turn {
 /// An application thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    program: Vec<Op>,
+    pub(crate) program: Vec<Op>,
     /// The operation it is at.
     pub(crate) at: usize,
     pub(crate) phase: Phase,

@@ -9,6 +9,7 @@ use super::node::{Node, Open};
 use super::program::Programs;
 use super::thread::{Phase, Take, Thread, Turn};
 use crate::carrier::{Carrier, Incoming, Link, Messages, Parcel, Parcels};
+use crate::diagram;
 use comem_protocol::auth::Sealer;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::wire::Pages as PagesBody;
@@ -57,8 +58,12 @@ pub struct Outcome {
     pub carried: (u64, u64),
     /// By a schedule, the events at which something else could have happened.
     pub choices: Vec<u64>,
+    /// What each thread loaded, of a program that is not judged: the word and its value.
+    pub loads: Vec<Vec<(usize, u64)>>,
     /// A line for everything that happened, when it was asked for.
     pub trace: Vec<String>,
+    /// What a diagram shows, when a trace was asked for.
+    pub events: Vec<diagram::Event>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,6 +119,8 @@ pub struct Config {
     pub schedule: Option<Schedule>,
     /// Whether the programs ask for more than `scope` promises: then regions under it are judged by its rules.
     pub beyond_scope: bool,
+    /// Whether the program races on purpose: nothing is expected of what it loads, which the outcome tells.
+    pub races: bool,
 }
 
 /// Runs programs to their end.
@@ -139,11 +146,12 @@ impl Cluster {
             Node::new(me, layout, threads, &open, config.seed << 8 | me.index() as u64)
         });
         let words = layout.pages() as usize * super::memory::PAGE_WORDS;
+        let judge = Judge::new(nodes * layout.threads, words).with_scope(layout.threads, |word| {
+            config.beyond_scope && layout.engine_of((word / super::memory::PAGE_WORDS) as u32) == PageEngine::Scope
+        });
         let mut cluster = Cluster {
             nodes: machines.collect(),
-            judge: Judge::new(nodes * layout.threads, words).with_scope(layout.threads, |word| {
-                config.beyond_scope && layout.engine_of((word / super::memory::PAGE_WORDS) as u32) == PageEngine::Scope
-            }),
+            judge: if config.races { judge.that_only_writes_down() } else { judge },
             carriers: carriers.collect(),
             plans: (0..nodes as u64).map(|n| FaultPlan::new(&spec, n)).collect(),
             rng: Rng::new(config.seed),
@@ -197,6 +205,7 @@ impl Cluster {
     fn finish(mut self, layout: &Layout) -> Outcome {
         self.outcome.violations.append(&mut self.judge.violations);
         self.outcome.stale = self.judge.stale;
+        self.outcome.loads = std::mem::take(&mut self.judge.loads);
         if self.outcome.violations.is_empty() {
             self.look_for_waiters();
         }
@@ -249,6 +258,7 @@ impl Cluster {
         let mut out = std::mem::take(&mut self.out);
         self.nodes[node.index()].pages.active.goes_on(Some(Slot::thread(t)));
         let before = if self.traces { self.nodes[node.index()].threads[t].place() } else { String::new() };
+        let place = self.nodes[node.index()].threads[t].at;
         let turn = match self.nodes[node.index()].threads[t].phase.clone() {
             Phase::Take(take) => self.take(node, t, take, &mut out),
             _ => self.nodes[node.index()].step_thread(self.now, t, &mut self.judge, &mut out),
@@ -256,6 +266,12 @@ impl Cluster {
         if self.traces {
             let access = *self.nodes[node.index()].pages.memory.access(t);
             self.trace(|| format!("{node}.{t} {turn:?}: {before}; {access:?}"));
+            let thread = &self.nodes[node.index()].threads[t];
+            if thread.at > place
+                && let Some(step) = diagram::Step::of_pages(thread.program[place], thread.register)
+            {
+                self.outcome.events.push(diagram::Event::step(self.now, node, step));
+            }
         }
         self.effects(node, Slot::thread(t), &mut out);
         self.out = out;
@@ -470,6 +486,15 @@ impl Cluster {
         }
     }
 
+    /// Writes a message down for a diagram.
+    fn note(&mut self, from: NodeId, to: Channel, parcel: &Parcel, travel: Option<Span>) {
+        if self.traces {
+            let sent = self.now + self.lag;
+            let event = diagram::Event::message(sent, from, travel.map(|travel| sent + travel), to.node, parcel);
+            self.outcome.events.extend(event);
+        }
+    }
+
     /// Puts parcels on the network.
     fn dispatch(&mut self, from: NodeId, parcels: Parcels) {
         for (to, parcel) in parcels {
@@ -479,7 +504,10 @@ impl Cluster {
                 travel = Span(self.rng.between(60_000, 3_000_000));
             }
             match parcel {
-                Parcel::Message(_) => self.after(travel, Event::Arrive(to, parcel)),
+                Parcel::Message(_) => {
+                    self.note(from, to, &parcel, Some(travel));
+                    self.after(travel, Event::Arrive(to, parcel));
+                }
                 Parcel::Free(_) => {
                     // One in eight is lost, one in eight arrives twice.
                     let chance = self.rng.below(8);
@@ -488,7 +516,10 @@ impl Cluster {
                     }
                     if chance != 0 {
                         let travel = self.chance_delay(5_000, 60_000, 500_000);
+                        self.note(from, to, &parcel, Some(travel));
                         self.after(travel, Event::Arrive(to, parcel));
+                    } else {
+                        self.note(from, to, &parcel, None);
                     }
                 }
                 Parcel::Datagram(bytes) => {

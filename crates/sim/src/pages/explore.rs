@@ -113,7 +113,8 @@ impl Case {
     }
 
     fn run_as(&self, seed: u64, schedule: Option<Schedule>, trace: bool) -> Outcome {
-        let config = Config { seed, faults: None, datagram_bytes: 1472, trace, schedule, beyond_scope: false };
+        let config =
+            Config { seed, faults: None, datagram_bytes: 1472, trace, schedule, beyond_scope: false, races: false };
         catch_unwind(AssertUnwindSafe(|| cluster::run(&self.layout, self.programs.clone(), &config)))
             .unwrap_or_else(|panic| Outcome { violations: vec![panicked(panic.as_ref())], ..Outcome::default() })
     }

@@ -128,7 +128,7 @@ impl Scenario {
         let datagram_bytes = if rng.below(4) == 0 { 512 } else { 1472 };
         let beyond_scope = self.mixed && !kind.is_scoped();
         let (faults, trace) = (self.faults, self.trace);
-        let config = Config { seed, faults, datagram_bytes, trace, schedule: None, beyond_scope };
+        let config = Config { seed, faults, datagram_bytes, trace, schedule: None, beyond_scope, races: false };
         let mut outcome = cluster::run(&layout, programs, &config);
         if self.trace {
             outcome.trace.insert(0, format!("{layout:?}"));

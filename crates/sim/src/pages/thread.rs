@@ -102,7 +102,7 @@ pub(super) enum Turn {
 /// An application thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    program: Vec<Op>,
+    pub(super) program: Vec<Op>,
     pub(super) at: usize,
     pub(super) phase: Phase,
     pub(super) register: u64,

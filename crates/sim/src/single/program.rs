@@ -37,7 +37,7 @@ impl Kind {
     /// The family's name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Litmus(index) => litmus::ALL[index].name,
+            Kind::Litmus(index) => &litmus::ALL[index].name,
             Kind::Mixed => "mixed",
             Kind::Hot => "hot",
             Kind::Counters => "counters",
