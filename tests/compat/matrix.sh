@@ -29,7 +29,7 @@ build() {
 # run OPTION… PROGRAM ARGUMENT…: runs a program on nodes; what it printed is in $printed, how it ended in $ended.
 run() {
     ended=0
-    printed=$(cd "$work" && timeout --kill-after=10 60 "$bin/comem" run --no-prefix "$@" 2>&1) || ended=$?
+    printed=$(cd "$work" && timeout --kill-after=10 180 "$bin/comem" run --no-prefix "$@" 2>&1) || ended=$?
 }
 
 show() { sed 's/^/    /' <<<"$printed" | tail -n 20; }

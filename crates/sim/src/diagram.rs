@@ -233,7 +233,8 @@ pub fn svg(events: &[Event], nodes: usize, name: &dyn Fn(usize) -> String, title
             }
         }
     }
-    moments.sort_by_key(|(at, index, arrival)| (*at, *arrival, *index));
+    // What arrives comes before what is sent because of it.
+    moments.sort_by_key(|(at, index, arrival)| (*at, !arrival, *index));
     let row = |index: usize, arrival: bool| {
         let place = moments.iter().position(|(_, i, a)| (*i, *a) == (index, arrival)).unwrap_or(0);
         TOP + (place as f64 + 1.0) * ROW

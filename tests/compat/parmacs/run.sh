@@ -40,7 +40,7 @@ program() {
 expect() {
     local what=$1 word=$2 printed ended=0
     shift 2
-    printed=$(timeout --kill-after=5 60 "$@" 2>&1 </dev/null) || ended=$?
+    printed=$(timeout --kill-after=5 180 "$@" 2>&1 </dev/null) || ended=$?
     if [ "$ended" = 0 ] && [[ ${printed##*$'\n'} == *"$word"* ]]; then
         return
     fi

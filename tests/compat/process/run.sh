@@ -31,7 +31,7 @@ export COMEM_TEST_LATER="$out/later.so"
 job() {
     local wanted=$1 printed ended=0 rest
     shift
-    printed=$(timeout --kill-after=5 60 "$@" 2>&1 </dev/null) || ended=$?
+    printed=$(timeout --kill-after=5 180 "$@" 2>&1 </dev/null) || ended=$?
     rest=$(grep -vE '^(ended|leaving)$' <<<"$printed")
     [ "$wanted" = 0 ] || rest=$(grep -v 'ended with status' <<<"$rest")
     if [ "$ended" = "$wanted" ] && [ -z "$rest" ] && [ "$(grep -c '^ended$' <<<"$printed")" = 1 ]; then

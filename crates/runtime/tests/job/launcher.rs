@@ -73,6 +73,9 @@ pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str
     cluster
 }
 
+/// Longer than any node that works is silent, also beside other work.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+
 impl Cluster {
     /// Passes on what has to be passed on until `done` says so, or all nodes have closed their lines.
     pub fn follow(
@@ -83,11 +86,11 @@ impl Cluster {
     ) {
         let mut closed = 0;
         while closed < self.nodes.len() {
-            let (node, message) = match self.said.recv_timeout(Duration::from_secs(60)) {
+            let (node, message) = match self.said.recv_timeout(SILENCE_MAX) {
                 Ok(said) => said,
                 // All lines are closed; some of them said so before this call.
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => panic!("no node has said anything for a minute"),
+                Err(RecvTimeoutError::Timeout) => panic!("no node has said anything for {SILENCE_MAX:?}"),
             };
             match message {
                 None => {
