@@ -4,7 +4,8 @@ use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
+use comem_protocol::coherence::pages::sharing::Found;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::wire::message::Wish;
 use serde_json::{Value, json};
 
@@ -75,7 +76,14 @@ fn regions(node: &Node) -> Value {
     let one = |known: &std::sync::Arc<crate::shared::table::Known>| {
         let costs = &known.costs;
         let sharing = shared.sharing.lock();
-        let mut pages = sharing.found(known.region.range());
+        let mut pages: Vec<(PageNo, Found)> = match known.region.engine {
+            // Each node tells of itself.
+            PageEngine::Msi => {
+                let found = |(page, times)| (page, Found { times, nodes: vec![shared.me] });
+                shared.falsely_shared_units(known).into_iter().map(found).collect()
+            }
+            _ => sharing.found(known.region.range()).into_iter().map(|(page, found)| (page, found.clone())).collect(),
+        };
         pages.sort_by_key(|(_, found)| std::cmp::Reverse(found.times));
         let page_bytes = PAGE_BYTES as u64;
         let false_sharing: Vec<Value> = pages

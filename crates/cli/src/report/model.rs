@@ -265,7 +265,7 @@ impl Run {
         self.nodes.iter().map(Node::of_a_thread_us).fold(0.0, f64::max) / 1e6
     }
 
-    /// Whether any region of shared pages is under an engine for which false sharing is not looked for.
+    /// Whether any region of shared pages is under `msi`, where each node tells of its own part in false sharing.
     pub fn has_regions_under_msi(&self) -> bool {
         self.regions.iter().any(|region| region.engine == "msi")
     }

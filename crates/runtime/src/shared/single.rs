@@ -9,6 +9,7 @@ use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
 use comem_protocol::coherence::msi::hold::{Grip, HOLD};
+use comem_protocol::coherence::msi::ping_pong::PingPong;
 use comem_protocol::coherence::msi::{Back, Begin, Unit};
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
@@ -16,7 +17,8 @@ use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::Want;
-use std::ops::Range;
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The object that pages under `msi` are units of; a unit's index is its first page.
@@ -52,6 +54,33 @@ impl Holds {
     }
 }
 
+/// A unit of pages, with what is known of its travels.
+#[derive(Debug)]
+pub(crate) struct Single {
+    unit: Unit,
+    ping_pong: PingPong,
+}
+
+impl Single {
+    pub(super) fn new(unit: Unit) -> Single {
+        Single { unit, ping_pong: PingPong::default() }
+    }
+}
+
+impl Deref for Single {
+    type Target = Unit;
+
+    fn deref(&self) -> &Unit {
+        &self.unit
+    }
+}
+
+impl DerefMut for Single {
+    fn deref_mut(&mut self) -> &mut Unit {
+        &mut self.unit
+    }
+}
+
 /// What a faulting thread finds.
 enum Found {
     /// The unit, which is mapped now.
@@ -70,6 +99,8 @@ struct Frame<'a> {
     read_only: bool,
     /// Its region was freed, and its memory went back to the system: nothing that was on its way is to bring it back.
     freed: bool,
+    /// Sees the bytes that come and leave.
+    ping_pong: RefCell<&'a mut PingPong>,
 }
 
 impl Frame<'_> {
@@ -111,6 +142,7 @@ impl UnitMemory for Frame<'_> {
             std::ptr::copy_nonoverlapping(self.pointer(), out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);
         }
+        self.ping_pong.borrow_mut().leaves(&out[out.len() - len..]);
     }
 
     fn install(&mut self, bytes: &[u8]) {
@@ -120,6 +152,7 @@ impl UnitMemory for Frame<'_> {
         let len = self.len().min(bytes.len());
         // SAFETY: the pages lie within the service view, and no thread may access them now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pointer(), len) };
+        self.ping_pong.get_mut().comes(&bytes[..len]);
     }
 
     fn discard(&mut self) {
@@ -177,12 +210,14 @@ impl Node {
         let pages = known.pages_of_unit(index);
         let from = shared.guarded_from();
         let unit = UnitId { object: PAGES, index: pages.start };
-        let mut state = known.unit(index)?.lock();
+        let mut single = known.unit(index)?.lock();
+        let Single { unit: state, ping_pong } = &mut *single;
         let mut frame = Frame {
             arena: &views.guarded,
             pages: pages.start - from..pages.end - from,
             read_only: known.read_only.load(Ordering::Acquire),
             freed: known.freed.load(Ordering::Acquire),
+            ping_pong: RefCell::new(ping_pong),
         };
         let mut cx = Context {
             me: shared.me,
@@ -195,13 +230,13 @@ impl Node {
         };
         let before = state.is_stored();
         let had = state.holds(Want::Shared) && state.leaving().is_none();
-        let result = step(&mut state, &mut cx);
+        let result = step(state, &mut cx);
         shared.count_unit(known, pages.start, before, state.is_stored());
         if had && !state.holds(Want::Shared) && state.leaving().is_none() {
             known.costs.invalidations.fetch_add(pages.len() as u64, Ordering::Relaxed);
         }
         let wanted = state.is_wanted() && !shared.holds.wanted.swap(true, Ordering::AcqRel);
-        drop(state);
+        drop(single);
         // It may be asleep until its next tick, and this thread may do nothing else for long.
         if wanted && crate::seated().is_some() {
             self.rouse_service();
@@ -259,6 +294,15 @@ impl Shared {
             }
             _ => {}
         }
+    }
+
+    /// The pages of a region under `msi` that this node and others have written in turn, at different bytes, and how often.
+    pub(crate) fn falsely_shared_units(&self, known: &Known) -> Vec<(PageNo, u64)> {
+        let of_unit = |(index, unit): (u32, &Mutex<Single>)| {
+            let first = known.pages_of_unit(index).start;
+            unit.lock().ping_pong.found().map(|(page, times)| (first + page, times)).collect::<Vec<_>>()
+        };
+        known.used_units().flat_map(of_unit).collect()
     }
 
     /// The memory of a freed region's units is gone.

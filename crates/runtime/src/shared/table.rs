@@ -3,6 +3,7 @@
 
 use super::graves::Graves;
 use super::memory::Frames;
+use super::single::Single;
 use crate::config::Config;
 use crate::mutex::{Mutex, RwLock};
 use comem_memory::twins::{Row, Twins};
@@ -78,7 +79,7 @@ const BLOCK_NAMES: usize = 200;
 /// So many units of a region under `msi` stand in one block.
 const BLOCK_UNITS: u32 = 512;
 
-type UnitBlock = Box<[OnceLock<Box<Mutex<Unit>>>]>;
+type UnitBlock = Box<[OnceLock<Box<Mutex<Single>>>]>;
 
 /// A region as this node knows it.
 #[derive(Debug)]
@@ -269,21 +270,22 @@ impl Known {
     }
 
     /// Under `msi`: unit `index`.
-    pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<Unit>> {
+    pub(crate) fn unit(&self, index: u32) -> Option<&Mutex<Single>> {
         let block = self.units.get((index / BLOCK_UNITS) as usize)?;
         let block = block.get_or_init(|| (0..BLOCK_UNITS).map(|_| OnceLock::new()).collect());
         let cell = block.get((index % BLOCK_UNITS) as usize)?;
-        Some(cell.get_or_init(|| Box::new(Mutex::new(Unit::new(self.home_of_unit(index) == self.me)))))
+        let new = || Box::new(Mutex::new(Single::new(Unit::new(self.home_of_unit(index) == self.me))));
+        Some(cell.get_or_init(new))
     }
 
     /// Under `msi`: unit `index`, if anybody here has had to do with it.
-    pub(crate) fn unit_if_used(&self, index: u32) -> Option<&Mutex<Unit>> {
+    pub(crate) fn unit_if_used(&self, index: u32) -> Option<&Mutex<Single>> {
         let block = self.units.get((index / BLOCK_UNITS) as usize)?.get()?;
         block.get((index % BLOCK_UNITS) as usize)?.get().map(|unit| &**unit)
     }
 
     /// Under `msi`: the units that anybody here has had to do with, and their indices.
-    pub(crate) fn used_units(&self) -> impl Iterator<Item = (u32, &Mutex<Unit>)> {
+    pub(crate) fn used_units(&self) -> impl Iterator<Item = (u32, &Mutex<Single>)> {
         let blocks = (0..).zip(&self.units).filter_map(|(at, block)| Some((at * BLOCK_UNITS, block.get()?)));
         blocks.flat_map(|(first, block)| (first..).zip(block).filter_map(|(index, unit)| Some((index, &**unit.get()?))))
     }

@@ -38,6 +38,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "read-in-turn" => read_in_turn(comem),
         "written-in-turn" => written_in_turn(comem),
         "shared-falsely" => shared_falsely(comem),
+        "to-and-fro" => to_and_fro(comem),
         "many-puts" => many_puts(comem),
         _ => return false,
     }
@@ -61,6 +62,20 @@ fn lock_in_turn(comem: &Comem) {
         }
         t.barrier();
         assert_eq!(slice.get(0), steps() as u64);
+        t.barrier();
+    });
+}
+
+/// Each thread has a word of its own in the first page; in the second all count in one word, under a lock.
+fn to_and_fro(comem: &Comem) {
+    let slice = homed_at_zero(comem, 2);
+    comem.run(|t| {
+        for step in 0..steps() as u64 {
+            slice.set(8 * t.id(), step + 1);
+            t.locked(LockId(1), || slice.set(WORDS, slice.get(WORDS) + 1));
+            t.barrier();
+        }
+        assert_eq!(slice.get(WORDS), (t.count() * steps()) as u64);
         t.barrier();
     });
 }
@@ -664,6 +679,21 @@ fn false_sharing_is_found_to_the_byte_and_true_sharing_is_none() {
             let nodes = page["nodes"].as_array().unwrap();
             assert!([1, 2, 3].iter().all(|node| nodes.contains(&(*node).into())), "{detector}, {backbone}: {found}");
         }
+    }
+}
+
+#[test]
+fn under_msi_false_sharing_is_found_by_those_who_write_in_turn() {
+    for backbone in ["udp", "shm"] {
+        let settings = [("COMEM_ENGINE", "msi"), ("COMEM_BACKBONE", backbone), (STEPS, "60")];
+        let outcome = job("to-and-fro", 2, &settings);
+        let found: Vec<(u64, u64)> = (outcome.stats.values())
+            .flat_map(|stats| stats["regions"][0]["false_sharing"].as_array().unwrap().clone())
+            .map(|page| (page["offset"].as_u64().unwrap(), page["nodes"][0].as_u64().unwrap()))
+            .collect();
+        assert!(!found.is_empty() && found.iter().all(|(offset, _)| *offset == 0), "{backbone}: {found:?}");
+        let nodes: std::collections::BTreeSet<u64> = found.iter().map(|(_, node)| *node).collect();
+        assert_eq!(nodes, [0, 1].into(), "{backbone}");
     }
 }
 

@@ -45,6 +45,7 @@
 
 pub mod directory;
 pub mod hold;
+pub mod ping_pong;
 mod unit;
 
 pub use unit::{Back, Begin, Unit};
