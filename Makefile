@@ -4,7 +4,7 @@
 #                shared arrays; checks every result, and draws pictures (out/demo). About four minutes, once everything is built
 #   make test    runs every test
 #
-# Others: build, python (the Python package), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
+# Others: build, python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
 # (counts what the library's code does most, for this compiler: tools/profile.sh), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
@@ -35,7 +35,7 @@ programs python soak fuzz: export CARGO_BUILD_RUSTFLAGS := $(CARGO_BUILD_RUSTFLA
 endif
 endif
 
-.PHONY: build demo python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
+.PHONY: build demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
 
 help:
 	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
@@ -70,6 +70,15 @@ demo: workloads
 	@$(RELEASE)/comem compare -n 2 -t 1 --repeat 3 -- out/workloads/sor $(DEMO_SOR)
 	@printf '\nhlrc moves the rows at the borders between the nodes at barriers; under msi whole pages travel, one writer at a time.\n'
 	@examples/python/demo.sh out/demo
+
+# What docs/teaching.md runs: small programs, and the simulator with litmus programs and diagrams.
+teaching: programs
+	@$(CARGO) build --release -p comem-sim
+	@mkdir -p out/teaching
+	@for name in false_sharing store_buffering; do \
+		$(CC) -std=c11 -O2 -Wall -Wextra -Iinclude "examples/teaching/$$name.c" -o "out/teaching/$$name" $(RELEASE)/libcomem.so \
+			-Wl,-rpath,$(abspath $(RELEASE)) || exit 1; done
+	@echo "Built: out/teaching/false_sharing, out/teaching/store_buffering and $(RELEASE)/comem-sim; docs/teaching.md says what to show"
 
 out/bench/access: bench/access.c include/comem.h $(RELEASE)/libcomem.so
 	@mkdir -p out/bench

@@ -88,6 +88,7 @@ stage "headers" tests/headers.sh
 stage "build of the workloads" build
 stage "workloads" tests/workloads.sh
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
+stage "what a class is shown" tests/teaching.sh
 stage "random programs" random_programs
 stage "interfaces of other systems" tests/compat.sh
 stage "the Python package" tests/python.sh

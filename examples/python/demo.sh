@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The part of `make demo` in Python: heat and Life with NumPy on shared arrays, on 1, 2 and 4 nodes of this machine, and their pictures.
+# The part of `make demo` in Python: heat and Life with NumPy on shared arrays, on one node and on as many as have a core each, and their pictures.
+# Heat comes in two sizes: on a small plate one process is faster, on a large one several nodes are.
 #
 #     examples/python/demo.sh DIRECTORY
 #
@@ -27,17 +28,41 @@ export MPLBACKEND=agg OMP_NUM_THREADS=1
 pictures=yes
 "$python" -c 'import matplotlib' 2>/dev/null || pictures=no
 
-echo
-echo "NumPy arrays that all nodes share (examples/python):"
-declare -A size=([heat]="--size 240 --steps 3000" [life]="--size 128 --steps 300")
-for program in heat life; do
-    for nodes in 1 2 4; do
-        options=()
-        [ "$nodes$pictures" = 4yes ] && options=(--picture "$to/$program.png")
-        # shellcheck disable=SC2086 # several words
-        "$python" -m comem run --no-prefix --backbone shm -n "$nodes" "$python" "examples/python/$program.py" ${size[$program]} "${options[@]}"
+cores=$(nproc)
+several=2
+[ "$cores" -ge 4 ] && several="2 4"
+
+# run PROGRAM NODES ARGUMENTS…: prints the program's line, and keeps its seconds in $seconds.
+run() {
+    local program=$1 nodes=$2 line
+    shift 2
+    line=$("$python" -m comem run --no-prefix --backbone shm -n "$nodes" "$python" "examples/python/$program.py" "$@")
+    echo "$line"
+    seconds=$(sed -n 's/.* \([0-9.]*\) s$/\1/p' <<<"$line" | tail -n 1)
+}
+
+# sizes PROGRAM WHAT ARGUMENTS…: one size on one node, which is one process, and on several; says which is faster. With $draw, the run on the
+# most nodes draws that picture.
+sizes() {
+    local program=$1 what=$2 nodes alone
+    shift 2
+    run "$program" 1 "$@"
+    alone=$seconds
+    for nodes in $several; do
+        local options=()
+        [ -n "${draw:-}" ] && [ "$pictures" = yes ] && [ "$nodes" = "${several##* }" ] && options=(--picture "$draw")
+        run "$program" "$nodes" "$@" "${options[@]}"
+        awk -v alone="$alone" -v these="$seconds" -v nodes="$nodes" -v what="$what" 'BEGIN {
+            if (these > 0 && alone > 0) printf "   %s: %d nodes are %.2f times as fast as one process\n", what, nodes, alone / these }'
     done
-done
+}
+
+echo
+echo "5. NumPy arrays that all nodes share (examples/python)"
+sizes heat "a small plate" --size 240 --steps 1000
+draw=$to/heat.png sizes heat "a large plate" --size 1500 --steps 150
+draw=$to/life.png sizes life "Life" --size 512 --steps 210
+echo "As with sor: each step ends with a barrier, and on the small plate that costs more than half of the plate takes to compute."
 if [ "$pictures" = yes ]; then
     printf 'picture of the heat:  %s\npicture of Life:      %s\n' "$to/heat.png" "$to/life.png"
 else

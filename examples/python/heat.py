@@ -66,9 +66,13 @@ def main() -> None:
 
             figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
             figure.colorbar(axes.imshow(result, cmap="inferno"), label="degrees")
+            # Dashes of two colours are seen on every colour.
             for node in range(1, comem.size):
-                axes.axhline(size * node / comem.size - 0.5, color="white", lw=0.5, ls=":")
-            axes.set_title(f"heat after {count} steps; dotted: where nodes' rows meet")
+                for colour, dashes in (("black", "-"), ("white", "--")):
+                    axes.axhline(size * node / comem.size - 0.5, color=colour, lw=1.5, ls=dashes)
+            for node in range(comem.size):
+                axes.text(0.02 * size, size * (node + 0.5) / comem.size, f"node {node}", color="white", va="center")
+            axes.set_title(f"{size} x {size} cells after {count} steps on {comem.size} nodes")
             figure.savefig(options.picture, dpi=80)
     comem.barrier()
 

@@ -86,8 +86,10 @@ def main() -> None:
             figure, axes = plt.subplots(figsize=(5, 4.4), layout="constrained")
             axes.imshow(now, cmap="binary", interpolation="nearest")
             for node in range(1, comem.size):
-                axes.axhline(size * node / comem.size - 0.5, color="tab:red", lw=0.5, ls=":")
-            axes.set_title(f"generation {steps}; dotted: where nodes' rows meet")
+                axes.axhline(size * node / comem.size - 0.5, color="tab:red", lw=1.2, ls="--")
+            for node in range(comem.size):
+                axes.text(0.98 * size, size * (node + 0.5) / comem.size, f"node {node}", color="tab:red", ha="right")
+            axes.set_title(f"generation {steps} on {comem.size} nodes")
             figure.savefig(options.picture, dpi=80)
     comem.barrier()
 

@@ -101,7 +101,12 @@ impl Lesson {
             let places: Vec<String> =
                 run.nodes.iter().enumerate().map(|(thread, node)| format!("thread {thread} on node {node}")).collect();
             let title = format!("{} under {}: {}", litmus.name, engine.name(), words(reads));
-            let below = format!("{}   ({}; seed {seed})", litmus.text, places.join(", "));
+            let numbered = |what: &str, names: &[String]| {
+                let all = names.iter().enumerate().map(|(number, name)| format!(", {what} {number} is {name}"));
+                all.collect::<String>()
+            };
+            let others = numbered("lock", &litmus.locks) + &numbered("flag", &litmus.flags);
+            let below = format!("{}   ({}{others}; seed {seed})", litmus.text, places.join(", "));
             let nodes = litmus.threads.len();
             if let Some(path) = &self.svg {
                 let picture = diagram::svg(&run.events, nodes, &name, &title, &below);

@@ -55,6 +55,10 @@ pub struct Litmus {
     pub text: String,
     /// The variables' names.
     pub names: Vec<String>,
+    /// The locks' names, by their numbers.
+    pub locks: Vec<String>,
+    /// The flags' names, by their numbers.
+    pub flags: Vec<String>,
     /// Variables.
     pub variables: usize,
     /// What each thread does.
@@ -143,6 +147,8 @@ impl Litmus {
             text: text.split_whitespace().collect::<Vec<_>>().join(" "),
             variables: names.len(),
             names,
+            locks,
+            flags,
             threads,
             finally,
             seen_without_consistency: false,

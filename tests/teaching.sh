@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# What docs/teaching.md shows a class: the programs of examples/teaching under each engine, what the report says of false sharing, and every
+# command of the simulator that stands on the page.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=$(realpath "${COMEM_BIN:-target/debug}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+status=0
+
+verdict() {
+    local result=$1
+    shift
+    echo "$result: $*"
+    [ "$result" = FAILED ] && status=1
+}
+
+for program in store_buffering false_sharing; do
+    if ! ${CC:-cc} -std=c11 -O2 -Wall -Wextra -Werror -Iinclude "examples/teaching/$program.c" -o "$work/$program" "$bin/libcomem.so" \
+        "-Wl,-rpath,$bin"; then
+        verdict FAILED "$program.c does not compile"
+        exit 1
+    fi
+done
+
+# nobody WANTED COMEM-FLAGS…: in how many rounds of store buffering both saw nobody: none, or some.
+nobody() {
+    local wanted=$1 printed count
+    shift
+    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix "$@" "$work/store_buffering" 2>&1)
+    count=$(sed -n 's/^in \([0-9]*\) of 200 rounds both saw nobody$/\1/p' <<<"$printed")
+    case "$wanted:${count:-?}" in
+    none:0 | some:[1-9]*) verdict ok "store buffering with $*: $wanted (in $count of 200 rounds)" ;;
+    *) verdict FAILED "store buffering with $*: wanted $wanted: $printed" ;;
+    esac
+}
+nobody none -n 2 --engine msi
+nobody none -n 1 -t 2
+nobody some -n 2 --engine hlrc
+nobody some -n 2 --engine scope
+
+# shares WANTED HOW ENGINE ARGUMENTS…: whether the report finds a page that both nodes write.
+shares() {
+    local wanted=$1 how=$2 engine=$3 printed found=no
+    shift 3
+    if ! printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix -n 2 --engine "$engine" --stats "$work/run.json" "$work/false_sharing" "$@" 2>&1) ||
+        [[ $printed != *"4000 counted" ]]; then
+        verdict FAILED "false sharing, $how, under $engine: $printed"
+        return
+    fi
+    printed=$("$bin/comem" report "$work/run.json" | sed -n '/^false sharing/,$p')
+    grep -qE ' 0 1$' <<<"$printed" && found=yes
+    if [ "$found" = "$wanted" ]; then
+        verdict ok "false sharing, $how, under $engine: found: $found"
+    else
+        verdict FAILED "false sharing, $how, under $engine: found: $found; wanted: $wanted; $printed"
+    fi
+}
+for engine in msi hlrc; do
+    shares yes "one page" "$engine"
+    shares no "a page each" "$engine" apart
+done
+
+# The commands of the page. Where an outcome is chosen, the run must end in it.
+while read -r command; do
+    if printed=$(cd "$work" && PATH="$bin:$PATH" timeout --kill-after=10 300 bash -c "$command" 2>&1) && [ -n "$printed" ]; then
+        verdict ok "$command"
+    else
+        verdict FAILED "$command: $printed"
+    fi
+done < <(grep -oE '`comem-sim --litmus [^`]*`|^comem-sim --litmus .*$' docs/teaching.md | tr -d '`' | sort -u)
+exit "$status"
