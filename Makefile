@@ -109,7 +109,7 @@ lint: tools-build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-bench: build
+bench: workloads
 	@$(MAKE) --no-print-directory out/bench/access
 	@$(RELEASE)/comem-bench $(BENCH)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tests/setup.sh installs: what is missing, and nothing of which another make is there; where one package cannot be had, still the
-# others. Run with commands that are made up.
+# What tests/setup.sh installs: what is missing, and nothing of which another make is there; where one package cannot be
+# had, still the others. Run with commands that are made up.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -18,7 +18,8 @@ check() {
     fi
 }
 
-# A machine with these commands. Installing writes down what was asked for; mpich's packages and gdbserver cannot be had.
+# A machine with these commands. Installing writes down what was asked for; mpich's packages and gdbserver cannot be
+# had.
 machine() {
     local name
     rm -rf "$work/bin" "$work/asked"
@@ -35,7 +36,8 @@ fake() {
     printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
     chmod +x "$work/bin/$1"
 }
-# setup MODE: its status is in $ended, what it says in $said, and the packages asked for, one request after the other, in $asked.
+# setup MODE: its status is in $ended, what it says in $said, and the packages asked for, one request after the other,
+# in $asked.
 setup() {
     said=$(env -u CI -u FORTRAN -u PYTHON PATH="$work/bin" bash tests/setup.sh "$@" 2>&1)
     ended=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The summary of tests/stages.sh counts every line that reports, names what failed, and shows what it said last. Run on stages that
-# are made up, in a shell of their own.
+# The summary of tests/stages.sh counts every line that reports, names what failed, and shows what it said last. Run on
+# stages that are made up, in a shell of their own.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

@@ -1,9 +1,9 @@
 # Runs stages of tests one after the other and says in the end what came of them: to be read by tests/all.sh.
 #
-# A stage is a command. It reports by lines that begin with `ok: `, `FAILED: ` or `SKIP: `, or in the form of TAP (`ok 3 - …`,
-# `not ok 4 - …`, `ok 5 - … # SKIP …`). One without such lines counts by its status. What a stage prints right before a failure's
-# line (in TAP also the `#` lines after it) is taken for the reason. A stage that knows better writes the reasons of all its failures
-# to the file $COMEM_TEST_REASONS.
+# A stage is a command. It reports by lines that begin with `ok: `, `FAILED: ` or `SKIP: `, or in the form of TAP (`ok 3
+# - …`, `not ok 4 - …`, `ok 5 - … # SKIP …`). One without such lines counts by its status. What a stage prints right
+# before a failure's line (in TAP also the `#` lines after it) is taken for the reason. A stage that knows better writes
+# the reasons of all its failures to the file $COMEM_TEST_REASONS.
 
 passed_lines='^ok(: | [0-9]+ - )'
 failed_lines='^(FAILED: |not ok )'
@@ -20,7 +20,8 @@ stage() {
     stage_commands+=("$(printf '%q ' "$@")")
 }
 
-# run_stages: runs all stages, and prints the summary. Its last line counts passed, failed and skipped lines. Fails if a line says so.
+# run_stages: runs all stages, and prints the summary. Its last line counts passed, failed and skipped lines. Fails if a
+# line says so.
 run_stages() {
     stages_work=$(mktemp -d)
     trap 'rm -rf "$stages_work"' EXIT
@@ -99,8 +100,9 @@ summary() {
     [ "$failed" = 0 ]
 }
 
-# failed_rust_tests LOG: for each failed test in the output of `cargo test`, `NAME<tab>TARGET<tab>LINE` for each of its last lines.
-# TARGET is what cargo wants to run it again (`-p comem-net --lib`). A test program that dies is one failure; so is a build.
+# failed_rust_tests LOG: for each failed test in the output of `cargo test`, `NAME<tab>TARGET<tab>LINE` for each of its
+# last lines. TARGET is what cargo wants to run it again (`-p comem-net --lib`). A test program that dies is one
+# failure; so is a build.
 failed_rust_tests() {
     awk -v most="$reason_lines" '
         function end_block() {
@@ -138,7 +140,8 @@ failed_rust_tests() {
         !/^$/ { lines[count++] = $0 }' "$1"
 }
 
-# report_rust_failures LOG: one line with the names of what failed, and for the summary how to run each again and what it said last.
+# report_rust_failures LOG: one line with the names of what failed, and for the summary how to run each again and what
+# it said last.
 report_rust_failures() {
     local failures names
     failures=$(failed_rust_tests "$1")

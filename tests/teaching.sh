@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What docs/teaching.md shows a class: the programs of examples/teaching under each engine, what the report says of false sharing, and every
-# command of the simulator that stands on the page.
+# What docs/teaching.md shows a class: the programs of examples/teaching under each engine, what the report says of
+# false sharing, and every command of the simulator that stands on the page.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$(realpath "${COMEM_BIN:-target/debug}")

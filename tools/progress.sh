@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command that prints much and takes long: its output goes to a file, and every 20 s a line says how long it has run and what it
-# does. After a failure, shows what it said last.
+# Runs a command that prints much and takes long: its output goes to a file, and every 20 s a line says how long it has
+# run and what it does. After a failure, shows what it said last.
 #
-#   tools/progress.sh LOG COMMAND…
+# tools/progress.sh LOG COMMAND…
 set -uo pipefail
 log=${1:?usage: progress.sh LOG COMMAND…}
 shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The part of `make demo` in Python: heat and Life with NumPy on shared arrays, on one node and on as many as have a core each, and their pictures.
-# Heat comes in two sizes: on a small plate one process is faster, on a large one several nodes are.
+# The part of `make demo` in Python: heat and Life with NumPy on shared arrays, on one node and on as many as have a
+# core each, and their pictures. Heat comes in two sizes: on a small plate one process is faster, on a large one several
+# nodes are.
 #
 #     examples/python/demo.sh DIRECTORY
 #
@@ -41,8 +42,8 @@ run() {
     seconds=$(sed -n 's/.* \([0-9.]*\) s$/\1/p' <<<"$line" | tail -n 1)
 }
 
-# sizes PROGRAM WHAT ARGUMENTS…: one size on one node, which is one process, and on several; says which is faster. With $draw, the run on the
-# most nodes draws that picture.
+# sizes PROGRAM WHAT ARGUMENTS…: one size on one node, which is one process, and on several; says which is faster. With
+# $draw, the run on the most nodes draws that picture.
 sizes() {
     local program=$1 what=$2 nodes alone
     shift 2

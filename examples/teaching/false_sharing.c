@@ -1,5 +1,10 @@
-/* False sharing: every thread counts in a word of its own, and yet they get in each other's way, for all words lie in one page.
- * With an argument each word has a page of its own. docs/teaching.md runs it under each engine. */
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * false_sharing.c: every thread counts in a word of its own, and yet they get in each other's way, for all words lie in
+ * one page. With an argument each word has a page of its own. docs/teaching.md runs it under each engine.
+ *
+ *     comem run -n 2 --engine msi --stats run.json ./false_sharing && comem report run.json
+ */
 #include <comem.h>
 #include <stdio.h>
 

@@ -1,5 +1,11 @@
-/* Store buffering, the heart of Dekker's mutual exclusion: each of two threads raises its flag and looks for the other's. Under
- * sequential consistency one of them sees the other; where stores are told later, both may see nobody. docs/teaching.md says why. */
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * store_buffering.c: the heart of Dekker's mutual exclusion. Each of two threads raises its flag and looks for the
+ * other's. Under sequential consistency one of them sees the other; where stores are told later, both may see nobody.
+ * docs/teaching.md says why.
+ *
+ *     comem run -n 2 --engine hlrc ./store_buffering
+ */
 #include <comem.h>
 #include <stdio.h>
 
@@ -22,8 +28,8 @@ static void work(void *unused) {
 
 int main(int argc, char **argv) {
     if (comem_start_args(&argc, argv) != 0) return fprintf(stderr, "%s\n", comem_last_error()), 1;
-    flag = comem_alloc_all(2 * ROUNDS * PAGE * sizeof *flag, NULL);
-    saw = comem_alloc_all(2 * PAGE * sizeof *saw, NULL);
+    flag = comem_alloc_all((size_t)2 * ROUNDS * PAGE * sizeof *flag, NULL);
+    saw = comem_alloc_all((size_t)2 * PAGE * sizeof *saw, NULL);
     if (comem_threads() != 2) return fprintf(stderr, "Dekker's algorithm is for two: comem run -n 2\n"), 2;
     comem_parallel(work, NULL);
     int nobody = 0;

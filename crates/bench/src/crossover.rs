@@ -1,7 +1,7 @@
 //! From which size on several nodes are faster than one process: the workload `sor` on grids of growing size.
 //!
-//! An iteration passes two barriers, whose cost hardly depends on the size, while the computation grows with the grid. So small
-//! grids are faster in one process, and large ones on several nodes.
+//! An iteration passes two barriers, whose cost hardly depends on the size, while the computation grows with the grid.
+//! So small grids are faster in one process, and large ones on several nodes.
 
 use crate::job::{self, Job, Programs};
 use crate::sea;
@@ -41,11 +41,10 @@ pub fn iterations(side: usize) -> usize {
     (CELLS_PER_RUN / (side * side).max(1)).clamp(*ITERATIONS.start(), *ITERATIONS.end())
 }
 
-/// Measures one size: one process and each number of nodes in turn, so often. The shortest times count: whatever else runs on the machine
-/// makes the others longer.
+/// Measures one size: one process and each number of nodes in turn, so often. The shortest times count: whatever else
+/// runs on the machine makes the others longer.
 ///
-/// # Errors
-/// A sentence about a program that failed, or computed something else than one process did.
+/// # Errors A sentence about a program that failed, or computed something else than one process did.
 pub fn measure(programs: &Programs, side: usize, nodes: &[usize], repeats: usize) -> Result<Size, String> {
     let iterations = iterations(side);
     let program = |name: &str| -> Result<Vec<String>, String> {
@@ -89,7 +88,8 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// The smallest size from which on some number of nodes is always faster than one process, and that of the best speed-up.
+/// The smallest size from which on some number of nodes is always faster than one process, and that of the best
+/// speed-up.
 fn pays_from(sizes: &[Size]) -> Option<(&Size, &Size)> {
     let pays = |size: &&Size| size.best().is_some_and(|(_, speed_up)| speed_up > 1.0);
     let from = sizes.len() - sizes.iter().rev().take_while(|size| pays(size)).count();

@@ -1,5 +1,5 @@
-//! The crossover as a picture: speed-up over the size of the grid, a curve for each number of nodes, and a line where one process is
-//! as fast.
+//! The crossover as a picture: speed-up over the size of the grid, a curve for each number of nodes, and a line where
+//! one process is as fast.
 
 use crate::crossover::Size;
 use crate::svg::{BOTTOM_OF_TITLE, Sheet};

@@ -1,7 +1,9 @@
-//! A run as a message diagram: time goes down, each node has a column with what its threads do, and arrows are messages.
+//! A run as a message diagram: time goes down, each node has a column with what its threads do, and arrows are
+//! messages.
 //!
-//! As text a message stands in one row, that of its arrival, with the moment at which it was sent. In a picture an arrow begins where it
-//! was sent, so that messages which overtake each other cross. Rows are events, not moments: nothing overlaps, and long waits take no room.
+//! As text a message stands in one row, that of its arrival, with the moment at which it was sent. In a picture an
+//! arrow begins where it was sent, so that messages which overtake each other cross. Rows are events, not moments:
+//! nothing overlaps, and long waits take no room.
 
 use crate::carrier::Parcel;
 use crate::{pages, program};
@@ -109,7 +111,8 @@ impl Event {
         Event::Step { at, node, step }
     }
 
-    /// A message that travels whole; `None` for a datagram, of which nothing is known, and for what a node says to itself.
+    /// A message that travels whole; `None` for a datagram, of which nothing is known, and for what a node says to
+    /// itself.
     pub fn message(sent: Time, from: NodeId, arrived: Option<Time>, to: NodeId, parcel: &Parcel) -> Option<Event> {
         let (Parcel::Message(message) | Parcel::Free(message)) = parcel else { return None };
         let name = match Message::parse(message.ty, &message.body) {

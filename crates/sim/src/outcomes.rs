@@ -1,4 +1,5 @@
-//! What litmus programs show under each engine: the outcomes that were seen, those that it allows, and those that it forbids.
+//! What litmus programs show under each engine: the outcomes that were seen, those that it allows, and those that it
+//! forbids.
 
 use crate::check::litmus::weak::{self, Model};
 use crate::check::litmus::{Access, Litmus, Reads};

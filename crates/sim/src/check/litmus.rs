@@ -1,7 +1,7 @@
 //! Litmus programs: a few threads, a few accesses, and the outcomes that a memory model allows.
 //!
-//! Sequential consistency allows what some interleaving gives: all are tried ([`Litmus::allowed`]). What the weaker models of pages
-//! allow, [`weak`] says.
+//! Sequential consistency allows what some interleaving gives: all are tried ([`Litmus::allowed`]). What the weaker
+//! models of pages allow, [`weak`] says.
 //!
 //! A program is a line of text: threads stand between bars, what a thread does between semicolons.
 //!
@@ -14,8 +14,8 @@
 //! | `barrier` | pass the barrier of all threads |
 //! | `finally`, in place of a last thread | behind a barrier every thread loads all variables |
 //!
-//! An outcome is the values that the program's loads gave, thread by thread, and then what each thread loads in the end, where the
-//! program asks for it.
+//! An outcome is the values that the program's loads gave, thread by thread, and then what each thread loads in the
+//! end, where the program asks for it.
 
 pub mod weak;
 
@@ -86,8 +86,8 @@ pub static ALL: LazyLock<Vec<Litmus>> = LazyLock::new(|| {
     ]
 });
 
-/// Litmus programs with synchronisation: where it orders all accesses that conflict, sequential consistency is what every engine that
-/// keeps copies coherent must show.
+/// Litmus programs with synchronisation: where it orders all accesses that conflict, sequential consistency is what
+/// every engine that keeps copies coherent must show.
 pub static SYNCHRONISED: LazyLock<Vec<Litmus>> = LazyLock::new(|| {
     let threads = [
         ("SB+lock", "lock a; x = 1; y; unlock a | lock a; y = 1; x; unlock a"),
@@ -338,8 +338,8 @@ impl Litmus {
         }
     }
 
-    /// A cluster's program that runs the litmus program `rounds` times, each time on fresh variables, which some threads
-    /// have read before. One thread on each node; `unit_elements` variables share a unit.
+    /// A cluster's program that runs the litmus program `rounds` times, each time on fresh variables, which some
+    /// threads have read before. One thread on each node; `unit_elements` variables share a unit.
     pub fn program(&self, rounds: usize, unit_elements: usize, rng: &mut Rng) -> Run {
         let nodes = self.threads.len();
         let shape = Shape { nodes, elements: rounds * self.variables, width: 8, unit_elements };

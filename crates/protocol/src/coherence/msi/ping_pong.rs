@@ -1,12 +1,12 @@
 //! False sharing under `msi`: a unit goes to and fro between nodes that write different bytes of it.
 //!
-//! Nobody hears which bytes a node writes to a unit that is its own. But a node sees its bytes whenever they come and whenever they
-//! leave. What changed between coming and leaving it has written itself; what changed between leaving and coming others have. If these
-//! bytes of a page have none in common, the page is shared falsely.
+//! Nobody hears which bytes a node writes to a unit that is its own. But a node sees its bytes whenever they come and
+//! whenever they leave. What changed between coming and leaving it has written itself; what changed between leaving and
+//! coming others have. If these bytes of a page have none in common, the page is shared falsely.
 //!
-//! Most units travel little, and cost a count. One that has left [`FROM`] times is watched: its bytes are kept and compared, for
-//! [`LOOKS`] times, or until it was found shared falsely [`ENOUGH`] times. After some more travels it is watched again, for programs
-//! have phases. A store of the value that was there is not seen.
+//! Most units travel little, and cost a count. One that has left [`FROM`] times is watched: its bytes are kept and
+//! compared, for [`LOOKS`] times, or until it was found shared falsely [`ENOUGH`] times. After some more travels it is
+//! watched again, for programs have phases. A store of the value that was there is not seen.
 
 use crate::coherence::pages::PAGE_BYTES;
 
@@ -38,7 +38,8 @@ pub struct PingPong {
 struct Watched {
     /// The unit when it came or left last.
     bytes: Vec<u8>,
-    /// What this node has written since others wrote, and what they have written since this one did; a bit for each byte.
+    /// What this node has written since others wrote, and what they have written since this one did; a bit for each
+    /// byte.
     own: Vec<u64>,
     others: Vec<u64>,
     looks: u16,

@@ -5,9 +5,9 @@
 //! - one that it comes before, by program order and synchronisation, and
 //! - one behind which another store to the variable comes that the load must see.
 //!
-//! The models differ in what must be seen. Under release consistency (Gharachorloo et al. 1990; Keleher et al. 1992) that is whatever
-//! comes before the load. Under scope consistency (Iftode, Singh and Li 1996) a lock tells only of what was stored while it was held; a
-//! barrier tells of everything, and a flag of everything its raiser has stored.
+//! The models differ in what must be seen. Under release consistency (Gharachorloo et al. 1990; Keleher et al. 1992)
+//! that is whatever comes before the load. Under scope consistency (Iftode, Singh and Li 1996) a lock tells only of
+//! what was stored while it was held; a barrier tells of everything, and a flag of everything its raiser has stored.
 //!
 //! Plain accesses order nothing, and a release waits for nobody: only the orders of what may have to wait are tried.
 
