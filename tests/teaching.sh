@@ -39,26 +39,30 @@ nobody none -n 1 -t 2
 nobody some -n 2 --engine hlrc
 nobody some -n 2 --engine scope
 
-# shares WANTED HOW ENGINE ARGUMENTS…: whether the report finds a page that both nodes write.
+# shares WANTED HOW ENGINE NODES ARGUMENTS…: whether the report finds a page that all nodes write.
 shares() {
-    local wanted=$1 how=$2 engine=$3 printed found=no
-    shift 3
-    if ! printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix -n 2 --engine "$engine" --stats "$work/run.json" "$work/false_sharing" "$@" 2>&1) ||
-        [[ $printed != *"4000 counted" ]]; then
+    local wanted=$1 how=$2 engine=$3 nodes=$4 printed found=no
+    shift 4
+    if ! printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix -n "$nodes" --engine "$engine" \
+        --stats "$work/run.json" "$work/false_sharing" "$@" 2>&1) ||
+        [[ $printed != *": $((nodes * 2000)) counted" ]]; then
         verdict FAILED "false sharing, $how, under $engine: $printed"
         return
     fi
     printed=$("$bin/comem" report "$work/run.json" | sed -n '/^false sharing/,$p')
-    grep -qE ' 0 1$' <<<"$printed" && found=yes
+    grep -qE " $(seq -s ' ' 0 $((nodes - 1)))\$" <<<"$printed" && found=yes
     if [ "$found" = "$wanted" ]; then
-        verdict ok "false sharing, $how, under $engine: found: $found"
+        verdict ok "false sharing, $how, under $engine on $nodes nodes: found: $found"
     else
         verdict FAILED "false sharing, $how, under $engine: found: $found; wanted: $wanted; $printed"
     fi
 }
-for engine in msi hlrc; do
-    shares yes "one page" "$engine"
-    shares no "a page each" "$engine" apart
+# Of its own writes a home under hlrc knows the page alone: two others must write too.
+for setup in "msi 2" "msi 3" "hlrc 3"; do
+    # shellcheck disable=SC2086 # an engine and a number of nodes
+    shares yes "one page" $setup
+    # shellcheck disable=SC2086
+    shares no "a page each" $setup apart
 done
 
 # The commands of the page. Where an outcome is chosen, the run must end in it.
