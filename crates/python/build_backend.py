@@ -16,7 +16,7 @@ FILES = ("comem", "libcomem_wrap.so")
 def _build_command() -> None:
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or HERE.parents[1] / "target")
     packages = ["-p", "comem-cli", "-p", "comem-wrap"]
-    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *packages], cwd=HERE, check=True)
+    subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=HERE, check=True)
     to = HERE / "python" / "comem" / "_bin"
     to.mkdir(exist_ok=True)
     for name in FILES:
