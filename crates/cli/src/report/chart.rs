@@ -109,7 +109,7 @@ impl Scale {
             sheet.line((LEFT, y), (width - RIGHT, y), if mark == 0 { "rule" } else { "grid" });
             sheet.text(LEFT - 8.0, y + 4.0, "soft right", &mark_text(mark as f64 * self.step_s));
         }
-        sheet.text(24.0, TOP - 14.0, "soft", "seconds of a thread's life (mean of the node's threads), by node");
+        sheet.text(24.0, TOP - 14.0, "soft", "a thread's life (mean of the node's threads)");
     }
 }
 
