@@ -172,9 +172,15 @@ a = comem.zeros(1 << 20, home=1)
 if comem.rank == 1:
     a += 1
 peer = comem.allreduce(os.getpid() * comem.rank)
+def has_ended():
+    # Who has not been waited for yet is a zombie.
+    try:
+        return open(f"/proc/{peer}/stat").read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 def is_known():
-    # Its process is gone, and so long ago that every node has heard of it.
-    while os.path.exists(f"/proc/{peer}"):
+    # It has ended, and so long ago that every node has heard of it.
+    while not has_ended():
         time.sleep(0.01)
     time.sleep(0.8)
 comem.barrier()
@@ -237,13 +243,18 @@ def test_a_lost_node_reaches_other_threads_too():
         import comem, os, threading, time
         a = comem.zeros(1 << 20, home=1)
         peer = comem.allreduce(os.getpid() * comem.rank)
+        def has_ended():
+            try:
+                return open(f"/proc/{peer}/stat").read().rpartition(")")[2].split()[0] in "ZX"
+            except OSError:
+                return True
         if comem.rank == 1:
             # Not before the other has left the barrier too.
             comem.Semaphore("ready").acquire()
             os._exit(9)
         def work():
             comem.Semaphore("ready").release()
-            while os.path.exists(f"/proc/{peer}"):
+            while not has_ended():
                 time.sleep(0.01)
             time.sleep(1)
             try:
