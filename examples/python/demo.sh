@@ -42,29 +42,29 @@ run() {
     seconds=$(sed -n 's/.* \([0-9.]*\) s$/\1/p' <<<"$line" | tail -n 1)
 }
 
-# sizes PROGRAM WHAT ARGUMENTS…: one size on one node, which is one process, and on several; says which is faster. With
-# $draw, the run on the most nodes draws that picture.
+# sizes PROGRAM WHAT ARGUMENTS…: one size on one node, which is one process, and on several; says which is faster.
 sizes() {
     local program=$1 what=$2 nodes alone
     shift 2
     run "$program" 1 "$@"
     alone=$seconds
     for nodes in $several; do
-        local options=()
-        [ -n "${draw:-}" ] && [ "$pictures" = yes ] && [ "$nodes" = "${several##* }" ] && options=(--picture "$draw")
-        run "$program" "$nodes" "$@" "${options[@]}"
+        run "$program" "$nodes" "$@"
         awk -v alone="$alone" -v these="$seconds" -v nodes="$nodes" -v what="$what" 'BEGIN {
-            if (these > 0 && alone > 0) printf "   %s: %d nodes are %.2f times as fast as one process\n", what, nodes, alone / these }'
+            if (these > 0 && alone > 0) printf "   %s: %d nodes are %.2f times as fast as one\n", what, nodes, alone / these }'
     done
 }
 
 echo
 echo "5. NumPy arrays that all nodes share (examples/python)"
-sizes heat "a small plate" --size 240 --steps 1000
-draw=$to/heat.png sizes heat "a large plate" --size 1500 --steps 150
-draw=$to/life.png sizes life "Life" --size 512 --steps 210
-echo "As with sor: each step ends with a barrier, and on the small plate that costs more than half of the plate takes to compute."
+sizes heat "a small plate" --size 32 --steps 3000
+sizes heat "a large plate" --size 1500 --steps 150
+sizes life "Life" --size 512 --steps 210
+echo "Each step ends with a barrier, whatever the size: nodes pay where half of a step takes longer to compute than that."
 if [ "$pictures" = yes ]; then
+    # Sizes at which there is something to see.
+    run heat 4 --size 120 --steps 4000 --picture "$to/heat.png" >/dev/null
+    run life 4 --size 96 --steps 240 --picture "$to/life.png" >/dev/null
     printf 'picture of the heat:  %s\npicture of Life:      %s\n' "$to/heat.png" "$to/life.png"
 else
     echo "SKIP: pictures of the Python programs: matplotlib cannot be had from a package index"
