@@ -243,7 +243,9 @@ pub fn svg(events: &[Event], nodes: usize, name: &dyn Fn(usize) -> String, title
         TOP + (place as f64 + 1.0) * ROW
     };
     let x = |node: NodeId| LEFT + PITCH * (node.index() as f64 + 0.5);
-    let (width, height) = (LEFT + PITCH * nodes as f64 + 20.0, TOP + (moments.len() as f64 + 2.0) * ROW);
+    // As wide as the columns or the line below the title.
+    let width = (LEFT + PITCH * nodes as f64 + 20.0).max(48.0 + 6.4 * below.chars().count() as f64);
+    let height = TOP + (moments.len() as f64 + 2.0) * ROW;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
          aria-label=\"{0}\">\n<style>{STYLE}</style>\n\
