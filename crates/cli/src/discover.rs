@@ -5,6 +5,7 @@ use crate::args::RunArgs;
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
+use crate::hash_seed::{self, HASH_SEED};
 use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::{Program, why_not_started};
@@ -44,6 +45,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     node.settle_backbone(false, nodes, true);
     let mut variables = node_variables(&node, &job, nodes, 1);
     variables.push(("COMEM_DISCOVER".into(), "on".into()));
+    variables.push((HASH_SEED.into(), hash_seed::agreed(None)));
     if args.dry_run {
         return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
     }

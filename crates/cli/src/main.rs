@@ -32,6 +32,7 @@ mod failure;
 mod frames;
 mod group;
 mod guardian;
+mod hash_seed;
 mod hosts;
 mod job;
 mod link;

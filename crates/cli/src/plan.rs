@@ -4,6 +4,7 @@ use crate::args::{Launch, NodeArgs, RunArgs, flag_of, slow_factors};
 use crate::control::{Job, key_to_hex, var};
 use crate::debug;
 use crate::failure::{Failure, Outcome};
+use crate::hash_seed;
 use crate::hosts;
 use crate::preload::WRAP;
 use crate::program::Program;
@@ -152,7 +153,8 @@ impl Plan {
         let (hosts, processes) = (Vec::new(), args.processes);
         let mut plan = Plan { hosts, job, cwd, program, processes, backbone, backbone_words };
         let slow = slow_factors(&args.slow, plan.job.hosts.len())?;
-        let named = named_variables(&args.variables)?;
+        let mut named = named_variables(&args.variables)?;
+        hash_seed::complete(&mut named, args.dry_run);
         let mut first = 0;
         for (name, reach, count) in placements {
             let mut spec = plan.host_spec(args, name, *reach, first..first + count, &slow, &named);

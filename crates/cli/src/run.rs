@@ -8,6 +8,7 @@ use crate::debug;
 use crate::failure::{Failure, Outcome, exit};
 use crate::group::Group;
 use crate::guardian::Guardian;
+use crate::hash_seed;
 use crate::job::{Host, JobOrders, JobResult, Running};
 use crate::output::Output;
 use crate::plan::{self, HostPlan, Plan, Reach};
@@ -223,6 +224,8 @@ fn report(args: &RunArgs, plan: &Plan, began: Began, result: Outcome<JobResult>)
         settings: NodeArgs { backbone: plan.backbone, ..args.node.clone() }.settings(&plan.job),
         ..JobReport::default()
     };
+    let seed = plan.hosts.first().and_then(|host| hash_seed::among(&host.spec.env));
+    report.settings.extend(seed.map(|seed| ("python_hash_seed".to_string(), seed.into())));
     match result {
         Ok(result) => {
             if plan.backbone == BackboneChoice::Auto {

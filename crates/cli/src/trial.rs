@@ -1,6 +1,7 @@
 //! A trial: one job run by this very command, with what node 0 printed and what the stats file says.
 
 use crate::failure::{Failure, Outcome, exit};
+use crate::hash_seed::{self, HASH_SEED};
 use crate::report::model::{PAGE_COUNTERS, Run};
 use crate::rundir;
 use crate::sys::process;
@@ -114,6 +115,7 @@ fn command(setup: &Setup, flags: &[OsString], program: &[OsString]) -> Outcome<C
     command.args(["run", "--only-node-zero", "-n", &setup.nodes.to_string(), "-t", &setup.threads.to_string()]);
     command.args(flags).args(backbone(&setup.flags)).args(&setup.flags).arg("--").args(program);
     end_with_this_command(&mut command);
+    command.env(HASH_SEED, hash_seed::of_trials());
     command.stdin(Stdio::null());
     Ok(command)
 }

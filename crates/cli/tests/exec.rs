@@ -85,6 +85,22 @@ fn a_dry_run_needs_nobody_and_leaves_nothing() {
 }
 
 #[test]
+fn all_nodes_have_one_seed_of_pythons_hashes() {
+    let scratch = Scratch::new();
+    let seed = |rank: usize, step: &str, given: &str| {
+        let mut command = slurm(&scratch, rank, 2, "here");
+        command.env("SLURM_STEP_ID", step).env("PYTHONHASHSEED", given).args(["--dry-run", "true"]);
+        let text = out(&finish(&mut command));
+        let line = text.lines().find_map(|line| line.strip_prefix("PYTHONHASHSEED=")).expect("a seed");
+        line.to_string()
+    };
+    assert!(seed(0, "3", "").parse::<u32>().is_ok(), "{}", seed(0, "3", ""));
+    assert_eq!(seed(0, "3", ""), seed(1, "3", ""));
+    assert_ne!(seed(0, "3", ""), seed(0, "4", ""), "another step is another job");
+    assert_eq!(seed(1, "3", "12"), "12");
+}
+
+#[test]
 fn the_key_stays_out_of_arguments_and_environment() {
     let scratch = Scratch::new();
     let body = "key=$(cat /proc/self/fd/$COMEM_JOB_FD | tr -d '\\n' | sed 's/.*\"key\":\"//; s/\".*//'); echo key=$key

@@ -570,6 +570,34 @@ fn a_dry_run_shows_what_was_resolved_and_starts_nothing() {
 }
 
 #[test]
+fn all_nodes_have_one_seed_of_pythons_hashes_which_the_statistics_keep() {
+    let scratch = Scratch::new();
+    let show = ["--no-prefix", "-n", "3", "--stats", "stats.json", "sh", "-c", "echo $PYTHONHASHSEED"];
+    let seeds = |command: &mut Command| {
+        let output = finish(command);
+        let (lines, stats) = (sorted(&out(&output)), std::fs::read(scratch.path("stats.json")).unwrap());
+        let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+        assert!(lines.len() == 3 && lines[0] == lines[2], "{lines:?} {}", err(&output));
+        assert_eq!(stats["python_hash_seed"], lines[0].as_str());
+        lines[0].clone()
+    };
+    let job = || seeds(scratch.comem().env_remove("PYTHONHASHSEED").arg("run").args(show));
+    let (first, second) = (job(), job());
+    assert!(first.parse::<u32>().is_ok() && second.parse::<u32>().is_ok(), "{first} {second}");
+    assert_ne!(first, second, "another one in each job");
+    for wish in ["7", "random"] {
+        assert_eq!(seeds(scratch.comem().env("PYTHONHASHSEED", wish).arg("run").args(show)), wish);
+    }
+    let mut named = scratch.comem();
+    named.env("PYTHONHASHSEED", "7").args(["run", "--env", "PYTHONHASHSEED=8"]).args(show);
+    assert_eq!(seeds(&mut named), "8");
+    let dry = |command: &mut Command| out(&finish(command.args(["run", "--dry-run", "--hosts", "a,b", "true"])));
+    let drawn = dry(scratch.comem().env("PYTHONHASHSEED", ""));
+    assert_eq!(drawn.matches("PYTHONHASHSEED=(a random number)").count(), 2, "{drawn}");
+    assert_eq!(dry(scratch.comem().env("PYTHONHASHSEED", "9")).matches("PYTHONHASHSEED=9").count(), 2);
+}
+
+#[test]
 fn faults_that_damage_datagrams_have_them_authenticated() {
     let scratch = Scratch::new();
     for (faults, auth) in [("drop=5%", "off"), ("truncate=1%", "on"), ("corrupt=0.1%", "on")] {

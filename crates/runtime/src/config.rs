@@ -111,6 +111,8 @@ pub struct Config {
     pub join: Option<String>,
     /// The program whose contents must agree.
     pub program: Option<String>,
+    /// The seed of Python's hashes, which the statistics name so that a run can be repeated.
+    pub hash_seed: Option<String>,
     /// The network's MTU, where the interface's own is too large for the way.
     pub mtu: Option<usize>,
     /// Where to record all datagrams.
@@ -339,6 +341,7 @@ impl Config {
             .unwrap_or(false),
             join: parse("COMEM_JOIN", env, |text| Ok(beside_nodes.map(|()| text.to_string())?))?,
             program: env("COMEM_PROGRAM").filter(|v| !v.is_empty()),
+            hash_seed: env("PYTHONHASHSEED").filter(|v| !v.is_empty()),
             mtu: parse("COMEM_MTU", env, number(MTUS, "an MTU in bytes"))?,
             capture: env("COMEM_CAPTURE").filter(|v| !v.is_empty()),
         })

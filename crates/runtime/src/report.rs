@@ -47,6 +47,9 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["pages"]["sharing_unseen"] = json!(node.shared().map_or(0, |shared| shared.sharing_unseen()));
     value["auth"] = json!(node.wire.authenticated());
     value["clock"] = json!(if node.clock.cycles_per_second().is_some() { "cycle counter" } else { "system" });
+    if let Some(seed) = &node.config.hash_seed {
+        value["python_hash_seed"] = json!(seed);
+    }
     if let Some(faults) = &node.config.faults {
         value["faults"] = json!(faults.to_string());
     }

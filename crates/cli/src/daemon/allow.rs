@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 34] = [
+const HARMLESS: [&str; 35] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -57,6 +57,7 @@ const HARMLESS: [&str; 34] = [
     var::HOST_NODES,
     var::HOST_PLACE,
     "OMP_NUM_THREADS",
+    crate::hash_seed::HASH_SEED,
     "LANG",
     "TZ",
     "TERM",
@@ -265,7 +266,7 @@ mod tests {
     #[test]
     fn variables_that_could_load_code_need_permission() {
         let limits = Limits { directories: Vec::new(), variables: vec!["SEA_DATA".to_string()] };
-        for name in ["COMEM_NODE", "COMEM_MTU", "OMP_NUM_THREADS", "LC_ALL", "SEA_DATA"] {
+        for name in ["COMEM_NODE", "COMEM_MTU", "OMP_NUM_THREADS", "PYTHONHASHSEED", "LC_ALL", "SEA_DATA"] {
             assert!(limits.may_set(OsStr::new(name)), "{name}");
         }
         for name in ["LD_PRELOAD", "PATH", "BASH_ENV", "COMEM_CAPTURE", "COMEM_STATS", "PYTHONPATH"] {

@@ -23,6 +23,7 @@ use crate::control::{Job, ToNode, encode, foreign, key_to_hex, var};
 use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
+use crate::hash_seed::{self, HASH_SEED};
 use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::{Program, why_not_started};
@@ -81,8 +82,9 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     if args.node.verbose {
         let (rank, size) = (place.rank, place.size);
         let (zero, backbone) = (meeting.zero, node.backbone);
+        let seed = hash_seed::among(&variables).unwrap_or_default();
         crate::say(format_args!(
-            "comem: {} made this process node {rank} of {size}; node zero is at {zero}, the backbone is {backbone}",
+            "comem: {} made this process node {rank} of {size}; node zero is at {zero}, the backbone is {backbone}, {HASH_SEED}={seed}",
             found.name
         ));
     }
@@ -118,6 +120,7 @@ fn variables(
     variables.push((var::SLOW.into(), format!("{slow}x").into()));
     variables.push((var::PROGRAM.into(), program.hashed.clone()));
     variables.push((var::ZERO.into(), zero.into()));
+    variables.push((HASH_SEED.into(), hash_seed::agreed(Some(place))));
     if std::env::var_os(OMP_THREADS).is_none() {
         variables.push((OMP_THREADS.into(), args.node.threads.to_string().into()));
     }
