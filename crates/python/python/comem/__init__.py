@@ -22,16 +22,21 @@ from ._arrays import (
     array,
     block,
     empty,
+    empty_like,
     fetch_add,
     freeze,
     full,
+    full_like,
     is_shared,
+    ones,
+    ones_like,
     open_npy,
     prefetch,
     zeros,
+    zeros_like,
 )
 from ._cluster import Cluster
-from ._collective import allreduce, broadcast, reduce, split
+from ._collective import allreduce, broadcast, gather, reduce, scatter, split
 from ._errors import (
     ArgumentError,
     Error,
@@ -84,19 +89,26 @@ __all__ = [
     "block",
     "broadcast",
     "empty",
+    "empty_like",
     "fetch_add",
     "finish",
     "freeze",
     "full",
+    "full_like",
+    "gather",
     "is_shared",
+    "ones",
+    "ones_like",
     "open_npy",
     "prefetch",
     "reduce",
     "register_joblib",
+    "scatter",
     "split",
     "start",
     "stats",
     "zeros",
+    "zeros_like",
 ]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
-from . import _core, _words
+from . import _core, _values, _words
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
 from ._errors import ArgumentError, Error, SendError
 from ._job import job_name, rank, size, still_open
@@ -95,12 +95,16 @@ def _new(
     engine: Optional[str],
     name: Optional[str],
     check: Callable[[Tuple[int, ...], np.dtype], str] = lambda shape, dtype: "",
+    wrong: Optional[Error] = None,
 ) -> np.ndarray:
-    """Checks, agrees (on what ``check`` tells, too), frees what every node has dropped, allocates."""
-    wrong: Optional[Error] = None
+    """Checks, agrees (on what ``check`` tells, too), frees what every node has dropped, allocates. A node that knows already what is ``wrong``
+    with its arguments takes part up to the agreement.
+    """
     nbytes, homes, said = 0, ("automatic", [0]), ""
     try:
         size()
+        if wrong is not None:
+            raise wrong
         shape, dtype = _shape(shape), _dtype(dtype)
         if order not in ("C", "F"):
             raise ArgumentError(f"there is no order {_words.of(order)}; use \"C\" or \"F\"")
@@ -200,25 +204,68 @@ def full(
     engine: Optional[str] = None,
     name: Optional[str] = None,
 ) -> np.ndarray:
-    """A shared array full of ``fill_value``, a number or rows as for ``numpy.full``. Otherwise as :func:`zeros`; each node fills its part."""
+    """A shared array full of ``fill_value``, a number or rows as for ``numpy.full``. Otherwise as :func:`zeros`; each node fills its part.
+
+    Parameters
+    ----------
+    fill_value : scalar or array_like
+        The same on every node; its shape fits ``shape`` as NumPy broadcasts.
+    dtype : data-type, optional
+        Without one, that of ``fill_value``.
+
+    Raises
+    ------
+    ArgumentError
+        As for :func:`zeros`, and when ``fill_value`` does not fit, or says more than numbers (a mask, a unit, labels).
+    """
+    return _filled("full", shape, fill_value, dtype, order, home, engine, name)
+
+
+def ones(
+    shape: Any,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array of ones. Otherwise as :func:`zeros`; each node fills its part."""
+    return _filled("ones", shape, 1, dtype, order, home, engine, name)
+
+
+def _filled(
+    what: str,
+    shape: Any,
+    fill_value: Any,
+    dtype: Any,
+    order: str,
+    home: Home,
+    engine: Optional[str],
+    name: Optional[str],
+    wrong: Optional[Error] = None,
+) -> np.ndarray:
     filling: List[np.ndarray] = []
-    if dtype is None:
-        try:
+    try:
+        _values.refuse_more(fill_value)
+        if dtype is None:
             dtype = np.asarray(fill_value).dtype
-        except (TypeError, ValueError, OverflowError):
-            dtype = float  # in which it makes no array either
+    except ArgumentError as error:
+        wrong = wrong or error
+    except Exception:  # noqa: BLE001 - whatever the value's own code raises: the others must not wait for us
+        dtype = float  # in which it makes no array either
 
     def check(shape: Tuple[int, ...], dtype: np.dtype) -> str:
         try:
             values = np.asarray(fill_value, dtype.base)
             filling.append(np.broadcast_to(values, shape + dtype.shape))
-        except (TypeError, ValueError, OverflowError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever the value's own code raises: the others must not wait for us
             raise ArgumentError(
                 f"{_words.of(fill_value)} cannot fill an array of shape {shape} and type {dtype}: {error}"
             ) from None
         return f", fill_value={_contents(values)}"
 
-    a = _new("full", shape, dtype, order, home, engine, name, check)
+    a = _new(what, shape, dtype, order, home, engine, name, check, wrong)
     block(a)[...] = _block_of(filling[0], a)
     _core.barrier()
     return a
@@ -258,14 +305,18 @@ def array(
     Raises
     ------
     ArgumentError
-        When node 0's ``x`` makes no array of this type, or one of Python objects.
+        On every node, when node 0's ``x`` makes no array of this type, or one of Python objects, or says more than numbers do: a
+        masked array, a ``numpy.matrix``, a quantity with a unit, a sparse matrix, pandas' and its like's labels.
     """
     source: Optional[np.ndarray] = None
     about: Any = None
     if rank() == 0:
         try:
+            _values.refuse_more(x)
             source = np.asarray(x, dtype)
             about = (source.shape, source.dtype)
+        except ArgumentError as error:
+            about = f"node 0 passes what cannot be shared: {error}"
         except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
             about = f"what node 0 passes makes no array: {error}"
     about = broadcast(about)
@@ -276,6 +327,112 @@ def array(
         a[...] = source
     _core.barrier()
     return a
+
+
+def like(a: Any, dtype: Any = None, order: str = "K", shape: Any = None) -> Tuple[Any, Any, str]:
+    """Shape, type and order of an array that is to be like ``a``.
+
+    Raises
+    ------
+    ArgumentError
+        When ``a`` makes no array, or says more than numbers do.
+    """
+    _values.refuse_more(a)
+    try:
+        pattern = a if isinstance(a, np.ndarray) else np.asarray(a)
+    except Exception as error:  # noqa: BLE001 - whatever a's own code raises: other nodes must not wait for us
+        raise ArgumentError(f"what the new array is to be like makes no array: {error}") from None
+    if order in ("K", "A"):
+        order = "F" if pattern.flags.fnc and pattern.ndim > 1 else "C"
+    return pattern.shape if shape is None else shape, pattern.dtype if dtype is None else dtype, order
+
+
+def _like(a: Any, dtype: Any, order: str, shape: Any) -> Tuple[Any, Any, str, Optional[Error]]:
+    """As :func:`like`, with the error for a node that takes part in the agreement all the same."""
+    try:
+        return (*like(a, dtype, order, shape), None)
+    except ArgumentError as error:
+        return (), float, "C", error
+
+
+def zeros_like(
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    *,
+    shape: Any = None,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array of zeros with the shape and type of ``a``. Collective.
+
+    Parameters
+    ----------
+    a : array_like
+        Shared or private, of one shape and type on every node; its contents are not looked at.
+    dtype : data-type, optional
+        Another type than ``a``'s.
+    order : {"K", "C", "F"}
+        How elements lie in memory; "K": as in ``a``, where that is one of the two others, else as "C".
+    shape : int or tuple of int, optional
+        Another shape than ``a``'s.
+    home, engine, name
+        As for :func:`zeros`.
+
+    Raises
+    ------
+    ArgumentError
+        As for :func:`zeros`, and when ``a`` makes no array, or says more than numbers do.
+    """
+    shape, dtype, order, wrong = _like(a, dtype, order, shape)
+    return _new("zeros_like", shape, dtype, order, home, engine, name, wrong=wrong)
+
+
+def empty_like(
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    *,
+    shape: Any = None,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array with the shape and type of ``a``, whose contents are not to be relied on. Otherwise as :func:`zeros_like`."""
+    shape, dtype, order, wrong = _like(a, dtype, order, shape)
+    return _new("empty_like", shape, dtype, order, home, engine, name, wrong=wrong)
+
+
+def ones_like(
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    *,
+    shape: Any = None,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array of ones with the shape and type of ``a``. Otherwise as :func:`zeros_like`."""
+    shape, dtype, order, wrong = _like(a, dtype, order, shape)
+    return _filled("ones_like", shape, 1, dtype, order, home, engine, name, wrong)
+
+
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    *,
+    shape: Any = None,
+    home: Home = "automatic",
+    engine: Optional[str] = None,
+    name: Optional[str] = None,
+) -> np.ndarray:
+    """A shared array full of ``fill_value`` with the shape and type of ``a``. Otherwise as :func:`full` and :func:`zeros_like`."""
+    shape, dtype, order, wrong = _like(a, dtype, order, shape)
+    return _filled("full_like", shape, fill_value, dtype, order, home, engine, name, wrong)
 
 
 def open_npy(
@@ -553,6 +710,7 @@ def fetch_add(a: np.ndarray, index: Any, value: Any = 1) -> Any:
     """
     region_of(a)
     element = _element(a, index)
+    _values.refuse_more(value)
     if not a.flags.writeable:
         raise ArgumentError("this array is read-only, or frozen: nothing can be added to it")
     lock = hashed(f"element at {element.__array_interface__['data'][0]}")

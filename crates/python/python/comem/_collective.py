@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import math
 import operator
 import pickle
@@ -16,7 +17,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from . import _core, _words
+from . import _core, _values, _words
 from ._errors import ArgumentError, Error
 from ._job import rank, size, together
 from ._sync import at_least
@@ -188,12 +189,11 @@ def _sums_fit(rows: np.ndarray) -> bool:
 
 def _reducible(x: Any, op: str) -> np.ndarray:
     """The numbers that are to be reduced."""
+    _values.refuse_more(x)
     try:
         values = np.asarray(x)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
         raise ArgumentError(f"what is to be reduced makes no array: {error}") from None
-    if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentError("a masked array cannot be reduced, since its mask would be lost: reduce what its .filled(value) gives")
     if op not in tuple(_OPERATIONS):
         raise ArgumentError(f"there is no reduction {_words.of(op)}; use \"sum\", \"min\" or \"max\"")
     if values.dtype.kind not in _KINDS or (values.dtype.kind == "c" and op != "sum"):
@@ -222,7 +222,8 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     Raises
     ------
     ArgumentError
-        When ``op`` is unknown, ``x`` is neither or masked, or nodes give different shapes or types; for whole numbers beyond int64 too.
+        When ``op`` is unknown, ``x`` is neither or says more than numbers (a mask, a unit, labels), or nodes give different shapes or
+        types; for whole numbers beyond int64 too.
     OverflowError
         On every node, when a sum of whole numbers in an array does not fit the array's type.
     """
@@ -352,6 +353,116 @@ def _send_large(packed: bytes, length: int, root: int) -> bytes:
     out = packed if rank() == root else room.tobytes()
     _core.barrier()
     return out
+
+
+def scatter(x: Any = None, root: int = 0) -> Any:
+    """Gives each node its part of what node ``root`` passes. Collective.
+
+    Parameters
+    ----------
+    x : array or sequence
+        On node ``root``; elsewhere it is not looked at. Node i gets the part of ``range(len(x))`` that its :func:`split` has: rows of an
+        array, items of a list. All are pickled, so that what is not only numbers stays as it is.
+    root : int
+        The node whose ``x`` counts.
+
+    Returns
+    -------
+    array or sequence
+        A private copy of this node's part. Where there are fewer rows than nodes, the last nodes' have no rows.
+
+    Raises
+    ------
+    ArgumentError
+        On every node, when there is no node ``root``, or its ``x`` has no length, no slices, or cannot be pickled.
+
+    Examples
+    --------
+    >>> mine = comem.scatter(np.arange(10) if comem.rank == 0 else None)
+    """
+    wrong = _no_node(root)
+    pieces: List[bytes] = []
+    failed: Optional[Exception] = None
+    if wrong is None and rank() == root:
+        try:
+            pieces = [_pack(x[slice(*part)]) for part in parts(len(x))]
+        except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
+            failed = error
+    total = agree("scatter", f"root={root}", wrong, -1 if failed else sum(map(len, pieces)))[root]
+    if failed is not None:
+        raise ArgumentError(f"what this node scatters cannot be split and sent: {failed}; pass an array of rows, or a list") from failed
+    if total < 0:
+        raise ArgumentError(f"node {root} cannot scatter what it passes: it cannot be split, or not be pickled")
+    if size() == 1:
+        return pickle.loads(pieces[0])
+    lengths = _core.reduce_i64("sum", list(map(len, pieces)) or [0] * size())
+    start, length = sum(lengths[: rank()]), lengths[rank()]
+    if total <= SMALL_BYTES:
+        piece = _send_small(b"".join(pieces), total, root)[start : start + length]
+    else:
+        room = scratch(total)[:total]
+        if rank() == root:
+            room[:] = np.frombuffer(b"".join(pieces), np.uint8)
+        _core.barrier()
+        piece = room[start : start + length].tobytes()
+        _core.barrier()
+    return pickle.loads(piece)
+
+
+def gather(x: Any, root: int = 0) -> Optional[List[Any]]:
+    """Gives node ``root`` what every node passes. Collective.
+
+    Parameters
+    ----------
+    x : object
+        A number, an array, or anything that can be pickled; it may differ in shape and kind from node to node.
+    root : int
+        The node that gets them.
+
+    Returns
+    -------
+    list or None
+        On node ``root``: everybody's ``x`` by node, its own itself and the others' as private copies. None elsewhere.
+
+    Raises
+    ------
+    ArgumentError
+        On every node, when there is no node ``root``, or what some node passes cannot be pickled.
+
+    Examples
+    --------
+    >>> rows = comem.gather(mine)
+    >>> if comem.rank == 0:
+    ...     table = np.concatenate(rows)
+    """
+    wrong = _no_node(root)
+    packed = b""
+    failed: Optional[Exception] = None
+    if wrong is None and size() > 1:
+        try:
+            packed = _pack(x)
+        except Exception as error:  # noqa: BLE001 - whatever x's own code raises: the others must not wait for us
+            failed = error
+    lengths = agree("gather", f"root={root}", wrong, -1 if failed else len(packed))
+    if failed is not None:
+        raise ArgumentError(f"what this node gives to gather cannot be pickled: {failed}") from failed
+    if min(lengths) < 0:
+        raise ArgumentError(f"node {lengths.index(min(lengths))} gives to gather what cannot be pickled")
+    if size() == 1:
+        return [x]
+    if sum(lengths) <= SMALL_BYTES:
+        heard = gather_bytes(packed)
+    else:
+        room = scratch(sum(lengths))
+        start = sum(lengths[: rank()])
+        room[start : start + len(packed)] = np.frombuffer(packed, np.uint8)
+        _core.barrier()
+        ends = list(itertools.accumulate(lengths))
+        heard = [room[end - n : end].tobytes() for end, n in zip(ends, lengths)] if rank() == root else []
+        _core.barrier()
+    if rank() != root:
+        return None
+    return [x if node == root else pickle.loads(data) for node, data in enumerate(heard)]
 
 
 def parts(n: int) -> List[Tuple[int, int]]:
