@@ -1,6 +1,7 @@
 //! Anonymous memory, zero at first and paid for page by page as it is touched.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A private anonymous mapping.
@@ -28,6 +29,15 @@ pub(crate) unsafe fn give_back(start: *mut u8, bytes: usize) -> bool {
 
 /// As `MADV_DONTNEED`, also for pages that are locked (linux/mman.h).
 pub(crate) const DONTNEED_LOCKED: i32 = 24;
+
+/// What of a range of addresses lies in none of these parts, which do not overlap.
+pub(crate) fn gaps(whole: &Range<usize>, parts: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut parts: Vec<_> = parts.iter().filter(|part| whole.contains(&part.start)).cloned().collect();
+    parts.sort_by_key(|part| part.start);
+    let starts = std::iter::once(whole.start).chain(parts.iter().map(|part| part.end));
+    let ends = parts.iter().map(|part| part.start).chain([whole.end]);
+    starts.zip(ends).map(|(start, end)| start..end).filter(|gap| !gap.is_empty()).collect()
+}
 
 impl Mapping {
     /// Maps `bytes` bytes (at least one page).
@@ -76,6 +86,35 @@ impl Mapping {
             if !give_back(start, bytes) {
                 start.write_bytes(0, bytes);
             }
+        }
+    }
+
+    /// Leaves no more of it than these parts, whole pages that do not overlap: all other addresses are free for something else.
+    ///
+    /// # Safety
+    /// Nobody uses anything else of it any more, and it is never dropped.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub unsafe fn shrink_to(&self, keep: &[Range<usize>]) -> io::Result<()> {
+        let start = self.start().addr();
+        // SAFETY: the gaps lie within the mapping, and nobody uses them by this function's contract.
+        gaps(&(start..start + self.bytes), keep).into_iter().try_for_each(|gap| unsafe { self.unmap(gap) })
+    }
+
+    /// Gives back a part of it, addresses and memory.
+    ///
+    /// # Safety
+    /// Whole pages of the mapping that nobody uses any more, and it is never dropped.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub unsafe fn unmap(&self, part: Range<usize>) -> io::Result<()> {
+        let start = self.start().wrapping_add(part.start - self.start().addr());
+        // SAFETY: by this function's contract.
+        match unsafe { libc::munmap(start.cast(), part.len()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
@@ -140,6 +179,24 @@ mod tests {
         drop(first);
         assert_eq!(new().start().addr(), PLACE);
         assert!(Mapping::new(0).is_ok_and(|none| none.bytes() == 1), "at least a page");
+    }
+
+    #[test]
+    fn what_lies_between_parts_is_unmapped() {
+        let pages = |range: Range<usize>| range.start << 12..range.end << 12;
+        assert_eq!(gaps(&(0..9), &[6..7, 1..3, 3..4, 12..13]), [0..1, 4..6, 7..9]);
+        assert_eq!(gaps(&(0..9), &[0..9]), []);
+        let mapping = std::mem::ManuallyDrop::new(Mapping::new(9 << 12).unwrap());
+        let at = mapping.start().addr();
+        let keep = [pages(1..3), pages(6..7)].map(|part| at + part.start..at + part.end);
+        let is_mapped = |page: usize| !flags(at + (page << 12)).is_empty();
+        // SAFETY: nobody uses the mapping, and it is not dropped.
+        unsafe {
+            mapping.shrink_to(&keep).unwrap();
+            assert_eq!((0..9).filter(|page| is_mapped(*page)).collect::<Vec<_>>(), [1, 2, 6]);
+            mapping.unmap(keep[0].clone()).unwrap();
+        }
+        assert_eq!((0..9).filter(|page| is_mapped(*page)).collect::<Vec<_>>(), [6]);
     }
 
     #[test]

@@ -40,9 +40,16 @@ pub fn outcome<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|error| match error {
         Error::Interrupted => host::take_raised().unwrap_or_else(|| PyKeyboardInterrupt::new_err(())),
         _ if host::is_over() => host::over(py),
-        error => {
-            let (name, sentence) = named(&error);
-            raise(py, name, sentence)
-        }
+        error => raised(py, &error),
     })
+}
+
+/// As [`outcome`], of what may fail when the job is over for another reason than that.
+pub fn outcome_alone<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
+    result.map_err(|error| raised(py, &error))
+}
+
+fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    let (name, sentence) = named(error);
+    raise(py, name, sentence)
 }

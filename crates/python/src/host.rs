@@ -195,10 +195,30 @@ pub fn begin_to_herald() {
     });
 }
 
+/// What ends the herald.
+const NO_MORE: [u8; 1] = [1];
+
+/// Nobody is told anything any more, and Ctrl-C is Python's again: another copy of this module takes over.
+pub fn part() {
+    if let Some((_, write)) = HERALD.get() {
+        // SAFETY: writes a byte of ours to a pipe that stays open.
+        unsafe { libc::write(*write, NO_MORE.as_ptr().cast(), 1) };
+    }
+    let Some(before) = BEFORE.get() else { return };
+    // SAFETY: all-zero bytes are a valid `sigaction`.
+    let mut there: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: writes to a structure of ours.
+    let asked = unsafe { libc::sigaction(libc::SIGINT, std::ptr::null(), &raw mut there) };
+    if asked == 0 && there.sa_sigaction == on_interrupt as *const () as usize {
+        // SAFETY: what stood there before ours; it is there as long as the interpreter.
+        unsafe { libc::sigaction(libc::SIGINT, before, std::ptr::null_mut()) };
+    }
+}
+
 fn herald(pipe: c_int) {
     let mut byte = [0_u8];
     // SAFETY: reads a byte into memory of ours.
-    while unsafe { libc::read(pipe, byte.as_mut_ptr().cast(), 1) } == 1 {
+    while unsafe { libc::read(pipe, byte.as_mut_ptr().cast(), 1) } == 1 && byte != NO_MORE {
         // The interpreter may be ending: then nobody is owed anything.
         Python::try_attach(|py| {
             for place in &OWED {

@@ -1,15 +1,19 @@
 //! The job: joined at the first use, left when the interpreter ends.
 
-use crate::errors::{outcome, raise};
+use crate::errors::{outcome, outcome_alone, raise};
 use crate::host;
+use crate::region;
 use comem::{Comem, Error, Thread};
 use pyo3::prelude::*;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 static JOB: OnceLock<Comem> = OnceLock::new();
 static FINISHED: AtomicBool = AtomicBool::new(false);
+/// Whether joining a job was tried, which can be done once.
+static USED: AtomicBool = AtomicBool::new(false);
 /// The process that joined: a child made by fork is no node.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
@@ -63,12 +67,13 @@ extern "C" fn at_exit() {
 /// To be called in a child made by fork.
 #[pyfunction]
 fn forked() {
-    if is_child() {
+    if is_child() && !PARTED.load(Ordering::Acquire) {
         comem::host::after_fork();
     }
 }
 
 fn start(py: Python<'_>) -> PyResult<&'static Comem> {
+    USED.store(true, Ordering::Relaxed);
     host::learn_main_thread(py)?;
     comem::host::attend(&host::Interpreter);
     outcome(py, py.detach(comem::start_with_spare_places)).map(|started| {
@@ -91,6 +96,40 @@ pub fn together<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Resul
     host::together(py, || waiting(py, work))
 }
 
+/// This process has parted with its job.
+static PARTED: AtomicBool = AtomicBool::new(false);
+
+/// Parts with a job that is over, or never came about, so that another copy of this module can join another one. What arrays hold stays, as
+/// memory of this process alone.
+#[pyfunction]
+fn part(py: Python<'_>) -> PyResult<()> {
+    FINISHED.store(true, Ordering::Release);
+    END_WITH.store(0, Ordering::Relaxed);
+    host::part();
+    // Regions that somebody lets go from now on are given back: what is kept is settled before.
+    let keep = region::all_held();
+    PARTED.store(true, Ordering::Release);
+    let Some(job) = JOB.get() else { return Ok(()) };
+    // SAFETY: every array over the heap holds a region, and no other code of this process knows of the heap.
+    outcome_alone(py, py.detach(|| unsafe { job.part(&keep) }))
+}
+
+/// Gives back a region's pages if this process has parted with its job; false where it has not.
+pub fn give_back_of_earlier_job(pages: Range<usize>) -> bool {
+    let parted = PARTED.load(Ordering::Acquire);
+    if let Some(job) = JOB.get().filter(|_| parted && !is_child()) {
+        // SAFETY: what somebody held was kept, and nobody holds it any more.
+        unsafe { job.give_back(pages) };
+    }
+    parted
+}
+
+/// How many processors this process may use: its affinity and its control group's quota count.
+#[pyfunction]
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Joins the job, unless this process has.
 #[pyfunction]
 #[pyo3(name = "start")]
@@ -102,6 +141,12 @@ fn start_now(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn is_running() -> bool {
     JOB.get().is_some() && !host::is_over() && !FINISHED.load(Ordering::Acquire) && !is_child()
+}
+
+/// Whether this process has joined a job, or tried to.
+#[pyfunction]
+fn is_used() -> bool {
+    USED.load(Ordering::Relaxed)
 }
 
 /// Leaves the job; collective.
@@ -137,7 +182,10 @@ fn stats(py: Python<'_>) -> PyResult<String> {
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(start_now, module)?)?;
     module.add_function(wrap_pyfunction!(is_running, module)?)?;
+    module.add_function(wrap_pyfunction!(is_used, module)?)?;
     module.add_function(wrap_pyfunction!(finish, module)?)?;
+    module.add_function(wrap_pyfunction!(part, module)?)?;
+    module.add_function(wrap_pyfunction!(cores, module)?)?;
     module.add_function(wrap_pyfunction!(forked, module)?)?;
     module.add_function(wrap_pyfunction!(end_with, module)?)?;
     module.add_function(wrap_pyfunction!(job_name, module)?)?;

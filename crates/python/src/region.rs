@@ -5,12 +5,16 @@
 
 use crate::errors::{outcome, raise};
 use crate::host::together;
-use crate::job::{job, waiting};
+use crate::job::{give_back_of_earlier_job, job, waiting};
 use comem::NodeId;
 use comem::heap::{Dealt, Homes, PageEngine, RegionOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
+
+const PAGE_BYTES: usize = 4096;
 
 /// Number, address and bytes of a region.
 type About = (u64, usize, usize);
@@ -29,6 +33,30 @@ struct Region {
     bytes: usize,
     /// Counts the collective allocations, the same on every node.
     number: u64,
+}
+
+/// Regions of this node that somebody holds, by number: where they begin, and how long they are.
+static HELD: Mutex<BTreeMap<u64, (usize, usize)>> = Mutex::new(BTreeMap::new());
+
+fn held() -> std::sync::MutexGuard<'static, BTreeMap<u64, (usize, usize)>> {
+    HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Region {
+    fn new(address: usize, bytes: usize, number: u64) -> Region {
+        held().insert(number, (address, bytes));
+        Region { address, bytes, number }
+    }
+}
+
+/// Whole pages.
+fn pages(address: usize, bytes: usize) -> Range<usize> {
+    address..address + bytes.next_multiple_of(PAGE_BYTES)
+}
+
+/// What somebody holds, as addresses of whole pages.
+pub fn all_held() -> Vec<Range<usize>> {
+    held().values().map(|(address, bytes)| pages(*address, *bytes)).collect()
 }
 
 #[pymethods]
@@ -66,7 +94,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        dropped().push((self.number, self.address, self.bytes));
+        held().remove(&self.number);
+        if !give_back_of_earlier_job(pages(self.address, self.bytes)) {
+            dropped().push((self.number, self.address, self.bytes));
+        }
     }
 }
 
@@ -99,11 +130,11 @@ fn allocate(
     let engine = engine.map_err(|error| raise(py, "ArgumentError", error.to_string()))?;
     let homes = homes(py, home, &numbers)?;
     let options =
-        RegionOptions { engine, homes, alignment: 4096, label: label.to_string(), ..RegionOptions::default() };
+        RegionOptions { engine, homes, alignment: PAGE_BYTES, label: label.to_string(), ..RegionOptions::default() };
     let job = job(py)?;
     let allocate = || outcome(py, py.detach(|| job.alloc_all_at(bytes, &options, label).map(|start| start.addr())));
     let address = together(py, allocate)?;
-    Ok(Region { address, bytes, number })
+    Ok(Region::new(address, bytes, number))
 }
 
 /// The regions that this node has dropped: numbers.
@@ -118,7 +149,7 @@ fn revive(number: u64) -> Option<Region> {
     let mut dropped = dropped();
     let at = dropped.iter().position(|(n, _, _)| *n == number)?;
     let (number, address, bytes) = dropped.swap_remove(at);
-    Some(Region { address, bytes, number })
+    Some(Region::new(address, bytes, number))
 }
 
 /// Gives back the memory of regions that every node has dropped.
@@ -151,6 +182,13 @@ fn read_only(py: Python<'_>, address: usize) -> PyResult<()> {
     waiting(py, |_| job.readonly(std::ptr::with_exposed_provenance(address)))
 }
 
+/// From now on what is touched stays here, as it is to be when the other nodes are gone.
+#[pyfunction]
+fn keep_copies(py: Python<'_>) -> PyResult<()> {
+    job(py)?.keep_copies();
+    Ok(())
+}
+
 /// Whether an address is in the shared heap.
 #[pyfunction]
 fn is_shared(py: Python<'_>, address: usize) -> PyResult<bool> {
@@ -165,5 +203,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(free_regions, module)?)?;
     module.add_function(wrap_pyfunction!(touch, module)?)?;
     module.add_function(wrap_pyfunction!(read_only, module)?)?;
+    module.add_function(wrap_pyfunction!(keep_copies, module)?)?;
     module.add_function(wrap_pyfunction!(is_shared, module)?)
 }

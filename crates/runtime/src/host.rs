@@ -4,6 +4,7 @@
 //! waits gets the error, and so does every later call. Shared memory becomes memory of this process alone, with what
 //! this node had last; whoever touches what was not here is told to the host, which can raise an exception at its next step.
 
+use crate::Comem;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::node::Node;
@@ -11,6 +12,7 @@ use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_memory::pages::fault::{Fault, Verdict};
 use comem_protocol::ids::{NodeId, Slot};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -61,6 +63,71 @@ fn on_childs_fault(fault: &Fault) -> Verdict {
     let mapped = unsafe { comem_memory::pages::map_zeros(heap) };
     host.stale_access();
     if mapped.is_ok() { Verdict::Retry } else { Verdict::NotOurs }
+}
+
+/// A host may begin another job when one is over, with another copy of this library: each has one node in a process.
+impl Comem {
+    /// From now on copies of other nodes' pages stay here, however many they are: what is touched now is here when the others are gone.
+    pub fn keep_copies(&self) {
+        if let Some(shared) = self.node.shared() {
+            shared.cache_pages_max.store(i64::MAX as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Parts with a job that is over, by its end or a loss: the service thread ends, and what is kept of the heap is memory of this process alone, with what
+    /// is here. Faults and signals are others' business.
+    ///
+    /// # Safety
+    /// Nobody uses anything else of the heap any more, in this process or in children that it forks. What is kept are whole pages.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub unsafe fn part(&self, keep: &[Range<usize>]) -> Result<()> {
+        let _ = self.node.over.set(Over::Finished);
+        self.node.leave();
+        self.node.wire.retire();
+        crate::service::listen_no_more();
+        let kept = Error::system("cannot keep the heap of a job that is over");
+        let Some(shared) = self.node.shared() else { return Ok(()) };
+        let Some(views) = &shared.views else {
+            // SAFETY: by this function's contract; a node is kept as long as its process.
+            return shared.plain.as_ref().map_or(Ok(()), |plain| unsafe { plain.shrink_to(keep) }.map_err(kept));
+        };
+        let detached = views.tracked.detach().and_then(|()| views.guarded.detach());
+        let handed_on = detached.and_then(|()| comem_memory::pages::fault::install(|_| Verdict::NotOurs));
+        if let Err(error) = handed_on {
+            return Err(kept(error));
+        }
+        if !crate::service::has_ended() {
+            // It may be about to look at pages: addresses are given back another time, at the process's end.
+            return Ok(());
+        }
+        // SAFETY: no thread of this node is at work any more, and a node is kept as long as its process; the rest is the caller's promise.
+        let shrunk =
+            unsafe { views.peers.iter().filter_map(OnceLock::get).flatten().try_for_each(|peer| peer.memory.unmap()) };
+        // SAFETY: as above.
+        let shrunk = shrunk.and_then(|()| unsafe { views.tracked.shrink_to(keep) });
+        // SAFETY: as above.
+        shrunk.and_then(|()| unsafe { views.guarded.shrink_to(keep) }).map_err(kept)
+    }
+
+    /// Gives back what was kept of the heap of a job that is over.
+    ///
+    /// # Safety
+    /// [`Comem::part`] was called, which kept exactly these pages, and nobody uses them any more.
+    pub unsafe fn give_back(&self, part: Range<usize>) {
+        let Some(shared) = self.node.shared() else { return };
+        let arenas = shared.views.as_ref().map(|views| [&views.tracked, &views.guarded]);
+        let arena = arenas.and_then(|arenas| arenas.into_iter().find(|arena| arena.contains(part.start)));
+        // Where the system refuses it, the memory stays in use.
+        let _ = match (arena, &shared.plain) {
+            // SAFETY: by this function's contract.
+            (Some(arena), _) => unsafe { arena.give_back(part) },
+            // SAFETY: by this function's contract.
+            (None, Some(plain)) => unsafe { plain.unmap(part) },
+            (None, None) => Ok(()),
+        };
+    }
 }
 
 pub(crate) fn host() -> Option<&'static dyn Host> {

@@ -63,6 +63,34 @@ pub(crate) fn listen_for_questions() {
     }
 }
 
+/// Gives SIGUSR1 back to whoever listens next, if it is listened to here.
+pub(crate) fn listen_no_more() {
+    // SAFETY: the structures are plain data.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let ours = on_usr1 as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        if libc::sigaction(libc::SIGUSR1, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == ours {
+            action = std::mem::zeroed();
+            action.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The service thread of this process's node is at work.
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// After its node has left, it has so long to end.
+const ENDS_IN: Duration = Duration::from_secs(2);
+
+/// Whether the service thread of a node that has left the job has ended, for which it gets some time.
+pub(crate) fn has_ended() -> bool {
+    let until = std::time::Instant::now() + ENDS_IN;
+    while RUNS.load(Ordering::Acquire) && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    !RUNS.load(Ordering::Acquire)
+}
+
 /// Starts the service thread.
 pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
     let node = node.clone();
@@ -80,7 +108,9 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
             ));
             std::process::abort();
         }
+        RUNS.store(false, Ordering::Release);
     });
+    RUNS.store(spawned.is_ok(), Ordering::Release);
     spawned.map(drop).map_err(Error::system("cannot start the service thread"))
 }
 

@@ -8,6 +8,7 @@ use super::sys::{self, Continued, Region, View};
 use super::window::{Part, Window};
 use super::written::PageSet;
 use super::{Detector, PAGE_BYTES, PageNo, Tracking, fault};
+use crate::mapping::gaps;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -495,6 +496,49 @@ impl Arena {
     /// Whether [`Arena::detach`] was called.
     pub fn is_detached(&self) -> bool {
         self.detached.load(Ordering::Acquire)
+    }
+
+    /// Leaves of both views and of the file no more than these parts of the application's view, which do not overlap, as private memory, of which a child
+    /// made by `fork` has a copy. All other addresses are free for something else, and all other memory is given back.
+    ///
+    /// # Safety
+    /// Nobody uses anything else of the arena any more, and it is never dropped. The parts are whole pages.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub unsafe fn shrink_to(&self, keep: &[Range<usize>]) -> io::Result<()> {
+        fault::forget(self.base());
+        let ours = self.base()..self.base() + self.app.bytes();
+        for part in keep.iter().filter(|part| ours.contains(&part.start)) {
+            let from = Some((self.file.as_fd(), part.start - ours.start));
+            // SAFETY: a part of the view; the new mapping shows the same bytes.
+            let view = unsafe { View::over(part.start, part.len(), sys::BOTH, from, false) }?;
+            // The range has an owner already.
+            std::mem::forget(view);
+        }
+        // SAFETY: the gaps lie within the view, and nobody uses them.
+        gaps(&ours, keep).into_iter().try_for_each(|gap| unsafe { self.give_back(gap) })?;
+        // SAFETY: by this function's contract.
+        unsafe { self.service.unmap(0, self.service.bytes()) }
+    }
+
+    /// Gives back a part of the application's view, with its memory.
+    ///
+    /// # Safety
+    /// As for [`Arena::shrink_to`], of this part.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub unsafe fn give_back(&self, part: Range<usize>) -> io::Result<()> {
+        let offset = part.start - self.base();
+        // SAFETY: within the view, and by this function's contract nobody uses it.
+        unsafe { self.app.unmap(offset, part.len())? };
+        sys::punch(self.file.as_fd(), offset, part.len())
+    }
+
+    /// Whether an address lies in the application's view.
+    pub fn contains(&self, address: usize) -> bool {
+        (self.base()..self.base() + self.app.bytes()).contains(&address)
     }
 
     /// Bytes of memory that the arena's file takes.

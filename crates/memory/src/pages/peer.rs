@@ -47,6 +47,18 @@ impl PeerView {
         open(true, sys::BOTH).or_else(|_| open(false, libc::PROT_READ))
     }
 
+    /// Gives its addresses back.
+    ///
+    /// # Safety
+    /// Nobody uses it any more, and it is never dropped.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub unsafe fn unmap(&self) -> io::Result<()> {
+        // SAFETY: by this function's contract.
+        unsafe { self.view.unmap(0, self.view.bytes()) }
+    }
+
     /// Whether diffs can be stored into it.
     pub fn is_writable(&self) -> bool {
         self.writable

@@ -563,6 +563,18 @@ impl View {
         }
     }
 
+    /// Unmaps a part of it: something else may be mapped there from then on.
+    ///
+    /// # Safety
+    /// Nobody uses this part any more, and the view is never dropped.
+    pub unsafe fn unmap(&self, offset: usize, len: usize) -> io::Result<()> {
+        // SAFETY: within the view, and by this function's contract nobody uses it, nor unmaps it once more.
+        match unsafe { libc::munmap(self.pointer(offset, len), len) } {
+            0 => Ok(()),
+            _ => Err(failed("munmap")),
+        }
+    }
+
     /// Where it begins.
     pub fn start(&self) -> usize {
         self.start

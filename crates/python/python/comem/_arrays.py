@@ -18,7 +18,7 @@ import numpy as np
 
 from . import _core, _values, _words
 from ._collective import agree, broadcast, gather_numbers, next_number, parts, split
-from ._errors import ArgumentError, Error, SendError
+from ._errors import ArgumentError, Error, FinishedError, SendError, StartError
 from ._job import job_name, rank, size, still_open
 from ._sync import hashed, whole
 
@@ -519,9 +519,64 @@ def _memory_of(a: np.ndarray) -> _Memory:
         base = _memory_around(*_extent(a))
     if base is None:
         raise ArgumentError("this is no shared array: make one with comem.zeros, comem.array and their kin")
-    still_open()
     memory: _Memory = base
+    if _is_earlier(memory):
+        raise FinishedError(
+            "this array belongs to an earlier comem.Cluster, and is memory of this process alone; share its numbers anew: Cluster.array(a)"
+        )
+    still_open()
     return memory
+
+
+def _is_earlier(memory: _Memory) -> bool:
+    return any(one.get(memory.region.number) is memory for one in _earlier)
+
+
+def was_shared(a: np.ndarray) -> bool:
+    """Whether an array was shared in a job that this process has parted with."""
+    if not any(_earlier):
+        return False
+    memory = _memory_around(*_extent(a))
+    return memory is not None and _is_earlier(memory)
+
+
+def holds_any() -> bool:
+    """Whether the program holds shared arrays of this job."""
+    return len(_held) > 0
+
+
+def bring_all() -> None:
+    """Brings the contents of all shared arrays to this process, which is about to part with the others.
+
+    Raises
+    ------
+    StartError
+        When this host has no memory for them.
+    """
+    regions = [memory.region for memory in list(_held.values())]
+    needed, free = sum(region.nbytes for region in regions), _free_bytes()
+    if needed > free:
+        raise StartError(
+            f"{len(regions)} arrays of the earlier comem.Cluster would have to come here to keep their contents, {needed >> 20} MiB, and "
+            f"this host has {free >> 20} MiB; drop some of them (del a), or make a Cluster of the same size and options"
+        )
+    _core.keep_copies()
+    for region in regions:
+        _core.touch(region.address, region.nbytes, False)
+
+
+def _free_bytes() -> int:
+    """Memory that programs of this host can still have."""
+    with open("/proc/meminfo") as file:
+        sizes = dict(line.split(":", 1) for line in file)
+    return int(sizes["MemAvailable"].split()[0]) << 10
+
+
+def renewed() -> None:
+    """This process has parted with its job."""
+    global _held
+    _earlier[:] = [one for one in (*_earlier, _held) if len(one)]
+    _held = weakref.WeakValueDictionary()
 
 
 class _Memory:
@@ -545,6 +600,8 @@ class _Memory:
 
 #: What this node holds, by the region's number.
 _held: "weakref.WeakValueDictionary[int, _Memory]" = weakref.WeakValueDictionary()
+#: The same of jobs that this process has parted with.
+_earlier: List["weakref.WeakValueDictionary[int, _Memory]"] = []
 _reviving = threading.Lock()
 
 
@@ -558,8 +615,8 @@ def _extent(a: np.ndarray) -> Tuple[int, int]:
 
 
 def _memory_around(start: int, nbytes: int) -> Optional[_Memory]:
-    """What this memory is a part of, if that is shared."""
-    for held in _held.valuerefs():
+    """What this memory is a part of, if that is shared, or was in an earlier job."""
+    for held in [held for one in (_held, *_earlier) for held in one.valuerefs()]:
         memory = held()
         if memory is not None:
             region = memory.region

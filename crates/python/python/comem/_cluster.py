@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 import numpy as np
 
-from . import _arrays, _core, _job, _wire
+from . import _arrays, _core, _job, _renewal, _wire
 from ._errors import ArgumentError, Error, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
 from ._failures import Failures
 from ._interrupts import behind, handed_on, held_back, put_off
@@ -30,8 +30,6 @@ CHUNKS_PER_NODE = 16
 
 _team: Optional[Team] = None
 _open: Optional[Cluster] = None
-#: Why the last one did not start.
-_unstarted: Optional[Error] = None
 
 
 def current() -> Cluster:
@@ -64,8 +62,10 @@ class Cluster:
 
     Notes
     -----
-    A process can be a node of one job in its life. So closing a cluster keeps its workers, idle, until the interpreter ends; the next
-    one of the same size and options has them at once, and arrays keep their contents. Another size needs a new interpreter.
+    Closing a cluster keeps its workers, idle, until the interpreter ends. The next one of the same size and options has them at once,
+    and its arrays are shared again. One of another size or with other options is another job with workers of its own: arrays of the
+    earlier one keep their contents, as memory of this process alone. So does one after a :class:`comem.NodeLost`; arrays then hold what
+    this process had last.
 
     Examples
     --------
@@ -334,12 +334,12 @@ class Cluster:
                 _core.leave()
                 self._team.halfway = False
             except MismatchError as mismatch:
-                self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster in a new interpreter"))
+                self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster"))
                 raise error or mismatch  # noqa: B904 - what caused it stays
             except (NodeLost, Stopped):
                 if not interrupts and not isinstance(error, KeyboardInterrupt):
                     raise
-                self._team.give_up(Stopped("this cluster was interrupted while nodes waited for one another; make a new one in a new interpreter"))
+                self._team.give_up(Stopped("this cluster was interrupted while nodes waited for one another; make a new one"))
                 raise error or KeyboardInterrupt()  # noqa: B904 - what caused it stays
         if interrupts and error is None:
             raise KeyboardInterrupt
@@ -375,6 +375,29 @@ class Cluster:
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> np.ndarray:
         """A shared array full of one value, as :func:`comem.full`."""
         return self._made("full", shape, fill_value, dtype, order, **options)
+
+    def ones(self, shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> np.ndarray:
+        """A shared array of ones, as :func:`comem.ones`."""
+        return self._made("ones", shape, dtype, order, **options)
+
+    def zeros_like(self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any) -> np.ndarray:
+        """A shared array of zeros with the shape and type of ``a``, as :func:`comem.zeros_like`; the workers need not see ``a``."""
+        return self.zeros(*_arrays.like(a, dtype, order, shape), **options)
+
+    def empty_like(self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any) -> np.ndarray:
+        """A shared array with the shape and type of ``a``, as :func:`comem.empty_like`."""
+        return self.empty(*_arrays.like(a, dtype, order, shape), **options)
+
+    def ones_like(self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any) -> np.ndarray:
+        """A shared array of ones with the shape and type of ``a``, as :func:`comem.ones_like`."""
+        return self.ones(*_arrays.like(a, dtype, order, shape), **options)
+
+    def full_like(
+        self, a: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any
+    ) -> np.ndarray:
+        """A shared array full of ``fill_value`` with the shape and type of ``a``, as :func:`comem.full_like`."""
+        shape, dtype, order = _arrays.like(a, dtype, order, shape)
+        return self.full(shape, fill_value, dtype, order, **options)
 
     def array(self, x: Any, dtype: Any = None, order: str = "C", **options: Any) -> np.ndarray:
         """A shared copy of an array, as :func:`comem.array`."""
@@ -455,30 +478,60 @@ def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
 
 def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
     """The workers of this process: those that it has, if they are the same."""
-    global _team, _unstarted
-    if _team is not None:
-        _team.check()
-        if (_team.hosts, _team.options) != (hosts, options):
-            raise StartError(
-                f"this process is a node of a job of {_team.size} nodes for all its life, and cannot have another one with other nodes or "
-                f"options; close that, use Cluster({_team.size}) again, or restart the interpreter"
-            )
-        return _team
+    global _team
     refuse_second_job()
+    if _team is not None:
+        _team.check_process()
+        if _team.lost is None and (_team.hosts, _team.options) == (hosts, options):
+            return _team
+        _part_with(_team)
+    elif _core.is_running() and _arrays.holds_any():
+        raise MisuseError(
+            "this process holds shared arrays of a job of one node, which workers know nothing of; make the Cluster first, or drop the arrays"
+        )
+    elif _core.is_used():
+        # A job of one node, as somebody has asked for comem.size; or one that did not come about.
+        if _core.is_running():
+            _core.finish()
+        _renewal.renew()
+    team: Optional[Team] = None
     try:
         team = Team(hosts, options)
         if team.size == 1:
             _core.start()
             _job.place()
-    except Error as error:
-        if _unstarted is not None and isinstance(error, MisuseError):
-            raise StartError(
-                f"an earlier comem.Cluster did not come about, and with it this process's only job ({_unstarted}); restart the interpreter"
-            ) from error
-        _unstarted = error
+    except BaseException:
+        if _core.is_used():
+            _renewal.renew()
         raise
     _job.belongs_to_cluster()
     _wire.refuse_elsewhere()
     atexit.register(team.finish)
     _team = team
     return team
+
+
+def _part_with(team: Team) -> None:
+    """Ends a closed cluster's job, so that this process can have another one.
+
+    Raises
+    ------
+    NodeLost
+        When a worker has ended meanwhile, which arrays may have lost contents with; the next try works.
+    """
+    global _team
+    with held_back(team.give_up_halfway):
+        if team.lost is not None and not team.told and _arrays.holds_any():
+            team.check()
+        if team.lost is None:
+            _arrays.bring_all()
+            team.finish()
+                # Whoever is lost now is not missed.
+            with contextlib.suppress(NodeLost, Stopped):
+                _core.finish()
+        else:
+            team.abandon()
+        _team = None
+        atexit.unregister(team.finish)
+        _renewal.renew()
+        team.dissolve()

@@ -31,6 +31,12 @@ _scratch: Optional[np.ndarray] = None
 _numbers = 0
 
 
+def renewed() -> None:
+    """This process has parted with its job."""
+    global _scratch, _numbers
+    _scratch, _numbers = None, 0
+
+
 def next_number() -> int:
     """The number of the next collective allocation, the same on every node."""
     global _numbers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import sys
 import time
 from typing import Any, Dict, Optional, Tuple, Type
@@ -145,7 +144,10 @@ def _watch_for_failure() -> None:
     sys.excepthook = hook
 
 
-os.register_at_fork(after_in_child=_core.forked)
+def renewed() -> None:
+    """This process is no node any more, and may join another job."""
+    global _place, _name, _of_cluster, _outside, _idle_ns, _idle_since
+    _place, _name, _of_cluster, _outside, _idle_ns, _idle_since = None, "", False, None, 0, None
 
 
 @atexit.register

@@ -22,8 +22,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import _command, _core, _job, _wire
-from ._errors import ArgumentError, Error, MisuseError, NodeLost, StartError, Stopped
+from . import _command, _core, _interpreter, _job, _wire
+from ._errors import ArgumentError, Error, ForkError, MisuseError, NodeLost, StartError, Stopped
 from ._sync import whole
 from ._wire import Channel, Garbled
 
@@ -38,6 +38,9 @@ LAST_LINES = 12
 PROGRAM = os.path.abspath(_wire.__file__)
 
 HERE = ("", "localhost", "127.0.0.1")
+
+#: What helps where the system refuses a process, a thread or a descriptor.
+LIMITS = "see what this process may have: ulimit -u (processes and threads), ulimit -n (open files)"
 
 
 def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
@@ -55,7 +58,7 @@ def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
     if not there:
         raise ArgumentError(f"a cluster of {nodes!r} nodes cannot be; give a number from 1 to 1024, this process included")
     if hosts is None:
-        return [""] * ((os.cpu_count() or 1 if nodes is None else nodes) - 1)
+        return [""] * ((_core.cores() if nodes is None else nodes) - 1)
     if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts):
         raise ArgumentError(f"{hosts!r} is no list of hosts; use one, as in [\"a:2\", \"b\"]")
     out: List[str] = []
@@ -83,6 +86,8 @@ class Worker:
         self.partial = {"out": b"", "err": b""}
         self.joined = False
         self.gone = False
+        #: This process has ended it, because of another.
+        self.killed = False
         #: What is wrong with what it said.
         self.garbled = ""
 
@@ -103,13 +108,17 @@ class Worker:
             return f"was killed by signal {-status}"
         return f"ended with status {status}"
 
+    def kill(self) -> None:
+        """Ends it."""
+        self.killed = True
+        self.process.kill()
+
 
 def _spawn(node: int, host: str) -> Worker:
-    words = ["-m", "comem._worker"]
     quiet: Dict[str, Any] = {"stderr": subprocess.PIPE, "start_new_session": True}
     if host:
         shell = shlex.split(os.environ.get("COMEM_RSH", "").strip() or SSH)
-        remote = " ".join(map(shlex.quote, [os.environ.get("COMEM_REMOTE_PYTHON", sys.executable), *words, "--pipe"]))
+        remote = _interpreter.remote_command("--pipe")
         try:
             process = subprocess.Popen(
                 [*shell, host, remote], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, **quiet
@@ -119,26 +128,22 @@ def _spawn(node: int, host: str) -> Worker:
         assert process.stdin is not None and process.stdout is not None
         return Worker(node, host, process, Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())))
     ours, theirs = socket.socketpair()
-    fd = theirs.fileno()
-    process = subprocess.Popen(
-        [sys.executable, *words, "--channel", str(fd)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-        pass_fds=[fd],
-        env=_environment(),
-        **quiet,
-    )
-    theirs.close()
-    fd = ours.detach()
+    with ours, theirs:
+        fd = theirs.fileno()
+        command = _interpreter.command("--channel", str(fd))
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0, pass_fds=[fd], env=_environment(), **quiet
+            )
+        except OSError as error:
+            raise StartError(f"node {node}: cannot run {command[0]}: {error}; {LIMITS}") from error
+        fd = ours.detach()
     return Worker(node, host, process, Channel(fd, fd))
 
 
 def _environment() -> Dict[str, str]:
     """What a worker on this host inherits."""
     environment = dict(os.environ)
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
     wrap = _command.WRAPPER
     # As with `comem run`: system calls of workers may use shared memory.
     if os.path.isfile(wrap) and environment.get("COMEM_WRAP") != "off" and not set(wrap) & set(" :"):
@@ -165,10 +170,14 @@ class Team:
         self.size = len(hosts) + 1
         self.pid = os.getpid()
         self.lost: Optional[Error] = None
+        #: The worker whose end that was.
+        self.first_gone: Optional[Worker] = None
+        #: The caller has had that as an exception.
+        self.told = False
         #: The workers were told to begin something, and are not at its end yet.
         self.halfway = False
         self.workers: List[Worker] = []
-        self._selector = selectors.DefaultSelector()
+        self._listener: Optional[threading.Thread] = None
         self._tasks: Dict[int, Callable[[int, bool, bytes], None]] = {}
         self._next_task = 0
         self._lock = threading.Lock()
@@ -176,7 +185,11 @@ class Team:
         self._ending = False
         self._early: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._zero: Optional[str] = None
-        self._line, node_end = socket.socketpair()
+        try:
+            self._selector = selectors.DefaultSelector()
+            self._line, node_end = socket.socketpair()
+        except OSError as error:
+            raise StartError(f"a cluster cannot be started: {error}; {LIMITS}") from error
         if self.size > 1:
             self._start(node_end)
 
@@ -194,8 +207,10 @@ class Team:
             self._become_zero(node_end)
             for _ in self.workers:
                 self._one_joined()
-        except BaseException:
+        except BaseException as error:
             self.abandon()
+            if isinstance(error, OSError) and not isinstance(error, Error):
+                raise StartError(f"a cluster cannot be started: {error}; {LIMITS}") from error
             raise
 
     def _new_job(self) -> str:
@@ -214,7 +229,8 @@ class Team:
     def _send_orders(self, job: str) -> None:
         for worker in self.workers:
             environment = self._node_environment(worker.node)
-            orders = {"environment": environment, "job": job, "path": sys.path, "directory": os.getcwd()}
+            orders = {"environment": environment, "job": job, "path": list(sys.path), "directory": os.getcwd()}
+            orders["same_host"] = not worker.host
             self._tell(worker, "join", orders)
 
     def _become_zero(self, node_end: socket.socket) -> None:
@@ -227,11 +243,13 @@ class Team:
             _core.start()
             _job.place()
         except Exception as error:
-            lost = [worker for worker in self.workers if worker.gone]
-            if not lost:
+            # Others were ended because of the first.
+            first = self.first_gone
+            if first is None:
                 raise
-            said = "".join(f"\n    {line}" for line in lost[0].last)
-            raise StartError(f"{lost[0]} {lost[0].how_it_ended()}; it had not joined yet" + (said and f", and said:{said}")) from error
+            said = "".join(f"\n    {line}" for line in first.last)
+            runs = "" if first.host else f" ({_interpreter.VARIABLE} names another interpreter than {first.process.args[0]})"  # type: ignore[index]
+            raise StartError(f"{first} {first.how_it_ended()}; it had not joined yet{runs}" + (said and f", and said:{said}")) from error
         finally:
             for name, value in before.items():
                 if value is None:
@@ -257,7 +275,12 @@ class Team:
                 if pipe is not None and not (worker.host and name == "out"):
                     os.set_blocking(pipe.fileno(), False)
                     self._selector.register(pipe, selectors.EVENT_READ, lambda w=worker, n=name, p=pipe: self._show(w, n, p))
-        threading.Thread(target=self._listen, name="comem-cluster", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name="comem-cluster", daemon=True)
+        try:
+            self._listener.start()
+        except RuntimeError as error:
+            self._listener = None
+            raise StartError(f"a cluster cannot be started: {error}; {LIMITS}") from error
 
     def _listen(self) -> None:
         while not self._ending:
@@ -267,7 +290,7 @@ class Team:
                 except Exception as error:  # noqa: BLE001 - without this thread everybody would wait for ever
                     with contextlib.suppress(KeyError, ValueError):
                         self._selector.unregister(key.fileobj)
-                    self.give_up(Stopped(f"what workers said could not be understood: {error!r}; make a new cluster in a new interpreter"))
+                    self.give_up(Stopped(f"what workers said could not be understood: {error!r}; make a new cluster"))
 
     def _hear_node_zero(self) -> None:
         data = self._line.recv(1 << 20)
@@ -297,7 +320,7 @@ class Team:
             self._ended(worker)
             return
         except Garbled as error:
-            worker.process.kill()
+            worker.kill()
             worker.garbled = f"says {error} where a message is due; see to it that its shell prints nothing when a program is started there"
             self._ended(worker)
             return
@@ -356,14 +379,16 @@ class Team:
         """A worker is gone: node zero is told, as a launcher would, and whoever waits for an answer."""
         self._selector.unregister(worker.channel.reads)
         worker.gone = True
-        if self._ending:
+        # What was ended because of another is no news.
+        if self._ending or worker.killed and not worker.garbled:
             return
+        self.first_gone = self.first_gone or worker
         how = worker.how_it_ended()
         self._drain(worker)
         self.show_rest()
         if self.lost is not None:
             return
-        lost = NodeLost(f"{worker} {how}; the job cannot go on; this interpreter can, and a new one can have a new cluster")
+        lost = NodeLost(f"{worker} {how}; the job cannot go on; this interpreter can, and can have a new comem.Cluster")
         lost.node = worker.node
         self.lost = lost
         try:
@@ -379,14 +404,14 @@ class Team:
             callbacks = list(self._tasks.values())
         for worker in self.workers:
             if not worker.gone:
-                worker.process.kill()
+                worker.kill()
         self._early.put((None, self.lost))
         for callback in callbacks:
             callback(0, False, b"")
 
     def give_up_halfway(self) -> None:
         """The job cannot go on, because workers wait for the rest of what this process began."""
-        self.give_up(Stopped("this cluster was interrupted while it told the workers what to do; make a new one in a new interpreter"))
+        self.give_up(Stopped("this cluster was interrupted while it told the workers what to do; make a new one"))
 
     # Work
 
@@ -399,12 +424,21 @@ class Team:
             When one of them has ended.
         """
         if self.lost is not None:
+            self.told = True
             lost = type(self.lost)(*self.lost.args)
             lost.node = self.lost.node
             raise lost
-        if self.pid != os.getpid():
-            from ._errors import ForkError
+        self.check_process()
 
+    def check_process(self) -> None:
+        """Raises an exception in a child made by fork.
+
+        Raises
+        ------
+        ForkError
+            There.
+        """
+        if self.pid != os.getpid():
             raise ForkError("this process was made by fork and is no node of the job; use the start method \"spawn\"")
 
     def expect(self, callback: Callable[[int, bool, bytes], None]) -> int:
@@ -452,27 +486,39 @@ class Team:
         """Ends all workers."""
         self._ending = True
         for worker in self.workers:
-            worker.process.kill()
+            worker.kill()
             worker.channel.close()
+        self._see_them_end()
+
+    def dissolve(self) -> None:
+        """Waits for the end of workers that have come to the end of the job, and listens to nobody any more."""
+        self._ending = True
+        self._see_them_end()
+        # The listener wakes up; and so does the runtime's own, which takes its launcher's end for the job's, if that is not over yet.
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        if self._listener is not None:
+            self._listener.join(GOODBYE_S)
+        for worker in self.workers:
+            worker.channel.close()
+        self._line.close()
+
+    def _see_them_end(self) -> None:
         until = time.monotonic() + GOODBYE_S
         for worker in self.workers:
             try:
                 worker.process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                pass
+                worker.kill()
 
 
 def refuse_second_job() -> None:
-    """Sees to it that this process can still become a node of a new job.
+    """Sees to it that this process may become a node of a new job.
 
     Raises
     ------
     MisuseError
-        When it is one already.
+        When it is one that somebody else has started.
     """
     if os.environ.get("COMEM_NODE") is not None or os.environ.get("COMEM_CONTROL_FD") is not None:
         raise MisuseError("this process was started as a node of a job (comem run); a Cluster starts nodes of its own from a plain interpreter")
-    if _core.is_running():
-        raise MisuseError(
-            "this process uses Comem already, as a job of one node; make the Cluster before the first shared array, after a restart"
-        )

@@ -10,7 +10,7 @@ import hashlib
 import operator
 import threading
 from types import TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Type, Union
 
 import numpy as np
 
@@ -54,11 +54,22 @@ def times(n: Any) -> range:
     return range(whole(n))
 
 
+#: What sentences call locks and their kin, by number.
+_names: Dict[int, str] = {}
+
+
+def renewed() -> None:
+    """This process has parted with its job; locks that it has made are those of the next one."""
+    for number, name in _names.items():
+        _core.remember(number, name)
+
+
 def number_of(name: Name) -> int:
     """The number under which the runtime knows a name: its own if it is one, else a hash of 62 bits."""
     if isinstance(name, str):
         number = hashed(name)
-        _core.remember(number, repr(name))
+        _names[number] = repr(name)
+        _core.remember(number, _names[number])
         return number
     try:
         number = whole(name)

@@ -35,6 +35,11 @@ def _as(kind: type, a: np.ndarray) -> np.ndarray:
 def _reference(a: Any) -> Any:
     """How an object is pickled if it is a shared array."""
     if not isinstance(a, np.ndarray) or not _arrays.is_shared(a):
+        if isinstance(a, np.ndarray) and _arrays.was_shared(a):
+            raise SendError(
+                "an array of an earlier comem.Cluster cannot be sent to the workers of this one; share it anew with Cluster.array(a), or "
+                "send a copy, a.copy()"
+            )
         return NotImplemented
     kind = type(a)
     if kind is np.ndarray:

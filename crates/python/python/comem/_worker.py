@@ -1,4 +1,4 @@
-"""``python -m comem._worker``: a worker node of a :class:`comem.Cluster`, which starts it.
+"""A worker node of a :class:`comem.Cluster`, which starts it.
 
 Orders come over a channel: descriptor ``--channel N``, or standard input and output (``--pipe``, over ssh). A thread reads them,
 so that the caller never waits for a worker that computes; the main thread carries them out. When the caller is gone, so is the
@@ -45,12 +45,20 @@ def _join(orders: Dict[str, Any]) -> None:
     os.environ.update(orders["environment"])
     os.environ["COMEM_PROGRAM"] = os.path.abspath(_wire.__file__)
     os.environ["COMEM_JOB_FD"] = str(_leave_job(orders["job"]))
-    sys.path[:] = orders["path"] + [p for p in sys.path if p not in orders["path"]]
-    if os.path.isdir(orders["directory"]):
-        os.chdir(orders["directory"])
+    _take_on(orders["path"], orders["directory"], orders["same_host"])
     _core.start()
     _job.place()
     _job.belongs_to_cluster()
+
+
+def _take_on(path: List[str], directory: str, same_host: bool) -> None:
+    """The caller's path for modules and its directory. Another host has modules of its own, behind those that the caller names."""
+    if os.path.isdir(directory):
+        os.chdir(directory)
+    else:
+        # Relative entries would mean wherever a remote shell begins.
+        path = [entry for entry in path if os.path.isabs(entry)]
+    sys.path[:] = path if same_host else path + [entry for entry in sys.path if entry not in path]
 
 
 class Worker:
