@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import html
 import os
 import queue
+import socket
 import threading
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
-from . import _arrays, _core, _job, _renewal, _wire
+from . import _arrays, _chance, _core, _job, _renewal, _wire
 from ._errors import ArgumentError, Error, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
 from ._failures import Failures
 from ._interrupts import behind, handed_on, held_back, put_off
@@ -119,6 +121,22 @@ class Cluster:
     def __repr__(self) -> str:
         return f"<comem.Cluster of {self.size} nodes{', closed' if self._closed else ''}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the nodes with their hosts and processes, and options that were given."""
+        here = socket.gethostname()
+        rows = [(0, here, os.getpid(), "this process")]
+        for worker in self._team.workers:
+            state = "ended" if worker.gone else "idle" if self._closed else "worker"
+            rows.append((worker.node, worker.host or here, worker.pid, state))
+        title = f"comem.Cluster of {self.size} node{'' if self.size == 1 else 's'}{', closed' if self._closed else ''}"
+        options = ", ".join(f"{name[len('COMEM_'):].lower()}={value}" for name, value in sorted(self._team.options.items()))
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+        head = "".join(f"<th>{name}</th>" for name in ("node", "host", "pid", ""))
+        return (
+            f"<div><b>{title}</b>{' (' + html.escape(options) + ')' if options else ''}"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        )
+
     def __enter__(self) -> Cluster:
         return self
 
@@ -162,8 +180,13 @@ class Cluster:
             What it raised on some node; the cause is the traceback there.
         """
         self._check()
+        self._warn_of(function)
         blob = _wire.dumps((function, arguments, named))
         return self._run(blob, lambda: function(*arguments, **named))
+
+    def _warn_of(self, function: Callable[..., Any]) -> None:
+        if self.size > 1:
+            _chance.warn_of(function)
 
     def _run(self, blob: bytes, here: Callable[[], Any]) -> List[Any]:
         """All nodes do something together: the workers what ``blob`` says, this one ``here``."""
@@ -239,6 +262,7 @@ class Cluster:
             What the function raised, for the first of the items that it failed for; others may not have been tried.
         """
         self._check()
+        self._warn_of(function)
         items = list(items)
         if chunksize is None:
             chunksize = max(1, len(items) // (CHUNKS_PER_NODE * self.size))
@@ -447,6 +471,12 @@ class Cluster:
         Returns
         -------
         matplotlib.figure.Figure
+            A notebook shows it; ``savefig`` writes it to a file.
+
+        Raises
+        ------
+        ArgumentError
+            Without matplotlib.
         """
         from ._plot import figure
 
@@ -494,17 +524,17 @@ def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
         if _core.is_running():
             _core.finish()
         _renewal.renew()
-    team: Optional[Team] = None
     try:
+        _job.belongs_to_cluster()
         team = Team(hosts, options)
         if team.size == 1:
             _core.start()
             _job.place()
     except BaseException:
+        _job.renewed()
         if _core.is_used():
             _renewal.renew()
         raise
-    _job.belongs_to_cluster()
     _wire.refuse_elsewhere()
     atexit.register(team.finish)
     _team = team

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from typing import List
 
+from . import _chance
 from ._errors import StartError
 
 #: Names the interpreter of workers on this host, where the caller's own is not it.
@@ -47,7 +48,8 @@ def remote_command(*arguments: str) -> str:
     if not program:
         raise StartError(f"this interpreter does not know its own program (sys.executable is {sys.executable!r}); set {REMOTE_VARIABLE}")
     start = f"import sys; sys.path[:] = filter(None, sys.path); {_RUN}"
-    return shlex.join([program, *flags(), "-c", start, *arguments])
+    seed = [] if _chance.SEED is None else ["env", f"{_chance.VARIABLE}={_chance.SEED}"]
+    return shlex.join([*seed, program, *flags(), "-c", start, *arguments])
 
 
 def _here() -> str:

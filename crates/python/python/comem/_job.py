@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Dict, Optional, Tuple, Type
 
-from . import _core
+from . import _chance, _core
 from ._errors import Error, FinishedError, MisuseError, NodeLost, Stopped, SystemError  # noqa: A004
 
 #: The status of a node that used Comem in a way that makes no sense, as in ``crates/runtime/src/error.rs``.
@@ -29,6 +29,8 @@ def place() -> tuple[int, int, int]:
     if _place is None:
         _place = _core.place()
         _watch_for_failure()
+        if _place[0] == 0 and _place[1] > 1 and not _of_cluster:
+            _chance.say_if_nodes_differ()
     return _place
 
 

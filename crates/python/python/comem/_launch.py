@@ -22,7 +22,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import _command, _core, _interpreter, _job, _wire
+from . import _chance, _command, _core, _interpreter, _job, _wire
 from ._errors import ArgumentError, Error, ForkError, MisuseError, NodeLost, StartError, Stopped
 from ._sync import whole
 from ._wire import Channel, Garbled
@@ -144,6 +144,8 @@ def _spawn(node: int, host: str) -> Worker:
 def _environment() -> Dict[str, str]:
     """What a worker on this host inherits."""
     environment = dict(os.environ)
+    if _chance.SEED is not None:
+        environment[_chance.VARIABLE] = _chance.SEED
     wrap = _command.WRAPPER
     # As with `comem run`: system calls of workers may use shared memory.
     if os.path.isfile(wrap) and environment.get("COMEM_WRAP") != "off" and not set(wrap) & set(" :"):
@@ -487,6 +489,7 @@ class Team:
         self._ending = True
         for worker in self.workers:
             worker.kill()
+            worker.gone = True
             worker.channel.close()
         self._see_them_end()
 
@@ -500,6 +503,7 @@ class Team:
         if self._listener is not None:
             self._listener.join(GOODBYE_S)
         for worker in self.workers:
+            worker.gone = True
             worker.channel.close()
         self._line.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 from typing import Any, Dict, List, Sequence
 
 from ._errors import ArgumentError
@@ -40,6 +42,22 @@ def arrays_of(stats: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     return sorted(found.values(), key=lambda about: -sum(about["pages_fetched"]) - sum(about["faults"]))
 
 
+@functools.lru_cache(maxsize=1)
+def _picture() -> Any:
+    """The class of figures that a notebook shows. It shows bare ones as text, unless pyplot has made them."""
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):  # type: ignore[misc]
+        """A figure that shows itself."""
+
+        def _repr_png_(self) -> bytes:
+            into = io.BytesIO()
+            self.savefig(into, format="png", dpi=100)
+            return into.getvalue()
+
+    return Picture
+
+
 def figure(stats: Sequence[Dict[str, Any]]) -> Any:
     """Draws the time of each node in its parts, and for each array how many pages each node fetched and how much it wrote to others.
 
@@ -49,11 +67,11 @@ def figure(stats: Sequence[Dict[str, Any]]) -> Any:
         Without matplotlib.
     """
     try:
-        from matplotlib.figure import Figure
+        make = _picture()
     except ImportError as error:
         raise ArgumentError("plot() needs matplotlib; pip install matplotlib, or look at stats()") from error
     arrays = arrays_of(stats)[:ARRAYS_MAX]
-    out = Figure(figsize=(12, 2.4 + 0.35 * max(len(stats), len(arrays))), layout="constrained")
+    out = make(figsize=(12, 2.4 + 0.35 * max(len(stats), len(arrays))), layout="constrained")
     times, owned, fetched, wrote = out.subplots(1, 4, width_ratios=(2, 1, 1, 1))
     _draw_times(times, stats)
     _draw_table(owned, arrays, [a["pages_owned"] for a in arrays], "pages owned")

@@ -46,9 +46,9 @@ def _join(orders: Dict[str, Any]) -> None:
     os.environ["COMEM_PROGRAM"] = os.path.abspath(_wire.__file__)
     os.environ["COMEM_JOB_FD"] = str(_leave_job(orders["job"]))
     _take_on(orders["path"], orders["directory"], orders["same_host"])
+    _job.belongs_to_cluster()
     _core.start()
     _job.place()
-    _job.belongs_to_cluster()
 
 
 def _take_on(path: List[str], directory: str, same_host: bool) -> None:

@@ -576,12 +576,35 @@ def test_a_picture_of_what_happened(c, tmp_path):
     a = c.zeros(100_000, name="numbers")
     c.run(lambda a: comem.block(a).fill(1), a)
     a.sum()
-    c.plot().savefig(tmp_path / "c.png")
+    picture = c.plot()
+    picture.savefig(tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 10_000
+    # A notebook looks for this.
+    assert picture._repr_png_().startswith(b"\x89PNG") and len(picture._repr_png_()) > 10_000
     from comem._plot import arrays_of
 
     about = next(one for one in arrays_of(c.stats()) if one["label"] == "numbers")
     assert about["pages_fetched"][0] > 0 and sum(about["pages_owned"]) >= 100_000 * 8 // 4096
+
+
+def test_a_notebook_shows_clusters_and_pictures():
+    pytest.importorskip("matplotlib", reason="SKIP: Python clusters: matplotlib is not installed")
+    pytest.importorskip("IPython", reason="SKIP: Python clusters: ipython is not installed")
+    out = alone(
+        """
+        import comem
+        from IPython.core.formatters import DisplayFormatter
+        show = DisplayFormatter().format
+        with comem.Cluster(2, engine="hlrc", cache="64M") as c:
+            picture, page = show(c.plot())[0]["image/png"], show(c)[0]["text/html"]
+            print(len(picture) > 10_000, page.count("<tr>"), "Cluster of 2 nodes<" in page, "cache=64M, engine=hlrc" in page)
+            print(str(c._team.workers[0].pid) in page, "this process" in page, "worker" in page)
+        print("2 nodes, closed" in show(c)[0]["text/html"], "idle" in show(c)[0]["text/html"])
+        with comem.Cluster(1) as d:
+            print("1 node<" in show(d)[0]["text/html"], "ended" in show(c)[0]["text/html"])
+        """
+    )
+    assert out.split("\n")[:-1] == ["True 3 True True", "True True True", "True True", "True True"]
 
 
 def test_idle_workers_use_no_processor(c):
