@@ -38,7 +38,7 @@ pytest=("$python" -m pytest -x -q -p no:cacheprovider)
 run=("$python" -m comem run)
 
 # What only tests need; where it cannot be had, its tests say so.
-for tool in scikit-learn pyarrow ruff mypy; do
+for tool in scikit-learn pandas pyarrow ipython ruff mypy; do
     "$python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "$tool" >/dev/null 2>&1 ||
         echo "SKIP: Python: $tool cannot be had from a package index"
 done

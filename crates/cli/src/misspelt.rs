@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 const PREFIX: &str = "COMEM_";
 
 /// Names that stand for something and are behind no flag.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "COMEM_CC",
     "COMEM_CXX",
     "COMEM_INCLUDE",
@@ -19,6 +19,7 @@ const OTHERS: [&str; 12] = [
     "COMEM_HOST_PLACE",
     "COMEM_RUNTIME_DIR",
     "COMEM_JOB_NAME",
+    "COMEM_PYTHON",
     "COMEM_REMOTE_PYTHON",
 ];
 

@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import numpy as np
 
 from . import _arrays, _chance, _core, _job, _renewal, _wire
-from ._errors import ArgumentError, Error, FinishedError, MismatchError, MisuseError, NodeLost, StartError, Stopped
+from ._errors import ArgumentError, FinishedError, MismatchError, MisuseError, NodeLost, Stopped
 from ._failures import Failures
 from ._interrupts import behind, handed_on, held_back, put_off
 from ._launch import Team, places, refuse_second_job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import traceback
@@ -35,7 +36,9 @@ class Failures:
                 self._timer = threading.Timer(PATIENCE_S, self._say)
                 # It touches no shared memory, as the thread that hears the workers.
                 self._timer.name, self._timer.daemon = "comem-cluster", True
-                self._timer.start()
+                # Where no thread can be had, it is raised in the end all the same.
+                with contextlib.suppress(RuntimeError):
+                    self._timer.start()
 
     def first(self) -> Optional[BaseException]:
         """The exception that others come from, if there was any."""

@@ -64,6 +64,8 @@ def _backend() -> Any:
     from joblib.parallel import ParallelBackendBase
 
     from ._cluster import current
+    from ._errors import ThreadError
+    from ._launch import LIMITS
 
     class ComemBackend(ParallelBackendBase):  # type: ignore[misc]
         """Hands joblib's tasks to the nodes of a cluster."""
@@ -86,7 +88,11 @@ def _backend() -> Any:
             self._ends = False
             self._more = threading.Semaphore(0)
             self._here = threading.Thread(target=self._work_here, name="comem-joblib", daemon=True)
-            self._here.start()
+            try:
+                self._here.start()
+            except RuntimeError as error:
+                self._time.close()
+                raise ThreadError(f"this node cannot do its part of the tasks: {error}; {LIMITS}") from error
 
         def _work_here(self) -> None:
             """The caller's node does its part; its main thread is joblib's."""

@@ -75,7 +75,11 @@ def places(nodes: Optional[int], hosts: Optional[Sequence[str]]) -> List[str]:
 class Worker:
     """A worker as its caller sees it."""
 
-    def __init__(self, node: int, host: str, process: subprocess.Popen[bytes], channel: Channel) -> None:
+    def __init__(
+        self, node: int, host: str, process: subprocess.Popen[bytes], channel: Channel, program: str = ""
+    ) -> None:
+        #: The interpreter that it runs, on this host.
+        self.program = program
         self.node = node
         self.host = host
         self.process = process
@@ -138,7 +142,7 @@ def _spawn(node: int, host: str) -> Worker:
         except OSError as error:
             raise StartError(f"node {node}: cannot run {command[0]}: {error}; {LIMITS}") from error
         fd = ours.detach()
-    return Worker(node, host, process, Channel(fd, fd))
+    return Worker(node, host, process, Channel(fd, fd), command[0])
 
 
 def _environment() -> Dict[str, str]:
@@ -231,8 +235,13 @@ class Team:
     def _send_orders(self, job: str) -> None:
         for worker in self.workers:
             environment = self._node_environment(worker.node)
-            orders = {"environment": environment, "job": job, "path": list(sys.path), "directory": os.getcwd()}
-            orders["same_host"] = not worker.host
+            orders = {
+                "environment": environment,
+                "job": job,
+                "path": list(sys.path),
+                "directory": os.getcwd(),
+                "same_host": not worker.host,
+            }
             self._tell(worker, "join", orders)
 
     def _become_zero(self, node_end: socket.socket) -> None:
@@ -250,7 +259,7 @@ class Team:
             if first is None:
                 raise
             said = "".join(f"\n    {line}" for line in first.last)
-            runs = "" if first.host else f" ({_interpreter.VARIABLE} names another interpreter than {first.process.args[0]})"  # type: ignore[index]
+            runs = first.program and f" ({_interpreter.VARIABLE} names another interpreter than {first.program})"
             raise StartError(f"{first} {first.how_it_ended()}; it had not joined yet{runs}" + (said and f", and said:{said}")) from error
         finally:
             for name, value in before.items():

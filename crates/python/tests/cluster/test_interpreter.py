@@ -245,12 +245,33 @@ def test_a_thread_that_cannot_be_started_is_one_sentence():
         except comem.StartError as error:
             print(error)
         threading.Thread.start = start
+
+        def fails():
+            raise ValueError("no data")
+
         with comem.Cluster(2) as c:
+            print(c.run(lambda: comem.rank))
+            threading.Thread.start = refuses
+            try:
+                c.run(fails)
+            except ValueError as error:
+                print(error)
+            try:
+                import joblib
+                comem.register_joblib()
+                with joblib.parallel_backend("comem"):
+                    joblib.Parallel()([joblib.delayed(abs)(-1)])
+            except ImportError:
+                print("ThreadError can't start new thread")
+            except comem.ThreadError as error:
+                print("ThreadError", error)
+            threading.Thread.start = start
             print(c.run(lambda: comem.rank))
         """
     )
     lines = out.splitlines()
-    assert "can't start new thread" in lines[0] and "ulimit -u" in lines[0] and lines[1:] == ["[0, 1]"]
+    assert "can't start new thread" in lines[0] and "ulimit -u" in lines[0] and lines[1:3] == ["[0, 1]", "no data"]
+    assert "ThreadError" in lines[3] and "can't start new thread" in lines[3] and lines[4:] == ["[0, 1]"]
 
 
 def test_a_process_that_may_have_no_more_processes_gets_one_sentence():
