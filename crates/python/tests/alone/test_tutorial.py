@@ -19,4 +19,4 @@ def test_a_program_of_the_tutorial_runs(block, nodes):
 
 
 def test_the_tutorial_has_programs():
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
