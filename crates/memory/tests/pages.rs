@@ -69,6 +69,37 @@ fn a_detached_arena_is_plain_memory_with_what_the_file_holds() {
 }
 
 #[test]
+fn an_arena_that_is_shrunk_leaves_private_memory_where_it_is_kept_and_free_addresses_elsewhere() {
+    on_each(8, |s| {
+        s.arena.map_write(0..8).unwrap();
+        (0..8).for_each(|page| s.store(page, u64::from(page) + 1));
+        s.arena.detach().unwrap();
+        let at = |page: usize| s.arena.base() + page * PAGE_BYTES;
+        let kept = || (0..8).filter(|page| !Arena::is_free(at(*page), PAGE_BYTES)).collect::<Vec<_>>();
+        let keep = [at(6)..at(7), at(2)..at(4)];
+        // SAFETY: only what is kept is used from here on, and a subject is never dropped.
+        unsafe { s.arena.shrink_to(&keep).unwrap() };
+        assert_eq!((kept(), s.load(2), s.load(3), s.load(6)), (vec![2, 3, 6], 3, 4, 7), "{}", s.name());
+        s.store(3, 9);
+        // SAFETY: the child reads and writes what it has, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let had = s.load(3);
+            s.store(3, 10);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit((had != 9 || s.load(3) != 10).into()) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for our child and writes a number.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!((status, s.load(3)), (0, 9), "{}: a child has a copy", s.name());
+        // SAFETY: nobody uses these two pages any more.
+        unsafe { s.arena.give_back(keep[1].clone()).unwrap() };
+        assert_eq!((kept(), s.load(6)), (vec![6], 7), "{}", s.name());
+    });
+}
+
+#[test]
 fn no_core_dump_looks_at_an_arena_before_or_after_it_is_detached() {
     on_each(4, |s| {
         let left_out = || common::mapping_flags(s.arena.base()).split(' ').any(|flag| flag == "dd");
