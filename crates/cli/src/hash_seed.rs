@@ -1,8 +1,9 @@
 //! One seed for Python's hashes on all nodes of a job.
 //!
-//! Each Python process draws a seed for `hash()` of strings and bytes, and for the order of sets of them. Nodes of one program that
-//! deal words out by `hash(word) % comem.size`, or allocate arrays in the order of a set, would each do something else. So all
-//! nodes get one seed: what the user has set, else a number that differs from job to job. Programs in other languages ignore it.
+//! Each Python process draws a seed for `hash()` of strings and bytes, and for the order of sets of them. Nodes of
+//! one program that deal words out by `hash(word) % comem.size`, or allocate arrays in the order of a set, would each
+//! do something else. So all nodes get one seed: what the user has set, else a number that differs from job to job.
+//! Programs in other languages ignore it.
 
 use crate::exec::place::Place;
 use std::ffi::{OsStr, OsString};
@@ -28,7 +29,8 @@ pub fn complete(variables: &mut Vec<(OsString, OsString)>, dry_run: bool) {
     variables.push((HASH_SEED.into(), set_here().unwrap_or_else(|| drawn().into())));
 }
 
-/// The seed where each node is started by itself and has no launcher that could draw one: it follows from what all of them know.
+/// The seed where each node is started by itself and has no launcher that could draw one: it follows from what all of
+/// them know.
 pub fn agreed(place: Option<&Place>) -> OsString {
     let follows = || match place {
         Some(place) => place.number("seed of Python's hashes") as u32,

@@ -89,7 +89,8 @@ impl Mapping {
         }
     }
 
-    /// Leaves no more of it than these parts, whole pages that do not overlap: all other addresses are free for something else.
+    /// Leaves no more of it than these parts, whole pages that do not overlap: all other addresses are free for
+    /// something else.
     ///
     /// # Safety
     /// Nobody uses anything else of it any more, and it is never dropped.

@@ -99,8 +99,8 @@ pub fn together<T: Send>(py: Python<'_>, work: impl FnOnce(&Rc<Thread>) -> Resul
 /// This process has parted with its job.
 static PARTED: AtomicBool = AtomicBool::new(false);
 
-/// Parts with a job that is over, or never came about, so that another copy of this module can join another one. What arrays hold stays, as
-/// memory of this process alone.
+/// Parts with a job that is over, or never came about, so that another copy of this module can join another one. What
+/// arrays hold stays, as memory of this process alone.
 #[pyfunction]
 fn part(py: Python<'_>) -> PyResult<()> {
     FINISHED.store(true, Ordering::Release);

@@ -67,18 +67,20 @@ fn on_childs_fault(fault: &Fault) -> Verdict {
 
 /// A host may begin another job when one is over, with another copy of this library: each has one node in a process.
 impl Comem {
-    /// From now on copies of other nodes' pages stay here, however many they are: what is touched now is here when the others are gone.
+    /// From now on copies of other nodes' pages stay here, however many they are: what is touched now is here when
+    /// the others are gone.
     pub fn keep_copies(&self) {
         if let Some(shared) = self.node.shared() {
             shared.cache_pages_max.store(i64::MAX as u64, Ordering::Relaxed);
         }
     }
 
-    /// Parts with a job that is over, by its end or a loss: the service thread ends, and what is kept of the heap is memory of this process alone, with what
-    /// is here. Faults and signals are others' business.
+    /// Parts with a job that is over, by its end or a loss: the service thread ends, and what is kept of the heap is
+    /// memory of this process alone, with what is here. Faults and signals are others' business.
     ///
     /// # Safety
-    /// Nobody uses anything else of the heap any more, in this process or in children that it forks. What is kept are whole pages.
+    /// Nobody uses anything else of the heap any more, in this process or in children that it forks. What is kept are
+    /// whole pages.
     ///
     /// # Errors
     /// What the system refused.
@@ -102,7 +104,8 @@ impl Comem {
             // It may be about to look at pages: addresses are given back another time, at the process's end.
             return Ok(());
         }
-        // SAFETY: no thread of this node is at work any more, and a node is kept as long as its process; the rest is the caller's promise.
+        // SAFETY: no thread of this node is at work any more, and a node is kept as long as its process; the rest is
+        // the caller's promise.
         let shrunk =
             unsafe { views.peers.iter().filter_map(OnceLock::get).flatten().try_for_each(|peer| peer.memory.unmap()) };
         // SAFETY: as above.

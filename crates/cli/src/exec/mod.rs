@@ -84,7 +84,8 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         let (zero, backbone) = (meeting.zero, node.backbone);
         let seed = hash_seed::among(&variables).unwrap_or_default();
         crate::say(format_args!(
-            "comem: {} made this process node {rank} of {size}; node zero is at {zero}, the backbone is {backbone}, {HASH_SEED}={seed}",
+            "comem: {} made this process node {rank} of {size}; node zero is at {zero}, the backbone is {backbone}, \
+             {HASH_SEED}={seed}",
             found.name
         ));
     }

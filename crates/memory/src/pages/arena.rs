@@ -498,8 +498,9 @@ impl Arena {
         self.detached.load(Ordering::Acquire)
     }
 
-    /// Leaves of both views and of the file no more than these parts of the application's view, which do not overlap, as private memory, of which a child
-    /// made by `fork` has a copy. All other addresses are free for something else, and all other memory is given back.
+    /// Leaves of both views and of the file no more than these parts of the application's view, which do not overlap,
+    /// as private memory, of which a child made by `fork` has a copy. All other addresses are free for something
+    /// else, and all other memory is given back.
     ///
     /// # Safety
     /// Nobody uses anything else of the arena any more, and it is never dropped. The parts are whole pages.

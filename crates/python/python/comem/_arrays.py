@@ -97,8 +97,9 @@ def _new(
     check: Callable[[Tuple[int, ...], np.dtype], str] = lambda shape, dtype: "",
     wrong: Optional[Error] = None,
 ) -> np.ndarray:
-    """Checks, agrees (on what ``check`` tells, too), frees what every node has dropped, allocates. A node that knows already what is ``wrong``
-    with its arguments takes part up to the agreement.
+    """Checks, agrees (on what ``check`` tells, too), frees what every node has dropped, allocates.
+
+    A node that knows already what is ``wrong`` with its arguments takes part up to the agreement.
     """
     nbytes, homes, said = 0, ("automatic", [0]), ""
     try:
@@ -204,12 +205,12 @@ def full(
     engine: Optional[str] = None,
     name: Optional[str] = None,
 ) -> np.ndarray:
-    """A shared array full of ``fill_value``, a number or rows as for ``numpy.full``. Otherwise as :func:`zeros`; each node fills its part.
+    """A shared array full of ``fill_value``. Otherwise as :func:`zeros`; each node fills its part.
 
     Parameters
     ----------
     fill_value : scalar or array_like
-        The same on every node; its shape fits ``shape`` as NumPy broadcasts.
+        A number, or rows as for ``numpy.full``: the same on every node; its shape fits ``shape`` as NumPy broadcasts.
     dtype : data-type, optional
         Without one, that of ``fill_value``.
 
@@ -259,7 +260,7 @@ def _filled(
         try:
             values = np.asarray(fill_value, dtype.base)
             filling.append(np.broadcast_to(values, shape + dtype.shape))
-        except Exception as error:  # noqa: BLE001 - whatever the value's own code raises: the others must not wait for us
+        except Exception as error:  # noqa: BLE001 - whatever the value's own code raises: nobody must wait for us
             raise ArgumentError(
                 f"{_words.of(fill_value)} cannot fill an array of shape {shape} and type {dtype}: {error}"
             ) from None
@@ -305,8 +306,9 @@ def array(
     Raises
     ------
     ArgumentError
-        On every node, when node 0's ``x`` makes no array of this type, or one of Python objects, or says more than numbers do: a
-        masked array, a ``numpy.matrix``, a quantity with a unit, a sparse matrix, pandas' and its like's labels.
+        On every node, when node 0's ``x`` makes no array of this type, or one of Python objects, or says more than
+        numbers do: a masked array, a ``numpy.matrix``, a quantity with a unit, a sparse matrix, pandas' and its
+        like's labels.
     """
     source: Optional[np.ndarray] = None
     about: Any = None
@@ -399,7 +401,7 @@ def empty_like(
     engine: Optional[str] = None,
     name: Optional[str] = None,
 ) -> np.ndarray:
-    """A shared array with the shape and type of ``a``, whose contents are not to be relied on. Otherwise as :func:`zeros_like`."""
+    """A shared array like ``a``, whose contents are not to be relied on. Otherwise as :func:`zeros_like`."""
     shape, dtype, order, wrong = _like(a, dtype, order, shape)
     return _new("empty_like", shape, dtype, order, home, engine, name, wrong=wrong)
 
@@ -430,7 +432,7 @@ def full_like(
     engine: Optional[str] = None,
     name: Optional[str] = None,
 ) -> np.ndarray:
-    """A shared array full of ``fill_value`` with the shape and type of ``a``. Otherwise as :func:`full` and :func:`zeros_like`."""
+    """A shared array like ``a`` full of ``fill_value``. Otherwise as :func:`full` and :func:`zeros_like`."""
     shape, dtype, order, wrong = _like(a, dtype, order, shape)
     return _filled("full_like", shape, fill_value, dtype, order, home, engine, name, wrong)
 
@@ -522,7 +524,8 @@ def _memory_of(a: np.ndarray) -> _Memory:
     memory: _Memory = base
     if _is_earlier(memory):
         raise FinishedError(
-            "this array belongs to an earlier comem.Cluster, and is memory of this process alone; share its numbers anew: Cluster.array(a)"
+            "this array belongs to an earlier comem.Cluster, and is memory of this process alone; "
+            "share its numbers anew: Cluster.array(a)"
         )
     still_open()
     return memory
@@ -557,8 +560,9 @@ def bring_all() -> None:
     needed, free = sum(region.nbytes for region in regions), _free_bytes()
     if needed > free:
         raise StartError(
-            f"{len(regions)} arrays of the earlier comem.Cluster would have to come here to keep their contents, {needed >> 20} MiB, and "
-            f"this host has {free >> 20} MiB; drop some of them (del a), or make a Cluster of the same size and options"
+            f"{len(regions)} arrays of the earlier comem.Cluster would have to come here to keep their contents, "
+            f"{needed >> 20} MiB, and this host has {free >> 20} MiB; drop some of them (del a), or make a Cluster of "
+            "the same size and options"
         )
     _core.keep_copies()
     for region in regions:

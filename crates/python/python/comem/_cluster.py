@@ -64,10 +64,10 @@ class Cluster:
 
     Notes
     -----
-    Closing a cluster keeps its workers, idle, until the interpreter ends. The next one of the same size and options has them at once,
-    and its arrays are shared again. One of another size or with other options is another job with workers of its own: arrays of the
-    earlier one keep their contents, as memory of this process alone. So does one after a :class:`comem.NodeLost`; arrays then hold what
-    this process had last.
+    Closing a cluster keeps its workers, idle, until the interpreter ends. The next one of the same size and options
+    has them at once, and its arrays are shared again. One of another size or with other options is another job with
+    workers of its own: arrays of the earlier one keep their contents, as memory of this process alone. So does one
+    after a :class:`comem.NodeLost`; arrays then hold what this process had last.
 
     Examples
     --------
@@ -129,7 +129,8 @@ class Cluster:
             state = "ended" if worker.gone else "idle" if self._closed else "worker"
             rows.append((worker.node, worker.host or here, worker.pid, state))
         title = f"comem.Cluster of {self.size} node{'' if self.size == 1 else 's'}{', closed' if self._closed else ''}"
-        options = ", ".join(f"{name[len('COMEM_'):].lower()}={value}" for name, value in sorted(self._team.options.items()))
+        given = sorted(self._team.options.items())
+        options = ", ".join(f"{name[len('COMEM_') :].lower()}={value}" for name, value in given)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
         head = "".join(f"<th>{name}</th>" for name in ("node", "host", "pid", ""))
         return (
@@ -358,12 +359,14 @@ class Cluster:
                 _core.leave()
                 self._team.halfway = False
             except MismatchError as mismatch:
-                self._team.give_up(Stopped(f"nodes made different collective calls earlier: {mismatch}; make a new cluster"))
+                why = f"nodes made different collective calls earlier: {mismatch}; make a new cluster"
+                self._team.give_up(Stopped(why))
                 raise error or mismatch  # noqa: B904 - what caused it stays
             except (NodeLost, Stopped):
                 if not interrupts and not isinstance(error, KeyboardInterrupt):
                     raise
-                self._team.give_up(Stopped("this cluster was interrupted while nodes waited for one another; make a new one"))
+                why = "this cluster was interrupted while nodes waited for one another; make a new one"
+                self._team.give_up(Stopped(why))
                 raise error or KeyboardInterrupt()  # noqa: B904 - what caused it stays
         if interrupts and error is None:
             raise KeyboardInterrupt
@@ -404,15 +407,21 @@ class Cluster:
         """A shared array of ones, as :func:`comem.ones`."""
         return self._made("ones", shape, dtype, order, **options)
 
-    def zeros_like(self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any) -> np.ndarray:
-        """A shared array of zeros with the shape and type of ``a``, as :func:`comem.zeros_like`; the workers need not see ``a``."""
+    def zeros_like(
+        self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any
+    ) -> np.ndarray:
+        """A shared array of zeros like ``a``, as :func:`comem.zeros_like`; the workers need not see ``a``."""
         return self.zeros(*_arrays.like(a, dtype, order, shape), **options)
 
-    def empty_like(self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any) -> np.ndarray:
+    def empty_like(
+        self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any
+    ) -> np.ndarray:
         """A shared array with the shape and type of ``a``, as :func:`comem.empty_like`."""
         return self.empty(*_arrays.like(a, dtype, order, shape), **options)
 
-    def ones_like(self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any) -> np.ndarray:
+    def ones_like(
+        self, a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **options: Any
+    ) -> np.ndarray:
         """A shared array of ones with the shape and type of ``a``, as :func:`comem.ones_like`."""
         return self.ones(*_arrays.like(a, dtype, order, shape), **options)
 
@@ -517,7 +526,8 @@ def _the_team(hosts: List[str], options: Dict[str, str]) -> Team:
         _part_with(_team)
     elif _core.is_running() and _arrays.holds_any():
         raise MisuseError(
-            "this process holds shared arrays of a job of one node, which workers know nothing of; make the Cluster first, or drop the arrays"
+            "this process holds shared arrays of a job of one node, which workers know nothing of; make the Cluster "
+            "first, or drop the arrays"
         )
     elif _core.is_used():
         # A job of one node, as somebody has asked for comem.size; or one that did not come about.

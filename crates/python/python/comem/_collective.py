@@ -228,8 +228,8 @@ def allreduce(x: Any, op: str = "sum") -> Any:
     Raises
     ------
     ArgumentError
-        When ``op`` is unknown, ``x`` is neither or says more than numbers (a mask, a unit, labels), or nodes give different shapes or
-        types; for whole numbers beyond int64 too.
+        When ``op`` is unknown, ``x`` is neither or says more than numbers (a mask, a unit, labels), or nodes give
+        different shapes or types; for whole numbers beyond int64 too.
     OverflowError
         On every node, when a sum of whole numbers in an array does not fit the array's type.
     """
@@ -367,8 +367,9 @@ def scatter(x: Any = None, root: int = 0) -> Any:
     Parameters
     ----------
     x : array or sequence
-        On node ``root``; elsewhere it is not looked at. Node i gets the part of ``range(len(x))`` that its :func:`split` has: rows of an
-        array, items of a list. All are pickled, so that what is not only numbers stays as it is.
+        On node ``root``; elsewhere it is not looked at. Node i gets the part of ``range(len(x))`` that its
+        :func:`split` has: rows of an array, items of a list. All are pickled, so that what is not only numbers stays
+        as it is.
     root : int
         The node whose ``x`` counts.
 
@@ -396,7 +397,8 @@ def scatter(x: Any = None, root: int = 0) -> Any:
             failed = error
     total = agree("scatter", f"root={root}", wrong, -1 if failed else sum(map(len, pieces)))[root]
     if failed is not None:
-        raise ArgumentError(f"what this node scatters cannot be split and sent: {failed}; pass an array of rows, or a list") from failed
+        what = f"what this node scatters cannot be split and sent: {failed}; pass an array of rows, or a list"
+        raise ArgumentError(what) from failed
     if total < 0:
         raise ArgumentError(f"node {root} cannot scatter what it passes: it cannot be split, or not be pickled")
     if size() == 1:

@@ -1,7 +1,7 @@
-"""The interpreter that workers run, and what of this one's state it is started with: its flags, and its path for modules.
+"""The interpreter that workers run, and what it has of this one's state: its flags, and its path for modules.
 
-A worker sees the caller's path and no other: no directory that happens to be the current one, of which modules could be imported that
-the caller would not import, by accident or by somebody's design.
+A worker sees the caller's path and no other: no directory that happens to be the current one, of which modules could
+be imported that the caller would not import, by accident or by somebody's design.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def command(*arguments: str) -> List[str]:
 
 
 def remote_command(*arguments: str) -> str:
-    """The same on another host, as a line for its shell. It has a path of its own, without the directory where a shell begins.
+    """The same on another host, as a line for its shell.
+
+    It has a path of its own, without the directory where a shell begins.
 
     Raises
     ------
@@ -46,7 +48,10 @@ def remote_command(*arguments: str) -> str:
     """
     program = os.environ.get(REMOTE_VARIABLE) or os.environ.get(VARIABLE) or sys.executable
     if not program:
-        raise StartError(f"this interpreter does not know its own program (sys.executable is {sys.executable!r}); set {REMOTE_VARIABLE}")
+        raise StartError(
+            f"this interpreter does not know its own program (sys.executable is {sys.executable!r}); "
+            f"set {REMOTE_VARIABLE}"
+        )
     start = f"import sys; sys.path[:] = filter(None, sys.path); {_RUN}"
     seed = [] if _chance.SEED is None else ["env", f"{_chance.VARIABLE}={_chance.SEED}"]
     return shlex.join([*seed, program, *flags(), "-c", start, *arguments])
@@ -60,7 +65,10 @@ def _here() -> str:
         raise StartError(f"this program is frozen and would start itself instead of a worker; {advice}")
     program = named or sys.executable
     if not program:
-        raise StartError(f"this interpreter does not know its own program (sys.executable is {sys.executable!r}), as when it is embedded; {advice}")
+        raise StartError(
+            f"this interpreter does not know its own program (sys.executable is {sys.executable!r}), as when it is "
+            f"embedded; {advice}"
+        )
     found = shutil.which(program)
     if found is None:
         why = "may not be run" if os.path.exists(program) else "does not exist"
@@ -71,7 +79,8 @@ def _here() -> str:
 
 def flags() -> List[str]:
     """The flags of this interpreter's command line, for another one: -I, -E, -s, -S, -P, -O, -B, -b, -W, -X."""
-    out = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # as multiprocessing starts its processes
+    # As multiprocessing starts its processes.
+    out = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     known = {word.partition("=")[0] for option, word in zip(out, out[1:]) if option == "-X"}
     for name, value in getattr(sys, "_xoptions", {}).items():
         if name not in known:
@@ -80,7 +89,9 @@ def flags() -> List[str]:
 
 
 def _path_at_start() -> List[str]:
-    """Where a worker finds its own modules, before it gets the caller's path: the standard library's first, and current directories last.
+    """Where a worker finds its own modules, before it gets the caller's path.
+
+    The standard library's come first, and current directories last.
 
     The caller had them before it came to be where it is now; a file of the same name may lie there.
     """
@@ -90,7 +101,13 @@ def _path_at_start() -> List[str]:
 
     def rank(entry: str) -> int:
         if os.path.isabs(entry) and not _is_current(entry):
-            return 0 if entry in standard or entry.endswith(".zip") and os.path.dirname(entry) in map(os.path.dirname, standard) else 1
+            return (
+                0
+                if entry in standard
+                or entry.endswith(".zip")
+                and os.path.dirname(entry) in map(os.path.dirname, standard)
+                else 1
+            )
         return 2
 
     return sorted(dict.fromkeys([*(entry for entry in sys.path if isinstance(entry, str)), here]), key=rank)

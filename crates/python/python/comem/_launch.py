@@ -137,7 +137,13 @@ def _spawn(node: int, host: str) -> Worker:
         command = _interpreter.command("--channel", str(fd))
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0, pass_fds=[fd], env=_environment(), **quiet
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=[fd],
+                env=_environment(),
+                **quiet,
             )
         except OSError as error:
             raise StartError(f"node {node}: cannot run {command[0]}: {error}; {LIMITS}") from error
@@ -260,7 +266,8 @@ class Team:
                 raise
             said = "".join(f"\n    {line}" for line in first.last)
             runs = first.program and f" ({_interpreter.VARIABLE} names another interpreter than {first.program})"
-            raise StartError(f"{first} {first.how_it_ended()}; it had not joined yet{runs}" + (said and f", and said:{said}")) from error
+            how = f"{first} {first.how_it_ended()}; it had not joined yet{runs}"
+            raise StartError(how + (said and f", and said:{said}")) from error
         finally:
             for name, value in before.items():
                 if value is None:
@@ -506,7 +513,7 @@ class Team:
         """Waits for the end of workers that have come to the end of the job, and listens to nobody any more."""
         self._ending = True
         self._see_them_end()
-        # The listener wakes up; and so does the runtime's own, which takes its launcher's end for the job's, if that is not over yet.
+        # The listener wakes up, and so does the runtime's own, which has nothing more to do.
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_RDWR)
         if self._listener is not None:

@@ -1,8 +1,9 @@
 """Another job for an interpreter that has been a node already: each has its own copy of the runtime.
 
-The runtime knows one job in a process: threads, sockets, memory at agreed addresses, handlers of signals. When that job is over, the
-interpreter parts with it, and loads the extension module once more from a copy of its file, which the loader takes for another
-library. What arrays of the earlier job hold stays where it is, as memory of this process alone, until nobody holds them any more.
+The runtime knows one job in a process: threads, sockets, memory at agreed addresses, handlers of signals. When that
+job is over, the interpreter parts with it, and loads the extension module once more from a copy of its file, which
+the loader takes for another library. What arrays of the earlier job hold stays where it is, as memory of this process
+alone, until nobody holds them any more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a caller's values say besides their numbers.
 
-Shared memory holds numbers: no mask, no unit, no label, no arithmetic of a class's own. NumPy drops all that without a word where it
-makes a plain array of something. Here it is refused, with the words that make plain numbers of it on purpose.
+Shared memory holds numbers: no mask, no unit, no label, no arithmetic of a class's own. NumPy drops all that without
+a word where it makes a plain array of something. Here it is refused, with the words that make plain numbers of it on
+purpose.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _MORE: Tuple[Tuple[str, str, str], ...] = (
     ("mask", "a mask", "fill what is masked, as x.filled(value) does, or pass the numbers and the mask as two arrays"),
     ("unit", "a unit", "pass its numbers, as x.value or x.magnitude, and the unit beside them"),
     ("units", "a unit", "pass its numbers, as x.value or x.magnitude, and the unit beside them"),
-    ("tocsr", "a sparse structure", "pass x.toarray(), or the arrays that it consists of, such as x.data and x.indices"),
+    (
+        "tocsr",
+        "a sparse structure",
+        "pass x.toarray(), or the arrays that it consists of, such as x.data and x.indices",
+    ),
     ("coords", "labels", "pass x.to_numpy()"),
     ("iloc", "labels", "pass x.to_numpy()"),
     ("null_count", "values that may be missing", "pass x.to_numpy()"),
@@ -38,7 +43,8 @@ def refuse_more(x: Any) -> None:
     Raises
     ------
     ArgumentError
-        When ``x``, or something in it, has a mask, a unit, labels or an arithmetic of its own: it says how to get the numbers.
+        When ``x``, or something in it, has a mask, a unit, labels or an arithmetic of its own: it says how to get the
+        numbers.
     """
     kind = type(x)
     if kind in _SCALARS:
@@ -73,7 +79,10 @@ def _found(x: Any) -> Any:
         if _has(x, attribute):
             return what, advice
     if isinstance(x, np.ndarray):
-        return "a class of its own", "pass numpy.asarray(x) if its numbers alone are meant, and view them as that class afterwards"
+        return (
+            "a class of its own",
+            "pass numpy.asarray(x) if its numbers alone are meant, and view them as that class afterwards",
+        )
     return None
 
 

@@ -37,8 +37,8 @@ def _reference(a: Any) -> Any:
     if not isinstance(a, np.ndarray) or not _arrays.is_shared(a):
         if isinstance(a, np.ndarray) and _arrays.was_shared(a):
             raise SendError(
-                "an array of an earlier comem.Cluster cannot be sent to the workers of this one; share it anew with Cluster.array(a), or "
-                "send a copy, a.copy()"
+                "an array of an earlier comem.Cluster cannot be sent to the workers of this one; share it anew with "
+                "Cluster.array(a), or send a copy, a.copy()"
             )
         return NotImplemented
     kind = type(a)

@@ -52,7 +52,7 @@ def _join(orders: Dict[str, Any]) -> None:
 
 
 def _take_on(path: List[str], directory: str, same_host: bool) -> None:
-    """The caller's path for modules and its directory. Another host has modules of its own, behind those that the caller names."""
+    """The caller's path for modules and its directory. Another host has modules of its own, behind the caller's."""
     if os.path.isdir(directory):
         os.chdir(directory)
     else:

@@ -51,8 +51,13 @@ def test_each_job_has_another_seed():
 def test_an_interpreter_that_ignores_the_seed_is_told_of_once(flag):
     text = "import comem; print(comem.gather(hash('comem')) and 'gathered')"
     command = [sys.executable, "-m", "comem", "run", "-n", "2", sys.executable, flag, "-c", text]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True, env={**os.environ, **unset()})
-    assert result.stderr.count("hash() of strings, and the order of sets of them, differ") == 1 and "zlib.crc32" in result.stderr
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=True, env={**os.environ, **unset()}
+    )
+    assert (
+        result.stderr.count("hash() of strings, and the order of sets of them, differ") == 1
+        and "zlib.crc32" in result.stderr
+    )
 
 
 def test_who_asks_for_a_random_seed_is_told_of_nothing():

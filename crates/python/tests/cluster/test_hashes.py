@@ -1,4 +1,4 @@
-"""Hashes of strings in a cluster: workers have the caller's seed where it has one; else functions that call ``hash`` are warned of."""
+"""Hashes of strings in a cluster: workers have the caller's seed, or functions that call ``hash`` are warned of."""
 
 import sys
 

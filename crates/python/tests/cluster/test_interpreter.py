@@ -1,4 +1,4 @@
-"""What of the caller's interpreter the workers have: its flags, its path for modules, its environment; and which interpreter it is."""
+"""What workers have of the caller's interpreter: its flags, its path for modules, its environment."""
 
 import json
 import os
@@ -19,7 +19,8 @@ import comem, json, os, sys, warnings
 def state():
     flags = {name: getattr(sys.flags, name) for name in dir(sys.flags) if not name.startswith(("_", "n_")) and
              isinstance(getattr(sys.flags, name), int) and name not in ("inspect", "interactive")}
-    return {"flags": flags, "path": sys.path, "options": sorted(map(str, sys._xoptions.items())), "warnings": sys.warnoptions}
+    options = sorted(map(str, sys._xoptions.items()))
+    return {"flags": flags, "path": sys.path, "options": options, "warnings": sys.warnoptions}
 
 if __name__ == "__main__":
     with comem.Cluster(2) as c:
@@ -31,7 +32,9 @@ def run(*arguments, cwd, check=True, **environment):
     """Runs an interpreter with these arguments; what it printed, with its errors where it failed."""
     environment = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     command = [sys.executable, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=PATIENCE, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=PATIENCE, check=False
+    )
     assert not check or result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -141,12 +144,21 @@ def test_modules_of_workers_processes_are_those_of_the_callers(tmp_path):
 NO_INTERPRETER = {
     "none": ("sys.executable = None", "does not know its own program"),
     "empty": ("sys.executable = ''", "does not know its own program"),
-    "missing": ("sys.executable = '/nowhere/python'", "/nowhere/python, which sys.executable names and which does not exist"),
+    "missing": (
+        "sys.executable = '/nowhere/python'",
+        "/nowhere/python, which sys.executable names and which does not exist",
+    ),
     "a directory": ("sys.executable = '/etc'", "/etc, which sys.executable names and which may not be run"),
-    "not executable": ("sys.executable = '/etc/passwd'", "/etc/passwd, which sys.executable names and which may not be run"),
+    "not executable": (
+        "sys.executable = '/etc/passwd'",
+        "/etc/passwd, which sys.executable names and which may not be run",
+    ),
     "no program": ("sys.executable = TEXT", "cannot run"),
     "another program": ("sys.executable = '/bin/false'", "ended with status 1; it had not joined yet"),
-    "named wrongly": ("os.environ['COMEM_PYTHON'] = 'no-such-python'", "no-such-python, which COMEM_PYTHON names and which does not exist"),
+    "named wrongly": (
+        "os.environ['COMEM_PYTHON'] = 'no-such-python'",
+        "no-such-python, which COMEM_PYTHON names and which does not exist",
+    ),
     "frozen": ("sys.frozen = True", "this program is frozen"),
 }
 
@@ -201,11 +213,15 @@ def test_on_other_hosts_an_interpreter_must_be_known_too():
 
 def test_programs_from_standard_input_and_archives_have_workers(tmp_path):
     program = "import comem\nwith comem.Cluster(2) as c: print(c.run(lambda: comem.rank))\n"
-    result = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, timeout=PATIENCE, check=True, cwd=tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, timeout=PATIENCE, check=True, cwd=tmp_path
+    )
     assert result.stdout == "[0, 1]\n"
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "part.py").write_text("def square(x): return x * x")
-    (tmp_path / "app" / "__main__.py").write_text("import comem, part\nwith comem.Cluster(2) as c: print(c.run(part.square, 3))\n")
+    (tmp_path / "app" / "__main__.py").write_text(
+        "import comem, part\nwith comem.Cluster(2) as c: print(c.run(part.square, 3))\n"
+    )
     subprocess.run([sys.executable, "-m", "zipapp", "app"], check=True, cwd=tmp_path, timeout=PATIENCE)
     assert run("app.pyz", cwd=tmp_path) == "[9, 9]\n"
 
@@ -229,7 +245,11 @@ def test_a_process_that_may_have_no_more_files_gets_one_sentence():
         """
     )
     lines = out.splitlines()
-    assert lines[-1] == "[0, 1]" and len(lines) == 6 and {line.split()[0] for line in lines[:5]} <= {"StartError", "SystemError"}, out
+    assert (
+        lines[-1] == "[0, 1]"
+        and len(lines) == 6
+        and {line.split()[0] for line in lines[:5]} <= {"StartError", "SystemError"}
+    ), out
 
 
 def test_a_thread_that_cannot_be_started_is_one_sentence():
@@ -290,7 +310,12 @@ def test_a_process_that_may_have_no_more_processes_gets_one_sentence():
             print("one sentence", "\\n" in str(error))
     """
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/"
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        cwd="/",
     )
     if "Permission denied" in result.stderr:
         pytest.skip("SKIP: Python: another user may not read this package")
@@ -301,7 +326,11 @@ def test_without_a_number_there_are_as_many_nodes_as_processors_that_this_proces
     count = "import comem; print(comem.Cluster().size)"
     one = min(os.sched_getaffinity(0))
     alone_there = subprocess.run(
-        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{one}}}); {count}"], capture_output=True, text=True, timeout=PATIENCE, check=True
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{one}}}); {count}"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
     )
     assert alone_there.stdout == "1\n"
     assert 1 <= int(alone(count)) <= len(os.sched_getaffinity(0))

@@ -40,7 +40,9 @@ def test_clusters_of_other_sizes_follow_one_another_and_arrays_keep_their_conten
     ]
 
 
-@pytest.mark.parametrize("options", [{"cache": "1M"}, {"engine": "msi"}, {"backbone": "udp", "detector": "mprotect"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"cache": "1M"}, {"engine": "msi"}, {"backbone": "udp", "detector": "mprotect"}], ids=str
+)
 def test_what_lies_with_the_workers_comes_here_before_they_end(options):
     out = alone(
         f"""
@@ -67,7 +69,8 @@ def test_arrays_of_an_earlier_cluster_are_plain_memory_and_go_to_no_worker():
             a = c.array(np.arange(6.0).reshape(2, 3))
             window = np.lib.stride_tricks.sliding_window_view(a, 2, axis=1)
         with comem.Cluster(3) as c:
-            for use in (lambda: c.run(np.sum, a), lambda: c.run(lambda: window.sum()), lambda: comem.fetch_add(a, (0, 0)),
+            for use in (lambda: c.run(np.sum, a), lambda: c.run(lambda: window.sum()),
+                        lambda: comem.fetch_add(a, (0, 0)),
                         lambda: comem.prefetch(a[1:]), lambda: c.freeze(a), lambda: c.map(abs, [a])):
                 try:
                     use()

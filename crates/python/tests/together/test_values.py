@@ -128,7 +128,9 @@ NO_NUMBERS = {
     "fractions": [fractions.Fraction(1, 3)],
     "objects in a structure": np.zeros(2, [("a", int), ("b", object)]),
     "sets": {1, 2},
-    "strings of any length": np.array(["a", "bb"], getattr(getattr(np, "dtypes", None), "StringDType", lambda: object)()),
+    "strings of any length": np.array(
+        ["a", "bb"], getattr(getattr(np, "dtypes", None), "StringDType", lambda: object)()
+    ),
 }
 
 
@@ -197,7 +199,12 @@ def test_files_in_memory_are_arrays(tmp_path_factory):
 
 def test_arrays_like_others_have_shape_type_and_order():
     pattern = np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3))
-    for make, value in ((comem.zeros_like, 0), (comem.ones_like, 1), (comem.empty_like, None), (lambda a, **k: comem.full_like(a, 7, **k), 7)):
+    for make, value in (
+        (comem.zeros_like, 0),
+        (comem.ones_like, 1),
+        (comem.empty_like, None),
+        (lambda a, **k: comem.full_like(a, 7, **k), 7),
+    ):
         for a in (make(pattern), make(comem.array(pattern, order="F"))):
             assert (a.shape, a.dtype, a.flags.f_contiguous, comem.is_shared(a)) == ((2, 3), np.int16, True, True)
             assert value is None or (a == value).all()
