@@ -94,6 +94,7 @@ pub(crate) fn has_ended() -> bool {
 /// Starts the service thread.
 pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
     let node = node.clone();
+    RUNS.store(true, Ordering::Release);
     let spawned = comem_net::threads::start("comem-service", move || {
         // A blocked thread of high priority gets its core soon, also beside computing threads.
         // SAFETY: the call changes the calling thread's priority and touches no memory.
@@ -110,7 +111,9 @@ pub(crate) fn start(node: &Arc<Node>) -> Result<()> {
         }
         RUNS.store(false, Ordering::Release);
     });
-    RUNS.store(spawned.is_ok(), Ordering::Release);
+    if spawned.is_err() {
+        RUNS.store(false, Ordering::Release);
+    }
     spawned.map(drop).map_err(Error::system("cannot start the service thread"))
 }
 

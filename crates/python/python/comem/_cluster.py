@@ -566,7 +566,7 @@ def _part_with(team: Team) -> None:
         if team.lost is None:
             _arrays.bring_all()
             team.finish()
-                # Whoever is lost now is not missed.
+            # Whoever is lost now is not missed.
             with contextlib.suppress(NodeLost, Stopped):
                 _core.finish()
         else:

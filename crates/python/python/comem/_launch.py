@@ -221,6 +221,7 @@ class Team:
                 self._one_joined()
         except BaseException as error:
             self.abandon()
+            self.dissolve()
             if isinstance(error, OSError) and not isinstance(error, Error):
                 raise StartError(f"a cluster cannot be started: {error}; {LIMITS}") from error
             raise
