@@ -671,3 +671,86 @@ fn a_thread_that_was_not_prepared_has_room_for_the_handler_too() {
     });
     assert!(signal.is_none() && said.contains("there was room"), "{signal:?} {said}");
 }
+
+/// Bytes below a stack that nobody may touch.
+const BELOW: usize = 256 << 10;
+
+/// Runs `work` in a thread with the least stack that the system allows, and nothing between that and `BELOW` bytes of sevens. Whether these are all there afterwards.
+fn on_a_small_stack(work: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) -> bool {
+    // SAFETY: an integer call.
+    let least = unsafe { libc::sysconf(libc::_SC_THREAD_STACK_MIN) };
+    let least = usize::try_from(least).unwrap_or(0).max(libc::PTHREAD_STACK_MIN).next_multiple_of(4096);
+    let mut memory = vec![7_u8; BELOW + least + 4096];
+    let start = memory.as_ptr().addr().next_multiple_of(4096) - memory.as_ptr().addr();
+    // SAFETY: all-zero bytes are an attribute that is filled; the thread has ended before its stack does.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        let mut thread: libc::pthread_t = 0;
+        libc::pthread_attr_init(&raw mut attributes);
+        let stack = memory.as_mut_ptr().add(start + BELOW).cast();
+        assert_eq!(libc::pthread_attr_setstack(&raw mut attributes, stack, least), 0);
+        let argument = std::ptr::null_mut();
+        assert_eq!(libc::pthread_create(&raw mut thread, &raw const attributes, work, argument), 0);
+        assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
+        libc::pthread_attr_destroy(&raw mut attributes);
+    }
+    memory[..start + BELOW].iter().all(|byte| *byte == 7)
+}
+
+/// The thread is one that C has made, has no alternate stack, and touches shared memory on the last kilobytes of its own.
+#[test]
+fn a_fault_needs_nothing_of_a_small_stack_and_overwrites_nothing_below_it() {
+    static SUBJECTS: std::sync::OnceLock<Vec<&common::Subject>> = std::sync::OnceLock::new();
+    fn hungry(fault: &fault::Fault) -> Verdict {
+        let room = std::hint::black_box([1_u8; 100 << 10]);
+        assert_eq!(room.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 100 << 10);
+        common::on_fault(fault)
+    }
+    extern "C" fn touch(_: *mut libc::c_void) -> *mut libc::c_void {
+        let subjects = SUBJECTS.get().unwrap();
+        subjects.iter().for_each(|s| (0..50).for_each(|page| s.store(page, s.load(page) + 1)));
+        std::ptr::null_mut()
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        return println!("SKIP: only on x86-64");
+    }
+    let name = "a_fault_needs_nothing_of_a_small_stack_and_overwrites_nothing_below_it";
+    let (signal, said) = in_a_child(name, || {
+        let subjects = SUBJECTS.get_or_init(|| subjects(50).collect());
+        fault::install(hungry).unwrap();
+        let whole = on_a_small_stack(touch);
+        let faults = subjects.iter().all(|s| s.faults().0 >= 50);
+        let words = subjects.iter().all(|s| (0..50).all(|page| s.load(page) == 1));
+        eprintln!("below the stack: {whole}, faults: {faults}, words: {words}");
+    });
+    assert!(signal.is_none() && said.contains("below the stack: true, faults: true, words: true"), "{signal:?} {said}");
+}
+
+/// The frames of a handler on a stack of Comem's are followed by those of the thread whose access it answers, on its own.
+#[test]
+fn a_backtrace_goes_from_the_handlers_stack_to_the_access() {
+    static SUBJECT: std::sync::OnceLock<&common::Subject> = std::sync::OnceLock::new();
+    static SEEN: Mutex<String> = Mutex::new(String::new());
+    fn look_back(fault: &fault::Fault) -> Verdict {
+        *SEEN.lock().unwrap() = std::backtrace::Backtrace::force_capture().to_string();
+        common::on_fault(fault)
+    }
+    #[inline(never)]
+    fn the_function_with_the_access() -> u64 {
+        SUBJECT.get().unwrap().load(1)
+    }
+    extern "C" fn touch(_: *mut libc::c_void) -> *mut libc::c_void {
+        assert_eq!(the_function_with_the_access(), 0);
+        std::ptr::null_mut()
+    }
+    let name = "a_backtrace_goes_from_the_handlers_stack_to_the_access";
+    let (signal, said) = in_a_child(name, || {
+        SUBJECT.get_or_init(any_subject);
+        fault::install(look_back).unwrap();
+        assert!(on_a_small_stack(touch));
+        eprintln!("{}", SEEN.lock().unwrap());
+    });
+    let at = |what: &str| said.find(what);
+    assert!(signal.is_none() && at("look_back").is_some(), "{signal:?} {said}");
+    assert!(at("the_function_with_the_access") > at("look_back"), "{said}");
+}

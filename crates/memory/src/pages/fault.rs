@@ -121,8 +121,8 @@ pub fn ensure_installed() -> bool {
 
 /// Unblocks both signals in the calling thread and gives it an alternate stack of 256 KiB with a guard page, if it has
 /// none that large. Threads that touch shared memory should call it: the stack that Rust's library gives its threads is
-/// large enough for its own handler only. (On x86-64 the handler moves to another stack where it finds itself on
-/// such a small one.)
+/// large enough for its own handler only. (On x86-64 the handler moves to a stack of Comem's in any other thread, whatever stack it finds
+/// itself on.)
 ///
 /// # Errors
 /// What the system says when there is no room, or when the thread is running on the smaller stack just now.
@@ -187,8 +187,14 @@ pub(crate) fn end_without_memory(address: Option<usize>) -> ! {
     } else {
         // SAFETY: the only pointer ever stored besides null is such a function, in `on_no_memory`.
         let tell = unsafe { std::mem::transmute::<*mut (), fn(Option<usize>)>(tell) };
-        stack::with_room(&mut || tell(address));
+        tell(address);
     }
+    std::process::abort();
+}
+
+/// The fault handler has no stack to work on: says so, and ends the process.
+pub(super) fn end_without_stack() -> ! {
+    say("the system has no memory for the stack of the fault handler (free -m, ulimit -v, vm.max_map_count)");
     std::process::abort();
 }
 
@@ -355,7 +361,7 @@ extern "C" fn handle(
 ) {
     // SAFETY: errno is the calling thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    let answer = describe(signal, info, context).map_or(Answer::NotOurs, |fault| uncancelled(|| answer(&fault)));
+    let answer = describe(signal, info, context).map_or(Answer::NotOurs, |fault| answer(&fault, context));
     if answer == Answer::NotOurs {
         OTHERS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: record and context are the kernel's, for this signal.
@@ -392,23 +398,31 @@ pub fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
 enum Answer {
     /// The access is to be tried again, and all is as it was when the handler began.
     Resume,
-    /// The access is to be tried again, after the kernel has restored what the handler changed.
-    Return,
     /// Others are to be asked.
     NotOurs,
 }
 
-/// Asks the runtime.
-fn answer(fault: &Fault) -> Answer {
+/// Finds out whose the access is. The interrupted stack may be almost full, so this looks at a few numbers at most; all else moves to a stack of Comem's.
+fn answer(fault: &Fault, context: *const libc::c_void) -> Answer {
     // The service view is always readable and writable: what fails there is the memory behind it.
-    if let Some(seen) = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS) {
-        end_without_memory(Some(seen));
-    }
+    let seen = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS);
     // Of an access anywhere else nothing is known of the thread, which may be in the midst of malloc or at its very end: what it keeps for
     // itself is not to be touched, for the first touch may allocate.
-    if !in_an_arena(fault.address) {
+    if seen.is_none() && !in_an_arena(fault.address) {
         return Answer::NotOurs;
     }
+    let mut answer = Answer::NotOurs;
+    stack::with_room(context, &mut || {
+        if seen.is_some() {
+            end_without_memory(seen);
+        }
+        answer = uncancelled(|| answer_in_arena(fault));
+    });
+    answer
+}
+
+/// Asks the runtime about an access to shared memory.
+fn answer_in_arena(fault: &Fault) -> Answer {
     let Some(handler) = handler() else {
         say("a process made by fork touched shared memory, which it does not have; \
             start it as a node of its own, or let it keep away");
@@ -420,12 +434,11 @@ fn answer(fault: &Fault) -> Answer {
         std::process::abort();
     }
     THREAD.with(|thread| thread.handling.set(true));
-    let mut verdict = Verdict::NotOurs;
-    let here = stack::with_room(&mut || verdict = handler(fault));
+    let verdict = handler(fault);
     THREAD.with(|thread| thread.handling.set(false));
     if verdict != Verdict::Retry {
         return Answer::NotOurs;
     }
     OURS.fetch_add(1, Ordering::Relaxed);
-    if here { Answer::Resume } else { Answer::Return }
+    Answer::Resume
 }
