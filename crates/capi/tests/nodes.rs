@@ -463,3 +463,27 @@ fn a_job_that_is_stopped_says_where_its_threads_have_waited_for_long() {
         assert_eq!(said.matches(words).count(), 1, "{words}: {said}");
     }
 }
+
+/// A fault that comes on the smallest of stacks, in a thread that Comem has never seen, and the end of that thread.
+#[test]
+fn a_thread_with_the_smallest_stack_uses_shared_memory_and_nothing_below_its_stack_changes() {
+    let program = common::build("cc", "c11", "small_stacks.c");
+    let mut skipped = Vec::new();
+    for detector in ["uffd-async", "uffd", "mprotect"] {
+        for (backbone, engine) in [("udp", "hlrc"), ("shm", "hlrc"), ("udp", "msi"), ("shm", "scope")] {
+            let mut command = common::node(&common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2", "-t", "2", "--engine", engine]);
+            command.args(["--detector", detector, "--backbone", backbone]).arg(&program);
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            if said.contains("does not work on host") {
+                skipped.push(detector);
+                continue;
+            }
+            assert!(output.status.success(), "{detector} {backbone} {engine}: {output:?}");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "small_stacks: ok\n", "{detector} {backbone} {engine}");
+        }
+    }
+    skipped.dedup();
+    skipped.iter().for_each(|detector| println!("SKIP: small stacks under {detector}: it does not work here"));
+}
