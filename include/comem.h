@@ -89,7 +89,8 @@ COMEM_API const char *comem_error_string(int code);
 COMEM_API const char *comem_last_error(void);
 
 /* Called instead of ending the node, with the code and the sentence. When it returns, the call that failed has had no
- * effect and gives the code, NULL or 0. It may not call Comem. */
+ * effect and gives the code, NULL or 0. It may not call Comem, and it returns: an exception may not leave it (of
+ * comem.hpp all functions throw comem::Error). */
 typedef void (*comem_error_handler)(int code, const char *sentence, void *argument);
 /* Sets the handler (NULL: end the node, as at first). */
 COMEM_API void comem_set_error_handler(comem_error_handler handler, void *argument);
@@ -125,7 +126,9 @@ COMEM_API const char *comem_version(void);
  * with one. Threads that a program makes itself, with pthreads
  * or OpenMP, take a free place of the node when they first call Comem, and keep it until they end. OpenMP's stay after
  * their region: comem_parallel() before such regions works, behind one whose threads called Comem it is refused, until
- * omp_pause_resource_all(omp_pause_hard) has ended them. */
+ * omp_pause_resource_all(omp_pause_hard) has ended them. The function returns: one that is left by an exception of C++,
+ * pthread_exit() or a cancellation ends the node with a sentence and status 101, and longjmp() must not leave it. (Of
+ * comem.hpp, comem::Parallel() lets exceptions through.) */
 COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
 
 /* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */

@@ -163,7 +163,12 @@ static inline void *comem_run_(void *pointer) {
     task->function(task->argument);
     return NULL;
 }
-static inline int comem_parallel(void (*function)(void *argument), void *argument) {
+#ifdef __cplusplus
+#define COMEM_NOEXCEPT_ noexcept /* the other threads would go on, with an argument that the caller has given up */
+#else
+#define COMEM_NOEXCEPT_
+#endif
+static inline int comem_parallel(void (*function)(void *argument), void *argument) COMEM_NOEXCEPT_ {
     const int others = comem_job_.threads - 1;
     struct comem_task_ *tasks = (struct comem_task_ *)calloc((size_t)others + 1, sizeof *tasks);
     if (!tasks) return comem_fail_(COMEM_E_SYSTEM, "comem: no memory to start threads; use fewer");

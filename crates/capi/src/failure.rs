@@ -91,7 +91,7 @@ impl From<Error> for Failure {
             Error::Misuse(_) | Error::Mismatch(_) => Code::Misuse,
             Error::NodeLost { .. } => Code::NodeLost,
             Error::Stopped(_) | Error::Interrupted => Code::Stopped,
-            Error::System { .. } | Error::Panicked { .. } => Code::System,
+            Error::System { .. } | Error::Panicked { .. } | Error::Unwound { .. } => Code::System,
         };
         Failure::new(code, error.to_string())
     }
@@ -104,7 +104,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-type Handler = unsafe extern "C" fn(code: c_int, sentence: *const c_char, argument: *mut c_void);
+type Handler = unsafe extern "C-unwind" fn(code: c_int, sentence: *const c_char, argument: *mut c_void);
 
 /// The program's handler and its argument.
 #[derive(Clone, Copy)]
@@ -136,10 +136,42 @@ pub fn report(failure: &Failure) -> c_int {
     let sentence = remember(failure);
     match handler() {
         // SAFETY: the program gave this function for this purpose, with this argument.
-        Some(Installed { handler, argument }) => unsafe { handler(failure.code as c_int, sentence.as_ptr(), argument) },
+        Some(Installed { handler, argument }) => call("the handler of errors", || unsafe {
+            handler(failure.code as c_int, sentence.as_ptr(), argument);
+        }),
         None => end(failure.code.exit_status(), &sentence),
     }
     failure.code as c_int
+}
+
+/// Calls a function of the program's, named in case that it does not return. An exception of C++, `pthread_exit` and a cancellation unwind the stack.
+/// None of them can go through the frames of Comem and of Rust's library, which others may wait for: the node ends with a sentence.
+pub fn call<T>(function: &str, work: impl FnOnce() -> T) -> T {
+    struct Running<'a>(&'a str);
+    impl Drop for Running<'_> {
+        fn drop(&mut self) {
+            let what = if is_an_exception() { "an exception" } else { "pthread_exit, or a cancellation," };
+            let error = Error::Unwound { what, function: self.0.to_string() };
+            crate::output::flush();
+            match crate::job::started() {
+                Some(job) => job.end_with(&error),
+                None => end(error.exit_code(), &remember(&error.into())),
+            }
+        }
+    }
+    let running = Running(function);
+    let result = work();
+    std::mem::forget(running);
+    result
+}
+
+/// Whether this thread unwinds its stack for an exception of C++; the others that it may do so for are no exceptions.
+fn is_an_exception() -> bool {
+    // SAFETY: the name is a string; the default order covers every library of the process.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_ZSt18uncaught_exceptionv".as_ptr()) };
+    // SAFETY: null, or std::uncaught_exception(), which takes nothing and gives a bool.
+    let is_one = unsafe { std::mem::transmute::<*mut c_void, Option<extern "C" fn() -> bool>>(found) };
+    is_one.is_some_and(|is_one| is_one())
 }
 
 /// Ends the process with a sentence; what the program has printed so far gets out first. (A child made by `fork` has what its parent

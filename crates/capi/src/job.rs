@@ -1,6 +1,6 @@
 //! Joining and leaving the job, who is who, and dividing work.
 
-use crate::failure::{Code, Failure, Outcome, checked, done, reported};
+use crate::failure::{Code, Failure, Outcome, call, checked, done, reported};
 use crate::options;
 use crate::output;
 use comem_rt::{Comem, Thread, in_a_child};
@@ -215,7 +215,7 @@ pub extern "C" fn comem_version() -> *const c_char {
 
 /// What a C program wants run on every thread.
 struct Work {
-    function: unsafe extern "C" fn(*mut c_void),
+    function: unsafe extern "C-unwind" fn(*mut c_void),
     argument: *mut c_void,
 }
 
@@ -226,13 +226,16 @@ unsafe impl Sync for Work {}
 impl Work {
     fn run(&self) {
         // SAFETY: the program gave this function to be called with this argument.
-        unsafe { (self.function)(self.argument) }
+        call("the function of comem_parallel()", || unsafe { (self.function)(self.argument) });
     }
 }
 
 /// Runs a function on every thread of this node.
 #[unsafe(no_mangle)]
-pub extern "C" fn comem_parallel(function: Option<unsafe extern "C" fn(*mut c_void)>, argument: *mut c_void) -> c_int {
+pub extern "C" fn comem_parallel(
+    function: Option<unsafe extern "C-unwind" fn(*mut c_void)>,
+    argument: *mut c_void,
+) -> c_int {
     done(|| {
         let Some(function) = function else {
             return Err(Failure::new(Code::Argument, "comem_parallel() was given no function; pass one"));

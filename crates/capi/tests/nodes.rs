@@ -487,3 +487,31 @@ fn a_thread_with_the_smallest_stack_uses_shared_memory_and_nothing_below_its_sta
     skipped.dedup();
     skipped.iter().for_each(|detector| println!("SKIP: small stacks under {detector}: it does not work here"));
 }
+
+/// Exceptions went through the library's frames: a crash, or Rust's words about itself. A thread that ended so let the others wait for ever.
+#[test]
+fn a_function_of_the_program_that_is_left_by_an_exception_or_the_threads_end_ends_the_node_with_a_sentence() {
+    let program = common::build("c++", "c++17", "unwound.cpp");
+    for (called, function) in [("parallel", "the function of comem_parallel()"), ("handler", "the handler of errors")] {
+        for (how, what) in [("exception", "an exception"), ("exit", "pthread_exit,"), ("cancel", "or a cancellation,")]
+        {
+            for size in [["1", "1"], ["2", "1"], ["2", "2"], ["4", "1"]] {
+                let mut command = common::node(&common::launcher(), 1);
+                command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", size[0], "-t", size[1]]);
+                let output = command.arg(&program).args([called, how]).output().expect("it runs");
+                let said = String::from_utf8_lossy(&output.stderr);
+                let told = said.contains(&format!("{what} left {function}, which Comem had called"));
+                assert!(told && output.status.code() == Some(101), "{called} {how} {size:?}: {output:?}");
+                assert_eq!(output.stdout, b"", "{called} {how} {size:?}");
+            }
+        }
+    }
+    let program = common::build("c++", "c++17", "unwound_worker.cpp");
+    for size in [["2", "1"], ["1", "2"], ["4", "1"]] {
+        let mut command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", size[0], "-t", size[1]]).arg(&program);
+        let output = command.output().expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr).contains("an exception left the function of a CREATE");
+        assert!(told && output.status.code() == Some(101), "{size:?}: {output:?}");
+    }
+}

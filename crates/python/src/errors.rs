@@ -30,7 +30,7 @@ pub fn named(error: &Error) -> (&'static str, String) {
         Error::Mismatch(_) => "MismatchError",
         Error::NodeLost { .. } => "NodeLost",
         Error::Stopped(_) | Error::Interrupted => "Stopped",
-        Error::System { .. } | Error::Panicked { .. } => "SystemError",
+        Error::System { .. } | Error::Panicked { .. } | Error::Unwound { .. } => "SystemError",
     };
     (name, error.to_string())
 }

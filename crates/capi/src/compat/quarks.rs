@@ -8,7 +8,7 @@
 use super::image::Image;
 use super::letters::{Letter, Letters};
 use super::{argument, begin, elapsed, misuse};
-use crate::failure::{Outcome, done, reported};
+use crate::failure::{Outcome, call, done, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::RegionOptions;
 use comem_rt::{FlagId, LockId, MeetingId};
@@ -143,8 +143,8 @@ fn attend() -> Outcome<()> {
                 thread()?.flag_wait(FlagId(FORKED | me), forks);
                 let address = QUARKS.with_borrow_mut(|quarks| quarks.forked_here(&letter))?;
                 // SAFETY: code of this program, at the address of the function without arguments that the master forked.
-                let function = unsafe { std::mem::transmute::<usize, extern "C" fn()>(address) };
-                function();
+                let function = unsafe { std::mem::transmute::<usize, extern "C-unwind" fn()>(address) };
+                call("the function of a Qk_fork", || function());
                 thread()?.flag_set(FlagId(RETURNED | me), forks);
             }
             END => return Ok(()),

@@ -4,11 +4,12 @@
 //! (`DT_INIT_ARRAY`; System V ABI, "Initialization and Termination Functions"). Those of C++ belong to the program all the same: `std::cout`
 //! is made by one of them. So they are called from ours.
 
+use crate::failure::call;
 use libc::{c_char, c_int, c_void, dl_iterate_phdr, dl_phdr_info};
 use std::ops::Range;
 
 /// An entry of the table.
-pub type Constructor = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char);
+pub type Constructor = unsafe extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char);
 
 /// What `main` would get.
 #[derive(Clone, Copy)]
@@ -86,7 +87,8 @@ pub unsafe fn call_those_behind(own: Constructor, arguments: Arguments) {
         // SAFETY: the linker made the table of functions of this type.
         let constructor = unsafe { std::mem::transmute::<usize, Constructor>(*entry) };
         // SAFETY: the dynamic linker would call it next, with these arguments.
-        unsafe { constructor(arguments.argc, arguments.argv, arguments.envp) };
+        let constructor = || unsafe { constructor(arguments.argc, arguments.argv, arguments.envp) };
+        call("a constructor of the program", constructor);
     }
 }
 

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What CREATE starts.
-type Work = unsafe extern "C" fn();
+type Work = unsafe extern "C-unwind" fn();
 
 /// Numbers of the reserved semaphores.
 mod semaphore {

@@ -1,7 +1,7 @@
 //! A worker's side: it waits for an order, takes the globals that belong to it, runs the function, and says that it is done.
 
 use super::{Process, Work, exit, locked, semaphore};
-use crate::failure::{Code, Failure, Outcome, report};
+use crate::failure::{Code, Failure, Outcome, call, report};
 use crate::job;
 use comem_rt::Thread;
 use std::cell::Cell;
@@ -74,7 +74,7 @@ fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<
         // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every node.
         let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };
         // SAFETY: the program wants it called like this.
-        unsafe { work() };
+        call("the function of a CREATE", || unsafe { work() });
         done_with(process, slot, order.serial)?;
     }
 }
