@@ -335,6 +335,26 @@ fn what_a_thread_had_open_when_it_ended_is_for_others() {
     }
 }
 
+/// What old code's most usual mistake was called: a null pointer, or one of another node.
+#[test]
+fn a_pointer_that_was_cut_to_32_bits_is_called_that_and_no_other_is() {
+    let sentence = "looks like the lower half of shared address 0x";
+    for size in [&["run", "-n", "1"][..], &["run", "-n", "2"], &["run", "-n", "2", "--detector", "mprotect"]] {
+        for (what, expected) in [("cut", 1), ("wild", 0)] {
+            let mut command = common::node(&common::launcher(), 1);
+            let output = command.env_remove("COMEM_THREADS").args(size).arg(odd()).arg(what).output().expect("it runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(139), "{size:?}: {said}");
+            assert_eq!(said.matches(sentence).count(), expected, "{size:?} {what}: {said}");
+            assert!(expected == 0 || said.contains(", 12 bytes into field: a pointer was cut to 32 bits"), "{said}");
+            assert!(size.contains(&"2") || !said.contains("another node"), "{size:?}: {said}");
+        }
+    }
+    let alone = common::node(odd(), 1).arg("cut").output().expect("it runs");
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert!(said.contains(sentence) && said.contains("12 bytes into field"), "{said}");
+}
+
 #[test]
 fn a_node_that_lacks_a_pointer_is_told_so() {
     let mut command = common::node(&common::launcher(), 1);

@@ -373,7 +373,7 @@ impl<'a> Running<'a> {
         if self.ending.is_none() || (!complained && !self.signalled && self.failure.is_none()) {
             // Those that outlive the first loss end one after another; only the first end is news.
             if !complained && (self.failure.is_none() || !self.rest_outlives()) {
-                let advice = ended.advice(node).map_or(String::new(), |advice| format!("; {advice}"));
+                let advice = ended.advice(node, self.nodes.len()).map_or(String::new(), |advice| format!("; {advice}"));
                 let line = format!("{}: {ended}{advice}", self.name_of(node));
                 self.announce(&line);
             }

@@ -142,7 +142,8 @@ fn of_a_node_that_was_killed_is_said_what_to_look_at() {
         ("KILL", "was killed by signal 9 (SIGKILL); the kernel's log (dmesg) says whether memory ran out"),
         (
             "SEGV",
-            "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1; a pointer to what another node",
+            "was killed by signal 11 (SIGSEGV); see where, with comem run --gdb 1; if this node has said nothing of it before: \
+             a pointer to what another node",
         ),
         ("TERM", "was killed by signal 15 (SIGTERM)\n"),
     ] {

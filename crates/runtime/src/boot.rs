@@ -113,7 +113,13 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
         Ok(shared) => node.set_shared(shared),
         Err(error) => crate::error::say(format_args!("comem: there is no shared heap: {error}")),
     }
-    Arc::new(node)
+    let node = Arc::new(node);
+    if node.shared().is_some()
+        && let Err(error) = fault::guess_at_crashes(&node)
+    {
+        crate::error::say(format_args!("comem: {error}"));
+    }
+    node
 }
 
 /// Agrees with the other nodes on where the shared heap lies, and makes it. Where that cannot be, the program runs without: only
@@ -148,6 +154,7 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
             node.set_shared(shared);
             node.inscribe_heap();
             fault::install(node)?;
+            fault::guess_at_crashes(node)?;
             hooks::install(node);
             Ok(())
         }

@@ -175,6 +175,9 @@ impl Comem {
     /// Allocates shared memory, all zero; collective: one thread of every node calls with the same arguments, and all get the
     /// same address.
     ///
+    /// Up to 2 KiB without a label lie side by side, so that many of them cost little more than their bytes. Nodes that write two
+    /// that share a page share it falsely; an alignment of 4096 gives pages of its own. Such a call waits for nobody.
+    ///
     /// # Errors
     /// As for [`Comem::alloc`], and when nodes disagree.
     #[track_caller]
@@ -188,9 +191,12 @@ impl Comem {
     /// # Errors
     /// As for [`Comem::alloc_all`].
     pub fn alloc_all_at(&self, bytes: usize, options: &RegionOptions, site: &str) -> Result<*mut u8> {
-        let thread = self.current()?;
-        let address = self.shared().and_then(|shared| thread.allocate_common(shared, bytes, options))?;
-        self.shared()?.name(address, site);
+        let (thread, shared) = (self.current()?, self.shared()?);
+        if let Some(address) = thread.allocate_packed(shared, bytes, options)? {
+            return Ok(std::ptr::with_exposed_provenance_mut(address));
+        }
+        let address = thread.allocate_common(shared, bytes, options)?;
+        shared.name(address, site);
         let place = if self.nodes() > 1 { address } else { 0 };
         let shape = format!("shared memory {bytes} {options:?} {place:#x}");
         thread.collective(Collective::create(checksum(shape.as_bytes())), &[], |_| ())?;

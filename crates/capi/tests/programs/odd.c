@@ -80,6 +80,24 @@ int main(int argc, char **argv) {
         shared[comem_node()] = 1;
         comem_barrier();
     }
+    if (!strcmp(argv[1], "cut")) {
+        /* As if a function without a prototype had given it: the lower half, with its sign. The label tells which of two that is. */
+        int *first = comem_alloc_all(5000, NULL);
+        int *field = comem_alloc_all(5000, NULL);
+        comem_label(first, "first");
+        comem_label(field, "field");
+        comem_barrier();
+        if (comem_node() == 0) {
+            int *volatile cut = (int *)(intptr_t)(int)(intptr_t)(field + 3);
+            printf("%d", *cut);
+        }
+        comem_barrier();
+    }
+    if (!strcmp(argv[1], "wild")) {
+        int *volatile wild = (int *)(intptr_t)0x12345678;
+        comem_barrier();
+        printf("%d", *wild);
+    }
     if (!strcmp(argv[1], "late")) {
         pthread_t thread;
         comem_set_error_handler(refused, NULL);

@@ -34,15 +34,16 @@ impl Ended {
         self == Ended::Status(0)
     }
     /// What a user can do who wonders why this node ended so.
-    pub fn advice(self, node: u16) -> Option<String> {
+    pub fn advice(self, node: u16, nodes: usize) -> Option<String> {
         match self {
             Ended::Signal(libc::SIGKILL) => {
                 Some("the kernel's log (dmesg) says whether memory ran out; if not, somebody sent it".to_string())
             }
-            Ended::Signal(libc::SIGSEGV) => Some(format!(
-                "see where, with comem run --gdb {node}; a pointer to what another node has for itself (malloc, stack, variables) leads nowhere"
+            Ended::Signal(libc::SIGSEGV) if nodes > 1 => Some(format!(
+                "see where, with comem run --gdb {node}; if this node has said nothing of it before: a pointer to what another node has \
+                 for itself (malloc, stack, variables) leads nowhere"
             )),
-            Ended::Signal(libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
+            Ended::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT) => {
                 Some(format!("see where, with comem run --gdb {node}"))
             }
             // The loader's status, and a shell's.

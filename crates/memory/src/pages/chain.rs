@@ -143,8 +143,8 @@ pub unsafe fn hand_on(entry: usize, signal: i32, info: *mut libc::siginfo_t, con
         Some(next) if sent_by_somebody && next.sa_sigaction == libc::SIG_IGN => {}
         _ => {
             const NOTHING_IS_MAPPED: i32 = 1;
-            if signal == libc::SIGSEGV && code == NOTHING_IS_MAPPED && address < super::PAGE_BYTES {
-                super::fault::say_null();
+            if signal == libc::SIGSEGV && code == NOTHING_IS_MAPPED {
+                super::fault::say_what_was_meant(address, context);
             }
             fall_back(signal, sent_by_somebody);
         }

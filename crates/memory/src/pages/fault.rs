@@ -12,6 +12,7 @@ use super::restorer;
 use super::resume::resume;
 use super::stack;
 use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -155,10 +156,60 @@ fn say(text: &str) {
     }
 }
 
-/// Of an access that ends the process: in programs that begin with shared memory, most come from a node that lacks a pointer which another has.
-pub(super) fn say_null() {
-    say("a null pointer was followed; each node has variables of its own: has this one made the allocation, \
-        or got the pointer from shared memory, after a barrier or lock?");
+/// Writes down what is known of the address of an access that ends the process; nothing, if nothing is.
+pub type Guess = fn(usize, &mut dyn fmt::Write);
+
+/// The runtime's; null before [`on_crash`].
+static GUESS: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Has `guess` asked when an access outside of all mapped memory ends the process, and what it writes said. It may be called in the midst of anything, `malloc` too,
+/// so it may not allocate.
+///
+/// # Errors
+/// What the system says to `sigaction`.
+pub fn on_crash(guess: Guess) -> io::Result<()> {
+    GUESS.store(guess as *mut (), Ordering::Release);
+    chain::come_first(libc::SIGSEGV, &HANDLERS).map(|_| ())
+}
+
+/// A sentence in a place of fixed size; what does not fit is left out.
+struct Sentence {
+    bytes: [u8; 600],
+    len: usize,
+}
+
+impl fmt::Write for Sentence {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for letter in text.split_inclusive(|_| true) {
+            let Some(place) = self.bytes.get_mut(self.len..self.len + letter.len()) else { break };
+            place.copy_from_slice(letter.as_bytes());
+            self.len += letter.len();
+        }
+        Ok(())
+    }
+}
+
+/// Of an access to unmapped memory that ends the process.
+pub(super) fn say_what_was_meant(address: usize, context: *const libc::c_void) {
+    let mut told = false;
+    let guess = GUESS.load(Ordering::Acquire);
+    if !guess.is_null() && !in_a_child() {
+        // SAFETY: the only pointer ever stored besides null is such a function, in `on_crash`.
+        let guess = unsafe { std::mem::transmute::<*mut (), Guess>(guess) };
+        stack::with_room(context, &mut || {
+            let mut sentence = Sentence { bytes: [0; 600], len: 0 };
+            guess(address, &mut sentence);
+            told = sentence.len > 0;
+            if told {
+                say(str::from_utf8(&sentence.bytes[..sentence.len]).unwrap_or_default());
+            }
+        });
+    }
+    // In programs that begin with shared memory, most come from a node that lacks a pointer which another has.
+    if !told && address < super::PAGE_BYTES && handler().is_some() {
+        say("a null pointer was followed; each node has variables of its own: has this one made the allocation, \
+            or got the pointer from shared memory, after a barrier or lock?");
+    }
 }
 
 /// Ends the process, whose calling thread has been interrupted in the middle of Comem and is to go into that a second time.

@@ -49,7 +49,7 @@ impl Default for RegionOptions {
 /// Pages of a region for small blocks.
 const SMALL_REGION_PAGES: u64 = 256;
 /// Blocks of up to so many bytes share pages.
-const SMALL_BYTES: usize = PAGE_BYTES / 2;
+pub(super) const SMALL_BYTES: usize = PAGE_BYTES / 2;
 
 /// Small blocks of one size class and kind.
 #[derive(Debug, Default)]
@@ -244,7 +244,7 @@ impl Thread {
     }
 
     /// As [`Thread::unit_now`] where all nodes allocate together: the largest unit of any.
-    fn unit_of_all(&self, shared: &Shared, named: u32, homes: &Homes) -> Result<u32> {
+    pub(super) fn unit_of_all(&self, shared: &Shared, named: u32, homes: &Homes) -> Result<u32> {
         let mine = self.unit_now(named, homes);
         if named > 0 || !shared.units_may_differ {
             return Ok(mine);
@@ -296,7 +296,7 @@ impl Thread {
         Ok(shared.address_of(first))
     }
 
-    fn region(
+    pub(super) fn region(
         &self,
         shared: &Shared,
         bytes: usize,
@@ -404,6 +404,9 @@ impl Thread {
         if shared.globals.get().is_some_and(|globals| globals.has(page)) {
             return Err(wrong("it is a global variable of the program"));
         }
+        if self.free_packed(shared, address) {
+            return Ok(());
+        }
         let owner = shared.allocator.lock().owner_of(page);
         let fine = match owner {
             Some(owner) if owner != shared.me => self.operation(|| {
@@ -423,7 +426,7 @@ impl Thread {
 
     /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told, may come to their home when something
     /// else lies there; who is told waits for them at the next barrier.
-    fn tell_flushed(&self, shared: &Shared, page: PageNo) {
+    pub(super) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
         if shared.table.find(page).is_some_and(|known| known.has_flushed()) {
             self.releasing(|| self.end_interval(shared, super::release::Why::Else));
         }

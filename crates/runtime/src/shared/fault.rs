@@ -41,6 +41,44 @@ pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
     fault::install(on_fault).map_err(Error::system("cannot install the handler of page faults"))
 }
 
+/// The node whose heap pointers may have been meant by accesses elsewhere.
+static GUESSES: OnceLock<Arc<Node>> = OnceLock::new();
+
+/// Has what can be guessed said of an access that ends the process, also in a job of one node, which has no faults.
+pub(crate) fn guess_at_crashes(node: &Arc<Node>) -> Result<()> {
+    if GUESSES.set(node.clone()).is_ok() {
+        fault::introduce(format!("comem: {}", node.name_of(node.me())));
+    }
+    fault::on_crash(guess).map_err(Error::system("cannot install a handler of crashes"))
+}
+
+/// Whether an address is one that 32 bits of a pointer make: by themselves, or with their sign.
+fn is_cut(address: usize) -> bool {
+    address as u32 as usize == address || address as i32 as isize as usize == address
+}
+
+/// A function without a prototype gives an `int`, in old code and in Python's ctypes: of a pointer that goes through it the lower half is left.
+fn guess(address: usize, out: &mut dyn std::fmt::Write) {
+    let Some(shared) = GUESSES.get().and_then(|node| node.shared()).filter(|_| is_cut(address)) else { return };
+    let found = shared.table.with_low_half(address as u32, |page| shared.address_of(page));
+    let Some((known, meant)) = found else { return };
+    let over = meant - shared.address_of(known.region.first);
+    // Where nothing of the kind is likely, a small address is a null pointer: to a field, or an element.
+    if address < PAGE_BYTES && over >= PAGE_BYTES || known.region.bytes > u64::from(u32::MAX) {
+        return;
+    }
+    // The first region of all may begin where the lower half is 0.
+    let null = if address < PAGE_BYTES { "a null pointer was followed, or one that was cut: " } else { "" };
+    let _ = write!(out, "{null}address {address:#x} looks like the lower half of shared address {meant:#x}, ");
+    let _ = write!(out, "{over} bytes into ");
+    known.write_name(out);
+    let _ = write!(
+        out,
+        ": a pointer was cut to 32 bits; a function without a prototype does that (include its header, and compile with \
+         -Wimplicit-function-declaration), so does a variable of type int, and in Python's ctypes a function without a restype"
+    );
+}
+
 /// Where the heap is whose faults come here, if there is one.
 pub(crate) fn heap_of_this_process() -> Option<Range<usize>> {
     let shared = NODE.get()?.shared().filter(|shared| shared.views.is_some())?;

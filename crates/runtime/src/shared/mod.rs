@@ -6,6 +6,7 @@
 //! | [`table`] | regions and the tables of their chunks |
 //! | [`memory`] | what the protocol's steps do to real memory: views, twins, diffs |
 //! | [`alloc`] | allocation and freeing, from any node |
+//! | [`packed`] | small allocations of all nodes, side by side |
 //! | [`fault`] | from the signal to the reply and back |
 //! | [`copies`] | the cache's bound, and which copies are given up for it |
 //! | [`release`] | intervals: what releases say and acquires hear |
@@ -34,6 +35,7 @@ pub(crate) mod hooks;
 mod layout;
 mod lying;
 pub(crate) mod memory;
+pub(crate) mod packed;
 pub(crate) mod payload;
 pub(crate) mod pieces;
 mod push;
@@ -127,6 +129,10 @@ pub(crate) struct Shared {
     pub(crate) twins: Twins,
     pub(crate) table: Table,
     pub(crate) allocator: Mutex<Allocator>,
+    /// Small blocks that all nodes allocate together.
+    pub(crate) packed: Mutex<packed::Packed>,
+    /// Whether any were since that was last compared with the other nodes.
+    pub(crate) packed_calls: AtomicBool,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) needs: Mutex<Needs>,
     pub(crate) desk: Mutex<Desk>,
@@ -217,6 +223,8 @@ impl Shared {
             table: Table::new(me, nodes, config, twins.clone()),
             twins,
             allocator: Mutex::new(Allocator::new(me, nodes, (bytes / PAGE_BYTES) as u64)),
+            packed: Mutex::default(),
+            packed_calls: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::new(me, config.page_engine)),
             needs: Mutex::default(),
             desk: Mutex::new(Desk::new()),

@@ -520,7 +520,8 @@ impl Node {
         let epoch = ledger.epoch();
         shared.epoch.store(epoch, Ordering::Release);
         shared.desk.lock().open(epoch);
-        for gone in shared.table.forget_freed(epoch) {
+        // What lies side by side goes at once: each run costs two system calls, and programs free regions by the hundred thousand.
+        for gone in side_by_side(shared.table.forget_freed(epoch)) {
             shared.sharing.lock().forget(&gone);
             if let (Some(offers), Some(free)) = (shared.offers(), shared.table.forgotten_around(gone.start)) {
                 offers.give_back(&gone, &free);
@@ -556,6 +557,14 @@ impl Node {
             }
         }
     }
+}
+
+/// Ranges as runs that do not touch, in order.
+fn side_by_side(mut ranges: Vec<Range<PageNo>>) -> Vec<Range<PageNo>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut runs = Vec::new();
+    ranges.into_iter().for_each(|range| push_range(&mut runs, range));
+    runs
 }
 
 /// What of these pages is in the list, which is in order, and what is not.

@@ -136,6 +136,14 @@ impl Known {
         if name.text.is_empty() { format!("region at page {}", self.region.first) } else { name.text.clone() }
     }
 
+    /// Writes the name, unless somebody has it just now.
+    pub(crate) fn write_name(&self, out: &mut dyn std::fmt::Write) {
+        let _ = match self.name.try_lock() {
+            Some(name) if !name.text.is_empty() => out.write_str(&name.text),
+            _ => write!(out, "the region at page {}", self.region.first),
+        };
+    }
+
     /// Where the name is from: of several nodes' names the report takes the best.
     pub(crate) fn named_by(&self) -> &'static str {
         let name = self.name.lock();
@@ -368,6 +376,18 @@ impl Table {
     /// The region that begins at or before this page, for messages about accesses beyond it.
     pub(crate) fn before(&self, page: PageNo) -> Option<Arc<Known>> {
         self.regions.read().range(..=page).next_back().map(|(_, known)| known.clone())
+    }
+
+    /// A region in use with an address whose lower 32 bits are these, and that address; `address_of` says where a page is. Allocates nothing, and gives up where
+    /// the table is being changed.
+    pub(crate) fn with_low_half(&self, low: u32, address_of: impl Fn(PageNo) -> usize) -> Option<(Arc<Known>, usize)> {
+        let regions = self.regions.try_read()?;
+        let here = |known: &&Arc<Known>| {
+            let start = address_of(known.region.first);
+            let at = start + (low.wrapping_sub(start as u32) as usize);
+            (!known.is_freed() && ((at - start) as u64) < known.region.bytes).then_some(at)
+        };
+        regions.values().find_map(|known| Some((known.clone(), here(&known)?)))
     }
 
     /// Takes in news of a region; `None` when it was known or overlaps another.

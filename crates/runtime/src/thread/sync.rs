@@ -55,6 +55,7 @@ impl Thread {
 
     /// Takes part in a collective call and gives its result to `f`.
     pub(crate) fn collective<R>(&self, what: Collective, payload: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        self.tell_packed()?;
         self.operation(|| {
             self.slow_down();
             self.node.tell_gathered(self.slot, self.slot);
