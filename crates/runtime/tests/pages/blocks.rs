@@ -106,6 +106,28 @@ pub fn small_blocks_used_again(comem: &Comem) {
     return_addresses(comem, slice);
 }
 
+/// Small blocks that all nodes allocate together are new and lie side by side. Neighbours are written by different threads at once.
+pub fn small_blocks_of_all(comem: &Comem) {
+    const SIZE: usize = 40;
+    for blocks in [700, 1500] {
+        let allocate = |_| comem.alloc_all(SIZE, &RegionOptions::default()).expect("there is room").addr();
+        let all: Vec<usize> = (0..blocks).map(allocate).collect();
+        let near = all.windows(2).filter(|two| two[1] - two[0] == 64).count();
+        assert!(near + 4 > blocks, "{near} of {blocks} lie beside the one before");
+        comem.run(|t| {
+            for (n, block) in all.iter().enumerate().filter(|(n, _)| n % t.count() == t.id()) {
+                assert_filled(*block, SIZE, 0, "a new block of all nodes");
+                fill(*block, SIZE, n as u8 | 1);
+            }
+            t.barrier();
+            all.iter().enumerate().for_each(|(n, at)| assert_filled(*at, SIZE, n as u8 | 1, "a block of all nodes"));
+            t.barrier();
+        });
+        all.iter().for_each(|block| comem.free(*block as *mut u8).expect("every node frees it"));
+        assert!(comem.free(all[0] as *mut u8).is_err(), "a block freed twice");
+    }
+}
+
 /// Blocks and pieces of one page, of which some are declared read-only: the others are written on, by any node.
 pub fn blocks_beside_read_only_ones(comem: &Comem) {
     const SIZE: usize = 64;

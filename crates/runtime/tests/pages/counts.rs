@@ -39,6 +39,10 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "written-in-turn" => written_in_turn(comem),
         "shared-falsely" => shared_falsely(comem),
         "to-and-fro" => to_and_fro(comem),
+        "small-blocks-of-all" => {
+            let block = || comem.alloc_all(64, &RegionOptions::default()).expect("there is room");
+            (0..steps()).for_each(|_| drop(block()));
+        }
         "many-puts" => many_puts(comem),
         _ => return false,
     }
@@ -393,6 +397,13 @@ fn a_barrier_costs_one_message_each_way_a_node() {
         }
     }
     costs("rendezvous", 3, &[], messages, 4);
+}
+
+#[test]
+fn a_small_allocation_of_all_nodes_sends_nothing() {
+    for engine in ["hlrc", "msi"] {
+        costs("small-blocks-of-all", 3, &[("COMEM_ENGINE", engine)], messages, 0);
+    }
 }
 
 #[test]

@@ -59,6 +59,7 @@ const SCENARIOS: [Scenario; 34] = [
     ("producer and consumer", sharing::producers_and_consumers),
     ("blocks that others free", blocks::blocks_that_others_free),
     ("small blocks used again", blocks::small_blocks_used_again),
+    ("small blocks of all nodes", blocks::small_blocks_of_all),
     ("blocks freed unread", blocks::blocks_freed_unread),
     ("pieces that others free", blocks::pieces_that_others_free),
     ("blocks beside read-only ones", blocks::blocks_beside_read_only_ones),

@@ -39,6 +39,17 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "used-behind-the-end" => use_behind_the_end(comem),
         "frees" => frees(comem),
         "calls" => calls(comem),
+        "small-blocks-differ" => {
+            let block = |bytes| drop(comem.alloc_all(bytes, &RegionOptions::default()).expect("there is room"));
+            block(16);
+            block(if comem.node() == 1 { 48 } else { 16 });
+            comem.run(|t| t.barrier());
+        }
+        "small-blocks-of-one" => {
+            let block = || drop(comem.alloc_all(16, &RegionOptions::default()).expect("there is room"));
+            (0..=comem.node()).for_each(|_| block());
+            comem.run(|t| t.barrier());
+        }
         "one-thread-too-many" => one_thread_too_many(comem),
         "threads-too-many" => threads_too_many(comem),
         "handler-before" | "handler-after" => handler(comem, role),
@@ -676,5 +687,16 @@ fn memory_that_cannot_be_had_is_a_sentence_with_the_regions_name() {
             && said[0].contains("lower --cache");
         assert!(good && outcome.statuses[1].is_none(), "{role} {detector}: {outcome:#?}");
         assert_eq!(outcome.statuses[0], Some(4), "node 0 ends with node 1: {outcome:#?}");
+    }
+}
+
+/// Such calls send nothing, so it is the next barrier that finds them.
+#[test]
+fn small_allocations_that_differ_between_nodes_are_an_error_at_the_next_barrier() {
+    for role in ["small-blocks-differ", "small-blocks-of-one"] {
+        let outcome = start(role, 2, &[], &[]).finish();
+        let text = format!("{:?}{:?}", outcome.errors, outcome.failures);
+        assert!(text.contains("every node must make the same collective calls"), "{role}: {outcome:#?}");
+        assert!(outcome.statuses.contains(&Some(2)), "{role}: {outcome:#?}");
     }
 }
