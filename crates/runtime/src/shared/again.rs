@@ -1,23 +1,33 @@
-//! Addresses of freed regions, used again by what all nodes allocate together when they find no others.
+//! Addresses of freed regions, used again by allocations that find no others.
 //!
 //! Each node frees such a region for itself, at a moment of its own, and forgets it two barriers of all threads later at the earliest, when it has the answers to
 //! all that it has asked about it ([`super::graves`]): then nothing about it is on its way to this node, and its tables hold nothing of it. What all nodes have forgotten is as good as what nobody has
 //! had. All come to the end of their common stretch in the same call, since they allocate there in the same order. So they agree in it on the first place that is
 //! forgotten everywhere: each says where it has one, the largest answer is where all look on, and when all answers are the same it is found.
 //!
+//! A node that allocates alone asks all others whether they have forgotten the place, one question and one answer for each. Who has heard of the free and forgotten it, as above,
+//! says yes, and takes the place for one that nobody has had. Others say no, and the node tries its next place. Where a node had sent diffs of the region of which it had told nobody
+//! when it heard of the free, nobody knows when they arrive: that node never says yes.
+//!
 //! Left out is `msi`, whose directories know pages by their numbers.
 
 use super::Shared;
 use crate::error::Result;
 use crate::thread::Thread;
+use comem_protocol::coherence::pages::region::{Homes, Region};
 use comem_protocol::coherence::pages::{PageEngine, PageNo};
+use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// A node's answer when it has no place.
 const NOWHERE: i64 = i64::MAX;
 
-/// Whether addresses of such a region, which all nodes have allocated together, may be used again, and used for such a one.
+/// How many places a node asks others for in one allocation.
+const PLACES_TRIED: usize = 16;
+
+/// Whether addresses of such a region may be used again, and used for such a one.
 pub(super) fn may_come_again(engine: PageEngine) -> bool {
     engine != PageEngine::Msi
 }
@@ -33,9 +43,9 @@ impl Thread {
             self.wait_for_fetch(page)?;
         }
         shared.forget_all_freed();
-        let mut from: PageNo = 0;
+        let mut within = shared.allocator.lock().stretch_of(None);
         loop {
-            let mine = shared.table.place_again(from, pages, align).map_or(NOWHERE, i64::from);
+            let mine = shared.table.place_again(&within, pages, align).map_or(NOWHERE, i64::from);
             let answers: Vec<u8> = [mine, -mine].into_iter().flat_map(i64::to_be_bytes).collect();
             let (most, least) = self.collective(Collective::AGAIN, &answers, |result| {
                 let number =
@@ -44,33 +54,84 @@ impl Thread {
             })?;
             let Ok(place) = PageNo::try_from(most) else { return Ok(None) };
             if most == least {
-                self.reuse(shared, place..place + pages as PageNo);
+                // No node uses them before all have come so far: the call ends with another one of all nodes.
+                shared.reuse(place..place + pages as PageNo);
                 return Ok(Some(place.into()));
             }
-            from = place;
+            within.start = place;
         }
     }
 
-    /// These pages are new again. No node uses them before all have come so far: the call ends with another one of all nodes.
-    fn reuse(&self, shared: &Shared, pages: Range<PageNo>) {
+    /// A place of so many pages, of those that this node has allocated alone, that all nodes have forgotten.
+    pub(super) fn take_own_again(&self, shared: &Shared, pages: u64, align: u64) -> Result<Option<u64>> {
+        if shared.views.is_none() {
+            return Ok(None);
+        }
+        shared.forget_all_freed();
+        let mut within = shared.allocator.lock().stretch_of(Some(shared.me));
+        for _ in 0..PLACES_TRIED {
+            let Some(first) = shared.table.take_place_again(&within, pages, align) else { break };
+            let place = first..first + pages as PageNo;
+            if self.all_have_forgotten(shared, &place)? {
+                shared.reuse(place);
+                return Ok(Some(first.into()));
+            }
+            shared.table.put_back_place(place);
+            within.start = first + 1;
+        }
+        Ok(None)
+    }
+
+    /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. Those that say yes know nothing of them any more.
+    fn all_have_forgotten(&self, shared: &Shared, pages: &Range<PageNo>) -> Result<bool> {
+        let place = Region {
+            first: pages.start,
+            pages: pages.end - pages.start,
+            bytes: 0,
+            unit_pages: 1,
+            engine: PageEngine::Hlrc,
+            homes: Homes::Block,
+            owner: Some(shared.me),
+            cut_up: false,
+            label: String::new(),
+        };
+        for node in NodeId::all(shared.nodes).filter(|node| *node != shared.me) {
+            if self.ask_of_region(node, &place)? != [1] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Shared {
+    /// Another node wants to use pages again that it alone allocates from: whether nothing is known of them here. Then nothing is from now on.
+    pub(super) fn gives_up(&self, pages: Range<PageNo>) -> bool {
+        self.forget_all_freed();
+        let unused = self.table.is_unused(&pages);
+        if unused {
+            self.reuse(pages);
+        }
+        unused
+    }
+
+    /// These pages are new again.
+    fn reuse(&self, pages: Range<PageNo>) {
         // Nodes that had not freed them yet may have put bytes into the memory of those that had.
-        if let Some(views) = &shared.views {
+        if let Some(views) = &self.views {
             super::memory::change(&views.tracked, &pages, |pages| views.tracked.discard(pages));
             // Who has touched them first, as others have said here.
             if let Some(offers) = &views.offers {
                 offers.forget_claims(pages.clone());
             }
         }
-        shared.active.lock().retain(|first| !pages.contains(first));
-        shared.table.reuse(&pages);
+        self.active.lock().retain(|first| !pages.contains(first));
+        self.table.reuse(&pages);
     }
-}
 
-impl Shared {
     /// Forgets all regions that were freed two barriers ago.
     fn forget_all_freed(&self) {
-        let ledger = self.ledger.lock();
-        for gone in self.table.forget_all_freed(ledger.epoch()) {
+        for gone in self.table.forget_all_freed(self.epoch.load(Ordering::Acquire)) {
             self.sharing.lock().forget(&gone);
         }
     }

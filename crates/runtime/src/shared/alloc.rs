@@ -22,6 +22,7 @@ use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::{Collective, Message};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How memory is shared; the default suits most.
@@ -118,6 +119,12 @@ impl Allocator {
         region.owner == Some(node) && within && home_exists && unit_fits
     }
 
+    /// The pages under `hlrc` and `scope` that a node allocates from alone, or all together.
+    pub(super) fn stretch_of(&self, whose: Option<NodeId>) -> Range<PageNo> {
+        let Range { start, end } = self.layout.stretch(0, whose);
+        start as PageNo..end as PageNo
+    }
+
     /// Bytes of the slice for an engine's pages, and how many of them nobody has had yet.
     fn room(&self, engine: PageEngine, common: bool) -> [u64; 2] {
         let half = u64::from(engine == PageEngine::Msi);
@@ -155,8 +162,8 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
     }
     let spent = match several {
         false => "",
-        true if owner.is_none() && engine != PageEngine::Msi => {
-            "; addresses of what all nodes allocated together and have freed are used again after two barriers of all threads"
+        true if may_come_again(engine) => {
+            "; addresses of freed regions are used again after two barriers of all threads"
         }
         true => "; addresses of freed regions are not used again",
     };
@@ -307,8 +314,11 @@ impl Thread {
         let no_room = || no_room(shared, bytes, engine, owner);
         let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
         let mut taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
-        if taken.is_none() && owner.is_none() && may_come_again(engine) {
-            taken = self.take_again(shared, pages, align)?;
+        if taken.is_none() && may_come_again(engine) {
+            taken = match owner {
+                None => self.take_again(shared, pages, align)?,
+                Some(_) => self.take_own_again(shared, pages, align)?,
+            };
         }
         let first = taken.ok_or_else(no_room)?;
         let mut label = options.label.clone();
@@ -333,17 +343,21 @@ impl Thread {
         if shared.views.is_none() {
             return Ok(());
         }
+        // When the pointer gets about, every node has heard of the region.
+        NodeId::all(shared.nodes)
+            .filter(|node| *node != shared.me)
+            .try_for_each(|node| self.ask_of_region(node, region).map(drop))
+    }
+
+    /// Tells another node of a region or, where that has no bytes, asks it whether the place may be used again; gives the answer.
+    pub(super) fn ask_of_region(&self, node: NodeId, region: &Region) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         region.emit(&mut body);
-        // When the pointer gets about, every node has heard of the region.
         self.operation(|| {
-            for node in NodeId::all(shared.nodes).filter(|n| *n != shared.me) {
-                self.home().expect_answer(self.slot());
-                let target = Target::Request { node, origin: Origin::Caller };
-                self.stepping(|out| out.send(target, &Message::Region { body: &body }));
-                self.await_answer(region.first)?;
-            }
-            Ok(())
+            self.home().expect_answer(self.slot());
+            let target = Target::Request { node, origin: Origin::Caller };
+            self.stepping(|out| out.send(target, &Message::Region { body: &body }));
+            self.await_answer(region.first)
         })
     }
 
@@ -415,9 +429,7 @@ impl Thread {
             })?,
             // What all allocated together is freed by each node for itself.
             _ => {
-                if owner.is_none() {
-                    self.tell_flushed(shared, page);
-                }
+                self.tell_flushed(shared, page);
                 self.stepping(|out| self.home().free_here(shared, (page, offset), None, self.slot(), out))
             }
         };
@@ -427,7 +439,9 @@ impl Thread {
     /// This node is about to free its part of a region. Diffs of it that have left, and of which nobody has been told, may come to their home when something
     /// else lies there; who is told waits for them at the next barrier.
     pub(super) fn tell_flushed(&self, shared: &Shared, page: PageNo) {
-        if shared.table.find(page).is_some_and(|known| known.has_flushed()) {
+        let whole =
+            |known: &Arc<Known>| known.region.first == page && (!known.region.cut_up || known.region.owner.is_none());
+        if shared.table.find(page).filter(whole).is_some_and(|known| known.has_flushed()) {
             self.releasing(|| self.end_interval(shared, super::release::Why::Else));
         }
     }
@@ -507,6 +521,8 @@ impl Node {
             return;
         };
         let range: Range<PageNo> = known.region.range();
+        // What all have allocated together was told of before ([`Thread::tell_flushed`]).
+        let untold = known.region.owner.is_some() && known.has_flushed();
         if known.region.engine == PageEngine::Msi {
             let from = shared.guarded_from();
             shared.forget_units(known);
@@ -516,7 +532,7 @@ impl Node {
             self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
             super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
-        let again = known.region.owner.is_none() && may_come_again(known.region.engine);
+        let again = !untold && may_come_again(known.region.engine);
         shared.table.bury(shared.epoch.load(Ordering::Acquire), range, again);
     }
 }

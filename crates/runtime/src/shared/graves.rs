@@ -5,7 +5,7 @@
 //! millions. So when many lie here, two barriers of all threads have passed since the last of them was freed, and nothing of them is being fetched, the oldest
 //! *fall*: of these no more is known than that they were freed, and where they lay side by side that is one entry for all.
 //!
-//! When all nodes together find no other room, they take what has fallen on every one of them and what nobody's tables say anything of any more
+//! Who finds no other room, all nodes together or one for itself, takes what has fallen on every node and what nobody's tables say anything of any more
 //! ([`super::again`]).
 
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
@@ -20,7 +20,7 @@ const BARRIERS: u32 = 2;
 /// The freed regions of a node.
 #[derive(Debug, Default)]
 pub(super) struct Graves {
-    /// With the epoch in which they were freed, the oldest first, and whether all nodes may use their addresses again.
+    /// With the epoch in which they were freed, the oldest first, and whether their addresses may be used again.
     kept: VecDeque<(u32, Range<PageNo>, bool)>,
     chunks: u32,
     /// Runs that have fallen.
@@ -62,13 +62,19 @@ impl Runs {
         }
     }
 
-    /// Where the first so many pages lie, from a place on, that begin at a multiple of `align`.
-    fn place(&self, from: PageNo, pages: u64, align: u64) -> Option<PageNo> {
-        let before = self.around(from).map(|run| (run.start, run.end));
-        let runs = before.into_iter().chain(self.0.range(from.saturating_add(1)..).map(|(start, end)| (*start, *end)));
-        let first = |start: PageNo| u64::from(start.max(from)).next_multiple_of(align);
-        let mut fitting = runs.filter(|(start, end)| first(*start) + pages <= u64::from(*end));
-        fitting.next().map(|(start, _)| first(start) as PageNo)
+    /// The parts of runs within a range.
+    fn parts(&self, within: &Range<PageNo>) -> impl Iterator<Item = Range<PageNo>> {
+        let before = self.around(within.start).into_iter();
+        let behind = self.0.range(within.start.saturating_add(1)..within.end.max(within.start.saturating_add(1)));
+        let (start, end) = (within.start, within.end);
+        before.chain(behind.map(|(start, end)| *start..*end)).map(move |run| run.start.max(start)..run.end.min(end))
+    }
+
+    /// Where the first so many pages lie within a range that begin at a multiple of `align`.
+    fn place(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+        let first = |run: &Range<PageNo>| u64::from(run.start).next_multiple_of(align);
+        let mut fitting = self.parts(within).filter(|run| first(run) + pages <= u64::from(run.end));
+        fitting.next().map(|run| first(&run) as PageNo)
     }
 }
 
@@ -77,7 +83,7 @@ fn chunks_of(pages: &Range<PageNo>) -> u32 {
 }
 
 impl Graves {
-    /// A region was freed. May all nodes use its addresses again?
+    /// A region was freed. May its addresses be used again?
     pub(super) fn add(&mut self, epoch: u32, pages: Range<PageNo>, again: bool) {
         self.chunks += chunks_of(&pages);
         self.kept.push_back((epoch, pages, again));
@@ -130,9 +136,27 @@ impl Graves {
         self.fallen.around(page)
     }
 
-    /// Where so many pages could be used again: the first place from `from` on.
-    pub(super) fn place(&self, from: PageNo, pages: u64, align: u64) -> Option<PageNo> {
-        self.again.place(from, pages, align)
+    /// Where so many pages could be used again: the first place within a range.
+    pub(super) fn place(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+        self.again.place(within, pages, align)
+    }
+
+    /// As [`Graves::place`]; the place is no other's until it is used or put back.
+    pub(super) fn take_place(&mut self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+        let place = self.place(within, pages, align)?;
+        self.again.remove(&(place..place + pages as PageNo));
+        Some(place)
+    }
+
+    /// A place that was taken is not used after all.
+    pub(super) fn put_back(&mut self, pages: Range<PageNo>) {
+        self.again.add(pages);
+    }
+
+    /// Whether all of these pages that were freed and have fallen may be used again.
+    pub(super) fn may_be_used(&self, pages: &Range<PageNo>) -> bool {
+        let within_again = |part: Range<PageNo>| self.again.around(part.start).is_some_and(|run| part.end <= run.end);
+        self.fallen.parts(pages).filter(|part| !part.is_empty()).all(within_again)
     }
 
     /// These pages, which could be, are used again.
@@ -186,9 +210,9 @@ mod tests {
         let (mut graves, mut fallen) = (Graves::default(), Vec::new());
         (1..4).for_each(|n| graves.add(n, n * 10..n * 10 + 5, true));
         graves.all_fall(9, |page| page == 20, &mut fallen);
-        assert_eq!((fallen.clone(), graves.place(11, 5, 1)), (vec![10], None));
+        assert_eq!((fallen.clone(), graves.place(&(11..99), 5, 1)), (vec![10], None));
         graves.all_fall(9, |_| false, &mut fallen);
-        assert_eq!((fallen, graves.place(11, 5, 1)), (vec![10, 20, 30], Some(20)));
+        assert_eq!((fallen, graves.place(&(11..99), 5, 1)), (vec![10, 20, 30], Some(20)));
     }
 
     #[test]
@@ -198,10 +222,10 @@ mod tests {
         for (first, again) in [(100, true), (110, true), (120, false), (130, true), (200, true)] {
             graves.add(first / 200, first..first + 10, again);
         }
-        assert_eq!(graves.place(0, 1, 1), None, "nothing has fallen");
+        assert_eq!(graves.place(&(0..999), 1, 1), None, "nothing has fallen");
         graves.all_fall(2, |_| false, &mut fallen);
         assert_eq!(fallen, [100, 110, 120, 130], "the last was freed an epoch later");
-        let place = |graves: &Graves, from, pages, align| graves.place(from, pages, align);
+        let place = |graves: &Graves, from, pages, align| graves.place(&(from..999), pages, align);
         assert_eq!(place(&graves, 0, 20, 1), Some(100), "over two that lie side by side");
         assert_eq!(place(&graves, 0, 21, 1), None);
         assert_eq!((place(&graves, 0, 16, 8), place(&graves, 0, 17, 8)), (Some(104), None));
@@ -214,5 +238,21 @@ mod tests {
         graves.reuse(&(106..120));
         assert_eq!(place(&graves, 101, 3, 1), Some(101));
         assert_eq!(place(&graves, 102, 3, 1), Some(130));
+        assert_eq!([109, 110].map(|end| graves.place(&(99..end), 4, 1)), [Some(100); 2], "within a range");
+        assert_eq!([132, 133].map(|end| graves.place(&(120..end), 3, 1)), [None, Some(130)]);
+    }
+
+    #[test]
+    fn a_place_is_taken_by_one_and_may_be_used_where_all_that_fell_may() {
+        let mut graves = Graves::default();
+        [(100, true), (110, false), (120, true)].into_iter().for_each(|(at, again)| graves.add(0, at..at + 10, again));
+        graves.all_fall(2, |_| false, &mut Vec::new());
+        let used = [90..100, 100..110, 95..105, 105..115, 110..120, 120..140, 200..210];
+        let may = used.map(|pages| graves.may_be_used(&pages));
+        assert_eq!(may, [true, true, true, false, false, true, true]);
+        assert_eq!([1, 2].map(|_| graves.take_place(&(0..110), 6, 1)), [Some(100), None]);
+        assert!(!graves.may_be_used(&(100..106)) && graves.has_fallen(100), "another thread is about to use it");
+        graves.put_back(100..106);
+        assert_eq!(graves.take_place(&(0..110), 10, 1), Some(100));
     }
 }

@@ -246,9 +246,10 @@ impl Node {
                 shared.diff_waiters.lock().iter().for_each(|slot| out.wake(*slot));
             }
             Message::Region { body } => {
-                self.hear_of(shared, from, body, slot, out)?;
+                let unused = self.hear_of(shared, from, (body, origin.ticket.is_some()), slot, out)?;
                 if let Some(ticket) = origin.ticket {
-                    out.send(Target::Reply(ticket), &Message::RegionHeard);
+                    let answer = unused.map_or(Message::RegionHeard, |fine| Message::Freed { fine });
+                    out.send(Target::Reply(ticket), &answer);
                 }
             }
             Message::RegionHeard => return Ok(Some(Vec::new())),
@@ -264,28 +265,32 @@ impl Node {
         Ok(None)
     }
 
-    /// Node `from` tells of a region of its own.
+    /// Node `from` tells of a region of its own; of one without bytes, that it has freed it. Where it waits for an answer to that, it asks whether it may use
+    /// the place again: gives what it is answered.
     fn hear_of(
         &self,
         shared: &Shared,
         from: NodeId,
-        body: &[u8],
+        (body, asks): (&[u8], bool),
         slot: Slot,
         out: &mut Outbox,
-    ) -> Result<(), Misbehaved> {
+    ) -> Result<Option<bool>, Misbehaved> {
         let region = Region::parse(body).map_err(|_| Misbehaved("told of a region that makes no sense"))?;
         if !shared.allocator.lock().may_be_told(from, &region, shared.nodes) {
             return Err(Misbehaved("told of a region that it cannot have"));
+        }
+        if region.bytes == 0 && asks {
+            return Ok(Some(shared.gives_up(region.range())));
         }
         if region.bytes == 0 {
             // Freed by its owner: nobody uses it any more.
             if let Some(known) = shared.table.find(region.first).filter(|known| known.region.first == region.first) {
                 self.drop_region(shared, &known, slot, out);
             }
-            return Ok(());
+            return Ok(None);
         }
         shared.add(region);
-        Ok(())
+        Ok(None)
     }
 
     /// Somebody wrote to memory that the program had declared read-only.

@@ -409,7 +409,7 @@ impl Table {
         self.regions.write().remove(&first);
     }
 
-    /// A region was freed in this epoch. May all nodes use its addresses again when there are no others?
+    /// A region was freed in this epoch. May its addresses be used again when there are no others?
     pub(crate) fn bury(&self, epoch: u32, pages: Range<PageNo>, again: bool) {
         self.graves.lock().add(epoch, pages, again);
     }
@@ -439,9 +439,26 @@ impl Table {
         kept.into_iter().find_map(|first| self.find(first)?.awaited())
     }
 
-    /// Where so many pages of regions that were forgotten could be used again: the first place from `from` on.
-    pub(crate) fn place_again(&self, from: PageNo, pages: u64, align: u64) -> Option<PageNo> {
-        self.graves.lock().place(from, pages, align)
+    /// Where so many pages of regions that were forgotten could be used again: the first place within a range.
+    pub(crate) fn place_again(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+        self.graves.lock().place(within, pages, align)
+    }
+
+    /// As [`Table::place_again`]; no other thread gets the place until it is used or put back.
+    pub(crate) fn take_place_again(&self, within: &Range<PageNo>, pages: u64, align: u64) -> Option<PageNo> {
+        self.graves.lock().take_place(within, pages, align)
+    }
+
+    /// A place that was taken is not used after all.
+    pub(crate) fn put_back_place(&self, pages: Range<PageNo>) {
+        self.graves.lock().put_back(pages);
+    }
+
+    /// Whether nothing is known of these pages, or nothing but that they were freed and may be used again.
+    pub(crate) fn is_unused(&self, pages: &Range<PageNo>) -> bool {
+        let regions = self.regions.read();
+        let last = regions.range(..pages.end).next_back();
+        last.is_none_or(|(_, known)| known.region.range().end <= pages.start) && self.graves.lock().may_be_used(pages)
     }
 
     /// These pages are used again.

@@ -17,6 +17,7 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "again-under-one" => under_one(comem),
         "again-on-the-way" => on_the_way(comem),
         "again-flushed" => flushed(comem),
+        "own-again" => own_again(comem),
         "table-given-back" => table_given_back(comem),
         _ => return false,
     }
@@ -49,6 +50,47 @@ fn again(comem: &Comem) {
             let slice = in_use.pop_front().expect("there is one");
             comem.free(slice.as_ptr().cast()).expect("a slice can be freed");
         }
+    }
+}
+
+/// Memory that one node allocates alone, and any node frees, is new whatever lay there. In all it is many times what the node has room for.
+fn own_again(comem: &Comem) {
+    const WORDS_EACH: usize = (6 << 20) / 8;
+    let place = comem.slice::<usize>(WORDS, &RegionOptions::default()).expect("there is room");
+    let options = |round: usize| RegionOptions {
+        homes: [Homes::Block, Homes::FirstTouch, Homes::Automatic, Homes::Cyclic(3)][round % 4].clone(),
+        unit_pages: UNITS[round % UNITS.len()],
+        ..RegionOptions::default()
+    };
+    for round in 0..60 {
+        let owner = round / 3 % comem.nodes();
+        if comem.node() == owner {
+            let address = comem.alloc(WORDS_EACH * 8, &options(round)).expect("there is room, again").addr();
+            place.set(0, address);
+        }
+        comem.run(|t| {
+            t.barrier();
+            let words = place.get(0) as *mut usize;
+            // Every 16th page, and by turns: diffs go home, copies are invalidated.
+            for at in (0..WORDS_EACH).step_by(16 * WORDS) {
+                for lap in 0..2 {
+                    let (mine, theirs) = (at + t.id(), at + (t.id() + 1) % t.count());
+                    // SAFETY: within the allocation; each thread writes words of its own.
+                    unsafe {
+                        let before = if lap == 0 { 0 } else { round + 1 };
+                        assert_eq!(words.add(mine).read_volatile(), before, "round {round}, word {mine}");
+                        words.add(mine).write_volatile(round + 1);
+                        // Races with that thread, which is allowed here: either value is right.
+                        assert!([0, round + 1].contains(&words.add(theirs).read_volatile()), "round {round}");
+                    }
+                }
+            }
+            t.barrier();
+        });
+        if comem.node() == round % comem.nodes() {
+            comem.free(place.get(0) as *mut u8).expect("any node may free it");
+        }
+        comem.run(|t| (0..3).for_each(|_| t.barrier()));
     }
 }
 
@@ -206,4 +248,19 @@ fn what_was_noted_of_freed_memory_takes_none() {
 #[test]
 fn addresses_are_used_again_when_every_node_has_freed_them_two_barriers_ago() {
     job("again-under-one", 3, &[SMALL_HEAP]);
+}
+
+#[test]
+fn addresses_of_what_a_node_allocates_alone_are_used_again() {
+    for (engine, backbone, detector) in detectors()
+        .into_iter()
+        .zip([("hlrc", "shm"), ("scope", "udp"), ("hlrc", "udp")])
+        .map(|(detector, (engine, backbone))| (engine, backbone, detector))
+    {
+        let settings =
+            [SMALL_HEAP, ("COMEM_ENGINE", engine), ("COMEM_BACKBONE", backbone), ("COMEM_DETECTOR", detector)];
+        for nodes in [2, 3] {
+            job("own-again", nodes, &settings);
+        }
+    }
 }

@@ -38,7 +38,7 @@ pub fn works(detector: &str, test: &str) -> bool {
 
 type Scenario = (&'static str, fn(&Comem));
 
-const SCENARIOS: [Scenario; 34] = [
+const SCENARIOS: [Scenario; 35] = [
     ("every placement", placement::every_placement),
     ("homes that move", placement::writers_that_change),
     ("first touch", placement::first_touch),

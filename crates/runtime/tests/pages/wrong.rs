@@ -40,14 +40,15 @@ pub fn play(comem: &Comem, role: &str) -> bool {
         "frees" => frees(comem),
         "calls" => calls(comem),
         "small-blocks-differ" => {
-            let block = |bytes| drop(comem.alloc_all(bytes, &RegionOptions::default()).expect("there is room"));
-            block(16);
-            block(if comem.node() == 1 { 48 } else { 16 });
+            for bytes in [16, if comem.node() == 1 { 48 } else { 16 }] {
+                comem.alloc_all(bytes, &RegionOptions::default()).expect("there is room");
+            }
             comem.run(|t| t.barrier());
         }
         "small-blocks-of-one" => {
-            let block = || drop(comem.alloc_all(16, &RegionOptions::default()).expect("there is room"));
-            (0..=comem.node()).for_each(|_| block());
+            for _ in 0..=comem.node() {
+                comem.alloc_all(16, &RegionOptions::default()).expect("there is room");
+            }
             comem.run(|t| t.barrier());
         }
         "one-thread-too-many" => one_thread_too_many(comem),
