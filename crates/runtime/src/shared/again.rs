@@ -5,9 +5,11 @@
 //! had. All come to the end of their common stretch in the same call, since they allocate there in the same order. So they agree in it on the first place that is
 //! forgotten everywhere: each says where it has one, the largest answer is where all look on, and when all answers are the same it is found.
 //!
-//! A node that allocates alone asks all others whether they have forgotten the place, one question and one answer for each. Who has heard of the free and forgotten it, as above,
-//! says yes, and takes the place for one that nobody has had. Others say no, and the node tries its next place. Where a node had sent diffs of the region of which it had told nobody
-//! when it heard of the free, nobody knows when they arrive: that node never says yes.
+//! A node that allocates alone asks all others whether they have forgotten the place, one question and one answer for each. Others hear of
+//! a free by a message that wakes nobody, so they count the two barriers from the epoch in which the owner freed the region. Once all
+//! have said yes, nothing of the region is on its way to anybody, and a second round makes the place one that nobody has had. After a no the
+//! node tries its next place. Where a node had sent diffs of the region of which it had told nobody when it heard of the free,
+//! nobody knows when they arrive: that node never says yes.
 //!
 //! Left out is `msi`, whose directories know pages by their numbers.
 
@@ -76,15 +78,16 @@ impl Thread {
                 shared.reuse(place);
                 return Ok(Some(first.into()));
             }
+            within.start = place.end;
             shared.table.put_back_place(place);
-            within.start = first + 1;
         }
         Ok(None)
     }
 
-    /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. Those that say yes know nothing of them any more.
+    /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. If all say yes they know nothing of them
+    /// any more.
     fn all_have_forgotten(&self, shared: &Shared, pages: &Range<PageNo>) -> Result<bool> {
-        let place = Region {
+        let place = |taken| Region {
             first: pages.start,
             pages: pages.end - pages.start,
             bytes: 0,
@@ -92,12 +95,15 @@ impl Thread {
             engine: PageEngine::Hlrc,
             homes: Homes::Block,
             owner: Some(shared.me),
-            cut_up: false,
+            // Of a place that is asked for this says that all have agreed.
+            cut_up: taken,
             label: String::new(),
         };
-        for node in NodeId::all(shared.nodes).filter(|node| *node != shared.me) {
-            if self.ask_of_region(node, &place)? != [1] {
-                return Ok(false);
+        for taken in [false, true] {
+            for node in NodeId::all(shared.nodes).filter(|node| *node != shared.me) {
+                if self.ask_of_region(node, &place(taken))? != [1] {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
@@ -105,11 +111,12 @@ impl Thread {
 }
 
 impl Shared {
-    /// Another node wants to use pages again that it alone allocates from: whether nothing is known of them here. Then nothing is from now on.
-    pub(super) fn gives_up(&self, pages: Range<PageNo>) -> bool {
+    /// Another node wants to use pages again that it alone allocates from: whether nothing of them is here. Where all nodes have agreed (`taken`) nothing is
+    /// known of them from now on.
+    pub(super) fn gives_up(&self, pages: Range<PageNo>, taken: bool) -> bool {
         self.forget_all_freed();
         let unused = self.table.is_unused(&pages);
-        if unused {
+        if unused && taken {
             self.reuse(pages);
         }
         unused

@@ -495,18 +495,19 @@ impl Node {
         if !whole || known.freed.load(Ordering::Acquire) {
             return false;
         }
-        self.drop_region(shared, &known, slot, out);
+        let epoch = shared.epoch.load(Ordering::Acquire);
+        self.drop_region(shared, &known, epoch, slot, out);
         if known.region.owner == Some(shared.me) && shared.views.is_some() {
             let mut body = Vec::new();
-            Region { bytes: 0, ..known.region.clone() }.emit(&mut body);
+            Region { bytes: 0, label: epoch.to_string(), ..known.region.clone() }.emit(&mut body);
             tell_all(shared, &body, out);
         }
         true
     }
 
-    /// A region is freed: its memory goes back to the system. Its addresses are not used again as long as there are others, so that late diffs
+    /// A region was freed in this epoch: its memory goes back to the system. Its addresses are not used again as long as there are others, so that late diffs
     /// and late accesses meet nothing but the mark that it was freed.
-    pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, slot: Slot, out: &mut Outbox) {
+    pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, epoch: u32, slot: Slot, out: &mut Outbox) {
         if !known.begin_freeing() {
             return;
         }
@@ -533,7 +534,7 @@ impl Node {
             super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
         let again = !untold && may_come_again(known.region.engine);
-        shared.table.bury(shared.epoch.load(Ordering::Acquire), range, again);
+        shared.table.bury(epoch, range, again);
     }
 }
 

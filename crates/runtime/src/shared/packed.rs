@@ -159,7 +159,8 @@ impl Thread {
     fn drop_packed(&self, shared: &Shared, first: PageNo) {
         self.tell_flushed(shared, first);
         if let Some(known) = shared.table.find(first) {
-            self.stepping(|out| self.home().drop_region(shared, &known, self.slot(), out));
+            let epoch = shared.epoch.load(Ordering::Acquire);
+            self.stepping(|out| self.home().drop_region(shared, &known, epoch, self.slot(), out));
         }
     }
 

@@ -280,12 +280,15 @@ impl Node {
             return Err(Misbehaved("told of a region that it cannot have"));
         }
         if region.bytes == 0 && asks {
-            return Ok(Some(shared.gives_up(region.range())));
+            return Ok(Some(shared.gives_up(region.range(), region.cut_up)));
         }
         if region.bytes == 0 {
             // Freed by its owner: nobody uses it any more.
             if let Some(known) = shared.table.find(region.first).filter(|known| known.region.first == region.first) {
-                self.drop_region(shared, &known, slot, out);
+                // Its label says when, for this message may come much later.
+                let now = shared.epoch.load(Ordering::Acquire);
+                let then = region.label.parse().ok().filter(|epoch| now.wrapping_sub(*epoch) as i32 >= 0);
+                self.drop_region(shared, &known, then.unwrap_or(now), slot, out);
             }
             return Ok(None);
         }
