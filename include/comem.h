@@ -289,9 +289,9 @@ typedef struct comem_region_options {
 COMEM_API void *comem_alloc(size_t bytes);
 COMEM_API void *comem_alloc_with(size_t bytes, const comem_region_options *options);
 /* The same, collectively: one thread of every node calls, with the same arguments, and all get the same address. Up to
- * 2 KiB without a label share pages with others of the same engine and placement, so that a million of them cost little more
- * than their bytes, and such a call waits for nobody. What different nodes write often is better apart: an alignment of 4096
- * gives pages of its own. */
+ * 2 KiB without a label share pages with others of the same engine and placement, so that a million of them cost
+ * little more than their bytes, and such a call waits for nobody. What different nodes write often is better apart: an
+ * alignment of 4096 gives pages of its own. */
 COMEM_API void *comem_alloc_all(size_t bytes, const comem_region_options *options);
 /* Gives memory back, from any node; nobody may use it any more. Memory of comem_alloc_all() is freed by every node, each
  * when it has done with it, and none may use it once another has freed it. */

@@ -144,8 +144,9 @@ pub fn report(failure: &Failure) -> c_int {
     failure.code as c_int
 }
 
-/// Calls a function of the program's, named in case that it does not return. An exception of C++, `pthread_exit` and a cancellation unwind the stack.
-/// None of them can go through the frames of Comem and of Rust's library, which others may wait for: the node ends with a sentence.
+/// Calls a function of the program's, named in case that it does not return. An exception of C++, `pthread_exit` and a
+/// cancellation unwind the stack. None of them can go through the frames of Comem and of Rust's library, which others
+/// may wait for: the node ends with a sentence.
 pub fn call<T>(function: &str, work: impl FnOnce() -> T) -> T {
     struct Running<'a>(&'a str);
     impl Drop for Running<'_> {

@@ -508,7 +508,8 @@ fn a_thread_with_the_smallest_stack_uses_shared_memory_and_nothing_below_its_sta
     skipped.iter().for_each(|detector| println!("SKIP: small stacks under {detector}: it does not work here"));
 }
 
-/// Exceptions went through the library's frames: a crash, or Rust's words about itself. A thread that ended so let the others wait for ever.
+/// Exceptions went through the library's frames: a crash, or Rust's words about itself. A thread that ended so let the
+/// others wait for ever.
 #[test]
 fn a_function_of_the_program_that_is_left_by_an_exception_or_the_threads_end_ends_the_node_with_a_sentence() {
     let program = common::build("c++", "c++17", "unwound.cpp");

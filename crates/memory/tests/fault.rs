@@ -675,7 +675,8 @@ fn a_thread_that_was_not_prepared_has_room_for_the_handler_too() {
 /// Bytes below a stack that nobody may touch.
 const BELOW: usize = 256 << 10;
 
-/// Runs `work` in a thread with the least stack that the system allows, and nothing between that and `BELOW` bytes of sevens. Whether these are all there afterwards.
+/// Runs `work` in a thread with the least stack that the system allows, and nothing between that and `BELOW` bytes of
+/// sevens. Whether these are all there afterwards.
 fn on_a_small_stack(work: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void) -> bool {
     // SAFETY: an integer call.
     let least = unsafe { libc::sysconf(libc::_SC_THREAD_STACK_MIN) };
@@ -697,7 +698,8 @@ fn on_a_small_stack(work: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void)
     memory[..start + BELOW].iter().all(|byte| *byte == 7)
 }
 
-/// The thread is one that C has made, has no alternate stack, and touches shared memory on the last kilobytes of its own.
+/// The thread is one that C has made, has no alternate stack, and touches shared memory on the last kilobytes of its
+/// own.
 #[test]
 fn a_fault_needs_nothing_of_a_small_stack_and_overwrites_nothing_below_it() {
     static SUBJECTS: std::sync::OnceLock<Vec<&common::Subject>> = std::sync::OnceLock::new();
@@ -726,7 +728,8 @@ fn a_fault_needs_nothing_of_a_small_stack_and_overwrites_nothing_below_it() {
     assert!(signal.is_none() && said.contains("below the stack: true, faults: true, words: true"), "{signal:?} {said}");
 }
 
-/// The frames of a handler on a stack of Comem's are followed by those of the thread whose access it answers, on its own.
+/// The frames of a handler on a stack of Comem's are followed by those of the thread whose access it answers, on its
+/// own.
 #[test]
 fn a_backtrace_goes_from_the_handlers_stack_to_the_access() {
     static SUBJECT: std::sync::OnceLock<&common::Subject> = std::sync::OnceLock::new();

@@ -42,7 +42,8 @@ pub enum Error {
         /// Its number in the job.
         thread: usize,
     },
-    /// A function of the program, which Comem has called, was left in another way than by its return: Comem's own frames cannot be.
+    /// A function of the program, which Comem has called, was left in another way than by its return: Comem's own
+    /// frames cannot be.
     #[error("{what} left {function}, which Comem had called; deal with that inside the function, and let it return")]
     Unwound {
         /// What left it: an exception, `pthread_exit`.
@@ -82,8 +83,8 @@ pub mod exit {
     pub const STOPPED: i32 = 5;
     /// A bug in Comem, or memory ran out.
     pub const INTERNAL: i32 = 6;
-    /// A thread of a Rust program panicked: what Rust's own processes end with then. Or a function that Comem has called was left
-    /// by an exception of C++, `pthread_exit` or a cancellation.
+    /// A thread of a Rust program panicked: what Rust's own processes end with then. Or a function that Comem has
+    /// called was left by an exception of C++, `pthread_exit` or a cancellation.
     pub const PANICKED: i32 = 101;
 }
 

@@ -175,8 +175,9 @@ impl Comem {
     /// Allocates shared memory, all zero; collective: one thread of every node calls with the same arguments, and all get the
     /// same address.
     ///
-    /// Up to 2 KiB without a label lie side by side, so that many of them cost little more than their bytes. Nodes that write two
-    /// that share a page share it falsely; an alignment of 4096 gives pages of its own. Such a call waits for nobody.
+    /// Up to 2 KiB without a label lie side by side, so that many of them cost little more than their bytes. Nodes
+    /// that write two that share a page share it falsely; an alignment of 4096 gives pages of its own. Such a call
+    /// waits for nobody.
     ///
     /// # Errors
     /// As for [`Comem::alloc`], and when nodes disagree.

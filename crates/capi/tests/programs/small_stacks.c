@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * small_stacks: a thread of the program's own with the least stack that the system allows, which has never called Comem, reads and writes pages that
- * the other node wrote, and ends. Nothing below its stack may change. On two nodes of two threads; under the engine that the job names.
+ * small_stacks: a thread of the program's own with the least stack that the system allows, which has never called
+ * Comem, reads and writes pages that the other node wrote, and ends. Nothing below its stack may change. On two nodes
+ * of two threads; under the engine that the job names.
  */
 #include <comem.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * unwound: functions of the program that Comem calls and that do not return: by an exception, by pthread_exit, by a cancellation.
+ * unwound: functions of the program that Comem calls and that do not return: by an exception, by pthread_exit, by a
+ * cancellation.
  */
 #include <comem.h>
 

@@ -121,9 +121,9 @@ pub fn ensure_installed() -> bool {
 }
 
 /// Unblocks both signals in the calling thread and gives it an alternate stack of 256 KiB with a guard page, if it has
-/// none that large. Threads that touch shared memory should call it: the stack that Rust's library gives its threads is
-/// large enough for its own handler only. (On x86-64 the handler moves to a stack of Comem's in any other thread, whatever stack it finds
-/// itself on.)
+/// none that large. Threads that touch shared memory should call it: the stack that Rust's library gives its threads
+/// is large enough for its own handler only. (On x86-64 the handler moves to a stack of Comem's in any other thread,
+/// whatever stack it finds itself on.)
 ///
 /// # Errors
 /// What the system says when there is no room, or when the thread is running on the smaller stack just now.
@@ -162,8 +162,8 @@ pub type Guess = fn(usize, &mut dyn fmt::Write);
 /// The runtime's; null before [`on_crash`].
 static GUESS: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Has `guess` asked when an access outside of all mapped memory ends the process, and what it writes said. It may be called in the midst of anything, `malloc` too,
-/// so it may not allocate.
+/// Has `guess` asked when an access outside of all mapped memory ends the process, and what it writes said. It may be
+/// called in the midst of anything, `malloc` too, so it may not allocate.
 ///
 /// # Errors
 /// What the system says to `sigaction`.
@@ -453,7 +453,8 @@ enum Answer {
     NotOurs,
 }
 
-/// Finds out whose the access is. The interrupted stack may be almost full, so this looks at a few numbers at most; all else moves to a stack of Comem's.
+/// Finds out whose the access is. The interrupted stack may be almost full, so this looks at a few numbers at most;
+/// all else moves to a stack of Comem's.
 fn answer(fault: &Fault, context: *const libc::c_void) -> Answer {
     // The service view is always readable and writable: what fails there is the memory behind it.
     let seen = seen_from_service(fault.address).filter(|_| fault.signal == libc::SIGBUS);

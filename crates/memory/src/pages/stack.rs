@@ -1,18 +1,23 @@
 //! Stacks for the fault handler.
 //!
-//! The handler does the runtime's work, which needs far more room than the stack that it interrupts may have: that of a thread with 16 KiB, or one that has just
-//! overflowed. What lies below a small stack would be overwritten without a word. So the work never depends on it:
+//! The handler does the runtime's work, which needs far more room than the stack that it interrupts may have: that of
+//! a thread with 16 KiB, or one that has just overflowed. What lies below a small stack would be overwritten without a
+//! word. So the work never depends on it:
 //!
-//! - A thread that was prepared has an alternate stack of [`STACK_BYTES`] ([`provide`]), and the kernel itself moves to that.
-//! - For any other thread the handler borrows a stack from a pool, as its first act ([`with_room`]). On the interrupted stack lies nothing but the
-//!   kernel's record of the signal (3.5 KiB where the processor has AVX-512) and a few hundred bytes of the handler's.
+//! - A thread that was prepared has an alternate stack of [`STACK_BYTES`] ([`provide`]), and the kernel itself moves
+//!   to that.
+//! - For any other thread the handler borrows a stack from a pool, as its first act ([`with_room`]). On the
+//!   interrupted stack lies nothing but the kernel's record of the signal (3.5 KiB where the processor has AVX-512)
+//!   and a few hundred bytes of the handler's.
 //!
-//! The pool's stacks are mapped when they are first used and stay. A thread tries the one that its thread pointer says before others, so
-//! that threads which fault at the same time do not meet. Borrowing takes one atomic exchange, no lock, no allocation and no storage of the thread's own,
-//! since the thread may be at its very beginning or end. Where all are in use, a stack is mapped for the one signal.
+//! The pool's stacks are mapped when they are first used and stay. A thread tries the one that its thread pointer says
+//! before others, so that threads which fault at the same time do not meet. Borrowing takes one atomic exchange, no
+//! lock, no allocation and no storage of the thread's own, since the thread may be at its very beginning or end. Where
+//! all are in use, a stack is mapped for the one signal.
 //!
-//! A thread may also have a small alternate stack (Rust's library gives its threads one, Python's faulthandler the main thread). The work then moves on to a borrowed
-//! one, which becomes the alternate one meanwhile: or the next signal would begin at the top of the small one, over what is in use there.
+//! A thread may also have a small alternate stack (Rust's library gives its threads one, Python's faulthandler the
+//! main thread). The work then moves on to a borrowed one, which becomes the alternate one meanwhile: or the next
+//! signal would begin at the top of the small one, over what is in use there.
 
 use super::PAGE_BYTES;
 use std::cell::RefCell;
@@ -169,7 +174,8 @@ mod moved {
         }
     }
 
-    /// A number of the calling thread's, spread over threads; found without touching what may not be there yet, or any more.
+    /// A number of the calling thread's, spread over threads; found without touching what may not be there yet, or any
+    /// more.
     fn thread_pointer() -> usize {
         let pointer: usize;
         // SAFETY: by the processor's ABI the first word of a thread's block is the block's address.
@@ -177,8 +183,8 @@ mod moved {
         (pointer >> 12) ^ (pointer >> 6)
     }
 
-    /// Does `work` where there is room for it, whatever stack the signal has come on. `context` is the kernel's record of the signal.
-    /// When this returns, the thread's alternate stack and mask are as `work` has left them.
+    /// Does `work` where there is room for it, whatever stack the signal has come on. `context` is the kernel's record
+    /// of the signal. When this returns, the thread's alternate stack and mask are as `work` has left them.
     pub fn with_room(context: *const libc::c_void, work: &mut dyn FnMut()) {
         // SAFETY: the kernel hands a handler with SA_SIGINFO a valid context.
         let alternate = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_stack };
@@ -199,7 +205,8 @@ mod moved {
         }
     }
 
-    /// Does `work` on a stack that is the thread's alternate one meanwhile. Between the exchange and the move no signal may come.
+    /// Does `work` on a stack that is the thread's alternate one meanwhile. Between the exchange and the move no
+    /// signal may come.
     fn exchanged(stack: &Stack, work: &mut dyn FnMut()) {
         // SAFETY: all-zero bytes are a valid set, which sigfillset fills.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -236,11 +243,13 @@ mod moved {
             // SAFETY: the pointer that `call_on` passes, to what outlives the call.
             unsafe { (*work.cast::<&mut dyn FnMut()>())() }
         }
-        // SAFETY: the stack is aligned and has room, and nobody else uses it; `run` takes that pointer and does not unwind.
+        // SAFETY: the stack is aligned and has room, and nobody else uses it; `run` takes that pointer and does not
+        // unwind.
         unsafe { comem_call_on_stack((&raw mut work).cast(), run, stack.top()) }
     }
 
-    // Debuggers and unwinders go on from here to the interrupted stack, though that may lie below this one: what they take for the frame of a signal may.
+    // Debuggers and unwinders go on from here to the interrupted stack, though that may lie below this one: what they
+    // take for the frame of a signal may.
     std::arch::global_asm!(
         ".pushsection .text.comem_call_on_stack,\"ax\",@progbits",
         ".p2align 4",

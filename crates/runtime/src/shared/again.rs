@@ -5,11 +5,12 @@
 //! had. All come to the end of their common stretch in the same call, since they allocate there in the same order. So they agree in it on the first place that is
 //! forgotten everywhere: each says where it has one, the largest answer is where all look on, and when all answers are the same it is found.
 //!
-//! A node that allocates alone asks all others whether they have forgotten the place, one question and one answer for each. Others hear of
-//! a free by a message that wakes nobody, so they count the two barriers from the epoch in which the owner freed the region. Once all
-//! have said yes, nothing of the region is on its way to anybody, and a second round makes the place one that nobody has had. After a no the
-//! node tries its next place. Where a node had sent diffs of the region of which it had told nobody when it heard of the free,
-//! nobody knows when they arrive: that node never says yes.
+//! A node that allocates alone asks all others whether they have forgotten the place, one question and one answer for
+//! each. Others hear of a free by a message that wakes nobody, so they count the two barriers from the epoch in which
+//! the owner freed the region. Once all have said yes, nothing of the region is on its way to anybody, and a second
+//! round makes the place one that nobody has had. After a no the node tries its next place. Where a node had sent
+//! diffs of the region of which it had told nobody when it heard of the free, nobody knows when they arrive: that node
+//! never says yes.
 //!
 //! Left out is `msi`, whose directories know pages by their numbers.
 
@@ -84,8 +85,8 @@ impl Thread {
         Ok(None)
     }
 
-    /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. If all say yes they know nothing of them
-    /// any more.
+    /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. If all say
+    /// yes they know nothing of them any more.
     fn all_have_forgotten(&self, shared: &Shared, pages: &Range<PageNo>) -> Result<bool> {
         let place = |taken| Region {
             first: pages.start,
@@ -111,8 +112,8 @@ impl Thread {
 }
 
 impl Shared {
-    /// Another node wants to use pages again that it alone allocates from: whether nothing of them is here. Where all nodes have agreed (`taken`) nothing is
-    /// known of them from now on.
+    /// Another node wants to use pages again that it alone allocates from: whether nothing of them is here. Where all
+    /// nodes have agreed (`taken`) nothing is known of them from now on.
     pub(super) fn gives_up(&self, pages: Range<PageNo>, taken: bool) -> bool {
         self.forget_all_freed();
         let unused = self.table.is_unused(&pages);

@@ -349,7 +349,8 @@ impl Thread {
             .try_for_each(|node| self.ask_of_region(node, region).map(drop))
     }
 
-    /// Tells another node of a region or, where that has no bytes, asks it whether the place may be used again; gives the answer.
+    /// Tells another node of a region or, where that has no bytes, asks it whether the place may be used again; gives
+    /// the answer.
     pub(super) fn ask_of_region(&self, node: NodeId, region: &Region) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         region.emit(&mut body);
@@ -505,8 +506,8 @@ impl Node {
         true
     }
 
-    /// A region was freed in this epoch: its memory goes back to the system. Its addresses are not used again as long as there are others, so that late diffs
-    /// and late accesses meet nothing but the mark that it was freed.
+    /// A region was freed in this epoch: its memory goes back to the system. Its addresses are not used again as long
+    /// as there are others, so that late diffs and late accesses meet nothing but the mark that it was freed.
     pub(crate) fn drop_region(&self, shared: &Shared, known: &Known, epoch: u32, slot: Slot, out: &mut Outbox) {
         if !known.begin_freeing() {
             return;

@@ -57,7 +57,8 @@ fn is_cut(address: usize) -> bool {
     address as u32 as usize == address || address as i32 as isize as usize == address
 }
 
-/// A function without a prototype gives an `int`, in old code and in Python's ctypes: of a pointer that goes through it the lower half is left.
+/// A function without a prototype gives an `int`, in old code and in Python's ctypes: of a pointer that goes through
+/// it the lower half is left.
 fn guess(address: usize, out: &mut dyn std::fmt::Write) {
     let Some(shared) = GUESSES.get().and_then(|node| node.shared()).filter(|_| is_cut(address)) else { return };
     let found = shared.table.with_low_half(address as u32, |page| shared.address_of(page));

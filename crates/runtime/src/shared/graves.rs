@@ -5,8 +5,8 @@
 //! millions. So when many lie here, two barriers of all threads have passed since the last of them was freed, and nothing of them is being fetched, the oldest
 //! *fall*: of these no more is known than that they were freed, and where they lay side by side that is one entry for all.
 //!
-//! Who finds no other room, all nodes together or one for itself, takes what has fallen on every node and what nobody's tables say anything of any more
-//! ([`super::again`]).
+//! Who finds no other room, all nodes together or one for itself, takes what has fallen on every node and what
+//! nobody's tables say anything of any more ([`super::again`]).
 
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,11 +1,12 @@
 //! Small allocations of all nodes, side by side.
 //!
-//! A region costs some kilobytes on each node, pages of its own, and a collective call. So small allocations that all nodes make together, with the same engine,
-//! placement and unit and without a label, are cut from larger regions. Each node cuts for itself: calls come in the same order everywhere, so all
-//! get the same addresses, without a message. That they did is checked with the next collective call of any kind: a sum over the calls is compared then.
+//! A region costs some kilobytes on each node, pages of its own, and a collective call. So small allocations that all
+//! nodes make together, with the same engine, placement and unit and without a label, are cut from larger regions.
+//! Each node cuts for itself: calls come in the same order everywhere, so all get the same addresses, without a
+//! message. That they did is checked with the next collective call of any kind: a sum over the calls is compared then.
 //!
-//! A block's memory is not given out again by itself, which would take an agreement of all nodes. A region is freed when all its blocks have been freed, and no more
-//! are cut from it.
+//! A block's memory is not given out again by itself, which would take an agreement of all nodes. A region is freed
+//! when all its blocks have been freed, and no more are cut from it.
 
 use super::Shared;
 use super::alloc::{RegionOptions, SMALL_BYTES};
@@ -21,7 +22,8 @@ use std::sync::atomic::Ordering;
 
 /// Blocks begin at multiples of this many bytes at least.
 const LEAST_ALIGN: usize = 16;
-/// The first region of a kind has so many bytes; later ones are as large as all before them, up to [`REGION_BYTES_MAX`].
+/// The first region of a kind has so many bytes; later ones are as large as all before them, up to
+/// [`REGION_BYTES_MAX`].
 const REGION_BYTES: usize = 64 << 10;
 const REGION_BYTES_MAX: usize = 1 << 20;
 
@@ -74,7 +76,8 @@ impl Packed {
         self.room(kind).map_or(0, |room| room.bytes).clamp(REGION_BYTES, REGION_BYTES_MAX)
     }
 
-    /// From now on blocks of this kind are cut from this region. Gives the region before it if that has no blocks in use.
+    /// From now on blocks of this kind are cut from this region. Gives the region before it if that has no blocks in
+    /// use.
     fn add_region(&mut self, kind: &Kind, region: PageNo, memory: Range<usize>) -> Option<PageNo> {
         self.used.insert(region, 0);
         let Some(room) = self.room(kind) else {
@@ -104,7 +107,8 @@ impl Packed {
 }
 
 impl Thread {
-    /// Allocates a small block together with all nodes, which make the same call; `None` where the allocation is to be a region of its own.
+    /// Allocates a small block together with all nodes, which make the same call; `None` where the allocation is to be
+    /// a region of its own.
     pub(crate) fn allocate_packed(
         &self,
         shared: &Shared,

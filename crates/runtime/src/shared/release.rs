@@ -520,7 +520,8 @@ impl Node {
         let epoch = ledger.epoch();
         shared.epoch.store(epoch, Ordering::Release);
         shared.desk.lock().open(epoch);
-        // What lies side by side goes at once: each run costs two system calls, and programs free regions by the hundred thousand.
+        // What lies side by side goes at once: each run costs two system calls, and programs free regions by the
+        // hundred thousand.
         for gone in side_by_side(shared.table.forget_freed(epoch)) {
             shared.sharing.lock().forget(&gone);
             if let (Some(offers), Some(free)) = (shared.offers(), shared.table.forgotten_around(gone.start)) {

@@ -265,8 +265,8 @@ impl Node {
         Ok(None)
     }
 
-    /// Node `from` tells of a region of its own; of one without bytes, that it has freed it. Where it waits for an answer to that, it asks whether it may use
-    /// the place again: gives what it is answered.
+    /// Node `from` tells of a region of its own; of one without bytes, that it has freed it. Where it waits for an
+    /// answer to that, it asks whether it may use the place again: gives what it is answered.
     fn hear_of(
         &self,
         shared: &Shared,

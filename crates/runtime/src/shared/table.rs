@@ -378,8 +378,8 @@ impl Table {
         self.regions.read().range(..=page).next_back().map(|(_, known)| known.clone())
     }
 
-    /// A region in use with an address whose lower 32 bits are these, and that address; `address_of` says where a page is. Allocates nothing, and gives up where
-    /// the table is being changed.
+    /// A region in use with an address whose lower 32 bits are these, and that address; `address_of` says where a page
+    /// is. Allocates nothing, and gives up where the table is being changed.
     pub(crate) fn with_low_half(&self, low: u32, address_of: impl Fn(PageNo) -> usize) -> Option<(Arc<Known>, usize)> {
         let regions = self.regions.try_read()?;
         let here = |known: &&Arc<Known>| {

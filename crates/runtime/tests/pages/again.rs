@@ -53,7 +53,8 @@ fn again(comem: &Comem) {
     }
 }
 
-/// Memory that one node allocates alone, and any node frees, is new whatever lay there. In all it is many times what the node has room for.
+/// Memory that one node allocates alone, and any node frees, is new whatever lay there. In all it is many times what
+/// the node has room for.
 fn own_again(comem: &Comem) {
     const WORDS_EACH: usize = (6 << 20) / 8;
     let place = comem.slice::<usize>(WORDS, &RegionOptions::default()).expect("there is room");

@@ -106,7 +106,8 @@ pub fn small_blocks_used_again(comem: &Comem) {
     return_addresses(comem, slice);
 }
 
-/// Small blocks that all nodes allocate together are new and lie side by side. Neighbours are written by different threads at once.
+/// Small blocks that all nodes allocate together are new and lie side by side. Neighbours are written by different
+/// threads at once.
 pub fn small_blocks_of_all(comem: &Comem) {
     const SIZE: usize = 40;
     for blocks in [700, 1500] {
