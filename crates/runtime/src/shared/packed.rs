@@ -219,8 +219,9 @@ mod tests {
         let (mut packed, kind) = (Packed::default(), kind(Homes::Automatic));
         let mut sizes = Vec::new();
         for _ in 0..7 {
-            sizes.push(packed.next_region(&kind) >> 10);
-            packed.add_region(&kind, 0, 0..packed.next_region(&kind));
+            let bytes = packed.next_region(&kind);
+            sizes.push(bytes >> 10);
+            packed.add_region(&kind, 0, 0..bytes);
         }
         assert_eq!(sizes, [64, 64, 128, 256, 512, 1024, 1024]);
     }
