@@ -21,7 +21,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
+
+#include "comem_splash4.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,6 +49,10 @@ extern void comem_process_start_(int argc, char **argv, char **envp, void *globa
  * memory, and globals. Only main's thread creates workers. */
 extern void comem_create_worker(void (*function)(void));
 
+/* CREATE_WITH_ARG(f, argument): the same for a function with a parameter. A pointer has to be to shared memory, or to the program's
+ * globals; one to main's own memory is an error where the worker is on another node. */
+extern void comem_create_worker_with(void (*function)(void *argument), void *argument);
+
 /* CREATE(f, n): starts f on n - 1 slots, and runs it in the calling thread too. */
 extern void comem_create_workers(void (*function)(void), int n);
 
@@ -65,8 +70,10 @@ extern void comem_process_end_(int status) __attribute__((noreturn));
  * program's own files and archives here (--wrap=exit). Without that, and from shared libraries, a worker's exit(0) on node 0 is an error. */
 extern void comem_exit_(int status) __attribute__((noreturn));
 
-/* The calling worker's slot: 0 in main. Programs number their workers themselves (GETSUB, or a counter under a lock); this
- * is for messages and placement. */
+/* GET_PID: the caller's number, counted from 0 in the order in which they ask for the first time: the workers that are at work
+ * together, and main, if it asks. When WAIT_FOR_END has waited for all of them, it begins anew. */
+extern int comem_worker_number(void);
+/* The calling worker's slot: 0 in main, and in a worker that has main's slot. For messages and placement. */
 extern int comem_worker_slot(void);
 /* How many slots there are: N*T, or in a job of one node 256. */
 extern int comem_worker_slots(void);

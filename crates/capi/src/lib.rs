@@ -29,3 +29,4 @@ mod options;
 mod output;
 mod process;
 mod sync;
+mod variable;

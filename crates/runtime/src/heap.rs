@@ -329,6 +329,20 @@ impl Comem {
         self.node.shared().is_some_and(|s| s.page_of(pointer.addr()).is_some())
     }
 
+    /// The engine of the memory at an address; `None` where each node has its own.
+    ///
+    /// # Errors
+    /// When no region is there, or the job is over.
+    pub fn engine_of(&self, pointer: *const u8) -> Result<Option<PageEngine>> {
+        let Some(shared) = self.node.shared() else { return Ok(None) };
+        let Some(page) = shared.page_of(pointer.addr()) else { return Ok(None) };
+        if shared.table.find(page).is_none() {
+            // Another node's region, of which this one has yet to hear.
+            self.touch(pointer, 1, false)?;
+        }
+        Ok(Some(self.region(pointer)?.region.engine))
+    }
+
     fn region(&self, pointer: *const u8) -> Result<std::sync::Arc<crate::shared::table::Known>> {
         let shared = self.shared()?;
         let page = shared.page_of(pointer.addr());

@@ -1,6 +1,6 @@
 //! Interfaces of other systems of shared memory, on Comem's: what `include/compat/jia.h`, `tmk.h` and `quarks.h` declare.
 //!
-//! Their programs are of the kind "all nodes run `main`", with one thread in each process. Names, argument types and meaning
+//! Those of JIAJIA, TreadMarks and Quarks are of the kind "all nodes run `main`", with one thread in each process. Names, argument types and meaning
 //! follow what was published of each system; `docs/jiajia.md`, `docs/treadmarks.md` and `docs/quarks.md` say what differs.
 //!
 //! | module | what |
@@ -9,6 +9,7 @@
 //! | `letters` | JIAJIA: messages with tags, in order |
 //! | `tmk` | TreadMarks |
 //! | `quarks` | Quarks |
+//! | `splash4` | SPLASH-4's atomic macros, for programs in PARMACS form |
 //! | `image` | the program's own variables and functions, whose addresses differ from node to node |
 
 mod image;
@@ -17,6 +18,7 @@ mod letters;
 mod load;
 mod placement;
 mod quarks;
+mod splash4;
 mod tmk;
 
 use crate::failure::{Code, Failure, Outcome};

@@ -2,8 +2,11 @@
 
 use super::globals::Version;
 use crate::failure::Outcome;
+use crate::variable;
 use comem_rt::heap::{Homes, RegionOptions};
 use comem_rt::{Comem, NodeId};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 /// An order to a slot. No function: there is no more work.
 #[derive(Clone, Copy, Default)]
@@ -11,6 +14,10 @@ use comem_rt::{Comem, NodeId};
 pub struct Order {
     /// The function's address, the same on every node.
     pub function: usize,
+    /// What it is called with: CREATE_WITH_ARG's, or 0.
+    pub argument: usize,
+    /// Which time it is that main creates workers with none at work; GET_PID counts anew each time.
+    pub round: u32,
     /// Which of the slot's orders it is.
     pub serial: u64,
     /// The version of the program's globals that it begins with.
@@ -37,6 +44,8 @@ pub struct Control {
     carried_out: *mut [u64; 8],
     /// One for each node, written there: where it stands, and mostly its bytes.
     descriptions: *mut u8,
+    /// GET_PID's count: the round, and how many callers have a number in it.
+    callers: *mut u64,
 }
 
 // SAFETY: the memory is shared by design; every access is ordered by the semaphores of this module's parent.
@@ -48,7 +57,8 @@ impl Control {
     /// Makes the place for `slots` slots; every node calls this.
     pub fn new(job: &Comem, slots: usize) -> Outcome<Control> {
         let orders_bytes = slots * size_of::<Order>();
-        let bytes = 2 * orders_bytes + job.nodes() * DESCRIPTION_BYTES;
+        let descriptions_bytes = job.nodes() * DESCRIPTION_BYTES;
+        let bytes = 2 * orders_bytes + descriptions_bytes + size_of::<u64>();
         let start: *mut u8 = if job.nodes() == 1 {
             Vec::leak(vec![Order::default(); bytes.div_ceil(size_of::<Order>())]).as_mut_ptr().cast()
         } else {
@@ -56,9 +66,26 @@ impl Control {
             let label = "orders to workers".to_string();
             job.alloc_all(bytes, &RegionOptions { homes, label, ..RegionOptions::default() })?
         };
-        // SAFETY: all three lie within the bytes just allocated; the sizes are multiples of the alignment.
-        let (ended, descriptions) = unsafe { (start.add(orders_bytes), start.add(2 * orders_bytes)) };
-        Ok(Control { orders: start.cast(), carried_out: ended.cast(), descriptions })
+        // SAFETY: all four lie within the bytes just allocated; the sizes are multiples of the alignment.
+        let (ended, descriptions, callers) = unsafe {
+            let descriptions = start.add(2 * orders_bytes);
+            (start.add(orders_bytes), descriptions, descriptions.add(descriptions_bytes))
+        };
+        Ok(Control { orders: start.cast(), carried_out: ended.cast(), descriptions, callers: callers.cast() })
+    }
+
+    /// GET_PID's number for a caller in this round: how many have come before.
+    pub fn number_in(&self, round: u32) -> Outcome<u32> {
+        let counted = |word: u64| {
+            let so_far = if (word >> 32) as u32 == round { word as u32 } else { 0 };
+            (u64::from(round) << 32 | u64::from(so_far + 1), so_far)
+        };
+        variable::alone("GET_PID", self.callers.cast(), || {
+            // SAFETY: allocated by `new`, aligned, and used here alone.
+            let callers = unsafe { AtomicU64::from_ptr(self.callers) };
+            let (Ok(before) | Err(before)) = callers.fetch_update(AcqRel, Acquire, |word| Some(counted(word).0));
+            (counted(before).1, true)
+        })
     }
 
     /// Writes a slot's order.

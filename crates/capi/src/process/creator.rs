@@ -1,7 +1,7 @@
 //! Node 0's side: CREATE gives an order to a free slot, WAIT_FOR_END waits for workers to have carried theirs out.
 
 use super::control::Order;
-use super::{Process, Work, exit, libraries, locked, pointers, semaphore, worker};
+use super::{Given, Process, exit, libraries, locked, pointers, semaphore, stand_in, worker};
 use crate::failure::{Code, Failure, Outcome};
 use crate::job;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,18 +21,25 @@ pub struct Creator {
     slots: Vec<Slot>,
     /// Workers that were not waited for yet.
     outstanding: usize,
+    /// How often main has created workers with none at work.
+    round: u32,
     /// The libraries of all nodes have been compared.
     compared: bool,
 }
 
 impl Creator {
     pub fn new(slots: usize) -> Creator {
-        Creator { slots: vec![Slot::default(); slots], outstanding: 0, compared: false }
+        Creator { slots: vec![Slot::default(); slots], outstanding: 0, round: 0, compared: false }
     }
 
     /// Workers that were not waited for yet.
     pub fn outstanding(&self) -> usize {
         self.outstanding
+    }
+
+    /// The round that main is in: with none at work, the one that begins with its next CREATE.
+    pub fn round_of_main(&self) -> u32 {
+        self.round + u32::from(self.outstanding == 0)
     }
 }
 
@@ -50,24 +57,36 @@ fn misuse(what: String) -> Failure {
 
 /// Only main's thread may create workers and wait for them.
 fn check_caller(macro_name: &str) -> Outcome<()> {
-    match job::thread()?.id() {
-        0 => Ok(()),
-        slot => Err(misuse(format!(
+    match (job::thread()?.id(), worker::in_work()) {
+        (0, None) => Ok(()),
+        (slot, _) => Err(misuse(format!(
             "{macro_name} was called by the worker in slot {slot}; only main() may: let it create all workers"
         ))),
     }
 }
 
-/// CREATE: starts `function` on the next free slot.
-pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
+/// CREATE: starts a function on the next free slot. When no other is free, and main only creates (`main_waits`), that is main's own:
+/// then it runs as soon as main waits.
+pub fn create(process: &'static Process, given: Given, main_waits: bool) -> Outcome<()> {
     check_caller("CREATE")?;
     exit::watch_before_destructors();
     let mut creator = locked(&process.creator);
-    let Some(slot) = (1..process.slots()).find(|slot| !creator.slots[*slot].busy) else {
+    let is_free = |slot: &usize| !creator.slots[*slot].busy;
+    let mains = Some(0).filter(|_| main_waits && process.job.nodes() > 1);
+    let Some(slot) = (1..process.slots()).find(is_free).or(mains.filter(is_free)) else {
         return Err(no_slot(process, creator.outstanding));
     };
     let node = process.node_of(slot);
-    let mut order = Order { function: function as usize, serial: creator.slots[slot].serial + 1, ..Order::default() };
+    if node != 0 && let Some(what) = pointers::private(given.argument) {
+        return Err(private_argument(given.argument, what));
+    }
+    let mut order = Order {
+        function: given.function as usize,
+        argument: given.argument,
+        round: creator.round_of_main(),
+        serial: creator.slots[slot].serial + 1,
+        ..Order::default()
+    };
     if process.job.nodes() == 1 {
         if !creator.slots[slot].exists {
             worker::start_thread(process, slot)?;
@@ -88,26 +107,40 @@ pub fn create(process: &'static Process, function: Work) -> Outcome<()> {
     if process.job.nodes() > 1 && creator.outstanding == 0 {
         job::thread()?.end_setup();
     }
+    creator.round = order.round;
     CREATED.store(true, Ordering::Relaxed);
     exit::flush_output(); // what main has printed stands before what the worker will
     process.control.give(slot, order);
     creator.slots[slot].serial = order.serial;
     creator.slots[slot].busy = true;
     creator.outstanding += 1;
+    if slot == 0 {
+        return stand_in::engage(process);
+    }
     job::thread()?.sem_post(semaphore::order(slot));
     Ok(())
 }
 
+fn private_argument(argument: usize, what: &str) -> Failure {
+    Failure::new(
+        Code::Argument,
+        format!(
+            "CREATE_WITH_ARG was given {argument:#x}, which points to {what} of node 0 and means nothing to a worker of another node; let it \
+             point to memory of G_MALLOC or to a global variable, or pass a number itself"
+        ),
+    )
+}
+
 fn no_slot(process: &Process, outstanding: usize) -> Failure {
     let (nodes, threads) = (process.job.nodes(), process.job.threads_per_node());
-    let needed = (outstanding + 2).div_ceil(nodes);
+    let needed = (outstanding + 1).div_ceil(nodes).max(threads + 1);
     misuse(match nodes {
         1 => format!(
             "CREATE of more than {outstanding} workers at once; one node has no room for more: start more nodes (-n)"
         ),
         _ => format!(
             "CREATE of worker {}, but {nodes} nodes of {threads} threads have no free slot; start the job with -t {needed} or more \
-             (nodes times -t is at least one more than the workers)",
+             (nodes times -t is at least the number of workers, and one more if main works as well)",
             outstanding + 1
         ),
     })
@@ -148,6 +181,7 @@ pub fn wait(process: &Process, n: i32) -> Outcome<()> {
 
 /// Waits for so many workers to end.
 pub fn wait_for(process: &Process, n: usize) -> Outcome<()> {
+    stand_in::work();
     let thread = job::thread()?;
     for _ in 0..n {
         thread.try_sem_wait(semaphore::end())?;

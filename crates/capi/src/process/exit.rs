@@ -14,7 +14,7 @@
 //! shares the process with main. The C library takes down a thread's own variables before it calls the functions registered for the exit. What
 //! is left to say for that thread is therefore said by another one, which inherits its place.
 
-use super::{PROCESS, Process, creator, worker};
+use super::{PROCESS, Process, creator, stand_in, worker};
 use crate::failure::{Outcome, report};
 use crate::job;
 use crate::output;
@@ -121,6 +121,10 @@ pub fn exit(status: c_int) -> ! {
     };
     if status != 0 {
         end(status);
+    }
+    if process.job.node() == 0 && slot == 0 {
+        stand_in::leave(process, serial);
+        wait_for_the_end();
     }
     // What the function has on this stack stays there, as far down as it got; further orders are carried out below, or where there is more room.
     if stack_runs_out() {

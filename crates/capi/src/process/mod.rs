@@ -10,6 +10,7 @@
 //! | [`constructors`] | the program's other constructors, on the nodes that are kept from `main` |
 //! | [`control`] | the shared memory in which orders stand |
 //! | [`creator`] | node 0's side: CREATE and WAIT_FOR_END |
+//! | [`stand_in`] | the worker that has main's slot, where main only creates |
 //! | [`worker`] | the other side: waiting, working, ending |
 //! | [`globals`] | the program's variables as they stood at CREATE |
 //! | [`merge`] | what `main` has changed in them since, for a node with workers at work |
@@ -26,6 +27,7 @@ mod globals;
 mod libraries;
 mod merge;
 mod pointers;
+mod stand_in;
 mod sync;
 mod worker;
 
@@ -38,8 +40,15 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What CREATE starts.
-type Work = unsafe extern "C-unwind" fn();
+/// What CREATE starts. A function without parameters does not look at the argument.
+type Work = unsafe extern "C-unwind" fn(*mut c_void);
+
+/// What CREATE was given: a function, and what to call it with.
+#[derive(Clone, Copy)]
+struct Given {
+    function: Work,
+    argument: usize,
+}
 
 /// Numbers of the reserved semaphores.
 mod semaphore {
@@ -86,6 +95,23 @@ fn described() -> Outcome<&'static Process> {
     let what =
         "a PARMACS macro was used in a program that did not start as one; put MAIN_ENV into the file with main()";
     PROCESS.get().ok_or_else(|| Failure::new(Code::NotStarted, what))
+}
+
+/// Main must not meet others while its own slot has a worker that has not begun: they may wait for that one.
+pub fn check_main_may_meet(macro_name: &str) -> Outcome<()> {
+    if !stand_in::is_engaged() || worker::in_work().is_some() {
+        return Ok(());
+    }
+    let what = format!(
+        "{macro_name} was used by main while a worker has main's slot, which begins when main comes to WAIT_FOR_END; main works as well here, \
+         so start the job with one thread more (-t), or with more nodes"
+    );
+    Err(Failure::new(Code::Misuse, what))
+}
+
+/// Whether this is `main`, on node 0, and has created no worker yet: what it sets up in its globals reaches all of them.
+pub fn is_before_workers() -> bool {
+    described().is_ok_and(creator::nobody_was_created)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -172,28 +198,35 @@ pub unsafe extern "C" fn comem_process_start_(
 /// CREATE(f).
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_create_worker(function: Option<Work>) {
-    done(|| creator::create(process()?, given(function)?));
+    done(|| creator::create(process()?, given(function, 0)?, true));
+}
+
+/// CREATE_WITH_ARG(f, argument).
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_create_worker_with(function: Option<Work>, argument: *mut c_void) {
+    done(|| creator::create(process()?, given(function, argument.expose_provenance())?, true));
 }
 
 /// CREATE(f, n).
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_create_workers(function: Option<Work>, n: c_int) {
     done(|| {
-        let (process, function) = (process()?, given(function)?);
+        let (process, given) = (process()?, given(function, 0)?);
         if n < 1 {
             let what = format!("CREATE was asked for {n} workers; one is the least");
             return Err(Failure::new(Code::Argument, what));
         }
-        (1..n).try_for_each(|_| creator::create(process, function))
+        (1..n).try_for_each(|_| creator::create(process, given, false))
     });
     if let Some(function) = function {
         // SAFETY: the program gave this function to be called.
-        unsafe { function() };
+        unsafe { function(std::ptr::null_mut()) };
     }
 }
 
-fn given(function: Option<Work>) -> Outcome<Work> {
-    function.ok_or_else(|| Failure::new(Code::Argument, "CREATE was given no function; pass one"))
+fn given(function: Option<Work>, argument: usize) -> Outcome<Given> {
+    let none = || Failure::new(Code::Argument, "CREATE was given no function; pass one");
+    Ok(Given { function: function.ok_or_else(none)?, argument })
 }
 
 /// WAIT_FOR_END(n).
@@ -228,6 +261,12 @@ fn number(of: impl FnOnce() -> Outcome<usize>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_worker_slot() -> c_int {
     number(|| described().and_then(|_| job::thread_number()))
+}
+
+/// GET_PID: the calling worker's number, in the order in which they ask.
+#[unsafe(no_mangle)]
+pub extern "C" fn comem_worker_number() -> c_int {
+    number(|| Ok(worker::number(process()?)? as usize))
 }
 
 /// How many slots there are.

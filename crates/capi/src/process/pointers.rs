@@ -111,6 +111,11 @@ unsafe extern "C" fn add_object(info: *mut libc::dl_phdr_info, _size: usize, fou
     0
 }
 
+/// What a value points to, if that is memory that only this process has.
+pub fn private(value: usize) -> Option<&'static str> {
+    if value < PAGE { None } else { Private::of_this_process().at(value) }
+}
+
 /// Looks through the touched pages of the variables.
 pub fn check(variables: &Range<usize>, pages: &[usize]) {
     let names = LazyCell::new(Symbols::of_this_program);

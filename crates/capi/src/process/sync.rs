@@ -1,6 +1,6 @@
 //! Barriers, locks, pauses, counters and memory, as the macros of PARMACS want them.
 
-use super::{creator, described};
+use super::{check_main_may_meet, creator, described};
 use crate::failure::{Code, Failure, Outcome, done, reported};
 use crate::heap::site;
 use crate::job::{self, has_finished};
@@ -25,6 +25,13 @@ fn thread() -> Outcome<Rc<Thread>> {
     job::thread()
 }
 
+/// The same for a macro that may wait for what others do.
+#[inline]
+fn meets(macro_name: &str) -> Outcome<Rc<Thread>> {
+    check_main_may_meet(macro_name)?;
+    thread()
+}
+
 /// BARRIER.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_barrier_of(name: u64, threads: c_uint) {
@@ -37,14 +44,14 @@ pub extern "C" fn comem_barrier_of(name: u64, threads: c_uint) {
                 format!("a barrier of {threads} threads makes no sense; say how many meet there"),
             )
         })?;
-        Ok(thread()?.try_barrier_of(MeetingId(name), counted as usize)?)
+        Ok(meets("BARRIER")?.try_barrier_of(MeetingId(name), counted as usize)?)
     });
 }
 
 /// LOCK.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_lock(name: u64) {
-    done(|| Ok(thread()?.try_lock_blocking(LockId(name))?));
+    done(|| Ok(meets("LOCK")?.try_lock_blocking(LockId(name))?));
 }
 
 /// UNLOCK.
@@ -56,7 +63,7 @@ pub extern "C" fn comem_parmacs_unlock(name: u64) {
 /// LAZY_LOCK.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_lock_lazy(name: u64) {
-    done(|| Ok(thread()?.try_lock_lazily(LockId(name))?));
+    done(|| Ok(meets("LAZY_LOCK")?.try_lock_lazily(LockId(name))?));
 }
 
 /// RC_UNLOCK.
@@ -91,7 +98,7 @@ pub extern "C" fn comem_pause_set(name: u64) {
 /// WAITPAUSE.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_wait(name: u64) {
-    done(|| Ok(thread()?.try_sem_pass(SemaphoreId(name))?));
+    done(|| Ok(meets("WAITPAUSE")?.try_sem_pass(SemaphoreId(name))?));
 }
 
 /// CLEARPAUSE.
@@ -106,13 +113,13 @@ pub extern "C" fn comem_pause_clear(name: u64) {
 /// PAUSE and EVENT.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_pause_take(name: u64) {
-    done(|| Ok(thread()?.try_sem_wait(SemaphoreId(name))?));
+    done(|| Ok(meets("PAUSE")?.try_sem_wait(SemaphoreId(name))?));
 }
 
 /// CONDVARWAIT.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_parmacs_cond_wait(condition: u64, lock: u64) {
-    done(|| Ok(thread()?.try_cond_wait(ConditionId(condition), LockId(lock))?));
+    done(|| Ok(meets("CONDVARWAIT")?.try_cond_wait(ConditionId(condition), LockId(lock))?));
 }
 
 /// CONDVARSIGNAL.
@@ -167,7 +174,7 @@ pub unsafe extern "C" fn comem_getsub(counter: *mut Counter, max: c_long, thread
             ));
         }
         is_everybodys(counter)?;
-        let (thread, name) = (thread()?, counter.addr() as u64);
+        let (thread, name) = (meets("GETSUB")?, counter.addr() as u64);
         let lock = LockId(name);
         thread.try_lock_blocking(lock)?;
         // SAFETY: by this function's contract; the lock orders all accesses.

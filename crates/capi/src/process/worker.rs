@@ -1,5 +1,6 @@
 //! A worker's side: it waits for an order, takes the globals that belong to it, runs the function, and says that it is done.
 
+use super::control::Order;
 use super::{Process, Work, exit, locked, semaphore};
 use crate::failure::{Code, Failure, Outcome, call, report};
 use crate::job;
@@ -9,6 +10,10 @@ use std::cell::Cell;
 thread_local! {
     /// The slot and serial of the order that this thread carries out.
     static IN_WORK: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
+    /// The round of that order.
+    static ROUND: Cell<u32> = const { Cell::new(0) };
+    /// This thread's number in a round, once GET_PID has asked for it.
+    static NUMBER: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
 }
 
 /// The slot and serial of what this thread works at.
@@ -70,17 +75,37 @@ fn serve_as(thread: &Thread, process: &'static Process, slot: usize) -> Outcome<
             *version = version.later(order.version);
         }
         thread.begin_work();
-        IN_WORK.set(Some((slot, order.serial)));
-        // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every node.
-        let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };
-        // SAFETY: the program wants it called like this.
-        call("the function of a CREATE", || unsafe { work() });
+        carry_out(slot, &order);
         done_with(process, slot, order.serial)?;
     }
 }
 
+/// Calls the function that an order names.
+pub fn carry_out(slot: usize, order: &Order) {
+    IN_WORK.set(Some((slot, order.serial)));
+    ROUND.set(order.round);
+    NUMBER.set(None);
+    // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every node.
+    let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };
+    // SAFETY: the program wants it called like this; a function without parameters leaves the argument alone.
+    call("the function of a CREATE", || unsafe { work(std::ptr::with_exposed_provenance_mut(order.argument)) });
+}
+
+/// GET_PID: how many of the workers of this time, and main, have asked before this one did first.
+pub fn number(process: &Process) -> Outcome<u32> {
+    let round = if in_work().is_some() { ROUND.get() } else { locked(&process.creator).round_of_main() };
+    if let Some((of, number)) = NUMBER.get()
+        && of == round
+    {
+        return Ok(number);
+    }
+    let number = process.control.number_in(round)?;
+    NUMBER.set(Some((round, number)));
+    Ok(number)
+}
+
 /// Says that an order is carried out; its output goes out first.
-fn done_with(process: &Process, slot: usize, serial: u64) -> Outcome<()> {
+pub fn done_with(process: &Process, slot: usize, serial: u64) -> Outcome<()> {
     IN_WORK.set(None);
     exit::flush_output();
     process.control.set_carried_out(slot, serial);
