@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Runs the 14 programs of a SPLASH-3 checkout on Comem, compares each with the suite's own threaded build, and prints a table.
+# Runs the programs of a SPLASH-3 or SPLASH-4 checkout (14, 15) on Comem, compares each with the suite's own threaded build, and
+# prints a table.
 #
 #     bench/splash3.sh PATH [--size small|paper] [--nodes "1 2 4"] [--threads T] [--engine E] [--backbone B]
 #                      [--only "fft radix"] [--repeat N] [--globals copy|share] [--keep] [--work DIR] [--define MACRO]
 #                      [-- FLAGS OF COMEM RUN]
 #
-# PATH is a checkout of https://github.com/SakalisC/Splash-3. Its own makefiles build it twice, below DIR: with its own
-# macros, and with MACROS, CC and flags set to Comem's. Times are those of the parallel phase (between the suite's own
+# PATH is a checkout of https://github.com/SakalisC/Splash-3 or https://github.com/OdnetninI/Splash-4. Its own makefiles build it
+# twice, below DIR: with its own macros, and with MACROS and CC set to Comem's. Times are those of the parallel phase (between the suite's own
 # marks), medians of N runs; a program that ends with the right results is `ok`. --keep builds nothing anew. --define builds
 # both with -D MACRO (WITH_NO_OPTIONAL_LOCKS leaves out the locks that SPLASH-2 had not).
 set -uo pipefail
@@ -19,10 +20,13 @@ die() {
 }
 
 suite=${1:-}
-[ -d "$suite/codes" ] || die "usage: bench/splash3.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it"
+[ -d "$suite/codes" ] || [ -d "$suite/Splash-4" ] ||
+    die "usage: bench/splash3.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it, or of SPLASH-4, with Splash-4/ in it"
 suite=$(realpath "$suite")
 shift
-size=small nodes="1 2 4" threads=1 engine=hlrc backbone=udp only="" repeat=1 globals="" keep=no define="" work=$here/../out/splash3
+title=SPLASH-3 work=$here/../out/splash3 own_macros=$suite/codes/pthread_macros/pthread.m4.stougie
+[ -d "$suite/Splash-4" ] && title=SPLASH-4 work=$here/../out/splash4 own_macros=$suite/pthread.m4
+size=small nodes="1 2 4" threads=1 engine=hlrc backbone=udp only="" repeat=1 globals="" keep=no define=""
 while [ $# -gt 0 ]; do
     case $1 in
     --keep) keep=yes ;;
@@ -42,9 +46,10 @@ work=$(realpath "$work")
 
 programs="barnes fmm ocean-contiguous ocean-non-contiguous radiosity raytrace volrend water-nsquared water-spatial
 cholesky fft lu-contiguous lu-non-contiguous radix"
+[ $title = SPLASH-4 ] && programs="$programs volrend-no_print_lock"
 [ -n "$only" ] || only=$programs
 
-# about PROGRAM: sets `folder` (below codes/), `binary`, `own_globals` (copy or share: what the program needs).
+# about PROGRAM: sets `folder` (where the build is), `binary`, `own_globals` (copy or share: what the program needs).
 about() {
     own_globals=copy
     case $1 in
@@ -53,8 +58,18 @@ about() {
     cholesky | fft | radix) folder=kernels/$1 binary=${1^^} ;;
     *) folder=apps/$1 binary=${1^^} ;;
     esac
-    folder=${folder//non-/non_}
-    case $1 in fmm | volrend | water-*) own_globals=share ;; esac
+    folder=codes/${folder//non-/non_}
+    if [ $title = SPLASH-4 ]; then
+        case $1 in
+        ocean-* | lu-*)
+            folder=Splash-4/${1%%-*}-${folder##*/} binary=${binary}-CONT
+            [[ $1 == *non* ]] && binary=${binary%-CONT}-NOCONT
+            ;;
+        *) folder=Splash-4/$1 ;;
+        esac
+        [ "$1" = volrend-no_print_lock ] && binary=VOLREND-NPL
+    fi
+    case $1 in fmm | volrend* | water-*) own_globals=share ;; esac
 }
 
 # command PROGRAM P: sets `arguments` and `input` (the text for its standard input) for P workers at the chosen size.
@@ -89,7 +104,7 @@ cost zones" ;;
     ocean-non-contiguous) arguments="-p$p -n$(choose 66 258) -o" ;;
     radiosity) arguments="-p $p -batch -room -ae 5000 -en 0.05 -bf 0.1" ;;
     raytrace) arguments="-p$p -m64 inputs/$(choose teapot balls4).env" ;;
-    volrend) arguments="$p inputs/head-scaleddown$(choose 4 2) $(choose 2 4)" ;;
+    volrend*) arguments="$p inputs/head-scaleddown$(choose 4 2) $(choose 2 4)" ;;
     water-*) arguments="" input="1.5e-16 $(choose 512 2197) $(choose 3 2) 6
 -1 3000 $(choose 3 2) 0
 $p $(choose 6.212752 0)" ;;
@@ -104,7 +119,7 @@ $p $(choose 6.212752 0)" ;;
 verdict() {
     case $1 in
     cholesky | fft | lu-* | radix) grep -q PASSED "$3" || echo "no PASSED in its own test" ;;
-    raytrace | volrend) if [ -s "$2.image" ]; then cmp "$2.image" "$3.image" 2>&1; else echo "the threaded build made no image"; fi ;;
+    raytrace | volrend*) if [ -s "$2.image" ]; then cmp "$2.image" "$3.image" 2>&1; else echo "the threaded build made no image"; fi ;;
     radiosity) # with threads too, one run in a hundred converges after 4 rounds and not after 3
         compare 0.15 <(grep -E 'patches:|elements:' "$2") <(grep -E 'patches:|elements:' "$3")
         compare 0.34 <(grep 'to converge' "$2") <(grep 'to converge' "$3")
@@ -124,7 +139,7 @@ pixels() {
     local file
     case $1 in
     raytrace) cat ./*.rl inputs/*.rl 2>/dev/null ;;
-    volrend) for file in inputs/*_1[0-9][0-9][0-9]; do head -c "$(od -An -tu8 -j8 -N8 "$file")" "$file"; done ;;
+    volrend*) for file in inputs/*_1[0-9][0-9][0-9]; do head -c "$(od -An -tu8 -j8 -N8 "$file")" "$file"; done ;;
     esac
 }
 
@@ -135,8 +150,8 @@ build() {
     about "$program"
     [ -f "$here/splash3/$program.m4" ] && extra="$extra $here/splash3/$program.m4"
     [ $keep = yes ] && [ -x "$work/$kind/$folder/$binary" ] && return
-    [ -d "$work/$kind" ] || cp -r "$suite/codes" "$work/$kind"
-    [ -f "$work/$kind/$folder/Makefile" ] || die "$suite/codes/$folder has no Makefile"
+    [ -d "$work/$kind" ] || cp -r "$suite" "$work/$kind"
+    [ -f "$work/$kind/$folder/Makefile" ] || die "$suite/$folder has no Makefile"
     (cd "$work/$kind/$folder" && rm -f ./*.o "$binary" && for f in *.in; do
         [ "$f" = random.in ] || rm -f "${f%.in}"
     done)
@@ -194,7 +209,7 @@ row() {
 
 # The geometric mean of the speeds against threads, for one number of nodes, without those that poll under locks.
 means() {
-    awk '$1 != "volrend" && $1 != "radiosity" && $3 > 0 && $4 > 0 { sum[$2] += log($3 / $4); count[$2]++ }
+    awk '$1 !~ /^volrend/ && $1 != "radiosity" && $3 > 0 && $4 > 0 { sum[$2] += log($3 / $4); count[$2]++ }
          END { for (n in sum) printf "%d nodes: geometric mean %.3f of the threaded build over %d programs (volrend and radiosity apart)\n",
                n, exp(sum[n] / count[n]), count[n] }' "$work/rows" | sort -n
 }
@@ -203,12 +218,12 @@ failed=0
 : >"$work/rows"
 for program in $only; do
     about "$program"
-    macros=$suite/codes/pthread_macros/pthread.m4.stougie
+    macros=$own_macros
     build threads "$program" ${define:+CC="gcc -D$define"}
     macros=$("$bin/comem" config --parmacs) || die "no macro file: $bin/comem config --parmacs"
     build comem "$program" CC="$bin/comem-cc${define:+ -D$define}"
 done
-echo "SPLASH-3, size $size, $threads thread(s) a node, engine $engine, backbone $backbone; times of the parallel phase in seconds"
+echo "$title, size $size, $threads thread(s) a node, engine $engine, backbone $backbone; times of the parallel phase in seconds"
 echo
 echo "| program | nodes | result | threads | comem | ratio | compute % | fetch % | lock % | barrier % | protocol % | service % |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|---|"

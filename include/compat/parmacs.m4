@@ -74,7 +74,7 @@ m4_define(`MAIN_END', `{ comem_process_end_(0); }')
 m4_define(`CREATE', `m4_ifelse($#, 0, ``CREATE'', $#, 1, `{ comem_create_worker((void (*)(void))($1)); }',
     `{ comem_create_workers((void (*)(void))($1), (int)($2)); }')')
 m4_define(`CREATE_WITH_ARG', `m4_ifelse($#, 0, ``CREATE_WITH_ARG'',
-    `{ comem_create_worker_with((void (*)(void *))($1), (void *)(uintptr_t)($2)); }')')
+    `{ comem_create_worker_with((void (*)(void *))(void (*)(void))($1), (void *)(uintptr_t)($2)); }')')
 m4_define(`WAIT_FOR_END', `m4_ifelse($#, 0, ``WAIT_FOR_END'', `{ comem_wait_workers((int)($1)); }')')
 m4_define(`WAIT_FOR', `m4_ifelse($#, 0, ``WAIT_FOR'', `{ comem_wait_workers((int)($1)); }')')
 m4_define(`NEWPROC', `')

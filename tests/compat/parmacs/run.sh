@@ -20,11 +20,11 @@ failed() {
     failures=$((failures + 1))
 }
 
-# program NAME FOLDER SOURCE…: NAME from sources through m4, in the two ways that suites call it.
+# program NAME FOLDER SOURCE…: NAME from sources through m4, in the three ways that suites call it.
 program() {
     local name=$1 folder=$2 source sources=() how
     shift 2
-    for how in plain -Ulen\ -Uindex; do
+    for how in plain -P -Ulen\ -Uindex; do
         sources=()
         for source in "$@"; do
             # shellcheck disable=SC2086
@@ -63,6 +63,8 @@ checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1"; }
 
 program macros tests/compat/parmacs macros || failed "macros does not build"
 program bare tests/compat/parmacs bare bare-other || failed "bare does not build"
+program atomics tests/compat/parmacs atomics || failed "atomics does not build"
+program creator tests/compat/parmacs creator || failed "creator does not build"
 program order tests/compat/parmacs order || failed "order does not build"
 program rounds tests/compat/parmacs rounds rounds-other || failed "rounds does not build"
 for name in sor is water; do
@@ -71,7 +73,7 @@ for name in sor is water; do
         failed "$name for one thread does not build"
 done
 [ $status = 0 ] || exit 1
-echo "ok: PARMACS programs build with m4 as it is and with -Ulen -Uindex"
+echo "ok: PARMACS programs build with m4 as it is, with -P and with -Ulen -Uindex"
 
 before=$failures
 expect "macros by itself" "macros: ok" "$out/macros" -p4
@@ -88,6 +90,43 @@ for engine in hlrc scope msi; do
     done
 done
 [ $failures = $before ] && echo "ok: every PARMACS macro, with 1 to 8 workers on 1 to 4 nodes, under hlrc, scope and msi"
+
+# SPLASH-4's macros, and a main that only creates: as many workers as slots.
+before=$failures
+for name in atomics creator; do
+    expect "$name by itself" "$name: ok" "$out/$name" -p4
+    for engine in hlrc scope msi; do
+        for backbone in udp shm; do
+            for n in 1 2 4; do over $n 1 $engine $backbone $name "$name: ok" "$out/$name" -p$n; done
+            over 2 2 $engine $backbone $name "$name: ok" "$out/$name" -p4
+        done
+    done
+    over 2 2 hlrc shm "$name with fewer workers than slots" "$name: ok" "$out/$name" -p3
+done
+if command -v "${CXX:-c++}" >/dev/null; then
+    m4 -P "$macros" tests/compat/parmacs/atomics.c.in >"$out/atomics.cc"
+    if "$bin/comem-cxx" -std=c++17 -O2 -Wall -Wextra -Werror -Wno-unused-function "$out/atomics.cc" -o "$out/atomics-cxx"; then
+        for engine in hlrc msi; do over 2 1 $engine shm "atomics in C++" "atomics: ok" "$out/atomics-cxx" -p2; done
+    else
+        failed "atomics does not build as C++"
+    fi
+fi
+[ $failures = $before ] && echo "ok: SPLASH-4's atomics on 1 to 4 nodes; workers in all slots, with numbers and arguments"
+
+# A program that declares malloc itself: not with <stdlib.h>, which it can do without, by m4 or by the compiler.
+before=$failures
+for how in "-P -DCOMEM_NO_STDLIB" "-P" "-DCOMEM_NO_STDLIB" ""; do
+    # shellcheck disable=SC2086
+    m4 $how "$macros" tests/compat/parmacs/own-malloc.c.in >"$out/own-malloc.c"
+    options=(-std=c11 -D_POSIX_C_SOURCE=200809L -O2 -fno-builtin "$out/own-malloc.c" -o "$out/own-malloc")
+    if [[ $how != *NO_STDLIB ]]; then
+        "$bin/comem-cc" "${options[@]}" 2>/dev/null && failed "own-malloc builds with <stdlib.h>"
+        options+=(-DCOMEM_NO_STDLIB)
+    fi
+    "$bin/comem-cc" "${options[@]}" || failed "own-malloc does not build without <stdlib.h>"
+    over 2 1 hlrc shm "own-malloc" "own-malloc: ok" "$out/own-malloc"
+done
+[ $failures = $before ] && echo "ok: a program that declares malloc itself, without <stdlib.h>"
 
 before=$failures
 over 1 2 hlrc shm "more workers than -t on one node" "macros: ok" "$out/macros" -p4

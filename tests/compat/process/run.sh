@@ -185,7 +185,7 @@ if "$bin/comem-cc" -std=gnu11 -DWITHOUT_MAIN_ENV tests/compat/process/wrong.c -o
 else
     verdict FAILED "wrong.c without MAIN_ENV does not build"
 fi
-wrong many 2 'CREATE of worker 4, but 2 nodes of 2 threads have no free slot; start the job with -t 3' -n 2 -t 2
+wrong many 2 'CREATE of worker 5, but 2 nodes of 2 threads have no free slot; start the job with -t 3' -n 2 -t 2
 wrong many 2 'one node has no room for more: start more nodes' -n 1
 wrong nested 2 'CREATE was called by the worker in slot 1; only main\(\) may' -n 2
 wrong wait 2 'WAIT_FOR_END\(3\), but 1 workers were created and not waited for yet' -n 2
@@ -204,6 +204,21 @@ wrong counter 0 '^10 subscripts' -n 1
 wrong busy 9 'ended with status 9' -n 2
 wrong spin 0 'spins on a plain variable, where under hlrc it never sees.*--engine msi' -n 2
 wrong null 2 'CREATE was given no function' -n 2
+for n in 1 2; do
+    wrong both 0 '^ended$' -n $n
+    wrong "both, unawaited" 0 '^worker in slot [02]$' -n $n
+    wrong "number argument" 0 '^worker with -7$' -n $n
+done
+wrong both 0 '^worker in slot 0$' -n 2
+wrong "both meet" 2 "BARRIER was used by main while a worker has main's slot.*one thread more \(-t\)" -n 2
+wrong "stack argument" 2 "CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to main's stack or arguments of node 0" -n 2
+wrong "stack argument" 0 '^ended$' -n 1
+wrong "heap argument" 2 'CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to the private heap of node 0' -n 2
+wrong "own variable" 2 'FETCH_ADD was given a variable at 0x[0-9a-f]+, which each node has for itself.*--globals share' -n 2
+wrong "own variable" 0 '^ended$' -n 2 --globals share
+wrong "own variable" 0 '^ended$' -n 1
+wrong askew 2 'FETCH_ADD was given a variable of 8 bytes at 0x[0-9a-f]+; give one that is aligned' -n 2
+wrong "too wide" 2 'LOAD was given a variable of 16 bytes; give an integer' -n 2
 wrong later 0 '^ended$' -n 2
 wrong later 0 'global at 0x[0-9a-f]+ \(of_later\) points into a library that was loaded later' -n 2 --check-pointers
 # So many that what a node says of them is long.

@@ -104,6 +104,17 @@ static void fork_and_lock(void) {
     comem_parmacs_unlock(1);
 }
 
+/* Each worker of two says where it is. */
+static void says_its_slot(void) { printf("worker in slot %d\n", comem_worker_slot()); }
+static void takes(void *argument) { printf("worker with %ld\n", (long)argument); }
+static long own_variable;
+static void adds_to_its_own(void) { comem_splash4_fetch_add(own_variable, 1); }
+static void adds_askew(void) { comem_splash4_fetch_add(*(long *)((char *)shared + 4), 1); }
+struct wide {
+    long words[2];
+};
+static void loads_too_much(void) { (void)comem_splash4_load(*(struct wide *)shared); }
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     int i;
@@ -134,6 +145,20 @@ int main(int argc, char **argv) {
         exit(9);
     }
     if (strcmp(what, "null") == 0) comem_create_worker(0);
+    if (strcmp(what, "both") == 0 || strcmp(what, "both, unawaited") == 0 || strcmp(what, "both meet") == 0) {
+        comem_create_worker(says_its_slot);
+        comem_create_worker(says_its_slot);
+        if (strcmp(what, "both meet") == 0) comem_barrier_of(5, 3);
+        if (strcmp(what, "both, unawaited") == 0) return 0;
+        comem_wait_workers(1);
+    }
+    if (strcmp(what, "stack argument") == 0) comem_create_worker_with(takes, &argv);
+    if (strcmp(what, "heap argument") == 0) comem_create_worker_with(takes, malloc(64));
+    if (strcmp(what, "number argument") == 0) comem_create_worker_with(takes, (void *)-7L);
+    if (strcmp(what, "own variable") == 0) comem_splash4_store(own_variable, 5); /* before there are workers */
+    if (strcmp(what, "own variable") == 0) comem_create_worker(adds_to_its_own);
+    if (strcmp(what, "askew") == 0) comem_create_worker(adds_askew);
+    if (strcmp(what, "too wide") == 0) comem_create_worker(loads_too_much);
     if (strcmp(what, "much") == 0) {
         memset(comem_g_malloc(80 << 20), 1, 80 << 20);
         comem_create_worker(nothing);

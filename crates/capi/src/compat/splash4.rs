@@ -5,6 +5,7 @@
 use super::argument;
 use crate::failure::{Outcome, done, reported};
 use crate::variable::alone;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -74,6 +75,24 @@ unsafe fn write<T: Copy>(to: *mut c_void, value: T) {
     unsafe { to.cast::<T>().write_unaligned(value) }
 }
 
+/// So many looks at a variable that has not changed, one after another, before a thread lets others use its processor.
+const LOOKS: u32 = 64;
+
+thread_local! {
+    /// The variable at which this thread looked last, what it saw, and how often it has seen the same.
+    static SEEN: Cell<(usize, u64, u32)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// A thread that spins keeps others from the processor, among them whoever is to change what it waits for.
+fn note_look(address: *const c_void, bits: u64) {
+    let (last, same, looks) = SEEN.get();
+    let looks = if (last, same) == (address.addr(), bits) { looks + 1 } else { 0 };
+    SEEN.set((address.addr(), bits, looks));
+    if looks % LOOKS == LOOKS - 1 {
+        std::thread::yield_now();
+    }
+}
+
 /// LOAD: writes the value of a variable of so many bytes to `result`.
 ///
 /// # Safety
@@ -82,7 +101,16 @@ unsafe fn write<T: Copy>(to: *mut c_void, value: T) {
 pub unsafe extern "C" fn comem_splash4_load_(address: *mut c_void, bytes: usize, result: *mut c_void) {
     done(|| {
         let variable = Variable::new("LOAD", address, bytes)?;
-        alone("LOAD", address, || (on!(variable, |at: N| write::<N>(result, at.load(SeqCst))), false))
+        let bits = alone("LOAD", address, || {
+            let load = on!(variable, |at: N| {
+                let value = at.load(SeqCst);
+                write::<N>(result, value);
+                u64::from(value)
+            });
+            (load, false)
+        })?;
+        note_look(address, bits);
+        Ok(())
     });
 }
 

@@ -100,9 +100,8 @@ fn end_work(process: &Process, serial: u64) {
 
 /// A worker in main's place has called exit(0): what it has on its stack stays there, and another thread does the next one's work.
 pub fn leave(process: &'static Process, serial: u64) {
-    let next = start_thread(process);
     end_work(process, serial);
-    if let Err(failure) = next {
+    if let Err(failure) = start_thread(process) {
         report(&failure);
     }
 }
