@@ -34,13 +34,14 @@ __attribute__((weak)) int jiahosts;
 __attribute__((weak)) int jia_lock_index;
 
 extern void comem_jia_init_(int *pid, int *hosts);
+extern void comem_jia_arguments_(int argc, char **argv);
 extern void comem_program_error_(const char *message) __attribute__((noreturn));
 
-/* Joins the job: first of all calls. Collective, like jia_exit(). The command line is the program's own. */
+/* Joins the job: first of all calls. Collective, like jia_exit(). Every host gets host 0's arguments, as in JIAJIA, where host 0
+ * starts the others; argv[0] stays, and argc has to be the same. Comem takes nothing from the command line. */
 static __inline__ void jia_init(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
     comem_jia_init_(&jiapid, &jiahosts);
+    comem_jia_arguments_(argc, argv);
 }
 /* Leaves the job, when all hosts have come as far: last of all calls. */
 extern void jia_exit(void);
@@ -54,6 +55,13 @@ __attribute__((noreturn, format(printf, 1, 2))) static __inline__ void jia_error
     comem_program_error_(message);
 }
 #define jia_errexit jia_error
+/* JUMP's; programs write it with and without a semicolon. */
+#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 199901L)
+#define JIA_ERROR(...)                                                                                               \
+    { jia_error(__VA_ARGS__); }
+#else
+#define JIA_ERROR jia_error
+#endif
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 

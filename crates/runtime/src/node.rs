@@ -204,6 +204,8 @@ pub struct Node {
     pub(crate) progress: AtomicU64,
     /// This node has come to the end of the job and reads no more messages: its inboxes take what others have posted yet, since they wait for that.
     pub(crate) reads_no_more: AtomicBool,
+    /// Called whenever a message to a thread of this node has come.
+    pub(crate) told_of_messages: OnceLock<fn()>,
     pub(crate) farewell: Farewell,
     /// Who has ended the node's part, and when: nobody answers any more.
     pub(crate) ended: OnceLock<(Slot, Time)>,
@@ -256,6 +258,7 @@ impl Node {
             spinning: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             reads_no_more: AtomicBool::new(false),
+            told_of_messages: OnceLock::new(),
             farewell: Farewell::default(),
             ended: OnceLock::new(),
             over: OnceLock::new(),
@@ -565,6 +568,9 @@ impl Node {
             let bytes = bytes.to_vec();
             seat.inbox.lock().push_back((from, bytes));
             out.wake(Slot::thread(usize::from(thread)));
+            if let Some(told) = self.told_of_messages.get() {
+                told();
+            }
         }
     }
 

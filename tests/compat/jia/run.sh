@@ -32,6 +32,29 @@ if build jia-wrong $here/wrong.c; then
     refuses "allocations that differ between hosts" "same collective calls" -n 2 "$work/jia-wrong" order
 fi
 
+if build jia-arguments $here/arguments.c; then
+    run -n 3 "$work/jia-arguments" "two words" '*' ''
+    if [ "$ended" = 0 ] && [ "$(grep -c '^host [012]: \[two words\] \[\*\] \[\]$' <<<"$printed")" = 3 ]; then
+        passed "every host sees the arguments as they were written"
+    else
+        failed "hosts see other arguments (status $ended)"
+        show
+    fi
+    # shellcheck disable=SC2016 # each host's shell puts its number in
+    run -n 3 sh -c 'exec "$0" of "$COMEM_NODE"' "$work/jia-arguments"
+    if [ "$ended" = 0 ] && [ "$(grep -c '^host [012]: \[of\] \[0\]$' <<<"$printed")" = 3 ] &&
+        [ "$(grep -c 'jia_init gives every host the arguments of host 0' <<<"$printed")" = 2 ]; then
+        passed "every host sees host 0's arguments, and those that were started with others say so"
+    else
+        failed "hosts see other arguments than host 0 (status $ended)"
+        show
+    fi
+    # shellcheck disable=SC2016
+    refuses "another number of arguments on one host" "started with argc 2 and host 0 with 1; start all hosts with the same" \
+        -n 2 sh -c 'if [ "$COMEM_NODE" = 1 ]; then set -- more; fi; exec "$0" "$@"' "$work/jia-arguments"
+    refuses "what JUMP calls an error" "ended the job: no file input of 3" -n 2 "$work/jia-arguments" error
+fi
+
 # The engine is JIAJIA's unless the job says otherwise.
 runs_under scope "a JIAJIA program" "$work/jia-anl"
 runs_under msi "a JIAJIA program with --engine msi" --engine msi "$work/jia-anl"

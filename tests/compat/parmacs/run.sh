@@ -28,7 +28,8 @@ program() {
         sources=()
         for source in "$@"; do
             # shellcheck disable=SC2086
-            m4 ${how#plain} -I "$folder" "$macros" "$folder/$source.c.in" >"$out/$source.c" || return
+            sed "$([ "$how" = -P ] && echo 's/^include(/m4_include(/')" "$folder/$source.c.in" |
+                m4 ${how#plain} -I "$folder" "$macros" - >"$out/$source.c" || return
             sources+=("$out/$source.c")
         done
         "$bin/comem-cc" -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -g -ffp-contract=off -Wall -Wextra -Werror \

@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../../.."
 here=tests/compat/tmk
 
 build tmk-calls $here/calls.c $here/other.c && everywhere tmk-calls && with_two_workers tmk-calls
+build tmk-polls -Wno-deprecated-declarations $here/polls.c && everywhere tmk-polls
 build tmk-many $here/many.c && over_each_backbone tmk-many
 if build tmk-wrong $here/wrong.c; then
     # The launcher knows the program itself; behind a shell, it is the library that sees threads.

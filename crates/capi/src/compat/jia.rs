@@ -1,7 +1,7 @@
 //! JIAJIA 2.1 and its successor: the job, synchronisation, messages and the rest (JIAJIA 2.1 manual, section 4).
 
 use super::letters::{Letter, Letters, node};
-use super::{argument, begin, elapsed, load, misuse};
+use super::{argument, begin, elapsed, keep_letters, load, misuse};
 use crate::failure::{Code, Failure, Outcome, done, end, remember, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::{Homes, RegionOptions};
@@ -20,6 +20,7 @@ static SET: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 /// Kinds of letters.
 const SENT: u8 = 1;
 const BROADCAST: u8 = 2;
+const ARGUMENTS: u8 = 3;
 /// Calls of `jia_bcast` so far.
 static BROADCASTS: AtomicI32 = AtomicI32::new(0);
 /// Any host, any tag.
@@ -38,12 +39,58 @@ pub unsafe extern "C" fn comem_jia_init_(pid: *mut c_int, hosts: *mut c_int) {
     done(|| {
         // SAFETY: by this function's contract.
         unsafe { begin("JIAJIA", "scope") }?;
+        keep_letters()?;
         let options = RegionOptions { homes: Homes::Block, label: "condition variables".into(), ..Default::default() };
         SET.store(job()?.alloc_all_at(CONDITIONS, &options, "jia_init")?.cast(), Ordering::Release);
         // SAFETY: by this function's contract.
         unsafe {
             pid.write(job()?.node() as c_int);
             hosts.write(job()?.nodes() as c_int);
+        }
+        Ok(())
+    });
+}
+
+/// The rest of `jia_init`: every host gets host 0's arguments, but for the program's name.
+///
+/// # Safety
+/// `argv` is null or points to `argc` strings, whose pointers may be replaced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_jia_arguments_(argc: c_int, argv: *mut *mut c_char) {
+    done(|| {
+        let count = if argv.is_null() { 0 } else { usize::try_from(argc).unwrap_or(0) };
+        // SAFETY: by this function's contract.
+        let argument = |at: usize| unsafe { &mut *argv.add(at) };
+        let own = |at: usize| {
+            let argument = *argument(at);
+            // SAFETY: by this function's contract, a string unless null.
+            if argument.is_null() { Vec::new() } else { unsafe { CStr::from_ptr(argument) }.to_bytes_with_nul().to_vec() }
+        };
+        let all: Vec<u8> = (1..count).flat_map(own).collect();
+        let (me, nodes) = (job()?.node(), job()?.nodes());
+        if me == 0 {
+            return LETTERS.with_borrow_mut(|letters| {
+                (1..nodes).try_for_each(|to| letters.send(to, ARGUMENTS, argc, &all))
+            });
+        }
+        let first = LETTERS.with_borrow_mut(|letters| letters.receive(|letter| letter.kind == ARGUMENTS))?;
+        if first.tag != argc {
+            let theirs = first.tag;
+            return Err(misuse(format!(
+                "host {me} was started with argc {argc} and host 0 with {theirs}; start all hosts with the same arguments"
+            )));
+        }
+        if first.bytes == all {
+            return Ok(());
+        }
+        comem_rt::error::say(format_args!(
+            "comem: {}: jia_init gives every host the arguments of host 0; this one was started with others",
+            crate::job::name()
+        ));
+        // They stay as long as the program.
+        let bytes = Vec::leak(first.bytes);
+        for (at, text) in (1..count).zip(bytes.split_inclusive_mut(|byte| *byte == 0)) {
+            *argument(at) = text.as_mut_ptr().cast();
         }
         Ok(())
     });

@@ -7,6 +7,7 @@
 use super::{argument, misuse};
 use crate::failure::Outcome;
 use crate::job::thread;
+use comem_rt::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a letter in one part.
@@ -127,7 +128,16 @@ impl Letters {
     /// The first letter that `wanted` says yes to, if it is here.
     pub fn poll(&mut self, wanted: impl Fn(&Letter) -> bool) -> Outcome<Option<Letter>> {
         let thread = thread()?;
-        while let Some((from, part)) = thread.try_receive() {
+        self.poll_from(|| thread.try_receive(), wanted)
+    }
+
+    /// The first letter that `wanted` says yes to, if it is here or among what `next` gives.
+    pub fn poll_from(
+        &mut self,
+        mut next: impl FnMut() -> Option<(NodeId, Vec<u8>)>,
+        wanted: impl Fn(&Letter) -> bool,
+    ) -> Outcome<Option<Letter>> {
+        while let Some((from, part)) = next() {
             self.take_in(from.index(), &part)?;
         }
         Ok(self.take(wanted))

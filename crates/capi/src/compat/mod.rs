@@ -45,7 +45,12 @@ unsafe fn begin(system: &str, engine: &str) -> Outcome<()> {
             ),
         ));
     }
-    // A letter may be for a call that this process makes much later: it must not keep its sender from coming that far.
+    Ok(())
+}
+
+/// For interfaces whose letters may be for a call that this process makes much later: they must not keep their sender from coming that
+/// far.
+fn keep_letters() -> Outcome<()> {
     thread()?.keep_messages();
     Ok(())
 }

@@ -7,7 +7,7 @@
 
 use super::image::Image;
 use super::letters::{Letter, Letters};
-use super::{argument, begin, elapsed, misuse};
+use super::{argument, begin, elapsed, keep_letters, misuse};
 use crate::failure::{Outcome, call, done, reported};
 use crate::job::{comem_finish, job, thread};
 use comem_rt::heap::RegionOptions;
@@ -167,6 +167,7 @@ pub unsafe extern "C" fn comem_quarks_init_(
     done(|| {
         // SAFETY: by this function's contract.
         unsafe { begin("Quarks", "hlrc") }?;
+        keep_letters()?;
         QUARKS.with_borrow_mut(|quarks| quarks.image = Image::of_program());
         let me = job()?.node();
         // SAFETY: by this function's contract.
