@@ -45,7 +45,10 @@ pub fn alone<R>(macro_name: &str, address: *const c_void, access: impl FnOnce() 
     thread.try_lock_blocking(lock)?;
     let (result, wrote) = access();
     // Under `scope` a plain release would tell of this variable only.
-    if wrote { thread.try_unlock_widely(lock)? } else { thread.try_unlock(lock)? }
+    if wrote {
+        thread.try_unlock_widely(lock)?
+    } else {
+        thread.try_unlock(lock)?
+    }
     Ok(result)
 }
-

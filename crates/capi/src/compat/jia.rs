@@ -62,16 +62,18 @@ pub unsafe extern "C" fn comem_jia_arguments_(argc: c_int, argv: *mut *mut c_cha
         // SAFETY: by this function's contract.
         let argument = |at: usize| unsafe { &mut *argv.add(at) };
         let own = |at: usize| {
-            let argument = *argument(at);
-            // SAFETY: by this function's contract, a string unless null.
-            if argument.is_null() { Vec::new() } else { unsafe { CStr::from_ptr(argument) }.to_bytes_with_nul().to_vec() }
+            let text = *argument(at);
+            if text.is_null() {
+                return Vec::new();
+            }
+            // SAFETY: by this function's contract, a string.
+            unsafe { CStr::from_ptr(text) }.to_bytes_with_nul().to_vec()
         };
         let all: Vec<u8> = (1..count).flat_map(own).collect();
         let (me, nodes) = (job()?.node(), job()?.nodes());
         if me == 0 {
-            return LETTERS.with_borrow_mut(|letters| {
-                (1..nodes).try_for_each(|to| letters.send(to, ARGUMENTS, argc, &all))
-            });
+            return LETTERS
+                .with_borrow_mut(|letters| (1..nodes).try_for_each(|to| letters.send(to, ARGUMENTS, argc, &all)));
         }
         let first = LETTERS.with_borrow_mut(|letters| letters.receive(|letter| letter.kind == ARGUMENTS))?;
         if first.tag != argc {

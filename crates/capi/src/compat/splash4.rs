@@ -68,6 +68,11 @@ unsafe fn read<T: Copy>(from: *const c_void) -> T {
     unsafe { from.cast::<T>().read_unaligned() }
 }
 
+/// A bit pattern, with zeros in front.
+fn widened<T: Into<u64>>(bits: T) -> u64 {
+    bits.into()
+}
+
 /// # Safety
 /// `to` has room for a value of the type `T`, aligned or not.
 unsafe fn write<T: Copy>(to: *mut c_void, value: T) {
@@ -105,7 +110,7 @@ pub unsafe extern "C" fn comem_splash4_load_(address: *mut c_void, bytes: usize,
             let load = on!(variable, |at: N| {
                 let value = at.load(SeqCst);
                 write::<N>(result, value);
-                u64::from(value)
+                widened(value)
             });
             (load, false)
         })?;
@@ -165,7 +170,7 @@ pub unsafe extern "C" fn comem_splash4_fetch_add_(
         // SAFETY: by this function's contract.
         let macro_name = unsafe { CStr::from_ptr(macro_name) }.to_str().unwrap_or_default();
         let variable = Variable::new(macro_name, address, bytes)?;
-        alone(macro_name, address, || (on!(variable, |at: N| u64::from(at.fetch_add(value as N, SeqCst))), true))
+        alone(macro_name, address, || (on!(variable, |at: N| widened(at.fetch_add(value as N, SeqCst))), true))
     };
     reported(add, |_| 0)
 }

@@ -269,9 +269,7 @@ pub extern "C" fn Tmk_lock_acquire(lock: c_uint) {
 /// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_release(lock: c_uint) {
-    done(|| {
-        Ok(thread()?.try_unlock(LockId(u64::from(lock)))?)
-    });
+    done(|| Ok(thread()?.try_unlock(LockId(u64::from(lock)))?));
 }
 
 /// Condition variables are named by a lock and a number.

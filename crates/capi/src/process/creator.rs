@@ -77,7 +77,9 @@ pub fn create(process: &'static Process, given: Given, main_waits: bool) -> Outc
         return Err(no_slot(process, creator.outstanding));
     };
     let node = process.node_of(slot);
-    if node != 0 && let Some(what) = pointers::private(given.argument) {
+    if node != 0
+        && let Some(what) = pointers::private(given.argument)
+    {
         return Err(private_argument(given.argument, what));
     }
     let mut order = Order {
