@@ -15,7 +15,8 @@
 //! | [`desk`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
 //! | [`process`] | the process model of PARMACS (`comem_parmacs.h`) |
-//! | [`compat`] | the interfaces of JIAJIA, TreadMarks and Quarks |
+//! | [`compat`] | the interfaces of JIAJIA, TreadMarks and Quarks, and SPLASH-4's atomics |
+//! | [`variable`] | accesses to one variable that are atomic for the whole job |
 
 mod array;
 mod compat;
