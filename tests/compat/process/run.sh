@@ -211,6 +211,7 @@ for n in 1 2; do
 done
 wrong both 0 '^worker in slot 0$' -n 2
 wrong "both meet" 2 "BARRIER was used by main while a worker has main's slot.*one thread more \(-t\)" -n 2
+wrong "both late" 0 "the last worker has main's slot and begins when main comes to WAIT_FOR_END.*\(-t\)" -n 2
 wrong "stack argument" 2 "CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to main's stack or arguments of node 0" -n 2
 wrong "stack argument" 0 '^ended$' -n 1
 wrong "heap argument" 2 'CREATE_WITH_ARG was given 0x[0-9a-f]+, which points to the private heap of node 0' -n 2

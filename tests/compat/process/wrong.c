@@ -145,11 +145,13 @@ int main(int argc, char **argv) {
         exit(9);
     }
     if (strcmp(what, "null") == 0) comem_create_worker(0);
-    if (strcmp(what, "both") == 0 || strcmp(what, "both, unawaited") == 0 || strcmp(what, "both meet") == 0) {
+    if (strcmp(what, "both") == 0 || strcmp(what, "both, unawaited") == 0 || strcmp(what, "both meet") == 0 ||
+        strcmp(what, "both late") == 0) {
         comem_create_worker(says_its_slot);
         comem_create_worker(says_its_slot);
         if (strcmp(what, "both meet") == 0) comem_barrier_of(5, 3);
         if (strcmp(what, "both, unawaited") == 0) return 0;
+        if (strcmp(what, "both late") == 0) sleep(11);
         comem_wait_workers(1);
     }
     if (strcmp(what, "stack argument") == 0) comem_create_worker_with(takes, &argv);

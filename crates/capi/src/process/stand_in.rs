@@ -65,10 +65,11 @@ fn start_thread(process: &'static Process) -> Outcome<()> {
 fn serve(process: &'static Process) {
     let mut has_place = false;
     loop {
-        if !wait_until(|turn| turn != Turn::Engaged, PATIENCE) {
+        wait_until(|turn| turn != Turn::Main, Duration::MAX);
+        if !wait_until(|turn| turn == Turn::Worker, PATIENCE) {
             tell_that_it_waits();
+            wait_until(|turn| turn == Turn::Worker, Duration::MAX);
         }
-        wait_until(|turn| turn == Turn::Worker, Duration::MAX);
         if !std::mem::replace(&mut has_place, true) {
             // SAFETY: main waits in `work` whenever it is this thread's turn, and only then does this thread use Comem.
             unsafe { process.job.inherit_place(0) };
