@@ -30,7 +30,7 @@
 !         call comem_finish()
 !     end program
 !
-!     gfortran -frecursive $COMEM/include/comem.f90 sums.f90 -lcomem && comem run -n 4 ./a.out
+!     comem fc sums.f90 && comem run -n 4 ./a.out
 !
 ! Terms. A *node* is one process of the job; its *threads* are numbered through all nodes, from 0, as in comem.h. A call
 ! is *collective* when one thread of every node makes it, in the same order. What memory promises stands in
@@ -44,8 +44,8 @@
 ! the sentence in comem_last_error(). Without `stat` an error prints one sentence and ends the node, and so the job.
 ! With it too, save for comem_start, unless comem_return_errors(.true.) was called: then `stat` gives the code.
 !
-! Two more files beside this one belong to it, comem_library.inc and comem_integers.inc; the compiler finds them by
-! itself.
+! Four more files beside this one belong to it, comem_*.inc; the compiler finds them by itself. `comem fc` compiles the
+! module where it is needed.
 
 include 'comem_library.inc'
 
@@ -77,12 +77,15 @@ module comem
     public :: comem_last_error, comem_error_string, comem_return_errors
     ! Nodes and threads.
     public :: comem_node, comem_nodes, comem_thread, comem_threads, comem_threads_per_node
-    public :: comem_parallel, comem_split, comem_split_weighted
+    public :: comem_parallel, comem_split, comem_split_weighted, comem_for_dynamic
     ! Synchronisation.
-    public :: comem_barrier, comem_rendezvous, comem_lock, comem_unlock, comem_flag_set, comem_flag_wait
+    public :: comem_barrier, comem_node_barrier, comem_rendezvous, comem_lock, comem_unlock, comem_flag_set, comem_flag_wait
     public :: comem_sem_post, comem_sem_wait, comem_sem_trywait
     public :: comem_cond_wait, comem_cond_signal, comem_cond_broadcast
     public :: comem_rdlock, comem_wrlock, comem_rwunlock, comem_reduce
+    ! Words of shared memory as one step.
+    public :: comem_fetch_add, comem_fetch_add_relaxed, comem_fetch_min, comem_fetch_min_relaxed
+    public :: comem_fetch_max, comem_fetch_max_relaxed, comem_exchange, comem_exchange_relaxed
     ! Shared memory; c_ptr and c_loc are those of iso_c_binding, for memory by its address.
     public :: comem_allocate, comem_deallocate, comem_label, comem_readonly, comem_touch, comem_is_shared, c_ptr, c_loc
 
@@ -137,14 +140,47 @@ module comem
         module procedure reduce_i64, reduce_f64, reduce_i64_1, reduce_f64_1
     end interface
 
+    ! call comem_fetch_add(word, value [, old, stat]): adds to a word of shared memory as one step for all threads of all
+    ! nodes; `old` is what it held before. comem_fetch_min and comem_fetch_max keep the lesser or greater, comem_exchange
+    ! stores. `word` is an element of a shared array, integer(int32), integer(int64) or real(real64). They release and
+    ! acquire; their twins with `_relaxed` say nothing about other memory and are much cheaper (comem.h says what they
+    ! cost, and what happens when they are mixed with ordinary loads and stores).
+    interface comem_fetch_add
+        module procedure add_i4, add_i8, add_r8
+    end interface
+    interface comem_fetch_add_relaxed
+        module procedure add_relaxed_i4, add_relaxed_i8, add_relaxed_r8
+    end interface
+    interface comem_fetch_min
+        module procedure min_i4, min_i8, min_r8
+    end interface
+    interface comem_fetch_min_relaxed
+        module procedure min_relaxed_i4, min_relaxed_i8, min_relaxed_r8
+    end interface
+    interface comem_fetch_max
+        module procedure max_i4, max_i8, max_r8
+    end interface
+    interface comem_fetch_max_relaxed
+        module procedure max_relaxed_i4, max_relaxed_i8, max_relaxed_r8
+    end interface
+    interface comem_exchange
+        module procedure exchange_i4, exchange_i8, exchange_r8
+    end interface
+    interface comem_exchange_relaxed
+        module procedure exchange_relaxed_i4, exchange_relaxed_i8, exchange_relaxed_r8
+    end interface
+
     ! call comem_deallocate(array [, stat]), also with an address: gives back what comem_allocate gave, and nullifies
     ! the pointer. What was allocated collectively is given back by every node for itself, once nobody uses it any more:
     ! a barrier comes before it. Anything else is given back by one call, from any node. A pointer that is not
     ! associated stays as it is.
     interface comem_deallocate
-        module procedure free_r4_1, free_r4_2, free_r4_3, free_r8_1, free_r8_2, free_r8_3
-        module procedure free_i4_1, free_i4_2, free_i4_3, free_i8_1, free_i8_2, free_i8_3
-        module procedure free_c8_1, free_c8_2, free_c8_3, free_bytes
+        module procedure free_r4_1, free_r4_2, free_r4_3, free_r4_4, free_r4_5, free_r4_6, free_r4_7
+        module procedure free_r8_1, free_r8_2, free_r8_3, free_r8_4, free_r8_5, free_r8_6, free_r8_7
+        module procedure free_i4_1, free_i4_2, free_i4_3, free_i4_4, free_i4_5, free_i4_6, free_i4_7
+        module procedure free_i8_1, free_i8_2, free_i8_3, free_i8_4, free_i8_5, free_i8_6, free_i8_7
+        module procedure free_c8_1, free_c8_2, free_c8_3, free_c8_4, free_c8_5, free_c8_6, free_c8_7
+        module procedure free_bytes
     end interface
 
     type :: task
@@ -277,6 +313,13 @@ contains
         call settle(c_barrier(), stat)
     end subroutine
 
+    ! Waits until one thread of every node has come here, for programs with thread pools of their own (OpenMP). While it
+    ! lasts the node's other threads neither use shared memory nor call Comem: call it outside of parallel regions.
+    subroutine comem_node_barrier(stat)
+        integer, intent(out), optional :: stat
+        call settle(c_node_barrier(), stat)
+    end subroutine
+
     ! The same, but says nothing about memory.
     subroutine comem_rendezvous(stat)
         integer, intent(out), optional :: stat
@@ -347,123 +390,458 @@ contains
         address = c_null_ptr
     end subroutine
 
+    subroutine add_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 2_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine add_relaxed_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 2_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine min_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 6_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine min_relaxed_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 6_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine max_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 7_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine max_relaxed_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 7_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine exchange_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 1_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine exchange_relaxed_i4(word, value, old, stat)
+        integer(int32), target, intent(inout) :: word
+        integer(int32), intent(in) :: value
+        integer(int32), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        integer(int32) :: narrow(2)
+        before = c_atomic(c_loc(word), 0_c_int, 1_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        narrow = transfer(before, narrow)
+        if (present(old)) old = narrow(1)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine add_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 2_c_int, value, 0_c_int64_t, 1_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine add_relaxed_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 2_c_int, value, 0_c_int64_t, 0_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine min_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 6_c_int, value, 0_c_int64_t, 1_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine min_relaxed_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 6_c_int, value, 0_c_int64_t, 0_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine max_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 7_c_int, value, 0_c_int64_t, 1_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine max_relaxed_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 7_c_int, value, 0_c_int64_t, 0_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine exchange_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 1_c_int, value, 0_c_int64_t, 1_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine exchange_relaxed_i8(word, value, old, stat)
+        integer(int64), target, intent(inout) :: word
+        integer(int64), intent(in) :: value
+        integer(int64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 2_c_int, 1_c_int, value, 0_c_int64_t, 0_c_int)
+        if (present(old)) old = before
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine add_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 2_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine add_relaxed_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 2_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine min_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 6_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine min_relaxed_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 6_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine max_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 7_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine max_relaxed_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 7_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine exchange_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 1_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
+    subroutine exchange_relaxed_r8(word, value, old, stat)
+        real(real64), target, intent(inout) :: word
+        real(real64), intent(in) :: value
+        real(real64), intent(out), optional :: old
+        integer, intent(out), optional :: stat
+        integer(c_int64_t) :: before
+        before = c_atomic(c_loc(word), 4_c_int, 1_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        if (present(old)) old = transfer(before, 0.0_real64)
+        call settle(0_c_int, stat)
+    end subroutine
+
     subroutine free_r4_1(array, stat)
         real(real32), pointer, intent(inout) :: array(:)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_r4_2(array, stat)
         real(real32), pointer, intent(inout) :: array(:, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_r4_3(array, stat)
         real(real32), pointer, intent(inout) :: array(:, :, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r4_4(array, stat)
+        real(real32), pointer, intent(inout) :: array(:, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r4_5(array, stat)
+        real(real32), pointer, intent(inout) :: array(:, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r4_6(array, stat)
+        real(real32), pointer, intent(inout) :: array(:, :, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r4_7(array, stat)
+        real(real32), pointer, intent(inout) :: array(:, :, :, :, :, :, :)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_r8_1(array, stat)
         real(real64), pointer, intent(inout) :: array(:)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_r8_2(array, stat)
         real(real64), pointer, intent(inout) :: array(:, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_r8_3(array, stat)
         real(real64), pointer, intent(inout) :: array(:, :, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r8_4(array, stat)
+        real(real64), pointer, intent(inout) :: array(:, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r8_5(array, stat)
+        real(real64), pointer, intent(inout) :: array(:, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r8_6(array, stat)
+        real(real64), pointer, intent(inout) :: array(:, :, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_r8_7(array, stat)
+        real(real64), pointer, intent(inout) :: array(:, :, :, :, :, :, :)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_i4_1(array, stat)
         integer(int32), pointer, intent(inout) :: array(:)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_i4_2(array, stat)
         integer(int32), pointer, intent(inout) :: array(:, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_i4_3(array, stat)
         integer(int32), pointer, intent(inout) :: array(:, :, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i4_4(array, stat)
+        integer(int32), pointer, intent(inout) :: array(:, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i4_5(array, stat)
+        integer(int32), pointer, intent(inout) :: array(:, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i4_6(array, stat)
+        integer(int32), pointer, intent(inout) :: array(:, :, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i4_7(array, stat)
+        integer(int32), pointer, intent(inout) :: array(:, :, :, :, :, :, :)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_i8_1(array, stat)
         integer(int64), pointer, intent(inout) :: array(:)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_i8_2(array, stat)
         integer(int64), pointer, intent(inout) :: array(:, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_i8_3(array, stat)
         integer(int64), pointer, intent(inout) :: array(:, :, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i8_4(array, stat)
+        integer(int64), pointer, intent(inout) :: array(:, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i8_5(array, stat)
+        integer(int64), pointer, intent(inout) :: array(:, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i8_6(array, stat)
+        integer(int64), pointer, intent(inout) :: array(:, :, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_i8_7(array, stat)
+        integer(int64), pointer, intent(inout) :: array(:, :, :, :, :, :, :)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_c8_1(array, stat)
         complex(real64), pointer, intent(inout) :: array(:)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_c8_2(array, stat)
         complex(real64), pointer, intent(inout) :: array(:, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
     end subroutine
 
     subroutine free_c8_3(array, stat)
         complex(real64), pointer, intent(inout) :: array(:, :, :)
-        integer, intent(out), optional :: stat
-        if (present(stat)) stat = 0
-        if (associated(array)) call settle(c_free(c_loc(array)), stat)
-        nullify (array)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_c8_4(array, stat)
+        complex(real64), pointer, intent(inout) :: array(:, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_c8_5(array, stat)
+        complex(real64), pointer, intent(inout) :: array(:, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_c8_6(array, stat)
+        complex(real64), pointer, intent(inout) :: array(:, :, :, :, :, :)
+        include 'comem_release.inc'
+    end subroutine
+
+    subroutine free_c8_7(array, stat)
+        complex(real64), pointer, intent(inout) :: array(:, :, :, :, :, :, :)
+        include 'comem_release.inc'
     end subroutine
 end module

@@ -141,6 +141,10 @@ COMEM_API int comem_split_weighted(uint64_t total, uint64_t *low, uint64_t *high
 
 /* Waits until every thread of every node has arrived; where nodes have several threads, a call for comem_parallel(). */
 COMEM_API int comem_barrier(void);
+/* Waits until one thread of every node has come here: a barrier of nodes, for programs with thread pools of their own
+ * (pthreads, OpenMP, TBB), and as good for memory as comem_barrier(). While it lasts the node's other threads neither use
+ * shared memory nor call Comem: call it outside of parallel regions, or between two barriers of the pool. */
+COMEM_API int comem_node_barrier(void);
 /* The same, but says nothing about memory (JIAJIA's jia_wait). */
 COMEM_API int comem_rendezvous(void);
 /* Locks are named by any number; they exist without being created. */
@@ -178,6 +182,15 @@ enum { COMEM_SUM = 0, COMEM_MIN = 1, COMEM_MAX = 2 };
  * least and the greatest of numbers of which one is a NaN is a NaN. */
 COMEM_API int comem_reduce_i64(int operation, int64_t *values, size_t count);
 COMEM_API int comem_reduce_f64(int operation, double *values, size_t count);
+
+/* Deals the numbers 0, 1 ... total - 1 out to all threads of all nodes while they run (OpenMP's schedule(dynamic, chunk)):
+ * calls `body(low, high, argument)` for each piece [low, high) that this thread gets. Pieces have `chunk` numbers, the last
+ * perhaps fewer; with 0 they are large at first and grow smaller (schedule(guided)). Each number is dealt out once. Every
+ * thread of the job makes the call, and all make such calls in the same order with the same numbers; within `body` there is
+ * no other. Most pieces cost no message, and none carries write notices: it orders nothing, so where others use the results
+ * a barrier follows. */
+COMEM_API int comem_for_dynamic(uint64_t total, uint64_t chunk,
+                                void (*body)(uint64_t low, uint64_t high, void *argument), void *argument);
 
 #ifndef COMEM_SEQUENTIAL
 /* ---- messages -------------------------------------------------------------------------------------------------- */
@@ -310,6 +323,45 @@ COMEM_API int comem_touch(const void *pointer, size_t bytes, int for_writing);
 /* 1 if the address is in the shared heap, 0 if not; may be called at any time, also before the start. */
 COMEM_API int comem_is_shared(const void *pointer);
 
+/* ---- atomic operations ------------------------------------------------------------------------------------------ */
+
+/* Operations on one word of shared memory, each as one step for all threads of all nodes, under every engine:
+ *
+ *     TYPE comem_fetch_add_NAME(TYPE *word, TYPE value)        adds; integers wrap
+ *     TYPE comem_fetch_sub_NAME(TYPE *word, TYPE value)        subtracts
+ *     TYPE comem_fetch_min_NAME(TYPE *word, TYPE value)        keeps the lesser; a NaN if one of them is
+ *     TYPE comem_fetch_max_NAME(TYPE *word, TYPE value)        keeps the greater
+ *     TYPE comem_exchange_NAME(TYPE *word, TYPE value)         stores
+ *     TYPE comem_compare_exchange_NAME(TYPE *word, TYPE expected, TYPE value)
+ *                                                              stores if the word holds `expected`, bit by bit
+ *     TYPE comem_load_NAME(const TYPE *word)
+ *     void comem_store_NAME(TYPE *word, TYPE value)
+ *     TYPE comem_fetch_and_NAME, comem_fetch_or_NAME, comem_fetch_xor_NAME(TYPE *word, TYPE value)    not for f64
+ *
+ * with NAME and TYPE of COMEM_EACH_ATOMIC_TYPE. All but the store give what the word held before. They release and acquire:
+ * what happened before such an operation is seen behind the next one on the same word, on whatever node. Each has a twin
+ * with `_relaxed` behind its name (comem_fetch_add_relaxed_i64) that says nothing about other memory and is much cheaper.
+ * Where the compiler has _Generic, and in C++ as functions of comem.hpp, the NAME can be left out:
+ * comem_fetch_add(&count, 1), comem_fetch_add_relaxed(&count, 1).
+ *
+ * The word lies in shared memory, at a multiple of its size. A relaxed operation costs a request to the node that is the home
+ * of its page and one reply; none where that node is this one or, under shm, shares a host with it, under msi while the page
+ * is here, or in a job of one node. An ordered one takes a lock of the word's own besides.
+ *
+ * Plain loads and stores of the word may be mixed with them where synchronisation orders the two: behind a barrier, or a
+ * lock, every thread loads what operations before it have left, and operations find what was stored plainly before it. Where
+ * nothing orders them it is a race: the load may give an older value, and a store may undo operations. A page with such a
+ * word is fetched again by nodes that use it plainly after an operation: give hot counters a page without other data. */
+#define COMEM_EACH_ATOMIC_TYPE(DO)                                                                                    \
+    DO(i32, int32_t, 0)                                                                                               \
+    DO(u32, uint32_t, 1)                                                                                              \
+    DO(i64, int64_t, 2)                                                                                               \
+    DO(u64, uint64_t, 3)
+
+#if defined(COMEM_SEQUENTIAL) || defined(COMEM_PTHREADS)
+#include "comem_plain_atomics.h"
+#endif
+
 #ifdef COMEM_SEQUENTIAL
 #include "comem_sequential.h"
 #elif defined(COMEM_PTHREADS)
@@ -342,6 +394,10 @@ COMEM_API uint64_t comem_load_(struct comem_object *object, uint64_t index) __at
 COMEM_API struct comem_tls *comem_store_(struct comem_object *object, uint64_t index, uint64_t bits)
     __attribute__((cold));
 COMEM_API comem_array comem_new_(size_t element_size, uint64_t length, const comem_options *options);
+COMEM_API uint64_t comem_atomic_(void *word, int kind, int op, uint64_t operand, uint64_t expected, int ordered);
+COMEM_API int comem_begin_items_(void);
+COMEM_API int comem_next_items_(uint64_t total, uint64_t chunk, uint64_t *low, uint64_t *high);
+COMEM_API void comem_leave_items_(void);
 
 /* Until a thread's first store goes out of line and gives it a number, it points to a block that allows nothing. */
 static struct comem_tls comem_unnumbered_ __attribute__((unused)) = {0, 0xFF};
@@ -477,6 +533,113 @@ static inline void comem_withdraw_(struct comem_tls *self) {
 
 COMEM_EACH_TYPE(COMEM_DEFINE_)
 #undef COMEM_DEFINE_
+
+/* ---- atomic operations, typed ----------------------------------------------------------------------------------- */
+
+enum {
+    COMEM_OP_LOAD_ = 0,
+    COMEM_OP_EXCHANGE_ = 1,
+    COMEM_OP_ADD_ = 2,
+    COMEM_OP_AND_ = 3,
+    COMEM_OP_OR_ = 4,
+    COMEM_OP_XOR_ = 5,
+    COMEM_OP_MIN_ = 6,
+    COMEM_OP_MAX_ = 7,
+    COMEM_OP_COMPARE_EXCHANGE_ = 8,
+    COMEM_OP_SUB_ = 9
+};
+
+#define COMEM_OPERATION_(name, type, kind, operation, op)                                                            \
+    static inline type comem_##operation##_##name(type *word, type value) {                                          \
+        return comem_as_##name##_(comem_atomic_(word, kind, op, comem_bits_of_##name##_(value), 0, 1));              \
+    }                                                                                                                \
+    static inline type comem_##operation##_relaxed_##name(type *word, type value) {                                  \
+        return comem_as_##name##_(comem_atomic_(word, kind, op, comem_bits_of_##name##_(value), 0, 0));              \
+    }
+#define COMEM_COMMON_(name, type, kind)                                                                              \
+    static inline uint64_t comem_bits_of_##name##_(type value) {                                                     \
+        uint64_t bits = 0;                                                                                           \
+        memcpy(&bits, &value, sizeof value);                                                                         \
+        return bits;                                                                                                 \
+    }                                                                                                                \
+    static inline type comem_as_##name##_(uint64_t bits) {                                                           \
+        type value;                                                                                                  \
+        memcpy(&value, &bits, sizeof value);                                                                         \
+        return value;                                                                                                \
+    }                                                                                                                \
+    COMEM_OPERATION_(name, type, kind, fetch_add, COMEM_OP_ADD_)                                                     \
+    COMEM_OPERATION_(name, type, kind, fetch_sub, COMEM_OP_SUB_)                                                     \
+    COMEM_OPERATION_(name, type, kind, fetch_min, COMEM_OP_MIN_)                                                     \
+    COMEM_OPERATION_(name, type, kind, fetch_max, COMEM_OP_MAX_)                                                     \
+    COMEM_OPERATION_(name, type, kind, exchange, COMEM_OP_EXCHANGE_)                                                 \
+    static inline type comem_compare_exchange_##name(type *word, type expected, type value) {                        \
+        return comem_as_##name##_(comem_atomic_(word, kind, COMEM_OP_COMPARE_EXCHANGE_,                              \
+                                                comem_bits_of_##name##_(value),                                      \
+                                                comem_bits_of_##name##_(expected), 1));                              \
+    }                                                                                                                \
+    static inline type comem_compare_exchange_relaxed_##name(type *word, type expected, type value) {                \
+        return comem_as_##name##_(comem_atomic_(word, kind, COMEM_OP_COMPARE_EXCHANGE_,                              \
+                                                comem_bits_of_##name##_(value),                                      \
+                                                comem_bits_of_##name##_(expected), 0));                              \
+    }                                                                                                                \
+    static inline type comem_load_##name(const type *word) {                                                         \
+        return comem_as_##name##_(comem_atomic_((void *)(uintptr_t)word, kind, COMEM_OP_LOAD_, 0, 0, 1));            \
+    }                                                                                                                \
+    static inline type comem_load_relaxed_##name(const type *word) {                                                 \
+        return comem_as_##name##_(comem_atomic_((void *)(uintptr_t)word, kind, COMEM_OP_LOAD_, 0, 0, 0));            \
+    }                                                                                                                \
+    static inline void comem_store_##name(type *word, type value) { (void)comem_exchange_##name(word, value); }      \
+    static inline void comem_store_relaxed_##name(type *word, type value) {                                          \
+        (void)comem_exchange_relaxed_##name(word, value);                                                            \
+    }
+#define COMEM_BITWISE_(name, type, kind)                                                                             \
+    COMEM_COMMON_(name, type, kind)                                                                                  \
+    COMEM_OPERATION_(name, type, kind, fetch_and, COMEM_OP_AND_)                                                     \
+    COMEM_OPERATION_(name, type, kind, fetch_or, COMEM_OP_OR_)                                                       \
+    COMEM_OPERATION_(name, type, kind, fetch_xor, COMEM_OP_XOR_)
+
+COMEM_EACH_ATOMIC_TYPE(COMEM_BITWISE_)
+COMEM_BITWISE_(ll, long long, 2)
+COMEM_BITWISE_(ull, unsigned long long, 3)
+COMEM_COMMON_(f64, double, 4)
+#undef COMEM_BITWISE_
+#undef COMEM_COMMON_
+#undef COMEM_OPERATION_
+
+/* By the type of the word, where the name of the type is left out. */
+#if !defined(__cplusplus) && defined(__LP64__) && (defined(__clang__) || __GNUC__ >= 5)
+#define COMEM_BY_WORD_(call, word)                                                                                   \
+    __extension__ _Generic(*(word), int: call##_i32, unsigned: call##_u32, long: call##_i64,                         \
+                           unsigned long: call##_u64, long long: call##_ll, unsigned long long: call##_ull,          \
+                           double: call##_f64)
+#define COMEM_BY_INTEGER_(call, word)                                                                                \
+    __extension__ _Generic(*(word), int: call##_i32, unsigned: call##_u32, long: call##_i64,                         \
+                           unsigned long: call##_u64, long long: call##_ll, unsigned long long: call##_ull)
+#define comem_fetch_add(word, value) COMEM_BY_WORD_(comem_fetch_add, word)(word, value)
+#define comem_fetch_add_relaxed(word, value) COMEM_BY_WORD_(comem_fetch_add_relaxed, word)(word, value)
+#define comem_fetch_sub(word, value) COMEM_BY_WORD_(comem_fetch_sub, word)(word, value)
+#define comem_fetch_sub_relaxed(word, value) COMEM_BY_WORD_(comem_fetch_sub_relaxed, word)(word, value)
+#define comem_fetch_min(word, value) COMEM_BY_WORD_(comem_fetch_min, word)(word, value)
+#define comem_fetch_min_relaxed(word, value) COMEM_BY_WORD_(comem_fetch_min_relaxed, word)(word, value)
+#define comem_fetch_max(word, value) COMEM_BY_WORD_(comem_fetch_max, word)(word, value)
+#define comem_fetch_max_relaxed(word, value) COMEM_BY_WORD_(comem_fetch_max_relaxed, word)(word, value)
+#define comem_exchange(word, value) COMEM_BY_WORD_(comem_exchange, word)(word, value)
+#define comem_exchange_relaxed(word, value) COMEM_BY_WORD_(comem_exchange_relaxed, word)(word, value)
+#define comem_store(word, value) COMEM_BY_WORD_(comem_store, word)(word, value)
+#define comem_store_relaxed(word, value) COMEM_BY_WORD_(comem_store_relaxed, word)(word, value)
+#define comem_load(word) COMEM_BY_WORD_(comem_load, word)(word)
+#define comem_compare_exchange(word, expected, value)                                                     \
+    COMEM_BY_WORD_(comem_compare_exchange, word)(word, expected, value)
+#define comem_load_relaxed(word) COMEM_BY_WORD_(comem_load_relaxed, word)(word)
+#define comem_compare_exchange_relaxed(word, expected, value)                                                     \
+    COMEM_BY_WORD_(comem_compare_exchange_relaxed, word)(word, expected, value)
+#define comem_fetch_and(word, value) COMEM_BY_INTEGER_(comem_fetch_and, word)(word, value)
+#define comem_fetch_and_relaxed(word, value) COMEM_BY_INTEGER_(comem_fetch_and_relaxed, word)(word, value)
+#define comem_fetch_or(word, value) COMEM_BY_INTEGER_(comem_fetch_or, word)(word, value)
+#define comem_fetch_or_relaxed(word, value) COMEM_BY_INTEGER_(comem_fetch_or_relaxed, word)(word, value)
+#define comem_fetch_xor(word, value) COMEM_BY_INTEGER_(comem_fetch_xor, word)(word, value)
+#define comem_fetch_xor_relaxed(word, value) COMEM_BY_INTEGER_(comem_fetch_xor_relaxed, word)(word, value)
+#endif
 
 #ifdef __cplusplus
 }

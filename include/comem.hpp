@@ -27,11 +27,15 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace comem {
 
@@ -90,6 +94,10 @@ inline void Finish() { detail::Check(comem_finish()); }
 // Waits until every thread of every node has arrived; where nodes have several threads, a call for Parallel().
 inline void Barrier() { detail::Check(comem_barrier()); }
 
+// Waits until one thread of every node has come here, for programs with thread pools of their own; see comem.h for what
+// the other threads may do meanwhile.
+inline void NodeBarrier() { detail::Check(comem_node_barrier()); }
+
 namespace detail {
 
 // A function on its way through the C interface, and the first exception that it threw in any thread: none may pass
@@ -142,6 +150,95 @@ inline Part SplitWeighted(std::uint64_t total) {
     Part part{0, 0};
     detail::Check(comem_split_weighted(total, &part.low, &part.high));
     return part;
+}
+
+// Deals [0, total) out to all threads of all nodes while they run: calls `body(low, high)` for each piece of `chunk` items
+// that this thread gets; 0: for pieces that grow smaller. See comem_for_dynamic(). An exception leaves the loop of this thread;
+// the pieces that it has not got are for others.
+template <class Body>
+void ForDynamic(std::uint64_t total, std::uint64_t chunk, Body &&body) {
+    struct Leaves {
+        ~Leaves() { comem_leave_items_(); }
+    };
+    detail::Check(comem_begin_items_());
+    Leaves leaves;
+    std::uint64_t low = 0, high = 0;
+    for (;;) {
+        const int more = comem_next_items_(total, chunk, &low, &high);
+        detail::Check(more);
+        if (more == 0) return;
+        body(low, high);
+    }
+}
+
+// ---- atomic operations ------------------------------------------------------------------------------------------
+
+namespace detail {
+
+template <class T>
+struct Same {
+    using Type = T;
+};
+
+// The number of a word's type in comem.h.
+template <class T>
+constexpr int KindOfWord() {
+    static_assert(std::is_same_v<T, double> || (std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8)),
+                  "atomic operations are for integers of 32 and 64 bits, and for double");
+    if (std::is_same_v<T, double>) return 4;
+    return (sizeof(T) == 8 ? 2 : 0) + (std::is_unsigned_v<T> ? 1 : 0);
+}
+
+template <class T>
+T OnWord(T *word, int op, T value, T expected, int ordered) {
+    std::uint64_t bits = 0, other = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    std::memcpy(&other, &expected, sizeof(T));
+    const std::uint64_t old = comem_atomic_(const_cast<std::remove_const_t<T> *>(word), KindOfWord<T>(), op, bits, other, ordered);
+    T result;
+    std::memcpy(&result, &old, sizeof(T));
+    return result;
+}
+
+} // namespace detail
+
+// Operations on a word of shared memory as one step for all threads of all nodes; each gives what the word held. They release
+// and acquire; their twins with `Relaxed` say nothing about other memory and are much cheaper. See comem.h.
+#define COMEM_WORD_OPERATION_(Name, op)                                                                              \
+    template <class T>                                                                                               \
+    T Name(T *word, typename detail::Same<T>::Type value) {                                                          \
+        return detail::OnWord<T>(word, op, value, T(), 1);                                                           \
+    }                                                                                                                \
+    template <class T>                                                                                               \
+    T Name##Relaxed(T *word, typename detail::Same<T>::Type value) {                                                 \
+        return detail::OnWord<T>(word, op, value, T(), 0);                                                           \
+    }
+COMEM_WORD_OPERATION_(FetchAdd, COMEM_OP_ADD_)
+COMEM_WORD_OPERATION_(FetchSub, COMEM_OP_SUB_)
+COMEM_WORD_OPERATION_(FetchMin, COMEM_OP_MIN_)
+COMEM_WORD_OPERATION_(FetchMax, COMEM_OP_MAX_)
+COMEM_WORD_OPERATION_(FetchAnd, COMEM_OP_AND_)
+COMEM_WORD_OPERATION_(FetchOr, COMEM_OP_OR_)
+COMEM_WORD_OPERATION_(FetchXor, COMEM_OP_XOR_)
+COMEM_WORD_OPERATION_(Exchange, COMEM_OP_EXCHANGE_)
+#undef COMEM_WORD_OPERATION_
+// Stores `value` if the word holds `expected`, bit by bit.
+template <class T>
+T CompareExchange(T *word, typename detail::Same<T>::Type expected, typename detail::Same<T>::Type value) {
+    return detail::OnWord<T>(word, COMEM_OP_COMPARE_EXCHANGE_, value, expected, 1);
+}
+template <class T>
+T CompareExchangeRelaxed(T *word, typename detail::Same<T>::Type expected, typename detail::Same<T>::Type value) {
+    return detail::OnWord<T>(word, COMEM_OP_COMPARE_EXCHANGE_, value, expected, 0);
+}
+// What the word holds.
+template <class T>
+T AtomicLoad(const T *word) {
+    return detail::OnWord<T>(const_cast<T *>(word), COMEM_OP_LOAD_, T(), T(), 1);
+}
+template <class T>
+T AtomicLoadRelaxed(const T *word) {
+    return detail::OnWord<T>(const_cast<T *>(word), COMEM_OP_LOAD_, T(), T(), 0);
 }
 
 // ---- synchronisation --------------------------------------------------------------------------------------------
@@ -287,6 +384,74 @@ template <class T>
 auto Min(T value) { return Reduce(COMEM_MIN, value); }
 template <class T>
 auto Max(T value) { return Reduce(COMEM_MAX, value); }
+
+// ---- containers in shared memory --------------------------------------------------------------------------------
+
+// Takes a container's memory from the shared heap, so that what it holds is shared as well:
+//
+//     using Words = std::vector<comem::String, comem::Allocator<comem::String>>;
+//     Words *words = comem::New<Words>();              // one thread; the container itself is in shared memory, too
+//
+// Any thread of any node allocates and gives back, at any time between Startup() and Finish(), by itself: nothing here is
+// collective. A container is shared data like any other: who changes it, its allocations among it, does so under a lock or
+// between barriers, and who finds it has synchronised with who made it (under the engine `scope` by that same lock, or a
+// barrier). Blocks of up to 2 KiB are cheap; larger ones are agreed on with every node, so reserve() what will be needed.
+//
+// What elements point to must be shared or the same on every node: `comem::String` and not `std::string`. Virtual functions
+// work where the program is at the same addresses on every node (link it with -no-pie). All allocators are equal, and hold nothing.
+template <class T>
+class Allocator {
+public:
+    using value_type = T;
+    using is_always_equal = std::true_type;
+    using propagate_on_container_move_assignment = std::true_type;
+
+    Allocator() noexcept = default;
+    template <class Other>
+    Allocator(const Allocator<Other> &) noexcept {}
+
+    T *allocate(std::size_t count) {
+        if (count > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) throw std::bad_alloc();
+        comem_region_options options = {};
+        options.label = "comem::Allocator";
+        options.placement = COMEM_PLACE_AUTOMATIC;
+        options.alignment = alignof(T) > 16 ? alignof(T) : 16;
+        void *memory = comem_alloc_with(count ? count * sizeof(T) : 1, &options);
+        if (memory == nullptr) throw std::bad_alloc();
+        return static_cast<T *>(memory);
+    }
+    void deallocate(T *memory, std::size_t) noexcept { comem_free(memory); }
+};
+template <class One, class Other>
+bool operator==(const Allocator<One> &, const Allocator<Other> &) noexcept { return true; }
+template <class One, class Other>
+bool operator!=(const Allocator<One> &, const Allocator<Other> &) noexcept { return false; }
+
+// Makes an object in shared memory; by the calling thread alone. Others find it by a pointer in shared memory.
+template <class T, class... Arguments>
+T *New(Arguments &&...arguments) {
+    T *memory = Allocator<T>().allocate(1);
+    try {
+        return ::new (static_cast<void *>(memory)) T(std::forward<Arguments>(arguments)...);
+    } catch (...) {
+        Allocator<T>().deallocate(memory, 1);
+        throw;
+    }
+}
+// Destroys it and gives its memory back; by any one thread, when nobody uses it any more.
+template <class T>
+void Delete(T *object) {
+    if (object == nullptr) return;
+    object->~T();
+    Allocator<T>().deallocate(object, 1);
+}
+
+// Containers whose memory is shared.
+template <class T>
+using Vector = std::vector<T, Allocator<T>>;
+template <class Key, class T, class Less = std::less<Key>>
+using Map = std::map<Key, T, Less, Allocator<std::pair<const Key, T>>>;
+using String = std::basic_string<char, std::char_traits<char>, Allocator<char>>;
 
 // ---- elements ---------------------------------------------------------------------------------------------------
 

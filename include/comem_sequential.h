@@ -70,6 +70,40 @@ static inline int comem_split_weighted(uint64_t total, uint64_t *low, uint64_t *
 static inline int comem_barrier(void) {
     return 0;
 }
+static inline int comem_node_barrier(void) {
+    return 0;
+}
+/* How far the loop has come that this source file is in, plus one; 0: it is in none. */
+static inline uint64_t *comem_loop_(void) {
+    static uint64_t at;
+    return &at;
+}
+static inline int comem_begin_items_(void) {
+    if (*comem_loop_() == 0) return 0;
+    comem_abort(1, "comem: a dynamic loop within a dynamic loop");
+    return COMEM_E_MISUSE;
+}
+static inline int comem_next_items_(uint64_t total, uint64_t chunk, uint64_t *low, uint64_t *high) {
+    uint64_t *at = comem_loop_();
+    *low = *at ? *at - 1 : 0;
+    if (*low == total) {
+        *at = 0;
+        return 0;
+    }
+    *high = chunk && chunk < total - *low ? *low + chunk : total;
+    *at = *high + 1;
+    return 1;
+}
+static inline void comem_leave_items_(void) {
+    *comem_loop_() = 0;
+}
+static inline int comem_for_dynamic(uint64_t total, uint64_t chunk,
+                                    void (*body)(uint64_t low, uint64_t high, void *argument), void *argument) {
+    uint64_t low, high;
+    comem_begin_items_();
+    while (comem_next_items_(total, chunk, &low, &high)) body(low, high, argument);
+    return 0;
+}
 static inline int comem_lock(uint64_t lock) {
     (void)lock;
     return 0;

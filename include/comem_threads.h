@@ -26,7 +26,8 @@
 enum { COMEM_NAME_BITS_ = 14, COMEM_SPINS_ = 2000, COMEM_THREADS_MAX_ = 4096, COMEM_LINE_ = 64 };
 
 /* What a number can name. */
-enum { COMEM_A_LOCK_ = 1, COMEM_A_RWLOCK_, COMEM_A_CONDITION_, COMEM_A_SEMAPHORE_, COMEM_A_FLAG_, COMEM_A_MAILBOX_ };
+enum { COMEM_A_LOCK_ = 1, COMEM_A_RWLOCK_, COMEM_A_CONDITION_, COMEM_A_SEMAPHORE_, COMEM_A_FLAG_, COMEM_A_MAILBOX_,
+       COMEM_A_LOOP_ };
 
 /* A named thing of any kind. */
 struct comem_named_ {
@@ -72,6 +73,8 @@ __attribute__((weak)) struct comem_job_ comem_job_;
 __attribute__((weak)) __thread int comem_number_; /* this thread's number plus one; 0: none yet */
 __attribute__((weak)) __thread struct comem_hold_ *comem_holds_;
 __attribute__((weak)) __thread const char *comem_sentence_;
+__attribute__((weak)) __thread uint64_t comem_loops_; /* loops dealt out that this thread has begun */
+__attribute__((weak)) __thread int comem_in_loop_;
 
 /* ---- errors ------------------------------------------------------------------------------------------------- */
 
@@ -462,6 +465,65 @@ static inline int comem_flag_wait(uint64_t flag, uint64_t value) {
 COMEM_DEFINE_REDUCE_(i64, int64_t)
 COMEM_DEFINE_REDUCE_(f64, double)
 #undef COMEM_DEFINE_REDUCE_
+
+/* ---- loops dealt out ------------------------------------------------------------------------------------------- */
+
+/* Loops take places in turn. A place is free for the next one when all threads have left the last: `writers_ended` counts
+ * those that it has had, `value` is the next number to deal out, and `readers` are the threads that have left. */
+enum { COMEM_LOOPS_ = 64 };
+
+static inline struct comem_named_ *comem_loop_(void) {
+    return comem_by_name_(COMEM_A_LOOP_, (comem_loops_ - 1) % COMEM_LOOPS_);
+}
+static inline int comem_begin_items_(void) {
+    if (!comem_in_loop_) return COMEM_OK;
+    return comem_fail_(COMEM_E_MISUSE, "comem: a dynamic loop within a dynamic loop");
+}
+static inline void comem_leave_items_(void) {
+    if (!comem_in_loop_) return;
+    struct comem_named_ *self = comem_loop_();
+    comem_in_loop_ = 0;
+    pthread_mutex_lock(&self->mutex);
+    if (++self->readers == comem_job_.threads) {
+        self->readers = 0;
+        self->value = 0;
+        self->writers_ended++;
+        pthread_cond_broadcast(&self->changed);
+    }
+    pthread_mutex_unlock(&self->mutex);
+}
+static inline int comem_next_items_(uint64_t total, uint64_t chunk, uint64_t *low, uint64_t *high) {
+    const int begins = !comem_in_loop_;
+    if (begins) {
+        comem_thread();
+        comem_loops_++;
+        comem_in_loop_ = 1;
+    }
+    struct comem_named_ *self = comem_loop_();
+    pthread_mutex_lock(&self->mutex);
+    while (begins && self->writers_ended != (unsigned)((comem_loops_ - 1) / COMEM_LOOPS_)) {
+        pthread_cond_wait(&self->changed, &self->mutex);
+    }
+    const uint64_t left = total - self->value, threads = (uint64_t)comem_job_.threads;
+    const uint64_t piece = chunk ? chunk : (left + 2 * threads - 1) / (2 * threads);
+    *low = self->value;
+    *high = *low + (piece < left ? piece : left);
+    self->value = *high;
+    pthread_mutex_unlock(&self->mutex);
+    if (left == 0) comem_leave_items_();
+    return left != 0;
+}
+static inline int comem_for_dynamic(uint64_t total, uint64_t chunk,
+                                    void (*body)(uint64_t low, uint64_t high, void *argument), void *argument) {
+    uint64_t low, high;
+    const int code = comem_begin_items_();
+    if (code != COMEM_OK) return code;
+    while (comem_next_items_(total, chunk, &low, &high)) body(low, high, argument);
+    return COMEM_OK;
+}
+static inline int comem_node_barrier(void) {
+    return COMEM_OK;
+}
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 

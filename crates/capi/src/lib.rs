@@ -10,6 +10,7 @@
 //! | [`job`] | start, finish, identity, parallel, split |
 //! | [`array`] | arrays, elements, ranges |
 //! | [`heap`] | shared memory for ordinary loads and stores |
+//! | [`atomic`] | atomic operations, the barrier of nodes, loops dealt out |
 //! | [`globals`] | the program's global variables as shared memory |
 //! | [`sync`] | barrier, locks, flags, reductions |
 //! | [`desk`] | semaphores, condition variables, reader-writer locks |
@@ -19,6 +20,7 @@
 //! | [`variable`] | accesses to one variable that are atomic for the whole job |
 
 mod array;
+mod atomic;
 mod compat;
 mod desk;
 mod failure;

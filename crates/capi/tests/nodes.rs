@@ -104,6 +104,38 @@ fn shared_memory_in_c_is_one_memory_on_every_node() {
 }
 
 #[test]
+fn atomic_operations_and_loops_dealt_out_are_right_on_every_number_of_nodes() {
+    let program = common::build("cc", "c11", "atomics.c");
+    for engine in ["hlrc", "scope", "msi"] {
+        for (backbone, shapes) in
+            [("shm", [["1", "3"], ["2", "2"], ["4", "1"]]), ("udp", [["1", "1"], ["2", "2"], ["4", "1"]])]
+        {
+            for shape in shapes {
+                let mut command: Command = common::node(&common::launcher(), 1);
+                command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
+                command.args(["--backbone", backbone, "-n", shape[0], "-t", shape[1]]).arg(&program);
+                let output = common::run(&mut command);
+                let said = String::from_utf8_lossy(&output.stdout);
+                assert_eq!(said, "atomics: ok\n", "{engine} over {backbone}, {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn atomic_operations_are_right_where_writes_fault_and_on_a_bad_network() {
+    let program = common::build("cc", "c11", "atomics.c");
+    for options in
+        [["--detector", "mprotect"], ["--detector", "uffd"], ["--faults", "drop=5%,dup=5%,reorder=5%,seed=4"]]
+    {
+        let mut command: Command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--backbone", "udp", "-n", "3", "-t", "2"]);
+        let output = common::run(command.args(options).arg(&program));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "atomics: ok\n", "{options:?}");
+    }
+}
+
+#[test]
 fn any_thread_may_make_the_call_of_its_node_whatever_the_first_waits_for() {
     let program = common::build("cc", "c11", "callers.c");
     for backbone in ["shm", "udp"] {

@@ -63,6 +63,13 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// The same for Fortran: compiles the module comem where it is needed: comem fc -O2 prog.f90 -o prog
+    #[command(disable_help_flag = true)]
+    Fc {
+        /// What the compiler is given.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Print where headers and libraries are, for makefiles
     Config(ConfigArgs),
     /// Start this machine's nodes for a launcher elsewhere

@@ -75,7 +75,8 @@ fn find(variable: &str, places: &[PathBuf], file: &str, what: &str) -> Outcome<P
     })
 }
 
-fn with(flag: &str, path: &Path) -> OsString {
+/// A flag and a path in one word.
+pub fn with(flag: &str, path: &Path) -> OsString {
     let mut word = OsString::from(flag);
     word.push(path);
     word
@@ -91,9 +92,8 @@ fn for_linker(flag: &str, path: &Path) -> Vec<OsString> {
 }
 
 /// Whether a compiler with these arguments links a program.
-fn links(arguments: &[OsString]) -> bool {
-    let mut words = Vec::new();
-    expand(arguments, DEPTH_MAX, &mut words);
+pub fn links(arguments: &[OsString]) -> bool {
+    let words = words_in(arguments);
     let (mut inputs, mut language) = (Vec::new(), OsString::new());
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
@@ -108,6 +108,21 @@ fn links(arguments: &[OsString]) -> bool {
         }
     }
     inputs.contains(&false)
+}
+
+/// The arguments with what stands in files of arguments in their place.
+pub fn words_in(arguments: &[OsString]) -> Vec<OsString> {
+    let mut words = Vec::new();
+    expand(arguments, DEPTH_MAX, &mut words);
+    words
+}
+
+/// The directory of libraries, for the linker and for who runs the program.
+pub fn library_flags(places: &Places) -> Vec<OsString> {
+    let mut flags = vec![with("-L", &places.lib)];
+    flags.extend(for_linker("-rpath", &places.lib));
+    flags.push("-lcomem".into());
+    flags
 }
 
 fn one_of(word: &OsStr, words: &[&str]) -> bool {

@@ -9,6 +9,7 @@
 //! | `report` | [`report`] | shows where the time of a run went |
 //! | `compare` | [`compare`] | runs a program under every engine that fits |
 //! | `bench` | [`bench`] | measures the network, and the programs of a paper |
+//! | `fc` | [`fc`] | the same for Fortran |
 //! | `cc`, `c++`, `config` | [`cc`] | compiles programs, and says where headers and libraries are |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
@@ -29,6 +30,7 @@ mod discover;
 mod doctor;
 mod exec;
 mod failure;
+mod fc;
 mod frames;
 mod group;
 mod guardian;
@@ -94,6 +96,7 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Bench(args) => bench::main(args),
         Command::Cc { arguments } => cc::compile("COMEM_CC", "cc", arguments),
         Command::Cxx { arguments } => cc::compile("COMEM_CXX", "c++", arguments),
+        Command::Fc { arguments } => fc::compile(arguments),
         Command::Config(args) => cc::config(&args.questions()),
         Command::Agent { from_daemon } => agent::main(*from_daemon).or_else(|failure| {
             // An agent's standard error may be the daemon's log, which perhaps nobody reads.

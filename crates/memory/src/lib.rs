@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod ahead;
+pub mod atomic;
 pub mod copy;
 pub mod diff;
 pub mod guard;

@@ -179,6 +179,10 @@ pub enum Rule {
     UnwantedPagesAreTakenBack,
     /// When its bytes have come, what is written to a page that was mapped before concerns others, whoever has passed it over meanwhile.
     EarlyPagesAreRegarded,
+    /// What an atomic operation has changed at its home is named in the next interval of the node that asked.
+    AtomicsAreTold,
+    /// The copy of a page ends on the node that has an atomic operation carried out at its home.
+    AtomicsEndCopies,
     /// A lazy acquire of a lock whose token came without everything asks for that.
     LazyAcquiresCatchUp,
     /// A token that came without everything says so when it goes on with everything.
@@ -238,7 +242,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rules for pages.
-    pub const PAGES: [Rule; 67] = [
+    pub const PAGES: [Rule; 69] = [
         Rule::UnmapBeforeCollect,
         Rule::ProtectBeforeDiff,
         Rule::ProtectBeforeCopyOut,
@@ -294,6 +298,8 @@ impl Rule {
         Rule::LoneThreadsMapEarly,
         Rule::UnwantedPagesAreTakenBack,
         Rule::EarlyPagesAreRegarded,
+        Rule::AtomicsAreTold,
+        Rule::AtomicsEndCopies,
         Rule::LazyAcquiresCatchUp,
         Rule::NarrowTokensAreMarked,
         Rule::NotesOutliveMappings,

@@ -9,10 +9,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-/// What a shared array can hold.
+/// What a shared array can hold: numbers, arrays of them, and structs by [`derive(Plain)`](crate::heap::Plain).
 ///
 /// # Safety
 /// Every bit pattern must be a value, and the type must have no padding and no pointers into this process.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element of a shared array",
+    label = "not every pattern of bytes is a `{Self}` on every node, as far as the compiler knows",
+    note = "a struct of numbers, arrays of them and other such structs becomes one by `#[derive(Clone, Copy, comem::heap::Plain)]`"
+)]
 pub unsafe trait Element: Copy + Send + Sync + 'static {}
 
 macro_rules! elements {

@@ -111,6 +111,8 @@ counters! {
     write_faults,
     /// Requests for pages.
     page_requests,
+    /// Atomic operations that other nodes were asked to carry out.
+    atomics_sent,
     /// Pages that came from other nodes.
     pages_fetched,
     /// Pages asked for without a fault.
@@ -168,10 +170,11 @@ counters! {
 }
 
 /// The counters that stand under `pages` in the stats file.
-const PAGES: [&str; 23] = [
+const PAGES: [&str; 24] = [
     "read_faults",
     "write_faults",
     "page_requests",
+    "atomics_sent",
     "pages_fetched",
     "pages_prefetched",
     "pages_taken",

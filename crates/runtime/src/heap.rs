@@ -18,13 +18,19 @@
 
 pub use crate::config::size as size_bytes;
 pub use crate::shared::alloc::RegionOptions;
+pub use crate::shared::atomic::Word;
+/// Makes a struct of plain fields [`Plain`], and an [`Element`](crate::Element) of shared arrays.
+pub use comem_derive::Plain;
 pub use comem_protocol::coherence::pages::PageEngine;
+#[doc(hidden)]
+pub use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op};
 pub use comem_protocol::coherence::pages::region::{Dealt, Homes, RUNS_MAX};
 
 use crate::Comem;
 use crate::error::{Error, Result};
 use crate::shared::release::Why;
 use crate::shared::{Shared, space};
+use crate::thread::Thread;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::coherence::checksum;
 use comem_protocol::ids::NodeId;
@@ -39,8 +45,60 @@ pub const HEAP_BYTES_MIN: u64 = 256 << 20;
 
 /// Types that may live in shared memory: any bytes are a value, and no pointer to this node's own memory is in them.
 ///
+/// Numbers and arrays of them are plain. A struct of plain fields becomes so by `#[derive(Plain)]`, which checks that there are no bytes
+/// between its fields:
+///
+/// ```
+/// use comem::heap::Plain;
+///
+/// #[derive(Clone, Copy, Plain)]
+/// struct Body {
+///     place: [f64; 3],
+///     speed: [f64; 3],
+///     mass: f64,
+/// }
+/// fn goes_into_shared_memory<T: Plain>() {}
+/// goes_into_shared_memory::<Body>();
+/// ```
+///
+/// Fields that own memory of one node, gaps between fields and types of which not all bytes are values are refused when the program is
+/// compiled:
+///
+/// ```compile_fail
+/// #[derive(Clone, comem::heap::Plain)]
+/// struct Named {
+///     name: String, // one node's own memory
+/// }
+/// ```
+/// ```compile_fail
+/// #[derive(Clone, Copy, comem::heap::Plain)]
+/// struct Gap {
+///     flag: u8, // seven bytes of padding behind it
+///     value: f64,
+/// }
+/// ```
+/// ```compile_fail
+/// #[derive(Clone, Copy, comem::heap::Plain)]
+/// struct Answer {
+///     yes: bool, // 2 is no bool
+/// }
+/// ```
+/// ```compile_fail
+/// #[derive(Clone, Copy, comem::heap::Plain)]
+/// enum Colour {
+///     Red,
+///     Green,
+/// }
+/// ```
+///
 /// # Safety
 /// All bit patterns of the type are valid values, all zero among them, and a copy on another node means the same.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot live in shared memory: it is not `comem::heap::Plain`",
+    label = "not every pattern of bytes is a `{Self}` on every node, as far as the compiler knows",
+    note = "a struct of numbers, arrays of them and other plain structs becomes plain by `#[derive(Clone, Copy, comem::heap::Plain)]`",
+    note = "`bool` and `char` are not plain: store `u8` and `u32`; `String`, `Vec`, `Box` and references are one node's own: store an index"
+)]
 pub unsafe trait Plain: Copy + Send + 'static {}
 
 macro_rules! plain {
@@ -112,6 +170,42 @@ impl<T: Plain> SharedSlice<T> {
         unsafe { self.start.add(index).write_volatile(value) }
     }
 
+    /// Some of the elements, as a slice of its own over the same memory.
+    ///
+    /// # Panics
+    /// When the range leaves the slice.
+    #[track_caller]
+    pub fn part(&self, range: Range<usize>) -> SharedSlice<T> {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} is outside of {} elements", self.len);
+        // SAFETY: within the allocation, or one behind its end.
+        SharedSlice { start: unsafe { self.start.add(range.start) }, len: range.len(), what: PhantomData }
+    }
+
+    /// The elements' values, in order, each read as [`SharedSlice::get`] reads it when its turn comes.
+    pub fn iter(&self) -> Iter<T> {
+        Iter { slice: *self, range: 0..self.len }
+    }
+
+    /// The elements' values as they are found now.
+    pub fn to_vec(&self) -> Vec<T> {
+        self.iter().collect()
+    }
+
+    /// Stores `value` to every element.
+    pub fn fill(&self, value: T) {
+        (0..self.len).for_each(|index| self.set(index, value));
+    }
+
+    /// Stores values to the elements, in order.
+    ///
+    /// # Panics
+    /// When there are not as many values as elements.
+    #[track_caller]
+    pub fn copy_from_slice(&self, values: &[T]) {
+        assert!(values.len() == self.len, "{} values for {} elements", values.len(), self.len);
+        values.iter().enumerate().for_each(|(index, value)| self.set(index, *value));
+    }
+
     /// The elements as ordinary memory.
     ///
     /// # Safety
@@ -133,6 +227,183 @@ impl<T: Plain> SharedSlice<T> {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} is outside of {} elements", self.len);
         // SAFETY: within the allocation; by this function's contract nobody else uses the range.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+/// One element of a [`SharedSlice`], which `slice[index]` gives: `grid[i].set(grid[i - 1].get() + 1.0)`.
+///
+/// It is a place and not a value, because other threads and nodes may store there as long as it is in use: a `&T` would promise that nobody does.
+#[repr(transparent)]
+pub struct SharedCell<T>(std::cell::UnsafeCell<T>);
+
+// SAFETY: as for the slice.
+unsafe impl<T: Plain> Sync for SharedCell<T> {}
+
+impl<T: Plain> SharedCell<T> {
+    /// The value, read as [`SharedSlice::get`] does.
+    #[inline]
+    pub fn get(&self) -> T {
+        // SAFETY: a place within an allocation; a fault brings the page. Volatile, because other threads and nodes may write.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    /// Stores a value.
+    #[inline]
+    pub fn set(&self, value: T) {
+        // SAFETY: as for `get`.
+        unsafe { self.0.get().write_volatile(value) }
+    }
+
+    /// Reads the value, and stores what `change` makes of it: two accesses, between which others may come.
+    #[inline]
+    pub fn update(&self, change: impl FnOnce(T) -> T) {
+        self.set(change(self.get()));
+    }
+}
+
+impl<T: Plain + std::fmt::Debug> std::fmt::Debug for SharedCell<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl<T: Plain> std::ops::Index<usize> for SharedSlice<T> {
+    type Output = SharedCell<T>;
+
+    #[inline]
+    #[track_caller]
+    fn index(&self, index: usize) -> &SharedCell<T> {
+        assert!(index < self.len, "index {index} is outside of {} elements", self.len);
+        // SAFETY: within the allocation. The cell says no more of the memory than a pointer does, so others may store there meanwhile.
+        unsafe { &*self.start.add(index).cast() }
+    }
+}
+
+/// The values of a [`SharedSlice`], in order.
+#[derive(Clone, Debug)]
+pub struct Iter<T> {
+    slice: SharedSlice<T>,
+    range: Range<usize>,
+}
+
+impl<T: Plain> Iterator for Iter<T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.range.next().map(|index| self.slice.get(index))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.range.size_hint()
+    }
+}
+
+impl<T: Plain> DoubleEndedIterator for Iter<T> {
+    fn next_back(&mut self) -> Option<T> {
+        self.range.next_back().map(|index| self.slice.get(index))
+    }
+}
+
+impl<T: Plain> ExactSizeIterator for Iter<T> {}
+impl<T: Plain> std::iter::FusedIterator for Iter<T> {}
+
+impl<T: Plain> IntoIterator for SharedSlice<T> {
+    type Item = T;
+    type IntoIter = Iter<T>;
+    fn into_iter(self) -> Iter<T> {
+        self.iter()
+    }
+}
+
+impl<T: Plain> IntoIterator for &SharedSlice<T> {
+    type Item = T;
+    type IntoIter = Iter<T>;
+    fn into_iter(self) -> Iter<T> {
+        self.iter()
+    }
+}
+
+macro_rules! atomics {
+    ($($(#[$doc:meta])* $ordered:ident, $relaxed:ident: $op:ident;)*) => { $(
+        $(#[$doc])*
+        /// Gives what the element held before. An acquire and a release: what happened before such an operation on this element is seen after the next one
+        /// on it, on whatever node.
+        ///
+        /// # Errors that end the node
+        /// When the memory was freed or declared read-only.
+        ///
+        /// # Panics
+        /// When there is no such element.
+        #[track_caller]
+        pub fn $ordered(&self, t: &Thread, index: usize, operand: T) -> T {
+            T::of_bits64(self.atomic(t, index, Op::$op, (operand.to_bits64(), 0), true))
+        }
+
+        #[doc = concat!("As [`SharedSlice::", stringify!($ordered), "`], but says nothing about other memory: one request and one reply at most, and no write")]
+        /// notices.
+        #[track_caller]
+        pub fn $relaxed(&self, t: &Thread, index: usize, operand: T) -> T {
+            T::of_bits64(self.atomic(t, index, Op::$op, (operand.to_bits64(), 0), false))
+        }
+    )* };
+}
+
+/// Atomic operations between all threads of all nodes, under every engine.
+impl<T: Word> SharedSlice<T> {
+    atomics! {
+        /// Adds to an element; integers wrap.
+        fetch_add, fetch_add_relaxed: Add;
+        /// Subtracts from an element; integers wrap.
+        fetch_sub, fetch_sub_relaxed: Sub;
+        /// Leaves the bits that both have.
+        fetch_and, fetch_and_relaxed: And;
+        /// Leaves the bits that either has.
+        fetch_or, fetch_or_relaxed: Or;
+        /// Leaves the bits in which both differ.
+        fetch_xor, fetch_xor_relaxed: Xor;
+        /// Leaves the lesser of both; a NaN if one is.
+        fetch_min, fetch_min_relaxed: Min;
+        /// Leaves the greater of both; a NaN if one is.
+        fetch_max, fetch_max_relaxed: Max;
+        /// Stores the operand.
+        exchange, exchange_relaxed: Exchange;
+    }
+
+    /// Stores `new` if the element holds `expected`, bit by bit. Gives what it held; ordered as [`SharedSlice::fetch_add`].
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[track_caller]
+    pub fn compare_exchange(&self, t: &Thread, index: usize, expected: T, new: T) -> T {
+        let bits = (new.to_bits64(), expected.to_bits64());
+        T::of_bits64(self.atomic(t, index, Op::CompareExchange, bits, true))
+    }
+
+    /// As [`SharedSlice::compare_exchange`], unordered.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[track_caller]
+    pub fn compare_exchange_relaxed(&self, t: &Thread, index: usize, expected: T, new: T) -> T {
+        let bits = (new.to_bits64(), expected.to_bits64());
+        T::of_bits64(self.atomic(t, index, Op::CompareExchange, bits, false))
+    }
+
+    /// The element as atomic operations have left it, unordered. (A plain [`SharedSlice::get`] may be as old as this node's last acquire.)
+    ///
+    /// # Panics
+    /// When there is no such element.
+    #[track_caller]
+    pub fn load_relaxed(&self, t: &Thread, index: usize) -> T {
+        T::of_bits64(self.atomic(t, index, Op::Load, (0, 0), false))
+    }
+
+    #[track_caller]
+    fn atomic(&self, t: &Thread, index: usize, op: Op, (operand, expected): (u64, u64), ordered: bool) -> u64 {
+        assert!(index < self.len, "index {index} is outside of {} elements", self.len);
+        let address = self.start.wrapping_add(index).expose_provenance();
+        t.must(t.try_atomic(address, Atomic { kind: T::KIND, op, operand, expected }, ordered))
     }
 }
 

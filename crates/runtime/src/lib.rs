@@ -46,6 +46,7 @@ mod mutex;
 pub mod names;
 mod node;
 mod object;
+mod openmp;
 pub mod raw;
 mod report;
 mod sections;
@@ -390,8 +391,8 @@ impl Comem {
     /// As [`Comem::run`].
     ///
     /// # Errors
-    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended; within such a function,
-    /// when all of them run.
+    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended (idle threads of OpenMP are
+    /// ended for that); within such a function, when all of them run.
     ///
     /// # Panics
     /// As [`Comem::run`]. When a thread cannot be started the node ends, too: those that have been wait for it.
@@ -403,6 +404,9 @@ impl Comem {
             ));
         }
         let others = || (1..=self.node.threads()).filter(|i| *i != main.local_id() + 1);
+        if others().any(|index| self.node.seats[index].taken.load(Ordering::Acquire)) {
+            openmp::end_idle_threads();
+        }
         self.reserve(others())?;
         std::thread::scope(|scope| {
             for index in others() {
@@ -437,7 +441,7 @@ impl Comem {
             .for_each(|i| self.node.seats[i].taken.store(false, Ordering::Release));
         Err(Error::Misuse(format!(
             "place {} of this node is that of a thread of the program, which has used Comem and has not ended; let it end \
-             before all threads of the node are started",
+             before all threads of the node are started, or let the threads of the pool do all the work (comem_node_barrier)",
             taken - 1
         )))
     }

@@ -18,6 +18,7 @@ use crate::shared::Shared;
 use crate::shared::payload::PagePayload;
 use crate::shared::single;
 use crate::stays::Stays;
+use crate::thread::deal::Part;
 use crate::waiter::Waiter;
 use crate::watch::Watch;
 use comem_memory::{StoreFlag, StoreGuard};
@@ -31,6 +32,7 @@ use comem_protocol::node::route::{Origin, Rooms};
 use comem_protocol::node::startup::Startup;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::{Barrier, kinds};
+use comem_protocol::sync::deal::Loops;
 use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
@@ -38,7 +40,7 @@ use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
 use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Collective, Message, Wish};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
@@ -75,6 +77,8 @@ pub enum Waiting {
     Sections,
     /// The end of a collective call that another thread of this node makes.
     Opening,
+    /// Items of the loop with this number, from its manager.
+    Loop(u64),
     /// Room to send.
     Room,
     /// Messages from other threads.
@@ -104,7 +108,9 @@ impl Waiting {
     /// The counter to which the time of such waits goes.
     pub(crate) fn time(self, counters: &Counters) -> &Count {
         match self {
-            Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room => &counters.fetch_ns,
+            Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room | Waiting::Loop(_) => {
+                &counters.fetch_ns
+            }
             Waiting::Barrier(..) | Waiting::Sections | Waiting::Opening | Waiting::Answer(Wish::Meet, _) => {
                 &counters.barrier_ns
             }
@@ -130,6 +136,8 @@ pub(crate) struct Seat {
     pub(crate) patient: AtomicBool,
     /// Set while an application thread sits here.
     pub(crate) taken: AtomicBool,
+    /// How many loops whose items are dealt out the threads that sat here have begun.
+    pub(crate) loops: AtomicU64,
     /// Since when the life of the thread that sits here is not booked.
     pub(crate) lives: Since,
     /// Since when the wait of that thread is not booked.
@@ -189,6 +197,9 @@ pub struct Node {
     flags: Vec<Mutex<Flags>>,
     desks: Vec<Mutex<Desk>>,
     barrier: Mutex<Barrier>,
+    /// Loops whose items are dealt out: as their manager, and what this node has of them.
+    pub(crate) loops: Mutex<Loops>,
+    pub(crate) parts: Mutex<BTreeMap<u64, Arc<Part>>>,
     /// Where one thread makes a collective call and the others go on.
     pub(crate) sections: Option<Sections>,
     shared: OnceLock<Shared>,
@@ -252,6 +263,8 @@ impl Node {
             sections: crate::host::host().map(|_| Sections::default()),
             shared: OnceLock::new(),
             began: OnceLock::new(),
+            loops: Mutex::default(),
+            parts: Mutex::default(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
             common_place: Mutex::default(),
             waiting: AtomicU64::new(0),
@@ -684,6 +697,10 @@ impl Node {
                 "other threads of this node to release their locks, before a collective call".to_string()
             }
             Waiting::Opening => "the end of a collective call that another thread of this node makes".to_string(),
+            Waiting::Loop(number) => {
+                let manager = comem_protocol::sync::deal::manager(number, self.nodes);
+                format!("items of dynamic loop {number} (managed by {})", self.name_of(manager))
+            }
             Waiting::Room => "room to send".to_string(),
             Waiting::Messages => "a message from another thread".to_string(),
         }
@@ -764,6 +781,10 @@ impl Rooms for House<'_> {
             self.answer(&answer);
         }
         Ok(())
+    }
+
+    fn loops<R>(&mut self, step: impl FnOnce(&mut Loops, usize) -> R) -> Option<R> {
+        Some(step(&mut self.node.loops.lock(), self.node.nodes))
     }
 
     fn answer(&mut self, bytes: &[u8]) {

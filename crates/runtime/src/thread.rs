@@ -1,6 +1,7 @@
 //! An application thread's side of every operation: accesses that miss, ranges, locks, barriers.
 
 mod access;
+pub(crate) mod deal;
 mod desk;
 mod mail;
 mod ranges;
@@ -63,6 +64,8 @@ struct State {
     stream: Streams,
     /// A lock was fetched since this thread last waited for anything else.
     under_locks: bool,
+    /// The loop whose items are dealt out that the thread is in.
+    in_loop: Option<Arc<deal::Part>>,
 }
 
 impl Thread {
@@ -249,6 +252,7 @@ impl Thread {
 
     /// Gives back what it has, and the seat itself.
     pub(crate) fn leave_seat(&self) {
+        self.leave_loop();
         self.end_ranges();
         self.leave_messages();
         self.node.sections_are_left(self.slot);

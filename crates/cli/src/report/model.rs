@@ -37,11 +37,12 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 19] = [
 ];
 
 /// The counters of shared pages, and their heads in tables.
-pub const PAGE_COUNTERS: [(&str, &str); 22] = [
+pub const PAGE_COUNTERS: [(&str, &str); 23] = [
     ("read_faults", "read faults"),
     ("write_faults", "write faults"),
     ("signals", "signals"),
     ("page_requests", "requests"),
+    ("atomics_sent", "atomics"),
     ("pages_fetched", "fetched"),
     ("pages_prefetched", "prefetched"),
     ("pages_taken", "taken"),

@@ -95,6 +95,12 @@ impl PeerView {
         Some(unsafe { diff::put(now, twin, target, changed) })
     }
 
+    /// The word at `at`, to change it there; `None` where it reaches beyond what there is or may not be written.
+    pub fn word(&self, at: usize) -> Option<*mut u8> {
+        let inside = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= self.bytes());
+        (self.writable && inside).then(|| std::ptr::with_exposed_provenance_mut(self.view.start() + at))
+    }
+
     /// Where it begins. The other process writes to it while this one reads: what a copy brings of words that are being written is any
     /// mixture of old and new ones.
     pub fn start(&self) -> *const u8 {
@@ -165,5 +171,8 @@ mod tests {
         let only_read = View::new(None, PAGES * PAGE_BYTES, libc::PROT_READ, file).expect("a view");
         let only_read = PeerView { view: only_read, writable: false };
         assert!(!only_read.apply(0, PAGE_BYTES, &diff) && put(&only_read, 0).is_none());
+        let end = PAGES * PAGE_BYTES;
+        assert!(view.word(end - 8).is_some() && [end - 7, end, usize::MAX].iter().all(|at| view.word(*at).is_none()));
+        assert!(only_read.word(0).is_none());
     }
 }

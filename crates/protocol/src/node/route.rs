@@ -7,6 +7,7 @@ use crate::ids::{Channel, FlagId, LockId, NodeId, Slot, UnitId};
 use crate::outbox::{Origin as Sender, Outbox, Target};
 use crate::sync::barrier::{Barrier, Heard};
 use crate::sync::bundle::{self, Bundle};
+use crate::sync::deal::{BatchRequest, Dealt, Loops};
 use crate::sync::desk::{Desk, Thing};
 use crate::sync::flag::Flags;
 use crate::sync::lock::{Locks, Wanted};
@@ -56,7 +57,11 @@ pub trait Rooms {
     ) -> R;
     /// The barrier of all threads.
     fn barrier(&mut self, out: &mut Outbox, step: impl FnOnce(&mut Barrier, &mut Outbox));
-    /// The value of, or the receipt for, this thread's own access at an owner.
+    /// The loops of which this node is the manager, with the number of nodes; `None` where none are dealt out.
+    fn loops<R>(&mut self, _step: impl FnOnce(&mut Loops, usize) -> R) -> Option<R> {
+        None
+    }
+    /// The value of, or the receipt for, this thread's own access at an owner, or the items of a loop that it asked for.
     fn answer(&mut self, bytes: &[u8]);
     /// A message about pages ([`serve`](crate::coherence::pages::serve) says what is done with it).
     ///
@@ -113,6 +118,13 @@ pub fn dispatch(
         Message::Update { unit, offset, bytes } => rooms
             .unit(unit, Engine::Broadcast, origin.caller, out, |_, cx| broadcast::on_update(cx, offset, bytes))
             .unwrap_or(Err(NO_UNIT)),
+        Message::Deal { number, wanted } => deal(rooms, origin, (number, wanted), out),
+        Message::Dealt { fine, low, high } => {
+            let mut answer = Vec::new();
+            Message::Dealt { fine, low, high }.emit(&mut answer);
+            rooms.answer(&answer);
+            Ok(())
+        }
         Message::User { thread, bytes } => {
             rooms.user(origin.from.node, thread, bytes);
             Ok(())
@@ -125,7 +137,9 @@ pub fn dispatch(
         | Message::Free { .. }
         | Message::Freed { .. }
         | Message::Push { .. }
-        | Message::PushUnused { .. } => rooms.page(origin, message, out),
+        | Message::PushUnused { .. }
+        | Message::Atomic { .. }
+        | Message::AtomicDone { .. } => rooms.page(origin, message, out),
         _ => synchronise(rooms, now, origin, message, out),
     }
 }
@@ -202,6 +216,22 @@ fn owned(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut
         _ => None,
     }
     .unwrap_or(Err(NO_UNIT))
+}
+
+/// A node wants items of a loop.
+fn deal(
+    rooms: &mut impl Rooms,
+    origin: Origin,
+    (number, wanted): (u64, BatchRequest),
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
+    let ticket = origin.ticket.ok_or(NO_TICKET)?;
+    let reply = match rooms.loops(|loops, nodes| loops.deal(number, wanted, nodes)).ok_or(NO_ROOM)?? {
+        Dealt::Items(items) => Message::Dealt { fine: true, low: items.start, high: items.end },
+        Dealt::Unlike(total, chunk) => Message::Dealt { fine: false, low: total, high: chunk },
+    };
+    out.send(Target::Reply(ticket), &reply);
+    Ok(())
 }
 
 fn synchronise(

@@ -58,6 +58,8 @@ pub mod kinds {
     pub const LEAVE: u8 = 7;
     /// The choice of the unit of shared memory that all nodes allocate together, or of its place, called once a node: the largest of integers.
     pub const UNIT: u8 = 8;
+    /// A barrier of nodes, called by one thread of each, whose other threads do not use shared memory meanwhile.
+    pub const NODES: u8 = 9;
 
     /// The kind's name in messages to people.
     pub fn name(kind: u8) -> &'static str {
@@ -70,6 +72,7 @@ pub mod kinds {
             PLACE => "the choice of a place for the shared heap",
             LEAVE => "the end of what all do together",
             UNIT => "the allocation of shared memory",
+            NODES => "a barrier of nodes",
             _ => "an unknown collective call",
         }
     }
@@ -78,6 +81,8 @@ pub mod kinds {
 impl Collective {
     /// A plain barrier.
     pub const BARRIER: Collective = Collective { kind: kinds::BARRIER, detail: 0 };
+    /// A barrier of nodes.
+    pub const NODES: Collective = Collective { kind: kinds::NODES, detail: 0 };
     /// The end of the program.
     pub const EXIT: Collective = Collective { kind: kinds::EXIT, detail: 0 };
     /// Before that, where node 0 is to have what others wrote last.
@@ -104,7 +109,7 @@ impl Collective {
     /// Whether memory is consistent when the call returns: then arrivals carry write notices.
     pub fn is_coherent(self) -> bool {
         match self.kind {
-            kinds::BARRIER | kinds::LEAVE => true,
+            kinds::BARRIER | kinds::LEAVE | kinds::NODES => true,
             kinds::REDUCE => Rule::ReductionsTell.on(),
             _ => self == Collective::LAST_WRITES,
         }

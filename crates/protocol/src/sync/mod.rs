@@ -1,5 +1,5 @@
 //! Synchronisation between threads of all nodes: locks, flags, barriers, reductions, semaphores, condition variables,
-//! reader-writer locks and meetings (barriers of some threads).
+//! reader-writer locks, meetings (barriers of some threads), and loops whose items are dealt out.
 //!
 //! It knows no engine. A release may produce an opaque payload and an acquire consumes it; the engines that need
 //! write notices fill it in ([`Payload`]), and for those that keep memory consistent at every
@@ -9,6 +9,7 @@ pub mod barrier;
 pub mod bundle;
 mod catch_up;
 pub mod condition;
+pub mod deal;
 pub mod desk;
 pub mod flag;
 mod hearing;

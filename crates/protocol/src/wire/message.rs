@@ -4,6 +4,7 @@
 //! into memory. Types below 16 belong to the link and to start-up.
 
 use crate::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, UnitId};
+use crate::sync::deal::BatchRequest;
 use crate::sync::mismatch::Apart;
 use crate::wire::bytes::{Put, Reader, WireError};
 use crate::wire::header::MsgType;
@@ -190,6 +191,10 @@ types! {
     MEET = 53;
     /// Whether anybody hears signals of a condition, and of those that stand with it in one shard of the desk. The manager counts what it says.
     HEARS = 54;
+    /// A node wants items of a loop.
+    DEAL = 55;
+    /// The items.
+    DEALT = 56;
     /// A node wants pages.
     FETCH = 64;
     /// The pages.
@@ -208,6 +213,10 @@ types! {
     PUSH = 72;
     /// Unreliable: pages that were sent so and not used.
     PUSH_UNUSED = 73;
+    /// An operation on a word of a page, for its home.
+    ATOMIC = 74;
+    /// What the word held before.
+    ATOMIC_DONE = 75;
 }
 
 /// A message of coherence or synchronisation.
@@ -248,6 +257,8 @@ pub enum Message<'a> {
     Tell { news: News, name: u64, payload: &'a [u8] },
     Meet { name: u64, threads: u32, payload: &'a [u8], knowledge: &'a [u8] },
     Hears { name: u64, serial: u32, hearing: Hearing },
+    Deal { number: u64, wanted: BatchRequest },
+    Dealt { fine: bool, low: u64, high: u64 },
     Fetch { body: &'a [u8] },
     Pages { body: &'a [u8] },
     Diffs { body: &'a [u8] },
@@ -257,6 +268,8 @@ pub enum Message<'a> {
     Freed { fine: bool },
     Push { body: &'a [u8] },
     PushUnused { body: &'a [u8] },
+    Atomic { body: &'a [u8] },
+    AtomicDone { body: &'a [u8] },
 }
 
 fn put_unit(out: &mut Vec<u8>, unit: UnitId) {
@@ -381,6 +394,8 @@ impl<'a> Message<'a> {
             Message::Tell { .. } => types::TELL,
             Message::Meet { .. } => types::MEET,
             Message::Hears { .. } => types::HEARS,
+            Message::Deal { .. } => types::DEAL,
+            Message::Dealt { .. } => types::DEALT,
             Message::Fetch { .. } => types::FETCH,
             Message::Pages { .. } => types::PAGES,
             Message::Diffs { .. } => types::DIFFS,
@@ -390,6 +405,8 @@ impl<'a> Message<'a> {
             Message::Freed { .. } => types::FREED,
             Message::Push { .. } => types::PUSH,
             Message::PushUnused { .. } => types::PUSH_UNUSED,
+            Message::Atomic { .. } => types::ATOMIC,
+            Message::AtomicDone { .. } => types::ATOMIC_DONE,
         }
     }
 
@@ -527,7 +544,20 @@ impl<'a> Message<'a> {
             | Message::Diffs { body }
             | Message::Region { body }
             | Message::Push { body }
-            | Message::PushUnused { body } => out.put_bytes(body),
+            | Message::PushUnused { body }
+            | Message::Atomic { body }
+            | Message::AtomicDone { body } => out.put_bytes(body),
+            Message::Deal { number, wanted } => {
+                out.put_u64(number);
+                out.put_u64(wanted.total);
+                out.put_u64(wanted.chunk);
+                out.put_u64(wanted.chunks);
+            }
+            Message::Dealt { fine, low, high } => {
+                out.put_u8(u8::from(fine));
+                out.put_u64(low);
+                out.put_u64(high);
+            }
             Message::RegionHeard => {}
             Message::Free { page, offset, needs } => {
                 out.put_u32(page);
@@ -606,6 +636,11 @@ impl<'a> Message<'a> {
                 yes: take_bool(&mut r)?,
                 payload: r.rest(),
             },
+            types::DEAL => Message::Deal {
+                number: r.u64()?,
+                wanted: BatchRequest { total: r.u64()?, chunk: r.u64()?, chunks: r.u64()? },
+            },
+            types::DEALT => Message::Dealt { fine: take_bool(&mut r)?, low: r.u64()?, high: r.u64()? },
             types::FETCH => Message::Fetch { body: r.rest() },
             types::PAGES => Message::Pages { body: r.rest() },
             types::DIFFS => Message::Diffs { body: r.rest() },
@@ -615,6 +650,8 @@ impl<'a> Message<'a> {
             types::FREED => Message::Freed { fine: take_bool(&mut r)? },
             types::PUSH => Message::Push { body: r.rest() },
             types::PUSH_UNUSED => Message::PushUnused { body: r.rest() },
+            types::ATOMIC => Message::Atomic { body: r.rest() },
+            types::ATOMIC_DONE => Message::AtomicDone { body: r.rest() },
             types::MEET => {
                 let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
                 Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
@@ -670,6 +707,8 @@ mod tests {
             Message::Release { epoch: 1, what, payload: b"", notices: b"" },
             Message::Apart { epoch: 1, apart: Apart([(NodeId(1), what), (NodeId(2), Collective::EXIT)]) },
             Message::User { thread: 4, bytes: b"hello" },
+            Message::Deal { number: 3, wanted: BatchRequest { total: 1 << 40, chunk: 8, chunks: 2 } },
+            Message::Dealt { fine: true, low: 16, high: 32 },
             Message::Fetch { body: b"f" },
             Message::Pages { body: b"p" },
             Message::Diffs { body: b"d" },
@@ -679,6 +718,8 @@ mod tests {
             Message::Freed { fine: true },
             Message::Push { body: b"p" },
             Message::PushUnused { body: b"u" },
+            Message::Atomic { body: b"a" },
+            Message::AtomicDone { body: b"d" },
             Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
             Message::Ask { wish: Wish::SemGive, name: 3, knowledge: b"told" },
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },

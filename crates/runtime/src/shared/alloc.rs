@@ -363,7 +363,7 @@ impl Thread {
     }
 
     /// Waits for an answer about the allocation of a page.
-    fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
+    pub(super) fn await_answer(&self, page: PageNo) -> Result<Vec<u8>> {
         loop {
             if let Some(answer) = self.home().take_answer(self.slot()) {
                 return Ok(answer);

@@ -3,8 +3,9 @@
 use super::Peer;
 use comem_memory::pages::{Arena, Offers, TooManyRanges};
 use comem_memory::twins::Row;
-use comem_memory::{copy, diff};
+use comem_memory::{atomic, copy, diff};
 use comem_protocol::coherence::Misbehaved;
+use comem_protocol::coherence::pages::atomic::{Atomic, Op};
 use comem_protocol::coherence::pages::chunk::Shape;
 use comem_protocol::coherence::pages::{ByteMarks, PAGE_BYTES, PageMemory, PageNo};
 use comem_protocol::ids::NodeId;
@@ -269,6 +270,16 @@ impl PageMemory for Frames<'_> {
         // SAFETY: the unit lies within the service view, which is writable.
         let applied = unsafe { diff::apply(self.pointer(unit.start), Self::bytes(&unit), encoded) };
         applied.map_err(|_| Misbehaved("sent a diff that leaves its unit"))
+    }
+
+    fn atomic(&mut self, page: PageNo, offset: usize, operation: Atomic) -> u64 {
+        let (at, bytes) = (self.pointer(page).wrapping_add(offset), operation.kind.bytes());
+        if operation.op == Op::Load {
+            // SAFETY: an aligned word of a page of the service view; the request was checked when it was read.
+            return unsafe { atomic::load(at, bytes) };
+        }
+        // SAFETY: as above; the service view is writable, and this node's threads see the word change in one step.
+        unsafe { atomic::update(at, bytes, |old| operation.apply(old)) }
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {

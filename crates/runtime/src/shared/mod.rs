@@ -24,6 +24,7 @@
 
 mod again;
 pub(crate) mod alloc;
+pub(crate) mod atomic;
 mod coarse;
 mod copies;
 pub(crate) mod fault;

@@ -40,6 +40,10 @@ impl Node {
         let mut applied = 0;
         for (page, encoded) in parts(diffs) {
             let Some(len) = unit_bytes(page) else { continue };
+            // An empty one stands for atomic operations, which have been carried out.
+            if encoded.is_empty() {
+                continue;
+            }
             if !peer.memory.apply(page as usize * PAGE_BYTES, len, encoded) {
                 return false;
             }

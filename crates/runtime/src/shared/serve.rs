@@ -252,6 +252,8 @@ impl Node {
                     out.send(Target::Reply(ticket), &answer);
                 }
             }
+            Message::Atomic { body } => serve::on_atomic(&mut house, origin.ticket.ok_or(NO_TICKET)?, body, out)?,
+            Message::AtomicDone { body } => return Ok(Some(body.to_vec())),
             Message::RegionHeard => return Ok(Some(Vec::new())),
             Message::Free { page, offset, needs } => {
                 let needs = wire::parse_needs(needs)

@@ -319,6 +319,8 @@ pub(crate) struct Table {
     me: NodeId,
     nodes: usize,
     write_detection: bool,
+    /// Whether there ever was a region under another engine than `msi`.
+    tracked: AtomicBool,
 }
 
 impl Table {
@@ -330,7 +332,13 @@ impl Table {
             me,
             nodes,
             write_detection: config.write_detection,
+            tracked: AtomicBool::new(false),
         }
+    }
+
+    /// Whether there ever was a region under another engine than `msi`.
+    pub(crate) fn has_tracked(&self) -> bool {
+        self.tracked.load(Ordering::Acquire)
     }
 
     /// The region with this page.
@@ -398,6 +406,9 @@ impl Table {
             regions.range(..end).next_back().is_some_and(|(_, k)| k.region.first + k.region.pages > region.first);
         if clash {
             return None;
+        }
+        if region.engine != PageEngine::Msi {
+            self.tracked.store(true, Ordering::Release);
         }
         let known = Arc::new(Known::new(region, self));
         regions.insert(known.region.first, known.clone());

@@ -16,7 +16,7 @@ use comem_protocol::rules::Rule;
 use std::ops::Range;
 
 impl Peer {
-    fn has_applied(&self, needs: &[Need]) -> bool {
+    pub(super) fn has_applied(&self, needs: &[Need]) -> bool {
         let Some(offers) = &self.offers else { return false };
         let is_in = |need: &Need| offers.diffs_in(need.writer.0) >= need.serial;
         needs.iter().all(is_in) || !Rule::TakersLookForTheirNeeds.on()

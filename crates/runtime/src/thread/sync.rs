@@ -31,6 +31,28 @@ impl Thread {
         Ok(())
     }
 
+    /// Waits until one thread of every node has come here: a barrier of nodes, for programs with thread pools of their own. It is a barrier for all
+    /// memory, as [`Thread::barrier`] is: what any thread of a node wrote before its node arrived is seen by all threads of all nodes afterwards.
+    ///
+    /// While the call lasts the node's other threads neither use shared memory nor call Comem; a barrier of the pool before it and one behind it
+    /// see to that.
+    ///
+    /// # Errors that end the node
+    /// When another node makes a different collective call.
+    pub fn node_barrier(&self) {
+        self.must(self.try_node_barrier());
+    }
+
+    /// As [`Thread::node_barrier`].
+    ///
+    /// # Errors
+    /// When another node makes a different collective call.
+    pub fn try_node_barrier(&self) -> Result<()> {
+        self.collective(Collective::NODES, &[], |_| ())?;
+        self.counters().barriers.add(1);
+        Ok(())
+    }
+
     /// A barrier at the end of this node's part of what all do together. Other nodes may be in the middle of theirs and wait in other
     /// collective calls: those fail there, and this waits on until all have come to the end.
     ///

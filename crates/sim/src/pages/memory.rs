@@ -7,6 +7,7 @@
 //! A page has few words that count; on the wire it is as long as any.
 
 use comem_protocol::coherence::Misbehaved;
+use comem_protocol::coherence::pages::atomic::Atomic;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageMemory, PageNo, push_range};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::NodeId;
@@ -381,6 +382,14 @@ impl PageMemory for Memory {
             self.pages[page as usize].words[word] = number(4..12);
         }
         Ok(())
+    }
+
+    fn atomic(&mut self, page: PageNo, offset: usize, atomic: Atomic) -> u64 {
+        self.moment();
+        let word = &mut self.pages[page as usize].words[offset / 8 % PAGE_WORDS];
+        let old = *word;
+        *word = atomic.apply(old);
+        old
     }
 
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>) {

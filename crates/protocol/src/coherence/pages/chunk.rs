@@ -36,6 +36,7 @@ use steady::Steady;
 
 mod along;
 mod aside;
+pub mod atomic;
 mod carried;
 mod chains;
 mod claim;
@@ -110,10 +111,12 @@ const COMPARED: u32 = 1 << 19;
 const FOREIGN: u32 = 1 << 20;
 /// Being fetched, and mapped already: see `early`.
 const EARLY: u32 = 1 << 21;
+/// Not the home: atomic operations of this node have changed the unit at its home in the open interval.
+const ATOMIC: u32 = 1 << 22;
 const _: () = {
     let all = [
         SHARED, WRITTEN, NOTED, VOID, MAPPED, WROTE, HOT, PRESUMED, GUESSED, LOOSE, OFFERED, CLOSED, HELD, KEPT,
-        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED, FOREIGN, EARLY,
+        BEFORE, FRESH, ALONG, STORES, ASIDE, COMPARED, FOREIGN, EARLY, ATOMIC,
     ];
     let (mut seen, mut i) = (0, 0);
     while i < all.len() {

@@ -3,6 +3,7 @@
 //! Diffs of one node are applied in the order of their serials, or an older one could undo a newer. A fetch waits until the diffs that it
 //! names have been applied; so do diffs that name others, which are of pages that came with a token ([`carry`](super::carry)). What a node in a later epoch sends waits until this node has come as far: homes may have changed.
 
+use super::atomic::Request;
 use super::is_later;
 use super::wire::{DiffsHead, Fetch, Need};
 use crate::ids::NodeId;
@@ -24,6 +25,7 @@ pub struct Desk {
     epoch: u32,
     writers: BTreeMap<NodeId, Writer>,
     fetches: Vec<(Ticket, Fetch)>,
+    atomics: Vec<(Ticket, Request)>,
 }
 
 impl Desk {
@@ -94,8 +96,28 @@ impl Desk {
     }
 
     fn is_ripe(&self, fetch: &Fetch) -> bool {
-        let not_ahead = !is_later(fetch.epoch, self.epoch) || !Rule::LaterEpochsWait.on();
-        not_ahead && (self.meets(&fetch.needs) || !Rule::FetchWaitsForDiffs.on())
+        self.may_go(fetch.epoch, &fetch.needs)
+    }
+
+    fn may_go(&self, epoch: u32, needs: &[Need]) -> bool {
+        let not_ahead = !is_later(epoch, self.epoch) || !Rule::LaterEpochsWait.on();
+        not_ahead && (self.meets(needs) || !Rule::FetchWaitsForDiffs.on())
+    }
+
+    /// Whether an atomic operation can be carried out now; otherwise it is kept, as a fetch is.
+    pub fn take_atomic(&mut self, ticket: Ticket, request: Request) -> Option<Request> {
+        if self.may_go(request.epoch, &request.needs) {
+            return Some(request);
+        }
+        self.atomics.push((ticket, request));
+        None
+    }
+
+    /// The next kept atomic operation that can be carried out now.
+    pub fn next_atomic(&mut self) -> Option<(Ticket, Request)> {
+        let ripe = |(_, request): &(Ticket, Request)| self.may_go(request.epoch, &request.needs);
+        let ripe = self.atomics.iter().position(ripe)?;
+        Some(self.atomics.remove(ripe))
     }
 
     /// The next kept fetch that can be answered now.
@@ -111,6 +133,6 @@ impl Desk {
 
     /// How many messages are kept, for reports.
     pub fn kept(&self) -> usize {
-        self.fetches.len() + self.writers.values().map(|w| w.held.len()).sum::<usize>()
+        self.fetches.len() + self.atomics.len() + self.writers.values().map(|w| w.held.len()).sum::<usize>()
     }
 }

@@ -35,11 +35,16 @@
 //!
 //! Pages of a critical section come with the lock's token from whoever has held it ([`carry`]).
 //!
+//! # Atomic operations
+//!
+//! An operation on one word is carried out at its home and costs one request and one reply ([`atomic`]).
+//!
 //! # Epochs
 //!
 //! A barrier of all threads begins a new *epoch*. Then every node has seen every notice, so they are forgotten, and homes may
 //! migrate. What a node in a later epoch asks is answered when the asked node has come as far.
 
+pub mod atomic;
 pub mod book;
 pub mod carry;
 pub mod chunk;
@@ -56,6 +61,7 @@ pub mod serve;
 pub mod sharing;
 pub mod wire;
 
+use self::atomic::Atomic;
 use self::era::Era;
 use crate::coherence::Misbehaved;
 use crate::ids::{NodeId, Slot};
@@ -223,6 +229,8 @@ pub trait PageMemory {
     /// # Errors
     /// When the diff leaves the unit.
     fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved>;
+    /// Carries out an atomic operation on the word at `offset` of a page, as one step also for this node's threads; gives what it held.
+    fn atomic(&mut self, page: PageNo, offset: usize, atomic: Atomic) -> u64;
     /// Appends the pages' bytes.
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);
     /// Replaces the pages' bytes; nobody can see them meanwhile.

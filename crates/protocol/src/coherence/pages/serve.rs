@@ -1,6 +1,7 @@
 //! What a node does with messages about pages. Runtime and simulator keep chunks and desk in different houses ([`PageRooms`]), but every
 //! message takes the same way.
 
+use super::atomic::{Answer, Request};
 use super::chunk::{Chunk, FEW_PAGES};
 use super::desk::Desk;
 use super::push::{Picked, Pushes, Stash};
@@ -408,5 +409,42 @@ pub fn rerun(rooms: &mut impl PageRooms, out: &mut Outbox) -> Result<(), Misbeha
     while let Some((ticket, fetch)) = rooms.page_desk(Desk::next_fetch) {
         answer(rooms, ticket, fetch, out)?;
     }
+    while let Some((ticket, request)) = rooms.page_desk(Desk::next_atomic) {
+        carry_out(rooms, ticket, &request, out)?;
+    }
+    Ok(())
+}
+
+/// A node wants an operation carried out on a word whose home is here.
+///
+/// # Errors
+/// When no correct node would have asked so: then nothing has happened.
+pub fn on_atomic(rooms: &mut impl PageRooms, ticket: Ticket, body: &[u8], out: &mut Outbox) -> Result<(), Misbehaved> {
+    let request = Request::parse(body).map_err(|_| Misbehaved("asked for an atomic operation that makes no sense"))?;
+    for need in &request.needs {
+        hear_of_puts(rooms, need.writer);
+    }
+    match rooms.page_desk(|desk| desk.take_atomic(ticket, request)) {
+        Some(request) => carry_out(rooms, ticket, &request, out),
+        None => Ok(()),
+    }
+}
+
+fn carry_out(
+    rooms: &mut impl PageRooms,
+    ticket: Ticket,
+    request: &Request,
+    out: &mut Outbox,
+) -> Result<(), Misbehaved> {
+    let (page, offset) = (request.page, usize::from(request.offset));
+    let answer = if rooms.is_freed(page) {
+        Answer::Freed
+    } else {
+        let step = |chunk: &mut Chunk, cx: &mut Context<'_>| chunk.on_atomic(cx, (page, offset), request.atomic);
+        let done = rooms.chunk(page, out, step);
+        let done = done.ok_or(Misbehaved("asked for an atomic operation on a page that no region has"))?;
+        done.map_or(Answer::Elsewhere, Answer::Done)
+    };
+    out.send_with(Target::Reply(ticket), &Message::AtomicDone { body: &[] }, |body| answer.emit(body));
     Ok(())
 }

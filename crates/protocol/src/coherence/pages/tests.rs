@@ -125,6 +125,10 @@ impl PageMemory for Recorder {
     fn claimant(&mut self, _: NodeId, unit: PageNo) -> Option<NodeId> {
         self.claims.get(&unit).copied()
     }
+    fn atomic(&mut self, page: PageNo, offset: usize, _: super::atomic::Atomic) -> u64 {
+        self.note(&format!("atomic {offset}"), page..page + 1);
+        7
+    }
     fn make_twin(&mut self, unit: Range<PageNo>, _many: bool) {
         self.twins.push(unit.start);
         self.note("make_twin", unit);

@@ -101,7 +101,7 @@ fn put_needs(out: &mut Vec<u8>, needs: &[Need]) {
     }
 }
 
-fn take_needs(r: &mut Reader<'_>) -> Result<Vec<Need>, WireError> {
+pub(super) fn take_needs(r: &mut Reader<'_>) -> Result<Vec<Need>, WireError> {
     (0..r.u16()?).map(|_| Ok(Need { writer: take_node(r)?, serial: take_serial(r)? })).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use super::steady::Note;
 use super::{
-    CLOSED, Chunk, FOREIGN, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State, Unit,
-    WRITTEN, WROTE,
+    ATOMIC, CLOSED, Chunk, FOREIGN, Flush, GUESSED, HELD, HOT, KEPT, LOOSE, MAPPED, NOTED, PRESUMED, SHARED, State,
+    Unit, WRITTEN, WROTE,
 };
 use crate::coherence::pages::era::Era;
 use crate::coherence::pages::{CHUNK_PAGES, Context, GAP_LOOK, PageNo, push_range};
@@ -71,7 +71,7 @@ impl Chunk {
         for unit in 0..self.units.len() {
             let this = self.units[unit];
             // Mostly few were written of many that are here.
-            if !this.has(WRITTEN | NOTED | PRESUMED) {
+            if !this.has(WRITTEN | NOTED | PRESUMED | ATOMIC) {
                 continue;
             }
             match this.state {
@@ -99,6 +99,7 @@ impl Chunk {
                 }
                 _ => left |= this.has(KEPT) && this.has(WRITTEN),
             }
+            self.tell_of_atomics(unit, flush);
             if self.units[unit].has(NOTED) {
                 let this = &mut self.units[unit];
                 this.set(NOTED, false);
@@ -115,7 +116,7 @@ impl Chunk {
     /// Where writes raise faults: whether a close would find anything here.
     pub fn has_to_tell(&self) -> bool {
         self.units.iter().any(|this| match this.state {
-            _ if this.has(NOTED) => true,
+            _ if this.has(NOTED | ATOMIC) => true,
             State::Valid => this.has(WRITTEN),
             State::Home => this.has(SHARED) && this.has(WRITTEN | PRESUMED),
             _ => this.has(KEPT) && this.has(WRITTEN),

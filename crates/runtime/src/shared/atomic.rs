@@ -1,0 +1,242 @@
+//! Atomic operations on words of shared pages: where they are carried out, and what it takes to get there.
+//!
+//! | the word's page | the operation |
+//! |---|---|
+//! | under `msi`; at home here; a job of one node | the processor's, where the program sees the word |
+//! | at home on this host, under `shm` | the processor's, in the home's memory, which is mapped here: no message |
+//! | at home elsewhere | one request and one reply ([`atomic`](comem_protocol::coherence::pages::atomic)) |
+
+use super::Shared;
+use super::gather::Gather;
+use super::table::Known;
+use crate::error::{Error, Result};
+use crate::thread::Thread;
+use comem_memory::atomic;
+use comem_protocol::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request};
+use comem_protocol::coherence::pages::chunk::atomic::Place;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::ids::{LockId, NodeId};
+use comem_protocol::outbox::{Origin, Outbox, Target};
+use comem_protocol::wire::message::Message;
+use std::sync::atomic::Ordering;
+
+/// Locks of ordered operations are named by the word's address, above this.
+const LOCKS: u64 = 0x6174_0000_0000_0000;
+
+/// Carries an operation out where the program, or another process of this host, sees the word.
+///
+/// # Safety
+/// As for [`atomic::update`].
+unsafe fn on_memory(at: *mut u8, operation: Atomic) -> u64 {
+    let bytes = operation.kind.bytes();
+    if operation.op == Op::Load {
+        // SAFETY: the caller's promise.
+        return unsafe { atomic::load(at, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { atomic::update(at, bytes, |old| operation.apply(old)) }
+}
+
+/// The operation on the word at this address of the program's own view of shared memory; a fault brings the page.
+fn where_it_is(address: usize, operation: Atomic) -> u64 {
+    // SAFETY: the callers have found the address aligned and in an allocation.
+    unsafe { on_memory(std::ptr::with_exposed_provenance_mut(address), operation) }
+}
+
+impl Thread {
+    /// An operation on a word of shared memory, `ordered` or not: see [`SharedSlice::fetch_add`](crate::heap::SharedSlice::fetch_add). Gives what the word
+    /// held, as bits.
+    ///
+    /// # Errors
+    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the memory was declared
+    /// read-only.
+    pub fn try_atomic(&self, address: usize, operation: Atomic, ordered: bool) -> Result<u64> {
+        let shared =
+            self.home().shared().ok_or_else(|| Error::Misuse(super::space::why_none(self.home().config.heap)))?;
+        match ordered {
+            true => self.atomic_ordered(shared, address, operation),
+            false => self.atomic(shared, address, operation),
+        }
+    }
+
+    /// An operation on a word of shared memory, as one step for all threads of all nodes; gives what the word held. It says nothing about
+    /// other memory: ordinary accesses of before it may be seen later, and the other way round.
+    ///
+    /// # Errors
+    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the memory was declared
+    /// read-only.
+    fn atomic(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
+        let known = self.known_word(shared, address, operation)?;
+        self.atomic_of(shared, &known, address, operation)
+    }
+
+    /// As [`Thread::atomic`], as an acquire and a release too: between two such operations on one word, what happened before the first
+    /// is seen after the second.
+    fn atomic_ordered(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
+        let known = self.known_word(shared, address, operation)?;
+        if self.home().nodes() == 1 || (known.region.engine == PageEngine::Msi && !shared.table.has_tracked()) {
+            // The processor orders all of one node's memory, and all memory under `msi`.
+            return self.atomic_of(shared, &known, address, operation);
+        }
+        let lock = LockId(LOCKS | address as u64);
+        self.try_lock_blocking(lock)?;
+        let result = self.atomic_of(shared, &known, address, operation);
+        // Under `scope` too it tells of everything.
+        self.try_unlock_widely(lock)?;
+        result
+    }
+
+    /// The region of a word on which this operation is possible.
+    fn known_word(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<std::sync::Arc<Known>> {
+        let bytes = operation.kind.bytes();
+        if !address.is_multiple_of(bytes) {
+            return Err(Error::Misuse(format!(
+                "an atomic operation on {bytes} bytes at {address:#x}, which is no multiple of {bytes}; align the word"
+            )));
+        }
+        let known = shared.page_of(address).and_then(|page| shared.table.find(page)).filter(|known| !known.is_freed());
+        let known = known.ok_or_else(|| {
+            Error::Misuse(format!(
+                "an atomic operation on {address:#x}, which is in no allocation of the shared heap; allocate the word \
+                 with comem_alloc or its kin"
+            ))
+        })?;
+        if operation.writes() && known.read_only.load(Ordering::Acquire) {
+            return Err(Error::Misuse(format!(
+                "an atomic operation on {}, which was declared read-only",
+                known.name()
+            )));
+        }
+        Ok(known)
+    }
+
+    fn atomic_of(&self, shared: &Shared, known: &Known, address: usize, operation: Atomic) -> Result<u64> {
+        let (Some(views), Some(page)) = (&shared.views, shared.page_of(address)) else {
+            return Ok(where_it_is(address, operation));
+        };
+        if known.region.engine == PageEngine::Msi {
+            return Ok(where_it_is(address, operation));
+        }
+        let word = (page, address % PAGE_BYTES);
+        loop {
+            let place = known.step(views, page, |_, chunk, _, _| chunk.place_of_atomic(page));
+            let home = match place {
+                Place::Here => return Ok(where_it_is(address, operation)),
+                Place::Unsettled => {
+                    self.touch(shared, address, operation.kind.bytes(), false)?;
+                    continue;
+                }
+                Place::At(home) => home,
+                Place::AtAfterCopy(home) => {
+                    self.end_copy(shared, page);
+                    home
+                }
+            };
+            match self.operation(|| self.atomic_at(shared, home, word, operation))? {
+                Answer::Done(old) => {
+                    if operation.writes() {
+                        self.atomic_is_done(shared, known, page);
+                    }
+                    return Ok(old);
+                }
+                // Whoever fetches the page learns where its home is.
+                Answer::Elsewhere => self.touch(shared, address, operation.kind.bytes(), false)?,
+                Answer::Freed => {
+                    return Err(Error::Misuse(format!("an atomic operation on {}, which was freed", known.name())));
+                }
+            }
+        }
+    }
+
+    /// The operation at a word's home, which is another node.
+    fn atomic_at(
+        &self,
+        shared: &Shared,
+        home: NodeId,
+        (page, offset): (PageNo, usize),
+        operation: Atomic,
+    ) -> Result<Answer> {
+        let needs = self.needs_at(shared, home);
+        let there = self.home().peer_memory(shared, home).filter(|peer| peer.memory.is_writable());
+        // Beside a collective call of another thread homes may move.
+        let there = there.filter(|peer| self.home().sections.is_none() && peer.has_applied(&needs));
+        if let Some(at) = there.and_then(|peer| peer.memory.word(page as usize * PAGE_BYTES + offset)) {
+            // SAFETY: a word of the other node's memory, which stays mapped for good; the address is aligned as `offset` is.
+            return Ok(Answer::Done(unsafe { on_memory(at, operation) }));
+        }
+        self.home().expect_answer(self.slot());
+        let epoch = shared.epoch.load(Ordering::Acquire);
+        let request = Request { epoch, page, offset: offset as u16, atomic: operation, needs };
+        self.counters().atomics_sent.add(1);
+        let target = Target::Request { node: home, origin: Origin::Caller };
+        self.stepping(|out| out.send_with(target, &Message::Atomic { body: &[] }, |body| request.emit(body)));
+        let answer = self.await_answer(page)?;
+        if !request.needs.is_empty() {
+            shared.needs.lock().confirm(home, &request.needs);
+        }
+        Answer::parse(&answer)
+            .map_err(|_| Error::Misuse("the home's answer to an atomic operation makes no sense".to_string()))
+    }
+
+    /// What this node reads of the page from now on must have the operation in it, and its next release tells of it.
+    fn atomic_is_done(&self, shared: &Shared, known: &Known, page: PageNo) {
+        shared.stash.lock().void(&(page..page + 1));
+        let lacks = self.stepping(|out| {
+            self.home().known_step(self.slot(), shared, known, page, out, |chunk, _| chunk.atomic_done(page))
+        });
+        if lacks == Some(true) {
+            self.end_copy(shared, page);
+        }
+    }
+
+    /// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes home first.
+    fn end_copy(&self, shared: &Shared, page: PageNo) {
+        let (node, slot) = (self.home(), self.slot());
+        let mut side = Outbox::new();
+        let mut ledger = shared.ledger.lock();
+        let mut gather = Gather::new(node, shared, &mut ledger);
+        node.page_step(slot, page, &mut side, |chunk, cx| {
+            chunk.invalidate(cx, std::slice::from_ref(&(page..page + 1)), &mut gather);
+        });
+        gather.send(slot, &mut side);
+        drop(ledger);
+        node.flush(slot, &mut side);
+    }
+}
+
+/// Types whose values fit a word that atomic operations know.
+pub trait Word: crate::heap::Plain + sealed::Sealed {
+    #[doc(hidden)]
+    const KIND: Kind;
+    #[doc(hidden)]
+    fn to_bits64(self) -> u64;
+    #[doc(hidden)]
+    fn of_bits64(bits: u64) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! words {
+    ($($ty:ty, $kind:ident, $to:expr, $of:expr;)*) => { $(
+        impl sealed::Sealed for $ty {}
+        impl Word for $ty {
+            const KIND: Kind = Kind::$kind;
+            fn to_bits64(self) -> u64 {
+                $to(self)
+            }
+            fn of_bits64(bits: u64) -> Self {
+                $of(bits)
+            }
+        }
+    )* };
+}
+
+words! {
+    i32, I32, |n: i32| u64::from(n.cast_unsigned()), |bits: u64| (bits as u32).cast_signed();
+    u32, U32, u64::from, |bits: u64| bits as u32;
+    i64, I64, i64::cast_unsigned, u64::cast_signed;
+    u64, U64, |n: u64| n, |bits: u64| bits;
+    f64, F64, f64::to_bits, f64::from_bits;
+}

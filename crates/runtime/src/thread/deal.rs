@@ -1,0 +1,189 @@
+//! Loops whose items are dealt out while they run, as a thread takes part in them.
+//!
+//! What a node has of a loop stands in its [`Part`], under a lock that the thread that fetches the next batch keeps while it waits: the
+//! others have nothing to do before it is there.
+
+use super::Thread;
+use crate::error::{Error, Result};
+use crate::mutex::Mutex;
+use crate::node::Waiting;
+use comem_protocol::outbox::{Origin, Target};
+use comem_protocol::sync::deal::{self, BatchRequest, Batches, Dealt};
+use comem_protocol::time::Time;
+use comem_protocol::wire::message::{Message, types};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a node has of a loop.
+#[derive(Debug)]
+pub(crate) struct Part {
+    number: u64,
+    total: u64,
+    /// As the program says it; 0: guided.
+    chunk: u64,
+    batch: Mutex<Batch>,
+    /// How many of the node's threads are still to leave the loop.
+    threads: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Batch {
+    items: Range<u64>,
+    /// The manager has said that nothing is left.
+    over: bool,
+    sizes: Batches,
+    since: Time,
+}
+
+impl Thread {
+    /// Deals the numbers `0..total` out to all threads of all nodes while they run, `chunk` at a time, each once; 0: in pieces that grow smaller
+    /// towards the end. Calls `body` with each piece that this thread gets. Every thread of the job makes the call, with the same numbers, and all make
+    /// such calls in the same order.
+    ///
+    /// It orders nothing between threads: for what others are to see a barrier follows, as behind every loop. Most pieces cost no message. A loop within
+    /// another is refused.
+    ///
+    /// # Errors that end the node
+    /// When threads say different things of one loop.
+    pub fn for_dynamic(&self, total: usize, chunk: usize, body: impl FnMut(Range<usize>)) {
+        self.must(self.try_for_dynamic(total, chunk, body));
+    }
+
+    /// As [`Thread::for_dynamic`].
+    ///
+    /// # Errors
+    /// When threads say different things of one loop, within such a loop, or when the job ends meanwhile.
+    pub fn try_for_dynamic(&self, total: usize, chunk: usize, mut body: impl FnMut(Range<usize>)) -> Result<()> {
+        struct Leaves<'a>(&'a Thread);
+        impl Drop for Leaves<'_> {
+            fn drop(&mut self) {
+                self.0.leave_loop();
+            }
+        }
+        self.is_in_no_loop()?;
+        let _leaves = Leaves(self);
+        while let Some(items) = self.try_next_items(total as u64, chunk as u64)? {
+            body(items.start as usize..items.end as usize);
+        }
+        Ok(())
+    }
+
+    /// Whether this thread may begin a loop.
+    ///
+    /// # Errors
+    /// When it is in one.
+    pub fn is_in_no_loop(&self) -> Result<()> {
+        match self.state.borrow().in_loop {
+            Some(_) => Err(Error::Misuse(
+                "a dynamic loop within a dynamic loop; deal out the outer one alone, or both as one".to_string(),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The next piece of the loop that this thread is in, or of the next one: [`Thread::for_dynamic`] piece by piece. `None`: it is over, and left.
+    ///
+    /// # Errors
+    /// As for [`Thread::try_for_dynamic`].
+    pub fn try_next_items(&self, total: u64, chunk: u64) -> Result<Option<Range<u64>>> {
+        let current = self.state.borrow().in_loop.clone();
+        let part = current.unwrap_or_else(|| self.begin_loop(total, chunk));
+        if (part.total, part.chunk) != (total, chunk) {
+            return Err(unlike(part.number, (total, chunk), (part.total, part.chunk)));
+        }
+        let items = self.take_items(&part);
+        if !matches!(items, Ok(Some(_))) {
+            self.leave_loop();
+        }
+        items
+    }
+
+    /// Leaves the loop that this thread is in, if it is in one; what is left of it is for others.
+    pub fn leave_loop(&self) {
+        let Some(part) = self.state.borrow_mut().in_loop.take() else { return };
+        if part.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.node.parts.lock().remove(&part.number);
+        }
+    }
+
+    fn begin_loop(&self, total: u64, chunk: u64) -> Arc<Part> {
+        // One thread at a time sits here.
+        let number = self.seat().loops.fetch_add(1, Ordering::Relaxed);
+        let threads = self.node.threads();
+        let begin = || {
+            let batch = Batch { items: 0..0, over: false, sizes: Batches::new(threads), since: Time(0) };
+            Arc::new(Part { number, total, chunk, batch: Mutex::new(batch), threads: AtomicUsize::new(threads) })
+        };
+        let part = self.node.parts.lock().entry(number).or_insert_with(begin).clone();
+        self.state.borrow_mut().in_loop = Some(part.clone());
+        part
+    }
+
+    fn take_items(&self, part: &Part) -> Result<Option<Range<u64>>> {
+        let threads = self.node.threads();
+        let mut batch = self.locked_out(Waiting::Loop(part.number), &part.batch);
+        if batch.items.is_empty() && !batch.over {
+            let now = self.node.now();
+            if batch.since.0 > 0 {
+                let span = now - batch.since;
+                batch.sizes.lasted(span);
+            }
+            let chunks = if part.chunk == 0 { u64::MAX } else { batch.sizes.chunks() };
+            batch.items = self.next_batch(part, chunks)?;
+            batch.over = batch.items.is_empty();
+            batch.since = self.node.now();
+        }
+        let left = batch.items.end - batch.items.start;
+        if left == 0 {
+            return Ok(None);
+        }
+        let count = if part.chunk == 0 { deal::guided(left, threads) } else { part.chunk.min(left) };
+        let start = batch.items.start;
+        batch.items.start += count;
+        Ok(Some(start..start + count))
+    }
+
+    /// Asks the loop's manager for a batch of so many chunks at most; it is empty when nothing is left.
+    fn next_batch(&self, part: &Part, chunks: u64) -> Result<Range<u64>> {
+        let wanted = BatchRequest { total: part.total, chunk: part.chunk.max(1), chunks };
+        let manager = deal::manager(part.number, self.node.nodes());
+        let dealt = if manager == self.node.me() {
+            let dealt = self.node.loops.lock().deal(part.number, wanted, self.node.nodes());
+            dealt.map_err(|misbehaved| Error::Misuse(format!("this node {misbehaved}")))?
+        } else {
+            self.operation(|| self.ask_for_items(part.number, wanted))?
+        };
+        match dealt {
+            Dealt::Items(items) => Ok(items),
+            Dealt::Unlike(total, chunk) => Err(unlike(part.number, (part.total, wanted.chunk), (total, chunk))),
+        }
+    }
+
+    fn ask_for_items(&self, number: u64, wanted: BatchRequest) -> Result<Dealt> {
+        let node = deal::manager(number, self.node.nodes());
+        self.node.expect_answer(self.slot);
+        let target = Target::Request { node, origin: Origin::Caller };
+        self.stepping(|out| out.send(target, &Message::Deal { number, wanted }));
+        let answer = loop {
+            if let Some(answer) = self.node.take_answer(self.slot) {
+                break answer;
+            }
+            self.wait(Waiting::Loop(number))?;
+        };
+        match Message::parse(types::DEALT, &answer) {
+            Ok(Message::Dealt { fine: true, low, high }) if low <= high && high <= wanted.total => {
+                Ok(Dealt::Items(low..high))
+            }
+            Ok(Message::Dealt { fine: false, low, high }) => Ok(Dealt::Unlike(low, high)),
+            _ => Err(Error::Misuse("the manager of a dynamic loop answered what makes no sense".to_string())),
+        }
+    }
+}
+
+fn unlike(number: u64, (total, chunk): (u64, u64), (other, others): (u64, u64)) -> Error {
+    Error::Misuse(format!(
+        "dynamic loop {number} has {total} items in chunks of {chunk} here, but {other} in chunks of {others} for another thread; every thread \
+         makes the same loops in the same order"
+    ))
+}
