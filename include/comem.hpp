@@ -154,7 +154,7 @@ inline Part SplitWeighted(std::uint64_t total) {
 
 // Deals [0, total) out to all threads of all nodes while they run: calls `body(low, high)` for each piece of `chunk` items
 // that this thread gets; 0: for pieces that grow smaller. See comem_for_dynamic(). An exception leaves the loop of this thread;
-// the pieces that it has not got are for others.
+// what its node had taken besides may then be dealt out to nobody.
 template <class Body>
 void ForDynamic(std::uint64_t total, std::uint64_t chunk, Body &&body) {
     struct Leaves {

@@ -89,7 +89,9 @@ pub fn name() -> String {
 }
 
 fn start() -> Outcome<c_int> {
-    begin(comem_rt::start).map(|_| 0)
+    begin(comem_rt::start)?;
+    crate::early_exit::watch();
+    Ok(0)
 }
 
 /// Joins the job for the process model of PARMACS, whose threads come and go.

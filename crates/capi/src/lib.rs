@@ -7,6 +7,7 @@
 //! | module | functions |
 //! |---|---|
 //! | [`failure`] | error codes, sentences, the handler |
+//! | [`early_exit`] | what is said where a program ends without leaving its job |
 //! | [`job`] | start, finish, identity, parallel, split |
 //! | [`array`] | arrays, elements, ranges |
 //! | [`heap`] | shared memory for ordinary loads and stores |
@@ -23,6 +24,7 @@ mod array;
 mod atomic;
 mod compat;
 mod desk;
+mod early_exit;
 mod failure;
 mod globals;
 mod heap;

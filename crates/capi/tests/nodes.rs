@@ -123,6 +123,53 @@ fn atomic_operations_and_loops_dealt_out_are_right_on_every_number_of_nodes() {
 }
 
 #[test]
+fn the_standard_containers_work_in_shared_memory() {
+    if !common::has("c++") {
+        return println!("SKIP: there is no C++ compiler");
+    }
+    let out = common::scratch().join("containers");
+    let mut compile = common::strict("c++", "c++17");
+    compile.args(["-O1", "-pthread", "-no-pie", "-o"]).arg(&out).arg(common::program("containers.cpp"));
+    compile.arg(common::library().join("libcomem.so")).arg(format!("-Wl,-rpath,{}", common::library().display()));
+    common::run(&mut compile);
+    for engine in ["hlrc", "scope", "msi"] {
+        for (backbone, shape) in [("shm", ["1", "2"]), ("shm", ["2", "1"]), ("udp", ["2", "2"]), ("udp", ["4", "1"])] {
+            let mut command: Command = common::node(&common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "--engine", engine]);
+            command.args(["--backbone", backbone, "-n", shape[0], "-t", shape[1]]).arg(&out);
+            let said = String::from_utf8_lossy(&common::run(&mut command).stdout).into_owned();
+            assert_eq!(said, "containers: ok\n", "{engine} over {backbone}, {shape:?}");
+        }
+    }
+}
+
+#[test]
+fn threads_of_openmp_and_those_of_comem_parallel_use_shared_memory_in_turn() {
+    let out = common::scratch().join("pools");
+    let mut compile = common::strict("cc", "c11");
+    compile.args(["-O1", "-pthread", "-fopenmp", "-o"]).arg(&out).arg(common::program("pools.c"));
+    compile.arg(common::library().join("libcomem.so")).arg(format!("-Wl,-rpath,{}", common::library().display()));
+    common::run(&mut compile);
+    for engine in ["hlrc", "scope", "msi"] {
+        for (nodes, first) in [("1", None), ("2", Some("parallel-first")), ("2", None)] {
+            let mut command: Command = common::node(&common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args([
+                "run",
+                "--no-prefix",
+                "--engine",
+                engine,
+                "-n",
+                nodes,
+                "-t",
+                "2",
+            ]);
+            let said = String::from_utf8_lossy(&common::run(command.arg(&out).args(first)).stdout).into_owned();
+            assert_eq!(said, "pools: ok\n", "{engine}, {nodes} nodes, {first:?}");
+        }
+    }
+}
+
+#[test]
 fn atomic_operations_are_right_where_writes_fault_and_on_a_bad_network() {
     let program = common::build("cc", "c11", "atomics.c");
     for options in
@@ -206,9 +253,11 @@ fn plain(source: &str, mode: &str) -> PathBuf {
 #[test]
 fn the_same_source_is_a_program_with_plain_memory() {
     for mode in [SEQUENTIAL, PTHREADS] {
-        let out = plain("heap.c", mode);
-        let output = common::run(common::node(&out, 3).env_remove("LD_LIBRARY_PATH"));
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "heap: ok\n", "{mode}");
+        for name in ["heap", "atomics"] {
+            let out = plain(&format!("{name}.c"), mode);
+            let output = common::run(common::node(&out, 3).env_remove("LD_LIBRARY_PATH"));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{name}: ok\n"), "{mode}");
+        }
     }
 }
 

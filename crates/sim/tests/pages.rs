@@ -51,6 +51,20 @@ fn regions_under_both_engines_in_one_job_keep_what_each_promises() {
     }
 }
 
+/// Atomic additions are lost by nobody, found by each once, and seen by plain reads behind barriers and flags.
+#[test]
+fn atomic_operations_at_a_words_home_are_made_once_and_seen_where_synchronisation_orders_them() {
+    for engine in ENGINES {
+        for notes_writes in [true, false] {
+            let atomics =
+                Scenario { kind: Some(Kind::Atomics), notes_writes: Some(notes_writes), ..Scenario::new(engine) };
+            pass(&atomics, 0..400);
+            pass(&Scenario { faults: lossy(), ..atomics }, 0..200);
+        }
+        pass(&Scenario { kind: Some(Kind::Atomics), ..Scenario::mixed(engine) }, 0..200);
+    }
+}
+
 /// A node's only thread maps the page that it waits for before it comes.
 #[test]
 fn nodes_of_one_thread_see_the_last_write_too() {

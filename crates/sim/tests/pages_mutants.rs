@@ -22,6 +22,7 @@ fn scenarios(rule: Rule) -> Vec<Scenario> {
         Rule::LazyAcquiresCatchUp | Rule::NarrowTokensAreMarked => {
             vec![Scenario { kind: Some(Kind::WideAcquire), lone: true, ..Scenario::mixed(hlrc) }]
         }
+        Rule::AtomicsAreTold | Rule::AtomicsEndCopies => family(Kind::Atomics),
         Rule::PostsTell | Rule::GivesTell => family(Kind::Semaphores),
         Rule::SignalsTell => family(Kind::Conditions),
         Rule::MeetingsTell => family(Kind::Meetings),

@@ -26,6 +26,17 @@ struct Word {
     reads: Clock,
     /// Under `scope`: what else it was, and how it was written last.
     scoped: Option<Box<Scoped>>,
+    /// What was added to it atomically since it was written last.
+    added: Option<Box<Added>>,
+}
+
+/// Atomic additions to a word.
+#[derive(Clone, Debug, Default)]
+struct Added {
+    /// The clock of each thread at its last one.
+    by: Clock,
+    /// What they found.
+    found: Vec<u64>,
 }
 
 /// What guards critical sections.
@@ -93,7 +104,7 @@ impl Judge {
     /// A judge of so many threads and words, all zero.
     pub fn new(threads: usize, words: usize) -> Judge {
         let start = |t: usize| (0..threads).map(|u| u32::from(u == t)).collect();
-        let word = Word { value: 0, writer: 0, written: 0, reads: vec![0; threads], scoped: None };
+        let word = Word { value: 0, writer: 0, written: 0, reads: vec![0; threads], scoped: None, added: None };
         let told = Told { by_others: vec![0; threads], by_barriers: vec![0; threads], ..Told::default() };
         Judge {
             threads: (0..threads).map(start).collect(),
@@ -163,7 +174,10 @@ impl Judge {
     pub fn wrote(&mut self, t: usize, word: usize, value: u64) {
         let told = self.is_told(t, word);
         let (clock, this) = (&self.threads[t], &mut self.words[word]);
-        let ordered = this.written <= clock[this.writer] && this.reads.iter().zip(clock).all(|(r, c)| r <= c);
+        let after = |times: &Clock| times.iter().zip(clock).all(|(time, c)| time <= c);
+        let added = this.added.take();
+        let behind_added = added.as_ref().is_none_or(|added| after(&added.by));
+        let ordered = this.written <= clock[this.writer] && after(&this.reads) && behind_added;
         if let Some(scoped) = &mut this.scoped {
             let behind_a_barrier = self.told[t].by_barriers[this.writer] >= this.written;
             scoped.torn = !told || (scoped.torn && !behind_a_barrier);
@@ -184,17 +198,37 @@ impl Judge {
         let told = self.is_told(t, word);
         let (clock, this) = (&self.threads[t], &mut self.words[word]);
         this.reads[t] = clock[t];
-        if this.written > clock[this.writer] {
+        let unordered = |added: &Added| added.by.iter().zip(clock).any(|(time, c)| time > c);
+        if this.written > clock[this.writer] || this.added.as_deref().is_some_and(unordered) {
             return self.race(t, word, "reads");
         }
         if value != this.value {
             self.stale += 1;
-            if this.scoped.as_ref().is_some_and(|s| (s.torn || !told) && s.older.contains(&value)) {
+            if this.added.is_none()
+                && this.scoped.as_ref().is_some_and(|s| (s.torn || !told) && s.older.contains(&value))
+            {
                 return;
             }
             let (wanted, writer) = (this.value, this.writer);
             self.violations
                 .push(format!("thread {t} read {value} from word {word}; thread {writer} wrote {wanted} last"));
+        }
+    }
+
+    /// Thread `t` has added a number to a word atomically, and found a value there.
+    pub fn added(&mut self, t: usize, word: usize, (number, found): (u64, u64)) {
+        let (clock, this) = (&self.threads[t], &mut self.words[word]);
+        let ordered = this.written <= clock[this.writer]
+            && this.reads.iter().zip(clock).enumerate().all(|(u, (r, c))| u == t || r <= c);
+        let added = this.added.get_or_insert_with(|| Box::new(Added { by: vec![0; clock.len()], found: Vec::new() }));
+        added.by[t] = clock[t];
+        if added.found.contains(&found) {
+            self.violations.push(format!("thread {t} added to word {word} and found {found}, as another had"));
+        }
+        added.found.push(found);
+        this.value += number;
+        if !ordered {
+            self.race(t, word, "adds to");
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Access {
     pub word: usize,
     /// What is stored; `None` loads.
     pub store: Option<u64>,
+    /// The value is added to what the word holds, in one step; what it held before comes of it.
+    pub adds: bool,
     /// How far it has come.
     pub progress: Progress,
 }
@@ -159,6 +161,12 @@ impl Memory {
                 Progress::Translated
             }
             (Progress::Wanted, Some(_)) => Progress::Faulted,
+            (Progress::Translated, Some(value)) if access.adds => {
+                let word = &mut page.words[access.word];
+                let before = *word;
+                *word += value;
+                Progress::Done(before)
+            }
             (Progress::Translated, Some(value)) => {
                 page.words[access.word] = value;
                 Progress::Done(value)
@@ -462,7 +470,8 @@ mod tests {
     }
 
     fn store(memory: &mut Memory, value: u64) {
-        *memory.access(0) = Some(Access { page: 0, word: 1, store: Some(value), progress: Progress::Wanted });
+        *memory.access(0) =
+            Some(Access { page: 0, word: 1, store: Some(value), adds: false, progress: Progress::Wanted });
     }
 
     #[test]

@@ -8,8 +8,10 @@ mod rooms;
 
 use self::active::Active;
 use super::layout::Layout;
-use super::memory::{Claims, Memory, Progress};
+use super::memory::{Claims, Memory, PAGE_WORDS, Progress};
 use super::thread::Thread;
+use comem_protocol::coherence::pages::atomic::{Atomic, Kind, Op, Request};
+use comem_protocol::coherence::pages::chunk::atomic::Place;
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, Fault, Flush, Shape};
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::era::Era;
@@ -438,6 +440,39 @@ impl Pages {
             if shape.first < run.end && run.start < shape.first + shape.pages {
                 self.with(at, &mut step);
             }
+        }
+    }
+
+    /// Where an atomic operation on this page has to be carried out.
+    pub(super) fn place_of_atomic(&mut self, page: PageNo) -> Place {
+        let at = self.chunk_of(page).expect("programs use pages that there are");
+        self.chunks[at].place_of_atomic(page)
+    }
+
+    /// This node's copy of a page ends, and a fetch of it is void.
+    pub(super) fn end_copy(&mut self, page: PageNo) {
+        let Some(at) = self.chunk_of(page) else { return };
+        let mut diffs = Gather::default();
+        self.with(at, |c, cx| c.invalidate(cx, std::slice::from_ref(&(page..page + 1)), &mut diffs));
+        self.send_diffs(diffs);
+    }
+
+    /// Asks a word's home to add to it.
+    pub(super) fn ask_to_add(&mut self, home: NodeId, needs: &[Need], (word, number): (usize, u64), out: &mut Outbox) {
+        let atomic = Atomic { kind: Kind::U64, op: Op::Add, operand: number, expected: 0 };
+        let (page, offset) = ((word / PAGE_WORDS) as PageNo, (word % PAGE_WORDS * 8) as u16);
+        let request = Request { epoch: self.ledger.epoch(), page, offset, atomic, needs: needs.to_vec() };
+        let mut body = Vec::new();
+        request.emit(&mut body);
+        out.send(Target::Request { node: home, origin: outbox::Origin::Caller }, &Message::Atomic { body: &body });
+    }
+
+    /// An atomic operation of this node on the page was carried out at its home.
+    pub(super) fn atomic_is_done(&mut self, page: PageNo) {
+        let Some(at) = self.chunk_of(page) else { return };
+        self.stash.void(&(page..page + 1));
+        if self.with(at, |c, _| c.atomic_done(page)) {
+            self.end_copy(page);
         }
     }
 

@@ -26,6 +26,8 @@ pub enum Op {
     WriteLess(usize),
     /// Store the register: what was read before comes back.
     WriteBack(usize),
+    /// Add a number to a word atomically, whatever others add meanwhile.
+    Add(usize, u64),
     /// Leave out the next so many operations if the register is zero.
     SkipIfZero(usize),
     /// Acquire a lock.
@@ -98,6 +100,8 @@ pub enum Kind {
     WideRelease,
     /// As the second lock's, but its acquires are lazy ones.
     WideAcquire,
+    /// Counters to which all add atomically, among words that are written plainly; set and read between barriers, and told of by flags.
+    Atomics,
     /// Bounded buffers, events, and counters under semaphores.
     Semaphores,
     /// Tables under reader-writer locks, whose readers leave marks for the writers.
@@ -145,6 +149,7 @@ impl Kind {
             Kind::Wavering => "wavering",
             Kind::WideRelease => "wide-release",
             Kind::WideAcquire => "wide-acquire",
+            Kind::Atomics => "atomics",
             Kind::Semaphores => "semaphores",
             Kind::Readers => "readers",
             Kind::Conditions => "conditions",
@@ -156,7 +161,7 @@ impl Kind {
 
     /// The family with this name.
     pub fn from_name(name: &str) -> Option<Kind> {
-        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::DESK).chain([Kind::Wavering]);
+        let all = Kind::ALL.into_iter().chain(Kind::WIDE).chain(Kind::DESK).chain([Kind::Wavering, Kind::Atomics]);
         all.into_iter().find(|k| k.name() == name)
     }
 
@@ -276,6 +281,7 @@ impl<'a> Maker<'a> {
             Kind::LockWrc => self.lock_wrc(),
             Kind::Wavering => self.wavering(),
             Kind::Chain => self.chain(phase),
+            Kind::Atomics => self.atomics(phase),
             Kind::Semaphores => self.semaphores(phase),
             Kind::Readers => self.readers(),
             Kind::Conditions => self.conditions(phase),
@@ -371,6 +377,51 @@ impl<'a> Maker<'a> {
         program.extend([Op::Read(waving), Op::Write(waving, value), Op::Think(60_000), Op::WriteBack(waving)]);
         self.barrier();
         (0..count).for_each(|who| self.program(who).push(Op::Read(waving)));
+    }
+
+    fn atomics(&mut self, phase: u64) {
+        let (words, count) = (self.shuffled(), self.places.len());
+        let (counters, told, rest) = (&words[..2], words[2], &words[3..]);
+        // Copies of what will change; and what is stored may be what was there before.
+        let setter = self.below(count);
+        for who in 0..count {
+            if self.below(2) == 0 {
+                words[..3].iter().for_each(|word| self.program(who).push(Op::Read(*word)));
+            }
+        }
+        self.barrier();
+        if self.below(3) > 0 {
+            let value = if self.below(2) == 0 { 0 } else { self.value() << 20 };
+            counters.iter().for_each(|word| self.program(setter).push(Op::Write(*word, value)));
+        }
+        self.program(setter).push(Op::Write(told, 0));
+        self.barrier();
+        let (teller, flag) = (self.below(count), FlagId(phase));
+        for who in 0..count {
+            for _ in 0..3 + self.below(4) {
+                let counter = counters[self.below(2)];
+                self.program(who).push(Op::Add(counter, 1));
+                let mine = &rest[who * rest.len() / count..(who + 1) * rest.len() / count];
+                match self.below(4) {
+                    0..2 if !mine.is_empty() => self.read_or_write(who, mine),
+                    2 => self.program(who).extend([Op::Lock(LockId(1)), Op::Unlock(LockId(1))]),
+                    _ => self.think(who),
+                }
+            }
+            // One alone adds here, and says so.
+            if who == teller {
+                self.program(who).extend([
+                    Op::Add(told, 3),
+                    Op::Read(told),
+                    Op::Add(told, 4),
+                    Op::Set(flag, phase + 1),
+                ]);
+            } else {
+                self.program(who).extend([Op::Await(flag, phase + 1), Op::Read(told)]);
+            }
+        }
+        self.barrier();
+        (0..count).for_each(|who| words[..3].iter().for_each(|word| self.program(who).push(Op::Read(*word))));
     }
 
     fn migratory(&mut self) {

@@ -5,7 +5,9 @@ use super::memory::{Access, PAGE_WORDS, Progress};
 use super::node::Node;
 use super::program::Op;
 use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::chunk::Fault;
+use comem_protocol::coherence::pages::chunk::atomic::Place;
 use comem_protocol::coherence::pages::push::Picked;
 use comem_protocol::coherence::pages::serve;
 use comem_protocol::coherence::pages::wire::{Entry, Need};
@@ -40,6 +42,8 @@ pub(super) enum Phase {
     Asked,
     /// Waits for pages that another thread asked for.
     Joined,
+    /// Has asked a word's home to add to it.
+    Atomic(NodeId, Vec<Need>),
     /// Waits for a lock.
     Lock,
     /// Waits for a flag.
@@ -118,6 +122,10 @@ pub struct Thread {
     pub(super) outstanding: usize,
     /// What the homes were asked to have applied.
     asked: Vec<(NodeId, Vec<Need>)>,
+    /// Its access only finds out whose a page is.
+    touches: bool,
+    /// What a home has answered to its atomic operation.
+    pub(super) answer: Option<Answer>,
 }
 
 impl Thread {
@@ -135,6 +143,8 @@ impl Thread {
             asleep: false,
             outstanding: 0,
             asked,
+            touches: false,
+            answer: None,
         }
     }
 
@@ -172,6 +182,7 @@ impl Node {
                 let before = self.threads[t].register;
                 self.access(t, word, Some(before), judge, out)
             }
+            Op::Add(word, number) => self.add(t, (word, number), judge, out),
             Op::SkipIfZero(count) => {
                 self.threads[t].at += if self.threads[t].register == 0 { count } else { 0 };
                 self.ends(t)
@@ -238,7 +249,8 @@ impl Node {
         let page = (word / PAGE_WORDS) as PageNo;
         match self.threads[t].phase.clone() {
             Phase::Begin => {
-                let access = Access { page, word: word % PAGE_WORDS, store, progress: Progress::Wanted };
+                let adds = matches!(self.threads[t].program[self.threads[t].at], Op::Add(..));
+                let access = Access { page, word: word % PAGE_WORDS, store, adds, progress: Progress::Wanted };
                 *self.pages.memory.access(t) = Some(access);
                 self.pages.lay_aside(page);
                 self.goes_to(t, Phase::Access)
@@ -278,8 +290,13 @@ impl Node {
             }
             _ => match self.pages.memory.access(t).map(|a| a.progress) {
                 Some(Progress::Done(value)) => {
-                    *self.pages.memory.access(t) = None;
-                    if store.is_some() {
+                    let access = self.pages.memory.access(t).take();
+                    if std::mem::take(&mut self.threads[t].touches) {
+                        return self.goes_to(t, Phase::Begin);
+                    }
+                    if let (Some(number), true) = (store, access.is_some_and(|access| access.adds)) {
+                        judge.added(self.number(t), word, (number, value));
+                    } else if store.is_some() {
                         judge.wrote(self.number(t), word, value);
                     } else {
                         judge.read(self.number(t), word, value);
@@ -294,6 +311,48 @@ impl Node {
                 }
             },
         }
+    }
+
+    /// A step towards adding to a word atomically: as [`Thread::atomic_of`] of the runtime, where a home is asked by messages.
+    fn add(&mut self, t: usize, (word, number): (usize, u64), judge: &mut Judge, out: &mut Outbox) -> Turn {
+        let page = (word / PAGE_WORDS) as PageNo;
+        match self.threads[t].phase.clone() {
+            Phase::Begin => match self.pages.place_of_atomic(page) {
+                Place::Here => self.access(t, word, Some(number), judge, out),
+                Place::Unsettled => {
+                    self.threads[t].touches = true;
+                    self.access(t, word, None, judge, out)
+                }
+                Place::At(home) => self.ask_to_add(t, home, (word, number), out),
+                Place::AtAfterCopy(home) => {
+                    self.pages.end_copy(page);
+                    self.ask_to_add(t, home, (word, number), out)
+                }
+            },
+            Phase::Atomic(home, needs) => match self.threads[t].answer.take() {
+                None => Turn::Sleeps,
+                Some(Answer::Done(old)) => {
+                    self.pages.needs.confirm(home, &needs);
+                    self.pages.atomic_is_done(page);
+                    judge.added(self.number(t), word, (number, old));
+                    self.ends(t)
+                }
+                Some(Answer::Elsewhere) => {
+                    self.threads[t].touches = true;
+                    self.threads[t].phase = Phase::Begin;
+                    self.access(t, word, None, judge, out)
+                }
+                Some(Answer::Freed) => panic!("no program here uses what it has freed"),
+            },
+            _ if self.threads[t].touches => self.access(t, word, None, judge, out),
+            _ => self.access(t, word, Some(number), judge, out),
+        }
+    }
+
+    fn ask_to_add(&mut self, t: usize, home: NodeId, (word, number): (usize, u64), out: &mut Outbox) -> Turn {
+        let needs = self.pages.needs.at(home);
+        self.pages.ask_to_add(home, &needs, (word, number), out);
+        self.sleeps_in(t, Phase::Atomic(home, needs))
     }
 
     fn fault(&mut self, t: usize, page: PageNo) -> Turn {

@@ -2,6 +2,7 @@
 
 use super::{Node, Pages};
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::atomic::Answer;
 use comem_protocol::coherence::pages::chunk::Chunk;
 use comem_protocol::coherence::pages::desk::Desk;
 use comem_protocol::coherence::pages::push::Stash;
@@ -134,6 +135,14 @@ impl Rooms for Node {
                     thread.outstanding = thread.outstanding.saturating_sub(1);
                 }
                 serve::on_pages(&mut self.pages, origin.from.node, body, out)
+            }
+            (Message::Atomic { body }, Some(ticket)) => serve::on_atomic(&mut self.pages, ticket, body, out),
+            (Message::AtomicDone { body }, _) => {
+                const NONSENSE: Misbehaved = Misbehaved("answered an atomic operation with what makes no sense");
+                let answer = Answer::parse(body).map_err(|_| NONSENSE)?;
+                let thread = self.answers.index().checked_sub(1).and_then(|t| self.threads.get_mut(t));
+                thread.into_iter().for_each(|thread| thread.answer = Some(answer));
+                Ok(())
             }
             (Message::Diffs { body }, _) => {
                 self.pages.applied = true;
