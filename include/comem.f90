@@ -397,10 +397,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 2_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 2_c_int, int(value, c_int64_t), 1_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine add_relaxed_i4(word, value, old, stat)
@@ -410,10 +410,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 2_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 2_c_int, int(value, c_int64_t), 0_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine min_i4(word, value, old, stat)
@@ -423,10 +423,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 6_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 6_c_int, int(value, c_int64_t), 1_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine min_relaxed_i4(word, value, old, stat)
@@ -436,10 +436,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 6_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 6_c_int, int(value, c_int64_t), 0_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine max_i4(word, value, old, stat)
@@ -449,10 +449,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 7_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 7_c_int, int(value, c_int64_t), 1_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine max_relaxed_i4(word, value, old, stat)
@@ -462,10 +462,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 7_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 7_c_int, int(value, c_int64_t), 0_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine exchange_i4(word, value, old, stat)
@@ -475,10 +475,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 1_c_int, int(value, c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 1_c_int, int(value, c_int64_t), 1_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine exchange_relaxed_i4(word, value, old, stat)
@@ -488,10 +488,10 @@ contains
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
         integer(int32) :: narrow(2)
-        before = c_atomic(c_loc(word), 0_c_int, 1_c_int, int(value, c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 0_c_int, 1_c_int, int(value, c_int64_t), 0_c_int, before), stat)
         narrow = transfer(before, narrow)
         if (present(old)) old = narrow(1)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine add_i8(word, value, old, stat)
@@ -500,9 +500,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 2_c_int, value, 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 2_c_int, value, 1_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine add_relaxed_i8(word, value, old, stat)
@@ -511,9 +511,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 2_c_int, value, 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 2_c_int, value, 0_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine min_i8(word, value, old, stat)
@@ -522,9 +522,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 6_c_int, value, 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 6_c_int, value, 1_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine min_relaxed_i8(word, value, old, stat)
@@ -533,9 +533,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 6_c_int, value, 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 6_c_int, value, 0_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine max_i8(word, value, old, stat)
@@ -544,9 +544,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 7_c_int, value, 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 7_c_int, value, 1_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine max_relaxed_i8(word, value, old, stat)
@@ -555,9 +555,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 7_c_int, value, 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 7_c_int, value, 0_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine exchange_i8(word, value, old, stat)
@@ -566,9 +566,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 1_c_int, value, 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 1_c_int, value, 1_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine exchange_relaxed_i8(word, value, old, stat)
@@ -577,9 +577,9 @@ contains
         integer(int64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 2_c_int, 1_c_int, value, 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 2_c_int, 1_c_int, value, 0_c_int, before), stat)
         if (present(old)) old = before
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine add_r8(word, value, old, stat)
@@ -588,9 +588,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 2_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 2_c_int, transfer(value, 0_c_int64_t), 1_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine add_relaxed_r8(word, value, old, stat)
@@ -599,9 +599,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 2_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 2_c_int, transfer(value, 0_c_int64_t), 0_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine min_r8(word, value, old, stat)
@@ -610,9 +610,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 6_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 6_c_int, transfer(value, 0_c_int64_t), 1_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine min_relaxed_r8(word, value, old, stat)
@@ -621,9 +621,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 6_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 6_c_int, transfer(value, 0_c_int64_t), 0_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine max_r8(word, value, old, stat)
@@ -632,9 +632,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 7_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 7_c_int, transfer(value, 0_c_int64_t), 1_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine max_relaxed_r8(word, value, old, stat)
@@ -643,9 +643,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 7_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 7_c_int, transfer(value, 0_c_int64_t), 0_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine exchange_r8(word, value, old, stat)
@@ -654,9 +654,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 1_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 1_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 1_c_int, transfer(value, 0_c_int64_t), 1_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine exchange_relaxed_r8(word, value, old, stat)
@@ -665,9 +665,9 @@ contains
         real(real64), intent(out), optional :: old
         integer, intent(out), optional :: stat
         integer(c_int64_t) :: before
-        before = c_atomic(c_loc(word), 4_c_int, 1_c_int, transfer(value, 0_c_int64_t), 0_c_int64_t, 0_c_int)
+        before = 0
+        call settle(c_atomic(c_loc(word), 4_c_int, 1_c_int, transfer(value, 0_c_int64_t), 0_c_int, before), stat)
         if (present(old)) old = transfer(before, 0.0_real64)
-        call settle(0_c_int, stat)
     end subroutine
 
     subroutine free_r4_1(array, stat)

@@ -124,11 +124,11 @@ COMEM_API const char *comem_version(void);
  * when all have returned; not to be called within such a function. It says nothing about the memory of other nodes: a
  * function that uses what other nodes' main has written begins with a barrier, and one whose results they read ends
  * with one. Threads that a program makes itself, with pthreads
- * or OpenMP, take a free place of the node when they first call Comem, and keep it until they end. OpenMP's stay after
- * their region: comem_parallel() before such regions works, behind one whose threads called Comem it is refused, until
- * omp_pause_resource_all(omp_pause_hard) has ended them. The function returns: one that is left by an exception of C++,
- * pthread_exit() or a cancellation ends the node with a sentence and status 101, and longjmp() must not leave it. (Of
- * comem.hpp, comem::Parallel() lets exceptions through.) */
+ * or OpenMP, take a free place of the node when they first call Comem, and keep it until they end. Idle threads of OpenMP
+ * between two parallel regions are ended by this call, and the next region makes new ones; while other threads have places
+ * that its threads need, it is refused. The function returns: one that is left by an exception of C++, pthread_exit() or a
+ * cancellation ends the node with a sentence and status 101, and longjmp() must not leave it. (Of comem.hpp,
+ * comem::Parallel() lets exceptions through.) */
 COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
 
 /* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */

@@ -34,6 +34,28 @@ pub extern "C" fn comem_atomic_(
     )
 }
 
+/// As [`comem_atomic_`], for languages that ask for a code: 0, and what the word held, or a negative code.
+///
+/// # Safety
+/// `before` points to a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn comem_atomic_to_(
+    address: *const c_void,
+    kind: c_int,
+    op: c_int,
+    operand: u64,
+    ordered: c_int,
+    before: *mut u64,
+) -> c_int {
+    done(|| {
+        let operation = operation(kind, op, operand, 0)?;
+        let old = thread()?.try_atomic(address.expose_provenance(), operation, ordered != 0)?;
+        // SAFETY: by this function's contract.
+        unsafe { before.write(old) };
+        Ok(())
+    })
+}
+
 /// A barrier of nodes.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_node_barrier() -> c_int {

@@ -6,7 +6,14 @@
 program errors
     use comem
     use, intrinsic :: iso_fortran_env, only: int64, real64
+    use, intrinsic :: iso_c_binding, only: c_int
     implicit none
+    interface
+        subroutine c_exit(status) bind(C, name='exit')
+            import :: c_int
+            integer(c_int), value :: status
+        end subroutine
+    end interface
     integer :: stat
 
     if (comem_argument_count() /= 0) error stop 'arguments before the start'
@@ -30,6 +37,18 @@ program errors
         call comem_unlock(4)
     case ('second-start')
         call comem_start()
+    case ('stop')
+        print '(a)', 'printed before'
+        stop
+    case ('stop-on-one')
+        if (comem_node() == 1) stop
+        call comem_barrier()
+    case ('stop-3')
+        stop 3
+    case ('error-stop')
+        error stop
+    case ('exit')
+        call c_exit(0_c_int)
     case ('abort')
         print '(a)', 'printed before'
         call comem_abort(77, 'the grid has a hole  ')

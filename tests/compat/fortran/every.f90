@@ -22,6 +22,8 @@ module every_parts
     real(real64), pointer, contiguous :: grid(:, :)
     type(box), pointer :: found
     real(real64), target :: given
+    real(real64), pointer, contiguous :: given_to_all(:)
+    integer(int32), pointer, contiguous :: narrow(:)
 
 contains
 
@@ -109,6 +111,100 @@ contains
         call expect(.not. associated(r4_1) .and. .not. associated(c8_3), 'freed pointers are null')
         call comem_deallocate(c8_3)
         call verdict('shared arrays of every type and rank')
+    end subroutine
+
+    ! Arrays of rank 4 to 7.
+    subroutine arrays_up_to_rank_7()
+        real(real32), pointer, contiguous :: r4_4(:, :, :, :)
+        real(real64), pointer, contiguous :: r8_5(:, :, :, :, :), r8_7(:, :, :, :, :, :, :)
+        integer(int32), pointer, contiguous :: i4_6(:, :, :, :, :, :)
+        integer(int64), pointer, contiguous :: i8_7(:, :, :, :, :, :, :)
+        complex(real64), pointer, contiguous :: c8_4(:, :, :, :)
+        integer :: nodes, me
+        nodes = comem_nodes()
+        me = comem_node() + 1
+        call comem_allocate(r4_4, [2, 3, 2, nodes])
+        call comem_allocate(r8_5, [2, 1, 2, 3, nodes], label='rank 5')
+        call comem_allocate(i4_6, [2, 1, 2, 1, 2, nodes])
+        call comem_allocate(i8_7, [2_int64, 1_int64, 2_int64, 1_int64, 2_int64, 1_int64, int(nodes, int64)])
+        call comem_allocate(r8_7, [1, 2, 3, 1, 2, 3, nodes])
+        call comem_allocate(c8_4, [2, 2, 2, nodes])
+        call expect(all(shape(r8_7) == [1, 2, 3, 1, 2, 3, nodes]) .and. all(lbound(i8_7) == 1), 'the shape of rank 7')
+        r4_4(:, :, :, me) = real(me, real32)
+        r8_5(:, :, :, :, me) = me
+        i4_6(:, :, :, :, :, me) = me
+        i8_7(:, :, :, :, :, :, me) = me
+        r8_7(:, :, :, :, :, :, me) = me
+        c8_4(:, :, :, me) = cmplx(me, -me, real64)
+        call nodes_meet()
+        me = (nodes*(nodes + 1))/2
+        call expect(nint(sum(r4_4)) == 12*me .and. nint(sum(r8_5)) == 12*me .and. sum(i4_6) == 8*me, 'ranks 4 to 6')
+        call expect(sum(i8_7) == 8*me .and. nint(sum(r8_7)) == 36*me .and. nint(real(sum(c8_4))) == 8*me, 'rank 7')
+        call nodes_meet()
+        call comem_deallocate(r4_4)
+        call comem_deallocate(r8_5)
+        call comem_deallocate(i4_6)
+        call comem_deallocate(i8_7)
+        call comem_deallocate(r8_7)
+        call comem_deallocate(c8_4)
+        call expect(.not. associated(r8_7) .and. .not. associated(i4_6), 'freed pointers of high rank are null')
+        call verdict('arrays up to rank 7')
+    end subroutine
+
+    ! Words of shared memory that all threads change as one step.
+    recursive subroutine words_as_one_step()
+        integer(int64) :: before
+        integer :: i, stat
+        do i = 1, 50
+            call comem_fetch_add_relaxed(counters(9), 2_int64, before, stat)
+            call expect(stat == comem_ok .and. before >= 2*(i - 1), 'what a word held before')
+        end do
+        call comem_fetch_add(given_to_all(1), 0.5_real64)
+        call comem_fetch_max(counters(10), int(comem_thread(), int64))
+        call comem_fetch_min_relaxed(counters(11), -int(comem_thread(), int64))
+        call comem_fetch_add(narrow(2), -3_int32)
+        call comem_barrier()
+        call expect(counters(9) == 100*comem_threads() .and. counters(10) == comem_threads() - 1, 'sums and maxima')
+        call expect(counters(11) == 1 - comem_threads() .and. narrow(2) == -3*comem_threads(), 'minima and small words')
+        call expect(nint(2*given_to_all(1)) == comem_threads(), 'sums of real numbers')
+        call comem_barrier()
+        if (comem_thread() == 0) call comem_exchange(counters(9), 0_int64, before)
+        if (comem_thread() == 0) call expect(before == 100*comem_threads(), 'what an exchange gives')
+        call comem_barrier()
+    end subroutine
+
+    ! Every item of a loop goes to one thread.
+    recursive subroutine loops_dealt_out()
+        call comem_for_dynamic(300, 7, take_items)
+        call comem_for_dynamic(300_int64, 0_int64, take_items_8)
+        call comem_barrier()
+        call expect(nint(sum(grid(:, 60))) == 600 .and. all(nint(grid(:, 60)) == 2), 'every item is dealt out once')
+        call comem_barrier()
+    end subroutine
+
+    recursive subroutine take_items(low, high)
+        integer(int32), intent(in) :: low, high
+        integer :: i
+        do i = low, high
+            call comem_fetch_add_relaxed(grid(i, 60), 1.0_real64)
+        end do
+    end subroutine
+
+    recursive subroutine take_items_8(low, high)
+        integer(int64), intent(in) :: low, high
+        call take_items(int(low, int32), int(high, int32))
+    end subroutine
+
+    ! Main threads meet without the others.
+    subroutine a_barrier_of_nodes()
+        integer :: stat
+        call comem_node_barrier(stat)
+        call expect(stat == comem_ok, 'stat of a barrier of nodes')
+        counters(12 + mod(comem_node(), 4)) = 5
+        call comem_node_barrier()
+        call expect(all(counters(12:11 + min(comem_nodes(), 4)) == 5), 'all see what all nodes wrote')
+        call comem_node_barrier()
+        call verdict('a barrier of nodes')
     end subroutine
 
     ! Memory by its address, and what can be said about it.
@@ -373,6 +469,8 @@ program every
     call comem_allocate(wrong, [1], label='wrong')
     call comem_allocate(counters, [16], label='counters')
     call comem_allocate(grid, [300, 64], label='grid')
+    call comem_allocate(given_to_all, [4])
+    call comem_allocate(narrow, [4])
     call comem_allocate(address, 256)
     call c_f_pointer(address, found)
     given = 2.5_real64
@@ -389,7 +487,11 @@ program every
     call verdict('the start and the command line')
 
     call shared_arrays_of_every_type_and_rank()
+    call arrays_up_to_rank_7()
     call memory_by_its_address()
+    call a_barrier_of_nodes()
+    call run_part(words_as_one_step, 'words changed as one step')
+    call run_part(loops_dealt_out, 'loops dealt out')
     call run_part(memory_that_one_thread_allocates, 'memory that one thread allocates')
     call run_part(every_thread_has_a_part, 'every thread has a part')
     call comem_parallel(with_an_argument, c_loc(given))

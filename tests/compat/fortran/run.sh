@@ -98,6 +98,7 @@ done < <(settings | grep -v -- '-n 4')
 # ---- the example -------------------------------------------------------------------------------------------------
 
 expected=$("$work/heat")
+expected_heat=$expected
 for flags in "-n 1 -t 2" "-n 2 --engine hlrc" "-n 3 -t 2 --engine scope" "-n 4 --engine msi"; do
     if run "$flags" "$work/heat" && [[ $printed == "mean temperature "* ]] && [ "$printed" = "$expected" ]; then
         verdict ok "examples/heat.f90 prints what it prints alone, $flags"
@@ -132,6 +133,51 @@ ends "also where there is a stat, unless the program asked for errors" 2 unlock-
 ends "and where there is no stat though it did" 2 unlock-without-stat '^printed before' "${named}.*does not hold"
 ends "a second start is an error" 2 second-start "${named}.*joined its job already"
 ends "a program ends its job with a status and a sentence" 77 abort '^printed before' "${named}the grid has a hole$"
+
+early="${named}the program ended with status 0 before comem_finish"
+ends "a stop before the finish is no success, in a job of one node either" 2 stop '^printed before' "$early"
+ends "nor is the C library's exit" 2 exit "$early"
+ends "a stop with a status ends with it" 3 stop-3 'STOP 3'
+ends "so does error stop" 1 error-stop 'ERROR STOP'
+for nodes in 2 3; do
+    for argument in stop stop-on-one; do
+        run "-n $nodes" "$work/errors" "$argument"
+        ended=$?
+        if [ "$ended" != 0 ] && grep -qE '^comem: node [0-9]+ .*before comem_finish' <<<"$printed"; then
+            verdict ok "$argument, $nodes nodes, is no success in silence"
+        else
+            show "$printed"
+            verdict FAILED "$argument, $nodes nodes, is no success in silence: status $ended"
+        fi
+    done
+done
+
+# ---- the compiler's wrapper --------------------------------------------------------------------------------------
+
+mkdir -p "$work/fc"
+cp examples/heat.f90 "$work/fc/prog.f90"
+fc() { (cd "$work/fc" && XDG_CACHE_HOME="$work/cache" COMEM_FC="$fortran" "$bin/comem-fc" "$@"); }
+if fc -O2 prog.f90 -o heat && fc -O2 -c prog.f90 && fc prog.o -o heat-linked &&
+    run "-n 2" "$work/fc/heat" && [ "$printed" = "$expected_heat" ] &&
+    run "-n 2" "$work/fc/heat-linked" && [ "$printed" = "$expected_heat" ]; then
+    verdict ok "comem fc compiles, links and finds the module"
+else
+    show "$printed"
+    verdict FAILED "comem fc compiles, links and finds the module"
+fi
+if [ "$(find "$work/cache/comem" -name comem.o | wc -l)" = 1 ] && [ ! -e "$work/fc/comem.mod" ]; then
+    verdict ok "comem fc compiles the module once, and leaves nothing beside the program"
+else
+    verdict FAILED "comem fc compiles the module once: $(find "$work/cache" -name comem.o)"
+fi
+if said=$(COMEM_FC=/nowhere/fortran "$bin/comem" fc prog.f90 2>&1); then
+    verdict FAILED "comem fc says which compiler it does not find"
+elif grep -q "cannot run the Fortran compiler /nowhere/fortran.*COMEM_FC" <<<"$said"; then
+    verdict ok "comem fc says which compiler it does not find"
+else
+    show "$said"
+    verdict FAILED "comem fc says which compiler it does not find"
+fi
 
 # ---- the workloads -----------------------------------------------------------------------------------------------
 

@@ -44,6 +44,9 @@ pub fn play(comem: &Comem, role: &str) -> bool {
             (0..steps()).for_each(|_| assert!(!block().is_null()));
         }
         "many-puts" => many_puts(comem),
+        "additions" => additions(comem),
+        "items" => items(comem),
+        "node-barriers" => (0..steps()).for_each(|_| comem.current().unwrap().node_barrier()),
         _ => return false,
     }
     true
@@ -51,6 +54,50 @@ pub fn play(comem: &Comem, role: &str) -> bool {
 
 fn homed_at_zero(comem: &Comem, pages: usize) -> SharedSlice<u64> {
     pages_of(comem, pages, &RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() })
+}
+
+/// Node 1 adds to a word whose home is node 0, of whose page it has a copy at first.
+fn additions(comem: &Comem) {
+    let slice = homed_at_zero(comem, 1);
+    comem.run(|t| {
+        if t.node() == NodeId(0) {
+            slice.set(0, 5);
+        }
+        t.barrier();
+        assert_eq!(slice.get(0), 5);
+        t.barrier();
+        let adds = t.id() + 1 == t.count();
+        (0..if adds { steps() } else { 0 }).for_each(|step| {
+            assert_eq!(slice.fetch_add_relaxed(t, 0, 1), 5 + step as u64);
+        });
+        t.barrier();
+        assert_eq!(slice.get(0), 5 + steps() as u64);
+        t.barrier();
+    });
+    give_back(comem, slice);
+}
+
+/// Counts to which each thread adds the items that it gets.
+fn items(comem: &Comem) {
+    let slice = homed_at_zero(comem, 1);
+    let total = 10_000 * steps();
+    comem.run(|t| {
+        t.barrier();
+        for chunk in [1, 3, 0] {
+            let (mut mine, mut sum) = (0, 0);
+            t.for_dynamic(total, chunk, |items| {
+                mine += items.len() as u64;
+                sum += items.map(|item| item as u64).sum::<u64>();
+            });
+            slice.fetch_add_relaxed(t, 1, mine);
+            slice.fetch_add_relaxed(t, 2, sum);
+        }
+        t.barrier();
+        let all = total as u64;
+        assert_eq!((slice.get(1), slice.get(2)), (3 * all, 3 * (all * all.saturating_sub(1) / 2)));
+        t.barrier();
+    });
+    give_back(comem, slice);
 }
 
 /// Threads take a lock one after the other, and count under it.
@@ -403,6 +450,38 @@ fn a_barrier_costs_one_message_each_way_a_node() {
 fn a_small_allocation_of_all_nodes_sends_nothing() {
     for engine in ["hlrc", "msi"] {
         costs("small-blocks-of-all", 3, &[("COMEM_ENGINE", engine)], messages, 0);
+    }
+}
+
+#[test]
+fn an_atomic_operation_costs_a_request_and_a_reply_or_nothing() {
+    for (engine, backbone) in [("hlrc", "udp"), ("scope", "udp"), ("msi", "udp"), ("hlrc", "shm"), ("scope", "shm")] {
+        for detector in detectors() {
+            let settings = [("COMEM_ENGINE", engine), ("COMEM_DETECTOR", detector), ("COMEM_BACKBONE", backbone)];
+            // Under shm the home's memory can be changed from here where there is a table of who may.
+            let there = engine == "msi" || (backbone, detector) == ("shm", "uffd-async");
+            costs("additions", 2, &settings, messages, if there { 0 } else { 2 });
+            for name in ["signals", "write_notices", "page_requests", "diffs_sent", "invalidations"] {
+                costs("additions", 2, &settings, |o| counted(o, name), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_barrier_of_nodes_costs_what_one_of_threads_does() {
+    for backbone in ["udp", "shm"] {
+        costs("node-barriers", 3, &[("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2")], messages, 4);
+    }
+}
+
+#[test]
+fn items_of_a_loop_are_dealt_out_once_and_most_without_a_message() {
+    for (nodes, backbone) in [(1, "udp"), (2, "udp"), (2, "shm"), (4, "udp")] {
+        let settings = [("COMEM_BACKBONE", backbone), ("COMEM_THREADS", "2")];
+        let run = |steps| messages(&job("items", nodes, &[&settings[..], &[(STEPS, steps)]].concat()));
+        let (none, sent) = (run("0"), run("3"));
+        assert!(sent < none + 3 * 30_000 / 10, "{sent} messages for 90,000 items, {none} for none");
     }
 }
 
