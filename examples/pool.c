@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * pool.c: a program whose threads are OpenMP's on each node. Iterations are claimed from a counter that all nodes share, and nodes
- * meet by their main threads alone.
+ * pool.c: a program whose threads are OpenMP's on each node. Iterations are claimed from a counter that all nodes
+ * share, and nodes meet by their main threads alone.
  *
  *     cc -std=c11 -fopenmp -Iinclude examples/pool.c -Ltarget/release -lcomem -Wl,-rpath,$PWD/target/release -o pool
  *     comem run -n 2 -t 2 ./pool

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// words.cpp: std::vector, std::map and strings in memory that all nodes share. Each thread counts the words of its lines in a map that
-// all of them use, and the busiest words are sorted in a vector.
+// words.cpp: std::vector, std::map and strings in memory that all nodes share. Each thread counts the words of its
+// lines in a map that all of them use, and the busiest words are sorted in a vector.
 //
 //     c++ -std=c++17 -Iinclude examples/words.cpp -Ltarget/release -lcomem -Wl,-rpath,$PWD/target/release -o words
 //     comem run -n 4 ./words

@@ -79,7 +79,8 @@ module comem
     public :: comem_node, comem_nodes, comem_thread, comem_threads, comem_threads_per_node
     public :: comem_parallel, comem_split, comem_split_weighted, comem_for_dynamic
     ! Synchronisation.
-    public :: comem_barrier, comem_node_barrier, comem_rendezvous, comem_lock, comem_unlock, comem_flag_set, comem_flag_wait
+    public :: comem_barrier, comem_node_barrier, comem_rendezvous, comem_lock, comem_unlock
+    public :: comem_flag_set, comem_flag_wait
     public :: comem_sem_post, comem_sem_wait, comem_sem_trywait
     public :: comem_cond_wait, comem_cond_signal, comem_cond_broadcast
     public :: comem_rdlock, comem_wrlock, comem_rwunlock, comem_reduce
@@ -140,11 +141,11 @@ module comem
         module procedure reduce_i64, reduce_f64, reduce_i64_1, reduce_f64_1
     end interface
 
-    ! call comem_fetch_add(word, value [, old, stat]): adds to a word of shared memory as one step for all threads of all
-    ! nodes; `old` is what it held before. comem_fetch_min and comem_fetch_max keep the lesser or greater, comem_exchange
-    ! stores. `word` is an element of a shared array, integer(int32), integer(int64) or real(real64). They release and
-    ! acquire; their twins with `_relaxed` say nothing about other memory and are much cheaper (comem.h says what they
-    ! cost, and what happens when they are mixed with ordinary loads and stores).
+    ! call comem_fetch_add(word, value [, old, stat]): adds to a word of shared memory as one step for all threads of
+    ! all nodes; `old` is what it held before. comem_fetch_min and comem_fetch_max keep the lesser or greater,
+    ! comem_exchange stores. `word` is an element of a shared array, integer(int32), integer(int64) or real(real64).
+    ! They release and acquire; their twins with `_relaxed` say nothing about other memory and are much cheaper
+    ! (comem.h says what they cost, and what happens when they are mixed with ordinary loads and stores).
     interface comem_fetch_add
         module procedure add_i4, add_i8, add_r8
     end interface

@@ -123,12 +123,12 @@ COMEM_API const char *comem_version(void);
 /* Runs `function(argument)` on every thread of this node, the caller (thread 0 of its node) included, and returns
  * when all have returned; not to be called within such a function. It says nothing about the memory of other nodes: a
  * function that uses what other nodes' main has written begins with a barrier, and one whose results they read ends
- * with one. Threads that a program makes itself, with pthreads
- * or OpenMP, take a free place of the node when they first call Comem, and keep it until they end. Idle threads of OpenMP
- * between two parallel regions are ended by this call, and the next region makes new ones; while other threads have places
- * that its threads need, it is refused. The function returns: one that is left by an exception of C++, pthread_exit() or a
- * cancellation ends the node with a sentence and status 101, and longjmp() must not leave it. (Of comem.hpp,
- * comem::Parallel() lets exceptions through.) */
+ * with one. Threads that a program makes itself, with pthreads or OpenMP, take a free place of the node when they
+ * first call Comem, and keep it until they end. Idle threads of OpenMP between two parallel regions are ended by this
+ * call, and the next region makes new ones; while other threads have places that its threads need, it is refused.
+ *
+ * The function returns. One that is left by an exception of C++, pthread_exit() or a cancellation ends the node with a
+ * sentence and status 101, and longjmp() must not leave it. (comem::Parallel() of comem.hpp lets exceptions through.) */
 COMEM_API int comem_parallel(void (*function)(void *argument), void *argument);
 
 /* This thread's part [*low, *high) of `total` items, all parts as equal as can be. */
@@ -142,8 +142,8 @@ COMEM_API int comem_split_weighted(uint64_t total, uint64_t *low, uint64_t *high
 /* Waits until every thread of every node has arrived; where nodes have several threads, a call for comem_parallel(). */
 COMEM_API int comem_barrier(void);
 /* Waits until one thread of every node has come here: a barrier of nodes, for programs with thread pools of their own
- * (pthreads, OpenMP, TBB), and as good for memory as comem_barrier(). While it lasts the node's other threads neither use
- * shared memory nor call Comem: call it outside of parallel regions, or between two barriers of the pool. */
+ * (pthreads, OpenMP, TBB), and as good for memory as comem_barrier(). While it lasts the node's other threads neither
+ * use shared memory nor call Comem: call it outside of parallel regions, or between two barriers of the pool. */
 COMEM_API int comem_node_barrier(void);
 /* The same, but says nothing about memory (JIAJIA's jia_wait). */
 COMEM_API int comem_rendezvous(void);
@@ -184,11 +184,11 @@ COMEM_API int comem_reduce_i64(int operation, int64_t *values, size_t count);
 COMEM_API int comem_reduce_f64(int operation, double *values, size_t count);
 
 /* Deals the numbers 0, 1 ... total - 1 out to all threads of all nodes while they run (OpenMP's schedule(dynamic, chunk)):
- * calls `body(low, high, argument)` for each piece [low, high) that this thread gets. Pieces have `chunk` numbers, the last
- * perhaps fewer; with 0 they are large at first and grow smaller (schedule(guided)). Each number is dealt out once. Every
- * thread of the job makes the call, and all make such calls in the same order with the same numbers; within `body` there is
- * no other. Most pieces cost no message, and none carries write notices: it orders nothing, so where others use the results
- * a barrier follows. */
+ * calls `body(low, high, argument)` for each piece [low, high) that this thread gets. Pieces have `chunk` numbers, the
+ * last perhaps fewer; with 0 they are large at first and grow smaller (schedule(guided)). Each number is dealt out
+ * once. Every thread of the job makes the call, and all make such calls in the same order with the same numbers;
+ * within `body` there is no other. Most pieces cost no message, and none carries write notices: it orders nothing, so
+ * where others use the results a barrier follows. */
 COMEM_API int comem_for_dynamic(uint64_t total, uint64_t chunk,
                                 void (*body)(uint64_t low, uint64_t high, void *argument), void *argument);
 
@@ -338,20 +338,21 @@ COMEM_API int comem_is_shared(const void *pointer);
  *     void comem_store_NAME(TYPE *word, TYPE value)
  *     TYPE comem_fetch_and_NAME, comem_fetch_or_NAME, comem_fetch_xor_NAME(TYPE *word, TYPE value)    not for f64
  *
- * with NAME and TYPE of COMEM_EACH_ATOMIC_TYPE. All but the store give what the word held before. They release and acquire:
- * what happened before such an operation is seen behind the next one on the same word, on whatever node. Each has a twin
- * with `_relaxed` behind its name (comem_fetch_add_relaxed_i64) that says nothing about other memory and is much cheaper.
- * Where the compiler has _Generic, and in C++ as functions of comem.hpp, the NAME can be left out:
+ * with NAME and TYPE of COMEM_EACH_ATOMIC_TYPE. All but the store give what the word held before. They release and
+ * acquire: what happened before such an operation is seen behind the next one on the same word, on whatever node. Each
+ * has a twin with `_relaxed` behind its name (comem_fetch_add_relaxed_i64) that says nothing about other memory and is
+ * much cheaper. Where the compiler has _Generic, and in C++ as functions of comem.hpp, the NAME can be left out:
  * comem_fetch_add(&count, 1), comem_fetch_add_relaxed(&count, 1).
  *
- * The word lies in shared memory, at a multiple of its size. A relaxed operation costs a request to the node that is the home
- * of its page and one reply; none where that node is this one or, under shm, shares a host with it, under msi while the page
- * is here, or in a job of one node. An ordered one takes a lock of the word's own besides.
+ * The word lies in shared memory, at a multiple of its size. A relaxed operation costs a request to the node that is
+ * the home of its page and one reply; none where that node is this one or, under shm, shares a host with it, under msi
+ * while the page is here, or in a job of one node. An ordered one takes a lock of the word's own besides.
  *
- * Plain loads and stores of the word may be mixed with them where synchronisation orders the two: behind a barrier, or a
- * lock, every thread loads what operations before it have left, and operations find what was stored plainly before it. Where
- * nothing orders them it is a race: the load may give an older value, and a store may undo operations. A page with such a
- * word is fetched again by nodes that use it plainly after an operation: give hot counters a page without other data. */
+ * Plain loads and stores of the word may be mixed with them where synchronisation orders the two: behind a barrier, or
+ * a lock, every thread loads what operations before it have left, and operations find what was stored plainly before
+ * it. Where nothing orders them it is a race: the load may give an older value, and a store may undo operations. A
+ * page with such a word is fetched again by nodes that use it plainly after an operation: give hot counters a page
+ * without other data. */
 #define COMEM_EACH_ATOMIC_TYPE(DO)                                                                                    \
     DO(i32, int32_t, 0)                                                                                               \
     DO(u32, uint32_t, 1)                                                                                              \

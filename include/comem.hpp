@@ -152,9 +152,9 @@ inline Part SplitWeighted(std::uint64_t total) {
     return part;
 }
 
-// Deals [0, total) out to all threads of all nodes while they run: calls `body(low, high)` for each piece of `chunk` items
-// that this thread gets; 0: for pieces that grow smaller. See comem_for_dynamic(). An exception leaves the loop of this thread;
-// what its node had taken besides may then be dealt out to nobody.
+// Deals [0, total) out to all threads of all nodes while they run: calls `body(low, high)` for each piece of `chunk`
+// items that this thread gets; 0: for pieces that grow smaller. See comem_for_dynamic(). An exception leaves the loop
+// of this thread; what its node had taken besides may then be dealt out to nobody.
 template <class Body>
 void ForDynamic(std::uint64_t total, std::uint64_t chunk, Body &&body) {
     struct Leaves {
@@ -194,7 +194,7 @@ T OnWord(T *word, int op, T value, T expected, int ordered) {
     std::uint64_t bits = 0, other = 0;
     std::memcpy(&bits, &value, sizeof(T));
     std::memcpy(&other, &expected, sizeof(T));
-    const std::uint64_t old = comem_atomic_(const_cast<std::remove_const_t<T> *>(word), KindOfWord<T>(), op, bits, other, ordered);
+    const std::uint64_t old = comem_atomic_(word, KindOfWord<T>(), op, bits, other, ordered);
     T result;
     std::memcpy(&result, &old, sizeof(T));
     return result;
@@ -202,8 +202,8 @@ T OnWord(T *word, int op, T value, T expected, int ordered) {
 
 } // namespace detail
 
-// Operations on a word of shared memory as one step for all threads of all nodes; each gives what the word held. They release
-// and acquire; their twins with `Relaxed` say nothing about other memory and are much cheaper. See comem.h.
+// Operations on a word of shared memory as one step for all threads of all nodes; each gives what the word held. They
+// release and acquire; their twins with `Relaxed` say nothing about other memory and are much cheaper. See comem.h.
 #define COMEM_WORD_OPERATION_(Name, op)                                                                              \
     template <class T>                                                                                               \
     T Name(T *word, typename detail::Same<T>::Type value) {                                                          \
@@ -392,13 +392,15 @@ auto Max(T value) { return Reduce(COMEM_MAX, value); }
 //     using Words = std::vector<comem::String, comem::Allocator<comem::String>>;
 //     Words *words = comem::New<Words>();              // one thread; the container itself is in shared memory, too
 //
-// Any thread of any node allocates and gives back, at any time between Startup() and Finish(), by itself: nothing here is
-// collective. A container is shared data like any other: who changes it, its allocations among it, does so under a lock or
-// between barriers, and who finds it has synchronised with who made it (under the engine `scope` by that same lock, or a
-// barrier). Blocks of up to 2 KiB are cheap; larger ones are agreed on with every node, so reserve() what will be needed.
+// Any thread of any node allocates and gives back, at any time between Startup() and Finish(), by itself: nothing here
+// is collective. A container is shared data like any other: who changes it, its allocations among it, does so under a
+// lock or between barriers, and who finds it has synchronised with who made it (under the engine `scope` by that same
+// lock, or a barrier). Blocks of up to 2 KiB are cheap; larger ones are agreed on with every node, so reserve() what
+// will be needed.
 //
-// What elements point to must be shared or the same on every node: `comem::String` and not `std::string`. Virtual functions
-// work where the program is at the same addresses on every node (link it with -no-pie). All allocators are equal, and hold nothing.
+// What elements point to must be shared or the same on every node: `comem::String` and not `std::string`. Virtual
+// functions work where the program is at the same addresses on every node (link it with -no-pie). All allocators are
+// equal, and hold nothing.
 template <class T>
 class Allocator {
 public:

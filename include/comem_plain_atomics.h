@@ -56,8 +56,9 @@ static inline uint64_t comem_atomic_(void *word, int kind, int op, uint64_t oper
     (void)ordered;
     if (kind < 2) {
         uint32_t *narrow = (uint32_t *)word, old = __atomic_load_n(narrow, __ATOMIC_SEQ_CST);
-        while (op && !__atomic_compare_exchange_n(narrow, &old, (uint32_t)comem_apply_(kind, op, old, operand, expected), 0,
-                                                  __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        while (op) {
+            const uint32_t now = (uint32_t)comem_apply_(kind, op, old, operand, (uint32_t)expected);
+            if (__atomic_compare_exchange_n(narrow, &old, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) break;
         }
         return old;
     }

@@ -15,7 +15,8 @@ fn operation(kind: c_int, op: c_int, operand: u64, expected: u64) -> Outcome<Ato
     Ok(Atomic { kind, op, operand, expected })
 }
 
-/// An atomic operation on a word of shared memory; gives what it held, as bits. The header's functions have its numbers.
+/// An atomic operation on a word of shared memory; gives what it held, as bits. The header's functions have its
+/// numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn comem_atomic_(
     address: *const c_void,
@@ -62,7 +63,8 @@ pub extern "C" fn comem_node_barrier() -> c_int {
     done(|| Ok(thread()?.try_node_barrier()?))
 }
 
-/// The next items of the loop that the thread is in, or of the next one: 1 with the items, 0 when it is over, or a negative code.
+/// The next items of the loop that the thread is in, or of the next one: 1 with the items, 0 when it is over, or a
+/// negative code.
 ///
 /// # Safety
 /// `low` and `high` point to numbers.

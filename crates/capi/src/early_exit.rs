@@ -1,9 +1,10 @@
 //! A program that ends with status 0 and has not left its job: C's `exit` and the end of `main`, Fortran's `stop`.
 //!
-//! Other nodes may have waited for it, or would have; alone, threads of its own may. Either way work may be left undone, so the process says
-//! so and ends with the status of misuse. Only what comes last knows that nobody will call `comem_finish` any more: functions registered for
-//! the exit and destructors may do it. So the status is noted where functions are called that are registered for the exit, and judged among
-//! this library's own destructors, which come behind those.
+//! Other nodes may have waited for it, or would have; alone, threads of its own may. Either way work may be left
+//! undone, so the process says so and ends with the status of misuse. Only what comes last knows that nobody will call
+//! `comem_finish` any more: functions registered for the exit and destructors may do it. So the status is noted where
+//! functions are called that are registered for the exit, and judged among this library's own destructors, which come
+//! behind those.
 
 use crate::failure::end;
 use crate::job;
@@ -38,8 +39,8 @@ extern "C" fn judge() {
         return;
     }
     flush_fortran();
-    let what = "the program ended with status 0 before comem_finish(): what other nodes or threads still had to do may be left undone; call \
-                comem_finish() first (before Fortran's stop, too), or jia_exit, Tmk_exit, Qk_shutdown";
+    let what = "the program ended with status 0 before comem_finish(): what other nodes or threads still had to do may be \
+                left undone; call comem_finish() first (before Fortran's stop, too), or jia_exit, Tmk_exit, Qk_shutdown";
     let sentence = format!("comem: {}: {what}", job::name());
     end(comem_rt::error::exit::USAGE, &CString::new(sentence).unwrap_or_default());
 }

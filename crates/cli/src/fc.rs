@@ -1,12 +1,13 @@
 //! `comem fc` (and `comem-fc`): the Fortran compiler with what programs for Comem need.
 //!
-//! The compiler is `$COMEM_FC`, else `$FC`, else `gfortran`. It gets the directory with the compiled module `comem`, and `-frecursive` where it is
-//! gfortran, so that local arrays are each thread's own. When it links a program, it also gets the module's object file, the library and where to
-//! find it when the program runs. Everything else passes through, behind ours where the last of two flags wins.
+//! The compiler is `$COMEM_FC`, else `$FC`, else `gfortran`. It gets the directory with the compiled module `comem`,
+//! and `-frecursive` where it is gfortran, so that local arrays are each thread's own. When it links a program, it
+//! also gets the module's object file, the library and where to find it when the program runs. Everything else passes
+//! through, behind ours where the last of two flags wins.
 //!
-//! The module is compiled from `comem.f90` by the same compiler when a program first needs it, and kept in the user's cache
-//! (`$XDG_CACHE_HOME/comem`, else `~/.cache/comem`), once for each compiler, version of the file and set of flags that change its interface. A
-//! command line that names a `comem.f90` or `comem.o` of its own gets no other.
+//! The module is compiled from `comem.f90` by the same compiler when a program first needs it, and kept in the user's
+//! cache (`$XDG_CACHE_HOME/comem`, else `~/.cache/comem`), once for each compiler, version of the file and set of
+//! flags that change its interface. A command line that names a `comem.f90` or `comem.o` of its own gets no other.
 
 use crate::cc::{self, Places};
 use crate::failure::{Failure, Outcome};

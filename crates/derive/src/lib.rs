@@ -2,7 +2,8 @@
 //!
 //! What it checks, the compiler says in its own words or in those given here:
 //!
-//! - It is a struct without parameters. An enum has patterns of bytes that are none of its variants; a union says nothing of its bytes.
+//! - It is a struct without parameters. An enum has patterns of bytes that are none of its variants; a union says
+//!   nothing of its bytes.
 //! - Each field is `Plain` itself, which owns no memory and holds no reference.
 //! - There are no bytes between or behind the fields: what stands there is no value, and would not reach other nodes.
 
@@ -41,8 +42,8 @@ fn plain(input: &DeriveInput) -> Result<Tokens, Error> {
     let checks = types.iter().map(|ty| quote_spanned!(ty.span()=> #check::<#ty>();));
     let sizes = types.iter().map(|ty| quote!(::core::mem::size_of::<#ty>()));
     let gap = format!(
-        "`{name}` has bytes of padding between or behind its fields, which have no value: order the fields by size, the largest \
-         first, or fill the gap with a field of `[u8; N]`"
+        "`{name}` has bytes of padding between or behind its fields, which have no value: order the fields by size, \
+         the largest first, or fill the gap with a field of `[u8; N]`"
     );
     Ok(quote! {
         const _: () = {

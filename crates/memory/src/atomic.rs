@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Replaces the word of `bytes` bytes (4 or 8) at `at` by what `change` makes of it; gives what it held. `change` may be called several
-/// times. The first instruction is a store already: where pages fault, the one fault asks for writing.
+/// Replaces the word of `bytes` bytes (4 or 8) at `at` by what `change` makes of it; gives what it held. `change` may
+/// be called several times. The first instruction is a store already: where pages fault, the one fault asks for
+/// writing.
 ///
 /// # Safety
 /// `at` is aligned to `bytes`, which are readable and writable there for as long as the call takes.

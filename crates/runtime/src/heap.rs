@@ -45,8 +45,8 @@ pub const HEAP_BYTES_MIN: u64 = 256 << 20;
 
 /// Types that may live in shared memory: any bytes are a value, and no pointer to this node's own memory is in them.
 ///
-/// Numbers and arrays of them are plain. A struct of plain fields becomes so by `#[derive(Plain)]`, which checks that there are no bytes
-/// between its fields:
+/// Numbers and arrays of them are plain. A struct of plain fields becomes so by `#[derive(Plain)]`, which checks that
+/// there are no bytes between its fields:
 ///
 /// ```
 /// use comem::heap::Plain;
@@ -61,8 +61,8 @@ pub const HEAP_BYTES_MIN: u64 = 256 << 20;
 /// goes_into_shared_memory::<Body>();
 /// ```
 ///
-/// Fields that own memory of one node, gaps between fields and types of which not all bytes are values are refused when the program is
-/// compiled:
+/// Fields that own memory of one node, gaps between fields and types of which not all bytes are values are refused
+/// when the program is compiled:
 ///
 /// ```compile_fail
 /// #[derive(Clone, comem::heap::Plain)]
@@ -96,8 +96,8 @@ pub const HEAP_BYTES_MIN: u64 = 256 << 20;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot live in shared memory: it is not `comem::heap::Plain`",
     label = "not every pattern of bytes is a `{Self}` on every node, as far as the compiler knows",
-    note = "a struct of numbers, arrays of them and other plain structs becomes plain by `#[derive(Clone, Copy, comem::heap::Plain)]`",
-    note = "`bool` and `char` are not plain: store `u8` and `u32`; `String`, `Vec`, `Box` and references are one node's own: store an index"
+    note = "a struct of numbers, arrays and other plain structs becomes so by `#[derive(Clone, Copy, comem::heap::Plain)]`",
+    note = "store `u8` for `bool` and `u32` for `char`; `String`, `Vec`, `Box` and references are one node's own: store an index"
 )]
 pub unsafe trait Plain: Copy + Send + 'static {}
 
@@ -232,7 +232,8 @@ impl<T: Plain> SharedSlice<T> {
 
 /// One element of a [`SharedSlice`], which `slice[index]` gives: `grid[i].set(grid[i - 1].get() + 1.0)`.
 ///
-/// It is a place and not a value, because other threads and nodes may store there as long as it is in use: a `&T` would promise that nobody does.
+/// It is a place and not a value, because other threads and nodes may store there as long as it is in use: a `&T`
+/// would promise that nobody does.
 #[repr(transparent)]
 pub struct SharedCell<T>(std::cell::UnsafeCell<T>);
 
@@ -243,7 +244,8 @@ impl<T: Plain> SharedCell<T> {
     /// The value, read as [`SharedSlice::get`] does.
     #[inline]
     pub fn get(&self) -> T {
-        // SAFETY: a place within an allocation; a fault brings the page. Volatile, because other threads and nodes may write.
+        // SAFETY: a place within an allocation; a fault brings the page. Volatile, because other threads and nodes may
+        // write.
         unsafe { self.0.get().read_volatile() }
     }
 
@@ -274,7 +276,8 @@ impl<T: Plain> std::ops::Index<usize> for SharedSlice<T> {
     #[track_caller]
     fn index(&self, index: usize) -> &SharedCell<T> {
         assert!(index < self.len, "index {index} is outside of {} elements", self.len);
-        // SAFETY: within the allocation. The cell says no more of the memory than a pointer does, so others may store there meanwhile.
+        // SAFETY: within the allocation. The cell says no more of the memory than a pointer does, so others may store
+        // there meanwhile.
         unsafe { &*self.start.add(index).cast() }
     }
 }
@@ -327,8 +330,8 @@ impl<T: Plain> IntoIterator for &SharedSlice<T> {
 macro_rules! atomics {
     ($($(#[$doc:meta])* $ordered:ident, $relaxed:ident: $op:ident;)*) => { $(
         $(#[$doc])*
-        /// Gives what the element held before. An acquire and a release: what happened before such an operation on this element is seen after the next one
-        /// on it, on whatever node.
+        /// Gives what the element held before. An acquire and a release: what happened before such an operation on
+        /// this element is seen after the next one on it, on whatever node.
         ///
         /// # Errors that end the node
         /// When the memory was freed or declared read-only.
@@ -370,7 +373,8 @@ impl<T: Word> SharedSlice<T> {
         exchange, exchange_relaxed: Exchange;
     }
 
-    /// Stores `new` if the element holds `expected`, bit by bit. Gives what it held; ordered as [`SharedSlice::fetch_add`].
+    /// Stores `new` if the element holds `expected`, bit by bit. Gives what it held; ordered as
+    /// [`SharedSlice::fetch_add`].
     ///
     /// # Panics
     /// When there is no such element.
@@ -390,7 +394,8 @@ impl<T: Word> SharedSlice<T> {
         T::of_bits64(self.atomic(t, index, Op::CompareExchange, bits, false))
     }
 
-    /// The element as atomic operations have left it, unordered. (A plain [`SharedSlice::get`] may be as old as this node's last acquire.)
+    /// The element as atomic operations have left it, unordered. (A plain [`SharedSlice::get`] may be as old as this
+    /// node's last acquire.)
     ///
     /// # Panics
     /// When there is no such element.

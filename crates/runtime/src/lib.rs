@@ -391,8 +391,8 @@ impl Comem {
     /// As [`Comem::run`].
     ///
     /// # Errors
-    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not ended (idle threads of OpenMP are
-    /// ended for that); within such a function, when all of them run.
+    /// When a place that one of these threads would have is that of another thread, which has used Comem and has not
+    /// ended (idle threads of OpenMP are ended for that); within such a function, when all of them run.
     ///
     /// # Panics
     /// As [`Comem::run`]. When a thread cannot be started the node ends, too: those that have been wait for it.

@@ -1,4 +1,5 @@
-//! OpenMP's idle threads, which keep their places: between two parallel regions they wait for the next one and do not end.
+//! OpenMP's idle threads, which keep their places: between two parallel regions they wait for the next one and do not
+//! end.
 
 use std::ffi::{CStr, c_int};
 
@@ -12,8 +13,9 @@ fn function(name: &CStr) -> Option<*mut libc::c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Ends the threads of OpenMP that wait for the calling thread's next parallel region, so that they leave their places; the region makes new ones.
-/// Nothing happens in a parallel region, and where the program has no OpenMP (5.0 or later).
+/// Ends the threads of OpenMP that wait for the calling thread's next parallel region, so that they leave their
+/// places; the region makes new ones. Nothing happens in a parallel region, and where the program has no OpenMP (5.0
+/// or later).
 pub(crate) fn end_idle_threads() {
     let (Some(in_parallel), Some(pause)) = (function(c"omp_in_parallel"), function(c"omp_pause_resource_all")) else {
         return;

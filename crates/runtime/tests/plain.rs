@@ -1,4 +1,5 @@
-//! What Rust programs see of slices in shared memory: values, places, iterators, plain structs, atomic operations. A job of one node.
+//! What Rust programs see of slices in shared memory: values, places, iterators, plain structs, atomic operations. A
+//! job of one node.
 
 use comem::heap::{Plain, RegionOptions, SharedSlice};
 
@@ -64,7 +65,10 @@ fn slices_are_read_and_written_as_rust_programs_expect() {
         assert_eq!((counts.fetch_add(t, 0, 5), counts.fetch_sub_relaxed(t, 0, 7)), (0, 5));
         assert_eq!((counts.get(0), counts.get(1)), (u32::MAX - 1, 0));
         assert_eq!(counts.compare_exchange(t, 0, u32::MAX - 1, 3), u32::MAX - 1);
-        assert_eq!((counts.fetch_max(t, 0, 9), counts.fetch_min_relaxed(t, 0, 4), counts.load_relaxed(t, 0)), (3, 9, 4));
+        assert_eq!(
+            (counts.fetch_max(t, 0, 9), counts.fetch_min_relaxed(t, 0, 4), counts.load_relaxed(t, 0)),
+            (3, 9, 4)
+        );
         let mut got = Vec::new();
         t.for_dynamic(10, 4, |items| got.extend(items));
         assert_eq!(got, (0..10).collect::<Vec<_>>());

@@ -9,12 +9,13 @@ use comem_protocol::ids::{Channel, FlagId, LockId, NodeId, ObjectId, Seq, Slot, 
 use comem_protocol::node::identity::{Identity, Layout};
 use comem_protocol::node::message::{Answer, Hello, Intent, Join, Ready, StartMessage, Verdict};
 use comem_protocol::sync::bundle::Bundle;
+use comem_protocol::sync::deal::BatchRequest;
 use comem_protocol::sync::mismatch::Apart;
 use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Hearing, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 34;
+const KINDS: u64 = 38;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
@@ -24,6 +25,10 @@ const HEARS: u64 = 29;
 const CATCH_UP: u64 = 30;
 const CAUGHT_UP: u64 = 31;
 const APART: u64 = 32;
+const DEAL: u64 = 33;
+const DEALT: u64 = 34;
+const ATOMIC: u64 = 35;
+const ATOMIC_DONE: u64 = 36;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -205,6 +210,12 @@ impl Author {
         UnitId { object: ObjectId(self.rng.below(4) as u32), index: self.rng.below(u64::from(UNITS) + 1) as u32 }
     }
 
+    /// A small number, or one as large as can be.
+    fn number(&mut self) -> u64 {
+        let small = self.rng.below(9);
+        if self.rng.below(4) == 0 { u64::MAX - small } else { small }
+    }
+
     fn want(&mut self) -> Want {
         if self.rng.below(2) == 0 { Want::Shared } else { Want::Modified }
     }
@@ -288,6 +299,13 @@ impl Author {
                 let mut call = || (NodeId(self.rng.below(NODES as u64 + 1) as u16), self.collective());
                 Message::Apart { epoch, apart: Apart([call(), call()]) }
             }
+            DEAL => {
+                let wanted = BatchRequest { total: self.number(), chunk: self.number(), chunks: self.number() };
+                Message::Deal { number: value, wanted }
+            }
+            DEALT => Message::Dealt { fine: epoch > 1, low: self.number(), high: self.number() },
+            ATOMIC => Message::Atomic { body: bytes },
+            ATOMIC_DONE => Message::AtomicDone { body: bytes },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

@@ -2,6 +2,7 @@
 
 use super::NODES;
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::pages::atomic::{Answer, Request};
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::wire::{Push, take_unused};
 use comem_protocol::coherence::{self, Engine, Misbehaved, Permission, UnitMemory};
@@ -10,6 +11,7 @@ use comem_protocol::node::route::{Origin, Rooms};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::sync::barrier::Barrier;
 use comem_protocol::sync::condition::ConditionId;
+use comem_protocol::sync::deal::Loops;
 use comem_protocol::sync::desk::{Desk, Thing};
 use comem_protocol::sync::flag::Flags;
 use comem_protocol::sync::lock::Locks;
@@ -62,6 +64,7 @@ pub struct House {
     asked: BTreeMap<Slot, (Wish, u64)>,
     barrier: Barrier,
     stash: Stash,
+    loops: Loops,
     /// Steps taken.
     pub steps: u64,
 }
@@ -84,6 +87,7 @@ impl House {
             asked: BTreeMap::new(),
             barrier: Barrier::new(ME, NODES, threads),
             stash: Stash::default(),
+            loops: Loops::default(),
             steps: 0,
         }
     }
@@ -203,6 +207,11 @@ impl Rooms for House {
         step(&mut self.barrier, out);
     }
 
+    fn loops<R>(&mut self, step: impl FnOnce(&mut Loops, usize) -> R) -> Option<R> {
+        self.steps += 1;
+        Some(step(&mut self.loops, NODES))
+    }
+
     fn answer(&mut self, _bytes: &[u8]) {}
 
     fn page(&mut self, origin: Origin, message: Message<'_>, _out: &mut Outbox) -> Result<(), Misbehaved> {
@@ -218,6 +227,11 @@ impl Rooms for House {
                 assert!(picked.iter().all(|run| !run.bytes().is_empty()), "what is picked has bytes");
             }
             Message::PushUnused { body } => drop(take_unused(body).map_err(|_| NONSENSE)?),
+            Message::Atomic { body } => {
+                let request = Request::parse(body).map_err(|_| NONSENSE)?;
+                request.atomic.apply(request.atomic.expected);
+            }
+            Message::AtomicDone { body } => drop(Answer::parse(body).map_err(|_| NONSENSE)?),
             _ => return Err(Misbehaved("sent a message about pages, of which this node has none")),
         }
         self.steps += 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * atomics: operations on single words of shared memory, loops dealt out, and the barrier of nodes. The same source runs on one
- * node and many, sequentially, and with plain threads.
+ * atomics: operations on single words of shared memory, loops dealt out, and the barrier of nodes. The same source
+ * runs on one node and many, sequentially, and with plain threads.
  */
 #include <comem.h>
 

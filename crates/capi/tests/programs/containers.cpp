@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// containers: std::vector, std::map and std::string whose memory is shared, changed by all threads of all nodes in turn.
+// containers: std::vector, std::map and std::string whose memory is shared, changed by all threads of all nodes in
+// turn.
 #include <comem.hpp>
 
 #include "check.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * pools: OpenMP's threads and those of comem_parallel() use shared memory in turn, whoever begins, and so do threads of the
- * program's own that end.
+ * pools: OpenMP's threads and those of comem_parallel() use shared memory in turn, whoever begins, and so do threads
+ * of the program's own that end.
  */
 #include <comem.h>
 

@@ -61,7 +61,8 @@ pub trait Rooms {
     fn loops<R>(&mut self, _step: impl FnOnce(&mut Loops, usize) -> R) -> Option<R> {
         None
     }
-    /// The value of, or the receipt for, this thread's own access at an owner, or the items of a loop that it asked for.
+    /// The value of, or the receipt for, this thread's own access at an owner, or the items of a loop that it asked
+    /// for.
     fn answer(&mut self, bytes: &[u8]);
     /// A message about pages ([`serve`](crate::coherence::pages::serve) says what is done with it).
     ///

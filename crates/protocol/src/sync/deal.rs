@@ -1,11 +1,13 @@
 //! Loops whose items are dealt out while they run (OpenMP's `schedule(dynamic)` and `schedule(guided)`).
 //!
-//! The job's loops are numbered: every thread takes part in every loop, in the same order. A loop lives at its *manager*, which knows the
-//! first item that nobody has. A node asks it for a *batch* and deals that out to its threads chunk by chunk, so most chunks cost no
-//! message. Nothing is released or acquired by that, and no write notices travel.
+//! The job's loops are numbered: every thread takes part in every loop, in the same order. A loop lives at its
+//! *manager*, which knows the first item that nobody has. A node asks it for a *batch* and deals that out to its
+//! threads chunk by chunk, so most chunks cost no message. Nothing is released or acquired by that, and no write
+//! notices travel.
 //!
-//! A batch is as large as the node wants, which grows while batches are soon used up ([`Batches`]). But it is at most a fair share of half
-//! of what is left: so no node keeps the rest of the loop to itself, and towards the end batches are single chunks.
+//! A batch is as large as the node wants, which grows while batches are soon used up ([`Batches`]). But it is at most
+//! a fair share of half of what is left: so no node keeps the rest of the loop to itself, and towards the end batches
+//! are single chunks.
 //!
 //! A loop is forgotten when every node has been told that nothing is left; each is told once.
 
@@ -96,8 +98,8 @@ const LONG: Span = Span::from_ms(2);
 /// Most chunks of a batch.
 const CHUNKS_MAX: u64 = 1 << 20;
 
-/// How many chunks a node asks for at a time: few at first, and as many as last about a millisecond. Then messages are a small part of the
-/// time, and what nodes wait for one another at a loop's end is as short.
+/// How many chunks a node asks for at a time: few at first, and as many as last about a millisecond. Then messages are
+/// a small part of the time, and what nodes wait for one another at a loop's end is as short.
 #[derive(Clone, Copy, Debug)]
 pub struct Batches {
     chunks: u64,
@@ -124,8 +126,8 @@ impl Batches {
     }
 }
 
-/// How many of `left` items a thread takes in one go in a loop without a chunk of its own, where the node has so many threads: a fair share
-/// of half of them (OpenMP's guided schedule).
+/// How many of `left` items a thread takes in one go in a loop without a chunk of its own, where the node has so many
+/// threads: a fair share of half of them (OpenMP's guided schedule).
 pub fn guided(left: u64, threads: usize) -> u64 {
     left.div_ceil(2 * threads.max(1) as u64).max(1)
 }

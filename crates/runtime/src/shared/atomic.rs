@@ -44,12 +44,12 @@ fn where_it_is(address: usize, operation: Atomic) -> u64 {
 }
 
 impl Thread {
-    /// An operation on a word of shared memory, `ordered` or not: see [`SharedSlice::fetch_add`](crate::heap::SharedSlice::fetch_add). Gives what the word
-    /// held, as bits.
+    /// An operation on a word of shared memory, `ordered` or not: see
+    /// [`SharedSlice::fetch_add`](crate::heap::SharedSlice::fetch_add). Gives what the word held, as bits.
     ///
     /// # Errors
-    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the memory was declared
-    /// read-only.
+    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the
+    /// memory was declared read-only.
     pub fn try_atomic(&self, address: usize, operation: Atomic, ordered: bool) -> Result<u64> {
         let shared =
             self.home().shared().ok_or_else(|| Error::Misuse(super::space::why_none(self.home().config.heap)))?;
@@ -59,19 +59,19 @@ impl Thread {
         }
     }
 
-    /// An operation on a word of shared memory, as one step for all threads of all nodes; gives what the word held. It says nothing about
-    /// other memory: ordinary accesses of before it may be seen later, and the other way round.
+    /// An operation on a word of shared memory, as one step for all threads of all nodes; gives what the word held. It
+    /// says nothing about other memory: ordinary accesses of before it may be seen later, and the other way round.
     ///
     /// # Errors
-    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the memory was declared
-    /// read-only.
+    /// When the address is in no allocation of the shared heap or not a multiple of the word's size, or when the
+    /// memory was declared read-only.
     fn atomic(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
         let known = self.known_word(shared, address, operation)?;
         self.atomic_of(shared, &known, address, operation)
     }
 
-    /// As [`Thread::atomic`], as an acquire and a release too: between two such operations on one word, what happened before the first
-    /// is seen after the second.
+    /// As [`Thread::atomic`], as an acquire and a release too: between two such operations on one word, what happened
+    /// before the first is seen after the second.
     fn atomic_ordered(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
         let known = self.known_word(shared, address, operation)?;
         if self.home().nodes() == 1 || (known.region.engine == PageEngine::Msi && !shared.table.has_tracked()) {
@@ -161,7 +161,8 @@ impl Thread {
         // Beside a collective call of another thread homes may move.
         let there = there.filter(|peer| self.home().sections.is_none() && peer.has_applied(&needs));
         if let Some(at) = there.and_then(|peer| peer.memory.word(page as usize * PAGE_BYTES + offset)) {
-            // SAFETY: a word of the other node's memory, which stays mapped for good; the address is aligned as `offset` is.
+            // SAFETY: a word of the other node's memory, which stays mapped for good; the address is aligned as
+            // `offset` is.
             return Ok(Answer::Done(unsafe { on_memory(at, operation) }));
         }
         self.home().expect_answer(self.slot());
@@ -189,7 +190,8 @@ impl Thread {
         }
     }
 
-    /// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes home first.
+    /// Ends this node's copy of a page, and voids a fetch of it that is under way; what was written to the copy goes
+    /// home first.
     fn end_copy(&self, shared: &Shared, page: PageNo) {
         let (node, slot) = (self.home(), self.slot());
         let mut side = Outbox::new();

@@ -1,7 +1,7 @@
 //! Loops whose items are dealt out while they run, as a thread takes part in them.
 //!
-//! What a node has of a loop stands in its [`Part`], under a lock that the thread that fetches the next batch keeps while it waits: the
-//! others have nothing to do before it is there.
+//! What a node has of a loop stands in its [`Part`], under a lock that the thread that fetches the next batch keeps
+//! while it waits: the others have nothing to do before it is there.
 
 use super::Thread;
 use crate::error::{Error, Result};
@@ -37,12 +37,12 @@ struct Batch {
 }
 
 impl Thread {
-    /// Deals the numbers `0..total` out to all threads of all nodes while they run, `chunk` at a time, each once; 0: in pieces that grow smaller
-    /// towards the end. Calls `body` with each piece that this thread gets. Every thread of the job makes the call, with the same numbers, and all make
-    /// such calls in the same order.
+    /// Deals the numbers `0..total` out to all threads of all nodes while they run, `chunk` at a time, each once; 0:
+    /// in pieces that grow smaller towards the end. Calls `body` with each piece that this thread gets. Every thread
+    /// of the job makes the call, with the same numbers, and all make such calls in the same order.
     ///
-    /// It orders nothing between threads: for what others are to see a barrier follows, as behind every loop. Most pieces cost no message. A loop within
-    /// another is refused.
+    /// It orders nothing between threads: for what others are to see a barrier follows, as behind every loop. Most
+    /// pieces cost no message. A loop within another is refused.
     ///
     /// # Errors that end the node
     /// When threads say different things of one loop.
@@ -82,7 +82,8 @@ impl Thread {
         }
     }
 
-    /// The next piece of the loop that this thread is in, or of the next one: [`Thread::for_dynamic`] piece by piece. `None`: it is over, and left.
+    /// The next piece of the loop that this thread is in, or of the next one: [`Thread::for_dynamic`] piece by piece.
+    /// `None`: it is over, and left.
     ///
     /// # Errors
     /// As for [`Thread::try_for_dynamic`].
@@ -183,7 +184,7 @@ impl Thread {
 
 fn unlike(number: u64, (total, chunk): (u64, u64), (other, others): (u64, u64)) -> Error {
     Error::Misuse(format!(
-        "dynamic loop {number} has {total} items in chunks of {chunk} here, but {other} in chunks of {others} for another thread; every thread \
-         makes the same loops in the same order"
+        "dynamic loop {number} has {total} items in chunks of {chunk} here, but {other} in chunks of {others} for another \
+         thread; every thread makes the same loops in the same order"
     ))
 }

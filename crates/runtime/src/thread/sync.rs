@@ -31,11 +31,12 @@ impl Thread {
         Ok(())
     }
 
-    /// Waits until one thread of every node has come here: a barrier of nodes, for programs with thread pools of their own. It is a barrier for all
-    /// memory, as [`Thread::barrier`] is: what any thread of a node wrote before its node arrived is seen by all threads of all nodes afterwards.
+    /// Waits until one thread of every node has come here: a barrier of nodes, for programs with thread pools of their
+    /// own. It is a barrier for all memory, as [`Thread::barrier`] is: what any thread of a node wrote before its node
+    /// arrived is seen by all threads of all nodes afterwards.
     ///
-    /// While the call lasts the node's other threads neither use shared memory nor call Comem; a barrier of the pool before it and one behind it
-    /// see to that.
+    /// While the call lasts the node's other threads neither use shared memory nor call Comem; a barrier of the pool
+    /// before it and one behind it see to that.
     ///
     /// # Errors that end the node
     /// When another node makes a different collective call.

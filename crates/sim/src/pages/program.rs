@@ -100,7 +100,8 @@ pub enum Kind {
     WideRelease,
     /// As the second lock's, but its acquires are lazy ones.
     WideAcquire,
-    /// Counters to which all add atomically, among words that are written plainly; set and read between barriers, and told of by flags.
+    /// Counters to which all add atomically, among words that are written plainly; set and read between barriers, and
+    /// told of by flags.
     Atomics,
     /// Bounded buffers, events, and counters under semaphores.
     Semaphores,

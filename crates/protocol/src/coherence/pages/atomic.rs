@@ -1,15 +1,16 @@
 //! Atomic operations on shared words: one request to the word's home and one reply, without write notices.
 //!
-//! Under `hlrc` and `scope` a word has one place where its value is decided: the memory of its page's home. Each operation is carried out
-//! there, in the order of arrival, with the processor's own atomic instructions, since the home's threads may use the word meanwhile.
-//! Other nodes' copies of the page do not change. So that plain accesses stay right where synchronisation orders them:
+//! Under `hlrc` and `scope` a word has one place where its value is decided: the memory of its page's home. Each
+//! operation is carried out there, in the order of arrival, with the processor's own atomic instructions, since the
+//! home's threads may use the word meanwhile. Other nodes' copies of the page do not change. So that plain accesses
+//! stay right where synchronisation orders them:
 //!
-//! - An operation names the diffs that the home must have applied ([`Need`]), as a fetch does. Earlier plain stores, its own node's among
-//!   them, come before it.
+//! - An operation names the diffs that the home must have applied ([`Need`]), as a fetch does. Earlier plain stores,
+//!   its own node's among them, come before it.
 //! - The node that asked ends its own copy of the page: what it reads plainly afterwards has the operation in it.
-//! - Its next interval names the page ([`Chunk::atomic_done`](super::chunk::Chunk::atomic_done)), once, however many operations there
-//!   were. Whoever acquires behind that release fetches the page again. An empty diff goes to the home with it, whose serial tells copies
-//!   that left the home before from those that left later.
+//! - Its next interval names the page ([`Chunk::atomic_done`](super::chunk::Chunk::atomic_done)), once, however many
+//!   operations there were. Whoever acquires behind that release fetches the page again. An empty diff goes to the
+//!   home with it, whose serial tells copies that left the home before from those that left later.
 //!
 //! Under `msi`, at the home itself and in jobs of one node the processor's instructions do the same on ordinary memory.
 

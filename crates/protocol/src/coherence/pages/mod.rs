@@ -229,7 +229,8 @@ pub trait PageMemory {
     /// # Errors
     /// When the diff leaves the unit.
     fn apply(&mut self, unit: Range<PageNo>, diff: &[u8]) -> Result<(), Misbehaved>;
-    /// Carries out an atomic operation on the word at `offset` of a page, as one step also for this node's threads; gives what it held.
+    /// Carries out an atomic operation on the word at `offset` of a page, as one step also for this node's threads;
+    /// gives what it held.
     fn atomic(&mut self, page: PageNo, offset: usize, atomic: Atomic) -> u64;
     /// Appends the pages' bytes.
     fn copy_out(&mut self, pages: Range<PageNo>, out: &mut Vec<u8>);

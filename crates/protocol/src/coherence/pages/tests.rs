@@ -4,6 +4,7 @@
 
 mod along;
 mod aside;
+mod atomic;
 mod books;
 mod carry;
 mod chunk;

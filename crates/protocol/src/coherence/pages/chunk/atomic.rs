@@ -1,4 +1,5 @@
-//! Atomic operations on words of a unit: at its home, and at the node that asks. [`atomic`](crate::coherence::pages::atomic) has the idea.
+//! Atomic operations on words of a unit: at its home, and at the node that asks.
+//! [`atomic`](crate::coherence::pages::atomic) has the idea.
 
 use super::{ATOMIC, Chunk, FOREIGN, FRESH, Flush, HOT, KEPT, NOTED, State};
 use crate::coherence::pages::atomic::Atomic;
@@ -33,8 +34,8 @@ impl Chunk {
         }
     }
 
-    /// An operation of this node on the page was carried out at its home: the open interval has to tell of it. Whether there is a copy, or
-    /// a fetch under way, that may lack it, and has to end ([`Chunk::invalidate`]).
+    /// An operation of this node on the page was carried out at its home: the open interval has to tell of it. Whether
+    /// there is a copy, or a fetch under way, that may lack it, and has to end ([`Chunk::invalidate`]).
     pub fn atomic_done(&mut self, page: PageNo) -> bool {
         let index = self.index(page);
         let this = &mut self.units[index];
@@ -49,8 +50,8 @@ impl Chunk {
         lacks && Rule::AtomicsEndCopies.on()
     }
 
-    /// The interval closes: its notices name what atomic operations have changed. The empty diff has a serial: copies that left the home
-    /// before it are too old.
+    /// The interval closes: its notices name what atomic operations have changed. The empty diff has a serial: copies
+    /// that left the home before it are too old.
     pub(super) fn tell_of_atomics(&mut self, unit: usize, flush: &mut dyn Flush) {
         if !self.units[unit].has(ATOMIC) {
             return;
@@ -68,7 +69,8 @@ impl Chunk {
         }
     }
 
-    /// An operation of another node on the word at `offset` of `page`; `None`, and nothing done, where this node is not the page's home.
+    /// An operation of another node on the word at `offset` of `page`; `None`, and nothing done, where this node is
+    /// not the page's home.
     pub fn on_atomic(&mut self, cx: &mut Context<'_>, (page, offset): (PageNo, usize), atomic: Atomic) -> Option<u64> {
         let unit = self.index(page);
         if self.units[unit].state != State::Home || self.freed {
