@@ -144,6 +144,30 @@ fn the_standard_containers_work_in_shared_memory() {
 }
 
 #[test]
+fn the_examples_of_containers_and_pools_print_on_several_nodes_what_they_print_alone() {
+    let examples = [
+        ("c++", "c++17", "words.cpp", "350 times a\n300 times the\n250 times of\n"),
+        ("cc", "c11", "pool.c", "mean 153599.5\n"),
+    ];
+    for (compiler, standard, name, expected) in examples.into_iter().filter(|(compiler, ..)| common::has(compiler)) {
+        let out = common::scratch().join(name.replace('.', "-"));
+        let mut compile = Command::new(compiler);
+        compile
+            .arg(format!("-std={standard}"))
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", "-pthread", "-o"]);
+        compile.arg(&out).arg(common::root().join("examples").join(name));
+        compile.arg(format!("-I{}", common::root().join("include").display()));
+        compile.arg(common::library().join("libcomem.so")).arg(format!("-Wl,-rpath,{}", common::library().display()));
+        common::run(&mut compile);
+        for nodes in ["1", "3"] {
+            let mut command: Command = common::node(&common::launcher(), 1);
+            command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", nodes, "-t", "2"]).arg(&out);
+            assert_eq!(String::from_utf8_lossy(&common::run(&mut command).stdout), expected, "{name}, {nodes} nodes");
+        }
+    }
+}
+
+#[test]
 fn threads_of_openmp_and_those_of_comem_parallel_use_shared_memory_in_turn() {
     let out = common::scratch().join("pools");
     let mut compile = common::strict("cc", "c11");

@@ -114,7 +114,7 @@ fn module(compiler: &Compiler, places: &Places, words: &[OsString]) -> Outcome<P
     flags.iter().for_each(|flag| add(flag.as_encoded_bytes()));
     for source in SOURCES {
         let path = places.include.join(source);
-        add(&std::fs::read(&path).map_err(|e| Failure::system(&format!("cannot read {}", path.display()), e))?);
+        add(&std::fs::read(&path).map_err(|e| Failure::system(format!("cannot read {}", path.display()), e))?);
     }
     let name = format!("fortran-{}", &hash.finalize().to_hex()[..16]);
     let cache = cache().ok_or_else(|| cannot("HOME is not set".to_string()))?;
@@ -135,7 +135,7 @@ fn module(compiler: &Compiler, places: &Places, words: &[OsString]) -> Outcome<P
             format!("{} cannot compile the module comem ({status})", compiler.program),
             "it needs Fortran 2008; name another compiler in COMEM_FC".to_string(),
         )),
-        Err(error) => Err(Failure::system(&format!("cannot run {}", compiler.program), error)),
+        Err(error) => Err(Failure::system(format!("cannot run {}", compiler.program), error)),
     };
     if ended.is_err() {
         let _ = std::fs::remove_dir_all(&fresh);
@@ -171,7 +171,7 @@ pub fn compile(arguments: &[OsString]) -> Outcome<i32> {
     let module = if wants { Some(module(&compiler, &places, &words)?) } else { None };
     let line = command_line(compiler.is_gfortran(), &places, module.as_deref(), arguments);
     let error = compiler.command().args(line).exec();
-    Err(Failure::system(&format!("cannot run {}", compiler.program), error))
+    Err(Failure::system(format!("cannot run {}", compiler.program), error))
 }
 
 #[cfg(test)]
