@@ -69,7 +69,7 @@ fn a_page_that_is_compared_in_vain_again_and_again_is_protected_and_told_of_once
 #[test]
 fn a_diff_of_another_node_ends_it_for_a_while() {
     let mut bench = compared();
-    bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[])).unwrap();
+    bench.step(|chunk, cx, _| chunk.on_diff(cx, 0, &[1])).unwrap();
     assert_eq!(bench.memory.calls, ["drop_twin 0..1", "apply 0..1"], "or the diff would not be in what others get");
     assert_eq!(epoch(&mut bench, false), (true, calls(&["collect"]), calls(&["copy_out"])), "its note counts");
     let again = (0..10).take_while(|_| epoch(&mut bench, true).1 == calls(&["collect"])).count();
