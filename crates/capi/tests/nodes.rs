@@ -123,6 +123,26 @@ fn atomic_operations_and_loops_dealt_out_are_right_on_every_number_of_nodes() {
 }
 
 #[test]
+fn mistakes_with_atomic_operations_and_loops_end_with_a_sentence() {
+    let program = common::build("cc", "c11", "atomics_wrong.c");
+    let mistakes = [
+        ("1", "which is in no allocation of the shared heap"),
+        ("2", "which is no multiple of 8"),
+        ("3", "which was declared read-only"),
+        ("4", "a dynamic loop within a dynamic loop"),
+        ("5", "every thread makes the same loops in the same order"),
+        ("6", "which is in no allocation of the shared heap"),
+    ];
+    for (which, sentence) in mistakes {
+        let mut command: Command = common::node(&common::launcher(), 1);
+        command.env_remove("COMEM_THREADS").args(["run", "--no-prefix", "-n", "2"]).arg(&program).arg(which);
+        let output = command.output().expect("the job runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(sentence), "{which}: {output:?}");
+    }
+}
+
+#[test]
 fn the_standard_containers_work_in_shared_memory() {
     if !common::has("c++") {
         return println!("SKIP: there is no C++ compiler");
