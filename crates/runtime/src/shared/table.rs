@@ -530,6 +530,7 @@ mod tests {
             me: NodeId(0),
             nodes: 2,
             write_detection: true,
+            tracked: AtomicBool::new(false),
         }
     }
 
