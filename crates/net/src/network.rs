@@ -6,6 +6,7 @@ use crate::faulty::{Faults, Faulty};
 use crate::select::{self, Interface, PortChoice, Reach, SelectError};
 use crate::shm::{self, ShmHost};
 use crate::{Clock, Datagrams, Endpoint, Group, Lengths};
+use comem_protocol::auth::Sealer;
 use comem_protocol::faults::FaultSpec;
 use std::fmt;
 use std::io;
@@ -29,6 +30,8 @@ pub struct NetworkOptions {
     pub fault_stream: u64,
     /// `--capture`, made this process's own ([`Capture::path_for`]).
     pub capture: Option<PathBuf>,
+    /// The job's key, for what leaves shared memory.
+    pub sealer: Sealer,
 }
 
 impl Default for NetworkOptions {
@@ -40,6 +43,7 @@ impl Default for NetworkOptions {
             faults: None,
             fault_stream: 0,
             capture: None,
+            sealer: Sealer::default(),
         }
     }
 }
@@ -88,7 +92,7 @@ impl Network {
         let interface = select::choose(options.iface.as_deref(), options.reach)?;
         let memory = match backbone {
             Backbone::Udp => None,
-            Backbone::Shm if stays_here(&interface, options.reach) => Some(ShmHost::open()?),
+            Backbone::Shm if stays_here(&interface, options.reach) => Some(ShmHost::open_sealed(&options.sealer)?),
             Backbone::Shm => return Err(NetworkError::SeveralHosts),
         };
         let harmful = options.faults.filter(|spec| !spec.is_clean());

@@ -1,10 +1,16 @@
 //! The keyed tag of a datagram: proof that a node of this job made it.
 //!
-//! Every job has a key of its own. The tag is BLAKE3, keyed, over header, payload and the number of the node that it is for, cut to 16 bytes: a stranger
-//! who does not know the key guesses it with probability 2^-128, and what was meant for one node is nothing to another. The tag does not hide the data.
-//! Old datagrams that are sent to the same node once more are the business of the receive windows of [`crate::link`], not of the tag.
+//! Every job has a key of its own. The tag is AEGIS-128L used as a MAC (CFRG's draft on AEGIS), 16 bytes long. It covers header, payload and whom
+//! the datagram is for: a stranger who does not know the key guesses it with probability 2^-128, and what was meant for one node is
+//! nothing to another. The tag does not hide the data.
+//!
+//! The MAC needs no number that must not repeat: equal datagrams have equal tags, so what is retransmitted may be sealed again. Old datagrams that
+//! are sent to the same node once more are the business of the receive windows of [`crate::link`], not of the tag.
+//!
+//! One tag costs 30 to 40 ns up to 128 bytes, 0.23 us for a page and 3 us for 64 KiB (decision 0054).
 
 use crate::ids::NodeId;
+use aegis::aegis128l::Aegis128LMac;
 use std::fmt;
 
 /// Bytes of the tag at the end of every datagram of a job that authenticates.
@@ -30,21 +36,6 @@ impl JobKey {
     pub fn derive(&self, context: &str) -> JobKey {
         JobKey(blake3::derive_key(context, &self.0))
     }
-
-    /// The first 16 bytes of the keyed hash of `bytes` and whom they are for.
-    pub fn tag(&self, bytes: &[u8], to: Receiver) -> [u8; TAG_BYTES] {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(bytes);
-        hasher.update(&to.number().to_be_bytes());
-        let mut tag = [0; TAG_BYTES];
-        tag.copy_from_slice(&hasher.finalize().as_bytes()[..TAG_BYTES]);
-        tag
-    }
-
-    /// Whether `tag` belongs to `bytes` for this receiver. How long the answer takes does not depend on how much of the tag is right.
-    pub fn verify(&self, bytes: &[u8], to: Receiver, tag: &[u8; TAG_BYTES]) -> bool {
-        u128::from_ne_bytes(self.tag(bytes, to)) ^ u128::from_ne_bytes(*tag) == 0
-    }
 }
 
 /// Whom a datagram is for.
@@ -54,15 +45,20 @@ pub enum Receiver {
     Node(NodeId),
     /// Whoever gets it: several nodes by multicast, or processes that have no number yet.
     Anybody,
+    /// Whoever has this port, where sender and receiver know no more of each other.
+    Port(u16),
 }
 
 impl Receiver {
-    /// No node has the number for anybody.
-    fn number(self) -> u16 {
-        match self {
-            Receiver::Node(node) => node.0,
-            Receiver::Anybody => u16::MAX,
-        }
+    /// What the tag covers behind the datagram. It is of one length, so that no datagram ends where another's receiver begins.
+    fn suffix(self) -> [u8; 3] {
+        let (kind, number) = match self {
+            Receiver::Node(node) => (0, node.0),
+            Receiver::Anybody => (1, 0),
+            Receiver::Port(port) => (2, port),
+        };
+        let [high, low] = number.to_be_bytes();
+        [kind, high, low]
     }
 }
 
@@ -75,41 +71,85 @@ impl fmt::Debug for JobKey {
 /// Puts tags on outgoing datagrams and checks those of incoming ones; does nothing in a job without a key.
 #[derive(Clone, Debug, Default)]
 pub struct Sealer {
-    key: Option<JobKey>,
+    keyed: Option<Keyed>,
+}
+
+/// A key, and the MAC that has taken it in: each tag begins from a copy.
+#[derive(Clone, Debug)]
+struct Keyed {
+    key: JobKey,
+    mac: Aegis128LMac<TAG_BYTES>,
+}
+
+impl Keyed {
+    fn new(key: JobKey) -> Keyed {
+        let secret = blake3::derive_key("comem 2026 tags of datagrams", &key.0);
+        let (mut start, mut nonce) = ([0; 16], [0; 16]);
+        start.copy_from_slice(&secret[..16]);
+        nonce.copy_from_slice(&secret[16..]);
+        Keyed { mac: Aegis128LMac::new_with_nonce(&start, &nonce), key }
+    }
+
+    fn tag(&self, bytes: &[u8], to: Receiver) -> [u8; TAG_BYTES] {
+        let mut mac = self.mac.clone();
+        mac.update(bytes);
+        mac.update(&to.suffix());
+        mac.finalize()
+    }
+
+    /// How long the answer takes does not depend on how much of the tag is right.
+    fn verify(&self, bytes: &[u8], to: Receiver, tag: &[u8; TAG_BYTES]) -> bool {
+        u128::from_ne_bytes(self.tag(bytes, to)) ^ u128::from_ne_bytes(*tag) == 0
+    }
 }
 
 impl Sealer {
     /// A sealer with this key; `None` for a job that does not authenticate.
     pub fn new(key: Option<JobKey>) -> Sealer {
-        Sealer { key }
+        Sealer { keyed: key.map(Keyed::new) }
     }
 
     /// Bytes that sealing adds to a datagram.
     pub fn tag_len(&self) -> usize {
-        if self.key.is_some() { TAG_BYTES } else { 0 }
+        if self.keyed.is_some() { TAG_BYTES } else { 0 }
     }
 
     /// The sealer of what the nodes of one job say to each other, whose key other jobs with the same secret do not have: what was recorded in one of them
     /// is nothing to this one.
     pub fn of_job(&self, job: u64) -> Sealer {
-        let key = self.key.as_ref().map(|key| key.derive("comem 2026 datagrams of a job"));
-        Sealer { key: key.map(|key| JobKey(*blake3::keyed_hash(&key.0, &job.to_be_bytes()).as_bytes())) }
+        let key = self.keyed.as_ref().map(|keyed| keyed.key.derive("comem 2026 datagrams of a job"));
+        Sealer::new(key.map(|key| JobKey(*blake3::keyed_hash(&key.0, &job.to_be_bytes()).as_bytes())))
+    }
+
+    /// A sealer for another purpose, whose tags are nothing here; see [`JobKey::derive`].
+    pub fn derive(&self, context: &str) -> Sealer {
+        Sealer::new(self.keyed.as_ref().map(|keyed| keyed.key.derive(context)))
+    }
+
+    /// The tag of a datagram; `None` in a job without a key.
+    pub fn tag(&self, datagram: &[u8], to: Receiver) -> Option<[u8; TAG_BYTES]> {
+        self.keyed.as_ref().map(|keyed| keyed.tag(datagram, to))
     }
 
     /// Appends the tag of the datagram that fills `out` from `start` on.
     pub fn seal(&self, out: &mut Vec<u8>, start: usize, to: Receiver) {
-        if let Some(key) = &self.key {
-            let tag = key.tag(&out[start..], to);
+        if let Some(tag) = self.tag(&out[start..], to) {
             out.extend_from_slice(&tag);
         }
     }
 
     /// The datagram without its tag; `None` when the tag is wrong or missing, or for somebody else.
     pub fn open<'a>(&self, datagram: &'a [u8], me: Receiver) -> Option<&'a [u8]> {
-        let Some(key) = &self.key else { return Some(datagram) };
-        let (bytes, tag) = datagram.split_last_chunk::<TAG_BYTES>()?;
-        let is_right = |to| key.verify(bytes, to, tag);
-        (is_right(me) || (me != Receiver::Anybody && is_right(Receiver::Anybody))).then_some(bytes)
+        let (bytes, tag) = datagram.split_at_checked(datagram.len().checked_sub(self.tag_len())?)?;
+        self.accepts(bytes, tag, me).then_some(bytes)
+    }
+
+    /// As [`Sealer::open`], for a datagram whose tag lies elsewhere: whether it is right, or there is none to be.
+    pub fn accepts(&self, bytes: &[u8], tag: &[u8], me: Receiver) -> bool {
+        let Some(keyed) = &self.keyed else { return tag.is_empty() };
+        let Ok(tag) = tag.try_into() else { return false };
+        let is_right = |to| keyed.verify(bytes, to, tag);
+        is_right(me) || (matches!(me, Receiver::Node(_)) && is_right(Receiver::Anybody))
     }
 }
 
@@ -168,11 +208,38 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_is_keyed_blake3_cut_to_16_bytes() {
-        // The official test vector for an input of three bytes 0, 1, 2 under this key; the last two are the receiver's number.
-        let key = JobKey::new(*b"whats the Elvish word for friend");
-        let golden = [0x39, 0xe6, 0x7b, 0x76, 0xb5, 0xa0, 0x07, 0xd4, 0x92, 0x19, 0x69, 0x77, 0x9f, 0xe6, 0x66, 0xda];
-        assert_eq!(key.tag(&[0], Receiver::Node(NodeId(0x0102))), golden);
+    fn the_tag_is_the_mac_of_the_draft() {
+        // The draft's test vector for AEGIS-128L as a MAC with tags of 128 bits.
+        let mut key = [0; 16];
+        let mut nonce = [0; 16];
+        (key[0], key[1]) = (0x10, 0x01);
+        (nonce[0], nonce[2]) = (0x10, 0x02);
+        let message: Vec<u8> = (0..35).collect();
+        let mut mac = Aegis128LMac::<TAG_BYTES>::new_with_nonce(&key, &nonce);
+        mac.update(&message);
+        let golden = 0xd3f0_9b28_42ad_3016_87d6_902c_921d_7818_u128;
+        assert_eq!(mac.finalize(), golden.to_be_bytes());
+    }
+
+    #[test]
+    fn a_tag_covers_the_receiver_in_one_way_only() {
+        let sealer = Sealer::new(Some(JobKey::new([7; 32])));
+        let tags: Vec<_> = [Receiver::Node(NodeId(0)), Receiver::Node(NodeId(1)), Receiver::Anybody, Receiver::Port(0), Receiver::Port(1)]
+            .iter()
+            .map(|to| sealer.tag(b"hello", *to).unwrap())
+            .collect();
+        assert!((0..tags.len()).all(|at| !tags[..at].contains(&tags[at])));
+        assert_ne!(sealer.tag(b"a", Receiver::Anybody), sealer.tag(b"a\x01\0\0", Receiver::Anybody));
+    }
+
+    #[test]
+    fn a_tag_apart_from_its_datagram_is_the_same() {
+        let (sealer, me) = (Sealer::new(Some(JobKey::new([7; 32]))), Receiver::Node(NodeId(3)));
+        let tag = sealer.tag(b"hello", me).unwrap();
+        assert!(sealer.accepts(b"hello", &tag, me));
+        assert!(!sealer.accepts(b"hallo", &tag, me) && !sealer.accepts(b"hello", &tag[..15], me));
+        assert!(!sealer.accepts(b"hello", &[], me));
+        assert!(Sealer::default().accepts(b"hello", &[], me) && !Sealer::default().accepts(b"hello", &tag, me));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
 use crate::ear::{Ear, next_message};
 use crate::error::{Error, Result};
 use crate::io::{Parts, Wire};
+use crate::keys;
 use crate::node::Node;
 use crate::report;
 use crate::service;
@@ -31,6 +32,7 @@ use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgT
 use comem_protocol::wire::message::Collective;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,6 +43,8 @@ const LOOPBACK_DATAGRAM: usize = 65_507;
 const NETWORK_DATAGRAM: usize = 1472;
 /// How long start-up goes without looking whether the launcher has said something.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a node looks whether node zero has left the job's key.
+const KEY_LOOK: Duration = Duration::from_millis(10);
 /// A node that nobody launched says after this long whom it waits for; after twice as long where nodes first look for each other.
 const SILENCE: Span = Span::from_ms(2_000);
 
@@ -83,8 +87,9 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     } else {
         Boot::new(config, clock, launcher.as_mut()).and_then(|boot| boot.run(launcher))
     };
-    if result.is_ok() {
-        service::listen_for_questions();
+    match &result {
+        Ok(_) => service::listen_for_questions(),
+        Err(_) => keys::take_away(),
     }
     result
 }
@@ -98,6 +103,7 @@ fn alone(mut config: Config, clock: Arc<Clock>) -> Arc<Node> {
             prog: 1,
             job: 0,
             sealer: Sealer::new(None),
+            guarded: true,
             link: LinkConfig { datagram_bytes: NETWORK_DATAGRAM, ..LinkConfig::default() },
             started,
             endpoints: Vec::new(),
@@ -173,6 +179,8 @@ struct Boot {
     clock: Arc<Clock>,
     job: Option<Job>,
     sealer: Sealer,
+    /// Whether datagrams need no tag between endpoints that are connected.
+    guarded: bool,
     network: Network,
     endpoints: Vec<Arc<dyn Datagrams>>,
     multicast: bool,
@@ -186,12 +194,20 @@ impl Boot {
             Some((reader, _)) => Some(first_line(reader)?),
             None => control::exec_job().map_err(Error::system("cannot read the job from comem exec"))?,
         };
+        let auth = authenticates(&config, job.as_ref())?;
         let key = match job.as_ref().and_then(Job::key_bytes) {
-            Some(key) => Some(JobKey::new(key)),
-            None => shared_key(&config)?,
+            Some(key) => Some(Key::Given(key)),
+            None if auth => Some(Key::find(&config, &clock)?),
+            None => None,
         };
-        let auth = authenticates(&config, job.as_ref(), key.is_some())?;
-        let sealer = Sealer::new(key.filter(|_| auth));
+        if !auth && is_over_network(&config) {
+            crate::error::say(format_args!(
+                "comem: host {}, pid {}: COMEM_AUTH is off: whoever can send to this host's ports can change this job's memory, or end it",
+                host_name(),
+                std::process::id()
+            ));
+        }
+        let sealer = Sealer::new(key.as_ref().filter(|_| auth).map(|key| JobKey::new(key.bytes())));
         let resolved = config.backbone.resolve(&config.circumstances());
         // All nodes come to the same; one says so.
         if let Some(warning) = resolved.warning().filter(|_| config.node.unwrap_or_default() == NodeId(0)) {
@@ -210,6 +226,7 @@ impl Boot {
             faults: config.faults,
             fault_stream: u64::from(config.node.unwrap_or_default().0),
             capture: config.capture.as_deref().map(|p| Capture::path_for(p.as_ref(), &tag(&config))),
+            sealer: sealer.clone(),
         };
         let mut network =
             Network::open_over(resolved.backbone, &options, *clock).map_err(|e| Error::Start(e.to_string()))?;
@@ -221,8 +238,16 @@ impl Boot {
         let datagram_bytes = config.mtu.map_or(usual, |mtu| select::udp_payload_max(mtu, interface.address));
         let datagram_bytes = datagram_bytes.min(network.datagram_bytes_max());
         network.cut_beyond(datagram_bytes);
-        network.expect_lengths(Lengths { at: LEN_AT, more: HEADER_BYTES + sealer.tag_len() });
+        // In shared memory, only what was damaged on purpose needs a tag of its own; what takes UDP gets one there.
+        let guarded = network.backbone() == Backbone::Shm && !config.faults.is_some_and(|faults| faults.damages());
+        if network.backbone() == Backbone::Udp {
+            network.expect_lengths(Lengths { at: LEN_AT, more: HEADER_BYTES + sealer.tag_len() });
+        }
         let endpoints = open_endpoints(&config, &network)?;
+        if let Some(Key::New(key)) = key {
+            let left = keys::leave(endpoints[0].local_addr(), &key);
+            left.map_err(|unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice)))?;
+        }
         // Only updates of the engine `broadcast` go to all at once; finding out who hears a group takes 200 ms where somebody does not.
         let wanted = config.engine == Engine::Broadcast && config.nodes > 2;
         let multicast = wanted && network.backbone() == Backbone::Udp;
@@ -236,7 +261,7 @@ impl Boot {
         // Shared memory rouses nobody for acknowledgements that do not press.
         let acks_may_lie = network.backbone() == Backbone::Shm;
         let link = LinkConfig { datagram_bytes, acks_may_lie, ..patience(&config) };
-        Ok(Boot { config, clock, job, sealer, network, endpoints, multicast, link, free: AtomicU64::new(0) })
+        Ok(Boot { config, clock, job, sealer, guarded, network, endpoints, multicast, link, free: AtomicU64::new(0) })
     }
 
     /// The ports of this node's slots, and behind them, over networks, where it is sent what may wait.
@@ -516,7 +541,8 @@ impl Boot {
             Channel::service(self.config.node.unwrap_or_default()),
             self.free.fetch_add(1, Ordering::Relaxed),
         );
-        let bytes = start_datagram(transmit.ty, &transmit.body, seq, &self.sealer);
+        let kind = (DISCOVERY_PROG, transmit.ty);
+        let bytes = plain_datagram(kind, &transmit.body, seq, &self.sealer, Receiver::Anybody);
         // A send that fails counts as lost: start-up repeats what matters.
         let _ = self.endpoints[0].send_to(&bytes, bytes.len(), to);
     }
@@ -538,6 +564,7 @@ impl Boot {
                 prog: membership.prog,
                 job: membership.job,
                 sealer: self.sealer,
+                guarded: self.guarded,
                 link: self.link,
                 started: self.clock.now(),
                 endpoints: self.endpoints,
@@ -551,10 +578,16 @@ impl Boot {
     }
 }
 
-/// A datagram of start-up or of the watch.
-pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer) -> Vec<u8> {
+/// A datagram of start-up or of the watch: the program number in its header and its type, its body, and whom it is for.
+pub(crate) fn plain_datagram(
+    (prog, ty): (u16, MsgType),
+    body: &[u8],
+    seq: Seq,
+    sealer: &Sealer,
+    to: Receiver,
+) -> Vec<u8> {
     let header = HeaderRepr {
-        prog: DISCOVERY_PROG,
+        prog,
         ty,
         flags: Flags::default(),
         len: body.len() as u16,
@@ -565,7 +598,7 @@ pub(crate) fn start_datagram(ty: MsgType, body: &[u8], seq: Seq, sealer: &Sealer
     let mut bytes = Vec::with_capacity(body.len() + 32);
     header.emit(&mut bytes);
     bytes.extend_from_slice(body);
-    sealer.seal(&mut bytes, 0, Receiver::Anybody);
+    sealer.seal(&mut bytes, 0, to);
     bytes
 }
 
@@ -670,6 +703,7 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     node.wire.retire();
     main.end_life_now();
     let _ = node.ended.set((main.slot(), node.now()));
+    keys::take_away();
     node.outlive_finish();
     let stats = report::stats(node, None);
     if node.tell_launcher(&FromNode::Stats { stats: stats.clone() }) {
@@ -681,43 +715,113 @@ pub(crate) fn finish(node: &Arc<Node>, main: &Thread) -> Result<()> {
     }
 }
 
-/// Whether this node's datagrams are authenticated.
-fn authenticates(config: &Config, job: Option<&Job>, has_key: bool) -> Result<bool> {
+/// Whether this node's datagrams are authenticated: unless somebody has said that they are not to be.
+fn authenticates(config: &Config, job: Option<&Job>) -> Result<bool> {
     // Damage that the network's own checksum would catch goes unnoticed when faults are injected above it.
     let damaged = config.faults.is_some_and(|f| f.damages());
-    let auth = config.auth.unwrap_or(job.is_some_and(|j| j.auth) || damaged || config.discover && has_key);
+    let auth = config.auth.unwrap_or(damaged || job.is_none_or(|job| job.auth));
     if damaged && !auth {
         return Err(Error::Start(
             "faults that truncate or corrupt datagrams do not go with COMEM_AUTH=off".to_string(),
         ));
     }
-    if auth && !has_key {
-        let why = if damaged {
-            "faults that truncate or corrupt datagrams need authentication, which"
-        } else {
-            "authentication"
-        };
-        return Err(Error::Start(format!("{why} needs a job key; start with comem run or comem exec")));
-    }
     Ok(auth)
 }
 
-/// The key of a job whose nodes find each other: from a file that all hosts have and only its owner can read.
-fn shared_key(config: &Config) -> Result<Option<JobKey>> {
-    let Some(path) = std::env::var_os("COMEM_KEY_FILE").filter(|p| config.discover && !p.is_empty()) else {
-        return Ok(None);
+/// Whether others than this host's processes can reach the job, as far as the environment tells.
+fn is_over_network(config: &Config) -> bool {
+    let beyond = |address: &str| address.parse::<SocketAddr>().is_ok_and(|zero| !zero.ip().is_loopback());
+    let by_iface = || {
+        let chosen = config.iface.as_deref().map(|iface| select::choose(Some(iface), Reach::ThisHost));
+        chosen.is_some_and(|interface| interface.is_ok_and(|interface| !interface.loopback))
     };
-    let shown = std::path::Path::new(&path).display();
-    let why = |what: &str| Error::Start(format!("the key file {shown} {what}"));
-    let data = std::fs::metadata(&path).map_err(|e| why(&format!("cannot be read: {e}")))?;
-    if std::os::unix::fs::MetadataExt::mode(&data) & 0o077 != 0 {
-        return Err(why("can be read by others; chmod 600 it"));
+    config.several_hosts() || config.join.as_deref().is_some_and(beyond) || by_iface()
+}
+
+/// The key of a job.
+enum Key {
+    /// One that the other nodes know.
+    Given([u8; 32]),
+    /// One that this node zero has made, and must leave for them.
+    New([u8; 32]),
+}
+
+impl Key {
+    fn bytes(&self) -> [u8; 32] {
+        match self {
+            Key::Given(key) | Key::New(key) => *key,
+        }
     }
-    let secret = std::fs::read(&path).map_err(|e| why(&format!("cannot be read: {e}")))?;
-    if secret.trim_ascii().len() < 16 {
-        return Err(why("holds less than 16 bytes; make one with comem daemon make-key"));
+
+    /// The key of a job without a launcher.
+    fn find(config: &Config, clock: &Clock) -> Result<Key> {
+        let named = std::env::var_os(keys::KEY_FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let over_network = is_over_network(config);
+        let usual = || keys::default_key_file().filter(|path| over_network && path.exists());
+        if let Some(path) = named.or_else(usual) {
+            return shared_key(&path).map(Key::Given);
+        }
+        if over_network {
+            return Err(Error::Start(
+                "nodes of several hosts that find each other need a key that all have: make a file with comem daemon make-key FILE, copy it \
+                 to every host, and name it in COMEM_KEY_FILE; or trust the network with COMEM_AUTH=off"
+                    .to_string(),
+            ));
+        }
+        match zero_by_hand(config)? {
+            Some(zero) => await_key(zero, config, clock).map(Key::Given),
+            None => Ok(Key::New(keys::new_key())),
+        }
     }
-    Ok(Some(JobKey::new(*blake3::hash(secret.trim_ascii()).as_bytes()).derive("comem discover")))
+}
+
+/// Where node zero is, as whoever started this node has said; `None` for node zero itself, and where nobody has.
+fn zero_by_hand(config: &Config) -> Result<Option<SocketAddr>> {
+    let told = std::env::var(control::var::ZERO).ok().filter(|_| config.node.is_some_and(|node| node != NodeId(0)));
+    let parse = |text: &String| {
+        text.parse().map_err(|_| Error::Start(format!("node zero's address {text} is no address; use IP:PORT")))
+    };
+    config.join.as_ref().or(told.as_ref()).map(parse).transpose()
+}
+
+/// Waits until the node zero at an address has left the job's key. Says once whom it waits for, if that takes long.
+fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32]> {
+    let start = clock.now();
+    let until = config.node_timeout.map(|_| start + usual_limit(config));
+    let mut tell_at = Some(start + SILENCE);
+    loop {
+        let unfit = |unfit: keys::Unfit| Error::Start(format!("{}; {}", unfit.what, unfit.advice));
+        if let Some(key) = keys::look(zero).map_err(unfit)? {
+            return Ok(key);
+        }
+        let now = clock.now();
+        if until.is_some_and(|until| until <= now) {
+            return Err(Error::Start(format!(
+                "no node 0 of this user's has come to {zero}; start it first, and on both name the same COMEM_KEY_FILE, if any, or say \
+                 COMEM_AUTH=off"
+            )));
+        }
+        if tell_at.take_if(|at| *at <= now).is_some() {
+            let most = until.map_or(String::new(), |at| format!("; gives up in {} s", (at - now).0.div_ceil(1_000_000_000)));
+            crate::error::say(format_args!(
+                "comem: a node of a job of {} (host {}, pid {}) waits for node 0: nobody at {zero} has answered yet{most}",
+                config.nodes,
+                host_name(),
+                std::process::id()
+            ));
+        }
+        std::thread::sleep(KEY_LOOK);
+    }
+}
+
+/// The key that follows from a file that all hosts have and only its owner can read.
+fn shared_key(path: &Path) -> Result<[u8; 32]> {
+    let why = |unfit: keys::Unfit| {
+        let advice = if unfit.advice.is_empty() { String::new() } else { format!("; {}", unfit.advice) };
+        Error::Start(format!("the key file {} {}{advice}", path.display(), unfit.what))
+    };
+    let secret = keys::read_key_file(path).map_err(why)?;
+    Ok(*JobKey::new(*blake3::hash(&secret).as_bytes()).derive("comem discover").as_bytes())
 }
 
 /// A thread that blocks wakes late, so answers to it take longer; and short waits cost another system call.

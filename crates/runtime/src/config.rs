@@ -87,7 +87,7 @@ pub struct Config {
     pub iface: Option<String>,
     /// The ports to use.
     pub ports: Option<(u16, u16)>,
-    /// Whether datagrams are authenticated; `None` leaves it to the number of hosts.
+    /// Whether datagrams are authenticated; `None` where nothing was said: they are.
     pub auth: Option<bool>,
     /// How long a node may be silent; `None` for ever.
     pub node_timeout: Option<Duration>,
@@ -244,7 +244,6 @@ impl Config {
             ("COMEM_PORTS", self.ports.is_some()),
             ("COMEM_MTU", self.mtu.is_some()),
             ("COMEM_CAPTURE", self.capture.is_some()),
-            ("COMEM_AUTH", self.auth == Some(true)),
             ("COMEM_JOIN", self.joins_elsewhere().is_some()),
         ];
         Circumstances {

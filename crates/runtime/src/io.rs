@@ -65,8 +65,10 @@ pub(crate) struct Wire {
     prog: u16,
     /// Of what the nodes of this job say to each other.
     sealer: Sealer,
-    /// Of start-up and of the watch.
+    /// Of start-up.
     start_sealer: Sealer,
+    /// The datagram that rouses a thread of this node: too short to be anything else, and nobody else can make it.
+    kick: Vec<u8>,
     link: LinkConfig,
     started: Time,
     /// By slot; behind them there may be one of its own for what may wait.
@@ -93,15 +95,14 @@ pub(crate) struct PutAside {
     pub(crate) body: Vec<u8>,
 }
 
-/// The datagram that rouses: too short to be anything else.
-const KICK: [u8; 1] = [0];
-
 /// What a node's wires are made of.
 pub(crate) struct Parts {
     pub(crate) me: NodeId,
     pub(crate) prog: u16,
     pub(crate) job: u64,
     pub(crate) sealer: Sealer,
+    /// Whether the endpoints let in nobody who is not of this job, or this user's: then what comes by them needs no tag.
+    pub(crate) guarded: bool,
     pub(crate) link: LinkConfig,
     pub(crate) started: Time,
     pub(crate) endpoints: Vec<Arc<dyn Datagrams>>,
@@ -119,6 +120,7 @@ impl Wire {
             prog: 1,
             job: 1,
             sealer: Sealer::new(None),
+            guarded: false,
             link: LinkConfig::default(),
             started: Time(0),
             endpoints,
@@ -132,8 +134,11 @@ impl Wire {
 
 impl Wire {
     pub(crate) fn new(parts: Parts, threads: usize) -> Wire {
-        let Parts { me, prog, job, sealer: start_sealer, link, started, endpoints, addresses, members, group } = parts;
-        let sealer = start_sealer.of_job(job);
+        let Parts { me, prog, job, sealer: start_sealer, guarded, link, started, endpoints, addresses, members, group } =
+            parts;
+        let of_job = start_sealer.of_job(job);
+        let kick = of_job.tag(b"kick", Receiver::Node(me)).map_or(vec![0], |tag| tag.to_vec());
+        let sealer = if guarded { Sealer::default() } else { of_job };
         let channel = |slot: usize| Channel { node: me, slot: Slot(slot as u16) };
         let slots = threads + 1;
         Wire {
@@ -148,6 +153,7 @@ impl Wire {
             prog,
             sealer,
             start_sealer,
+            kick,
             link,
             started,
             endpoints,
@@ -170,7 +176,11 @@ impl Wire {
     }
 
     pub(crate) fn authenticated(&self) -> bool {
-        self.sealer.tag_len() > 0
+        self.start_sealer.tag_len() > 0
+    }
+
+    pub(crate) fn sealer(&self) -> &Sealer {
+        &self.sealer
     }
 
     /// Host and process number of a node.
@@ -215,8 +225,12 @@ impl Wire {
         }
         let Some(address) = self.address(Channel { node: self.me, slot }) else { return };
         if let Some(kicker) = &self.kicker {
-            let _ = kicker.send_to(&KICK, address);
+            let _ = kicker.send_to(&self.kick, address);
         }
+    }
+
+    pub(crate) fn prog(&self) -> u16 {
+        self.prog
     }
 
     pub(crate) fn start_sealer(&self) -> &Sealer {
@@ -522,7 +536,7 @@ impl Node {
         }
     }
 
-    fn reject(&self, slot: Slot, from: SocketAddr, why: &dyn std::fmt::Display) {
+    pub(crate) fn reject(&self, slot: Slot, from: SocketAddr, why: &dyn std::fmt::Display) {
         let count = &self.counters(slot).rejected;
         count.add(1);
         if self.config.verbose && count.get().is_power_of_two() {
@@ -536,7 +550,7 @@ impl Node {
 
     /// Takes in one datagram.
     fn on_datagram(&self, slot: Slot, datagram: &[u8], from: SocketAddr, drained: &mut Drained) {
-        if datagram.len() <= KICK.len() && from.ip() == self.wire.endpoint(slot).local_addr().ip() {
+        if *datagram == self.wire.kick[..] && from.ip() == self.wire.endpoint(slot).local_addr().ip() {
             drained.kicks += 1;
             return;
         }
@@ -549,8 +563,8 @@ impl Node {
             Ok(packet) => packet,
             Err(error) => return self.reject(slot, from, &error),
         };
-        if packet.header.prog == DISCOVERY_PROG && Self::is_start_up(packet.header.ty) {
-            return self.on_start_datagram(from, &packet);
+        if is_start {
+            return self.on_start_datagram(slot, from, &packet);
         }
         if packet.header.prog != self.wire.prog {
             return self.reject(slot, from, &"it belongs to another program");
@@ -559,6 +573,9 @@ impl Node {
             return self.reject(slot, from, &"its sender is not part of this job");
         }
         self.heard_from(packet.channel.node, drained.at);
+        if Self::is_of_watch(packet.header.ty) {
+            return self.on_watch_datagram(&packet);
+        }
         let result = if packet.header.flags.ack && packet.header.ty == MsgType::ACK {
             self.on_ack(&packet)
         } else if packet.header.flags.ack {

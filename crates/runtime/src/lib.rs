@@ -27,6 +27,7 @@
 //! | [`bind`] | cores of a node's own |
 //! | [`host`] | a language's runtime that does not end with its job |
 //! | [`control`] | how launchers talk to nodes |
+//! | [`keys`] | where a job's key comes from without a launcher |
 
 pub mod array;
 pub mod bind;
@@ -41,6 +42,7 @@ mod gather;
 pub mod heap;
 pub mod host;
 mod io;
+pub mod keys;
 mod light;
 mod mutex;
 pub mod names;

@@ -1,20 +1,22 @@
 //! The watch over the other nodes, and how this node ends when one of them is lost.
 
-use crate::boot::start_datagram;
+use crate::boot::plain_datagram;
 use crate::config::Config;
 use crate::control::FromNode;
 use crate::error::Error;
 use crate::io::Wire;
+use crate::keys;
 use crate::mutex::Mutex;
 use crate::node::Node;
 use crate::report;
 use comem_net::backbone::Backbone;
 use comem_net::counts_as_loss;
 use comem_net::select::{MTUS, path_mtu, udp_payload_max};
+use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::node::membership::{Detector, Event, WatchConfig};
 use comem_protocol::node::message::types;
-use comem_protocol::node::startup::{Startup, To};
+use comem_protocol::node::startup::{DISCOVERY_PROG, Startup, To};
 use comem_protocol::node::watch::LossCause;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
@@ -36,7 +38,7 @@ impl Watch {
     /// The watch over the job's other nodes. Long packets get through where no network is between the nodes.
     pub(crate) fn new(config: &Config, wire: &Wire, now: Time, startup: Option<Startup>) -> Watch {
         let fatal = config.node_timeout.map(|t| Span(t.as_nanos() as u64));
-        let longest = wire.datagram_bytes() - HEADER_BYTES - wire.start_sealer().tag_len();
+        let longest = wire.datagram_bytes() - HEADER_BYTES - wire.sealer().tag_len();
         let longest = if wire.is_on_one_host() { 0 } else { longest };
         let watch = WatchConfig { fatal, longest, ..WatchConfig::default() };
         Watch {
@@ -63,9 +65,9 @@ impl Wire {
 }
 
 impl Node {
-    /// Whether a message type belongs to start-up or to the watch.
-    pub(crate) fn is_start_up(ty: MsgType) -> bool {
-        (types::JOIN.0..=types::LOST.0).contains(&ty.0)
+    /// Whether a message type belongs to the watch.
+    pub(crate) fn is_of_watch(ty: MsgType) -> bool {
+        (types::PING.0..=types::LOST.0).contains(&ty.0)
     }
 
     /// Runs the watch's timers and does what they ask for.
@@ -106,40 +108,42 @@ impl Node {
         }
     }
 
-    /// A datagram of start-up or of the watch.
-    pub(crate) fn on_start_datagram(&self, from: SocketAddr, packet: &Packet<'_>) {
-        let (ty, body) = (packet.header.ty, packet.payload);
-        if ty.0 < types::PING.0 {
-            if let Some(startup) = self.watch.startup.lock().as_mut() {
-                // What cannot be parsed has no effect; its sender repeats what matters.
-                let _ = startup.on_datagram(self.now(), from, ty, body);
-                self.send_start_up(startup);
-            }
-            return;
+    /// A datagram of start-up. It precedes the job, so that what another job of the same key has said may come once more.
+    pub(crate) fn on_start_datagram(&self, slot: Slot, from: SocketAddr, packet: &Packet<'_>) {
+        let ty = packet.header.ty;
+        if !(types::JOIN.0..types::PING.0).contains(&ty.0) {
+            return self.reject(slot, from, &"it is no message of start-up");
         }
-        let known = self.wire.address(Channel::service(packet.channel.node)) == Some(from);
-        if known && packet.channel.node != self.me() {
-            self.with_detector(|detector| {
-                let _ = detector.on_datagram(self.now(), packet.channel.node, ty, body);
-            });
-            if ty == types::LOST {
-                self.depart_with_others();
-            }
+        if let Some(startup) = self.watch.startup.lock().as_mut() {
+            // What cannot be parsed has no effect; its sender repeats what matters.
+            let _ = startup.on_datagram(self.now(), from, ty, packet.payload);
+            self.send_start_up(startup);
+        }
+    }
+
+    /// A datagram of the watch, of another node of this job.
+    pub(crate) fn on_watch_datagram(&self, packet: &Packet<'_>) {
+        let (node, ty) = (packet.channel.node, packet.header.ty);
+        self.with_detector(|detector| {
+            let _ = detector.on_datagram(self.now(), node, ty, packet.payload);
+        });
+        if ty == types::LOST {
+            self.depart_with_others();
         }
     }
 
     fn send_start_up(&self, startup: &mut Startup) {
         while let Some(transmit) = startup.poll_transmit() {
             if let To::Address(to) = transmit.to {
-                self.send_plain(transmit.ty, &transmit.body, to);
+                self.send_plain((DISCOVERY_PROG, transmit.ty), &transmit.body, to, self.wire.start_sealer(), Receiver::Anybody);
             }
         }
         while startup.poll_event().is_some() {}
     }
 
-    fn send_plain(&self, ty: MsgType, body: &[u8], to: SocketAddr) {
+    fn send_plain(&self, kind: (u16, MsgType), body: &[u8], to: SocketAddr, sealer: &Sealer, receiver: Receiver) {
         let seq = Seq::free(Channel::service(self.me()), self.watch.free.fetch_add(1, Ordering::Relaxed));
-        let bytes = start_datagram(ty, body, seq, self.wire.start_sealer());
+        let bytes = plain_datagram(kind, body, seq, sealer, receiver);
         self.put_on_wire(Slot::SERVICE, &bytes, bytes.len(), to);
     }
 
@@ -154,7 +158,8 @@ impl Node {
         }
         for send in sends {
             if let Some(address) = self.wire.address(Channel::service(send.to)) {
-                self.send_plain(send.ty, &send.body, address);
+                let kind = (self.wire.prog(), send.ty);
+                self.send_plain(kind, &send.body, address, self.wire.sealer(), Receiver::Node(send.to));
             }
         }
         for event in events {
@@ -326,6 +331,7 @@ impl Node {
 
 /// Ends the process, which may be in the middle of anything, with what it has printed.
 fn end_at_once(error: &Error) -> ! {
+    keys::take_away();
     flush_standard_output();
     // SAFETY: nothing of the process is used afterwards.
     unsafe { libc::_exit(error.exit_code()) }

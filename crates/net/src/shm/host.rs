@@ -3,8 +3,8 @@
 //! The *porter* is a thread that sleeps until something happens that is not the daily traffic:
 //!
 //! - A process wants to send to one of our endpoints. Each endpoint has a *door*: a listening local socket whose name, in
-//!   the abstract name space, follows from its address. The porter makes a lane and hands it, and the bell, over.
-//!   Only the same user is served.
+//!   the abstract name space, follows from its address, and from the job's key where there is one: nobody else can take the name beforehand.
+//!   The porter makes a lane and hands it, and the bell, over. Only the same user is served.
 //! - A lane that we asked for is handed over.
 //! - The connection of such a hand-over, which both sides keep, ends: the other process is gone. Its lane is closed, or
 //!   what we send there takes UDP again, which reports the closed port.
@@ -18,9 +18,11 @@ use super::ShmEndpoint;
 use super::bell::{BELL_BYTES, Bell};
 use super::inbox::Inbox;
 use super::lane::{self, LANE_BYTES, Producer};
+use super::outside::Outside;
 use super::peers::{Lane, Peer, Peers};
 use super::sys::{self, Watch};
 use crate::{Endpoint, PortChoice, threads};
+use comem_protocol::auth::{Receiver, Sealer};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -46,8 +48,9 @@ fn hand_over_text(lane: usize) -> [u8; 16] {
     text
 }
 
-fn door_name(address: SocketAddr) -> io::Result<SockAddr> {
-    SockAddr::unix(format!("\0comem-shm-{}-{}", address.ip(), address.port()))
+fn door_name(address: SocketAddr, sealer: &Sealer) -> io::Result<SockAddr> {
+    let tag = sealer.tag(b"door", Receiver::Port(address.port())).map_or(0, u128::from_ne_bytes);
+    SockAddr::unix(format!("\0comem-shm-{}-{}-{tag:032x}", address.ip(), address.port()))
 }
 
 fn local_socket() -> io::Result<Socket> {
@@ -110,6 +113,8 @@ struct Shared {
     /// A lane was handed over or refused.
     settled: Condvar,
     peers: Peers,
+    /// Of what takes UDP, and of the doors' names.
+    sealer: Sealer,
 }
 
 /// The shared memory of one process with the others of its job on this host.
@@ -120,15 +125,24 @@ pub struct ShmHost {
 }
 
 impl ShmHost {
-    /// Starts the porter.
+    /// As [`ShmHost::open_sealed`], without a key.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open() -> io::Result<Arc<ShmHost>> {
+        ShmHost::open_sealed(&Sealer::default())
+    }
+
+    /// Starts the porter. What takes UDP carries a tag under a key that follows from the sealer's.
     ///
     /// # Errors
     /// The system refuses a thread or a descriptor.
-    pub fn open() -> io::Result<Arc<ShmHost>> {
+    pub fn open_sealed(sealer: &Sealer) -> io::Result<Arc<ShmHost>> {
         let (watch, stop) = (Watch::new()?, sys::event_counter()?);
         watch.add(stop.as_raw_fd(), sys::READABLE, STOP)?;
         let (sources, settled, peers) = (Mutex::default(), Condvar::new(), Peers::new());
-        let shared = Arc::new(Shared { watch, stop, sources, settled, peers });
+        let sealer = sealer.derive("comem 2026 datagrams beside shared memory");
+        let shared = Arc::new(Shared { watch, stop, sources, settled, peers, sealer });
         let theirs = Arc::clone(&shared);
         let porter = threads::start("comem-porter", move || theirs.attend())?;
         Ok(Arc::new(ShmHost { shared, porter: Some(porter) }))
@@ -153,9 +167,9 @@ impl ShmHost {
             io::Error::new(e.kind(), text)
         };
         let bell = sys::memory_file(c"comem-bell", BELL_BYTES).map_err(|e| explain("no shared memory", e))?;
-        let door = open_door(address).map_err(|e| explain("no local socket", e))?;
+        let door = open_door(address, &self.shared.sealer).map_err(|e| explain("no local socket", e))?;
         let udp_fd = udp.as_fd().as_raw_fd();
-        let inbox = Arc::new(Inbox::new(udp, address, bell)?);
+        let inbox = Arc::new(Inbox::new(Outside::new(udp, self.shared.sealer.clone()), address, bell)?);
         let endpoint = ShmEndpoint::new(Arc::clone(self), Arc::clone(&inbox));
         self.listen_for(&inbox, udp_fd)?;
         self.shared.add(Source::Door { inbox, door }, sys::NEXT)?;
@@ -222,9 +236,9 @@ impl Drop for ShmHost {
     }
 }
 
-fn open_door(address: SocketAddr) -> io::Result<Socket> {
+fn open_door(address: SocketAddr, sealer: &Sealer) -> io::Result<Socket> {
     let door = local_socket()?;
-    door.bind(&door_name(address)?)?;
+    door.bind(&door_name(address, sealer)?)?;
     door.listen(DOOR_BACKLOG)?;
     Ok(door)
 }
@@ -254,7 +268,7 @@ impl Shared {
 
     fn ask(&self, peer: &Peer) -> io::Result<()> {
         let line = local_socket()?;
-        line.connect(&door_name(peer.address)?)?;
+        line.connect(&door_name(peer.address, &self.sealer)?)?;
         same_user(&line)?;
         self.add(Source::Owner { peer: peer.address, line }, sys::READABLE)
     }

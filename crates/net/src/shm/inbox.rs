@@ -2,7 +2,8 @@
 
 use super::bell::{Bell, LANES_MAX};
 use super::lane;
-use crate::{Endpoint, Received};
+use super::outside::{Came, Outside};
+use crate::Received;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,7 +32,7 @@ struct Lanes {
 /// What an endpoint receives from.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    pub(super) udp: Endpoint,
+    pub(super) outside: Outside,
     pub(super) address: SocketAddr,
     bell: Bell,
     bell_file: OwnedFd,
@@ -45,9 +46,9 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new(udp: Endpoint, address: SocketAddr, bell_file: OwnedFd) -> io::Result<Inbox> {
+    pub(super) fn new(outside: Outside, address: SocketAddr, bell_file: OwnedFd) -> io::Result<Inbox> {
         Ok(Inbox {
-            udp,
+            outside,
             address,
             bell: Bell::new(bell_file.as_fd())?,
             bell_file,
@@ -128,11 +129,12 @@ impl Inbox {
     fn take_udp(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         // Before the look, so that what comes after it is not forgotten.
         self.udp_ready.store(false, SeqCst);
-        let received = self.udp.take_ready(buffer)?;
-        if received.is_some() {
+        let came = self.outside.take_ready(buffer)?;
+        if !matches!(came, Came::Nothing) {
             self.hear_udp();
         }
-        Ok(received)
+        // After a stranger's datagram the lanes have their turn: a flood of such does not keep them from it.
+        Ok(if let Came::Received(received) = came { Some(received) } else { None })
     }
 
     #[inline]

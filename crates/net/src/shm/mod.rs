@@ -5,6 +5,9 @@
 //! then on a datagram is copied into the lane and out of it, and no system call is made unless the receiver
 //! sleeps. Until then, and to whoever has no lanes (other hosts, groups, programs that speak `udp`), datagrams take UDP.
 //!
+//! A lane is memory without a name whose descriptor is handed to a process of the same user alone, so what comes by it needs no tag. The UDP socket is
+//! open to every user of the host: what goes that way carries a tag where the endpoints have a key ([`ShmHost::open_sealed`]).
+//!
 //! As with UDP, datagrams may be lost, when a lane is full, and may overtake each other, when the first went by UDP.
 //! [`ShmHost`] says how lanes are handed over, how an end is noticed, and what becomes of everything when a process
 //! is killed.
@@ -13,6 +16,7 @@ mod bell;
 mod host;
 mod inbox;
 mod lane;
+mod outside;
 mod peers;
 mod probe;
 mod sys;
@@ -55,7 +59,7 @@ impl ShmEndpoint {
     /// # Errors
     /// What the system says.
     pub fn reach_groups(&self, interface: &Interface) -> io::Result<()> {
-        self.inbox.udp.reach_groups(interface)
+        self.inbox.outside.udp.reach_groups(interface)
     }
 
     fn unheard(&self) -> MutexGuard<'_, Vec<(SocketAddr, u32)>> {
@@ -97,7 +101,7 @@ impl ShmEndpoint {
             Sent::NoLane => {}
             Sent::Ask => self.host.ask(peer),
         }
-        self.inbox.udp.send_to(batch, segment, peer.address)
+        self.inbox.outside.send_to(batch, segment, peer.address)
     }
 }
 
@@ -108,7 +112,7 @@ impl Datagrams for ShmEndpoint {
 
     #[inline]
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
-        let Some(peer) = self.peer(to) else { return self.inbox.udp.send_to(bytes, segment, to) };
+        let Some(peer) = self.peer(to) else { return self.inbox.outside.send_to(bytes, segment, to) };
         if bytes.len() <= segment {
             return match bytes.len() <= BATCH_BYTES_MAX {
                 true => self.send_batch(peer, bytes, segment),
@@ -155,7 +159,7 @@ impl Datagrams for ShmEndpoint {
     fn attend(&self, listener: Listener) -> io::Result<()> {
         // The endpoint keeps it, so the number stays its own.
         let fd = listener.as_fd().as_raw_fd();
-        self.inbox.udp.attend(listener)?;
+        self.inbox.outside.udp.attend(listener)?;
         self.host.listen_for(&self.inbox, fd)
     }
 

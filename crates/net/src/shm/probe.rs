@@ -3,12 +3,23 @@
 use super::lane::LANE_BYTES;
 use super::{ShmHost, sys};
 use crate::{Datagrams, PortChoice, RECEIVE_BUFFER_BYTES, Received, Wait};
+use comem_protocol::auth::{JobKey, Sealer};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// How long a lane may take that takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A key of this moment: nobody can have taken the names that follow from it.
+fn any_sealer() -> Sealer {
+    let word = || RandomState::new().build_hasher().finish().to_ne_bytes();
+    let mut key = [0; 32];
+    key.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&word()));
+    Sealer::new(Some(JobKey::new(key)))
+}
+
 /// Hands a lane over between two endpoints of this process and sends a datagram through it, as two processes would: memory files, local
 /// sockets, descriptors that travel, and the bell that rouses a sleeper.
 ///
@@ -17,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub fn probe() -> io::Result<()> {
     // The same as below by another hand; but here it says why not.
     drop(sys::memory_file(c"comem-probe", LANE_BYTES)?);
-    let host = ShmHost::open()?;
+    let host = ShmHost::open_sealed(&any_sealer())?;
     let open = || host.bind(Ipv4Addr::LOCALHOST.into(), PortChoice::Any);
     let (near, far) = (open()?, open()?);
     if host.connect(&[far.local_addr()], PATIENCE) == 0 {

@@ -7,7 +7,7 @@
 use super::control::{AckRepr, ResendRepr};
 use super::fragment::{Cut, Have, has};
 use super::{LinkConfig, REPLY_BYTES, SendError};
-use crate::auth::{Receiver, Sealer};
+use crate::auth::{Receiver, Sealer, TAG_BYTES};
 use crate::ids::{COUNTER_BITS, Channel, NodeId, Seq};
 use crate::wire::bytes::Put;
 use crate::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType};
@@ -25,44 +25,68 @@ pub(super) const FRAGMENT_MIN: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LongReply {
     cut: Cut,
-    /// What stands before each fragment.
-    leads: Vec<[u8; LEAD]>,
-    /// Room for the first of these, then the body.
+    /// What stands before each fragment, and behind it.
+    ends: Vec<Ends>,
+    /// Bytes of each tag.
+    tag_len: usize,
+    /// Room for the first lead, then the body, then room for the last tag.
     bytes: Vec<u8>,
+}
+
+/// What a datagram has besides its fragment.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    lead: [u8; LEAD],
+    tag: [u8; TAG_BYTES],
 }
 
 impl LongReply {
     /// Hands out each datagram in turn, the reply once as it stands.
     pub fn each_datagram(&mut self, mut send: impl FnMut(&[u8])) {
-        for (index, lead) in self.leads.iter().enumerate() {
-            let range = self.cut.range(index);
-            let (start, end) = (range.start, LEAD + range.end);
-            let mut kept = [0; LEAD];
-            kept.copy_from_slice(&self.bytes[start..start + LEAD]);
-            self.bytes[start..start + LEAD].copy_from_slice(lead);
-            send(&self.bytes[start..end]);
-            self.bytes[start..start + LEAD].copy_from_slice(&kept);
+        for (index, ends) in self.ends.iter().enumerate() {
+            let (start, end) = span(self.cut, index);
+            let after = end + self.tag_len;
+            let kept_tag = swap(&mut self.bytes[end..after], &ends.tag);
+            let kept_lead = swap(&mut self.bytes[start..start + LEAD], &ends.lead);
+            send(&self.bytes[start..after]);
+            self.bytes[start..start + LEAD].copy_from_slice(&kept_lead);
+            self.bytes[end..after].copy_from_slice(&kept_tag[..self.tag_len]);
         }
     }
 
     /// Appends the datagrams of those fragments that are not there, and returns the length of each but the reply's last.
     pub(super) fn append_missing(&self, have: &Have, out: &mut Vec<u8>) -> usize {
-        for (index, lead) in self.leads.iter().enumerate().filter(|(index, _)| !has(have, *index)) {
-            let range = self.cut.range(index);
-            out.put_bytes(lead);
-            out.put_bytes(&self.bytes[LEAD + range.start..LEAD + range.end]);
+        for (index, ends) in self.ends.iter().enumerate().filter(|(index, _)| !has(have, *index)) {
+            let (start, end) = span(self.cut, index);
+            out.put_bytes(&ends.lead);
+            out.put_bytes(&self.bytes[start + LEAD..end]);
+            out.put_bytes(&ends.tag[..self.tag_len]);
         }
-        LEAD + self.cut.range(0).len()
+        LEAD + self.cut.range(0).len() + self.tag_len
     }
 
     /// Bytes that are kept.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.bytes.len() + size_of_val(&self.leads[..])
+        self.bytes.len() + size_of_val(&self.ends[..])
     }
 
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// Where a fragment's datagram begins and ends in a long reply, its tag left out.
+fn span(cut: Cut, index: usize) -> (usize, usize) {
+    let range = cut.range(index);
+    (range.start, LEAD + range.end)
+}
+
+/// Writes the beginning of `new` over `place`, and returns what stood there.
+fn swap<const N: usize>(place: &mut [u8], new: &[u8; N]) -> [u8; N] {
+    let mut kept = [0; N];
+    kept[..place.len()].copy_from_slice(place);
+    place.copy_from_slice(&new[..place.len()]);
+    kept
 }
 
 /// Makes the unguarded datagrams of one channel.
@@ -115,28 +139,35 @@ impl ReplyEncoder {
     }
 
     /// Takes the reply to request `seq` as it was made, behind [`LEAD`] bytes of room, if its fragments are so long that to put datagrams together would cost more
-    /// than a call of the system for each; not where datagrams carry tags, which stand behind them.
+    /// than a call of the system for each.
     pub fn long_reply(&mut self, seq: Seq, ty: MsgType, bytes: &mut Vec<u8>) -> Option<LongReply> {
-        let cut = self.config.cut(bytes.len().checked_sub(LEAD)?, 0, REPLY_BYTES)?;
+        let tag_len = self.sealer.tag_len();
+        let cut = self.config.cut(bytes.len().checked_sub(LEAD)?, tag_len, REPLY_BYTES)?;
         let last = cut.range(cut.count - 1).len();
-        if self.sealer.tag_len() > 0 || cut.count == 1 || last < FRAGMENT_MIN {
+        if cut.count == 1 || last < FRAGMENT_MIN {
             return None;
         }
-        let flags = Flags { ack: true, ..Flags::default() };
-        let mut lead = Vec::with_capacity(LEAD);
-        let mut lead_of = |index| {
-            lead.clear();
-            let at = self.begin(ty, flags, cut.frag_field(index), &mut lead);
-            lead.put_u64(seq.0);
-            cut.emit(&mut lead);
-            let len = lead.len() - at - HEADER_BYTES + cut.range(index).len();
-            set_len(at, len, &mut lead);
-            let mut fixed = [0; LEAD];
-            fixed.copy_from_slice(&lead);
-            fixed
-        };
-        let leads = (0..cut.count).map(&mut lead_of).collect();
-        Some(LongReply { cut, leads, bytes: std::mem::take(bytes) })
+        let mut bytes = std::mem::take(bytes);
+        bytes.resize(bytes.len() + tag_len, 0);
+        let ends = (0..cut.count).map(|index| self.ends_of(cut, index, (seq, ty), &mut bytes)).collect();
+        Some(LongReply { cut, ends, tag_len, bytes })
+    }
+
+    /// What a fragment of a long reply has before and behind it.
+    fn ends_of(&mut self, cut: Cut, index: usize, (seq, ty): (Seq, MsgType), bytes: &mut [u8]) -> Ends {
+        let mut head = Vec::with_capacity(LEAD);
+        let at = self.begin(ty, Flags { ack: true, ..Flags::default() }, cut.frag_field(index), &mut head);
+        head.put_u64(seq.0);
+        cut.emit(&mut head);
+        let len = head.len() - at - HEADER_BYTES + cut.range(index).len();
+        set_len(at, len, &mut head);
+        let mut lead = [0; LEAD];
+        lead.copy_from_slice(&head);
+        let (start, end) = span(cut, index);
+        let kept = swap(&mut bytes[start..start + LEAD], &lead);
+        let tag = self.sealer.tag(&bytes[start..end], of_channel(seq.channel()));
+        bytes[start..start + LEAD].copy_from_slice(&kept);
+        Ends { lead, tag: tag.unwrap_or_default() }
     }
 
     /// Appends the datagram of an acknowledgement; it goes to the socket of the channel it names.

@@ -5,6 +5,7 @@
 
 use super::{BoxedError, Node};
 use comem_net::Received;
+use comem_protocol::auth::Receiver;
 use comem_protocol::ids::{Channel, Slot};
 use comem_protocol::link::{Lent, Reply};
 use comem_protocol::wire::header::{HeaderRepr, Packet};
@@ -52,8 +53,9 @@ impl Node {
             sender.lock().take_back(lent);
             return if matches!(received, Ok(None)) { InPlace::Nothing } else { InPlace::Unknown };
         };
-        if (len, segment) == (room, room)
-            && let Some((node, header)) = self.is_expected(&lent, from)
+        let whole = room + self.wire.sealer.tag_len();
+        if (len, segment) == (whole, whole)
+            && let Some((node, header)) = self.is_expected(&lent, &buffer[room..whole], from)
         {
             self.counters(as_slot).bytes_received.add(len as u64);
             let now = self.now();
@@ -74,7 +76,10 @@ impl Node {
     }
 
     /// The sender of the fragment in its place, and its header, if it is the one that was expected there.
-    fn is_expected(&self, lent: &Lent, from: SocketAddr) -> Option<(Channel, HeaderRepr)> {
+    fn is_expected(&self, lent: &Lent, tag: &[u8], from: SocketAddr) -> Option<(Channel, HeaderRepr)> {
+        if !self.wire.sealer.accepts(lent.received(), tag, Receiver::Node(self.me())) {
+            return None;
+        }
         let packet = Packet::new_checked(lent.received()).ok()?;
         let (channel, header) = (packet.channel, packet.header);
         let of_this_job = header.prog == self.wire.prog && channel.node != self.me() && self.wire.is_of(channel, from);

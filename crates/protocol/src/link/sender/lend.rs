@@ -30,7 +30,7 @@ impl Lent {
         range.start - LEAD..range.end
     }
 
-    /// Where the datagram is to be received.
+    /// Where the datagram is to be received; what follows it, its tag, has room elsewhere.
     pub fn room(&mut self) -> &mut [u8] {
         let range = self.range();
         &mut self.bytes[range]
@@ -41,7 +41,7 @@ impl Lent {
         &self.bytes[self.range()]
     }
 
-    /// Whether the datagram that came is the expected one; it must have filled the room.
+    /// Whether the datagram that came is the expected one; it must have filled the room, and its tag must be right.
     pub fn is_expected(&self, packet: &Packet<'_>) -> bool {
         let mut r = Reader::new(packet.payload);
         let is_reply = packet.header.flags.ack && packet.header.ty != MsgType::ACK;
@@ -53,11 +53,8 @@ impl Lent {
 }
 
 impl Sender {
-    /// Lends the place of the fragment that will probably come next; `None` when none is so long, or datagrams carry tags, which stand behind them.
+    /// Lends the place of the fragment that will probably come next, without its tag; `None` when none is so long.
     pub fn lend(&mut self) -> Option<Lent> {
-        if self.sealer.tag_len() > 0 {
-            return None;
-        }
         for &ordinal in &self.requests {
             let at = ordinal.checked_sub(self.first_ordinal).map(|at| at as usize);
             let Some(message) = at.and_then(|at| self.messages.get_mut(at)).filter(|m| m.live) else { continue };

@@ -143,14 +143,46 @@ fn a_reply_that_is_sent_from_where_it_was_made_is_the_same() {
     comes_by_the_buffer(&mut sender, &datagrams[0]);
     assert_eq!(comes_in_its_place(&mut sender, &again), None);
     assert_eq!(comes_in_its_place(&mut sender, &datagrams[2]), Some(body.clone()));
-    // Short fragments come several at a time, and tags stand behind them.
+    // Short fragments come several at a time.
     let mut short = ReplyEncoder::new(Channel::service(NodeId(1)), 1, LinkConfig::default(), Sealer::new(None));
-    let mut sealed = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, Sealer::new(Some(JobKey::new([7; 32]))));
-    for (encoder, body) in [(&mut short, &body[..]), (&mut sealed, &body), (&mut encoder, &body[..29_000])] {
+    for (encoder, body) in [(&mut short, &body[..]), (&mut encoder, &body[..29_000])] {
         let mut made = behind_room(body);
         assert!(encoder.long_reply(seq, MsgType(41), &mut made).is_none());
         assert_eq!(made.len(), LEAD + body.len(), "left as it was");
     }
+}
+
+#[test]
+fn a_long_reply_that_is_sent_from_where_it_was_made_is_sealed_as_any_other() {
+    let sealer = Sealer::new(Some(JobKey::new([7; 32])));
+    let config = LinkConfig { datagram_bytes: 30_000, ..LinkConfig::default() };
+    let me = Channel { node: NodeId(0), slot: Slot::thread(0) };
+    let seq = Seq::guarded(me, 5);
+    let body: Vec<u8> = (0..80_000u32).map(|i| (i * 7) as u8).collect();
+    let mut encoder = ReplyEncoder::new(Channel::service(NodeId(1)), 1, config, sealer.clone());
+    let mut usual = Vec::new();
+    let segment = encoder.reply(seq, MsgType(41), false, &body, &mut usual).unwrap();
+    let mut made = [&[0; LEAD][..], &body].concat();
+    let mut reply = encoder.long_reply(seq, MsgType(41), &mut made).unwrap();
+    let open = |datagram: &[u8]| {
+        let bytes = sealer.open(datagram, Receiver::Node(NodeId(0))).expect("its tag is right");
+        Packet::new_checked(bytes).unwrap().payload.to_vec()
+    };
+    let expected: Vec<Vec<u8>> = usual.chunks(segment).map(open).collect();
+    // Twice, so nothing was left behind in the body.
+    for _ in 0..2 {
+        let mut sent = Vec::new();
+        reply.each_datagram(|datagram| sent.push(datagram.to_vec()));
+        assert_eq!(sent.iter().map(|d| d.len()).collect::<Vec<_>>(), usual.chunks(segment).map(<[u8]>::len).collect::<Vec<_>>());
+        assert!(sent.iter().map(|datagram| open(datagram)).eq(expected.iter().cloned()));
+    }
+    // The last fragment is lost, and asked for.
+    let mut remote = PeerChannel::new(me, &config);
+    remote.store_long_reply(seq, reply);
+    let (mut again, mut have) = (Vec::new(), [0; 4]);
+    have[0] = (1 << (expected.len() - 1)) - 1;
+    assert_eq!(remote.stored_reply(&ResendRepr { seq, have }, &mut again), Some(segment));
+    assert_eq!(open(&again), *expected.last().unwrap());
 }
 
 /// A sender that has asked node 1, unless it has not come to that yet, and a reply to that request, or as if to one so much behind it, by this node.
