@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Hosts made of network namespaces, joined by a bridge: the same program, started by hand on each with COMEM_DISCOVER=on,
-# finds itself a job. Nobody tells anybody an address: the first becomes node zero and the others hear of it.
+# finds itself a job, with a key file that all have. Nobody tells anybody an address: the first becomes node zero and the others hear of it.
 #
 #     tests/discover.sh [WORKLOADS_DIR]
 #
@@ -22,12 +22,13 @@ sea=$workloads/sea
 size=(--rows 130 --columns 128 --iterations 30)
 hosts=(alder birch cedar elm)
 
-# start HOST PROGRAM ARGUMENTS…: by hand, one of three, in the background.
+# start HOST PROGRAM ARGUMENTS…: by hand, one of three, in the background. `auth` is how each is told to trust the others.
 declare -A process
+auth=(COMEM_KEY_FILE="$work/key")
 start() {
     local host=$1
     shift
-    on "$host" env COMEM_DISCOVER=on COMEM_NODES=3 COMEM_VERBOSE=on timeout --kill-after=3 60 "$@" \
+    on "$host" env COMEM_DISCOVER=on COMEM_NODES=3 COMEM_VERBOSE=on "${auth[@]}" timeout --kill-after=3 60 "$@" \
         >"$work/$host/out" 2>"$work/$host/err" &
     process[$host]=$!
 }
@@ -99,13 +100,30 @@ a_fourth_is_not_needed() {
     verdict $? "four for three: the others were one job (found: $spoke)" "$work"/*/out
 }
 
+without_a_key_they_refuse_unless_told_to_trust() {
+    local host auth=(HOME=/nowhere)
+    start alder "$workloads/barrier-test" --barriers 20
+    ended alder
+    [ "$status" = 3 ] && grep -q "COMEM_KEY_FILE" "$work/alder/err" && grep -q "COMEM_AUTH=off" "$work/alder/err"
+    verdict $? "without a key: a node refuses and says what to do (status $status)" "$work/alder/err"
+    auth=(HOME=/nowhere COMEM_AUTH=off)
+    for host in alder birch cedar; do start "$host" "$workloads/barrier-test" --barriers 20; done
+    for host in alder birch cedar; do
+        ended "$host"
+        [ "$status" = 0 ] && grep -q "COMEM_AUTH is off" "$work/$host/err"
+        verdict $? "with COMEM_AUTH=off: $host ends well and warns (status $status)" "$work/$host/err"
+    done
+}
+
 expected=$(checksum <("$workloads/sea-seq" "${size[@]}"))
 number=0
 for host in "${hosts[@]}"; do make_host "$host" "10.77.1.$((++number))"; done
+(umask 077 && head -c 32 /dev/urandom | base64 >"$work/key")
 remember_processes
 the_first_becomes_zero
 three_find_each_other
 two_are_too_few
 a_fourth_is_not_needed
+without_a_key_they_refuse_unless_told_to_trust
 check_nothing_left "in the end"
 finish discover

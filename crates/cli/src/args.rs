@@ -143,7 +143,7 @@ pub struct NodeArgs {
     /// Record all datagrams for Wireshark, each node in a file of its own on its host: cap.pcap gives cap.node0.pcap
     #[arg(long, env = "COMEM_CAPTURE", value_name = "FILE", default_value = "", hide_default_value = true)]
     pub capture: OsString,
-    /// Authenticate every datagram: on or off [default: on with several hosts, and when faults truncate or corrupt]
+    /// Take in only datagrams of this job, by a tag on each: on or off [default: on]
     #[arg(long, env = "COMEM_AUTH", value_name = "on|off", value_parser = switch)]
     pub auth: Option<bool>,
     /// How long a node may be silent before the job ends: 10s, or off
@@ -497,9 +497,9 @@ impl NodeArgs {
         Err(Failure::usage(what, format!("name a file: --capture {}", path.join("cap.pcap").display())))
     }
 
-    /// Whether datagrams are authenticated; `usually` where nothing asks for it or forbids it.
-    pub fn authenticates(&self, usually: bool) -> bool {
-        self.auth.unwrap_or(usually || self.damages())
+    /// Whether datagrams are authenticated.
+    pub fn authenticates(&self) -> bool {
+        self.auth.unwrap_or(true)
     }
 
     fn damages(&self) -> bool {
@@ -512,7 +512,6 @@ impl NodeArgs {
             ("--faults", self.faults.is_some()),
             ("--iface", self.iface.as_ref().is_some_and(|name| !name.is_empty())),
             ("--ports", self.ports.as_ref().is_some_and(|range| !range.is_empty())),
-            ("--auth on", self.auth == Some(true)),
             ("--mtu", !self.mtu.is_empty()),
             ("--capture", !self.capture.is_empty()),
         ];

@@ -3,6 +3,7 @@
 
 use crate::args::RunArgs;
 use crate::control::{Job, var};
+use crate::daemon::key;
 use crate::failure::{Failure, Outcome};
 use crate::group::{FOREIGN_VARS, OMP_THREADS};
 use crate::hash_seed::{self, HASH_SEED};
@@ -10,7 +11,9 @@ use crate::plan::{node_variables, without_launcher};
 use crate::preload::{LD_PRELOAD, preload};
 use crate::program::{Program, why_not_started};
 use crate::stats;
+use comem::keys::{self, KEY_FILE_VARIABLE};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 
 /// What a launcher does while its nodes run, nobody does here.
 fn refuse_a_launchers_options(args: &RunArgs) -> Outcome<()> {
@@ -30,6 +33,18 @@ fn refuse_a_launchers_options(args: &RunArgs) -> Outcome<()> {
     }
 }
 
+/// The key file that all hosts have: anybody on the network could take part in a job without one.
+fn key_file(named: Option<&Path>) -> Outcome<PathBuf> {
+    let Some(path) = named.map(Path::to_path_buf).or_else(keys::default_key_file) else {
+        return Err(Failure::usage("--discover needs a key file", "give --key-file FILE, or --auth off"));
+    };
+    key::SharedKey::read(&path).map(|_| path).map_err(|failure| Failure {
+        what: format!("--discover needs a key that all hosts have: {}", failure.what),
+        advice: format!("{}, and copy it to every host; or trust the network with --auth off", failure.advice),
+        ..failure
+    })
+}
+
 /// Becomes the program; returns only when that fails.
 pub fn main(args: &RunArgs) -> Outcome<i32> {
     let Some(nodes) = args.nodes.filter(|_| args.hosts.is_none()) else {
@@ -38,7 +53,11 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     refuse_a_launchers_options(args)?;
     let cwd = std::env::current_dir().map_err(|e| Failure::system("the working directory", e))?;
     let program = Program::find(&args.command, &cwd, false)?;
-    let auth = args.node.authenticates(args.key_file.is_some());
+    let auth = args.node.authenticates();
+    let key_file = match auth {
+        true => Some(key_file(args.key_file.as_deref())?),
+        false => None,
+    };
     let job = Job { key: String::new(), job: 0, prog_id: args.node.prog_id.unwrap_or(0), auth, hosts: Vec::new() };
     let mut node = args.node.clone();
     node.check(false)?;
@@ -60,9 +79,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     }
     command.args(&program.args).envs(variables).envs(preloaded.map(|value| (LD_PRELOAD, value)));
     command.env(var::PROGRAM, &program.hashed);
-    if let Some(key) = &args.key_file {
-        command.env("COMEM_KEY_FILE", key);
-    }
+    command.env_remove(KEY_FILE_VARIABLE).envs(key_file.map(|path| (KEY_FILE_VARIABLE, path)));
     let why = command.exec();
     let (why, advice) = why_not_started(&why, "check that it is a program for this machine");
     let what = format!("cannot start {}: {why}", program.path.to_string_lossy());

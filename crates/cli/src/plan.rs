@@ -140,7 +140,7 @@ impl Plan {
             key: key_to_hex(&sys::random()),
             job: job_number,
             prog_id,
-            auth: args.node.authenticates(placements.len() > 1),
+            auth: args.node.authenticates(),
             hosts: node_hosts,
         };
         let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();

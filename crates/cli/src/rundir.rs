@@ -4,9 +4,10 @@
 use crate::exec::meeting;
 use crate::failure::{Failure, Outcome, exit};
 use crate::sys;
-use std::fs::{DirBuilder, File, OpenOptions};
+use comem::keys;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,25 +16,9 @@ const SWEEP_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Most files that one sweep looks at.
 const SWEEP_MAX: usize = 4096;
 
-/// The directory: `/tmp/comem-UID`, or what `COMEM_RUNTIME_DIR` says. Made if need be, refused if others could write
-/// there. Not below `XDG_RUNTIME_DIR`, which a login shell has and an ssh command may not: all must meet in one place.
+/// The user's own directory; see [`keys::runtime_directory`].
 pub fn directory() -> Outcome<PathBuf> {
-    let path = match std::env::var_os("COMEM_RUNTIME_DIR") {
-        Some(path) => PathBuf::from(path),
-        None => PathBuf::from(format!("/tmp/comem-{}", sys::user_id())),
-    };
-    let wrong = |why: String, advice: &str| Failure::start(format!("the directory {} {why}", path.display()), advice);
-    let trouble = |why: String| wrong(why, "remove it, or name another directory in COMEM_RUNTIME_DIR");
-    match DirBuilder::new().mode(0o700).create(&path) {
-        Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(wrong(format!("cannot be made: {e}"), "name one in COMEM_RUNTIME_DIR that can be made")),
-    }
-    let meta = std::fs::symlink_metadata(&path).map_err(|e| trouble(format!("cannot be examined: {e}")))?;
-    if !meta.is_dir() || meta.uid() != sys::user_id() || meta.mode() & 0o022 != 0 {
-        return Err(trouble("is not a directory of this user alone".to_string()));
-    }
-    Ok(path)
+    keys::runtime_directory().map_err(|unfit| Failure::start(unfit.what, unfit.advice))
 }
 
 /// A program number that belongs to one job on this host while this value lives (and no longer than the process). Its file goes with it.
@@ -108,6 +93,7 @@ impl ProgLock {
     pub fn sweep() {
         let Ok(directory) = directory() else { return };
         meeting::sweep_host(&directory);
+        keys::sweep(&directory);
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().take(SWEEP_MAX) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let _ = match name.split_once('-') {

@@ -28,6 +28,7 @@ fn this_host_is_examined_and_measured() {
         "round trip, 64 B",
         "bandwidth",
         "a remote access",
+        "unless --auth off is said",
         "ready",
     ] {
         assert!(table.contains(label), "{label}: {table}");

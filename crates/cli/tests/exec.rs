@@ -30,7 +30,7 @@ fn field<'a>(line: &'a str, label: &str) -> &'a str {
 fn check_one_host(lines: &[String], size: usize) {
     assert_eq!(lines.len(), size, "{lines:?}");
     for (rank, line) in lines.iter().enumerate() {
-        assert!(line.starts_with(&format!("{rank}/{size} h={size} a=off z=127.0.0.1:")), "{line}");
+        assert!(line.starts_with(&format!("{rank}/{size} h={size} a=on z=127.0.0.1:")), "{line}");
         assert_eq!(field(line, "z"), field(&lines[0], "z"), "all know the same node zero");
         assert_eq!(field(line, "j"), field(&lines[0], "j"), "all have the same job and key");
     }
@@ -119,10 +119,13 @@ fn slurms_tasks_on_several_hosts_work_out_the_same_address_and_key() {
     assert_eq!(without.status.code(), Some(3));
     assert!(err(&without).contains("a job that authenticates needs a key"), "{}", err(&without));
 
-    // Nor is a key made of the job's name alone where all are on one host.
-    let zero = ["--auth", "on", "--zero", "127.0.0.1:9000", "sh", "-c", SHOW];
-    let one_host = finish(slurm(&scratch, 1, 2, "here").args(zero));
-    assert!(err(&one_host).contains("a job that authenticates needs a key"), "{}", err(&one_host));
+    // Where all are on one host, node zero leaves a key of this job's alone, also where its address is given.
+    let zero = ["--zero", "127.0.0.1:9000", "sh", "-c", SHOW];
+    let children: Vec<Child> =
+        (0..2).rev().map(|rank| spawn(slurm(&scratch, rank, 2, "here").args(zero))).collect();
+    let text: String = children.into_iter().map(|child| out(&wait(child))).collect();
+    check_one_host(&sorted(&text), 2);
+    assert!(text.lines().all(|line| field(line, "z") == "127.0.0.1:9000"), "{text}");
 
     assert!(scratch.comem().args(["daemon", "make-key", ".config/comem/key"]).status().unwrap().success());
     let line = |rank: usize| {

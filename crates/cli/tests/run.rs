@@ -87,7 +87,7 @@ fn nodes_get_their_orders_as_variables() {
         .env("COMEM_NODE", "9");
     let args = ["run", "-n", "2", "-t", "3", "--slow", "1=2.5x", "--faults", "drop=5%,seed=7", "--prog-id", "77"];
     let output = finish(command.args(args).args(["--node-timeout", "off", "--no-prefix", "sh", "-c", show]));
-    let common = "t=3 3 e=owner s=1x f=drop=5%,seed=7 h=2 p=77 a=off i=off z=.";
+    let common = "t=3 3 e=owner s=1x f=drop=5%,seed=7 h=2 p=77 a=on i=off z=.";
     assert_eq!(sorted(&out(&output)), [format!("0/2 {common}"), format!("1/2 {}", common.replace("s=1x", "s=2.5x"))]);
     let kept = finish(scratch.comem().env("OMP_NUM_THREADS", "8").args([
         "run",
@@ -104,9 +104,9 @@ fn nodes_get_their_orders_as_variables() {
 fn a_job_may_be_started_within_a_node_of_another() {
     let scratch = Scratch::new();
     let show = "echo $COMEM_NODE/$COMEM_NODES t=$COMEM_THREADS s=$COMEM_STATS c=$COMEM_CAPTURE b=$COMEM_BACKBONE a=$COMEM_AUTH.";
-    let outer = "-n 1 -t 2 --prog-id 78 --stats outer.json --capture outer.pcap --auth on --no-prefix";
+    let outer = "-n 1 -t 2 --prog-id 78 --stats outer.json --capture outer.pcap --auth off --no-prefix";
     let outer: Vec<&str> = outer.split(' ').collect();
-    let (one, two) = ("0/1 t=1 s= c= b=shm a=off.\n", "0/2 t=1 s= c= b=shm a=off.\n1/2 t=1 s= c= b=shm a=off.\n");
+    let (one, two) = ("0/1 t=1 s= c= b=shm a=on.\n", "0/2 t=1 s= c= b=shm a=on.\n1/2 t=1 s= c= b=shm a=on.\n");
     for (nodes, wanted) in [("", one), ("-n 2", two)] {
         let inner = format!("{} run {nodes} --no-prefix sh -c '{show}' | sort", bin());
         let output = scratch.run(&[&outer[..], &["sh", "-c", &inner]].concat());
@@ -189,7 +189,7 @@ fn the_job_comes_first_and_node_zeros_address_reaches_all() {
     assert_eq!(lines.len(), 5);
     let jobs: Vec<&String> = lines.iter().filter(|l| l.starts_with("{\"type\":\"job\"")).collect();
     assert_eq!(jobs.len(), 3);
-    assert!(jobs.iter().all(|j| *j == jobs[0] && j.contains("\"prog_id\":9,\"auth\":false")), "{jobs:?}");
+    assert!(jobs.iter().all(|j| *j == jobs[0] && j.contains("\"prog_id\":9,\"auth\":true")), "{jobs:?}");
     assert_eq!(lines[3..], vec!["{\"type\":\"zero\",\"addr\":\"127.0.0.1:4711\"}"; 2]);
     let key =
         |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["key"].as_str().unwrap().to_string();
@@ -599,14 +599,68 @@ fn all_nodes_have_one_seed_of_pythons_hashes_which_the_statistics_keep() {
 }
 
 #[test]
-fn faults_that_damage_datagrams_have_them_authenticated() {
+fn every_job_is_authenticated_unless_somebody_says_otherwise() {
     let scratch = Scratch::new();
-    for (faults, auth) in [("drop=5%", "off"), ("truncate=1%", "on"), ("corrupt=0.1%", "on")] {
-        let by_flag = scratch.run(&["-n", "2", "--dry-run", "--faults", faults, "true"]);
-        assert!(out(&by_flag).contains(&format!("COMEM_AUTH={auth} ")), "{faults}: {}", out(&by_flag));
+    let shown = |more: &[&str], variables: &[(&str, &str)]| {
         let mut command = scratch.comem();
-        let by_variable = finish(command.env("COMEM_FAULTS", faults).args(["run", "-n", "2", "--dry-run", "true"]));
-        assert!(out(&by_variable).contains(&format!("COMEM_AUTH={auth} ")), "{faults}: {}", out(&by_variable));
+        command.args(["run", "-n", "2", "--dry-run"]).args(more).arg("true").envs(variables.iter().copied());
+        let text = out(&finish(&mut command));
+        assert_eq!(text.contains("datagrams authenticated"), text.contains("COMEM_AUTH=on "), "{text}");
+        text.contains("COMEM_AUTH=on ")
+    };
+    assert!(shown(&[], &[]) && shown(&["--backbone", "udp"], &[]) && shown(&["--hosts", "a,b"], &[]));
+    assert!(shown(&["--faults", "truncate=1%"], &[]) && shown(&[], &[("COMEM_FAULTS", "drop=5%")]));
+    assert!(!shown(&["--auth", "off"], &[]) && !shown(&[], &[("COMEM_AUTH", "off")]));
+    assert!(shown(&["--auth", "on"], &[("COMEM_AUTH", "off")]), "the flag wins");
+}
+
+#[test]
+fn nodes_that_find_each_other_need_a_key_that_all_have() {
+    let scratch = Scratch::new();
+    let discover = |more: &[&str]| scratch.run(&[&["--discover", "-n", "2", "--dry-run"], more, &["true"]].concat());
+    let without = discover(&[]);
+    assert_eq!(without.status.code(), Some(3));
+    let said = err(&without);
+    assert!(said.contains("--discover needs a key") && said.contains("--auth off") && said.lines().count() == 1, "{said}");
+    assert!(out(&discover(&["--auth", "off"])).contains("COMEM_AUTH=off"));
+    assert!(scratch.comem().args(["daemon", "make-key", "named"]).status().unwrap().success());
+    assert!(out(&discover(&["--key-file", "named"])).contains("COMEM_AUTH=on"));
+    assert!(scratch.comem().args(["daemon", "make-key", ".config/comem/key"]).status().unwrap().success());
+    assert!(out(&discover(&[])).contains("COMEM_AUTH=on"), "the usual file serves too");
+}
+
+#[test]
+fn what_is_no_file_hangs_nobody_where_a_key_file_is_meant() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("fifo");
+    std::fs::create_dir(scratch.path("directory")).unwrap();
+    std::fs::write(scratch.path("huge"), vec![b'k'; 100_000]).unwrap();
+    std::fs::set_permissions(scratch.path("huge"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let directory = scratch.text("directory");
+    let huge = scratch.text("huge");
+    let commands: [&[&str]; 4] = [
+        &["run", "--launch", "daemon", "--hosts", "127.0.0.1", "--key-file"],
+        &["run", "--discover", "-n", "2", "--key-file"],
+        &["daemon", "--allow", ".", "--port", "0", "--key-file"],
+        &["daemon", "list", "--key-file"],
+    ];
+    let files = [
+        (fifo.as_str(), "is a FIFO, and no file"),
+        (&directory, "is a directory, and no file"),
+        ("/dev/zero", "is a device, and no file"),
+        (&huge, "has 100000 bytes"),
+    ];
+    for words in commands {
+        for (file, why) in files {
+            let mut command = scratch.comem();
+            command.args(words).arg(file);
+            if words[0] == "run" {
+                command.arg("true");
+            }
+            let output = finish(&mut command);
+            assert_eq!(output.status.code(), Some(3), "{words:?} {file}: {}", err(&output));
+            assert!(err(&output).contains(&format!("the key file {file} {why}")), "{words:?}: {}", err(&output));
+        }
     }
 }
 
@@ -698,7 +752,9 @@ fn the_nodes_of_one_host_share_memory_unless_a_network_is_asked_for() {
     assert_eq!(taken("--backbone auto", &[("COMEM_BACKBONE", "udp")]), "shm (all nodes are on this host)");
     assert_eq!(taken("", &[("COMEM_BACKBONE", "udp")]), "udp (as it was named)");
     assert_eq!(taken("--backbone shm --faults drop=1%", &[]), "shm (as it was named)");
-    for flags in ["--faults drop=1%", "--iface lo", "--ports 9000-9100", "--auth on"] {
+    // Tags are no wish for a network: datagrams have them over both.
+    assert_eq!(taken("--auth on", &[]), "shm (all nodes are on this host)");
+    for flags in ["--faults drop=1%", "--iface lo", "--ports 9000-9100"] {
         assert!(taken(flags, &[]).starts_with("udp (--"), "{flags}: {}", taken(flags, &[]));
     }
     for (name, flag, value) in [("COMEM_CAPTURE", "--capture", "job.pcap"), ("COMEM_MTU", "--mtu", "1500")] {

@@ -186,6 +186,8 @@ struct Boot {
     multicast: bool,
     link: LinkConfig,
     free: AtomicU64,
+    /// Datagrams that came during start-up and do not carry the job's key.
+    strangers: AtomicU64,
 }
 
 impl Boot {
@@ -261,7 +263,7 @@ impl Boot {
         // Shared memory rouses nobody for acknowledgements that do not press.
         let acks_may_lie = network.backbone() == Backbone::Shm;
         let link = LinkConfig { datagram_bytes, acks_may_lie, ..patience(&config) };
-        Ok(Boot { config, clock, job, sealer, guarded, network, endpoints, multicast, link, free: AtomicU64::new(0) })
+        Ok(Boot { config, clock, job, sealer, guarded, network, endpoints, multicast, link, free: AtomicU64::new(0), strangers: AtomicU64::new(0) })
     }
 
     /// The ports of this node's slots, and behind them, over networks, where it is sent what may wait.
@@ -485,6 +487,12 @@ impl Boot {
         let me = waits.me.map_or("a node".to_string(), |node| node.to_string());
         let (how, most) = (self.how_they_meet(&waits), waits.until.map(|at| (at - now).0.div_ceil(1_000_000_000)));
         let most = most.map_or(String::new(), |seconds| format!("; gives up in {seconds} s"));
+        let most = match self.strangers.load(Ordering::Relaxed) {
+            0 => most,
+            count => format!(
+                "; {count} datagrams that came do not carry this job's key: is COMEM_KEY_FILE, or COMEM_AUTH=off, the same for all?{most}"
+            ),
+        };
         crate::error::say(format_args!(
             "comem: {me} of a job of {nodes} (host {}, pid {pid}) waits for {}: {how}{most}",
             host_name(),
@@ -522,7 +530,10 @@ impl Boot {
     }
 
     fn on_datagram(&self, machine: &mut Startup, from: SocketAddr, datagram: &[u8]) {
-        let Some(bytes) = self.sealer.open(datagram, Receiver::Anybody) else { return };
+        let Some(bytes) = self.sealer.open(datagram, Receiver::Anybody) else {
+            self.strangers.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         let Ok(packet) = Packet::new_checked(bytes) else { return };
         if packet.header.prog == DISCOVERY_PROG {
             // What cannot be parsed has no effect; whoever sent it will send it again if it matters.

@@ -408,10 +408,10 @@ mod tests {
             ("COMEM_PORTS", "9000-9100"),
             ("COMEM_MTU", "1500"),
             ("COMEM_CAPTURE", "job.pcap"),
-            ("COMEM_AUTH", "on"),
         ] {
             assert_eq!(asks(&[(name, value)]), Some(name));
         }
+        assert_eq!(asks(&[("COMEM_AUTH", "on")]), None, "datagrams have tags over every backbone");
     }
 
     #[test]

@@ -98,10 +98,7 @@ impl Victim {
         self.want();
         for datagram in datagrams(input) {
             self.now = self.now + Span::from_us(50);
-            assert!(
-                self.sealed.open(datagram, Receiver::Anybody).is_none(),
-                "a datagram without the key passed for one with it"
-            );
+            self.check_tags(datagram);
             if self.on_datagram(datagram).is_err() {
                 self.seen.refused += 1;
             }
@@ -111,6 +108,21 @@ impl Victim {
         let kept: usize = self.senders.iter().map(Sender::kept_bytes).sum::<usize>()
             + self.peers.values().map(PeerChannel::kept_bytes).sum::<usize>();
         assert!(kept < KEPT_BYTES_MAX, "{kept} bytes are kept for peers");
+    }
+
+    /// What has no tag is nothing to anybody; what is sealed opens, for whom it is meant, until a bit of it is changed.
+    fn check_tags(&self, datagram: &[u8]) {
+        let receivers = [Receiver::Node(NodeId(0)), Receiver::Anybody, Receiver::Port(9000)];
+        for me in receivers {
+            assert!(self.sealed.open(datagram, me).is_none(), "a datagram without the key passed for one with it");
+        }
+        let mut sealed = datagram.to_vec();
+        self.sealed.seal(&mut sealed, 0, receivers[0]);
+        assert_eq!(self.sealed.open(&sealed, receivers[0]), Some(datagram));
+        assert_eq!(self.sealed.open(&sealed, receivers[2]), None, "it is for somebody else");
+        let at = self.wants as usize * 31 % (sealed.len() * 8);
+        sealed[at / 8] ^= 1 << (at % 8);
+        assert_eq!(self.sealed.open(&sealed, receivers[0]), None, "bit {at} was changed");
     }
 
     fn want(&mut self) {

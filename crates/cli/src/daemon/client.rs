@@ -1,5 +1,6 @@
 //! Asking daemons: to start agents, to list, to kill.
 
+use super::callers::Callers;
 use super::key::SharedKey;
 use super::noise;
 use super::wire::{self, Answer, Challenge, DATAGRAM_MAX, Datagram, JobLine, Keys, Nonce, Request};
@@ -24,8 +25,6 @@ const REPEAT_AFTER: Duration = Duration::from_millis(200);
 const FIND_LIMIT: Duration = Duration::from_millis(600);
 /// How long an agent may take to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How long one stranger on the agents' port may keep us.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Somebody who knows the key and asks daemons.
 pub struct Caller<'a> {
@@ -126,14 +125,22 @@ impl<'a> Caller<'a> {
     fn wait_for(&self, fd: &impl std::os::fd::AsFd, deadline: Instant) -> Outcome<bool> {
         let mut polls = PollSet::default();
         polls.readable(fd);
+        self.wait(&mut polls, deadline)?;
+        Ok(polls.can_read(fd))
+    }
+
+    /// Waits for one of several descriptors, or until `deadline`.
+    fn wait(&self, polls: &mut PollSet, deadline: Instant) -> Outcome<()> {
         if let Some(signals) = self.signals {
             polls.readable(signals);
         }
         polls.wait(Some(deadline)).map_err(|e| Failure::system("waiting", e))?;
-        if let Some(signal) = self.signals.and_then(|s| s.take().first().copied()) {
-            return Err(Failure::new(exit::SIGNAL + signal.number, "interrupted while daemons were asked", ""));
+        match self.signals.and_then(|s| s.take().first().copied()) {
+            Some(signal) => {
+                Err(Failure::new(exit::SIGNAL + signal.number, "interrupted while daemons were asked", ""))
+            }
+            None => Ok(()),
         }
-        Ok(polls.can_read(fd))
     }
 
     fn socket(&self, target: SocketAddr) -> io::Result<UdpSocket> {
@@ -210,17 +217,17 @@ impl<'a> Caller<'a> {
         self.accept(name, &listener, &psk).map(|link| (id, link))
     }
 
-    /// Waits for the one that knows `psk`; others are sent away.
+    /// Waits for the one that knows `psk`; others are sent away, and keep it from nothing meanwhile.
     fn accept(&self, name: &str, listener: &TcpListener, psk: &[u8; 32]) -> Outcome<Link> {
         let deadline = Instant::now() + CONNECT_LIMIT;
-        while self.wait_for(listener, deadline)? {
-            let Ok((mut stream, _)) = listener.accept() else { continue };
-            let by = (Instant::now() + HANDSHAKE_LIMIT).min(deadline);
-            let link = stream
-                .set_nonblocking(false)
-                .and_then(|()| noise::respond(&mut stream, psk, by))
-                .and_then(|state| Link::sealed(stream, state));
-            if let Ok(link) = link {
+        let mut callers = Callers::new(listener, psk);
+        while Instant::now() < deadline {
+            let mut polls = PollSet::default();
+            callers.register(&mut polls);
+            self.wait(&mut polls, callers.deadline().map_or(deadline, |at| at.min(deadline)))?;
+            if let Some((stream, state)) = callers.attend()
+                && let Ok(link) = Link::sealed(stream, state)
+            {
                 return Ok(link);
             }
         }

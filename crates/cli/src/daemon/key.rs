@@ -3,13 +3,10 @@
 use crate::control::{key_from_hex, key_to_hex};
 use crate::failure::{Failure, Outcome};
 use crate::sys;
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-
-/// Least number of characters that count as a key.
-const TEXT_MIN: usize = 32;
-const FILE_MAX: u64 = 64 << 10;
+use comem::keys;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// A shared key. It never serves directly: each purpose has a key derived from it.
 #[derive(Clone)]
@@ -19,31 +16,12 @@ impl SharedKey {
     /// Reads a key file.
     ///
     /// # Errors
-    /// It is missing, too short, or others can read it.
+    /// It is missing, no ordinary file, too short, or others can read it.
     pub fn read(path: &Path) -> Outcome<SharedKey> {
-        let trouble =
-            |why: String, advice: String| Failure::start(format!("the key file {} {why}", path.display()), advice);
-        let make = || format!("make one: comem daemon make-key {}", path.display());
-        let file = std::fs::File::open(path).map_err(|e| trouble(format!("cannot be read: {e}"), make()))?;
-        let meta = file.metadata().map_err(|e| trouble(format!("cannot be examined: {e}"), String::new()))?;
-        let chmod = format!("chmod 600 {}", path.display());
-        if !meta.is_file() {
-            return Err(trouble("is no file".to_string(), make()));
+        match keys::read_key_file(path) {
+            Ok(text) => Ok(SharedKey::from_text(&text)),
+            Err(unfit) => Err(Failure::start(format!("the key file {} {}", path.display(), unfit.what), unfit.advice)),
         }
-        if meta.uid() != sys::user_id() {
-            return Err(trouble(format!("belongs to another user ({})", meta.uid()), make()));
-        }
-        if meta.mode() & 0o077 != 0 {
-            let why = format!("can be read by others than its owner (mode {:o})", meta.mode() & 0o7777);
-            return Err(trouble(why, chmod));
-        }
-        let mut text = Vec::new();
-        file.take(FILE_MAX).read_to_end(&mut text).map_err(|e| trouble(e.to_string(), String::new()))?;
-        let text = text.trim_ascii();
-        if text.len() < TEXT_MIN {
-            return Err(trouble(format!("holds only {} characters", text.len()), make()));
-        }
-        Ok(SharedKey::from_text(text))
     }
 
     fn from_text(text: &[u8]) -> SharedKey {
@@ -60,16 +38,9 @@ impl SharedKey {
     }
 }
 
-/// The key file that is meant when none is named: `~/.config/comem/key`.
-pub fn default_path() -> Option<PathBuf> {
-    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    let config = config.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
-    Some(config.join("comem/key"))
-}
-
 /// Reads the key file that was named, or the one that is meant when none is.
 pub fn named_or_default(path: Option<&Path>) -> Outcome<SharedKey> {
-    match path.map(Path::to_path_buf).or_else(default_path) {
+    match path.map(Path::to_path_buf).or_else(keys::default_key_file) {
         Some(path) => SharedKey::read(&path),
         None => Err(Failure::usage("no key file is named", "give --key-file FILE")),
     }

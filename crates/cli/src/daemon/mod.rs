@@ -9,6 +9,7 @@
 //! | [`server`] | the daemon itself |
 //! | [`client`] | asking daemons: wake-ups, lists, kills |
 //! | [`log`] | a log that keeps nobody waiting |
+//! | [`callers`] | who connects to a port, among them the agent that was started |
 //! | [`noise`] | the sealed stream from an agent back to its caller |
 //!
 //! A wake-up takes two round trips: the caller asks, the daemon answers with a challenge; the caller sends its request,
@@ -16,6 +17,7 @@
 //! connects back to the caller by TCP. Whatever does not prove the key is dropped in silence and counted.
 
 pub mod allow;
+pub mod callers;
 pub mod client;
 pub mod gate;
 pub mod key;

@@ -8,7 +8,8 @@ use std::time::Instant;
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 const PROLOGUE: &[u8] = b"comem agent 1";
-const MESSAGE_MAX: usize = 256;
+/// Most bytes of a handshake's message, without its length.
+pub const MESSAGE_MAX: usize = 256;
 
 /// A handshake with `psk` under `prologue`.
 pub fn handshake(psk: &[u8; 32], prologue: &[u8], initiator: bool) -> snow::HandshakeState {
@@ -26,12 +27,25 @@ pub fn initiate(stream: &mut TcpStream, psk: &[u8; 32], deadline: Instant) -> io
     state.into_transport_mode().map_err(refused)
 }
 
-/// The caller's side.
-pub fn respond(stream: &mut TcpStream, psk: &[u8; 32], deadline: Instant) -> io::Result<snow::TransportState> {
+/// The caller's side: answers the agent's message. The stream need not block, for an answer finds room in an empty one.
+pub fn answer(stream: &mut TcpStream, message: &[u8], psk: &[u8; 32]) -> io::Result<snow::TransportState> {
     let mut state = handshake(psk, PROLOGUE, false);
-    receive(stream, &mut state, deadline)?;
+    state.read_message(message, &mut [0; MESSAGE_MAX]).map_err(refused)?;
     send(stream, &mut state)?;
     state.into_transport_mode().map_err(refused)
+}
+
+/// The message that begins what was received, once it is whole.
+///
+/// # Errors
+/// It says that it is longer than a message may be.
+pub fn whole(received: &[u8]) -> Option<io::Result<&[u8]>> {
+    let (length, rest) = received.split_first_chunk::<2>()?;
+    let length = usize::from(u16::from_be_bytes(*length));
+    if length > MESSAGE_MAX {
+        return Some(Err(refused(snow::Error::Input)));
+    }
+    rest.get(..length).map(Ok)
 }
 
 fn refused(_: snow::Error) -> io::Error {
@@ -90,7 +104,13 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         let agent = std::thread::spawn(move || initiate(&mut TcpStream::connect(addr).unwrap(), &agents, deadline));
         let mut stream = listener.accept().unwrap().0;
-        let caller = respond(&mut stream, &callers, deadline);
+        let mut said = Vec::new();
+        while whole(&said).is_none() {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            said.extend(byte);
+        }
+        let caller = whole(&said).unwrap().and_then(|message| answer(&mut stream, message, &callers));
         drop(stream);
         (agent.join().unwrap(), caller)
     }

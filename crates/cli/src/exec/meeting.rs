@@ -9,10 +9,11 @@ use super::place::Place;
 use crate::control::{key_from_hex, key_to_hex};
 use crate::failure::{Failure, Outcome};
 use crate::sys;
+use comem::keys::born;
 use comem_net::backbone::Backbone;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const AGE_MAX_S: i64 = 120;
 /// Files that nobody will look at again.
 const SWEEP_AGE_S: i64 = 3600;
+
+/// Most bytes of a file that says it.
+const CONTENT_MAX: u64 = 64 << 10;
 
 /// What is agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,11 +127,16 @@ impl Point {
 
     /// Reads the file, if it is there and meant for this job.
     fn look(&self, now_there: Option<i64>) -> Option<Meeting> {
-        let meta = std::fs::symlink_metadata(&self.path).ok()?;
-        if !meta.is_file() || meta.uid() != sys::user_id() {
+        // On a file system that hosts share, it may have been put there by somebody else, and be anything.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.path).ok()?;
+        let meta = file.metadata().ok()?;
+        if !meta.is_file() || meta.uid() != sys::user_id() || meta.mode() & 0o022 != 0 {
             return None;
         }
-        let content: Content = serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()?;
+        let mut text = Vec::new();
+        file.take(CONTENT_MAX).read_to_end(&mut text).ok()?;
+        let content: Content = serde_json::from_slice(&text).ok()?;
         let alive = self.one_host && born(content.pid) == Some(content.born);
         let young = now_there.is_none_or(|now| now - meta.mtime() <= AGE_MAX_S);
         if !(alive || young) || self.was_at(content.meeting) {
@@ -200,14 +209,6 @@ fn file_name(place: &Place) -> String {
 fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
     let _ = std::fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text)
-}
-
-/// When the process was started; `None` when there is none.
-fn born(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything; the start time is the 20th field after it.
-    let after = stat.rsplit_once(')')?.1;
-    after.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]

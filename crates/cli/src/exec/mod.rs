@@ -75,7 +75,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         key: key_to_hex(&meeting.key),
         job: place.number("job"),
         prog_id,
-        auth: args.node.authenticates(!place.one_host),
+        auth: args.node.authenticates(),
         hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
     };
     let variables = variables(args, &node, &place, &job, &program, &meeting.zero.to_string())?;
@@ -97,7 +97,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
 fn dry_run(args: &ExecArgs, mut node: NodeArgs, place: &Place, program: &Program) -> Outcome<i32> {
     node.settle_backbone(place.one_host, place.size, false);
     let zero = zero_unasked(args, place)?;
-    let auth = args.node.authenticates(!place.one_host);
+    let auth = args.node.authenticates();
     let job = Job { key: String::new(), job: 0, prog_id: prog_id(args, place), auth, hosts: Vec::new() };
     let variables = variables(args, &node, place, &job, program, &zero)?;
     crate::show(&without_launcher(program, &variables)).map(|()| 0)
@@ -150,24 +150,27 @@ fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: 
 /// Node zero's address, the job's key, and what node zero `settle`s for all on one host.
 fn meet(args: &ExecArgs, place: &Place, settle: &mut dyn FnMut() -> Option<Backbone>) -> Outcome<Meeting> {
     let key = job_key(args, place)?;
-    if let Some(zero) = &args.zero {
-        let zero = resolve(zero, args)?;
-        return Ok(Meeting { zero, key: key.unwrap_or_else(|| place.public_key()), backbone: None });
-    }
+    let named = args.zero.as_ref().map(|zero| resolve(zero, args)).transpose()?;
     let zero_here = place.rank == 0;
     if place.one_host {
         let point = Point::of_host(rundir::directory()?, place);
         if !zero_here {
-            return point.wait();
+            return point.wait().map(|found| Meeting { zero: named.unwrap_or(found.zero), ..found });
+        }
+        if let Some(zero) = named {
+            return point.announce(&Meeting { zero, key: sys::random(), backbone: settle() });
         }
         let address = match &args.node.iface {
             Some(_) => own_address(args)?,
             None => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
         let zero = free_port(address, ports(args), place)?;
-        return point.announce(&Meeting { zero, key: key.unwrap_or_else(sys::random), backbone: settle() });
+        return point.announce(&Meeting { zero, key: sys::random(), backbone: settle() });
     }
     let key = key.unwrap_or_else(|| place.public_key());
+    if let Some(zero) = named {
+        return Ok(Meeting { zero, key, backbone: None });
+    }
     if let Some(first) = place.hosts.first() {
         return slurm_zero(args, place, first).map(|zero| Meeting { zero, key, backbone: None });
     }
@@ -194,9 +197,8 @@ fn zero_unasked(args: &ExecArgs, place: &Place) -> Outcome<String> {
 
 /// The key of a job on several hosts; `None` where no secret is needed.
 fn job_key(args: &ExecArgs, place: &Place) -> Outcome<Option<[u8; 32]>> {
-    // On one host node zero leaves a random key with its address, unless the address is given.
-    let is_left = place.one_host && args.zero.is_none();
-    if is_left || !args.node.authenticates(!place.one_host) {
+    // On one host node zero leaves a random key with its address.
+    if place.one_host || !args.node.authenticates() {
         return Ok(None);
     }
     let shared = key::named_or_default(args.key_file.as_deref()).map_err(|failure| Failure {

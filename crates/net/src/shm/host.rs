@@ -49,8 +49,9 @@ fn hand_over_text(lane: usize) -> [u8; 16] {
 }
 
 fn door_name(address: SocketAddr, sealer: &Sealer) -> io::Result<SockAddr> {
-    let tag = sealer.tag(b"door", Receiver::Port(address.port())).map_or(0, u128::from_ne_bytes);
-    SockAddr::unix(format!("\0comem-shm-{}-{}-{tag:032x}", address.ip(), address.port()))
+    let plain = format!("\0comem-shm-{}-{}", address.ip(), address.port());
+    let tag = sealer.tag(b"door", Receiver::Port(address.port()));
+    SockAddr::unix(tag.map_or(plain.clone(), |tag| format!("{plain}-{:032x}", u128::from_ne_bytes(tag))))
 }
 
 fn local_socket() -> io::Result<Socket> {

@@ -2,7 +2,7 @@
 
 use super::pair::*;
 use super::*;
-use crate::auth::{JobKey, Sealer};
+use crate::auth::{JobKey, Receiver, Sealer};
 use crate::ids::{Channel, NodeId, Seq};
 use crate::time::Time;
 use crate::wire::bytes::WireError;

@@ -12,8 +12,88 @@ fn node(more: &[(&str, &str)]) -> Child {
 fn command(more: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", "relock");
-    command.env(var::NODES, "2").envs(more.iter().copied()).stdout(Stdio::null());
+    command.env(var::NODES, "2").env("COMEM_RUNTIME_DIR", runtime_directory()).envs(more.iter().copied());
+    command.stdout(Stdio::null());
     command
+}
+
+/// Where the nodes of these tests leave their keys.
+fn runtime_directory() -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("comem-by-hand-{}", std::process::id()))
+}
+
+/// The first line that a node says.
+fn first_line(node: &mut Child) -> (String, BufReader<impl Read + use<>>) {
+    let mut errors = BufReader::new(node.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("a node's words");
+    (line, errors)
+}
+
+/// The address that a node zero tells the others to join it at.
+fn address_in(line: &str) -> &str {
+    line.split_once("COMEM_JOIN=").and_then(|(_, rest)| rest.split([';', ' ']).next()).expect("an address")
+}
+
+#[test]
+fn nodes_of_one_host_have_a_key_of_their_own_that_goes_with_them() {
+    for backbone in ["udp", "shm"] {
+        let stats = |node: &str| {
+            let name = format!("comem-by-hand-{}-{backbone}-{node}.json", std::process::id());
+            std::env::temp_dir().join(name).to_string_lossy().into_owned()
+        };
+        let files = ["zero", "one"].map(stats);
+        let mut zero = node(&[(var::BACKBONE, backbone), (var::STATS, &files[0])]);
+        let (line, errors) = first_line(&mut zero);
+        let at = address_in(&line).to_string();
+        let left = runtime_directory().join(format!("job-{}.key", at.replace(':', "-")));
+        let mode = std::fs::metadata(&left).map(|meta| std::os::unix::fs::PermissionsExt::mode(&meta.permissions()));
+        assert_eq!(mode.expect("the key was left") & 0o777, 0o600);
+        let mut one = node(&[(var::BACKBONE, backbone), ("COMEM_JOIN", &at), (var::STATS, &files[1])]);
+        let said = one.stderr.take().expect("a pipe");
+        rest(one, said);
+        rest(zero, errors);
+        assert!(!left.exists(), "it went with its job");
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("statistics");
+            std::fs::remove_file(file).expect("they were there");
+            let stats: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            assert!(stats.to_string().contains("\"auth\":true"), "{stats}");
+        }
+    }
+}
+
+#[test]
+fn nodes_of_several_hosts_need_a_key_file_or_say_that_they_have_none() {
+    let elsewhere = [("COMEM_JOIN", "192.0.2.7:9"), (var::BACKBONE, "udp")];
+    let refused = command(&elsewhere).env_remove("HOME").env_remove("XDG_CONFIG_HOME").stderr(Stdio::piped()).output();
+    let refused = refused.expect("a node can be started");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(said.contains("COMEM_KEY_FILE") && said.contains("COMEM_AUTH=off") && said.contains("make-key"), "{said}");
+    let open = [elsewhere[0], elsewhere[1], (var::AUTH, "off"), (var::IFACE, "lo")];
+    let mut open = node(&open);
+    let (line, _errors) = first_line(&mut open);
+    open.kill().and_then(|()| open.wait()).expect("it waits, or has ended");
+    assert!(line.contains("COMEM_AUTH is off") && line.contains("can change this job's memory"), "{line}");
+}
+
+#[test]
+fn a_node_with_another_key_is_not_heard() {
+    let file = std::env::temp_dir().join(format!("comem-by-hand-{}.key", std::process::id()));
+    std::fs::write(&file, "k".repeat(64)).expect("a file");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("its mode");
+    let named = file.to_string_lossy().into_owned();
+    let udp = (var::BACKBONE, "udp");
+    let mut zero = node(&[udp]);
+    let (line, _errors) = first_line(&mut zero);
+    let mut one = node(&[udp, ("COMEM_JOIN", address_in(&line)), ("COMEM_KEY_FILE", &named)]);
+    let (line, _words) = first_line(&mut one);
+    for mut node in [zero, one] {
+        node.kill().and_then(|()| node.wait()).expect("it waits still");
+    }
+    let _ = std::fs::remove_file(file);
+    assert!(line.contains("nobody at") && line.contains("has answered yet"), "{line}");
 }
 
 /// What a node says when it has ended, which it must do well.
