@@ -121,8 +121,7 @@ fn slurms_tasks_on_several_hosts_work_out_the_same_address_and_key() {
 
     // Where all are on one host, node zero leaves a key of this job's alone, also where its address is given.
     let zero = ["--zero", "127.0.0.1:9000", "sh", "-c", SHOW];
-    let children: Vec<Child> =
-        (0..2).rev().map(|rank| spawn(slurm(&scratch, rank, 2, "here").args(zero))).collect();
+    let children: Vec<Child> = (0..2).rev().map(|rank| spawn(slurm(&scratch, rank, 2, "here").args(zero))).collect();
     let text: String = children.into_iter().map(|child| out(&wait(child))).collect();
     check_one_host(&sorted(&text), 2);
     assert!(text.lines().all(|line| field(line, "z") == "127.0.0.1:9000"), "{text}");

@@ -621,7 +621,10 @@ fn nodes_that_find_each_other_need_a_key_that_all_have() {
     let without = discover(&[]);
     assert_eq!(without.status.code(), Some(3));
     let said = err(&without);
-    assert!(said.contains("--discover needs a key") && said.contains("--auth off") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("--discover needs a key") && said.contains("--auth off") && said.lines().count() == 1,
+        "{said}"
+    );
     assert!(out(&discover(&["--auth", "off"])).contains("COMEM_AUTH=off"));
     assert!(scratch.comem().args(["daemon", "make-key", "named"]).status().unwrap().success());
     assert!(out(&discover(&["--key-file", "named"])).contains("COMEM_AUTH=on"));

@@ -388,7 +388,13 @@ fn reusable() -> Option<UdpSocket> {
     let one: libc::c_int = 1;
     // SAFETY: the option's value outlives the call.
     let set = unsafe {
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const one).cast(), size_of::<libc::c_int>() as u32)
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            (&raw const one).cast(),
+            size_of::<libc::c_int>() as u32,
+        )
     };
     (set == 0).then_some(socket)
 }
@@ -436,8 +442,7 @@ fn processes_of_root() -> Vec<u32> {
 
 fn datagram(prog: u16, ty: MsgType, node: u16, counter: u64, body: &[u8]) -> Vec<u8> {
     let seq = Seq::free(Channel::service(NodeId(node)), counter);
-    let header =
-        HeaderRepr { prog, ty, flags: Flags::default(), len: body.len() as u16, retrans: 0, frag: 0, seq };
+    let header = HeaderRepr { prog, ty, flags: Flags::default(), len: body.len() as u16, retrans: 0, frag: 0, seq };
     let mut bytes = Vec::new();
     header.emit(&mut bytes);
     bytes.extend_from_slice(body);
@@ -452,7 +457,8 @@ fn losses(from: u16) -> Vec<Vec<u8>> {
         why: LossCause::Killed { signal: 9 },
     };
     let words = [0, 1].map(lost);
-    let both = |message: &WatchMessage| [0, PROG].map(|prog| datagram(prog, message.ty(), from, 1 << 30, &message.emit()));
+    let both =
+        |message: &WatchMessage| [0, PROG].map(|prog| datagram(prog, message.ty(), from, 1 << 30, &message.emit()));
     words.iter().flat_map(both).collect()
 }
 

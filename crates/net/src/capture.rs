@@ -9,6 +9,7 @@ use crate::{Datagrams, Listener, Received, Wait, datagrams};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,7 +42,9 @@ impl Capture {
         header.extend(SNAP_BYTES.to_le_bytes());
         header.extend(LINK_TYPE_RAW_IP.to_le_bytes());
         let begin = || {
-            let mut file = File::create(path)?;
+            // What is recorded is the job's memory, which is nobody else's business.
+            let mut options = File::options();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
             file.write_all(&header)?;
             Ok(file)
         };

@@ -224,10 +224,16 @@ mod tests {
     #[test]
     fn a_tag_covers_the_receiver_in_one_way_only() {
         let sealer = Sealer::new(Some(JobKey::new([7; 32])));
-        let tags: Vec<_> = [Receiver::Node(NodeId(0)), Receiver::Node(NodeId(1)), Receiver::Anybody, Receiver::Port(0), Receiver::Port(1)]
-            .iter()
-            .map(|to| sealer.tag(b"hello", *to).unwrap())
-            .collect();
+        let tags: Vec<_> = [
+            Receiver::Node(NodeId(0)),
+            Receiver::Node(NodeId(1)),
+            Receiver::Anybody,
+            Receiver::Port(0),
+            Receiver::Port(1),
+        ]
+        .iter()
+        .map(|to| sealer.tag(b"hello", *to).unwrap())
+        .collect();
         assert!((0..tags.len()).all(|at| !tags[..at].contains(&tags[at])));
         assert_ne!(sealer.tag(b"a", Receiver::Anybody), sealer.tag(b"a\x01\0\0", Receiver::Anybody));
     }

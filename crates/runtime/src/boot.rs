@@ -263,7 +263,19 @@ impl Boot {
         // Shared memory rouses nobody for acknowledgements that do not press.
         let acks_may_lie = network.backbone() == Backbone::Shm;
         let link = LinkConfig { datagram_bytes, acks_may_lie, ..patience(&config) };
-        Ok(Boot { config, clock, job, sealer, guarded, network, endpoints, multicast, link, free: AtomicU64::new(0), strangers: AtomicU64::new(0) })
+        Ok(Boot {
+            config,
+            clock,
+            job,
+            sealer,
+            guarded,
+            network,
+            endpoints,
+            multicast,
+            link,
+            free: AtomicU64::new(0),
+            strangers: AtomicU64::new(0),
+        })
     }
 
     /// The ports of this node's slots, and behind them, over networks, where it is sent what may wait.
@@ -597,15 +609,7 @@ pub(crate) fn plain_datagram(
     sealer: &Sealer,
     to: Receiver,
 ) -> Vec<u8> {
-    let header = HeaderRepr {
-        prog,
-        ty,
-        flags: Flags::default(),
-        len: body.len() as u16,
-        retrans: 0,
-        frag: 0,
-        seq,
-    };
+    let header = HeaderRepr { prog, ty, flags: Flags::default(), len: body.len() as u16, retrans: 0, frag: 0, seq };
     let mut bytes = Vec::with_capacity(body.len() + 32);
     header.emit(&mut bytes);
     bytes.extend_from_slice(body);
@@ -813,7 +817,8 @@ fn await_key(zero: SocketAddr, config: &Config, clock: &Clock) -> Result<[u8; 32
             )));
         }
         if tell_at.take_if(|at| *at <= now).is_some() {
-            let most = until.map_or(String::new(), |at| format!("; gives up in {} s", (at - now).0.div_ceil(1_000_000_000)));
+            let most =
+                until.map_or(String::new(), |at| format!("; gives up in {} s", (at - now).0.div_ceil(1_000_000_000)));
             crate::error::say(format_args!(
                 "comem: a node of a job of {} (host {}, pid {}) waits for node 0: nobody at {zero} has answered yet{most}",
                 config.nodes,

@@ -135,7 +135,13 @@ impl Node {
     fn send_start_up(&self, startup: &mut Startup) {
         while let Some(transmit) = startup.poll_transmit() {
             if let To::Address(to) = transmit.to {
-                self.send_plain((DISCOVERY_PROG, transmit.ty), &transmit.body, to, self.wire.start_sealer(), Receiver::Anybody);
+                self.send_plain(
+                    (DISCOVERY_PROG, transmit.ty),
+                    &transmit.body,
+                    to,
+                    self.wire.start_sealer(),
+                    Receiver::Anybody,
+                );
             }
         }
         while startup.poll_event().is_some() {}

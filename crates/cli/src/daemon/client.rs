@@ -136,9 +136,7 @@ impl<'a> Caller<'a> {
         }
         polls.wait(Some(deadline)).map_err(|e| Failure::system("waiting", e))?;
         match self.signals.and_then(|s| s.take().first().copied()) {
-            Some(signal) => {
-                Err(Failure::new(exit::SIGNAL + signal.number, "interrupted while daemons were asked", ""))
-            }
+            Some(signal) => Err(Failure::new(exit::SIGNAL + signal.number, "interrupted while daemons were asked", "")),
             None => Ok(()),
         }
     }

@@ -35,6 +35,14 @@ fn packets(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn nobody_else_can_read_what_was_recorded() {
+    let scratch = Scratch::new("mode");
+    drop(Capture::create(&scratch.0).unwrap());
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&scratch.0).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
 fn every_datagram_sent_and_received_is_in_the_file() {
     let scratch = Scratch::new("both");
     let host = Ipv4Addr::LOCALHOST.into();

@@ -173,7 +173,10 @@ fn a_long_reply_that_is_sent_from_where_it_was_made_is_sealed_as_any_other() {
     for _ in 0..2 {
         let mut sent = Vec::new();
         reply.each_datagram(|datagram| sent.push(datagram.to_vec()));
-        assert_eq!(sent.iter().map(|d| d.len()).collect::<Vec<_>>(), usual.chunks(segment).map(<[u8]>::len).collect::<Vec<_>>());
+        assert_eq!(
+            sent.iter().map(|d| d.len()).collect::<Vec<_>>(),
+            usual.chunks(segment).map(<[u8]>::len).collect::<Vec<_>>()
+        );
         assert!(sent.iter().map(|datagram| open(datagram)).eq(expected.iter().cloned()));
     }
     // The last fragment is lost, and asked for.
