@@ -1,8 +1,9 @@
-//! Another user of the same host against ordinary jobs: it can send to their ports, also as if from one of them, and knows everything about them
-//! that the host shows. It may not end them, write to their memory, join them or keep them waiting.
+//! Another user of the same host against ordinary jobs: it can send to their ports, also as if from one of them, and
+//! knows everything about them that the host shows. It may not end them, write to their memory, join them or keep them
+//! waiting.
 //!
-//! It takes another user's number and a network namespace, so it needs root; else it says SKIP. All of it happens in the namespace, where no other job is.
-//! `COMEM_TEST_STRANGERS=17` runs each of six kinds of jobs so often.
+//! It takes another user's number and a network namespace, so it needs root; else it says SKIP. All of it happens in
+//! the namespace, where no other job is. `COMEM_TEST_STRANGERS=17` runs each of six kinds of jobs so often.
 
 mod common;
 
@@ -306,10 +307,16 @@ struct Stranger {
 impl Stranger {
     fn bother(&mut self) {
         let ports = ports_of_root();
-        self.sockets.retain(|(from, to), _| ports.contains(from) && ports.contains(to));
+        self.sockets.retain(|(from, to), _| ports.contains(from) && (ports.contains(to) || *to == 9));
         for &from in ports.iter().take(8) {
             for &to in ports.iter().filter(|to| **to != from).take(8) {
                 self.say_all(from, to);
+            }
+        }
+        // What bounces off a closed port comes back to whose port it seems to have come from.
+        for &from in ports.iter().take(8) {
+            if let Some(socket) = self.socket(from, 9) {
+                self.sent += u64::from(socket.send(b"bounce").is_ok());
             }
         }
         self.take_doors();
@@ -346,8 +353,8 @@ impl Stranger {
         self.sent += words.iter().filter(|bytes| socket.send(bytes).is_ok()).count() as u64;
     }
 
-    /// A socket whose datagrams come from a port of somebody else's: bound to a group's address, it may share the port, and
-    /// once connected it sends from the host's own address.
+    /// A socket whose datagrams come from a port of somebody else's: bound to a group's address, it may share the
+    /// port, and once connected it sends from the host's own address.
     fn socket(&mut self, from: u16, to: u16) -> Option<UdpSocket> {
         if let Some(socket) = self.sockets.get(&(from, to)) {
             return socket.try_clone().ok();

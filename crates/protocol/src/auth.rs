@@ -1,11 +1,12 @@
 //! The keyed tag of a datagram: proof that a node of this job made it.
 //!
-//! Every job has a key of its own. The tag is AEGIS-128L used as a MAC (CFRG's draft on AEGIS), 16 bytes long. It covers header, payload and whom
-//! the datagram is for: a stranger who does not know the key guesses it with probability 2^-128, and what was meant for one node is
-//! nothing to another. The tag does not hide the data.
+//! Every job has a key of its own. The tag is AEGIS-128L used as a MAC (CFRG's draft on AEGIS), 16 bytes long. It
+//! covers header, payload and whom the datagram is for: a stranger who does not know the key guesses it with
+//! probability 2^-128, and what was meant for one node is nothing to another. The tag does not hide the data.
 //!
-//! The MAC needs no number that must not repeat: equal datagrams have equal tags, so what is retransmitted may be sealed again. Old datagrams that
-//! are sent to the same node once more are the business of the receive windows of [`crate::link`], not of the tag.
+//! The MAC needs no number that must not repeat: equal datagrams have equal tags, so what is retransmitted may be
+//! sealed again. Old datagrams that are sent to the same node once more are the business of the receive windows of
+//! [`crate::link`], not of the tag.
 //!
 //! One tag costs 30 to 40 ns up to 128 bytes, 0.23 us for a page and 3 us for 64 KiB (decision 0054).
 
@@ -50,7 +51,8 @@ pub enum Receiver {
 }
 
 impl Receiver {
-    /// What the tag covers behind the datagram. It is of one length, so that no datagram ends where another's receiver begins.
+    /// What the tag covers behind the datagram. It is of one length, so that no datagram ends where another's receiver
+    /// begins.
     fn suffix(self) -> [u8; 3] {
         let (kind, number) = match self {
             Receiver::Node(node) => (0, node.0),
@@ -114,8 +116,8 @@ impl Sealer {
         if self.keyed.is_some() { TAG_BYTES } else { 0 }
     }
 
-    /// The sealer of what the nodes of one job say to each other, whose key other jobs with the same secret do not have: what was recorded in one of them
-    /// is nothing to this one.
+    /// The sealer of what the nodes of one job say to each other, whose key other jobs with the same secret do not
+    /// have: what was recorded in one of them is nothing to this one.
     pub fn of_job(&self, job: u64) -> Sealer {
         let key = self.keyed.as_ref().map(|keyed| keyed.key.derive("comem 2026 datagrams of a job"));
         Sealer::new(key.map(|key| JobKey(*blake3::keyed_hash(&key.0, &job.to_be_bytes()).as_bytes())))

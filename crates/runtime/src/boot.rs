@@ -750,7 +750,8 @@ fn is_over_network(config: &Config) -> bool {
         let chosen = config.iface.as_deref().map(|iface| select::choose(Some(iface), Reach::ThisHost));
         chosen.is_some_and(|interface| interface.is_ok_and(|interface| !interface.loopback))
     };
-    config.several_hosts() || config.join.as_deref().is_some_and(beyond) || by_iface()
+    let told = std::env::var(control::var::ZERO).ok();
+    config.several_hosts() || config.join.as_deref().or(told.as_deref()).is_some_and(beyond) || by_iface()
 }
 
 /// The key of a job.

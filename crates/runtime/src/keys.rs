@@ -5,8 +5,8 @@
 //! | nodes of one host, started by hand | node zero makes a new one, and leaves it in the user's runtime directory under its address, which the others know |
 //! | nodes of several hosts | follows from a key file that all hosts have (`COMEM_KEY_FILE`, or `~/.config/comem/key`) |
 //!
-//! Every file that is read here may have been put there by somebody else, or be none at all: it is opened without waiting for a writer, and counts only if
-//! it is an ordinary file of this user's that nobody else can read.
+//! Every file that is read here may have been put there by somebody else, or be none at all: it is opened without
+//! waiting for a writer, and counts only if it is an ordinary file of this user's that nobody else can read.
 
 use crate::control::{key_from_hex, key_to_hex};
 use crate::mutex::Mutex;
@@ -23,7 +23,8 @@ const TEXT_MIN: usize = 32;
 /// Most bytes of a key file.
 const FILE_MAX: u64 = 64 << 10;
 
-/// Why a file or a directory cannot serve, and what to do. What happened is a clause without its subject: `can be read by others`.
+/// Why a file or a directory cannot serve, and what to do. What happened is a clause without its subject: `can be read
+/// by others`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unfit {
     /// What is wrong.
@@ -92,8 +93,9 @@ pub fn user_id() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// The directory for what processes of one host must agree on: what `COMEM_RUNTIME_DIR` says, or `/tmp/comem-UID`. Made if need be, refused if
-/// others could write there. It is not below `XDG_RUNTIME_DIR`, which a login shell has and an ssh command may not: all must meet in one place.
+/// The directory for what processes of one host must agree on: what `COMEM_RUNTIME_DIR` says, or `/tmp/comem-UID`.
+/// Made if need be, refused if others could write there. It is not below `XDG_RUNTIME_DIR`, which a login shell has
+/// and an ssh command may not: all must meet in one place.
 ///
 /// Where another user has made `/tmp/comem-UID`, it is `/run/user/UID/comem`, or `~/.comem/run-HOST`.
 ///
@@ -229,7 +231,8 @@ pub fn sweep(directory: &Path) {
     }
 }
 
-/// When the process was started, in the kernel's ticks: tells it from a later one of the same number. `None` when there is none.
+/// When the process was started, in the kernel's ticks: tells it from a later one of the same number. `None` when
+/// there is none.
 pub fn born(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may hold anything; the start time is the 20th field after it.

@@ -1,7 +1,7 @@
 //! Handshakes with whoever connects to a port: all at the same time, so that those who say nothing keep nobody waiting.
 //!
-//! At most [`WAITING_MAX`] connections wait. When one more comes, the one that has waited longest is sent away; first among those that have
-//! said nothing. Each has [`HANDSHAKE_LIMIT`].
+//! At most [`WAITING_MAX`] connections wait. When one more comes, the one that has waited longest is sent away; first
+//! among those that have said nothing. Each has [`HANDSHAKE_LIMIT`].
 
 use super::noise::{self, MESSAGE_MAX};
 use crate::sys::poll::{PollSet, earlier};

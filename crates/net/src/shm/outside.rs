@@ -1,5 +1,6 @@
-//! An endpoint's UDP socket, which processes of every user can send to. Lanes are handed to processes of the same user alone, so what comes by them needs
-//! no proof; what takes UDP carries a tag here, under a key that the endpoints of one job share.
+//! An endpoint's UDP socket, which processes of every user can send to. Lanes are handed to processes of the same user
+//! alone, so what comes by them needs no proof; what takes UDP carries a tag here, under a key that the endpoints of
+//! one job share.
 
 use crate::{Datagrams, Endpoint, Received};
 use comem_protocol::auth::{Receiver, Sealer};
@@ -56,8 +57,8 @@ impl Outside {
         })
     }
 
-    /// Leaves those datagrams of the first `len` bytes that have a right tag, one behind the other and without it; how many bytes these are, and the
-    /// length of each but the last.
+    /// Leaves those datagrams of the first `len` bytes that have a right tag, one behind the other and without it; how
+    /// many bytes these are, and the length of each but the last.
     fn open(&self, buffer: &mut [u8], len: usize, segment: usize) -> (usize, usize) {
         let tag_len = self.sealer.tag_len();
         let segment = segment.max(1);
