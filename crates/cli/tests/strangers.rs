@@ -20,6 +20,7 @@ use common::{PATIENCE, Scratch, bin};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -152,30 +153,42 @@ impl Scene<'_> {
             Way::Exec => (0..2)
                 .map(|rank: usize| {
                     let mut command = self.clean(bin());
-                    command.env("PMIX_RANK", rank.to_string()).env("PMIX_SIZE", "2").env("PMIX_NAMESPACE", "job");
-                    command.args(["exec", "-n", "2"]);
+                    command.env("SLURM_JOB_ID", "4711").env("SLURM_STEP_ID", "3").env("SLURM_NODELIST", "here");
+                    command.env("SLURM_PROCID", rank.to_string()).env("SLURM_NTASKS", "2").arg("exec");
                     start(command.args(self.words()))
                 })
                 .collect(),
             Way::ByHand => {
-                let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap();
-                let ports = format!("{0}-{1}", free.port(), free.port().saturating_add(8));
                 let node = |zero: Option<SocketAddr>| {
                     let mut command = self.clean(&self.words()[0]);
                     command.args(&self.words()[1..]).env("COMEM_NODES", "2");
-                    match zero {
-                        Some(zero) => command.env("COMEM_JOIN", zero.to_string()),
-                        None => command.env("COMEM_PORTS", &ports),
-                    };
-                    start(&mut command)
+                    start(command.envs(zero.map(|zero| ("COMEM_JOIN", zero.to_string()))))
                 };
                 let zero = node(None);
+                let at = self.zero_by_hand();
                 // The stranger has the first word.
-                std::thread::sleep(Duration::from_millis(150));
-                vec![zero, node(Some(free))]
+                std::thread::sleep(Duration::from_millis(50));
+                vec![zero, node(Some(at))]
             }
         };
         children.into_iter().map(common::wait).collect()
+    }
+
+    /// Where the node zero that was just started is: it leaves its key under its address.
+    fn zero_by_hand(&self) -> SocketAddr {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let names = std::fs::read_dir(self.root.join("run")).unwrap().flatten().map(|entry| entry.file_name());
+            let address = names.filter_map(|name| {
+                let (ip, port) = name.to_str()?.strip_prefix("job-")?.strip_suffix(".key")?.split_once('-')?;
+                format!("{ip}:{port}").parse().ok()
+            });
+            if let Some(address) = address.last() {
+                return address;
+            }
+            assert!(Instant::now() < deadline, "node zero leaves no key");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn stranger(&self) -> Child {
@@ -191,6 +204,11 @@ fn scene(root: &Path) {
     raise_loopback();
     let scene = Scene { root };
     let runs = std::env::var("COMEM_TEST_STRANGERS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE * (2 + runs));
+        eprintln!("the scene does not end");
+        std::process::exit(1);
+    });
     // An earlier job, all of whose datagrams somebody has recorded.
     let capture = root.join("cap.pcap").to_string_lossy().into_owned();
     let earlier = scene.job(Way::ByHand, "udp", &[("COMEM_CAPTURE", &capture)]);
@@ -231,7 +249,7 @@ fn scene(root: &Path) {
         }
     }
     drop(stranger.stdin.take());
-    let output = stranger.wait_with_output().unwrap();
+    let output = common::wait(stranger);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && !said.contains("GOT"), "{output:#?}");
     let sent = said.lines().find_map(|line| line.strip_prefix("sent ")?.parse::<u64>().ok());
@@ -286,12 +304,13 @@ fn stranger() {
     let over = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
     let recorded = std::fs::read_to_string(std::env::var("RECORDED").unwrap()).unwrap();
     let recorded: Vec<Vec<u8>> = recorded.lines().map(from_hex).collect();
-    let mut stranger = Stranger { sockets: BTreeMap::new(), recorded, at: 0, sent: 0, doors: Vec::new() };
+    let mut stranger =
+        Stranger { sockets: BTreeMap::new(), recorded, at: 0, sent: 0, doors: Vec::new(), lines: Vec::new() };
     while !over.is_finished() {
         stranger.bother();
         std::thread::sleep(Duration::from_millis(2));
     }
-    println!("sent {}", stranger.sent);
+    println!("\nsent {}", stranger.sent);
 }
 
 struct Stranger {
@@ -302,6 +321,7 @@ struct Stranger {
     at: usize,
     sent: u64,
     doors: Vec<std::os::unix::net::UnixListener>,
+    lines: Vec<OwnedFd>,
 }
 
 impl Stranger {
@@ -323,13 +343,13 @@ impl Stranger {
         for pid in processes_of_root() {
             for file in ["environ", "mem"] {
                 if std::fs::File::open(format!("/proc/{pid}/{file}")).is_ok() {
-                    println!("GOT /proc/{pid}/{file}");
+                    println!("\nGOT /proc/{pid}/{file}");
                 }
             }
         }
         let runtime = std::env::var("COMEM_RUNTIME_DIR").unwrap();
         if std::fs::read_dir(&runtime).is_ok() {
-            println!("GOT {runtime}");
+            println!("\nGOT {runtime}");
         }
     }
 
@@ -372,9 +392,10 @@ impl Stranger {
         let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
         for name in text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix("@comem")) {
             let name = format!("comem{name}");
-            let Ok(address) = std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes()) else { continue };
-            let _ = std::os::unix::net::UnixStream::connect_addr(&address);
+            // A line is kept open, and nothing said there.
+            self.lines.extend(knock(&name));
         }
+        self.lines.drain(..self.lines.len().saturating_sub(64));
         for port in ports_of_root().into_iter().flat_map(|port| port..port.saturating_add(8)).take(64) {
             let name = format!("comem-shm-127.0.0.1-{port}");
             let address = std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
@@ -383,8 +404,25 @@ impl Stranger {
     }
 }
 
+/// A line to a local socket with this name in the abstract name space, if it takes one at once.
+fn knock(name: &str) -> Option<OwnedFd> {
+    // SAFETY: makes a descriptor; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    let line = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    let room = address.sun_path.get_mut(1..=name.len())?;
+    room.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
+    let len = (size_of::<libc::sa_family_t>() + 1 + name.len()) as libc::socklen_t;
+    // SAFETY: the address and its length outlive the call.
+    let connected = unsafe { libc::connect(fd, (&raw const address).cast(), len) };
+    (connected == 0).then_some(line)
+}
+
 fn reusable() -> Option<UdpSocket> {
-    use std::os::fd::FromRawFd;
     // SAFETY: makes a descriptor; the result is checked.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -407,7 +445,6 @@ fn reusable() -> Option<UdpSocket> {
 }
 
 fn bind(socket: &UdpSocket, address: SocketAddr) -> Option<()> {
-    use std::os::fd::AsRawFd;
     let SocketAddr::V4(address) = address else { return None };
     let name = libc::sockaddr_in {
         sin_family: libc::AF_INET as u16,
@@ -508,6 +545,6 @@ fn join() -> Vec<u8> {
         host: "elsewhere".to_string(),
         ports: vec![9, 9, 9],
     };
-    let message = StartMessage::Join(join);
+    let message = StartMessage::Join(Box::new(join));
     datagram(0, comem_protocol::node::message::types::JOIN, 1, 1, &message.emit(VERSION))
 }
