@@ -1,9 +1,14 @@
 //! An endpoint's UDP socket, which processes of every user can send to. Lanes are handed to processes of the same user
-//! alone, so what comes by them needs no proof; what takes UDP carries a tag here, under a key that the endpoints of
-//! one job share.
+//! alone, so what comes by them needs no proof; what takes UDP carries a tag here, under a key that the endpoints of one
+//! job share.
+//!
+//! Datagrams of start-up are left as they are, on their way out and in: whoever makes them seals them, whatever the
+//! backbone, and whoever takes them opens them. So nodes that came to different backbones can tell each other.
 
 use crate::{Datagrams, Endpoint, Received};
 use comem_protocol::auth::{Receiver, Sealer};
+use comem_protocol::node::startup::DISCOVERY_PROG;
+use comem_protocol::wire::header::Packet;
 use std::io;
 use std::net::SocketAddr;
 
@@ -33,7 +38,7 @@ impl Outside {
     /// As [`Datagrams::send_to`]. Daily traffic goes by lanes: this may take memory for the tags.
     pub(super) fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let tag_len = self.sealer.tag_len();
-        if tag_len == 0 || segment == 0 {
+        if tag_len == 0 || segment == 0 || is_of_start_up(bytes) {
             return self.udp.send_to(bytes, segment, to);
         }
         let mut sealed = Vec::with_capacity(bytes.len() + bytes.len().div_ceil(segment) * tag_len);
@@ -62,6 +67,9 @@ impl Outside {
     fn open(&self, buffer: &mut [u8], len: usize, segment: usize) -> (usize, usize) {
         let tag_len = self.sealer.tag_len();
         let segment = segment.max(1);
+        if len <= segment && is_of_start_up(&buffer[..len]) {
+            return (len, len);
+        }
         let mut kept = 0;
         for start in (0..len).step_by(segment) {
             let datagram = start..(start + segment).min(len);
@@ -71,6 +79,11 @@ impl Outside {
         }
         (kept, segment.saturating_sub(tag_len))
     }
+}
+
+/// Whether this is a datagram of start-up, by what it says itself.
+fn is_of_start_up(datagram: &[u8]) -> bool {
+    Packet::prog_of(datagram) == Some(DISCOVERY_PROG)
 }
 
 #[cfg(test)]
@@ -120,6 +133,18 @@ mod tests {
             came.extend(next(&me).expect("they are a friend's"));
         }
         assert_eq!(came, [&b"twot"[..], b"woth", b"e"]);
+    }
+
+    #[test]
+    fn what_start_up_says_is_sealed_by_whoever_says_it() {
+        let [me, other] = [Some(1), Some(2)].map(outside);
+        let said = b"\0\0 and then a tag that the node looks at";
+        other.send_to(said, said.len(), me.udp.local_addr()).unwrap();
+        assert_eq!(next(&me), Some(vec![said.to_vec()]));
+        // Only as it stands there, and not in a batch with anything else.
+        let mut buffer = [&said[..], said].concat();
+        let len = buffer.len();
+        assert_eq!(me.open(&mut buffer, len, said.len()).0, 0);
     }
 
     #[test]

@@ -59,11 +59,16 @@ fn nothing_is_lost_on_a_bad_network() {
 
 #[test]
 fn damaged_datagrams_are_authenticated_or_the_job_does_not_start() {
-    for (faults, on) in [("drop=1%", false), ("truncate=1%", true), ("corrupt=1%", true)] {
-        let outcome = start("relock", 2, &[("COMEM_FAULTS", faults)], &[]).finish();
-        all_well(&outcome);
-        assert!(outcome.stats.values().all(|stats| stats["auth"] == on), "{faults}: {:?}", outcome.stats);
+    for faults in ["drop=1%", "truncate=1%", "corrupt=1%"] {
+        for backbone in BACKBONES {
+            let outcome = start("relock", 2, &[("COMEM_FAULTS", faults), backbone], &[]).finish();
+            all_well(&outcome);
+            assert!(outcome.stats.values().all(|stats| stats["auth"] == true), "{faults}: {:?}", outcome.stats);
+        }
     }
+    let open = start("relock", 2, &[("COMEM_AUTH", "off")], &[]).finish();
+    all_well(&open);
+    assert!(open.stats.values().all(|stats| stats["auth"] == false), "{:?}", open.stats);
     let refused = start("relock", 1, &[("COMEM_FAULTS", "corrupt=1%"), ("COMEM_AUTH", "off")], &[]).finish();
     assert_eq!(refused.statuses, [Some(3)], "{refused:#?}");
     assert!(format!("{refused:?}").contains("do not go with COMEM_AUTH=off"), "{refused:#?}");
