@@ -186,7 +186,7 @@ struct Boot {
     multicast: bool,
     link: LinkConfig,
     free: AtomicU64,
-    /// Datagrams that came during start-up and do not carry the job's key.
+    /// Datagrams of start-up that came and do not carry the job's key.
     strangers: AtomicU64,
 }
 
@@ -543,7 +543,9 @@ impl Boot {
 
     fn on_datagram(&self, machine: &mut Startup, from: SocketAddr, datagram: &[u8]) {
         let Some(bytes) = self.sealer.open(datagram, Receiver::Anybody) else {
-            self.strangers.fetch_add(1, Ordering::Relaxed);
+            // What else comes early is of the job itself, and sealed with its own key.
+            let of_start_up = Packet::prog_of(datagram) == Some(DISCOVERY_PROG);
+            self.strangers.fetch_add(u64::from(of_start_up), Ordering::Relaxed);
             return;
         };
         let Ok(packet) = Packet::new_checked(bytes) else { return };

@@ -149,20 +149,27 @@ impl ReplyEncoder {
         }
         let mut bytes = std::mem::take(bytes);
         bytes.resize(bytes.len() + tag_len, 0);
-        let ends = (0..cut.count).map(|index| self.ends_of(cut, index, (seq, ty), &mut bytes)).collect();
+        let mut head = Vec::with_capacity(LEAD);
+        let ends = (0..cut.count).map(|index| self.ends_of((cut, index), (seq, ty), &mut head, &mut bytes)).collect();
         Some(LongReply { cut, ends, tag_len, bytes })
     }
 
-    /// What a fragment of a long reply has before and behind it.
-    fn ends_of(&mut self, cut: Cut, index: usize, (seq, ty): (Seq, MsgType), bytes: &mut [u8]) -> Ends {
-        let mut head = Vec::with_capacity(LEAD);
-        let at = self.begin(ty, Flags { ack: true, ..Flags::default() }, cut.frag_field(index), &mut head);
+    /// What a fragment of a long reply has before and behind it; `head` is where the first is put together.
+    fn ends_of(
+        &mut self,
+        (cut, index): (Cut, usize),
+        (seq, ty): (Seq, MsgType),
+        head: &mut Vec<u8>,
+        bytes: &mut [u8],
+    ) -> Ends {
+        head.clear();
+        let at = self.begin(ty, Flags { ack: true, ..Flags::default() }, cut.frag_field(index), head);
         head.put_u64(seq.0);
-        cut.emit(&mut head);
+        cut.emit(head);
         let len = head.len() - at - HEADER_BYTES + cut.range(index).len();
-        set_len(at, len, &mut head);
+        set_len(at, len, head);
         let mut lead = [0; LEAD];
-        lead.copy_from_slice(&head);
+        lead.copy_from_slice(head);
         let (start, end) = span(cut, index);
         let kept = swap(&mut bytes[start..start + LEAD], &lead);
         let tag = self.sealer.tag(&bytes[start..end], of_channel(seq.channel()));
