@@ -5,7 +5,7 @@
 //! up from the addresses. A batch is recorded datagram by datagram. Each record is written by one call, so that
 //! the file is whole even when the process is killed.
 
-use crate::{Datagrams, Listener, Received, Wait, datagrams};
+use crate::{Datagrams, Listener, Received, Wait, datagrams, within_file_limit};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -45,7 +45,7 @@ impl Capture {
             // What is recorded is the job's memory, which is nobody else's business.
             let mut options = File::options();
             let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-            file.write_all(&header)?;
+            within_file_limit(|| file.write_all(&header))?;
             Ok(file)
         };
         let explain = |e: io::Error| io::Error::new(e.kind(), format!("cannot capture to {}: {e}", path.display()));
@@ -70,7 +70,7 @@ impl Capture {
         record.extend(packet);
         let mut place = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((file, whole)) = place.as_mut() else { return };
-        match file.write_all(&record) {
+        match within_file_limit(|| file.write_all(&record)) {
             Ok(()) => *whole += record.len() as u64,
             // A full disk ends the capture, not the job. Nothing may come behind half a record.
             Err(why) => {
@@ -112,6 +112,10 @@ impl Captured {
 impl Datagrams for Captured {
     fn local_addr(&self) -> SocketAddr {
         self.inner.local_addr()
+    }
+
+    fn is_open(&self) -> bool {
+        self.inner.is_open()
     }
 
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {

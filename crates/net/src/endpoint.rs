@@ -377,6 +377,10 @@ impl Datagrams for Endpoint {
         self.local
     }
 
+    fn is_open(&self) -> bool {
+        self.socket.local_addr().is_ok_and(|now| now == self.local)
+    }
+
     #[inline]
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         if bytes.len().min(segment) > self.uncut_bytes {

@@ -121,6 +121,10 @@ impl Datagrams for Faulty {
         self.inner.local_addr()
     }
 
+    fn is_open(&self) -> bool {
+        self.inner.is_open()
+    }
+
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let now = self.faults.clock.now();
         let mut run = Run { range: 0..0, due: None };

@@ -42,6 +42,7 @@ pub use multicast::{Group, Listener};
 pub use network::Network;
 pub use select::{Interface, PortChoice};
 pub use shm::{ShmEndpoint, ShmHost};
+pub use sys::within_file_limit;
 
 use comem_protocol::time::Span;
 use std::io;
@@ -145,6 +146,11 @@ pub trait Datagrams: Send + Sync {
     /// sent to [`Datagrams::local_addr`] does as well.
     fn kick(&self) -> bool {
         false
+    }
+
+    /// Whether its descriptor is still a socket: a program may close what is not its own.
+    fn is_open(&self) -> bool {
+        true
     }
 
     /// Nobody will use this endpoint any more, although it may be kept: threads of the backbone that attend it, or others opened with it, end.

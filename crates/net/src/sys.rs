@@ -468,6 +468,32 @@ pub(crate) fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Writes to a file. Beyond the limit of files (`ulimit -f`) the write fails with EFBIG; the signal that would end the process
+/// (SIGXFSZ) is held back meanwhile, and taken. A program keeps what it does on that signal.
+pub fn within_file_limit<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // SAFETY: all-zero bytes are values of both sets; the calls fill them, know the number, and change nothing but this thread's mask.
+    let (set, before) = unsafe {
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = MaybeUninit::zeroed().assume_init();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+        (set, before)
+    };
+    let written = write();
+    // SAFETY: the set is ours and filled in.
+    let was_blocked = unsafe { libc::sigismember(&raw const before, libc::SIGXFSZ) } == 1;
+    if !was_blocked {
+        if written.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::FileTooLarge) {
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the set and the time are ours; the signal's record is not asked for.
+            unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const at_once) };
+        }
+        // SAFETY: sets this thread's mask to what it was.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+    }
+    written
+}
+
 /// The signals of the first 31 that this thread blocks.
 #[cfg(test)]
 pub(crate) fn blocked_signals() -> Vec<i32> {

@@ -34,7 +34,22 @@ pub fn start<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 's
         work()
     };
     // The thread has the mask from its first instruction on: it inherits it.
-    sys::with_signals_blocked(|| Builder::new().name(name.to_string()).spawn(counted))
+    let started = sys::with_signals_blocked(|| Builder::new().name(name.to_string()).spawn(counted));
+    started.map_err(explained)
+}
+
+/// Says what keeps the system from giving a thread.
+fn explained(why: io::Error) -> io::Error {
+    match why.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(
+            why.kind(),
+            format!(
+                "no thread can be had: {why}; end other processes of this user, or raise their limit (ulimit -u, or the control \
+                 group's pids.max)"
+            ),
+        ),
+        _ => why,
+    }
 }
 
 /// Whether this process has one thread beside those that [`start`] has started. Then that is the calling one, if none of those calls, and there is no other

@@ -212,6 +212,14 @@ pub fn file_name(kind: &str, pid: u32) -> String {
     format!("comem-{kind}-{pid}")
 }
 
+/// How long a file this process may make (`ulimit -f`).
+fn file_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call fills the record, which is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
+}
+
 /// A shared memory file of `bytes` bytes, all of it a hole, which other processes find by its kind.
 pub fn memory_file(kind: &str, bytes: usize) -> io::Result<OwnedFd> {
     named_file(&file_name(kind, std::process::id()), bytes)
@@ -220,6 +228,12 @@ pub fn memory_file(kind: &str, bytes: usize) -> io::Result<OwnedFd> {
 /// As [`memory_file`], with any name.
 pub fn named_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     const NOEXEC_SEAL: libc::c_uint = 8;
+    let limit = file_limit();
+    if limit < bytes as u64 {
+        // The kernel would end the process by a signal (SIGXFSZ).
+        let what = format!("a memory file of {bytes} bytes is forbidden: files may have {limit} (ulimit -f)");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
     let name = std::ffi::CString::new(name)?;
     let create = |flags| {
         // SAFETY: the name is a C string and the call touches nothing else of ours.

@@ -110,6 +110,10 @@ impl Datagrams for ShmEndpoint {
         self.inbox.address
     }
 
+    fn is_open(&self) -> bool {
+        self.inbox.udp.is_open()
+    }
+
     #[inline]
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let Some(peer) = self.peer(to) else { return self.inbox.outside.send_to(bytes, segment, to) };
