@@ -151,7 +151,8 @@ fn finish(mut child: Child) -> io::Result<(Output, u64)> {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut pipes = (child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| pipes.1.as_mut().map_or(Ok(0), |pipe| pipe.read_to_end(&mut stderr)));
+        let errors = || pipes.1.as_mut().map_or(Ok(0), |pipe| pipe.read_to_end(&mut stderr));
+        let beside = std::thread::Builder::new().spawn_scoped(scope, errors)?;
         let read = pipes.0.as_mut().map_or(Ok(0), |pipe| pipe.read_to_end(&mut stdout));
         beside.join().expect("reading does not panic").and(read)
     })?;

@@ -68,7 +68,7 @@ struct Agent {
 
 /// Runs the agent; its exit code.
 pub fn main(from_daemon: bool) -> Outcome<i32> {
-    let guardian = Guardian::start().map_err(|e| Failure::system("cannot fork the guardian", e))?;
+    let guardian = Guardian::start().map_err(|e| Failure::no_process("fork the guardian", &e))?;
     let limit = process::raise_fd_limit();
     let wanted = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
     let signals = Signals::block(&wanted).map_err(|e| Failure::system("cannot block signals", e))?;

@@ -11,6 +11,7 @@ pub use values::ports;
 use crate::choice::{EngineChoice, backbone_or_auto};
 use crate::control::{Job, var};
 use crate::failure::{Failure, Outcome, exit};
+use crate::misspelt;
 use clap::builder::{BoolishValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use comem::bind::Bind;
@@ -97,12 +98,21 @@ pub struct ConfigArgs {
     /// Flags to link with, quoted likewise
     #[arg(long)]
     libs: bool,
+    /// The library that lets system calls use shared memory, for LD_PRELOAD: a path without blanks and colons
+    #[arg(long)]
+    wrapper: bool,
 }
 
 impl ConfigArgs {
     /// The questions, by their names.
     pub fn questions(&self) -> Vec<&'static str> {
-        let all = [(self.parmacs, "parmacs"), (self.include, "include"), (self.cflags, "cflags"), (self.libs, "libs")];
+        let all = [
+            (self.parmacs, "parmacs"),
+            (self.include, "include"),
+            (self.cflags, "cflags"),
+            (self.libs, "libs"),
+            (self.wrapper, "wrapper"),
+        ];
         all.into_iter().filter(|(asked, _)| *asked).map(|(_, question)| question).collect()
     }
 }
@@ -414,13 +424,9 @@ pub fn parse() -> Result<Cli, Failure> {
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Failure::usage("no command is given", "see `comem --help`");
         }
-        Failure::usage(
-            what,
-            format!(
-                "see `{} --help`",
-                command_named(std::env::args_os().nth(1).map(|word| word.to_string_lossy().into_owned()))
-            ),
-        )
+        let named = command_named(std::env::args_os().nth(1).map(|word| word.to_string_lossy().into_owned()));
+        let meant = misspelt::suggested(&error).map_or(String::new(), |word| format!("was {word} meant? "));
+        Failure::usage(what, format!("{meant}see `{named} --help`"))
     })
 }
 

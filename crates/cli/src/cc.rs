@@ -9,6 +9,7 @@
 //! installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB` name other places.
 
 use crate::failure::{Failure, Outcome};
+use crate::preload;
 use crate::remote::quoted;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -185,6 +186,7 @@ pub fn compile(variable: &str, usual: &str, arguments: &[OsString]) -> Outcome<i
     let compiler = std::env::var(variable).unwrap_or_default();
     let mut words = compiler.split_whitespace();
     let program = words.next().unwrap_or(usual);
+    crate::sys::signals::give_file_limit_back();
     let error = Command::new(program).args(words).args(command_line(&places, arguments)).exec();
     Err(Failure::usage(
         format!("cannot run the compiler {program}: {error}"),
@@ -194,8 +196,13 @@ pub fn compile(variable: &str, usual: &str, arguments: &[OsString]) -> Outcome<i
 
 /// `comem config`: prints paths and flags, one line for each question.
 pub fn config(questions: &[&str]) -> Outcome<i32> {
-    let places = Places::find()?;
     for question in questions {
+        if *question == "wrapper" {
+            let library = preload::library().map_err(|why| Failure::start(why, ""))?;
+            crate::show(&[library.as_os_str().as_encoded_bytes(), b"\n"].concat())?;
+            continue;
+        }
+        let places = Places::find()?;
         let mut answer = match *question {
             "parmacs" => places.include.join("compat/parmacs.m4").into_os_string().into_encoded_bytes(),
             "include" => places.include.clone().into_os_string().into_encoded_bytes(),

@@ -10,6 +10,7 @@
 //! | `hlrc`, `scope` | `msi` | that one |
 
 use crate::failure::{Failure, Outcome};
+use comem::settings::nearest;
 use comem_memory::pages::Detector;
 use comem_net::backbone::{Backbone, BackboneChoice};
 use comem_protocol::coherence::Engine;
@@ -55,7 +56,8 @@ impl EngineChoice {
             return Ok(EngineChoice::DEFAULT);
         }
         let found = EngineChoice::ALL.into_iter().find(|choice| choice.name == name);
-        found.ok_or_else(|| format!("unknown engine {name:?}: {PAIRS}"))
+        let names = EngineChoice::ALL.map(|choice| choice.name);
+        found.ok_or_else(|| format!("unknown engine {name:?}{}: {PAIRS}", meant(name, &names)))
     }
 
     /// Whether the engine is one of objects.
@@ -81,6 +83,11 @@ impl EngineChoice {
     }
 }
 
+/// Which of these names was probably meant, as a clause; nothing where none is near.
+fn meant(given: &str, names: &[&str]) -> String {
+    nearest(given, names.iter().copied()).map_or(String::new(), |name| format!(" (was {name} meant?)"))
+}
+
 /// Reads a detector's name; an empty one leaves the choice to each node.
 ///
 /// # Errors
@@ -89,7 +96,10 @@ pub fn detector(name: &str) -> Result<String, String> {
     match name {
         "" | EXPLICIT => Ok(name.to_string()),
         _ if name.parse::<Detector>().is_ok() => Ok(name.to_string()),
-        _ => Err(format!("unknown detector {name:?}: {PAIRS}")),
+        _ => {
+            let names = [&Detector::ALL.map(Detector::name)[..], &[EXPLICIT]].concat();
+            Err(format!("unknown detector {name:?}{}: {PAIRS}", meant(name, &names)))
+        }
     }
 }
 
@@ -99,7 +109,8 @@ pub fn detector(name: &str) -> Result<String, String> {
 /// The name is none of a backbone's.
 pub fn backbone(name: &str) -> Result<Backbone, String> {
     let names = || Backbone::ALL.map(Backbone::name).join(" and ");
-    name.parse().map_err(|_| format!("unknown backbone {name:?}; this version has {}", names()))
+    let near = || meant(name, &[&Backbone::ALL.map(Backbone::name)[..], &["auto"]].concat());
+    name.parse().map_err(|_| format!("unknown backbone {name:?}{}; this version has {}", near(), names()))
 }
 
 /// Reads a backbone's name, or `auto`.
@@ -141,6 +152,9 @@ mod tests {
     fn an_unknown_engine_is_answered_with_the_pairs() {
         let text = EngineChoice::parse("magic").unwrap_err();
         assert!(text.contains("hlrc, scope and msi") && text.contains("owner, broadcast and msi"), "{text}");
+        assert!(EngineChoice::parse("hlcr").unwrap_err().contains("(was hlrc meant?)"));
+        assert!(detector("mprotcet").unwrap_err().contains("(was mprotect meant?)"));
+        assert!(backbone("ump").unwrap_err().contains("(was udp meant?)"));
     }
 
     #[test]

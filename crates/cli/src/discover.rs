@@ -58,7 +58,8 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
         true => Some(key_file(args.key_file.as_deref())?),
         false => None,
     };
-    let job = Job { key: String::new(), job: 0, prog_id: args.node.prog_id.unwrap_or(0), auth, hosts: Vec::new() };
+    let prog_id = args.node.prog_id.unwrap_or(0);
+    let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None };
     let mut node = args.node.clone();
     node.check(false)?;
     node.settle_backbone(false, nodes, true);
@@ -68,7 +69,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     if args.dry_run {
         return crate::show(&without_launcher(&program, &variables)).map(|()| 0);
     }
-    node.stats.as_deref().map_or(Ok(()), stats::check)?;
+    node.stats.as_deref().map_or(Ok(()), |path| stats::check(path, &program))?;
     let preloaded = preload(&program.path, &variables);
     let mut command = std::process::Command::new(&program.path);
     FOREIGN_VARS.iter().chain(&[var::NODE]).for_each(|name| {
@@ -80,6 +81,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     command.args(&program.args).envs(variables).envs(preloaded.map(|value| (LD_PRELOAD, value)));
     command.env(var::PROGRAM, &program.hashed);
     command.env_remove(KEY_FILE_VARIABLE).envs(key_file.map(|path| (KEY_FILE_VARIABLE, path)));
+    crate::sys::signals::give_file_limit_back();
     let why = command.exec();
     let (why, advice) = why_not_started(&why, "check that it is a program for this machine");
     let what = format!("cannot start {}: {why}", program.path.to_string_lossy());

@@ -1,5 +1,6 @@
 //! What ends a command, in the one shape that all of Comem's errors have: what happened; what to do.
 
+use crate::table::one_line;
 use std::fmt;
 
 /// Exit codes of the `comem` command; `docs/exit-codes.md` lists them with those of nodes.
@@ -67,6 +68,16 @@ impl Failure {
     pub fn system(attempt: impl fmt::Display, why: std::io::Error) -> Failure {
         Failure::new(exit::INTERNAL, format!("{attempt}: {why}"), "")
     }
+    /// The system refuses a process or a thread, which `attempt` names.
+    pub fn no_process(attempt: &str, why: &std::io::Error) -> Failure {
+        let advice = match why.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                "end other processes of this user, or raise their limit (ulimit -u, or the control group's pids.max)"
+            }
+            _ => "",
+        };
+        Failure::new(exit::INTERNAL, format!("cannot {attempt}: {why}"), advice)
+    }
     /// Standard output takes no more. `None` where that is because nobody reads it: then nothing is to be said.
     pub fn of_output(why: &std::io::Error) -> Option<Failure> {
         let advice = "make room there, or send the output elsewhere";
@@ -78,8 +89,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.advice.as_str() {
-            "" => write!(f, "comem: {}", self.what),
-            advice => write!(f, "comem: {}; {advice}", self.what),
+            "" => write!(f, "comem: {}", one_line(&self.what)),
+            advice => write!(f, "comem: {}; {}", one_line(&self.what), one_line(advice)),
         }
     }
 }

@@ -427,6 +427,7 @@ fn before_exec(command: &mut Command, control_fd: i32, limit: FdLimit, guardian:
             process::take_terminal();
         }
         sys::signals::restore_default(libc::SIGTTIN);
+        sys::signals::give_file_limit_back();
         sys::signals::unblock_all();
         Ok(())
     };

@@ -19,7 +19,10 @@ impl Guardian {
     /// Forks the guardian. To be called while the process has one thread.
     pub fn start() -> io::Result<Guardian> {
         let (reader, writer) = io::pipe()?;
-        let no_proc = |e: io::Error| io::Error::new(e.kind(), format!("/proc/self/task: {e}; is /proc mounted?"));
+        let no_proc = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => io::Error::new(e.kind(), format!("/proc/self/task: {e}; is /proc mounted?")),
+            _ => e,
+        };
         let threads = std::fs::read_dir("/proc/self/task").map_err(no_proc)?.count();
         assert_eq!(threads, 1, "the guardian is forked before any thread starts");
         // SAFETY: the process has one thread (checked above), so the child may use everything that the parent could.

@@ -5,12 +5,14 @@
 //! | event | what follows |
 //! |---|---|
 //! | node zero says where it is | all others are told |
+//! | a node begins its second program, as a script does | it gets a job of its own, in which all nodes' second programs meet |
+//! | a node has two programs at once | one sentence; the job ends |
 //! | a node ends well | nothing, unless it left in the middle of the job, or never came: then the others are told |
 //! | a node ends badly, or a host is lost | one sentence; the others are told; after a second they are ended |
 //! | Ctrl-C, SIGTERM, `--timeout`, nobody reads our output | all are told to stop, then ended |
 //! | all have ended | what is left of their process groups is killed; statistics; the first failing status |
 
-use crate::control::{FromNode, Job, ToNode};
+use crate::control::{FromNode, Job, ToNode, key_to_hex};
 use crate::failure::{Failure, Outcome, exit};
 use crate::group::Group;
 use crate::output::Output;
@@ -21,7 +23,7 @@ use crate::sys::host::HostInfo;
 use crate::sys::poll::{PollSet, earlier};
 use crate::sys::process::{self, Ended};
 use crate::sys::signals::{self, Caught, Signals};
-use crate::sys::{ReadOutcome, read_some};
+use crate::sys::{self, ReadOutcome, read_some};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +32,13 @@ use std::time::{Duration, Instant};
 /// What a program lacks of which no node joins the job.
 pub const TAKES_PART: &str =
     "a program takes part by comem_start() or its like, in Python by comem.rank or a shared array";
+/// What is said of a node whose program has ended although others still take part in the same job as that.
+const LEFT_A_ROUND: &str = "has begun its next program, having ended one before the end of the job";
+/// What is said of a node's end to those that have begun a program after its last.
+fn before_others(ended: Ended) -> String {
+    format!("{ended}, having run fewer programs that take part in the job than others")
+}
+
 /// Nodes that lost another have so long to end by themselves.
 const LOSS_GRACE: Duration = Duration::from_millis(1000);
 /// How long nodes have that go on when others are lost: interpreters, whose programs may save what they have.
@@ -94,7 +103,8 @@ pub struct Running<'a> {
     output: &'a mut Output,
     nodes: BTreeMap<u16, Node>,
     infos: Vec<Option<HostInfo>>,
-    zero: Option<String>,
+    /// What nodes run one after the other: the first programs of all, the second, ...
+    rounds: Vec<Round>,
     /// The nodes were told of one that ended without having joined the others.
     one_never_came: bool,
     /// Losses and orders to stop, for nodes that have their job only after they were sent.
@@ -112,9 +122,28 @@ pub struct Running<'a> {
     closing: bool,
 }
 
+/// What all nodes run as their n-th program: a job of its own.
+struct Round {
+    job: Job,
+    /// Where its node zero is.
+    zero: Option<String>,
+    /// Nodes that have passed its closing barrier.
+    finished: usize,
+}
+
+impl Round {
+    fn new(job: Job) -> Round {
+        Round { job, zero: None, finished: 0 }
+    }
+}
+
 #[derive(Default)]
 struct Node {
     pid: Option<u32>,
+    /// Its first program has said that it is there.
+    began: bool,
+    /// The round of its latest program.
+    round: usize,
     has_job: bool,
     /// It has said anything at all.
     speaks: bool,
@@ -159,6 +188,7 @@ struct Stdin {
 impl<'a> Running<'a> {
     /// A job whose hosts were just ordered to start their nodes; `events` is what they said meanwhile.
     pub fn new(orders: JobOrders, hosts: Vec<Host>, signals: &'a Signals, output: &'a mut Output) -> Running<'a> {
+        let rounds = vec![Round::new(orders.job.clone())];
         let nodes = orders.host_of.keys().map(|node| (*node, Node::default())).collect();
         let stdin = Stdin { open: orders.stdin == StdinFrom::Pipe, in_flight: 0, away: false };
         let infos = hosts.iter().map(|host| matches!(host, Host::Here(_)).then(HostInfo::here)).collect();
@@ -169,7 +199,7 @@ impl<'a> Running<'a> {
             output,
             nodes,
             infos,
-            zero: None,
+            rounds,
             one_never_came: false,
             said_to_all: Vec::new(),
             first_bad: None,
@@ -302,25 +332,88 @@ impl<'a> Running<'a> {
             state.has_job = true;
         }
         self.tell(node, &ToNode::Job(self.orders.job.clone()));
+        self.tell_what_it_missed(node);
+    }
+
+    /// What the program of a node would have been told, had it been there before.
+    fn tell_what_it_missed(&mut self, node: u16) {
+        let round = self.nodes.get(&node).map_or(0, |state| state.round);
         let mut missed: Vec<ToNode> = Vec::new();
-        missed.extend(self.zero.clone().filter(|_| node != 0).map(|addr| ToNode::Zero { addr }));
+        missed.extend(self.rounds[round].zero.clone().filter(|_| node != 0).map(|addr| ToNode::Zero { addr }));
         missed.extend(self.said_to_all.iter().cloned());
+        let gone = |(other, state): (&u16, &Node)| {
+            let ended = state.ended.filter(|_| state.round < round)?;
+            Some(ToNode::PeerEnded { node: *other, how: before_others(ended) })
+        };
+        missed.extend(self.nodes.iter().filter_map(gone));
         missed.iter().for_each(|message| self.tell(node, message));
+    }
+
+    /// A program of a node is there. The first has its job already.
+    fn program_began(&mut self, node: u16, program: u64) {
+        let Some(state) = self.nodes.get_mut(&node) else { return };
+        if !std::mem::replace(&mut state.began, true) {
+            return;
+        }
+        let (before, left) = (state.round, !state.finished);
+        state.round += 1;
+        (state.joined, state.finished, state.complained) = (false, false, false);
+        let round = state.round;
+        if self.rounds.len() == round {
+            // Datagrams of an earlier round that are late are none of this one.
+            let job = Job {
+                key: key_to_hex(&sys::random()),
+                job: self.orders.job.job.wrapping_add(round as u64),
+                ..self.orders.job.clone()
+            };
+            self.rounds.push(Round::new(job));
+        }
+        if left {
+            let waits =
+                |(other, state): &(&u16, &Node)| **other != node && state.round == before && state.ended.is_none();
+            let others: Vec<u16> = self.nodes.iter().filter(waits).map(|(other, _)| *other).collect();
+            let message = ToNode::PeerEnded { node, how: LEFT_A_ROUND.to_string() };
+            others.into_iter().for_each(|other| self.tell(other, &message));
+        }
+        let job = Job { program: Some(program), ..self.rounds[round].job.clone() };
+        self.tell(node, &ToNode::Job(job));
+        self.tell_what_it_missed(node);
+    }
+
+    /// Two programs of one node want its place at once.
+    fn programs_meet(&mut self, node: u16, message: &str) {
+        if self.may_end() {
+            let line = format!("{}: {message}", self.name_of(node));
+            self.announce(&line);
+            self.bad(exit::USAGE, false);
+            // What they say as they are stopped is no news.
+            self.nodes.values_mut().for_each(|node| node.complained = true);
+            self.begin_ending("a node has two programs at once", LOSS_GRACE);
+        }
+    }
+
+    fn node_finished(&mut self, node: u16) {
+        let Some(state) = self.nodes.get_mut(&node).filter(|state| !state.finished) else { return };
+        state.finished = true;
+        let round = state.round;
+        self.rounds[round].finished += 1;
+        if self.rounds[round].finished == self.nodes.len() {
+            let of_it = |state: &Node| state.round == round && state.ended.is_none();
+            let nodes: Vec<u16> = self.nodes.iter().filter(|(_, state)| of_it(state)).map(|(node, _)| *node).collect();
+            nodes.into_iter().for_each(|node| self.tell(node, &ToNode::AllFinished));
+        }
     }
 
     fn node_said(&mut self, node: u16, message: FromNode) {
         let Some(state) = self.nodes.get_mut(&node) else { return };
         state.speaks = true;
         match message {
+            FromNode::Begins { program } => self.program_began(node, program),
+            FromNode::Beside { message } => self.programs_meet(node, &message),
             FromNode::Address { addr, .. } if node == 0 => self.zero_found(addr),
             FromNode::Started => state.joined = true,
             FromNode::Outlives => state.outlives = true,
-            FromNode::Finished => {
-                state.finished = true;
-                if self.nodes.values().all(|node| node.finished) {
-                    self.tell_running(&ToNode::AllFinished);
-                }
-            }
+            FromNode::Finished => self.node_finished(node),
             FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
             FromNode::Failed { message } => {
                 let first_time = !std::mem::replace(&mut state.complained, true);
@@ -348,9 +441,11 @@ impl<'a> Running<'a> {
             self.bad(exit::START, false);
             return self.begin_ending("node zero cannot be reached", Duration::ZERO);
         }
-        let others: Vec<u16> = self.nodes.keys().copied().filter(|node| *node != 0).collect();
+        let round = self.nodes.get(&0).map_or(0, |state| state.round);
+        let waits = |(node, state): &(&u16, &Node)| **node != 0 && state.round == round;
+        let others: Vec<u16> = self.nodes.iter().filter(waits).map(|(node, _)| *node).collect();
         others.into_iter().for_each(|node| self.tell(node, &ToNode::Zero { addr: addr.clone() }));
-        self.zero = Some(addr);
+        self.rounds[round].zero = Some(addr);
     }
 
     fn node_ended(&mut self, node: u16, ended: Ended) {
@@ -360,6 +455,8 @@ impl<'a> Running<'a> {
         }
         let (finished, complained) = (state.finished, state.complained);
         let joined = state.joined;
+        // It has run all it runs, and others wait for a program that does not come.
+        let awaited = finished && self.tell_later_rounds(node, ended);
         if ended.is_good() {
             if !finished && self.ending.is_none() {
                 self.left_early(node, joined);
@@ -377,8 +474,10 @@ impl<'a> Running<'a> {
                 let line = format!("{}: {ended}{advice}", self.name_of(node));
                 self.announce(&line);
             }
-            if !finished {
-                self.tell_others(node, &ended.to_string());
+            if !finished || awaited {
+                if !awaited {
+                    self.tell_others(node, &ended.to_string());
+                }
                 self.begin_ending("", if self.rest_outlives() { OUTLIVE_GRACE } else { LOSS_GRACE });
             }
         }
@@ -396,6 +495,16 @@ impl<'a> Running<'a> {
         } else if !std::mem::replace(&mut self.one_never_came, true) {
             self.tell_others(node, "ended before the job had begun, with status 0");
         }
+    }
+
+    /// Tells the nodes that have begun a program after the last of this one, which has ended; whether there are any.
+    fn tell_later_rounds(&mut self, node: u16, ended: Ended) -> bool {
+        let round = self.nodes.get(&node).map_or(0, |state| state.round);
+        let later = |state: &Node| state.round > round && state.ended.is_none();
+        let others: Vec<u16> = self.nodes.iter().filter(|(_, state)| later(state)).map(|(node, _)| *node).collect();
+        let message = ToNode::PeerEnded { node, how: before_others(ended) };
+        others.iter().for_each(|other| self.tell(*other, &message));
+        !others.is_empty()
     }
 
     /// Whether every node that still runs goes on when others are lost.

@@ -68,6 +68,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 fn main() {
     // A caller that ignores the ends of its children hands that on, and then nobody learns how ours end.
     sys::signals::restore_default(libc::SIGCHLD);
+    sys::signals::survive_file_limit();
     // SAFETY: the process has one thread so far.
     unsafe { sys::remove_variables(&args::not_meant(std::env::vars_os())) };
     let result = args::parse().and_then(|cli| dispatch(&cli));
@@ -79,11 +80,8 @@ fn main() {
 }
 
 fn dispatch(cli: &Cli) -> Outcome<i32> {
-    if matches!(cli.command, Command::Run(_) | Command::Exec(_) | Command::Compare(_)) {
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for (name, meant) in misspelt::settings(names) {
-            say(format_args!("comem: {name} is no setting; was {meant} meant?"));
-        }
+    if !matches!(cli.command, Command::Cc { .. } | Command::Cxx { .. } | Command::Config(_) | Command::Agent { .. }) {
+        comem::settings::tell_of_misspelt();
     }
     match &cli.command {
         Command::Run(args) if args.discover => discover::main(args),
@@ -100,9 +98,13 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Config(args) => cc::config(&args.questions()),
         Command::Agent { from_daemon } => agent::main(*from_daemon).or_else(|failure| {
             // An agent's standard error may be the daemon's log, which perhaps nobody reads.
-            let log = daemon::log::Log::to(std::io::stderr(), "");
-            log.say(format_args!("{failure}"));
-            log.finish(agent::LAST_WORDS_LIMIT);
+            match daemon::log::Log::to(std::io::stderr(), "") {
+                Ok(log) => {
+                    log.say(format_args!("{failure}"));
+                    log.finish(agent::LAST_WORDS_LIMIT);
+                }
+                Err(_) => say(format_args!("{failure}")),
+            }
             Ok(failure.code)
         }),
     }
@@ -168,7 +170,8 @@ fn list(ask: &AskArgs) -> Outcome<i32> {
             }
             let program = job.program.display();
             let (id, pid, seconds, caller) = (job.id, job.pid, job.seconds, job.caller);
-            show(&format!("{name:<24} {id:>5} {pid:>8} {seconds:>8}  {caller:<15} {program}\n"))?;
+            let line = format!("{name:<24} {id:>5} {pid:>8} {seconds:>8}  {caller:<15} {program}");
+            show(&(table::one_line(&line) + "\n"))?;
         }
     }
     if empty {

@@ -1,86 +1,65 @@
-//! Variables whose names are almost those of settings: who mistyped one would wonder why it does nothing.
+//! What somebody meant who mistyped a word of the command line.
 
+use crate::args::Cli;
+use clap::error::{ContextKind, ContextValue, Error};
 use clap::{Command, CommandFactory};
-use std::collections::BTreeSet;
+use comem::settings::nearest;
 
-/// What begins the names of all settings.
-const PREFIX: &str = "COMEM_";
-
-/// Names that stand for something and are behind no flag.
-const OTHERS: [&str; 13] = [
-    "COMEM_CC",
-    "COMEM_CXX",
-    "COMEM_INCLUDE",
-    "COMEM_LIB",
-    "COMEM_NODE",
-    "COMEM_ZERO",
-    "COMEM_PROGRAM",
-    "COMEM_HOST_NODES",
-    "COMEM_HOST_PLACE",
-    "COMEM_RUNTIME_DIR",
-    "COMEM_JOB_NAME",
-    "COMEM_PYTHON",
-    "COMEM_REMOTE_PYTHON",
-];
-
-/// The settings that these variables were probably meant to be: the name given, and the one that exists.
-pub fn settings(given: impl Iterator<Item = String>) -> Vec<(String, String)> {
-    let known = known();
-    let strange = given.filter(|name| name.starts_with(PREFIX) && !known.contains(name.as_str()));
-    strange.filter_map(|name| meant(&name, &known).map(|meant| (name, meant))).collect()
-}
-
-fn known() -> BTreeSet<String> {
-    let mut known: BTreeSet<String> = OTHERS.iter().map(ToString::to_string).collect();
-    gather(&crate::args::Cli::command(), &mut known);
-    known
-}
-
-fn gather(command: &Command, known: &mut BTreeSet<String>) {
-    let variables = command.get_arguments().filter_map(|argument| argument.get_env());
-    known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
-    command.get_subcommands().for_each(|one| gather(one, known));
-}
-
-/// The name that differs by a letter or, if it is long, two. Very short ones are somebody's own.
-fn meant(name: &str, known: &BTreeSet<String>) -> Option<String> {
-    let least = |known: &String| (strsim::osa_distance(name, known), known.len());
-    let nearest = known.iter().min_by_key(|known| least(known))?;
-    let allowed = match name.len() - PREFIX.len() {
-        0..4 => 0,
-        4..6 => 1,
-        _ => 2,
-    };
-    (strsim::osa_distance(name, nearest) <= allowed).then(|| nearest.clone())
+/// The words that clap finds near to what was given: a flag, a command, a value; and of commands those that differ by two letters
+/// that changed places, which it does not.
+pub fn suggested(error: &Error) -> Option<String> {
+    const KINDS: [ContextKind; 3] =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let word = KINDS.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.first().cloned(),
+        _ => None,
+    });
+    word.or_else(|| match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(given) => {
+            let command = Cli::command();
+            nearest(given, command.get_subcommands().map(Command::get_name)).map(str::to_string)
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
-    fn hint(name: &str) -> Option<String> {
-        settings([name.to_string()].into_iter()).pop().map(|(_, meant)| meant)
+    fn gather(command: &Command, known: &mut BTreeSet<String>) {
+        let variables = command.get_arguments().filter_map(|argument| argument.get_env());
+        known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
+        command.get_subcommands().for_each(|one| gather(one, known));
     }
 
     #[test]
-    fn what_is_almost_a_setting_is_told_of() {
-        for (given, meant) in [
-            ("COMEM_THREDS", "COMEM_THREADS"),
-            ("COMEM_BACKBNE", "COMEM_BACKBONE"),
-            ("COMEM_ENIGNE", "COMEM_ENGINE"),
-            ("COMEM_CAHCE", "COMEM_CACHE"),
-            ("COMEM_NODE_TIME_OUT", "COMEM_NODE_TIMEOUT"),
+    fn what_is_almost_a_command_a_flag_or_a_value_is_told_of() {
+        use clap::Parser;
+        let meant = |words: &[&str]| {
+            let error = Cli::try_parse_from([&["comem"], words].concat()).unwrap_err();
+            suggested(&error)
+        };
+        for (words, right) in [
+            (&["rnu"][..], Some("run")),
+            (&["repotr", "x"], Some("report")),
+            (&["run", "--engin", "hlrc", "true"], Some("--engine")),
+            (&["run", "--wait", "bolck", "true"], Some("block")),
+            (&["daemon", "lst"], Some("list")),
+            (&["magic"], None),
         ] {
-            assert_eq!(hint(given).as_deref(), Some(meant), "{given}");
+            assert_eq!(meant(words).as_deref(), right, "{words:?}");
         }
     }
 
+    /// A setting that the list lacks would be taken for a mistyped one.
     #[test]
-    fn settings_and_names_of_ones_own_are_left_alone() {
-        for given in
-            ["COMEM_THREADS", "COMEM_NODE", "COMEM_NODES", "COMEM_HOME", "COMEM_BIN", "COMEM_X", "COMEM_", "THREADS"]
-        {
-            assert_eq!(hint(given), None, "{given}");
-        }
+    fn no_variable_of_a_flag_is_taken_for_another() {
+        let mut known = BTreeSet::new();
+        gather(&crate::args::Cli::command(), &mut known);
+        assert!(known.contains("COMEM_THREADS"));
+        assert_eq!(comem::settings::misspelt(known.into_iter()), []);
     }
 }

@@ -3,9 +3,12 @@
 //! A line belongs to one node. A piece without an end is held back until its end comes, or until it has waited for a
 //! moment (a prompt): then it is shown, and whoever writes next begins a new line unless it is the same node.
 
+use crate::failure::Outcome;
 use crate::spec::Stream;
+use crate::sys;
 use crate::sys::poll::PollSet;
 use crate::sys::write_some;
+use crate::table::one_line;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -130,10 +133,10 @@ impl Mux {
         }
     }
 
-    /// Adds a line of our own.
+    /// Adds a line of our own. What it names comes from elsewhere.
     pub fn say(&mut self, line: &str, out: &mut Vec<u8>) {
         self.end_open(out);
-        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(one_line(line).as_bytes());
         out.push(b'\n');
     }
 }
@@ -148,12 +151,12 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(out: impl AsFd + Send + 'static) -> Sink {
+    fn new(out: impl AsFd + Send + 'static) -> Outcome<Sink> {
         let (sender, receiver) = sync_channel(PORTIONS_MAX);
         let broken = Arc::new(OnceLock::new());
         let seen = Arc::clone(&broken);
-        let writer = std::thread::spawn(move || write_portions(&out, &receiver, &seen));
-        Sink { sender: Some(sender), waiting: VecDeque::new(), broken, writer: Some(writer) }
+        let writer = sys::start_thread("comem-output", move || write_portions(&out, &receiver, &seen))?;
+        Ok(Sink { sender: Some(sender), waiting: VecDeque::new(), broken, writer: Some(writer) })
     }
 
     fn push(&mut self, portion: Vec<u8>) {
@@ -227,7 +230,10 @@ pub struct Output {
 
 impl Output {
     /// Writes to standard output and standard error, with or without the nodes' numbers.
-    pub fn new(prefixes: bool) -> Output {
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn new(prefixes: bool) -> Outcome<Output> {
         let prefix = |terminal: bool| match (prefixes, terminal && colours_wanted()) {
             (false, _) => Prefix::None,
             (true, false) => Prefix::Plain,
@@ -235,18 +241,21 @@ impl Output {
         };
         let (out, err) = (io::stdout(), io::stderr());
         let mut muxes = vec![Mux::new(prefix(out.is_terminal()))];
-        let mut sinks = vec![Sink::new(out)];
+        let mut sinks = vec![Sink::new(out)?];
         // Where both go to the same place, one thread keeps their order.
         if !same_file(&io::stdout(), &io::stderr()) {
             muxes.push(Mux::new(prefix(err.is_terminal())));
-            sinks.push(Sink::new(err));
+            sinks.push(Sink::new(err)?);
         }
-        Output { muxes, sinks, pieces_at: None, only_node_zero: false }
+        Ok(Output { muxes, sinks, pieces_at: None, only_node_zero: false })
     }
 
     /// The same with node 0's standard output alone, as it is: no other line comes between its own.
-    pub fn of_node_zero() -> Output {
-        Output { only_node_zero: true, ..Output::new(false) }
+    ///
+    /// # Errors
+    /// As [`Output::new`].
+    pub fn of_node_zero() -> Outcome<Output> {
+        Output::new(false).map(|output| Output { only_node_zero: true, ..output })
     }
 
     fn index(&self, stream: Stream) -> usize {

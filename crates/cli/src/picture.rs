@@ -1,7 +1,9 @@
 //! Pictures as SVG texts: a sheet with its own background that turns dark where the reader prefers that.
 
+use crate::failure::{Failure, Outcome};
 use crate::table::one_line;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Colours that can be told apart, also by people who see few; the sheet's style gives them their names `c0` to `c7`.
 pub const COLOURS: usize = 8;
@@ -25,6 +27,22 @@ pub struct Sheet {
 pub fn escape(text: &str) -> String {
     let text = one_line(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Refuses a file whose name says that it is something else than an SVG picture: others would take it for that.
+///
+/// # Errors
+/// It ends in another kind's name.
+pub fn check_name(flag: &str, path: &Path) -> Outcome<()> {
+    let extension = path.extension().map(|ending| ending.to_string_lossy().into_owned());
+    match extension.filter(|ending| !["svg", "xml"].contains(&ending.to_lowercase().as_str())) {
+        None => Ok(()),
+        Some(ending) => {
+            let what = format!("{flag} {}: what is drawn is an SVG picture, and no .{ending} file", path.display());
+            let advice = format!("name it {}, and convert that", path.with_extension("svg").display());
+            Err(Failure::usage(what, advice))
+        }
+    }
 }
 
 impl Sheet {
@@ -102,6 +120,14 @@ mod tests {
         let text = sheet.finish();
         assert_eq!(escape("a\u{1b}b\u{0}\u{ffff}"), "a\\u{1b}b\\u{0}\u{fffd}");
         assert!(text.contains("a&lt;b &amp; &quot;c&quot;") && !text.contains("<script>"), "{text}");
+    }
+
+    #[test]
+    fn a_picture_gets_no_name_of_another_kind() {
+        for (name, right) in [("x.svg", true), ("x", true), ("/dev/stdout", true), ("X.SVG", true), ("x.png", false)] {
+            assert_eq!(check_name("--svg", Path::new(name)).is_ok(), right, "{name}");
+        }
+        assert!(check_name("--svg", Path::new("a/x.png")).unwrap_err().advice.contains("a/x.svg"));
     }
 
     #[test]

@@ -6,11 +6,12 @@ use crate::debug;
 use crate::failure::{Failure, Outcome};
 use crate::hash_seed;
 use crate::hosts;
-use crate::preload::WRAP;
+use crate::preload::{self, WRAP};
 use crate::program::Program;
 use crate::spec::{HostSpec, NodeSpec, StdinFrom};
 use crate::sys;
 use comem::bind::{self, Bind};
+use comem::capacity;
 use comem_net::backbone::{Backbone, BackboneChoice};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -37,6 +38,18 @@ pub struct HostPlan {
 }
 
 impl HostPlan {
+    /// Which wrapper library is preloaded on this host, and why none is; nothing where none is wanted or the host is another.
+    fn wrapper_in_words(&self) -> String {
+        let wanted = self.spec.env.iter().any(|(name, value)| name == WRAP && value == "on");
+        if !wanted || self.reach != Reach::Here {
+            return String::new();
+        }
+        match preload::why_not(&self.spec.program) {
+            None => String::new(),
+            Some(why) => format!("wrapper    none, system calls on shared memory may fail: {why}\n"),
+        }
+    }
+
     /// Which node gets which cores, where that is asked for and this host's cores are the ones; else nothing.
     fn cores_in_words(&self) -> String {
         let asked = self.spec.env.iter().any(|(name, value)| name == var::BIND && value == Bind::Cores.name());
@@ -44,13 +57,14 @@ impl HostPlan {
             return String::new();
         }
         let (cores, nodes, threads) = (bind::allowed_cores(), self.spec.nodes.len(), self.spec.threads);
-        let share = |place| bind::share_of(&cores, place, nodes, threads).map(bind::in_words);
+        let fits = nodes.saturating_mul(threads) <= capacity::cores();
+        let share = |place| bind::share_of(&cores, place, nodes, threads).filter(|_| fits).map(bind::in_words);
         let shares: Option<Vec<String>> = (0..nodes).map(share).collect();
         let words = match shares {
             Some(shares) => {
                 self.spec.nodes.iter().zip(shares).map(|(n, s)| format!("node {} on {s}", n.node)).collect()
             }
-            None => vec![format!("none of their own: {nodes} nodes of {threads} threads, {} cores", cores.len())],
+            None => vec![format!("none of their own: {nodes} nodes of {threads} threads, {} cores", capacity::cores())],
         };
         format!("cores      {}\n", words.join("; "))
     }
@@ -142,6 +156,7 @@ impl Plan {
             prog_id,
             auth: args.node.authenticates(),
             hosts: node_hosts,
+            program: None,
         };
         let reaches: Vec<Reach> = placements.iter().flat_map(|(_, reach, count)| vec![*reach; *count]).collect();
         let debugged = debug::debugger(args, &reaches)?;
@@ -242,6 +257,7 @@ impl Plan {
             let nodes = if count == 1 { "node" } else { "nodes" };
             text += &format!("host       {} ({how}, {count} {nodes})\n", host.spec.host);
             text += &host.cores_in_words();
+            text += &host.wrapper_in_words();
             let show = |(name, value): &(OsString, OsString)| {
                 format!(" {}={}", name.to_string_lossy(), value.to_string_lossy())
             };

@@ -121,7 +121,10 @@ impl Remote {
         // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
         unsafe { command.pre_exec(move || process::begin_helper(parent)) };
         let trouble = |e: io::Error| {
-            let advice = "install ssh, or name another remote shell in COMEM_RSH";
+            let advice = match e.kind() {
+                io::ErrorKind::WouldBlock => "end other processes of this user, or raise their limit (ulimit -u)",
+                _ => "install ssh, or name another remote shell in COMEM_RSH",
+            };
             Failure::unreachable(format!("host {host}: cannot run {}: {e}", shell.rsh[0]), advice)
         };
         let mut child = command.spawn().map_err(trouble)?;

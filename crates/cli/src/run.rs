@@ -39,7 +39,7 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     if args.dry_run {
         return dry_run(args);
     }
-    let guardian = Guardian::start().map_err(|e| Failure::system("cannot fork the guardian", e))?;
+    let guardian = Guardian::start().map_err(|e| Failure::no_process("fork the guardian", &e))?;
     let signals = Signals::block(&SIGNALS).map_err(|e| Failure::system("cannot block signals", e))?;
     signals::ignore(libc::SIGTTIN);
     let began = Began::now();
@@ -52,13 +52,13 @@ pub fn main(args: &RunArgs) -> Outcome<i32> {
     let caller = caller(args, &signals)?;
     let placements = plan::placements(args, &found_hosts(args, caller.as_ref())?)?;
     let plan = Plan::new(args, &placements, job_number, prog_id)?;
-    args.node.stats.as_deref().map_or(Ok(()), stats::check)?;
+    args.node.stats.as_deref().map_or(Ok(()), |path| stats::check(path, &plan.program))?;
     // What nodes may have open, which the plan looks at, is not what this process may.
     let limit = process::raise_fd_limit();
     let mut output = match args.only_node_zero {
         true => Output::of_node_zero(),
         false => Output::new(!args.no_prefix),
-    };
+    }?;
     if args.node.verbose {
         plan.describe().lines().for_each(|line| output.say(&format!("comem: {line}")));
     }

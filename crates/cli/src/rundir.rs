@@ -3,7 +3,9 @@
 
 use crate::exec::meeting;
 use crate::failure::{Failure, Outcome, exit};
-use crate::sys;
+use crate::preload;
+use crate::stage;
+use crate::sys::{self, process};
 use comem::keys;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -11,14 +13,25 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Locks that are so old and free belong to launchers that were killed.
+/// What lies so long without a lock that would show that it is in use was left by a command that was killed.
 const SWEEP_AGE: Duration = Duration::from_secs(24 * 3600);
+/// How long a lock may be held for a moment only: by whoever looks whether it was left.
+const SWEEP_LIMIT: Duration = Duration::from_millis(500);
 /// Most files that one sweep looks at.
 const SWEEP_MAX: usize = 4096;
 
 /// The user's own directory; see [`keys::runtime_directory`].
 pub fn directory() -> Outcome<PathBuf> {
-    keys::runtime_directory().map_err(|unfit| Failure::start(unfit.what, unfit.advice))
+    keys::runtime_directory().map_err(unfit)
+}
+
+/// The user's own directory where nobody names another.
+pub fn usual_directory() -> Outcome<PathBuf> {
+    keys::usual_directory().map_err(unfit)
+}
+
+fn unfit(why: keys::Unfit) -> Failure {
+    Failure::start(why.what, why.advice)
 }
 
 /// A program number that belongs to one job on this host while this value lives (and no longer than the process). Its file goes with it.
@@ -49,7 +62,7 @@ impl ProgLock {
     pub fn hand_to_program(mut self) -> Outcome<()> {
         let Some(file) = self.file.take() else { return Ok(()) };
         let fd = std::os::fd::IntoRawFd::into_raw_fd(file);
-        sys::process::let_inherit(fd).map_err(|e| Failure::system("the lock of the program number", e))
+        process::let_inherit(fd).map_err(|e| Failure::system("the lock of the program number", e))
     }
 
     /// Takes `prog_id` for `job`. Several launchers and agents of one job may share it.
@@ -66,21 +79,32 @@ impl ProgLock {
                 format!("cannot take a number for the program, for which there is the lock {}: {e}", path.display());
             Failure::new(exit::INTERNAL, what, "make room there, or name another directory in COMEM_RUNTIME_DIR")
         };
+        let patience = Instant::now() + SWEEP_LIMIT;
         loop {
             let mut options = OpenOptions::new();
             let mut file =
                 options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(trouble)?;
             if !sys::try_lock(&file).map_err(trouble)? {
-                return match read_holder(&mut file) {
-                    Some(holder) if holder.job == job => Ok(ProgLock { file: None, path }),
-                    holder => Err(taken(prog_id, holder)),
-                };
+                match read_holder(&mut file) {
+                    Some(holder) if holder.job == job => return Ok(ProgLock { file: None, path }),
+                    // Who is gone holds nothing: somebody looks at what it left.
+                    Some(holder) if !process::is_there(holder.pid) && Instant::now() < patience => {
+                        std::thread::sleep(Duration::from_millis(2));
+                        continue;
+                    }
+                    None if !is_at(&file, &path).map_err(trouble)? => continue,
+                    holder => return Err(taken(prog_id, holder)),
+                }
             }
             if is_at(&file, &path).map_err(trouble)? {
                 let holder = format!("{} {job}\n", std::process::id());
-                if let Err(error) = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())) {
-                    let _ = std::fs::remove_file(&path);
-                    return Err(trouble(error));
+                match file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())) {
+                    // Under `ulimit -f 0` nobody can write into it; locked it is all the same.
+                    Err(error) if error.kind() != std::io::ErrorKind::FileTooLarge => {
+                        let _ = std::fs::remove_file(&path);
+                        return Err(trouble(error));
+                    }
+                    _ => {}
                 }
                 return Ok(ProgLock { file: Some(file), path });
             }
@@ -88,16 +112,18 @@ impl ProgLock {
         }
     }
 
-    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, the files of meetings, and statistics that a comparison
-    /// did not come to read.
+    /// Removes what earlier jobs left: locks of launchers that were killed, which nobody holds, copies of programs, the files of
+    /// meetings, links to libraries that are gone, and statistics that a comparison did not come to read.
     pub fn sweep() {
         let Ok(directory) = directory() else { return };
         meeting::sweep_host(&directory);
         keys::sweep(&directory);
+        preload::sweep(&directory);
+        stage::sweep(&std::env::temp_dir());
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten().take(SWEEP_MAX) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let _ = match name.split_once('-') {
-                Some(("prog", rest)) if rest.ends_with(".lock") && is_old(&entry) => sweep_lock(&entry.path()),
+                Some(("prog", rest)) if rest.ends_with(".lock") => sweep_lock(&entry.path()),
                 Some(("trial", rest)) if rest.ends_with(".json") && is_old(&entry) => {
                     std::fs::remove_file(entry.path())
                 }

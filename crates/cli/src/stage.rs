@@ -1,7 +1,6 @@
 //! A program that was sent, on the host of its nodes.
 
 use crate::failure::{Failure, Outcome};
-use crate::rundir;
 use crate::spec::HostSpec;
 use crate::sys;
 use std::ffi::OsString;
@@ -36,18 +35,26 @@ impl StageDir {
     pub fn make(spec: &HostSpec) -> Outcome<StageDir> {
         let (temporary, unique) = (std::env::temp_dir(), u64::from_ne_bytes(sys::random()));
         sweep(&temporary);
-        StageDir::make_at(temporary.join(format!("{PREFIX}{unique:016x}")), spec).map_err(|e| trouble(spec, &e))
+        let made = (0..4).find_map(|turn| {
+            let directory = temporary.join(format!("{PREFIX}{unique:016x}-{turn}"));
+            StageDir::make_at(directory, spec).map_err(|e| trouble(spec, &e)).transpose()
+        });
+        made.unwrap_or_else(|| Err(trouble(spec, &io::ErrorKind::NotFound.into())))
     }
 
-    fn make_at(directory: PathBuf, spec: &HostSpec) -> io::Result<StageDir> {
+    /// `None` where somebody who sweeps has removed the directory before it was locked.
+    fn make_at(directory: PathBuf, spec: &HostSpec) -> io::Result<Option<StageDir>> {
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let name = Path::new(&spec.hashed).file_name().map_or(OsString::from("program"), OsString::from);
         let lock = File::open(&directory)?;
-        sys::try_lock(&lock)?;
+        sys::wait_for_lock(&lock)?;
+        if !directory.is_dir() {
+            return Ok(None);
+        }
         let mut stage = StageDir { program: directory.join(name), directory, coming: None, _lock: lock };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&stage.program)?;
         stage.coming = Some((file, 0));
-        Ok(stage)
+        Ok(Some(stage))
     }
 
     /// Adds a piece of the program.
@@ -80,11 +87,11 @@ impl Drop for StageDir {
     }
 }
 
-/// Removes the directories that agents of this user have left because they were killed: old ones that nobody has locked.
-fn sweep(temporary: &Path) {
+/// Removes the directories that agents of this user have left because they were killed: those that nobody has locked.
+pub fn sweep(temporary: &Path) {
     for entry in std::fs::read_dir(temporary).into_iter().flatten().flatten() {
         let is_ours = |entry: &std::fs::DirEntry| {
-            entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == sys::user_id()) && rundir::is_old(entry)
+            entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == sys::user_id())
         };
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_ours(&entry) {
             let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(entry.path());
@@ -98,31 +105,28 @@ fn sweep(temporary: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, SystemTime};
 
     #[test]
     fn what_a_killed_agent_left_is_removed_and_nothing_else() {
         let unique = u64::from_ne_bytes(sys::random());
         let temporary = std::env::temp_dir().join(format!("comem-stage-test-{unique:016x}"));
-        let make = |name: &str, hours: u64| {
+        let make = |name: &str| {
             let path = temporary.join(name);
             std::fs::create_dir_all(&path).unwrap();
             std::fs::write(path.join("program"), b"#!/bin/sh").unwrap();
-            let directory = File::open(path).unwrap();
-            directory.set_modified(SystemTime::now() - Duration::from_secs(hours * 3600)).unwrap();
-            directory
+            File::open(path).unwrap()
         };
-        let used = make("comem-stage-1", 48);
+        let used = make("comem-stage-1");
         assert!(sys::try_lock(&used).unwrap());
-        for (name, hours) in [("comem-stage-2", 48), ("comem-stage-3", 0), ("other", 48)] {
-            make(name, hours);
+        for name in ["comem-stage-2", "other"] {
+            make(name);
         }
         sweep(&temporary);
         let names =
             std::fs::read_dir(&temporary).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.collect();
         names.sort();
-        assert_eq!(names, ["comem-stage-1", "comem-stage-3", "other"]);
+        assert_eq!(names, ["comem-stage-1", "other"]);
         std::fs::remove_dir_all(temporary).unwrap();
     }
 }

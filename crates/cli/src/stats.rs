@@ -4,8 +4,11 @@
 //! The longest `wall_s` counts, and rates or texts are not added.
 
 use crate::failure::{Failure, Outcome};
+use crate::program::Program;
+use crate::sys;
 use crate::sys::host::HostInfo;
 use crate::sys::process::Ended;
+use crate::table::plain_json;
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -157,8 +160,12 @@ pub fn of_node(path: &Path, node: usize) -> PathBuf {
 /// Whether the file can be written, as far as that can be seen before the job runs.
 ///
 /// # Errors
-/// It cannot.
-pub fn check(path: &Path) -> Outcome<()> {
+/// It cannot, or is the program that is to run.
+pub fn check(path: &Path, program: &Program) -> Outcome<()> {
+    if [&program.path, &program.hashed].into_iter().any(|file| sys::same_file(path, Path::new(file))) {
+        let what = format!("--stats {} would overwrite the program", path.display());
+        return Err(Failure::usage(what, "name another file"));
+    }
     let names_a_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
     let seen = match beside(path).filter(|_| !names_a_directory) {
         Some(beside) => File::create(&beside).and_then(|_| std::fs::remove_file(&beside)),
@@ -170,7 +177,7 @@ pub fn check(path: &Path) -> Outcome<()> {
 
 /// Writes the file: first beside its place, then into it, so that a reader never sees half of it.
 pub fn write(path: &Path, content: &Value) -> Outcome<()> {
-    let mut text = serde_json::to_string_pretty(content).expect("a JSON value has a JSON form");
+    let mut text = plain_json(&serde_json::to_string_pretty(content).expect("a JSON value has a JSON form"));
     text.push('\n');
     let written = match beside(path) {
         Some(beside) => std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {

@@ -72,11 +72,22 @@ pub fn shortened(text: &str, most: usize) -> String {
 /// A text from elsewhere as part of one line: line ends, and whatever else a terminal would obey, are written out.
 pub fn one_line(text: &str) -> String {
     text.chars().fold(String::new(), |mut line, c| {
-        match c.is_control() {
+        match comem::error::steers(c) {
             true => line.extend(c.escape_default()),
             false => line.push(c),
         }
         line
+    })
+}
+
+/// A JSON text in which no character would steer a terminal: JSON itself lets some through.
+pub fn plain_json(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
+        match comem::error::steers(c) && c != '\n' {
+            true => plain += &format!("\\u{:04x}", u32::from(c)),
+            false => plain.push(c),
+        }
+        plain
     })
 }
 

@@ -292,19 +292,18 @@ fn datagrams_are_not_recorded_beside_a_directory() {
     }
 }
 
-/// A job that fails since no file may have more than so many KiB.
+/// A job where no file may have more than so many KiB.
 #[track_caller]
 fn in_short_files(scratch: &Scratch, kib: &str, args: &str) -> Output {
-    let line = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" run {args}");
-    let output = finish(scratch.command("bash").args(["-c", &line, bin()]));
-    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
-    output
+    let line = format!("ulimit -f {kib}; exec \"$0\" run {args}");
+    finish(scratch.command("bash").args(["-c", &line, bin()]))
 }
 
 #[test]
 fn statistics_that_find_no_room_leave_no_half_of_a_file() {
     let scratch = Scratch::new();
     let output = in_short_files(&scratch, "1", "-n 16 --stats run.json true");
+    assert_eq!(output.status.code(), Some(6), "{}", err(&output));
     assert!(err(&output).contains("cannot write the statistics to run.json: File too large"), "{}", err(&output));
     let names = std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["run"], "the runtime directory alone");
@@ -312,10 +311,11 @@ fn statistics_that_find_no_room_leave_no_half_of_a_file() {
 
 /// Each failed start left 64 empty files behind.
 #[test]
-fn where_a_programs_number_cannot_be_noted_nothing_stays() {
+fn where_a_programs_number_cannot_be_noted_the_job_has_it_and_nothing_stays() {
     let scratch = Scratch::new();
-    let said = err(&in_short_files(&scratch, "0", "-n 2 true"));
-    assert!(said.contains("File too large") && said.contains("another directory in COMEM_RUNTIME_DIR"), "{said}");
+    let output = in_short_files(&scratch, "0", "-n 2 true");
+    let said = err(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
     let names = std::fs::read_dir(scratch.path("run")).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with("prog-")), "{said}");
 }
@@ -670,7 +670,7 @@ fn what_is_no_file_hangs_nobody_where_a_key_file_is_meant() {
 #[test]
 fn cores_of_their_own_are_shown_and_reach_the_nodes() {
     let scratch = Scratch::new();
-    let too_many = (std::thread::available_parallelism().map_or(1, usize::from) * 2 + 1).to_string();
+    let too_many = (comem::capacity::cores() * 2 + 1).to_string();
     let one = scratch.run(&["--dry-run", "--bind", "cores", "true"]);
     assert!(out(&one).contains("\ncores      node 0 on ") && out(&one).contains("COMEM_BIND=cores"), "{}", out(&one));
     let many = scratch.run(&["--dry-run", "-n", &too_many, "--bind", "cores", "true"]);

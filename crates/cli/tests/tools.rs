@@ -325,3 +325,46 @@ fn a_program_of_the_paper_that_prints_nothing_is_not_called_right() {
     assert_eq!(output.status.code(), Some(1), "{}", out(&output));
     assert!(err(&output).contains("nothing to compare"), "{}", err(&output));
 }
+
+#[test]
+fn what_comes_from_elsewhere_steers_neither_a_terminal_nor_a_spreadsheet() {
+    let scratch = Scratch::new();
+    let mut stats = stats();
+    let evil = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}b\r\nc";
+    for node in stats["nodes"].as_array_mut().unwrap() {
+        node["host"] = json!(evil);
+        node["regions"] = json!([{"label": format!("=cmd|{evil}"), "address": "0x10000", "bytes": 4096, "engine": evil, "faults": 1}]);
+    }
+    stats["command"] = json!([evil]);
+    stats["failure"] = json!(evil);
+    stats["backbone"] = json!(evil);
+    stats["detector"] = json!(evil);
+    let file = save(&scratch, "run.json", &stats);
+    let svg = scratch.text("run.svg");
+    for args in [&["report", &file][..], &["report", &file, &file], &["report", "--csv", &file, "--svg", &svg]] {
+        let output = comem(&scratch, args);
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        let text = out(&output);
+        assert!(!text.chars().any(|c| c != '\n' && comem::error::steers(c)), "{args:?}: {text:?}");
+    }
+    let csv = out(&comem(&scratch, &["report", "--csv", &file]));
+    assert!(csv.contains(",region_faults,\"'=cmd|\\u{1b}]0;x"), "{csv}");
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(!drawn.chars().any(|c| c != '\n' && comem::error::steers(c)), "{drawn}");
+    let missing = comem(&scratch, &["report", "no\u{1b}[31m\u{202e}where.json"]);
+    assert!(!err(&missing).contains(['\u{1b}', '\u{202e}']), "{}", err(&missing));
+}
+
+#[test]
+fn a_picture_gets_no_name_of_another_kind() {
+    let scratch = Scratch::new();
+    let file = save(&scratch, "run.json", &stats());
+    for args in
+        [&["report", file.as_str(), "--svg", "x.png"][..], &["bench", "net", "--rounds", "10", "--svg", "x.PDF"]]
+    {
+        let output = comem(&scratch, args);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""), "{args:?}");
+        assert!(err(&output).contains("is an SVG picture"), "{}", err(&output));
+    }
+    assert!(!scratch.path("x.png").exists() && !scratch.path("x.PDF").exists());
+}

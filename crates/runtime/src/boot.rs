@@ -59,6 +59,10 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     if STARTED.load(Ordering::Acquire) {
         return Err(started());
     }
+    // A launcher has told of its own environment.
+    if std::env::var_os(control::var::PROGRAM).is_none() {
+        crate::settings::tell_of_misspelt();
+    }
     // An environment that makes no sense has started nothing: once it does, the next call may.
     let mut config = Config::from_env()?;
     if STARTED.swap(true, Ordering::AcqRel) {
@@ -80,12 +84,13 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     if let Some(note) = clock.note().filter(|_| config.verbose) {
         crate::error::say(format_args!("comem: {note}"));
     }
-    let launcher = control::launcher_channel().map_err(Error::system("cannot talk to the launcher"))?;
+    let program = number_of_this_program();
+    let launcher = control::launcher_channel(program).map_err(no_place("cannot talk to the launcher"))?;
     let mut launcher = launcher.map(|(reader, writer)| (reader, Arc::new(writer)));
     let result = if launcher.is_none() && config.nodes == 1 && !config.discover && config.join.is_none() {
         Ok(alone(config, clock))
     } else {
-        Boot::new(config, clock, launcher.as_mut()).and_then(|boot| boot.run(launcher))
+        Boot::new(config, clock, launcher.as_mut(), program).and_then(|boot| boot.run(launcher))
     };
     match &result {
         Ok(_) => service::listen_for_questions(),
@@ -191,10 +196,10 @@ struct Boot {
 }
 
 impl Boot {
-    fn new(mut config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>) -> Result<Boot> {
+    fn new(mut config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>, program: u64) -> Result<Boot> {
         let job = match launcher {
-            Some((reader, _)) => Some(first_line(reader)?),
-            None => control::exec_job().map_err(Error::system("cannot read the job from comem exec"))?,
+            Some((reader, _)) => Some(job_of(program, reader)?),
+            None => control::exec_job().map_err(no_place("cannot read the job from comem exec"))?,
         };
         let auth = authenticates(&config, job.as_ref())?;
         let key = match job.as_ref().and_then(Job::key_bytes) {
@@ -688,10 +693,24 @@ fn wall_clock_ns() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
 }
 
-fn first_line(reader: &mut ControlReader<ToNode>) -> Result<Job> {
+/// Tells this program from others that the same node runs.
+fn number_of_this_program() -> u64 {
+    wall_clock_ns().rotate_left(32) ^ u64::from(std::process::id())
+}
+
+/// Why this process gets no place in the job. One that has another program of its node beside it is used wrongly.
+fn no_place(what: &str) -> impl FnOnce(std::io::Error) -> Error {
+    move |why| match why.kind() {
+        std::io::ErrorKind::ResourceBusy => Error::Misuse(why.to_string()),
+        _ => Error::system(what)(why),
+    }
+}
+
+/// Waits for the job of this program: the first that comes, unless it is for a later program than that which read it.
+fn job_of(program: u64, reader: &mut ControlReader<ToNode>) -> Result<Job> {
     loop {
         match next_message(reader)? {
-            ToNode::Job(job) => return Ok(job),
+            ToNode::Job(job) if job.program.is_none_or(|one| one == program) => return Ok(job),
             ToNode::Stop { reason } => return Err(Error::Stopped(reason)),
             _ => {}
         }

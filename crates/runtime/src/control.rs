@@ -6,12 +6,14 @@
 //!
 //! | node → launcher | when |
 //! |---|---|
+//! | [`FromNode::Begins`] | first of all: a program of this node takes its place |
 //! | [`FromNode::Address`] | node zero has bound its service socket; the launcher tells the others with [`ToNode::Zero`] |
 //! | [`FromNode::Started`] | start-up is over; from here on an end without [`FromNode::Finished`] counts as a loss |
 //! | [`FromNode::Outlives`] | the process is an interpreter, or the like, that goes on when others are lost; it ends by itself |
 //! | [`FromNode::Failed`] | the node gives up; the launcher prints the message, the node prints nothing |
 //! | [`FromNode::Stats`] | once, at the end, also after a failure |
 //! | [`FromNode::Finished`] | the closing barrier is passed; the node may end with any status it likes |
+//! | [`FromNode::Beside`] | a second program of the node wants a place while the first still has it |
 //!
 //! | launcher → node | what the node does |
 //! |---|---|
@@ -20,6 +22,10 @@
 //! | [`ToNode::PeerEnded`] | takes the node for lost at once, and ends within a second |
 //! | [`ToNode::AllFinished`] | ends at once, having passed the closing barrier: nobody waits for a word of it |
 //! | [`ToNode::Stop`] | sends its statistics and ends; 300 ms later comes SIGTERM, a second later SIGKILL |
+//!
+//! A node may be a script that runs several programs, one after the other. The first finds its job as the first line; each
+//! later one has its own as the answer to its [`FromNode::Begins`]: what all nodes run as their n-th program is a job of its own.
+//! Two at once cannot share the descriptor. So a program locks it (a record lock, which ends with its process).
 //!
 //! End of file on the descriptor means that the launcher is gone: the node ends. Unknown types are skipped, so that
 //! either side may be the newer one.
@@ -31,6 +37,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Seek};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
@@ -96,6 +103,16 @@ pub mod var {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FromNode {
+    /// A program of this node takes its place in the job.
+    Begins {
+        /// Tells it from others of the node: a later one's job names it ([`Job::program`]).
+        program: u64,
+    },
+    /// This program takes no place: another one of the same node has it.
+    Beside {
+        /// As for [`FromNode::Failed`].
+        message: String,
+    },
     /// Node zero's service socket can be reached here.
     Address {
         /// The node that speaks (zero).
@@ -168,6 +185,9 @@ pub struct Job {
     /// The nodes' hosts by node number, as the user named them.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// The program that it is for, where that is not the first of its node: what [`FromNode::Begins`] said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<u64>,
 }
 
 impl Job {
@@ -329,6 +349,39 @@ fn send_some(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
+/// Locks what all programs of a node share, for as long as this process lives and has the descriptor open. A process loses the
+/// lock with the first of its descriptors of that file that it closes, so none may be.
+///
+/// # Errors
+/// Another process has it ([`io::ErrorKind::ResourceBusy`]).
+fn lock(fd: RawFd) -> io::Result<()> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the record is ours and outlives the call.
+    if unsafe { libc::fcntl(fd, libc::F_SETLK, &lock) } == 0 {
+        return Ok(());
+    }
+    // What cannot be locked is not shared in this way.
+    if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
+        return Ok(());
+    }
+    // SAFETY: as above; the call fills the record in.
+    unsafe { libc::fcntl(fd, libc::F_GETLK, &raw mut lock) };
+    let who = if lock.l_pid > 0 { format!(" (pid {})", lock.l_pid) } else { String::new() };
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!(
+            "another program of this node{who} takes part in the job already, and a node is one process; let one end before the \
+             next begins, or start a node for each (comem run -n)"
+        ),
+    ))
+}
+
 /// Takes over an inherited descriptor: checks that it is open and that no program started from here inherits it.
 fn adopt(name: &str) -> io::Result<Option<OwnedFd>> {
     let Some(text) = std::env::var_os(name) else { return Ok(None) };
@@ -351,14 +404,22 @@ fn adopt(name: &str) -> io::Result<Option<OwnedFd>> {
 /// The node's two halves of the channel to its launcher.
 pub type LauncherChannel = (ControlReader<ToNode>, ControlWriter<FromNode>);
 
-/// The channel named by `COMEM_CONTROL_FD`; `None` without a launcher. Call it once.
+/// The channel named by `COMEM_CONTROL_FD`, over which this program, by its number `program`, has said that it begins; `None`
+/// without a launcher. Call it once.
 ///
 /// # Errors
-/// The variable names no open descriptor.
-pub fn launcher_channel() -> io::Result<Option<LauncherChannel>> {
+/// The variable names no open descriptor, or another program of the node has the channel ([`io::ErrorKind::ResourceBusy`]).
+pub fn launcher_channel(program: u64) -> io::Result<Option<LauncherChannel>> {
     let Some(fd) = adopt(var::CONTROL_FD)? else { return Ok(None) };
     let stream = UnixStream::from(fd);
-    Ok(Some((ControlReader::new(stream.try_clone()?), ControlWriter::new(stream))))
+    let locked = lock(stream.as_raw_fd());
+    let writer = ControlWriter::new(stream.try_clone()?);
+    // A launcher that is gone shows when the first line is read.
+    let _ = writer.send(&match &locked {
+        Ok(()) => FromNode::Begins { program },
+        Err(why) => FromNode::Beside { message: why.to_string() },
+    });
+    locked.map(|()| Some((ControlReader::new(stream), writer)))
 }
 
 /// The job that `comem exec` left in `COMEM_JOB_FD`; `None` without it. Call it once.
@@ -367,10 +428,12 @@ pub fn launcher_channel() -> io::Result<Option<LauncherChannel>> {
 /// The variable names no open descriptor, or what it holds is no job.
 pub fn exec_job() -> io::Result<Option<Job>> {
     let Some(fd) = adopt(var::JOB_FD)? else { return Ok(None) };
+    lock(fd.as_raw_fd())?;
     let mut text = Vec::new();
-    let mut file = std::fs::File::from(fd);
+    // It stays open, and so locked, until this process ends.
+    let mut file = ManuallyDrop::new(std::fs::File::from(fd));
     file.rewind()?;
-    file.take(LINE_MAX as u64).read_to_end(&mut text)?;
+    (&mut *file).take(LINE_MAX as u64).read_to_end(&mut text)?;
     let mut lines = Lines::default();
     lines.feed(&text)?;
     match lines.next_message()? {
@@ -447,7 +510,14 @@ mod tests {
         assert_eq!(line(&FromNode::Started), "{\"type\":\"started\"}\n");
         let address = FromNode::Address { node: 0, addr: "127.0.0.1:9".to_string() };
         assert_eq!(line(&address), "{\"type\":\"address\",\"node\":0,\"addr\":\"127.0.0.1:9\"}\n");
-        let job = Job { key: key_to_hex(&[1; 32]), job: 7, prog_id: 77, auth: true, hosts: vec!["a".to_string()] };
+        let job = Job {
+            key: key_to_hex(&[1; 32]),
+            job: 7,
+            prog_id: 77,
+            auth: true,
+            hosts: vec!["a".to_string()],
+            program: None,
+        };
         let text = String::from_utf8(encode(&ToNode::Job(job.clone()))).unwrap();
         assert!(text.starts_with("{\"type\":\"job\",\"key\":\"0101"), "{text}");
         assert_eq!(serde_json::from_str::<ToNode>(&text).unwrap(), ToNode::Job(job));

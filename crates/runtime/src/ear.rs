@@ -34,7 +34,8 @@ impl Ear {
                     }
                     Ok(ToNode::AllFinished) => {
                         ear.node.get().inspect(|node| node.farewell.all_have_finished());
-                        return;
+                        // With its descriptor, this process would lose its lock of the channel (`control::launcher_channel`).
+                        return std::mem::forget(reader);
                     }
                     Ok(_) => {}
                     Err(error) => return ear.tell(error),

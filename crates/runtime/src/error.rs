@@ -108,8 +108,37 @@ impl Error {
     }
 }
 
+/// Whether a terminal would obey a character rather than show it, or show what is around it in another order.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A text that names what came from elsewhere (hosts, programs, what others said), with what would steer a terminal written out.
+/// Ends of lines stay.
+fn printable(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len() + 1), |mut shown, c| {
+        match steers(c) && !matches!(c, '\n' | '\t') {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+        shown
+    })
+}
+
 /// Says something on standard error, if that takes it: that nobody can be told is no reason to end.
 pub fn say(what: std::fmt::Arguments<'_>) {
     // In one piece: standard error has no buffer, and a node that is killed between two writes would leave half a line.
-    let _ = std::io::stderr().write_all(format!("{what}\n").as_bytes());
+    let line = printable(&what.to_string()) + "\n";
+    let _ = comem_net::within_file_limit(|| std::io::stderr().write_all(line.as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_elsewhere_cannot_steer_a_terminal() {
+        assert_eq!(printable("host \u{1b}[31mx\u{9b}1m\u{202e}y: ä\n"), "host \\u{1b}[31mx\\u{9b}1m\\u{202e}y: ä\n");
+    }
 }

@@ -105,6 +105,14 @@ pub fn runtime_directory() -> Result<PathBuf, Unfit> {
     if let Some(named) = std::env::var_os("COMEM_RUNTIME_DIR") {
         return own_directory(PathBuf::from(named));
     }
+    usual_directory()
+}
+
+/// The user's runtime directory where `COMEM_RUNTIME_DIR` names no other.
+///
+/// # Errors
+/// As [`runtime_directory`].
+pub fn usual_directory() -> Result<PathBuf, Unfit> {
     let user = user_id();
     own_directory(PathBuf::from(format!("/tmp/comem-{user}"))).or_else(|first| {
         let session = PathBuf::from(format!("/run/user/{user}/comem"));

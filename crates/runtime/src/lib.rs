@@ -32,6 +32,7 @@
 pub mod array;
 pub mod bind;
 mod boot;
+pub mod capacity;
 mod config;
 pub mod control;
 mod counters;
@@ -53,6 +54,7 @@ pub mod raw;
 mod report;
 mod sections;
 mod service;
+pub mod settings;
 mod shared;
 mod stays;
 mod symbols;

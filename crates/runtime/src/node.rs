@@ -1,6 +1,7 @@
 //! One node: its rooms (where the state machines live, behind locks) and its seats (one for each thread).
 
 use crate::bind::{self, Bind};
+use crate::capacity;
 use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::{Count, Counters, Since};
@@ -162,7 +163,8 @@ impl Seat {
 fn own_cores(config: &Config) -> Option<Vec<usize>> {
     let place = config.host_place.filter(|_| config.bind != Bind::Off)?;
     let allowed = bind::allowed_cores();
-    let own = bind::share_of(&allowed, place, config.host_nodes, config.threads);
+    let fits = config.host_nodes.saturating_mul(config.threads) <= capacity::cores();
+    let own = bind::share_of(&allowed, place, config.host_nodes, config.threads).filter(|_| fits);
     if config.verbose {
         match own {
             Some(own) => {

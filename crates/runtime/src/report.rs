@@ -139,7 +139,8 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
         "totals": totals,
     });
     let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
-    std::fs::write(path, text).map_err(Error::system(format!("cannot write statistics to {path}")))
+    let written = comem_net::within_file_limit(|| std::fs::write(path, text));
+    written.map_err(Error::system(format!("cannot write statistics to {path}")))
 }
 
 fn kernel() -> String {

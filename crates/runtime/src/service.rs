@@ -4,6 +4,7 @@
 //! and then it looks after what nobody else looks after: timers of its own sender, sockets of threads that compute
 //! while something they sent is under way, the watch over the other nodes.
 
+use crate::capacity;
 use crate::config::{Config, WaitPolicy};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
@@ -191,11 +192,7 @@ pub(crate) fn may_spin(config: &Config) -> bool {
     match config.wait {
         WaitPolicy::Spin => true,
         WaitPolicy::Block => false,
-        WaitPolicy::Auto => {
-            static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-            let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
-            config.host_nodes * config.threads <= cores
-        }
+        WaitPolicy::Auto => config.host_nodes * config.threads <= capacity::cores(),
     }
 }
 

@@ -241,15 +241,14 @@ impl Node {
     /// A socket of this node's fails in a way that no network explains.
     pub(crate) fn on_socket_error(&self, what: &str, error: &io::Error) {
         match error.raw_os_error() {
-            Some(code @ (libc::EBADF | libc::ENOTSOCK)) => self.end_with(&Error::System {
-                what: format!(
-                    "{what}: the program has closed descriptors that Comem needs, as closefrom and loops over all descriptors do; \
-                     let it close what it has opened itself"
-                ),
-                source: io::Error::from_raw_os_error(code),
-            }),
+            Some(code @ (libc::EBADF | libc::ENOTSOCK)) => self.end_with(&closed_descriptors(what, code)),
             _ => self.bug(&format!("{what}: {error}")),
         }
+    }
+
+    /// Whether the program has left this node the socket at which others reach it.
+    fn has_its_socket(&self) -> bool {
+        self.nodes() == 1 || self.wire.endpoint(Slot::SERVICE).is_open()
     }
 
     fn over_udp(&self) -> bool {
@@ -321,6 +320,10 @@ impl Node {
         if self.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
             return;
         }
+        // Through shared memory a node goes on without its descriptors until others miss it: that they do is no loss of theirs.
+        let own = (matches!(error, Error::NodeLost { .. } | Error::Stopped(_)) && !self.has_its_socket())
+            .then(|| closed_descriptors("cannot hear other nodes", libc::EBADF));
+        let error = own.as_ref().unwrap_or(error);
         let told = self.tell_launcher(&FromNode::Failed { message: self.words(error) });
         if !told {
             crate::error::say(format_args!("{}", self.sentence(error)));
@@ -332,6 +335,17 @@ impl Node {
             let _ = report::write_file(self, path, stats);
         }
         end_at_once(error)
+    }
+}
+
+/// The program has closed what it has not opened.
+fn closed_descriptors(what: &str, code: i32) -> Error {
+    Error::System {
+        what: format!(
+            "{what}: the program has closed descriptors that Comem needs, as closefrom and loops over all descriptors do; \
+             let it close what it has opened itself"
+        ),
+        source: io::Error::from_raw_os_error(code),
     }
 }
 

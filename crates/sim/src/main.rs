@@ -367,7 +367,7 @@ fn run_orders(options: &Options, delays: usize) -> bool {
         }
     };
     std::thread::scope(|scope| {
-        (1..options.jobs).for_each(|_| drop(scope.spawn(work)));
+        start_others(scope, options.jobs, work);
         work();
     });
     let (orders, failed) = (orders.into_inner(), failed.into_inner());
@@ -413,13 +413,23 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..options.jobs {
-            scope.spawn(work);
-        }
+        start_others(scope, options.jobs, work);
         work();
     });
     let passed = !failed.load(Ordering::Relaxed);
     passed.then(|| totals.into_inner().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// Starts the threads beside this one that do the same work; with fewer, where the system gives no more, it takes longer.
+fn start_others<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    jobs: usize,
+    work: impl Fn() + Copy + Send + 'scope,
+) {
+    let started = (1..jobs).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, work).map(drop));
+    if let Err(why) = started {
+        eprintln!("comem-sim: fewer than {jobs} threads can be had: {why}");
+    }
 }
 
 /// Prints lines, for a reader who may have seen enough before the last.

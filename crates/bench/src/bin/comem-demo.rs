@@ -258,7 +258,7 @@ impl Demo {
 
     fn headline(&self) -> String {
         let Sea { rows, columns, iterations } = self.sea;
-        let cores = counted_cores(cores());
+        let cores = counted_cores(comem::capacity::cores());
         format!("sea, {rows} × {columns} cells, up to {iterations} iterations; all nodes on this machine ({cores})")
     }
 

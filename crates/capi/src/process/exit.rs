@@ -15,7 +15,7 @@
 //! is left to say for that thread is therefore said by another one, which inherits its place.
 
 use super::{PROCESS, Process, creator, stand_in, worker};
-use crate::failure::{Outcome, report};
+use crate::failure::{Code, Failure, Outcome, report};
 use crate::job;
 use crate::output;
 use comem_rt::in_a_child;
@@ -178,7 +178,8 @@ fn in_place_of(process: &'static Process, place: usize, rest: impl FnOnce() -> O
             }
         };
         let builder = std::thread::Builder::new().stack_size(comem_rt::stack_bytes());
-        if builder.spawn_scoped(scope, body).is_err() {
+        if let Err(why) = builder.spawn_scoped(scope, body) {
+            report(&Failure::new(Code::System, format!("cannot start a thread in place of the one that ends: {why}")));
             end(comem_rt::error::exit::INTERNAL);
         }
     });

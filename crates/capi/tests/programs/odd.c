@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * odd: prints its second argument on each node, one after another; or unmaps memory that is shared, or ends with its first thread before its last, or calls
- * Comem where a thread is taken down, or closes descriptors that it has not opened.
+ * Comem where a thread is taken down, or closes descriptors that it has not opened,
+ * or prints an argument and the sum of all nodes, or writes what another node has made.
  */
 #include <comem.h>
 
@@ -49,6 +50,23 @@ int main(int argc, char **argv) {
             }
             comem_barrier();
         }
+        return comem_finish() != 0;
+    }
+    if (!strcmp(argv[1], "sum")) {
+        int64_t sum = comem_node() + 1;
+        comem_reduce_i64(COMEM_SUM, &sum, 1);
+        printf("%s %d\n", argv[2], (int)sum);
+        fflush(stdout);
+        return comem_finish() != 0;
+    }
+    if (!strcmp(argv[1], "write")) {
+        comem_region_options on_0 = {.placement = COMEM_PLACE_ON, .label = "field"};
+        char *shared = comem_alloc_all(BYTES, &on_0);
+        if (comem_node() == 0) memset(shared, 'x', BYTES);
+        comem_barrier();
+        int ends[2];
+        if (comem_node() == 1 && pipe(ends) == 0) printf("%d\n", (int)write(ends[1], shared + PAGE, 100));
+        fflush(stdout);
         return comem_finish() != 0;
     }
     if (!strcmp(argv[1], "unmap")) {

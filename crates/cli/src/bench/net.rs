@@ -7,6 +7,7 @@
 use super::{curves, median};
 use crate::args::NetArgs;
 use crate::failure::{Failure, Outcome};
+use crate::picture;
 use crate::report::write;
 use crate::table::{Table, bytes};
 use comem_net::network::{Backbone, NetworkOptions};
@@ -62,6 +63,7 @@ pub struct Curve {
 
 /// Runs the command; its exit code.
 pub fn main(args: &NetArgs) -> Outcome<i32> {
+    args.svg.as_deref().map_or(Ok(()), |path| picture::check_name("--svg", path))?;
     let backbones = if args.backbones.is_empty() { &Backbone::ALL[..] } else { &args.backbones[..] };
     let mut curves = Vec::new();
     for backbone in backbones.iter().copied() {
@@ -90,7 +92,8 @@ fn measure(backbone: Backbone, wait: Wait, rounds: usize) -> Result<Vec<Point>, 
     let (near, far, segment) = endpoints(backbone)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let answering = scope.spawn(|| answer(&*far, wait, &stop));
+        let answering = std::thread::Builder::new().spawn_scoped(scope, || answer(&*far, wait, &stop));
+        let answering = answering.map_err(|why| format!("cannot start a thread: {why}"))?;
         let prober = Prober { endpoint: &*near, to: far.local_addr(), wait, segment };
         let points = SIZES.map(|bytes| prober.point(bytes, rounds)).into_iter().collect();
         stop.store(true, Ordering::Relaxed);

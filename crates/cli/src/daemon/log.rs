@@ -1,6 +1,9 @@
 //! A log that keeps nobody waiting: a thread writes its lines. Who reads them may be slow, stopped or not there at all; what then finds no room is
 //! counted, and the count is told when there is room again.
 
+use crate::failure::Outcome;
+use crate::sys;
+use crate::table::one_line;
 use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
@@ -19,15 +22,18 @@ pub struct Log {
 
 impl Log {
     /// A log that goes to `out`, each line with `prefix` in front.
-    pub fn to(mut out: impl Write + Send + 'static, prefix: &'static str) -> Log {
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn to(mut out: impl Write + Send + 'static, prefix: &'static str) -> Outcome<Log> {
         let (lines, waiting) = mpsc::sync_channel::<String>(LINES_MAX);
         let (done, written) = mpsc::channel();
-        std::thread::spawn(move || {
+        sys::start_thread("comem-log", move || {
             // A log that takes no more is no reason to end.
             waiting.iter().for_each(|line| drop(out.write_all(format!("{prefix}{line}\n").as_bytes())));
             let _ = done.send(());
-        });
-        Log { lines, lost: Cell::new(0), written }
+        })?;
+        Ok(Log { lines, lost: Cell::new(0), written })
     }
 
     /// Adds a line, unless too many wait already.
@@ -36,7 +42,7 @@ impl Log {
         if lost > 0 && self.lines.try_send(format!("{lost} lines are missing here: this log was not read")).is_ok() {
             self.lost.set(0);
         }
-        if self.lines.try_send(what.to_string()).is_err() {
+        if self.lines.try_send(one_line(&what.to_string())).is_err() {
             self.lost.set(self.lost.get() + 1);
         }
     }
@@ -56,7 +62,7 @@ mod tests {
     #[test]
     fn lines_without_a_reader_are_counted_and_keep_nobody_waiting() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let log = Log::to(writer, "daemon: ");
+        let log = Log::to(writer, "daemon: ").unwrap();
         // Far more than the pipe and the lines that may wait hold.
         let long = "x".repeat(1000);
         (0..5_000).for_each(|number| log.say(format_args!("{number} {long}")));
@@ -79,7 +85,7 @@ mod tests {
     #[test]
     fn an_end_does_not_wait_for_a_reader() {
         let (_reader, writer) = io::pipe().unwrap();
-        let log = Log::to(writer, "");
+        let log = Log::to(writer, "").unwrap();
         (0..200).for_each(|_| log.say(format_args!("{}", "x".repeat(1000))));
         log.finish(Duration::from_millis(10));
     }

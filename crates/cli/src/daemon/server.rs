@@ -75,7 +75,7 @@ pub fn serve(settings: Settings) -> Outcome<i32> {
     let signals = Signals::block(&wanted).map_err(|e| Failure::system("cannot block signals", e))?;
     let socket = bind(settings.listen)?;
     let address = socket.local_addr().map_err(|e| Failure::system("the daemon's address", e))?;
-    let log = Log::to(io::stdout(), "comem daemon: ");
+    let log = Log::to(io::stdout(), "comem daemon: ")?;
     log.say(format_args!("listening on {address}, pid {}", std::process::id()));
     let mut daemon = Daemon {
         socket,

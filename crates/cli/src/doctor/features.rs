@@ -2,8 +2,10 @@
 
 use super::limits::Limits;
 use super::pages::PageReport;
+use crate::preload;
 use crate::sys;
 use crate::sys::host::HostInfo;
+use comem::capacity;
 use comem_net::select::{self, Interface, PortChoice};
 use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::ids::NodeId;
@@ -37,6 +39,9 @@ pub struct HostReport {
     /// What it can do for memory that is shared by pages.
     #[serde(default)]
     pub pages: PageReport,
+    /// The library that lets system calls use shared memory; why there is none.
+    #[serde(default = "not_asked_for_a_library")]
+    pub wrapper: Result<String, String>,
     /// What processes may have.
     #[serde(default)]
     pub limits: Limits,
@@ -83,6 +88,10 @@ fn not_asked() -> Result<(), String> {
     Err("it does not say".to_string())
 }
 
+fn not_asked_for_a_library() -> Result<String, String> {
+    Err("it does not say".to_string())
+}
+
 impl LayoutReport {
     fn here() -> LayoutReport {
         // SAFETY: asking for a number touches no memory.
@@ -114,7 +123,7 @@ impl HostReport {
         let number = |path: &str| std::fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
         HostReport {
             info: HostInfo::here(),
-            memory_free_mib: sys::host::memory_kib("MemAvailable:") / 1024,
+            memory_free_mib: capacity::memory_free_bytes() >> 20,
             interface: interface.to_string(),
             mtu: interface.mtu,
             ports: select::bind(interface.address, ports).map(drop).map_err(|e| e.to_string()),
@@ -123,6 +132,7 @@ impl HostReport {
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
             pages: PageReport::here(),
+            wrapper: preload::library().map(|library| library.display().to_string()),
             limits: Limits::here(),
             tag_ns: TAGGED_BYTES.map(tag_ns),
             address_space_tib: reservable_tib(),
@@ -200,6 +210,13 @@ impl HostReport {
             ("mappings", format!("up to {} (vm.max_map_count)", self.max_map_count)),
             ("open files", format!("up to {}", self.open_files_max)),
             ("clock", self.clocksource.clone()),
+            (
+                "system calls",
+                match &self.wrapper {
+                    Ok(library) => format!("take shared memory, by {library}"),
+                    Err(why) => format!("may fail on shared memory: {why}"),
+                },
+            ),
             (
                 "layout",
                 format!("{}-bit, {order}-endian, pages of {} bytes", layout.pointer_bytes * 8, layout.page_bytes),

@@ -152,7 +152,7 @@ impl Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let address = endpoint.local_addr();
-        let thread = std::thread::spawn(move || echo(&endpoint, &token, &seen));
+        let thread = sys::start_thread("comem-echo", move || echo(&endpoint, &token, &seen))?;
         Ok(Echo { address, token, stop, thread })
     }
 
@@ -231,7 +231,7 @@ pub fn measure(local: &Interface, ports: PortChoice, to: SocketAddr, token: Toke
     let long_lost = prober.long_exchanges();
     let safe_mtu = if too_many(long_lost) { prober.shorten(local.address) } else { None };
     let page = prober.round_trips(PAGE_BYTES, Wait::Block);
-    let spare_core = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    let spare_core = comem::capacity::cores() > 1;
     let spinning = spare_core.then(|| prober.round_trips(SMALL_BYTES, Wait::Spin(SPIN)));
     let megabytes_per_s = prober.bandwidth();
     Ok(Measured {

@@ -19,6 +19,7 @@ use crate::failure::{Failure, Outcome};
 use crate::hosts;
 use crate::remote::ShellCommand;
 use crate::sys;
+use crate::table::{one_line, plain_json};
 use comem_net::select::{self, PortChoice, Reach};
 use features::HostReport;
 use measure::{Echo, Measured};
@@ -58,7 +59,7 @@ pub fn main(args: &DoctorArgs) -> Outcome<i32> {
     }
     if args.json {
         let text = serde_json::to_string_pretty(&json!(all.iter().map(Examined::json).collect::<Vec<_>>()));
-        crate::show(&format!("{}\n", text.expect("a report has a JSON form")))?;
+        crate::show(&format!("{}\n", plain_json(&text.expect("a report has a JSON form"))))?;
     } else {
         crate::show(&all.iter().map(Examined::text).collect::<String>())?;
     }
@@ -130,7 +131,7 @@ impl Examined {
             [] => lines.push(("verdict", "ready".to_string())),
             list => lines.extend(list.iter().map(|obstacle| ("OBSTACLE", obstacle.clone()))),
         }
-        let line = |(label, value)| format!("  {label:<22} {value}\n");
-        format!("host {}\n", self.name) + &lines.into_iter().map(line).collect::<String>()
+        let line = |(label, value): (&str, String)| format!("  {label:<22} {}\n", one_line(&value));
+        format!("host {}\n", one_line(&self.name)) + &lines.into_iter().map(line).collect::<String>()
     }
 }

@@ -1,8 +1,8 @@
 //! What a host can do for memory that is shared by pages: the detectors, each tried by using it, and the bounds.
 
+use comem::capacity;
 use comem_memory::pages::Detector;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
 
 /// What was found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -17,7 +17,10 @@ impl PageReport {
     /// Examines this host.
     pub fn here() -> PageReport {
         let tried = Detector::ALL.map(|detector| (detector.name().to_string(), detector.probe()));
-        PageReport { detectors: tried.to_vec(), group_limit_mib: group_limit().map(|bytes| bytes >> 20) }
+        PageReport {
+            detectors: tried.to_vec(),
+            group_limit_mib: capacity::memory_limit_bytes().map(|bytes| bytes >> 20),
+        }
     }
 
     /// The detector that nodes will use without `--detector`.
@@ -66,36 +69,6 @@ impl PageReport {
     }
 }
 
-/// The least memory limit of this process's control group and those around it, in bytes.
-fn group_limit() -> Option<u64> {
-    let list = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    limit_of(&list, Path::new("/sys/fs/cgroup"))
-}
-
-/// The least limit that the groups in `list` (as in `/proc/self/cgroup`) have below `root`. A limit of nearly all
-/// addresses is none.
-fn limit_of(list: &str, root: &Path) -> Option<u64> {
-    const NONE_FROM: u64 = 1 << 60;
-    let limits = list.lines().flat_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (kinds, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
-        let (folder, file) = match kinds {
-            "" => (root.to_path_buf(), "memory.max"),
-            _ if kinds.split(',').any(|kind| kind == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
-            _ => return Vec::new(),
-        };
-        groups_around(&folder, path).into_iter().map(|group| group.join(file)).collect()
-    });
-    let number = |file: PathBuf| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    limits.filter_map(number).filter(|limit| *limit < NONE_FROM).min()
-}
-
-/// A group's folder and those around it, up to the root. Inside a container the path may not exist, and the root is the group.
-fn groups_around(root: &Path, path: &str) -> Vec<PathBuf> {
-    let inner = root.join(path.trim_start_matches('/'));
-    inner.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_path_buf).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,20 +103,5 @@ mod tests {
         let here = PageReport::here();
         assert_eq!(here.detectors.len(), 3);
         assert!(here.chosen().is_some(), "{here:?}");
-    }
-
-    #[test]
-    fn the_least_limit_of_the_groups_around_counts() {
-        let root = std::env::temp_dir().join(format!("comem-groups-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("a/b")).unwrap();
-        std::fs::create_dir_all(root.join("memory/c")).unwrap();
-        std::fs::write(root.join("a/memory.max"), "1000\n").unwrap();
-        std::fs::write(root.join("a/b/memory.max"), "max\n").unwrap();
-        std::fs::write(root.join("memory/c/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
-        assert_eq!(limit_of("0::/a/b\n", &root), Some(1000));
-        assert_eq!(limit_of("0::/a\n3:cpu,memory:/c\n", &root), Some(1000));
-        assert_eq!(limit_of("3:memory:/c\n", &root), None);
-        assert_eq!(limit_of("0::/\n", &root), None);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

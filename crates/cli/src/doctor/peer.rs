@@ -6,10 +6,12 @@ use super::measure::{Echo, Token};
 use crate::failure::{Failure, Outcome};
 use crate::link::BANNER;
 use crate::remote::ShellCommand;
+use crate::sys::{self, process};
 use comem_net::select::{self, Reach};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -82,6 +84,9 @@ impl RemotePeer {
         };
         let mut command = shell.command(host, "doctor --peer");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let parent = std::process::id();
+        // SAFETY: the closure makes async-signal-safe calls alone and neither allocates nor takes locks.
+        unsafe { command.pre_exec(move || process::begin_helper(parent)) };
         let mut child = command.spawn().map_err(|e| trouble(&e))?;
         let mut input = child.stdin.take().expect("standard input is a pipe");
         let output = child.stdout.take().expect("standard output is a pipe");
@@ -89,7 +94,12 @@ impl RemotePeer {
         // A shell that has ended shows by its output's end.
         let _ = writeln!(input, "{text}");
         let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || drop(sender.send(read_hello(output))));
+        let reader = sys::start_thread("comem-hello", move || drop(sender.send(read_hello(output))));
+        if let Err(failure) = reader {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failure);
+        }
         let answer = receiver.recv_timeout(HELLO_LIMIT);
         let mut peer = |hello: io::Result<Hello>| match hello {
             Ok(hello) => Ok(hello),

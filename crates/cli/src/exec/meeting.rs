@@ -3,7 +3,8 @@
 //! A file left over from an earlier job of the same name must not mislead. So a file counts while the process that wrote
 //! it lives (which only processes of the same host can tell), or while it is young by the clock of its own file system;
 //! and each process takes part in a meeting once: where the same process manager has `comem exec` run several times, one
-//! after the other, it leaves a mark, and waits for the next file.
+//! after the other, it leaves a mark, and waits for the next file. Whoever reads last removes the file, which may hold the job's
+//! key, and the marks: then nothing is left of a meeting.
 
 use super::place::Place;
 use crate::control::{key_from_hex, key_to_hex};
@@ -12,7 +13,7 @@ use crate::sys;
 use comem::keys::born;
 use comem_net::backbone::Backbone;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -46,6 +47,7 @@ pub struct Meeting {
 pub struct Point {
     path: PathBuf,
     rank: usize,
+    size: usize,
     one_host: bool,
 }
 
@@ -65,7 +67,7 @@ struct Content {
 impl Point {
     /// The point of a job on this host alone, in the user's own directory.
     pub fn of_host(directory: PathBuf, place: &Place) -> Point {
-        Point { path: directory.join(file_name(place)), rank: place.rank, one_host: true }
+        Point { path: directory.join(file_name(place)), rank: place.rank, size: place.size, one_host: true }
     }
 
     /// The point of a job on several hosts.
@@ -82,7 +84,10 @@ impl Point {
                 let what = format!("cannot make the directory {}: {e}", directory.display());
                 Err(Failure::start(what, "give --rendezvous DIR on a file system that all hosts share"))
             }
-            _ => Ok(Point { path: directory.join(file_name(place)), rank: place.rank, one_host: false }),
+            _ => {
+                let path = directory.join(file_name(place));
+                Ok(Point { path, rank: place.rank, size: place.size, one_host: false })
+            }
         }
     }
 
@@ -90,6 +95,10 @@ impl Point {
     pub fn announce(&self, meeting: &Meeting) -> Outcome<Meeting> {
         let trouble = |e| Failure::system(format!("cannot leave node zero's address in {}", self.path.display()), e);
         self.sweep();
+        if self.size == 1 {
+            // Nobody will read it.
+            return Ok(*meeting);
+        }
         let pid = std::process::id();
         let content = Content {
             zero: meeting.zero,
@@ -101,7 +110,9 @@ impl Point {
         };
         let text = serde_json::to_vec(&content).expect("the content has a JSON form");
         let beside = self.path.with_extension(format!("part{pid}"));
-        write_private(&beside, &text).and_then(|()| std::fs::rename(&beside, &self.path)).map_err(trouble)?;
+        let _alone = self.lock();
+        let left = write_private(&beside, &text).and_then(|()| std::fs::rename(&beside, &self.path));
+        left.inspect_err(|_| drop(std::fs::remove_file(&beside))).map_err(trouble)?;
         Ok(*meeting)
     }
 
@@ -145,21 +156,44 @@ impl Point {
         let key = key_from_hex(&content.key)?;
         let backbone = content.backbone.and_then(|name| name.parse().ok());
         self.mark(content.meeting);
+        self.clear(content.meeting);
         Some(Meeting { zero: content.zero, key, backbone })
     }
 
-    /// Where this process's number notes its last meeting.
-    fn mark_path(&self) -> PathBuf {
-        self.path.with_extension(format!("mark{}", self.rank))
+    /// Where a process's number notes its last meeting.
+    fn mark_path(&self, rank: usize) -> PathBuf {
+        self.path.with_extension(format!("mark{rank}"))
     }
 
     fn was_at(&self, meeting: u64) -> bool {
-        std::fs::read_to_string(self.mark_path()).is_ok_and(|text| text == meeting.to_string())
+        self.has_been_at(self.rank, meeting)
+    }
+
+    fn has_been_at(&self, rank: usize, meeting: u64) -> bool {
+        std::fs::read_to_string(self.mark_path(rank)).is_ok_and(|text| text == meeting.to_string())
+    }
+
+    /// Removes the file and the marks of a meeting that all have been at.
+    fn clear(&self, meeting: u64) {
+        // Node zero may leave the next file at the same time.
+        let Some(_alone) = self.lock() else { return };
+        let content = std::fs::read(&self.path).ok().and_then(|text| serde_json::from_slice::<Content>(&text).ok());
+        let is_this = content.is_some_and(|content| content.meeting == meeting);
+        if is_this && (1..self.size).all(|rank| self.has_been_at(rank, meeting)) {
+            let _ = std::fs::remove_file(&self.path);
+            (1..self.size).for_each(|rank| drop(std::fs::remove_file(self.mark_path(rank))));
+        }
+    }
+
+    /// Keeps others from changing the file, where the file system can; it ends with the value.
+    fn lock(&self) -> Option<File> {
+        let directory = File::open(self.path.parent()?).ok()?;
+        sys::wait_for_lock(&directory).ok().map(|()| directory)
     }
 
     fn mark(&self, meeting: u64) {
         // Without the mark only a second meeting of the same processes could go wrong.
-        let _ = write_private(&self.mark_path(), meeting.to_string().as_bytes());
+        let _ = write_private(&self.mark_path(self.rank), meeting.to_string().as_bytes());
     }
 
     /// The time by the clock of the file system.
@@ -226,8 +260,8 @@ mod tests {
         fn point(&self, rank: usize) -> Point {
             let place = Place {
                 rank,
-                size: 2,
-                on_this_host: 2,
+                size: 3,
+                on_this_host: 3,
                 one_host: true,
                 hosts: Vec::new(),
                 identity: "test".to_string(),
@@ -279,9 +313,12 @@ mod tests {
         assert_eq!(scratch.point(1).look(now), Some(meeting()));
         assert_eq!(scratch.point(1).look(now), None, "this one waits for the next");
         assert_eq!(scratch.point(2).look(now), Some(meeting()), "that one has not been there");
+        let left = || std::fs::read_dir(&scratch.0).unwrap().count();
+        assert_eq!(left(), 0, "all have been there");
         let next = Meeting { key: [6; 32], ..meeting() };
         scratch.point(0).announce(&next).unwrap();
         assert_eq!(scratch.point(1).look(now), Some(next));
+        assert_eq!(left(), 2, "the file, and a mark");
     }
 
     #[test]

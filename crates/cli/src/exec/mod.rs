@@ -59,7 +59,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
     if args.dry_run {
         return dry_run(args, node, &place, &program);
     }
-    node.stats.as_deref().map_or(Ok(()), stats::check)?;
+    node.stats.as_deref().map_or(Ok(()), |path| stats::check(path, &program))?;
     let mut settle = || {
         node.settle_backbone(place.one_host, place.size, place.rank == 0);
         node.backbone.named()
@@ -70,6 +70,9 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         _ => settle(),
     };
     node.backbone = backbone.map_or(node.backbone, BackboneChoice::Named);
+    if place.rank == 0 {
+        ProgLock::sweep();
+    }
     let prog_id = prog_id(args, &place);
     let job = Job {
         key: key_to_hex(&meeting.key),
@@ -77,6 +80,7 @@ pub fn main(args: &ExecArgs) -> Outcome<i32> {
         prog_id,
         auth: args.node.authenticates(),
         hosts: if place.one_host { vec![sys::host::name(); place.size] } else { Vec::new() },
+        program: None,
     };
     let variables = variables(args, &node, &place, &job, &program, &meeting.zero.to_string())?;
     if args.node.verbose {
@@ -98,7 +102,8 @@ fn dry_run(args: &ExecArgs, mut node: NodeArgs, place: &Place, program: &Program
     node.settle_backbone(place.one_host, place.size, false);
     let zero = zero_unasked(args, place)?;
     let auth = args.node.authenticates();
-    let job = Job { key: String::new(), job: 0, prog_id: prog_id(args, place), auth, hosts: Vec::new() };
+    let prog_id = prog_id(args, place);
+    let job = Job { key: String::new(), job: 0, prog_id, auth, hosts: Vec::new(), program: None };
     let variables = variables(args, &node, place, &job, program, &zero)?;
     crate::show(&without_launcher(program, &variables)).map(|()| 0)
 }
@@ -141,6 +146,7 @@ fn become_program(program: &Program, variables: Vec<(OsString, OsString)>, job: 
     command.args(&program.args).envs(variables).env(var::JOB_FD, file.as_raw_fd().to_string());
     // From here on the file belongs to the program.
     let fd = file.into_raw_fd();
+    sys::signals::give_file_limit_back();
     let why = command.exec();
     let (why, advice) = why_not_started(&why, "check that it is a program for this machine");
     let what = format!("cannot start {} (with descriptor {fd}): {why}", program.path.to_string_lossy());

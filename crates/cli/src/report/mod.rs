@@ -12,6 +12,8 @@ pub mod text;
 
 use crate::args::ReportArgs;
 use crate::failure::{Failure, Outcome};
+use crate::picture;
+use crate::sys;
 use model::Run;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 pub fn main(args: &ReportArgs) -> Outcome<i32> {
     if let Some(path) = &args.svg {
         refuse_input(path, &args.files)?;
+        picture::check_name("--svg", path)?;
     }
     let mut runs = args.files.iter().map(|path| Run::load(path)).collect::<Outcome<Vec<Run>>>()?;
     if runs.len() > 1 {
@@ -38,7 +41,7 @@ pub fn main(args: &ReportArgs) -> Outcome<i32> {
 
 /// A picture must not take the place of what it shows.
 fn refuse_input(svg: &Path, files: &[PathBuf]) -> Outcome<()> {
-    let same = |file: &&PathBuf| matches!((svg.canonicalize(), file.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    let same = |file: &&PathBuf| sys::same_file(svg, file);
     let Some(file) = files.iter().find(same) else { return Ok(()) };
     let what = format!("--svg {} would overwrite {}, which is to be shown", svg.display(), file.display());
     Err(Failure::usage(what, "name another file"))

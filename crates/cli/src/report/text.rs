@@ -35,7 +35,7 @@ pub fn single(run: &Run, rows: usize) -> String {
 fn head(run: &Run) -> String {
     let mut text = format!("{}: {}\n", one_line(&run.name), one_line(&run.command));
     let nodes = if run.nodes.len() == 1 { "1 node".to_string() } else { format!("{} nodes", run.nodes.len()) };
-    text += &format!("{nodes}, {}, {}, status {}\n", seconds(run.wall_s), run.how, run.status);
+    text += &format!("{nodes}, {}, {}, status {}\n", seconds(run.wall_s), one_line(&run.how), run.status);
     if let Some(failure) = &run.failure {
         text += &format!("failed: {}\n", one_line(failure));
     }
@@ -266,9 +266,13 @@ pub fn csv(runs: &[Run]) -> String {
     text
 }
 
-/// A text as one field (RFC 4180).
+/// A text from elsewhere as one field (RFC 4180). What would steer a terminal is written out, but for ends of lines, which a field may
+/// have. A spreadsheet takes what begins like a formula for one; behind an apostrophe it is a text.
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
+    let formula = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    let lines: Vec<String> = text.split('\n').map(one_line).collect();
+    let text = format!("{formula}{}", lines.join("\n"));
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Names and limits of this host.
 
+use comem::capacity;
 use serde::{Deserialize, Serialize};
 
 /// What the statistics say of a host.
@@ -9,9 +10,9 @@ pub struct HostInfo {
     pub name: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Processors this process may use.
+    /// Cores that this process may keep busy.
     pub cores: usize,
-    /// Memory in MiB.
+    /// Memory that this process may have, in MiB.
     pub memory_mib: u64,
     /// Comem's version there.
     pub version: String,
@@ -23,18 +24,11 @@ impl HostInfo {
         HostInfo {
             name: name(),
             kernel: kernel(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_mib: memory_kib("MemTotal:") / 1024,
+            cores: capacity::cores(),
+            memory_mib: capacity::memory_bytes() >> 20,
             version: env!("CARGO_PKG_VERSION").to_string(),
         }
     }
-}
-
-/// A line of `/proc/meminfo`, in KiB; 0 when there is none.
-pub fn memory_kib(label: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(label));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 /// How many processes the system has killed because memory had run out, of all or of a group, since it started.

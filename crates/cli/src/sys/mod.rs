@@ -12,8 +12,12 @@ pub mod poll;
 pub mod process;
 pub mod signals;
 
+use crate::failure::{Failure, Outcome};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Turns the C convention (-1 and errno) into a result.
@@ -46,6 +50,17 @@ pub fn random<const N: usize>() -> [u8; N] {
         }
     }
     bytes
+}
+
+/// Starts a thread of ours.
+///
+/// # Errors
+/// The system refuses one.
+pub fn start_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Outcome<JoinHandle<T>> {
+    comem_net::threads::start(name, work).map_err(|why| Failure::system("cannot start a thread", why))
 }
 
 /// Makes reads and writes return at once.
@@ -139,6 +154,24 @@ pub fn try_lock(file: &std::fs::File) -> io::Result<bool> {
     }
 }
 
+/// Takes an exclusive lock on an open file, and waits for it.
+pub fn wait_for_lock(file: &std::fs::File) -> io::Result<()> {
+    loop {
+        // SAFETY: locking an open descriptor touches no memory.
+        match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Whether two paths lead to one file.
+pub fn same_file(one: &Path, other: &Path) -> bool {
+    let which = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    which(one).is_some_and(|one| which(other) == Some(one))
+}
+
 /// The user this process acts as.
 pub fn user_id() -> u32 {
     // SAFETY: the call reads nothing and cannot fail.
@@ -159,7 +192,7 @@ pub fn inherited_memory_file(content: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Whether this process may execute a file.
-pub fn may_execute(path: &std::path::Path) -> bool {
+pub fn may_execute(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     // SAFETY: the path is a string with an end that outlives the call.

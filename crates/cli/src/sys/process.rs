@@ -115,6 +115,13 @@ pub fn kill(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
+/// Whether there is a process of this number.
+pub fn is_there(pid: u32) -> bool {
+    // SAFETY: the call takes two numbers, touches no memory and sends nothing.
+    let found = unsafe { libc::kill(pid as libc::pid_t, 0) } == 0;
+    found || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
 /// Sends `signal` to every process of the group that `leader` leads.
 pub fn kill_group(leader: u32, signal: i32) {
     // SAFETY: as for `kill`.
@@ -215,6 +222,7 @@ pub fn die_with(parent: u32, signal: i32) -> io::Result<()> {
 /// Async-signal-safe.
 pub fn begin_helper(parent: u32) -> io::Result<()> {
     signals::unblock_all();
+    signals::give_file_limit_back();
     die_with(parent, libc::SIGTERM)
 }
 

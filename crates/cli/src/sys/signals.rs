@@ -3,6 +3,7 @@
 use super::{ReadOutcome, check, read_some};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A signal that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +114,23 @@ pub fn restore_default(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
+/// Whether our caller had this process ignore SIGXFSZ.
+static FILE_LIMIT_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Lets a write beyond the limit of files (`ulimit -f`) fail with EFBIG, where it would end this process without a word. Programs
+/// that we start [`give_file_limit_back`].
+pub fn survive_file_limit() {
+    FILE_LIMIT_WAS_IGNORED.store(is_ignored(libc::SIGXFSZ), Ordering::Relaxed);
+    ignore(libc::SIGXFSZ);
+}
+
+/// What a program that we start does beyond the limit of files is what it would do without us. Async-signal-safe.
+pub fn give_file_limit_back() {
+    if !FILE_LIMIT_WAS_IGNORED.load(Ordering::Relaxed) {
+        restore_default(libc::SIGXFSZ);
+    }
+}
+
 /// Stops this process until it is continued.
 pub fn stop_self() {
     // SAFETY: raising a signal in this process touches no memory.
@@ -121,7 +139,7 @@ pub fn stop_self() {
 
 /// A signal's name, for messages.
 pub fn name(signal: i32) -> String {
-    const NAMES: [(i32, &str); 16] = [
+    const NAMES: [(i32, &str); 17] = [
         (libc::SIGHUP, "SIGHUP"),
         (libc::SIGINT, "SIGINT"),
         (libc::SIGQUIT, "SIGQUIT"),
@@ -138,6 +156,7 @@ pub fn name(signal: i32) -> String {
         (libc::SIGALRM, "SIGALRM"),
         (libc::SIGTERM, "SIGTERM"),
         (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
     ];
     match NAMES.iter().find(|(number, _)| *number == signal) {
         Some((_, name)) => format!("signal {signal} ({name})"),

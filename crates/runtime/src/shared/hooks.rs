@@ -6,6 +6,7 @@
 use crate::Comem;
 use crate::node::Node;
 use comem_memory::pages::fault::uncancelled;
+use comem_protocol::ids::NodeId;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +26,10 @@ pub(crate) fn install(node: &Arc<Node>) {
     let Some(shared) = node.shared().filter(|shared| shared.views.is_some()) else { return };
     // SAFETY: the name is a string; the default order covers every library of the process.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"comem_wrap_install".as_ptr()) };
-    if found.is_null() || NODE.set(node.clone()).is_err() {
+    if found.is_null() {
+        return tell_of_its_absence(node);
+    }
+    if NODE.set(node.clone()).is_err() {
         return;
     }
     // SAFETY: the function of this name has this signature.
@@ -35,6 +39,20 @@ pub(crate) fn install(node: &Arc<Node>) {
         crate::error::say(format_args!(
             "comem: {}: libcomem_wrap.so is of another version and does nothing: system calls on shared memory may fail with \
              EFAULT; install one version of Comem",
+            node.name_of(node.me())
+        ));
+    }
+}
+
+/// The launcher wanted the library here, and it is not: one node of each host says so, before the program meets it. It is not
+/// installed, or the program is linked statically, changes its user as it starts, is for another machine, or was linked with the
+/// address sanitizer's library.
+fn tell_of_its_absence(node: &Node) {
+    let wanted = std::env::var("COMEM_WRAP").is_ok_and(|value| value == "on");
+    if wanted && node.config.host_place.map_or(node.me() == NodeId(0), |place| place == 0) {
+        crate::error::say(format_args!(
+            "comem: {}: libcomem_wrap.so is not loaded, so system calls (write, read, send, ...) on shared memory may fail with Bad \
+             address; `comem doctor` says where it is looked for; touch the memory first, and --no-wrap silences this",
             node.name_of(node.me())
         ));
     }

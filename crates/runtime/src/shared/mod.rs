@@ -54,6 +54,7 @@ pub(crate) mod table;
 pub(crate) mod take;
 mod vain;
 
+use crate::capacity::memory_free_bytes;
 use crate::config::{CacheLimit, Config};
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
@@ -327,7 +328,7 @@ impl Views {
 
 /// How many pages of other nodes may be kept.
 fn cache_pages(config: &Config) -> u64 {
-    cache_pages_of(config.cache, config.host_nodes.max(1) as u64, free_bytes)
+    cache_pages_of(config.cache, config.host_nodes.max(1) as u64, memory_free_bytes)
 }
 
 /// As [`cache_pages`], where the host and the cgroup leave `free` bytes to so many nodes on this host. Twins may take as much again: with them, half of what
@@ -342,90 +343,9 @@ fn cache_pages_of(limit: Option<CacheLimit>, host_nodes: u64, free: impl Fn() ->
     (bytes / PAGE_BYTES as u64).max(64)
 }
 
-/// Memory that the host and the cgroups leave to this process.
-fn free_bytes() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let host =
-        line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok()).map_or(1 << 30, |kb| kb << 10);
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    groups_leave("/sys/fs/cgroup", &groups).map_or(host, |left| left.min(host))
-}
-
-/// What the memory limits of a process's cgroups (as `/proc/self/cgroup` has them) leave, of those that hold it and those around them; of
-/// both versions, mounted at `root`.
-fn groups_leave(root: &str, groups: &str) -> Option<u64> {
-    let number = |path: String| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let mut least: Option<u64> = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let (mount, names) = match controllers {
-            "" => (root.to_string(), ["memory.max", "memory.current"]),
-            _ if controllers.split(',').any(|c| c == "memory") => {
-                (format!("{root}/memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes"])
-            }
-            _ => continue,
-        };
-        let mut path = path.trim_end_matches('/');
-        loop {
-            let [limit, used] = names.map(|name| number(format!("{mount}{path}/{name}")));
-            if let Some(limit) = limit {
-                let left = limit.saturating_sub(used.unwrap_or(0));
-                least = Some(least.map_or(left, |least| least.min(left)));
-            }
-            match path.rfind('/') {
-                Some(at) => path = &path[..at],
-                None => break,
-            }
-        }
-    }
-    least
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Files of a made-up `/sys/fs/cgroup`.
-    fn root(files: &[(&str, &str)]) -> std::path::PathBuf {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let root = std::env::temp_dir().join(format!("comem-cgroups-{}-{count}", std::process::id()));
-        for (name, text) in files {
-            let path = root.join(name);
-            std::fs::create_dir_all(path.parent().expect("a directory")).expect("directories can be made");
-            std::fs::write(path, text).expect("files can be written");
-        }
-        root
-    }
-
-    fn leave(files: &[(&str, &str)], groups: &str) -> Option<u64> {
-        let root = root(files);
-        let left = groups_leave(root.to_str().expect("a plain name"), groups);
-        let _ = std::fs::remove_dir_all(root);
-        left
-    }
-
-    #[test]
-    fn the_tightest_of_the_groups_around_a_process_counts() {
-        let files = [
-            ("a/memory.max", "1000\n"),
-            ("a/memory.current", "900\n"),
-            ("a/b/memory.max", "500\n"),
-            ("a/b/memory.current", "100\n"),
-        ];
-        assert_eq!(leave(&files, "0::/a/b\n"), Some(100));
-        assert_eq!(leave(&files[2..], "0::/a/b\n"), Some(400));
-        assert_eq!(leave(&[("a/memory.max", "max\n")], "0::/a\n"), None);
-    }
-
-    #[test]
-    fn limits_of_the_first_version_count_too() {
-        let files = [("memory/x/memory.limit_in_bytes", "300\n"), ("memory/x/memory.usage_in_bytes", "50\n")];
-        assert_eq!(leave(&files, "5:cpu,cpuacct:/y\n4:memory:/x\n0::/\n"), Some(250));
-        assert_eq!(leave(&files, "5:cpu:/x\n"), None);
-    }
 
     #[test]
     fn copies_and_their_twins_take_half_of_what_is_left_at_most() {

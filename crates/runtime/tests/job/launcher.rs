@@ -34,7 +34,7 @@ pub struct Outcome {
 /// Starts `count` nodes that play `role`; `env` goes to all of them, `own` to one each.
 pub fn start(role: &str, count: usize, env: &[(&str, &str)], own: &[(usize, &str, &str)]) -> Cluster {
     let (send, said) = channel();
-    let job = Job { key: key_to_hex(&[7; 32]), job: 4711, prog_id: 21, auth: true, hosts: Vec::new() };
+    let job = Job { key: key_to_hex(&[7; 32]), job: 4711, prog_id: 21, auth: true, hosts: Vec::new(), program: None };
     let mut cluster = Cluster { nodes: Vec::new(), said, writers: Vec::new(), tells_ends: false };
     for node in 0..count {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");

@@ -132,11 +132,12 @@ fn between_two_nodes(side: Side<'_>) -> Result<(), String> {
 /// Keeps this process, and the threads that it will start, to the core of its node.
 fn keep_to_one_core() {
     let node: usize = std::env::var("COMEM_NODE").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = comem::bind::allowed_cores();
+    let Some(core) = cores.get(node % cores.len().max(1)) else { return };
     // SAFETY: the set is plain data of ours; the call only reads it. A refusal leaves things as they are.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(node % cores, &mut set);
+        libc::CPU_SET(*core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }

@@ -4,7 +4,7 @@ use comem_bench::sample::{FINDING_HEAD, Finding, number};
 
 /// Says on what machine the following was measured.
 pub fn print_machine() {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = comem::capacity::cores();
     let first_value = |file: &str, name: &str| -> String {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_string();

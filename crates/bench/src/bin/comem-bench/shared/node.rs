@@ -99,11 +99,12 @@ fn serve(peer: &Peer, thread: &Thread, regions: &[SharedSlice<u64>], busy: bool)
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         if busy {
-            scope.spawn(|| {
+            let compute = || {
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
-            });
+            };
+            std::thread::Builder::new().spawn_scoped(scope, compute)?;
         }
         let served = peer.serve(|request| {
             if let Request::Rounds { .. } = request {
