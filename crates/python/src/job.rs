@@ -44,6 +44,12 @@ pub fn fork_error(py: Python<'_>) -> PyErr {
     raise(py, "ForkError", sentence.into())
 }
 
+/// Cores that this process may keep busy, by its affinity and its control groups.
+#[pyfunction]
+fn cores() -> usize {
+    comem::capacity::cores()
+}
+
 /// The status that the process ends with, if not with the interpreter's.
 static END_WITH: AtomicI32 = AtomicI32::new(0);
 
@@ -190,5 +196,6 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(end_with, module)?)?;
     module.add_function(wrap_pyfunction!(job_name, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(cores, module)?)?;
     module.add_function(wrap_pyfunction!(place, module)?)
 }

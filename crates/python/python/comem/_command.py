@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from typing import List, Optional
 
@@ -20,11 +21,20 @@ def find() -> Optional[str]:
     return shutil.which("comem")
 
 
+def wrapper() -> str:
+    """The path of :data:`WRAPPER` for ``LD_PRELOAD``, in which blanks and colons end names: where it has one, a link to it."""
+    command = find()
+    if not (" " in WRAPPER or ":" in WRAPPER) or command is None:
+        return WRAPPER
+    asked = subprocess.run([command, "config", "--wrapper"], stdout=subprocess.PIPE, text=True, check=False)
+    return asked.stdout.strip() or WRAPPER
+
+
 def main(arguments: Optional[List[str]] = None) -> None:
-    """Becomes the command, with these arguments or the process's own; ``wrapper`` alone prints where :data:`WRAPPER` is."""
+    """Becomes the command, with these arguments or the process's own; ``wrapper`` alone prints what :func:`wrapper` gives."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["wrapper"]:
-        print(WRAPPER)
+        print(wrapper())
         return
     path = find()
     if path is None:

@@ -156,7 +156,7 @@ def _environment() -> Dict[str, str]:
     environment = dict(os.environ)
     if _chance.SEED is not None:
         environment[_chance.VARIABLE] = _chance.SEED
-    wrap = _command.WRAPPER
+    wrap = _command.wrapper()
     # As with `comem run`: system calls of workers may use shared memory.
     if os.path.isfile(wrap) and environment.get("COMEM_WRAP") != "off" and not set(wrap) & set(" :"):
         others = [library for library in environment.get("LD_PRELOAD", "").split(":") if library not in ("", wrap)]

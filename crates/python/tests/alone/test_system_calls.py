@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -143,6 +144,27 @@ def test_an_interpreter_can_preload_the_wrapper_itself():
         [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": wrapper}, check=False
     )
     assert result.stdout == "800000 None\n8 8\n", result
+
+
+def test_a_package_in_a_directory_with_a_blank_or_a_colon_has_its_wrapper(tmp_path):
+    pytest.importorskip("cloudpickle", reason="SKIP: Python clusters: cloudpickle is not installed")
+    package = os.path.dirname(importlib.util.find_spec("comem").origin)
+    place = tmp_path / "my packages: all"
+    # Of a path list, a colon would end the name: what is imported lies behind a link.
+    (tmp_path / "path").symlink_to(place)
+    shutil.copytree(package, place / "comem", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "path"), "COMEM_RUNTIME_DIR": str(tmp_path / "run")}
+    text = """
+        import comem, os
+        comem._command.WRAPPER = os.path.realpath(comem._command.WRAPPER)
+        print(comem._command.wrapper())
+        with comem.Cluster(2) as c:
+            print([w for w in set(c.map(lambda _: os.environ.get("LD_PRELOAD"), range(50))) if w])
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env=environment, check=False)
+    wrapper, preloaded = result.stdout.splitlines()
+    assert wrapper.startswith(str(tmp_path / "run")) and os.path.isfile(wrapper), result
+    assert preloaded == str([wrapper]), result
 
 
 @pytest.mark.parametrize("name", ["tofile", "write", "sendall", "save"])

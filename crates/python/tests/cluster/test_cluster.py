@@ -4,6 +4,7 @@ import importlib
 import os
 import pathlib
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -621,3 +622,10 @@ def test_idle_workers_use_no_processor(c):
 def test_a_pickle_is_a_copy(c):
     a = c.array(np.arange(100_000.0))
     assert (pickle.loads(pickle.dumps(a)) == np.arange(100_000.0)).all()
+
+
+def test_a_cluster_of_the_usual_size_has_a_node_for_each_core_that_the_process_may_use():
+    core = min(os.sched_getaffinity(0))
+    text = f"import os; os.sched_setaffinity(0, [{core}]); import comem; print(comem.Cluster().size)"
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert result.stdout == "1\n", result
