@@ -99,12 +99,73 @@ static inline int comem_fail_(int code, const char *sentence) {
     return code;
 }
 
+/* ---- cores --------------------------------------------------------------------------------------------------- */
+
+/* Cores of the processor time that a control group's file leaves; `cores` where it sets no limit, or is not there. */
+static inline long comem_quota_(const char *folder, const char *path, int version, long cores) {
+    char name[4600];
+    long quota = -1, period = 100000;
+    FILE *file;
+    snprintf(name, sizeof name, "%s%s/%s", folder, path, version == 2 ? "cpu.max" : "cpu.cfs_quota_us");
+    file = fopen(name, "r");
+    if (!file) return cores;
+    if (fscanf(file, version == 2 ? "%ld %ld" : "%ld", &quota, &period) < 1) quota = -1;
+    fclose(file);
+    if (version == 1) {
+        snprintf(name, sizeof name, "%s%s/cpu.cfs_period_us", folder, path);
+        file = fopen(name, "r");
+        if (file) {
+            if (fscanf(file, "%ld", &period) != 1) period = 100000;
+            fclose(file);
+        }
+    }
+    if (quota <= 0 || period <= 0 || quota / period >= cores) return cores;
+    return quota / period > 0 ? quota / period : 1;
+}
+/* Cores that this process may keep busy: those it may run on, or fewer by the quotas of the control groups around it. */
+static inline long comem_cores_(void) {
+    char line[4400], *at;
+    long cores = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "Cpus_allowed:", 13)) continue;
+        for (at = line + 13; *at; at++) {
+            const int digit = *at >= '0' && *at <= '9' ? *at - '0' : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10 : 0;
+            cores += __builtin_popcount((unsigned)digit);
+        }
+    }
+    if (file) fclose(file);
+    if (cores < 1) cores = sysconf(_SC_NPROCESSORS_ONLN);
+    file = fopen("/proc/self/cgroup", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char *kinds = strchr(line, ':'), *path = kinds ? strchr(kinds + 1, ':') : NULL;
+        int version = 2;
+        if (!path) continue;
+        *path++ = 0;
+        path[strcspn(path, "\n")] = 0;
+        if (kinds[1]) {
+            char names[512];
+            snprintf(names, sizeof names, ",%s,", kinds + 1);
+            if (!strstr(names, ",cpu,")) continue;
+            version = 1;
+        }
+        for (;;) {
+            cores = comem_quota_(version == 2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", path, version, cores);
+            at = strrchr(path, '/');
+            if (!at) break;
+            *at = 0;
+        }
+    }
+    if (file) fclose(file);
+    return cores < 1 ? 1 : cores;
+}
+
 /* ---- the job ------------------------------------------------------------------------------------------------- */
 
 static inline int comem_start(void) {
     const char *text = getenv("COMEM_THREADS");
     const int threads = text ? atoi(text) : 1;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const long cores = comem_cores_();
     if (threads < 1 || threads > COMEM_THREADS_MAX_) {
         comem_sentence_ = "comem: COMEM_THREADS is no number of threads; set it to 1 or more";
         return COMEM_E_START;

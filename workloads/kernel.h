@@ -63,7 +63,14 @@ static inline void kernel_start(int argc, char **argv, const option *numbers, si
     for (size_t k = 0; name && k < preset_count; k++) {
         if (strcmp(presets[k].name, name) == 0) chosen = &presets[k];
     }
-    if (name && !chosen) refuse(argv[0], "there is no preset of that name; --help lists them");
+    if (name && !chosen) {
+        char sentence[400];
+        int at = snprintf(sentence, sizeof sentence, "there is no preset %.40s; there are", name);
+        for (size_t k = 0; k < preset_count && at < (int)sizeof sentence - 40; k++) {
+            at += snprintf(sentence + at, sizeof sentence - (size_t)at, "%s %.30s", k ? "," : "", presets[k].name);
+        }
+        refuse(argv[0], sentence);
+    }
     for (size_t i = 0; chosen && i < count; i++) *numbers[i].number = chosen->values[i];
     kernel_check = name && strcmp(name, "tiny") == 0;
     memcpy(options, numbers, count * sizeof *numbers);
