@@ -115,8 +115,10 @@ pub struct LinkConfig {
     pub rto_initial: Span,
     /// Least wait before a repetition.
     pub rto_min: Span,
-    /// Longest wait before a repetition of what was not acknowledged.
+    /// Longest wait before a repetition of what was not acknowledged, where a node is near.
     pub rto_max: Span,
+    /// The same where it is far, or not known to be near.
+    pub rto_far: Span,
     /// First wait before a noted request is repeated.
     pub probe_min: Span,
     /// Longest wait before a noted request is repeated.
@@ -135,6 +137,7 @@ impl Default for LinkConfig {
             rto_initial: Span::from_ms(5),
             rto_min: Span::from_ms(1),
             rto_max: Span::from_ms(200),
+            rto_far: Span::from_ms(2_000),
             probe_min: Span::from_ms(20),
             probe_max: Span::from_ms(500),
             acks_may_lie: false,

@@ -87,6 +87,8 @@ pub struct Net {
     /// Whether datagrams may be longer than usual.
     pub may_be_long: bool,
     pub dead: Option<NodeId>,
+    /// How long a datagram travels at least, in nanoseconds.
+    pub one_way: u64,
     sealer: Sealer,
     config: LinkConfig,
     flying: BTreeMap<(Time, u64), Datagram>,
@@ -127,6 +129,7 @@ impl Net {
             batch_max: 0,
             may_be_long: false,
             dead: None,
+            one_way: ONE_WAY,
             sealer,
             config,
             flying: BTreeMap::new(),
@@ -200,7 +203,7 @@ impl Net {
                     continue;
                 };
                 let last = self.last.entry((from, to)).or_default();
-                *last = (*last).max(self.now.0 + ONE_WAY + queued + self.rng.below(3_000));
+                *last = (*last).max(self.now.0 + self.one_way + queued + self.rng.below(3_000));
                 let at = Time(*last + extra);
                 self.tie += 1;
                 self.flying.insert((at, self.tie), Datagram { from, to, bytes: bytes.to_vec() });
@@ -227,19 +230,32 @@ impl Net {
         while !done(self) {
             let next = self.next_event().unwrap_or_else(|| panic!("nothing will ever happen again at {:?}", self.now));
             assert!(next <= end, "not done after {limit:?}");
-            self.now = self.now.max(next);
-            self.deliver_due();
-            for n in 0..self.nodes.len() {
-                for sender in &mut self.nodes[n].senders {
-                    if sender.next_timeout().is_some_and(|t| t <= self.now) {
-                        sender.on_timeout(self.now);
-                    }
+            self.step(next);
+        }
+    }
+
+    /// Lets things happen for so long.
+    pub fn wait(&mut self, span: Span) {
+        let end = self.now + span;
+        while let Some(next) = self.next_event().filter(|next| *next <= end) {
+            self.step(next);
+        }
+        self.now = end;
+    }
+
+    fn step(&mut self, next: Time) {
+        self.now = self.now.max(next);
+        self.deliver_due();
+        for n in 0..self.nodes.len() {
+            for sender in &mut self.nodes[n].senders {
+                if sender.next_timeout().is_some_and(|t| t <= self.now) {
+                    sender.on_timeout(self.now);
                 }
-                if self.nodes[n].ack_at.is_some_and(|at| at <= self.now) {
-                    self.send_acks(n);
-                }
-                self.flush(n);
             }
+            if self.nodes[n].ack_at.is_some_and(|at| at <= self.now) {
+                self.send_acks(n);
+            }
+            self.flush(n);
         }
     }
 

@@ -5,9 +5,15 @@
 //! first of them. A reply that is late
 //! because its request waits for a lock makes no bad sample either: such a request was repeated before.
 //!
+//! Where answers take longer than the first guess, everything would be sent more than once, and nothing would ever be a
+//! sample. So a wait that was in vain while nothing is known of the node stays doubled for what is sent later, until
+//! something is answered that was sent once (RFC 6298, section 5.5 to 5.7). Where something is known, it stays doubled
+//! only when an answer shows that what was sent again had arrived before.
+//!
 //! Limits: a round trip takes 7 to 50 us on the hosts measured, but a receiver that shares its core with a
 //! computing thread answers after 3 ms and more. Repeating then is harmless and useless, and it costs the busy host an interrupt:
-//! hence a floor of 1 ms, a first guess of 5 ms, and a ceiling of 200 ms.
+//! hence a floor of 1 ms and a first guess of 5 ms. Repetitions follow at most 200 ms after one another, or twice a
+//! round trip where that is longer; 2 s where it is not known.
 
 use super::LinkConfig;
 use crate::time::{Span, Time};
@@ -18,8 +24,8 @@ const MINIMUM_AGES_AFTER: Span = Span::from_ms(5_000);
 /// Packets that overtake each other arrive this close together at least.
 const REORDERING_MIN: Span = Span::from_us(100);
 
-/// The wait is doubled for later requests so often at most.
-const PATIENCE_MAX: u8 = 6;
+/// The wait is doubled for later requests so often at most: the least one up to the longest.
+const PATIENCE_MAX: u8 = 11;
 
 /// The estimate for one node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +34,8 @@ pub struct Rtt {
     deviation: Span,
     minimum: [Option<Span>; 2],
     minimum_since: Time,
+    /// The samples are of answers by other nodes, to which this one had handed the requests on.
+    is_of_others: bool,
     /// How often the wait is doubled until there is a sample again.
     patience: u8,
     /// It grows no more before.
@@ -37,6 +45,22 @@ pub struct Rtt {
 impl Rtt {
     /// Takes in a measured round trip.
     pub fn sample(&mut self, now: Time, rtt: Span) {
+        if std::mem::take(&mut self.is_of_others) {
+            self.smoothed = None;
+        }
+        self.take_in(now, rtt);
+    }
+
+    /// Takes in how long another node's answer to a request took that was handed on to it. It counts only where waits
+    /// turned out to be short and nothing better is known: some of these requests wait for a lock.
+    pub fn sample_of_other(&mut self, now: Time, rtt: Span) {
+        if self.is_of_others || (self.smoothed.is_none() && self.patience > 0) {
+            self.is_of_others = true;
+            self.take_in(now, rtt);
+        }
+    }
+
+    fn take_in(&mut self, now: Time, rtt: Span) {
         self.patience = 0;
         self.smoothed = Some(match self.smoothed {
             None => {
@@ -71,12 +95,29 @@ impl Rtt {
         self.smoothed.map_or(REORDERING_MIN, |s| REORDERING_MIN.max(Span(s.0 / 2)))
     }
 
-    /// A part of a large reply came when all of it was there, so it was asked for again without need. What follows waits twice as
+    /// What was sent has waited in vain, after so many repetitions. That says something of the round trip only while
+    /// nothing is known of it.
+    pub fn on_vain_wait(&mut self, now: Time, repeats: u8, config: &LinkConfig) {
+        if self.smoothed.is_some() {
+            return;
+        }
+        if repeats >= self.patience {
+            self.patience = (repeats + 1).min(PATIENCE_MAX);
+        } else {
+            self.wait_longer(now, config);
+        }
+    }
+
+    /// Something came a second time, so it was asked for again without need. What follows waits twice as
     /// long from the beginning, until an answer to something that was sent once shows how long answers take (RFC 6298, section 5.7): where a
     /// queue makes them slow, nothing would ever be sent only once otherwise, and the estimate would never learn of the queue. Loss alone
     /// leaves no such trace.
     pub fn on_late_answer(&mut self, now: Time, config: &LinkConfig) {
-        // Many parts come late because of one repetition.
+        self.wait_longer(now, config);
+    }
+
+    /// Once for all that was under way.
+    fn wait_longer(&mut self, now: Time, config: &LinkConfig) {
         if now >= self.patient_from {
             self.patience = (self.patience + 1).min(PATIENCE_MAX);
             self.patient_from = now + self.timeout(config);
@@ -90,9 +131,11 @@ impl Rtt {
 
     /// How long to wait after `repeats` repetitions: twice as long each time.
     pub fn timeout_after(&self, config: &LinkConfig, repeats: u8) -> Span {
-        let estimate = self.smoothed.map_or(config.rto_initial, |s| Span(s.0 + 4 * self.deviation.0));
-        let timeout = Span(estimate.0.clamp(config.rto_min.0, config.rto_max.0));
-        doubled(timeout, repeats.max(self.patience), config.rto_max)
+        let estimate = self.smoothed.map_or(config.rto_initial, |s| Span(s.0 + (4 * self.deviation.0).max(s.0 / 8)));
+        let timeout = Span(estimate.0.clamp(config.rto_min.0, config.rto_far.0));
+        let is_near = self.smoothed.is_some() && self.patience == 0;
+        let ceiling = if is_near { config.rto_max.0.max(2 * timeout.0) } else { config.rto_far.0 };
+        doubled(timeout, repeats.max(self.patience), Span(ceiling.min(config.rto_far.0)))
     }
 }
 
@@ -120,9 +163,40 @@ mod tests {
         }
         assert!(rtt.timeout(&config) >= Span::from_ms(19));
         assert_eq!(rtt.minimum(), Some(Span::from_us(50)));
-        rtt.sample(Time(0), Span(u64::MAX / 8));
-        assert_eq!(rtt.timeout(&config), config.rto_max);
         assert_eq!(rtt.timeout_after(&config, 255), config.rto_max);
+        rtt.sample(Time(0), Span(u64::MAX / 8));
+        assert_eq!(rtt.timeout(&config), config.rto_far);
+        assert_eq!(rtt.timeout_after(&config, 255), config.rto_far);
+    }
+
+    #[test]
+    fn a_wait_in_vain_counts_while_nothing_is_known() {
+        let config = LinkConfig::default();
+        let mut rtt = Rtt::default();
+        (0..3).for_each(|repeats| rtt.on_vain_wait(Time(0), repeats, &config));
+        assert_eq!(rtt.timeout(&config), Span(8 * config.rto_initial.0));
+        (0..16).for_each(|_| rtt.on_vain_wait(Time(1), 0, &config));
+        assert_eq!(rtt.timeout(&config), Span(16 * config.rto_initial.0), "once for all that was under way");
+        (0..200).for_each(|repeats| rtt.on_vain_wait(Time(0), repeats, &config));
+        assert_eq!(rtt.timeout(&config), config.rto_far);
+        rtt.sample(Time(0), Span::from_ms(2));
+        assert_eq!(rtt.timeout(&config), Span::from_ms(6));
+        rtt.on_vain_wait(Time(1 << 40), 5, &config);
+        assert_eq!(rtt.timeout(&config), Span::from_ms(6), "what is known is not forgotten for a loss");
+    }
+
+    #[test]
+    fn answers_of_others_count_only_where_nothing_better_is_known() {
+        let config = LinkConfig::default();
+        let mut rtt = Rtt::default();
+        rtt.sample_of_other(Time(0), Span::from_ms(2));
+        assert_eq!(rtt.smoothed(), None, "the first guess was long enough");
+        rtt.on_vain_wait(Time(0), 8, &config);
+        rtt.sample_of_other(Time(0), Span::from_ms(400));
+        assert_eq!(rtt.timeout(&config), Span::from_ms(1_200));
+        rtt.sample(Time(0), Span::from_ms(3));
+        rtt.sample_of_other(Time(0), Span::from_ms(400));
+        assert_eq!(rtt.smoothed(), Some(Span::from_ms(3)));
     }
 
     #[test]

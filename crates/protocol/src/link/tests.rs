@@ -10,6 +10,7 @@ use crate::wire::header::{Flags, HeaderRepr, MsgType, Packet};
 use std::borrow::Cow;
 
 mod acks;
+mod far;
 mod replies;
 
 const MINUTE: Span = Span::from_ms(60_000);
@@ -171,7 +172,7 @@ fn what_an_exchange_costs_by_loss_and_size() {
         (50, 64, (430, 159)),
         (50, 4096, (1557, 285)),
         (50, 60_000, (20_564, 1346)),
-        (200, 64, (564, 1126)),
+        (200, 64, (564, 1151)),
         (200, 4096, (2152, 2329)),
         (200, 60_000, (28_812, 8571)),
     ];

@@ -35,6 +35,8 @@ pub enum Reply<'p> {
 #[derive(Default)]
 struct Gain {
     packets: u32,
+    /// It names something that is still kept.
+    names_kept: bool,
     /// When the newest packet among those sent once was sent, and its place in order.
     newest: Option<(Time, u64)>,
 }
@@ -49,6 +51,7 @@ impl Sender {
         let before = self.peer(from).in_flight;
         let mut gain = Gain::default();
         for counter in ack.counters(self.oldest(), self.head) {
+            gain.names_kept = true;
             self.on_packet_received(now, from, counter, &mut gain);
         }
         self.retire();
@@ -56,12 +59,22 @@ impl Sender {
             let came_at_once = !self.config.acks_may_lie;
             let peer = self.peer(from);
             if let Some((at, order)) = gain.newest {
+                peer.vain_acks = 0;
                 if came_at_once {
                     peer.rtt.sample(now, now - at);
                 }
                 peer.newest_arrived = peer.newest_arrived.max(order);
             }
             peer.congestion.on_arrived(gain.packets, before);
+        } else if !gain.names_kept && !self.config.acks_may_lie {
+            // What comes a second time is acknowledged again. A network doubles datagrams, too, and a reply may
+            // overtake acknowledgements of its request's packets, but not so many in a row.
+            let config = self.config;
+            let peer = self.peer(from);
+            peer.vain_acks = peer.vain_acks.saturating_add(1);
+            if peer.vain_acks > 3 {
+                peer.rtt.on_late_answer(now, &config);
+            }
         }
         self.notice_losses(now, from);
     }
@@ -78,6 +91,10 @@ impl Sender {
             Target::Node(node, _) if *node != from => return,
             Target::Node(..) if sent.state == State::Received => {
                 message.noted |= message.tries > 0;
+                // While a reply is half in, its sender is waited for, and not who was asked.
+                if message.reply.as_ref().is_none_or(|(replier, _)| *replier == from) {
+                    message.answered = now;
+                }
                 return;
             }
             Target::Node(..) => {}
@@ -104,6 +121,7 @@ impl Sender {
             }
         }
         sent.state = State::Received;
+        message.answered = now;
         message.left -= 1;
         if message.left == 0 {
             self.on_message_received(now, ordinal);
@@ -164,9 +182,7 @@ impl Sender {
         let (cut, index, bytes) = Cut::parse(packet.header.frag, &mut r)?;
         self.heard(now, from);
         let Some(ordinal) = self.request(seq) else {
-            if cut.count > 1 {
-                peer::of(&mut self.peers, from).rtt.on_late_answer(now, &self.config);
-            }
+            peer::of(&mut self.peers, from).rtt.on_late_answer(now, &self.config);
             return Ok(Reply::Late);
         };
         let body = if cut.count == 1 {
@@ -230,6 +246,7 @@ impl Sender {
         };
         if is_new {
             message.tries = 0;
+            message.answered = now;
         }
         if assembly.is_complete() {
             return Ok(message.reply.take().map(|(_, assembly)| assembly.into_bytes()));
@@ -252,18 +269,23 @@ impl Sender {
         let Target::Node(node, _) = message.target else { return };
         let peer = peer::of(&mut self.peers, node);
         let start = (message.first - oldest) as usize;
-        let (before, mut arrived) = (peer.in_flight, 0);
+        let (before, mut arrived, mut repeated) = (peer.in_flight, 0, false);
         for sent in self.packets.range_mut(start..start + message.cut.count) {
             if sent.state == State::InFlight {
                 peer.in_flight -= 1;
                 arrived += 1;
-                if message.cut.count == 1 && sent.times == 1 && replier == node {
-                    peer.rtt.sample(now, now - sent.at);
+                if message.cut.count == 1 && sent.times == 1 {
+                    let took = now - sent.at;
+                    if replier == node { peer.rtt.sample(now, took) } else { peer.rtt.sample_of_other(now, took) }
                 }
             }
+            repeated |= sent.times > 1;
             sent.state = State::Received;
         }
         message.left = 0;
+        if !repeated {
+            peer.vain_acks = 0;
+        }
         if arrived > 0 {
             peer.congestion.on_arrived(arrived, before);
         }

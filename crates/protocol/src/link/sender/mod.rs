@@ -181,6 +181,8 @@ struct Message {
     tries: u8,
     /// Whether the receiver has said that it works on it.
     noted: bool,
+    /// When something last came back for it, or it was first transmitted.
+    answered: Time,
     /// The reply as far as it is in, and who sends it.
     reply: Option<(NodeId, Assembly)>,
 }
@@ -357,6 +359,7 @@ impl Sender {
             wait: None,
             tries: 0,
             noted: false,
+            answered: Time(0),
             reply: None,
         });
         self.live += 1;
@@ -456,6 +459,25 @@ impl Sender {
     /// Messages under way.
     pub fn outstanding(&self) -> usize {
         self.live
+    }
+
+    /// Nodes from which nothing has come since `before` for a message that was transmitted to them, each with the time
+    /// since when; a node may occur several times. A receiver that has no room for a program's message, or works on a
+    /// request, is among them only if it says nothing at all.
+    pub fn unanswered(&self, before: Time) -> impl Iterator<Item = (NodeId, Time)> + '_ {
+        let old = self.messages.iter().filter(move |m| m.live && m.answered <= before && self.is_transmitted(m));
+        old.flat_map(|message| {
+            let (one, several) = match (&message.target, &message.reply) {
+                (_, Some((replier, _))) => (Some(*replier), None),
+                (Target::Node(node, _), None) => (Some(*node), None),
+                (Target::Group(group), None) => (None, Some(group.missing.iter().map(|(_, node)| *node))),
+            };
+            one.into_iter().chain(several.into_iter().flatten()).map(|node| (node, message.answered))
+        })
+    }
+
+    fn is_transmitted(&self, message: &Message) -> bool {
+        self.packets[(message.first - self.oldest()) as usize].times > 0
     }
 
     /// Whether messages wait until their nodes' windows let them go: an answer may have made room for them.

@@ -43,6 +43,8 @@ pub(super) struct Peer {
     pub newest_arrived: u64,
     pub in_flight: u32,
     pub last_heard: Time,
+    /// Acknowledgements that said nothing new, since something was answered that was sent once.
+    pub vain_acks: u8,
     /// Whether it stands in the sender's list of nodes to serve.
     pub ready: bool,
 }

@@ -61,6 +61,7 @@ impl Sender {
                 let peer = peer::of(&mut self.peers, node);
                 sent.state = State::Lost;
                 peer.in_flight -= 1;
+                peer.rtt.on_vain_wait(now, sent.times.saturating_sub(1), &self.config);
                 if peer.last_heard < sent.at {
                     peer.congestion.on_silence(now, sent.at);
                 } else {

@@ -168,6 +168,8 @@ impl Sender {
             self.group.congestion.on_sent(now, &self.group.rtt);
             let deadline = now + self.group.rtt.timeout(&self.config);
             (sent.state, sent.at, sent.deadline, sent.times) = (State::InFlight, now, deadline, 1);
+            let ordinal = sent.ordinal;
+            self.messages[(ordinal - self.first_ordinal) as usize].answered = now;
             self.arm(deadline);
             self.write_packet(counter, 0, Receiver::Anybody, out);
         }
@@ -295,7 +297,10 @@ impl Sender {
         let at = (counter - self.oldest()) as usize;
         let peer = peer::of(&mut self.peers, node);
         let sent = &mut self.packets[at];
-        let message = &self.messages[(sent.ordinal - self.first_ordinal) as usize];
+        let message = &mut self.messages[(sent.ordinal - self.first_ordinal) as usize];
+        if sent.times == 0 && counter == message.first {
+            message.answered = now;
+        }
         peer.in_flight += 1;
         peer.order += 1;
         // Doubling the time-out spares a node that may be down or busy. One that is heard, and yet lacks a packet which
