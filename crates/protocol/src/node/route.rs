@@ -253,7 +253,7 @@ fn synchronise(
             let heard = Heard { from: node, epoch, repeated, elsewhere, what, payload, notices };
             rooms.barrier(out, |b, out| b.on_arrive(now, caller, heard, out));
         }
-        Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, epoch)),
+        Message::Noted { epoch } => rooms.barrier(out, |b, _| b.on_noted(now, origin.from.node, epoch)),
         Message::Release { epoch, what, payload, notices } => {
             rooms.barrier(out, |b, out| b.on_release(caller, (epoch, what), (payload, notices), out));
         }

@@ -38,6 +38,8 @@ const FREE_NOTICES: usize = 256;
 const FIRST_RETRY: Span = Span::from_ms(10);
 const NOTED_RETRY: Span = Span::from_ms(50);
 const LAST_RETRY: Span = Span::from_ms(200);
+/// Where round trips are long.
+const FAR_RETRY: Span = Span::from_ms(2_000);
 
 /// The kinds of collective call.
 pub mod kinds {
@@ -219,6 +221,14 @@ pub struct Barrier {
     /// Most bytes of notices in an unguarded message.
     free_bytes: usize,
     retry: Option<(Time, Span)>,
+    /// When this node's arrival was told.
+    told: Time,
+    /// How often it was repeated before somebody noted it, and when first.
+    repeated: (u32, Time),
+    /// When those that wait for others as well have last noted it.
+    noted: BTreeMap<NodeId, Time>,
+    /// How long a repeated arrival took to be noted.
+    round_trip: Span,
     /// Calls that do not go together, and at which barrier; not met here until a call of this node comes to it.
     apart: Option<(u32, Apart)>,
     /// What the first call that met them was told.
@@ -257,6 +267,10 @@ impl Barrier {
             of_one: Outcome::default(),
             free_bytes: FREE_NOTICES,
             retry: None,
+            told: Time(0),
+            repeated: (0, Time(0)),
+            noted: BTreeMap::new(),
+            round_trip: Span(0),
             apart: None,
             mismatch: None,
         }
@@ -442,7 +456,17 @@ impl Barrier {
     }
 
     /// A peer noted the arrival that was repeated to it, and has not arrived itself.
-    pub fn on_noted(&mut self, now: Time, epoch: u32) {
+    pub fn on_noted(&mut self, now: Time, from: NodeId, epoch: u32) {
+        if epoch == self.epoch && self.mine.is_some() {
+            self.noted.insert(from, now);
+            // What was repeated more often tells only that its waits were short, or that something was lost: they stay
+            // as long as they have become.
+            match (std::mem::take(&mut self.repeated.0), self.retry) {
+                (1, _) => self.round_trip = now - self.repeated.1,
+                (2.., Some((_, span))) => self.round_trip = self.round_trip.max(span),
+                _ => {}
+            }
+        }
         if let Some((at, span)) = self.retry.as_mut().filter(|_| epoch == self.epoch) {
             *span = (*span).max(NOTED_RETRY);
             *at = now + *span;
@@ -479,9 +503,27 @@ impl Barrier {
         self.retry.map(|(at, _)| at)
     }
 
+    /// Nodes to which this one's arrival was repeated, and from which nothing has come since `before`; each with the
+    /// time since when.
+    pub fn unanswered(&self, before: Time) -> impl Iterator<Item = (NodeId, Time)> + '_ {
+        let waits = self.mine.is_some() && self.retry.is_some();
+        let since = |node: NodeId| self.noted.get(&node).copied().unwrap_or(self.told);
+        let asked = self.asked().into_iter().filter(move |_| waits);
+        asked.map(move |node| (node, since(node))).filter(move |(_, since)| *since <= before)
+    }
+
+    /// Those to whom the arrival is repeated.
+    fn asked(&self) -> Vec<NodeId> {
+        match &self.shape {
+            Shape::All => NodeId::all(self.nodes).filter(|n| *n != self.me && !self.seen.contains_key(n)).collect(),
+            Shape::Tree { parent, .. } => parent.iter().copied().collect(),
+        }
+    }
+
     /// Repeats the arrival to those from whom nothing has come.
     pub fn on_timeout(&mut self, now: Time, out: &mut Outbox) {
         let Some((at, span)) = self.retry else { return };
+        let missing = self.asked();
         let Some(mine) = self.mine.as_ref().filter(|_| now >= at) else { return };
         // What was posted is under way; but what the others said may have been lost.
         let (what, payload, notices) = match mine.notices.len() <= self.free_bytes {
@@ -490,15 +532,15 @@ impl Barrier {
         };
         let (epoch, elsewhere) = (self.epoch, self.is_elsewhere());
         let message = Message::Arrive { epoch, repeated: true, elsewhere, what, payload, notices };
-        let missing: Vec<NodeId> = match &self.shape {
-            Shape::All => NodeId::all(self.nodes).filter(|n| *n != self.me && !self.seen.contains_key(n)).collect(),
-            Shape::Tree { parent, .. } => parent.iter().copied().collect(),
-        };
         for node in missing {
             out.send(Target::Free { node, slot: Slot::SERVICE }, &message);
         }
-        let span = Span((span.0 * 2).min(LAST_RETRY.0));
+        let span = Span((span.0 * 2).min(LAST_RETRY.0.max(self.first_retry().0)));
         self.retry = Some((now + span, span));
+        if self.noted.is_empty() {
+            let (count, first) = self.repeated;
+            self.repeated = (count + 1, if count == 0 { now } else { first });
+        }
     }
 
     /// The nodes whose arrival is awaited, for reports of what hangs; local threads first.
@@ -635,7 +677,15 @@ impl Barrier {
             out.send(self.target(node, slot, notices), &message);
         }
         self.mine = Some(arrival);
-        self.retry = (self.nodes > 1).then_some((now + FIRST_RETRY, FIRST_RETRY));
+        (self.told, self.repeated) = (now, (0, now));
+        self.noted.clear();
+        let first = self.first_retry();
+        self.retry = (self.nodes > 1).then_some((now + first, first));
+    }
+
+    /// When an arrival is first repeated: not before an answer can be there.
+    fn first_retry(&self) -> Span {
+        Span((self.round_trip.0 + self.round_trip.0 / 4).clamp(FIRST_RETRY.0, FAR_RETRY.0))
     }
 
     /// How a message with notices goes to where another node waits at a barrier.

@@ -59,7 +59,7 @@ impl Net {
             Message::Arrive { epoch, repeated, elsewhere, what, payload, notices } => {
                 b.on_arrive(now, None, Heard { from, epoch, repeated, elsewhere, what, payload, notices }, out);
             }
-            Message::Noted { epoch } => b.on_noted(now, epoch),
+            Message::Noted { epoch } => b.on_noted(now, from, epoch),
             Message::Release { epoch, what, payload, notices } => {
                 b.on_release(None, (epoch, what), (payload, notices), out);
             }
@@ -170,7 +170,7 @@ fn word_of_another_barrier_changes_nothing() {
     (0..100).for_each(|node| _ = net.arrive(node, 0, Collective::BARRIER, &[]).unwrap());
     let next = net.barriers[99].next_timeout();
     assert!(next.is_some());
-    net.step(99, |b, now, _| b.on_noted(now, 7));
+    net.step(99, |b, now, _| b.on_noted(now, NodeId(12), 7));
     assert_eq!(net.barriers[99].next_timeout(), next);
     net.deliver(|_, _| false);
     let sent = net.sent;
@@ -535,4 +535,83 @@ fn whichever_thread_calls_for_its_node_is_reached_although_messages_are_lost() {
             assert!(callers.are_through(), "{nodes} nodes, seed {seed}: {:?}", callers.calls);
         }
     }
+}
+
+/// Each time both nodes have arrived, and the second one only after so long; nothing is lost. Gives how often the first
+/// one repeated itself.
+fn repetitions_of_one_that_waits(net: &mut Net, round_trip: Span, waits: Span) -> u32 {
+    let (mut repetitions, mut noted): (u32, Vec<Time>) = (0, Vec::new());
+    let epoch = net.barriers[0].epoch();
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
+    net.wire.clear();
+    let end = net.now + waits;
+    loop {
+        let timer = net.barriers[0].next_timeout().expect("it waits");
+        let next = noted.iter().copied().chain([timer]).min().expect("a timer");
+        if next > end {
+            break;
+        }
+        net.now = next;
+        if next == timer {
+            net.step(0, |b, now, out| b.on_timeout(now, out));
+            repetitions += 1;
+            noted.push(net.now + round_trip);
+            net.wire.clear();
+        } else {
+            noted.retain(|at| *at != next);
+            net.step(0, |b, now, _| b.on_noted(now, NodeId(1), epoch));
+        }
+    }
+    net.now = end;
+    net.arrive(1, 0, Collective::BARRIER, &[]).unwrap();
+    // The second one's arrival, and that of the first, which it has missed here.
+    net.deliver(|_, _| false);
+    let from = Heard {
+        from: NodeId(0),
+        epoch,
+        repeated: false,
+        elsewhere: false,
+        what: Collective::BARRIER,
+        payload: &[],
+        notices: &[],
+    };
+    net.step(1, |b, now, out| b.on_arrive(now, None, from, out));
+    net.deliver(|_, _| false);
+    assert_eq!(net.barriers[0].epoch(), epoch + 1);
+    repetitions
+}
+
+#[test]
+fn an_arrival_at_a_far_node_is_soon_repeated_no_more_than_once_before_an_answer_can_be_there() {
+    let (far, near) = (Span::from_ms(400), Span::from_us(50));
+    let mut net = Net::new(2, 1);
+    let far_ones: Vec<u32> =
+        (0..8).map(|_| repetitions_of_one_that_waits(&mut net, far, Span::from_ms(1_200))).collect();
+    assert!(far_ones[0] >= 5, "the first guess is short: {far_ones:?}");
+    assert_eq!(
+        far_ones[5..],
+        [1, 1, 1],
+        "the wait grows until one repetition is answered before the next: {far_ones:?}"
+    );
+    let near_ones: Vec<u32> =
+        (0..3).map(|_| repetitions_of_one_that_waits(&mut net, near, Span::from_ms(600))).collect();
+    assert_eq!(near_ones[0], 1, "{near_ones:?}");
+    assert!(near_ones[1] > 3, "and is short again: {near_ones:?}");
+}
+
+#[test]
+fn whom_a_waiting_node_repeats_itself_to_without_an_answer_is_known() {
+    let mut net = Net::new(2, 1);
+    net.arrive(0, 0, Collective::BARRIER, &[]).unwrap();
+    net.wire.clear();
+    let start = net.now;
+    let waits_for = |net: &Net, before: Time| net.barriers[0].unanswered(before).collect::<Vec<_>>();
+    assert_eq!(waits_for(&net, start), [(NodeId(1), start)]);
+    net.now = start + Span::from_ms(700);
+    net.step(0, |b, now, _| b.on_noted(now, NodeId(1), 0));
+    assert_eq!(waits_for(&net, start + Span::from_ms(600)), [], "it has said that it knows");
+    assert_eq!(waits_for(&net, start + Span::from_ms(800)), [(NodeId(1), start + Span::from_ms(700))]);
+    net.arrive(1, 0, Collective::BARRIER, &[]).unwrap();
+    net.deliver(|_, _| false);
+    assert_eq!(waits_for(&net, Time(u64::MAX)), [], "it is open");
 }
