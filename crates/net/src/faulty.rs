@@ -9,12 +9,13 @@
 use crate::clock::Clock;
 use crate::{Datagrams, Listener, Received, Wait, datagrams, sys, threads};
 use comem_protocol::faults::{Decision, FaultPlan, FaultSpec};
+use comem_protocol::ids::NodeId;
 use comem_protocol::time::{Span, Time};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,6 +30,23 @@ pub struct Faults {
     plan: Mutex<FaultPlan>,
     clock: Clock,
     holder: Option<Holder>,
+    /// Whose address is whose, where ways between nodes are cut.
+    ways: OnceLock<Ways>,
+}
+
+/// The nodes of a job, as one of them sees their addresses.
+struct Ways {
+    spec: FaultSpec,
+    began: Time,
+    me: NodeId,
+    nodes: HashMap<SocketAddr, NodeId>,
+}
+
+impl Ways {
+    fn are_cut(&self, now: Time, to: SocketAddr) -> bool {
+        let node = self.nodes.get(&to);
+        node.is_some_and(|node| self.spec.cuts_off(now - self.began, self.me, *node))
+    }
 }
 
 impl Faults {
@@ -38,7 +56,19 @@ impl Faults {
     /// The thread that holds datagrams back cannot be started.
     pub fn new(spec: &FaultSpec, stream: u64, clock: Clock) -> io::Result<Arc<Faults>> {
         let holder = if spec.holds_datagrams() { Some(Holder::start(clock)?) } else { None };
-        Ok(Arc::new(Faults { plan: Mutex::new(FaultPlan::new(spec, stream)), clock, holder }))
+        let plan = Mutex::new(FaultPlan::new(spec, stream));
+        Ok(Arc::new(Faults { plan, clock, holder, ways: OnceLock::new() }))
+    }
+
+    /// From now on ways between nodes are cut as the specification says: this is the job's start. Gives the addresses
+    /// of each node.
+    pub fn begin(&self, me: NodeId, addresses: &[Vec<SocketAddr>]) {
+        let spec = *lock(&self.plan).spec();
+        if spec.has_cuts() {
+            let numbered = addresses.iter().zip(NodeId::all(addresses.len()));
+            let nodes = numbered.flat_map(|(addresses, node)| addresses.iter().map(move |address| (*address, node)));
+            let _ = self.ways.set(Ways { spec, began: self.clock.now(), me, nodes: nodes.collect() });
+        }
     }
 
     fn decide(&self, now: Time, len: usize) -> Decision {
@@ -127,6 +157,9 @@ impl Datagrams for Faulty {
 
     fn send_to(&self, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
         let now = self.faults.clock.now();
+        if self.faults.ways.get().is_some_and(|ways| ways.are_cut(now, to)) {
+            return Ok(());
+        }
         let mut run = Run { range: 0..0, due: None };
         let mut position = 0;
         for datagram in datagrams(bytes, segment) {

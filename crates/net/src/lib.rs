@@ -230,14 +230,18 @@ impl<D: Datagrams + ?Sized> Datagrams for Arc<D> {
     }
 }
 
-/// Whether a failed send is the network's ordinary unreliability (full queues, a firewall that drops, a route that is
+/// Whether a failed send is the network's ordinary unreliability (full queues, a firewall or a route that drops, a
+/// route that is
 /// gone for the moment), to be treated as a lost datagram, rather than a mistake in what was to be sent.
 pub fn counts_as_loss(error: &io::Error) -> bool {
-    const LOSSES: [i32; 9] = [
+    const LOSSES: [i32; 11] = [
         libc::EAGAIN,
         libc::ENOBUFS,
         libc::ENOMEM,
         libc::EPERM,
+        // Routes of the kinds `prohibit` and `blackhole`.
+        libc::EACCES,
+        libc::EINVAL,
         libc::ECONNREFUSED,
         libc::EHOSTUNREACH,
         libc::ENETUNREACH,

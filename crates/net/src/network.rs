@@ -8,6 +8,7 @@ use crate::shm::{self, ShmHost};
 use crate::{Clock, Datagrams, Endpoint, Group, Lengths};
 use comem_protocol::auth::Sealer;
 use comem_protocol::faults::FaultSpec;
+use comem_protocol::ids::NodeId;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -113,6 +114,14 @@ impl Network {
     /// Datagrams to the endpoints that are opened from now on say how long they are: see [`Endpoint::with_lengths`].
     pub fn expect_lengths(&mut self, lengths: Lengths) {
         self.lengths = Some(lengths);
+    }
+
+    /// The job starts, of which this process is node `me`, with these addresses of each node: injected faults may
+    /// concern some of them alone.
+    pub fn begin(&self, me: NodeId, addresses: &[Vec<SocketAddr>]) {
+        if let Some((_, faults)) = &self.faults {
+            faults.begin(me, addresses);
+        }
     }
 
     /// The chosen interface.

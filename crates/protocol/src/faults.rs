@@ -12,10 +12,13 @@
 //! | `delay` | it (every one) arrives that much later |
 //! | `truncate` | it arrives cut short, possibly to nothing |
 //! | `corrupt` | one to three of its bits are flipped; as if UDP's checksum had missed it, so only a job that authenticates its datagrams notices every time |
+//! | `cut` | what nodes send each other is lost, for a while or for ever: `cut=0-2@1s+500ms/0>1` ([`Cut`]) |
+//! | `longest` | those of more than so many bytes are lost |
 //! | `rate` | all datagrams of the plan queue for a line of that speed; what finds more than 1 MiB queued is lost |
 //!
 //! Each kind of fault draws from a stream of its own: to change `dup` does not change which datagrams are dropped.
 
+use crate::ids::NodeId;
 use crate::time::{Span, Time};
 use std::fmt;
 use std::str::FromStr;
@@ -58,6 +61,45 @@ impl fmt::Display for Chance {
     }
 }
 
+/// Most cuts of one network.
+pub const CUTS_MAX: usize = 4;
+
+/// A way between two nodes that carries nothing for a while. Written `0-2@1s+500ms`: both ways between these two, from one
+/// second after the job's start on, for half a second. `0>2`: from the first to the second alone, at once and for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cut {
+    /// What this node sends is lost.
+    pub from: u16,
+    /// On the way to this one.
+    pub to: u16,
+    /// The other way too.
+    pub both: bool,
+    /// How long after the job's start it begins.
+    pub start: Span,
+    /// How long it lasts; `None` for ever.
+    pub length: Option<Span>,
+}
+
+impl Cut {
+    /// Whether a datagram is lost that is sent so long after the job's start.
+    pub fn takes(&self, after: Span, from: NodeId, to: NodeId) -> bool {
+        let way = (self.from, self.to) == (from.0, to.0) || self.both && (self.to, self.from) == (from.0, to.0);
+        way && after >= self.start && self.length.is_none_or(|length| after.0 - self.start.0 < length.0)
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.from, if self.both { "-" } else { ">" }, self.to)?;
+        if self.start > Span(0) {
+            write!(f, "@{}", with_unit(self.start.0, TIME_UNITS))?;
+        }
+        self.length.map_or(Ok(()), |length| write!(f, "+{}", with_unit(length.0, TIME_UNITS)))
+    }
+}
+
+const TIME_UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
+
 /// The faults of a network, as given by `--faults`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FaultSpec {
@@ -73,6 +115,10 @@ pub struct FaultSpec {
     pub truncate: Chance,
     /// How many arrive with flipped bits.
     pub corrupt: Chance,
+    /// Ways between nodes that carry nothing for a while.
+    pub cuts: [Option<Cut>; CUTS_MAX],
+    /// The longest datagram that arrives, in bytes; zero for no limit.
+    pub longest_bytes: u32,
     /// The speed of the line, in bits a second; zero for no limit.
     pub rate_bits: u64,
     /// What makes one run's faults differ from another's.
@@ -83,6 +129,14 @@ impl FaultSpec {
     /// Whether the network does no harm at all.
     pub fn is_clean(&self) -> bool {
         FaultSpec { seed: 0, ..*self } == FaultSpec::default()
+    }
+    /// Whether a datagram is lost in a cut that is sent so long after the job's start.
+    pub fn cuts_off(&self, after: Span, from: NodeId, to: NodeId) -> bool {
+        self.cuts.iter().flatten().any(|cut| cut.takes(after, from, to))
+    }
+    /// Whether any way is ever cut.
+    pub fn has_cuts(&self) -> bool {
+        self.cuts[0].is_some()
     }
     /// Whether some datagrams leave later than they were given, so that somebody must keep them until then.
     pub fn holds_datagrams(&self) -> bool {
@@ -101,7 +155,9 @@ pub enum FaultSpecError {
     #[error("fault `{0}` has no value; write for example drop=5%")]
     NoValue(String),
     /// No fault has this name.
-    #[error("no fault is called `{0}`; the faults are drop, dup, reorder, delay, truncate, corrupt, rate and seed")]
+    #[error(
+        "no fault is called `{0}`; there are drop, dup, reorder, delay, truncate, corrupt, cut, longest, rate and seed"
+    )]
     UnknownName(String),
     /// The same fault twice.
     #[error("fault `{0}` is given twice; give it once")]
@@ -143,6 +199,8 @@ impl FaultSpec {
             "drop" | "dup" | "reorder" | "truncate" | "corrupt" => "a percentage from 0% to 100%, such as 5% or 0.1%",
             "delay" => "a time such as 25us, 2ms or 300ns, at most 10s",
             "rate" => "a speed such as 10gbit, 100mbit or 64kbit",
+            "cut" => "up to four of 0-2 (both ways) or 0>2, each with @1s (start) and +500ms (length), slashes between",
+            "longest" => "a number of bytes from 64",
             "seed" => "a whole number",
             _ => return Err(FaultSpecError::UnknownName(name.to_string())),
         };
@@ -154,6 +212,8 @@ impl FaultSpec {
             "truncate" => chance().map(|c| self.truncate = c),
             "corrupt" => chance().map(|c| self.corrupt = c),
             "delay" => parse_delay(value).map(|d| self.delay = d),
+            "cut" => parse_cuts(value).map(|cuts| self.cuts = cuts),
+            "longest" => value.parse().ok().filter(|bytes| *bytes >= 64).map(|bytes| self.longest_bytes = bytes),
             "rate" => parse_rate(value).map(|r| self.rate_bits = r),
             _ => value.parse().ok().map(|s| self.seed = s),
         };
@@ -166,10 +226,34 @@ fn parse_chance(text: &str) -> Option<Chance> {
     Chance::from_parts_per_billion(u32::try_from(parts).ok()?)
 }
 
+fn parse_cuts(text: &str) -> Option<[Option<Cut>; CUTS_MAX]> {
+    let mut cuts = [None; CUTS_MAX];
+    for (index, one) in text.split('/').enumerate() {
+        *cuts.get_mut(index)? = Some(parse_cut(one)?);
+    }
+    Some(cuts)
+}
+
+fn parse_cut(text: &str) -> Option<Cut> {
+    let (text, length) = text.split_once('+').map_or((text, None), |(text, length)| (text, Some(length)));
+    let (text, start) = text.split_once('@').map_or((text, None), |(text, start)| (text, Some(start)));
+    let both = text.contains('-');
+    let (from, to) = text.split_once(if both { '-' } else { '>' })?;
+    let (from, to): (u16, u16) = (from.parse().ok()?, to.parse().ok()?);
+    let start = start.map_or(Some(Span(0)), parse_time)?;
+    let length = length.map(parse_time);
+    (from != to && length != Some(None)).then_some(Cut { from, to, both, start, length: length.flatten() })
+}
+
 fn parse_delay(text: &str) -> Option<Span> {
+    parse_time(text).filter(|&time| time.0 <= 10_000_000_000)
+}
+
+/// A time of an hour at most.
+fn parse_time(text: &str) -> Option<Span> {
     const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
     let (number, unit) = split_unit(text, &UNITS)?;
-    parse_decimal(number, unit).filter(|&ns| ns <= 10_000_000_000).map(Span)
+    parse_decimal(number, unit).filter(|&ns| ns <= 3_600_000_000_000).map(Span)
 }
 
 fn parse_rate(text: &str) -> Option<u64> {
@@ -215,10 +299,13 @@ impl fmt::Display for FaultSpec {
         for (name, chance) in [("drop", self.drop), ("dup", self.duplicate), ("reorder", self.reorder)] {
             item(!chance.is_never(), name, &chance)?;
         }
-        item(self.delay > Span(0), "delay", &with_unit(self.delay.0, ["ns", "us", "ms", "s"]))?;
+        item(self.delay > Span(0), "delay", &with_unit(self.delay.0, TIME_UNITS))?;
         for (name, chance) in [("truncate", self.truncate), ("corrupt", self.corrupt)] {
             item(!chance.is_never(), name, &chance)?;
         }
+        let cuts: Vec<String> = self.cuts.iter().flatten().map(Cut::to_string).collect();
+        item(!cuts.is_empty(), "cut", &cuts.join("/"))?;
+        item(self.longest_bytes > 0, "longest", &self.longest_bytes)?;
         item(self.rate_bits > 0, "rate", &with_unit(self.rate_bits, ["bit", "kbit", "mbit", "gbit"]))?;
         item(self.seed != 0, "seed", &self.seed)
     }
@@ -365,7 +452,8 @@ impl FaultPlan {
     pub fn decide(&mut self, now: Time, len: usize) -> Decision {
         let unharmed = Delivery { delay: Span(0), bytes: len, flips: [0; FLIPS_MAX], flip_count: 0 };
         let mut decision = Decision { deliveries: [unharmed; 2], count: 0 };
-        let lost = self.spec.drop.happens(&mut self.drop);
+        let too_long = self.spec.longest_bytes > 0 && len > self.spec.longest_bytes as usize;
+        let lost = self.spec.drop.happens(&mut self.drop) || too_long;
         let copies = if self.spec.duplicate.happens(&mut self.duplicate) { 2 } else { 1 };
         for _ in 0..if lost { 0 } else { copies } {
             let Some(queued) = self.queue(now, len) else { continue };

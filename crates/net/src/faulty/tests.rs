@@ -211,3 +211,19 @@ fn what_is_due_at_one_time_leaves_in_the_order_in_which_it_came() {
     let order: Vec<u64> = std::iter::from_fn(|| held.pop()).map(|held| held.number).collect();
     assert_eq!(order, [5, 1, 3, 4, 2]);
 }
+
+#[test]
+fn a_cut_takes_what_is_sent_to_one_node_from_the_jobs_start_on() {
+    let spec: FaultSpec = "cut=0-2,seed=1".parse().unwrap();
+    let faults = Faults::new(&spec, 0, Clock::system()).unwrap();
+    let recorder = Recorder::new(Clock::system());
+    let faulty = Faulty::new(recorder.clone(), Arc::clone(&faults));
+    let [near, cut]: [SocketAddr; 2] = ["127.0.0.1:1001", "127.0.0.1:1002"].map(|address| address.parse().unwrap());
+    let sent = || {
+        [near, cut].iter().for_each(|to| faulty.send_to(&[7; 40], 40, *to).unwrap());
+        lock(&recorder.sent).len()
+    };
+    assert_eq!(sent(), 2, "nothing is cut before the start");
+    faults.begin(NodeId(0), &[vec![], vec![near], vec![cut]]);
+    assert_eq!(sent(), 3);
+}

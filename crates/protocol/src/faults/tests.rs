@@ -20,6 +20,21 @@ fn every_fault_is_read_and_written() {
 }
 
 #[test]
+fn cuts_take_what_goes_between_two_nodes_for_a_while() {
+    let text = "cut=0-2@1s+500ms/3>1@2s/1>0,longest=1400";
+    let read = spec(text);
+    assert_eq!(read.to_string(), text);
+    assert!(read.has_cuts() && !spec("drop=1%").has_cuts());
+    let cut = |ms: u64, from: u16, to: u16| read.cuts_off(Span::from_ms(ms), NodeId(from), NodeId(to));
+    assert_eq!([999, 1_000, 1_499, 1_500].map(|ms| cut(ms, 2, 0)), [false, true, true, false]);
+    assert_eq!([999, 1_000, 1_499, 1_500].map(|ms| cut(ms, 0, 2)), [false, true, true, false]);
+    assert_eq!([(3, 1), (1, 3), (0, 1), (1, 0)].map(|(from, to)| cut(9_000, from, to)), [true, false, false, true]);
+    assert_eq!([(3, 1), (1, 0)].map(|(from, to)| cut(0, from, to)), [false, true]);
+    let mut plan = FaultPlan::new(&read, 0);
+    assert_eq!([1_400, 1_401].map(|len| plan.decide(Time(0), len).is_lost()), [false, true]);
+}
+
+#[test]
 fn what_is_written_reads_back_the_same() {
     for text in
         ["", "drop=100%", "drop=0.0000001%,seed=18446744073709551615", "delay=1500ns,rate=2500mbit", "dup=12.5%"]
@@ -47,6 +62,12 @@ fn nonsense_is_refused_with_a_sentence() {
         ("rate=10", "a speed"),
         ("rate=0gbit", "a speed"),
         ("seed=x", "a whole number"),
+        ("cut=0", "0-2 (both ways)"),
+        ("cut=1-1", "0-2 (both ways)"),
+        ("cut=0-1@5", "0-2 (both ways)"),
+        ("cut=0-1+", "0-2 (both ways)"),
+        ("cut=0-1/1-2/2-3/3-4/4-5", "up to four"),
+        ("longest=63", "from 64"),
     ] {
         let error = text.parse::<FaultSpec>().unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
