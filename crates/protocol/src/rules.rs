@@ -238,9 +238,16 @@ pub enum Rule {
     GenuineMagicIsAsked,
     /// Who waits for an entry hears that the job is lost.
     SpinnersHearOfLoss,
+    /// Whoever has sent something again and again without an answer watches the node that owes it.
+    WaitersWatch,
+    /// Who does not reach another does not say alone which of the two is lost.
+    AccusationsAreWeighed,
 }
 
 impl Rule {
+    /// The rules for networks that are cut in places.
+    pub const CUTS: [Rule; 2] = [Rule::WaitersWatch, Rule::AccusationsAreWeighed];
+
     /// The rules for pages.
     pub const PAGES: [Rule; 69] = [
         Rule::UnmapBeforeCollect,

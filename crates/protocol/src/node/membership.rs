@@ -1,7 +1,12 @@
-//! Whether the other nodes are still alive: a failure detector of heartbeats in a ring.
+//! Whether the other nodes are still alive and can be reached: a failure detector of heartbeats in a ring, and of what
+//! is not answered.
 //!
 //! Every node pings its two neighbours in the ring of living nodes, so each node is watched by two and the traffic
-//! of a node does not grow with the job. Evidence comes in two kinds:
+//! of a node does not grow with the job. A network may also be cut between two nodes that are no neighbours, or one way
+//! only. So whoever has sent something to a node again and again for a second, without any answer, watches that node
+//! too until there is one ([`Detector::unanswered`]). There only answers to this node's own pings count: what else is
+//! heard tells nothing of the way there. A node that computes, or has no room for a message, answers pings. Evidence
+//! comes in two kinds:
 //!
 //! - *direct*: a closed port, the launcher's word, the node's own farewell. It counts at once, but for a closed port, which may be that of
 //!   a node that ended for the loss of another: it counts if 100 ms later nobody has told of that.
@@ -9,12 +14,18 @@
 //!   Everything a node sends counts as a sign of life, and only time in which this node itself was awake counts
 //!   as silence: a process that was stopped does not blame the others for it.
 //!
+//! Silence parts two nodes, and one of them alone cannot tell which is to blame. So its finder *accuses* the other, and
+//! tells all. Whoever hears of that and has not heard one of the two for long joins in. All wait for [`VERDICT_GRACE`]
+//! and come to the same verdict: lost is the node in most of the pairs that do not reach each other, and of several the
+//! one with the greatest number.
+//!
 //! Who finds a loss tells all nodes, three times; who hears of one tells the nodes at distance 1, 2, 4, … in both
 //! directions; and PING and PONG carry the number of nodes gone, so that neighbours who know more hand it on. A node that is lost stays lost:
 //! its part of the shared memory is gone. It is told so itself, and gets [`Event::Lost`] with its own number when it wakes.
 //!
 //! A network may drop long packets without a word, and all that is heard is short. So each pair of neighbours also exchanges pings as long as a
-//! packet may be, until one is answered; [`Event::OnlyShort`] tells where none is.
+//! packet may be, until one is answered; [`Event::OnlyShort`] tells where none is. So does who watches a node for what
+//! it has not answered; and if that stays so, the two are parted as by silence.
 //!
 //! At the end of a job ports close in the best order. So a node that enters the closing barrier says [`Detector::closing`],
 //! and from then on a closed port counts only if no farewell comes within a second. Past the barrier it says
@@ -29,6 +40,7 @@
 
 use super::watch::{LossCause, WatchMessage};
 use crate::ids::NodeId;
+use crate::rules::Rule;
 use crate::time::{Span, Time};
 use crate::wire::bytes::WireError;
 use crate::wire::header::MsgType;
@@ -45,6 +57,18 @@ pub struct WatchConfig {
     pub fatal: Option<Span>,
     /// Bytes of the longest body that one datagram takes; 0 where it need not be tried whether that gets through.
     pub longest: usize,
+}
+
+impl WatchConfig {
+    /// What has not been answered for so long is told to [`Detector::unanswered`].
+    pub fn ask_after(&self) -> Span {
+        self.fatal.map_or(ASK_AFTER, |fatal| Span(ASK_AFTER.0.min(fatal.0 / 4)))
+    }
+
+    /// So long a silence supports another node's accusation.
+    fn joins_after(&self) -> Span {
+        self.fatal.map_or(self.warn, |fatal| Span(self.warn.0.min(fatal.0 / 2)))
+    }
 }
 
 impl Default for WatchConfig {
@@ -84,8 +108,12 @@ pub enum Event {
         node: NodeId,
         /// Why.
         why: LossCause,
-        /// Who found out.
+        /// Who found out; where the two do not reach each other, the other one.
         reporter: NodeId,
+        /// This node is the lost one, and has come to that verdict together with the others: it is not stopped.
+        mutual: bool,
+        /// Several nodes have found it silent: it is not a single way that is cut.
+        by_several: bool,
     },
 }
 
@@ -106,6 +134,16 @@ const REPEATS: [Span; 2] = [Span::from_ms(100), Span::from_ms(300)];
 const FAREWELL_GRACE: Span = Span::from_ms(1_000);
 /// How long a closed port waits for word of a loss, of which it may be the consequence: who ends for a loss has told of that before.
 const CAUSE_GRACE: Span = Span::from_ms(100);
+/// How long what was sent waits for an answer before its receiver is asked whether it is there.
+const ASK_AFTER: Span = Span::from_ms(1_000);
+/// That is noticed no later than this.
+const ASK_LATE: Span = Span::from_ms(200);
+/// How long all wait for others' accusations before they come to a verdict.
+const VERDICT_GRACE: Span = Span::from_ms(300);
+/// So many accusations of one node are enough.
+const ENOUGH: usize = 2;
+/// Most accusations that are weighed.
+const ACCUSATIONS_MAX: usize = 64;
 /// So many short pings are answered before it is said that no long one was.
 const SHORT_ANSWERS: u32 = 10;
 /// Lateness beyond this means that this process was stopped.
@@ -128,20 +166,80 @@ enum Status {
     Gone { why: LossCause, reporter: NodeId },
 }
 
-/// A neighbour in the ring.
+/// A neighbour in the ring, or a node that owes this one an answer.
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     node: NodeId,
+    is_neighbour: bool,
     heard: Time,
+    /// When it last answered a ping, or nothing was asked yet.
+    answered: Time,
+    /// Since when it owes an answer to something else.
+    owes_since: Option<Time>,
     warned: bool,
     /// Answers to short pings, while it is not known whether long ones get through.
     short: Option<u32>,
+    /// None did.
+    only_short: bool,
 }
 
-/// A loss that is being told.
+impl Watched {
+    fn new(node: NodeId, now: Time) -> Watched {
+        Watched {
+            node,
+            is_neighbour: false,
+            heard: now,
+            answered: now,
+            owes_since: None,
+            warned: false,
+            short: None,
+            only_short: false,
+        }
+    }
+
+    /// Since when it has been silent, as far as that says something.
+    fn silent_since(&self) -> Option<Time> {
+        let neighbour = self.is_neighbour.then_some(self.heard);
+        neighbour.into_iter().chain(self.owes_since.map(|since| since.max(self.answered))).min()
+    }
+}
+
+/// Two nodes that do not reach each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Accusation {
+    /// The smaller number first.
+    pair: (NodeId, NodeId),
+    why: LossCause,
+}
+
+impl Accusation {
+    fn concerns(&self, node: NodeId) -> bool {
+        self.pair.0 == node || self.pair.1 == node
+    }
+}
+
+/// What all accusations come to: the lost node, the other of its pair, why, and whether several nodes accuse it.
+fn verdict(accusations: &[Accusation]) -> Option<(NodeId, NodeId, LossCause, bool)> {
+    let count = |node: NodeId| accusations.iter().filter(|accusation| accusation.concerns(node)).count();
+    let nodes = accusations.iter().flat_map(|accusation| [accusation.pair.0, accusation.pair.1]);
+    let lost = nodes.max_by_key(|node| (count(*node), *node))?;
+    let of_lost = accusations.iter().filter(|accusation| accusation.concerns(lost));
+    let pair = of_lost.min_by_key(|accusation| accusation.pair)?;
+    let other = if pair.pair.0 == lost { pair.pair.1 } else { pair.pair.0 };
+    Some((lost, other, pair.why.clone(), count(lost) > 1))
+}
+
+/// What is told to others.
+#[derive(Clone, Copy, Debug)]
+enum News {
+    Gone(NodeId),
+    Accused { node: NodeId, reporter: NodeId },
+}
+
+/// A loss or an accusation that is being told.
 #[derive(Debug)]
 struct Rumour {
-    node: NodeId,
+    news: News,
     to_all: bool,
     told: usize,
     at: Time,
@@ -159,6 +257,10 @@ pub struct Detector {
     /// Closed ports that wait for a farewell.
     suspects: Vec<(NodeId, Time)>,
     rumours: Vec<Rumour>,
+    accusations: Vec<Accusation>,
+    /// Those whom this node has accused.
+    accused_by_me: Vec<NodeId>,
+    verdict_at: Option<Time>,
     /// Where the next account of nodes gone begins.
     handed_on: usize,
     closing: bool,
@@ -180,6 +282,9 @@ impl Detector {
             ping_at: now + config.interval,
             suspects: Vec::new(),
             rumours: Vec::new(),
+            accusations: Vec::new(),
+            accused_by_me: Vec::new(),
+            verdict_at: None,
             handed_on: 0,
             closing: false,
             closed: false,
@@ -201,26 +306,99 @@ impl Detector {
         let at = |distance: usize| NodeId(((me + distance) % count) as u16);
         let next = (1..count).map(at).find(|&node| self.is_alive(node));
         let previous = (1..count).rev().map(at).find(|&node| self.is_alive(node));
-        let mut chosen: Vec<NodeId> = next.into_iter().chain(previous).collect();
-        chosen.dedup();
-        let before = std::mem::take(&mut self.watched);
-        let known = |node| before.iter().find(|watched| watched.node == node).copied();
+        let chosen = [next, previous];
+        let alive = |node: NodeId| self.nodes.get(node.index()) == Some(&Status::Alive);
+        let mut watched = std::mem::take(&mut self.watched);
+        watched.retain(|watched| {
+            alive(watched.node) && (watched.owes_since.is_some() || chosen.contains(&Some(watched.node)))
+        });
         let short = (self.config.longest > 0).then_some(0);
-        let fresh = |node| Watched { node, heard: now, warned: false, short };
-        self.watched = chosen.into_iter().map(|node| known(node).unwrap_or_else(|| fresh(node))).collect();
+        for node in chosen.into_iter().flatten() {
+            if watched.iter().all(|watched| watched.node != node) {
+                watched.push(Watched { short, ..Watched::new(node, now) });
+            }
+        }
+        watched.iter_mut().for_each(|watched| watched.is_neighbour = chosen.contains(&Some(watched.node)));
+        self.watched = watched;
     }
 
-    /// Something came from `node`, anything. Costs three comparisons.
+    /// Something came from `node`, anything. Costs a few comparisons.
     pub fn heard(&mut self, now: Time, node: NodeId) {
         // Whoever says that its port is closed need not be its host. If it is gone, the next message to it tells that again.
         self.suspects.retain(|(suspect, _)| *suspect != node);
-        for watched in &mut self.watched {
+        for index in 0..self.watched.len() {
+            let watched = &mut self.watched[index];
             if watched.node == node {
                 watched.heard = watched.heard.max(now);
-                if std::mem::take(&mut watched.warned) {
-                    self.events.push_back(Event::Back { node });
+                self.look_who_is_back(now, index);
+            }
+        }
+    }
+
+    /// Whether a node that was warned about is silent no longer.
+    fn look_who_is_back(&mut self, now: Time, index: usize) {
+        let watched = &mut self.watched[index];
+        let silent = watched.silent_since().is_some_and(|since| now - since >= self.config.warn);
+        if watched.warned && !silent {
+            watched.warned = false;
+            self.events.push_back(Event::Back { node: watched.node });
+        }
+    }
+
+    /// Nodes that owe this one an answer to something that it has sent again and again, and since when (a node may
+    /// occur several times): all of them, each time, as far as it is longer ago than [`WatchConfig::ask_after`].
+    pub fn unanswered(&mut self, now: Time, waiting: &[(NodeId, Time)]) {
+        if self.left || !Rule::WaitersWatch.on() {
+            return;
+        }
+        for index in (0..self.watched.len()).rev() {
+            let watched = &mut self.watched[index];
+            if watched.owes_since.is_some() && waiting.iter().all(|(node, _)| *node != watched.node) {
+                watched.owes_since = None;
+                self.look_who_is_back(now, index);
+                if !self.watched[index].is_neighbour {
+                    self.watched.remove(index);
                 }
             }
+        }
+        for &(node, _) in waiting {
+            let since = waiting.iter().filter(|(other, _)| *other == node).map(|(_, since)| *since).min();
+            if let Some(since) = since.filter(|_| node != self.me && self.is_alive(node)) {
+                self.owes(now, node, since);
+            }
+        }
+    }
+
+    fn owes(&mut self, now: Time, node: NodeId, since: Time) {
+        let known = self.watched.iter().position(|watched| watched.node == node);
+        if let Some(old) = known.and_then(|index| self.watched[index].owes_since.as_mut()) {
+            // Later, when something has been answered meanwhile.
+            *old = (*old).max(since);
+            return;
+        }
+        // This process may have been stopped meanwhile, which nobody else is to blame for.
+        let before = self.config.ask_after().0 + ASK_LATE.0;
+        let since = since.max(Time(now.0.saturating_sub(before)));
+        let index = known.unwrap_or_else(|| {
+            self.watched.push(Watched::new(node, since));
+            self.watched.len() - 1
+        });
+        let watched = &mut self.watched[index];
+        watched.owes_since = Some(since);
+        if self.config.longest > 0 && !watched.only_short {
+            watched.short = watched.short.or(Some(0));
+        }
+        if !watched.is_neighbour {
+            self.ping(index);
+        }
+    }
+
+    fn ping(&mut self, index: usize) {
+        let Watched { node, short, .. } = self.watched[index];
+        self.send(node, &WatchMessage::Ping { gone: self.gone, filling: 0 });
+        if short.is_some() {
+            let filling = self.config.longest - std::mem::size_of_val(&self.gone);
+            self.send(node, &WatchMessage::Ping { gone: self.gone, filling });
         }
     }
 
@@ -280,11 +458,13 @@ impl Detector {
         self.watched.clear();
         self.suspects.clear();
         self.rumours.clear();
+        self.accusations.clear();
+        self.verdict_at = None;
         if let Some(status) = self.nodes.get_mut(self.me.index()) {
             *status = Status::Gone { why, reporter: self.me };
         }
         let to_all = !leaves || self.nodes.len() <= TOLD_ALL_MAX;
-        self.tell(now, self.me, to_all);
+        self.tell(now, News::Gone(self.me), to_all);
     }
 
     /// Takes a datagram of type 13 to 15 that came from `from`.
@@ -304,26 +484,108 @@ impl Detector {
             }
             WatchMessage::Pong { gone, filling } => {
                 self.hand_on(from, gone);
-                self.on_answer(from, filling);
+                self.on_answer(now, from, filling);
             }
-            WatchMessage::Lost { node, .. } if node.index() >= self.nodes.len() => {
+            WatchMessage::Lost { node, .. } | WatchMessage::Accused { node, .. }
+                if node.index() >= self.nodes.len() =>
+            {
                 return Err(WireError::BadValue("node number"));
             }
             WatchMessage::Lost { node, reporter, why } => {
                 if self.is_alive(node) && !self.left && !self.is_past(&why) {
-                    self.lose(now, node, why, reporter);
+                    // Others come to the verdict a little sooner.
+                    let count = self.accusations.iter().filter(|accusation| accusation.concerns(node)).count();
+                    let verdict = (why.parts_two() && count > 0).then_some(count > 1);
+                    self.lose_by(now, node, why, reporter, verdict);
                 }
             }
+            WatchMessage::Accused { node, reporter, why } => self.on_accusation(now, node, reporter, why)?,
         }
         Ok(())
     }
 
-    fn on_answer(&mut self, from: NodeId, filling: usize) {
-        for watched in self.watched.iter_mut().filter(|watched| watched.node == from) {
-            watched.short = watched.short.map(|short| short + 1).filter(|_| filling == 0);
-            if watched.short == Some(SHORT_ANSWERS) {
-                watched.short = None;
-                self.events.push_back(Event::OnlyShort { node: from });
+    fn on_answer(&mut self, now: Time, from: NodeId, filling: usize) {
+        let Some(index) = self.watched.iter().position(|watched| watched.node == from) else { return };
+        let enough = self.short_answers(&self.watched[index]);
+        let watched = &mut self.watched[index];
+        watched.answered = watched.answered.max(now);
+        watched.only_short &= filling == 0;
+        watched.short = watched.short.map(|short| short + 1).filter(|_| filling == 0);
+        if watched.short.is_some_and(|short| short >= enough) {
+            (watched.short, watched.only_short) = (None, true);
+            self.events.push_back(Event::OnlyShort { node: from });
+        }
+        self.look_who_is_back(now, index);
+    }
+
+    /// After so many short answers, and no long one, it is clear that none comes. Fewer are enough before the job ends
+    /// for that.
+    fn short_answers(&self, watched: &Watched) -> u32 {
+        let until_end = self.config.fatal.filter(|_| watched.owes_since.is_some());
+        let pings = until_end.map_or(SHORT_ANSWERS, |fatal| (fatal.0 / self.config.interval.0.max(1)) as u32);
+        pings.saturating_sub(2).clamp(3, SHORT_ANSWERS)
+    }
+
+    /// What a node is accused of. It is the limit that is told, so that all who find the same say the same.
+    fn silence(&self) -> LossCause {
+        let limit = self.config.fatal.unwrap_or(self.config.warn);
+        LossCause::Silent { ms: u32::try_from(limit.0 / 1_000_000).unwrap_or(u32::MAX) }
+    }
+
+    /// This node does not reach another.
+    fn accuse(&mut self, now: Time, node: NodeId, why: LossCause) {
+        if !Rule::AccusationsAreWeighed.on() {
+            return self.lose(now, node, why, self.me);
+        }
+        if self.accused_by_me.contains(&node) {
+            return;
+        }
+        self.accused_by_me.push(node);
+        self.weigh(now, node, self.me, why);
+    }
+
+    /// Two nodes do not reach each other, as one of them says.
+    fn on_accusation(&mut self, now: Time, node: NodeId, reporter: NodeId, why: LossCause) -> Result<(), WireError> {
+        if reporter.index() >= self.nodes.len() || reporter == node {
+            return Err(WireError::BadValue("node number"));
+        }
+        if self.left || !self.is_alive(node) || !self.is_alive(reporter) {
+            return Ok(());
+        }
+        self.weigh(now, node, reporter, why);
+        // Whoever has not heard one of the two for long has found the same, and may be the one that tells which of them
+        // it is.
+        let joins_after = self.config.joins_after();
+        let silent = |w: &&Watched| w.silent_since().is_some_and(|since| now - since >= joins_after);
+        let concerned = self.watched.iter().filter(|w| w.node == node || w.node == reporter).filter(silent);
+        let joins: Vec<NodeId> = concerned.map(|w| w.node).collect();
+        joins.into_iter().for_each(|node| self.accuse(now, node, self.silence()));
+        Ok(())
+    }
+
+    /// Adds an accusation to those that are weighed, and tells it, if it says something new: a second one of the same node
+    /// shows that it is not a single way that is cut, and further ones would only multiply.
+    fn weigh(&mut self, now: Time, node: NodeId, reporter: NodeId, why: LossCause) {
+        let accusation = Accusation { pair: (node.min(reporter), node.max(reporter)), why };
+        let count = |node: NodeId| self.accusations.iter().filter(|accusation| accusation.concerns(node)).count();
+        let weight = count(node).max(count(reporter));
+        let known = self.accusations.iter().any(|other| other.pair == accusation.pair);
+        if known || weight >= ENOUGH || self.accusations.len() == ACCUSATIONS_MAX {
+            return;
+        }
+        self.accusations.push(accusation);
+        self.verdict_at.get_or_insert(now + VERDICT_GRACE);
+        self.tell(now, News::Accused { node, reporter }, reporter == self.me);
+    }
+
+    fn come_to_verdict(&mut self, now: Time) {
+        if self.verdict_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        while let Some((lost, other, why, by_several)) = verdict(&self.accusations) {
+            self.accusations.retain(|accusation| !accusation.concerns(lost));
+            if self.is_alive(lost) {
+                self.lose_by(now, lost, why, other, Some(by_several));
             }
         }
     }
@@ -368,28 +630,34 @@ impl Detector {
     }
 
     fn lose(&mut self, now: Time, node: NodeId, why: LossCause, reporter: NodeId) {
+        self.lose_by(now, node, why, reporter, None);
+    }
+
+    fn lose_by(&mut self, now: Time, node: NodeId, why: LossCause, reporter: NodeId, verdict: Option<bool>) {
+        let (by_several, mutual) = (verdict == Some(true), node == self.me && verdict.is_some());
         let farewell = why == LossCause::Left;
         if let Some(status) = self.nodes.get_mut(node.index()) {
             *status = Status::Gone { why: why.clone(), reporter };
         }
         self.gone += 1;
         self.suspects.retain(|(suspect, _)| *suspect != node);
+        self.accusations.retain(|accusation| !accusation.concerns(node));
         self.choose_neighbours(now);
         if !farewell {
-            self.tell(now, node, reporter == self.me);
-            self.events.push_back(Event::Lost { node, why, reporter });
+            self.tell(now, News::Gone(node), reporter == self.me);
+            self.events.push_back(Event::Lost { node, why, reporter, mutual, by_several });
         }
     }
 
-    fn tell(&mut self, now: Time, node: NodeId, to_all: bool) {
+    fn tell(&mut self, now: Time, news: News, to_all: bool) {
         if self.rumours.len() >= RUMOURS_MAX {
             return;
         }
-        self.tell_once(node, to_all);
-        self.rumours.push(Rumour { node, to_all, told: 0, at: now + REPEATS[0] });
+        self.tell_once(news, to_all);
+        self.rumours.push(Rumour { news, to_all, told: 0, at: now + REPEATS[0] });
     }
 
-    fn tell_once(&mut self, node: NodeId, to_all: bool) {
+    fn tell_once(&mut self, news: News, to_all: bool) {
         let (me, count) = (self.me.index(), self.nodes.len());
         let mut listeners: Vec<NodeId> = if to_all {
             NodeId::all(count).collect()
@@ -400,10 +668,21 @@ impl Detector {
         listeners.sort_unstable();
         listeners.dedup();
         for to in listeners {
-            // The lost node is told too: it may only have been asleep.
-            if to != self.me && (to == node || self.is_alive(to)) {
-                self.send_lost(to, node);
+            match news {
+                // The lost node is told too: it may only have been asleep.
+                News::Gone(node) if to != self.me && (to == node || self.is_alive(to)) => self.send_lost(to, node),
+                News::Accused { node, reporter } if to != self.me => self.send_accusation(to, node, reporter),
+                _ => {}
             }
+        }
+    }
+
+    fn send_accusation(&mut self, to: NodeId, node: NodeId, reporter: NodeId) {
+        let pair = (node.min(reporter), node.max(reporter));
+        // Past the verdict that is told instead.
+        if let Some(accusation) = self.accusations.iter().find(|accusation| accusation.pair == pair) {
+            let why = accusation.why.clone();
+            self.send(to, &WatchMessage::Accused { node, reporter, why });
         }
     }
 
@@ -413,12 +692,16 @@ impl Detector {
         let suspects = self.suspects.iter().map(|(_, at)| *at);
         let rumours = self.rumours.iter().map(|rumour| rumour.at);
         let silence = self.watched.iter().filter_map(|watched| self.silence_at(watched));
-        ping.into_iter().chain(suspects).chain(rumours).chain(silence).min()
+        ping.into_iter().chain(suspects).chain(rumours).chain(silence).chain(self.verdict_at).min()
     }
 
     fn silence_at(&self, watched: &Watched) -> Option<Time> {
-        let warning = (!watched.warned).then_some(watched.heard + self.config.warn);
-        warning.into_iter().chain(self.config.fatal.map(|span| watched.heard + span)).min()
+        let since = watched.silent_since()?;
+        let warning = (!watched.warned).then_some(since + self.config.warn);
+        // Who is accused already waits for the verdict.
+        let fatal = self.config.fatal.filter(|_| !self.accused_by_me.contains(&watched.node));
+        let owes = watched.owes_since.filter(|_| watched.only_short);
+        warning.into_iter().chain(fatal.map(|span| since + span)).chain(fatal.zip(owes).map(|(a, b)| b + a)).min()
     }
 
     /// Does what is due.
@@ -428,27 +711,24 @@ impl Detector {
         if late > LATE {
             for watched in &mut self.watched {
                 watched.heard = (watched.heard + late).min(now);
+                watched.answered = (watched.answered + late).min(now);
+                watched.owes_since = watched.owes_since.map(|since| (since + late).min(now));
             }
         }
         self.repeat_rumours(now);
         self.judge_suspects(now);
         self.judge_silence(now);
+        self.come_to_verdict(now);
         if self.ping_at <= now && !self.left {
             self.ping_at = now + self.config.interval;
-            for Watched { node, short, .. } in self.watched.clone() {
-                self.send(node, &WatchMessage::Ping { gone: self.gone, filling: 0 });
-                if short.is_some() {
-                    let filling = self.config.longest - std::mem::size_of_val(&self.gone);
-                    self.send(node, &WatchMessage::Ping { gone: self.gone, filling });
-                }
-            }
+            (0..self.watched.len()).for_each(|index| self.ping(index));
         }
     }
 
     fn repeat_rumours(&mut self, now: Time) {
         for mut rumour in std::mem::take(&mut self.rumours) {
             if rumour.at <= now {
-                self.tell_once(rumour.node, rumour.to_all);
+                self.tell_once(rumour.news, rumour.to_all);
                 rumour.told += 1;
                 match REPEATS.get(rumour.told) {
                     Some(&span) => rumour.at = now + span,
@@ -469,10 +749,13 @@ impl Detector {
 
     fn judge_silence(&mut self, now: Time) {
         for watched in self.watched.clone() {
-            let (node, silent) = (watched.node, now - watched.heard);
+            let (node, Some(since)) = (watched.node, watched.silent_since()) else { continue };
+            let silent = now - since;
+            let owes = watched.owes_since.filter(|_| watched.only_short).map(|since| now - since);
             if self.config.fatal.is_some_and(|fatal| silent >= fatal) {
-                let ms = u32::try_from(silent.0 / 1_000_000).unwrap_or(u32::MAX);
-                self.lose(now, node, LossCause::Silent { ms }, self.me);
+                self.accuse(now, node, self.silence());
+            } else if self.config.fatal.zip(owes).is_some_and(|(fatal, owes)| owes >= fatal) {
+                self.accuse(now, node, LossCause::OnlyShort);
             } else if silent >= self.config.warn && !watched.warned {
                 self.events.push_back(Event::Warn { node, silent });
                 self.watched.iter_mut().filter(|w| w.node == node).for_each(|w| w.warned = true);

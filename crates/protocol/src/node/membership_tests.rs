@@ -15,6 +15,10 @@ struct Ring {
     loss_percent: u64,
     /// The longest body that gets through.
     longest: usize,
+    /// What is lost from the first to the second.
+    cut: Vec<(u16, u16)>,
+    /// What nodes wait for that was sent to others: who, from whom, since when.
+    owed: Vec<(u16, u16, Time)>,
     /// Whether closed ports are reported.
     icmp: bool,
     sent: u64,
@@ -38,6 +42,8 @@ impl Ring {
             chance: Chance::new(count as u64 * 100 + loss_percent),
             loss_percent,
             longest: usize::MAX,
+            cut: Vec::new(),
+            owed: Vec::new(),
             icmp: true,
             sent: 0,
             now: Time(0),
@@ -47,7 +53,8 @@ impl Ring {
     fn collect(&mut self, index: usize) {
         while let Some(Transmit { to, ty, body }) = self.nodes[index].poll_transmit() {
             self.sent += 1;
-            if self.chance.next() % 100 >= self.loss_percent && body.len() <= self.longest {
+            let cut = self.cut.contains(&(index as u16, to.0));
+            if self.chance.next() % 100 >= self.loss_percent && body.len() <= self.longest && !cut {
                 let at = self.now + Span::from_us(20 + self.chance.next() % 300);
                 self.in_flight.insert((at, self.sent), (NodeId(index as u16), to, ty, body));
             }
@@ -57,8 +64,24 @@ impl Ring {
         }
     }
 
+    /// Every 50 ms each node tells its detector what it waits for.
     fn run_for(&mut self, span: Span) {
         let end = self.now + span;
+        while self.now < end {
+            let next = Time(((self.now.0 / 50_000_000) + 1) * 50_000_000);
+            self.run_until(next.min(end));
+            let running = (0..self.nodes.len()).filter(|index| self.state[*index] == State::Runs).collect::<Vec<_>>();
+            for index in running {
+                let before = Time(self.now.0.saturating_sub(self.nodes[index].config.ask_after().0));
+                let owed = self.owed.iter().filter(|(to, _, since)| usize::from(*to) == index && *since <= before);
+                let owed: Vec<_> = owed.map(|(_, from, since)| (NodeId(*from), *since)).collect();
+                self.nodes[index].unanswered(self.now, &owed);
+                self.collect(index);
+            }
+        }
+    }
+
+    fn run_until(&mut self, end: Time) {
         loop {
             let running = self.nodes.iter().enumerate().filter(|(i, _)| self.state[*i] == State::Runs);
             let timer = running.filter_map(|(i, n)| n.next_timeout().map(|at| (at.max(self.now), i))).min();
@@ -99,6 +122,19 @@ impl Ring {
             _ => None,
         };
         self.events[index].iter().filter_map(lost).collect()
+    }
+
+    /// What every node says is lost, and which node the other of the pair is.
+    fn verdicts(&self) -> Vec<Option<(u16, u16)>> {
+        let lost = |(_, event): &(Time, Event)| match event {
+            Event::Lost { node, reporter, .. } => Some((node.0, reporter.0)),
+            _ => None,
+        };
+        self.events.iter().map(|events| events.iter().find_map(lost)).collect()
+    }
+
+    fn cut_both(&mut self, a: u16, b: u16) {
+        self.cut.extend([(a, b), (b, a)]);
     }
 
     fn all_events(&self) -> usize {
@@ -342,8 +378,9 @@ fn a_process_that_was_stopped_blames_nobody() {
     while let Some(now) = detector.next_timeout().filter(|now| *now <= end) {
         detector.on_timeout(now);
     }
-    let lost = std::iter::from_fn(|| detector.poll_event()).filter(|e| matches!(e, Event::Lost { .. })).count();
-    assert_eq!(lost, 2);
+    let lost = |event: Event| if let Event::Lost { node, mutual, .. } = event { Some((node, mutual)) } else { None };
+    let lost: Vec<_> = std::iter::from_fn(|| detector.poll_event()).filter_map(lost).collect();
+    assert_eq!(lost, [(NodeId(0), true)], "it hears nobody at all, so it is itself cut off");
 }
 
 #[test]
@@ -373,4 +410,131 @@ fn random_bytes_do_no_harm() {
     }
     assert!(accepted > 1000, "{accepted}");
     assert!(WatchMessage::parse(MsgType(3), &[]).is_err());
+}
+
+const SECOND: Span = Span::from_ms(1_000);
+
+/// Nodes 1 and 3 are no neighbours: only who has sent something to the other learns of the cut.
+#[test]
+fn a_cut_between_any_two_nodes_is_found_by_who_waits_for_an_answer_and_all_say_the_same() {
+    for cut in [&[(1, 3), (3, 1)][..], &[(1, 3)], &[(3, 1)]] {
+        for waiting in [&[(1, 3)][..], &[(3, 1)], &[(1, 3), (3, 1)]] {
+            let mut ring = Ring::new(4, 0, WatchConfig::default());
+            ring.run_for(SECOND);
+            ring.cut = cut.to_vec();
+            ring.owed = waiting.iter().map(|(to, from)| (*to, *from, ring.now)).collect();
+            ring.run_for(Span(9 * SECOND.0));
+            assert_eq!(ring.verdicts(), [None; 4], "too soon: {cut:?}, {waiting:?}");
+            ring.run_for(Span(2 * SECOND.0));
+            assert_eq!(ring.verdicts(), [Some((3, 1)); 4], "{cut:?}, {waiting:?}");
+        }
+    }
+}
+
+#[test]
+fn neighbours_that_accuse_each_other_come_to_one_verdict() {
+    for nodes in [2, 4, 5] {
+        for a in 0..nodes {
+            let b = (a + 1) % nodes;
+            let mut ring = Ring::new(usize::from(nodes), 0, WatchConfig::default());
+            ring.run_for(SECOND);
+            ring.cut_both(a, b);
+            ring.run_for(Span(12 * SECOND.0));
+            assert_eq!(ring.verdicts(), vec![Some((a.max(b), a.min(b))); usize::from(nodes)]);
+            let mutual = |(_, event): &(Time, Event)| matches!(event, Event::Lost { mutual: true, .. });
+            assert!(ring.events[usize::from(a.max(b))].iter().any(mutual), "it is told as one of the two");
+        }
+    }
+}
+
+/// Also where it has the smallest number, and its neighbours find that at different times.
+#[test]
+fn a_node_that_is_silent_to_all_is_the_lost_one() {
+    for silent in 0..5 {
+        let mut ring = Ring::new(5, 0, WatchConfig::default());
+        ring.run_for(Span::from_ms(1_100 + 70 * silent));
+        ring.state[silent as usize] = State::Stopped;
+        ring.run_for(Span(12 * SECOND.0));
+        let verdicts = ring.verdicts();
+        for node in (0..5).filter(|node| *node != silent as usize) {
+            assert_eq!(verdicts[node].map(|(lost, _)| lost), Some(silent as u16), "{verdicts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_answers_pings_is_never_lost_for_what_it_owes() {
+    let mut ring = Ring::new(4, 20, WatchConfig::default());
+    ring.owed = vec![(0, 2, Time(0)), (1, 3, Time(0))];
+    ring.run_for(Span(120 * SECOND.0));
+    assert!((0..4).all(|node| ring.losses(node).is_empty()), "{:?}", ring.events);
+}
+
+#[test]
+fn a_cut_that_passes_is_warned_about_and_forgotten() {
+    let mut ring = Ring::new(4, 0, WatchConfig::default());
+    ring.cut_both(0, 2);
+    ring.owed = vec![(0, 2, Time(0))];
+    ring.run_for(Span(6 * SECOND.0));
+    assert!(matches!(ring.events[0][..], [(_, Event::Warn { node: NodeId(2), .. })]), "{:?}", ring.events[0]);
+    (ring.cut, ring.owed) = (Vec::new(), Vec::new());
+    ring.run_for(Span(20 * SECOND.0));
+    assert!(matches!(ring.events[0][..], [_, (_, Event::Back { node: NodeId(2) })]), "{:?}", ring.events[0]);
+    assert_eq!(ring.nodes[0].watched.len(), 2, "only the neighbours are watched again");
+    assert_eq!(ring.all_events(), 2);
+}
+
+#[test]
+fn without_a_limit_a_cut_is_only_warned_about() {
+    let mut ring = Ring::new(4, 0, WatchConfig { fatal: None, ..WatchConfig::default() });
+    ring.cut_both(0, 2);
+    ring.owed = vec![(0, 2, Time(0))];
+    ring.run_for(Span(300 * SECOND.0));
+    assert!(matches!(ring.events[0][..], [(_, Event::Warn { node: NodeId(2), .. })]), "{:?}", ring.events[0]);
+}
+
+#[test]
+fn what_needs_long_datagrams_does_not_wait_for_ever_where_only_short_ones_get_through() {
+    // Node 2 is no neighbour of node 0; node 1 is.
+    for from in [1, 2] {
+        let mut ring = Ring::new(4, 0, WatchConfig { longest: 9_000, ..WatchConfig::default() });
+        ring.longest = 1_400;
+        ring.owed = vec![(0, from, Time(0))];
+        ring.run_for(Span(9 * SECOND.0));
+        let told =
+            |(at, event): &(Time, Event)| *event == Event::OnlyShort { node: NodeId(from) } && *at < Time(8 * SECOND.0);
+        assert!(ring.events[0].iter().any(told), "{:?}", ring.events[0]);
+        assert_eq!(ring.verdicts(), [None; 4], "too soon");
+        ring.run_for(Span(3 * SECOND.0));
+        assert_eq!(ring.verdicts(), [Some((from, 0)); 4]);
+        assert_eq!(ring.losses(3), [(NodeId(from), LossCause::OnlyShort)]);
+    }
+}
+
+#[test]
+fn a_process_that_was_stopped_while_it_waited_blames_nobody() {
+    for waited_before in [false, true] {
+        let mut detector = Detector::new(NodeId(0), 4, WatchConfig::default(), Time(0));
+        let owed = [(NodeId(2), Time(0))];
+        if waited_before {
+            detector.unanswered(Time(0) + Span::from_ms(1_100), &owed);
+        }
+        let late = Time(0) + Span(60 * SECOND.0);
+        detector.unanswered(late, &owed);
+        detector.on_timeout(late);
+        detector.on_timeout(late + Span::from_ms(400));
+        let events: Vec<Event> = std::iter::from_fn(|| detector.poll_event()).collect();
+        assert!(!events.iter().any(|event| matches!(event, Event::Lost { .. })), "{events:?}");
+        assert_eq!(detector.accusations, [], "{waited_before}");
+    }
+}
+
+#[test]
+fn accusations_are_read_as_they_were_written() {
+    for why in [LossCause::Silent { ms: 10_050 }, LossCause::OnlyShort] {
+        let message = WatchMessage::Accused { node: NodeId(3), reporter: NodeId(1), why };
+        assert_eq!(WatchMessage::parse(message.ty(), &message.emit()), Ok(message));
+    }
+    let message = WatchMessage::Accused { node: NodeId(3), reporter: NodeId(1), why: LossCause::PortClosed };
+    assert!(WatchMessage::parse(message.ty(), &message.emit()).is_err(), "a closed port needs no verdict");
 }

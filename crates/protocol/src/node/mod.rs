@@ -5,7 +5,8 @@
 //! | [`startup`] | how processes find each other, get numbers and learn each other's addresses |
 //! | [`identity`] | which processes may join, and what the others are told |
 //! | [`table`] | the address table that start-up arrives at |
-//! | [`membership`] | whether the other nodes are still alive |
+//! | [`membership`] | whether the other nodes are still alive and can be reached |
+//! | [`repeated`] | which replies do not arrive |
 //! | [`message`], [`watch`] | the bytes of their datagrams |
 //! | [`route`] | which machine a message of the running job is for |
 
@@ -13,6 +14,7 @@ mod chance;
 pub mod identity;
 pub mod membership;
 pub mod message;
+pub mod repeated;
 pub mod route;
 pub mod startup;
 pub mod table;

@@ -10,11 +10,13 @@ use crate::wire::header::MsgType;
 pub enum LossCause {
     /// Nothing listens at its port any more.
     PortClosed,
-    /// Nothing was heard from it for so many milliseconds.
+    /// Nothing was heard from it for so many milliseconds, or nothing was answered.
     Silent {
         /// How long.
         ms: u32,
     },
+    /// Short packets get through to it and back, and long ones do not.
+    OnlyShort,
     /// Its launcher saw it exit.
     Exited {
         /// The exit status.
@@ -31,11 +33,19 @@ pub enum LossCause {
     Left,
 }
 
+impl LossCause {
+    /// Whether it is the network between two nodes, or either of them: then one alone cannot tell which is to blame.
+    pub fn parts_two(&self) -> bool {
+        matches!(self, LossCause::Silent { .. } | LossCause::OnlyShort)
+    }
+}
+
 impl std::fmt::Display for LossCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             LossCause::PortClosed => write!(f, "has ended (nothing listens at its port)"),
             LossCause::Silent { ms } => write!(f, "was silent for {}.{} seconds", ms / 1000, ms % 1000 / 100),
+            LossCause::OnlyShort => write!(f, "cannot be reached by long packets, only by short ones"),
             LossCause::Exited { status } => write!(f, "exited with status {status}"),
             LossCause::Killed { signal } => write!(f, "was killed by signal {signal}"),
             LossCause::Stopped(why) => write!(f, "stopped: {why}"),
@@ -70,7 +80,19 @@ pub enum WatchMessage {
         /// Why.
         why: LossCause,
     },
+    /// Two nodes do not reach each other. Which of them is lost for that is decided when all accusations are in.
+    Accused {
+        /// Who is accused.
+        node: NodeId,
+        /// By whom.
+        reporter: NodeId,
+        /// Of what.
+        why: LossCause,
+    },
 }
+
+/// The mark of an accusation, beside the cause.
+const ACCUSED: u8 = 0x80;
 
 impl WatchMessage {
     /// The message's type.
@@ -78,7 +100,7 @@ impl WatchMessage {
         match self {
             WatchMessage::Ping { .. } => types::PING,
             WatchMessage::Pong { .. } => types::PONG,
-            WatchMessage::Lost { .. } => types::LOST,
+            WatchMessage::Lost { .. } | WatchMessage::Accused { .. } => types::LOST,
         }
     }
 
@@ -90,7 +112,7 @@ impl WatchMessage {
                 out.put_u16(*gone);
                 out.resize(out.len() + filling, 0);
             }
-            WatchMessage::Lost { node, reporter, why } => {
+            WatchMessage::Lost { node, reporter, why } | WatchMessage::Accused { node, reporter, why } => {
                 out.put_u16(node.0);
                 out.put_u16(reporter.0);
                 let (kind, number, text) = match why {
@@ -100,8 +122,10 @@ impl WatchMessage {
                     LossCause::Killed { signal } => (3, *signal as u32, ""),
                     LossCause::Stopped(text) => (4, 0, text.as_str()),
                     LossCause::Left => (5, 0, ""),
+                    LossCause::OnlyShort => (6, 0, ""),
                 };
-                out.put_u8(kind);
+                let mark = if matches!(self, WatchMessage::Accused { .. }) { ACCUSED } else { 0 };
+                out.put_u8(kind | mark);
                 out.put_u32(number);
                 put_text(&mut out, text);
             }
@@ -121,16 +145,21 @@ impl WatchMessage {
             types::LOST => {
                 let (node, reporter, kind, number) = (take_node(&mut r)?, take_node(&mut r)?, r.u8()?, r.u32()?);
                 let text = take_text(&mut r, REASON_MAX)?;
-                let why = match kind {
+                let why = match kind & !ACCUSED {
                     0 => LossCause::PortClosed,
                     1 => LossCause::Silent { ms: number },
                     2 => LossCause::Exited { status: number as i32 },
                     3 => LossCause::Killed { signal: number as i32 },
                     4 => LossCause::Stopped(text),
                     5 => LossCause::Left,
+                    6 => LossCause::OnlyShort,
                     _ => return Err(WireError::BadValue("cause")),
                 };
-                WatchMessage::Lost { node, reporter, why }
+                match kind & ACCUSED {
+                    0 => WatchMessage::Lost { node, reporter, why },
+                    _ if !why.parts_two() => return Err(WireError::BadValue("accusation")),
+                    _ => WatchMessage::Accused { node, reporter, why },
+                }
             }
             other => return Err(WireError::BadType(other.0)),
         };
