@@ -7,6 +7,7 @@ use comem_protocol::link::{
     AckRepr, Arrival, Class, Dest, LinkConfig, PeerChannel, Repeat, Reply, ReplyEncoder, ResendRepr, SendError, Sender,
     To, acked,
 };
+use comem_protocol::node::repeated::RepeatedReplies;
 use comem_protocol::outbox::{Origin, Outbox, Send, Target};
 use comem_protocol::rules::Rule;
 use comem_protocol::time::Time;
@@ -23,6 +24,8 @@ pub enum Parcel {
     Free(Incoming),
     /// A datagram of the link.
     Datagram(Vec<u8>),
+    /// A datagram of the failure detector: its sender, type and body.
+    Watch(NodeId, MsgType, Vec<u8>),
 }
 
 /// A message that has arrived.
@@ -115,6 +118,21 @@ impl Carrier {
         }
     }
 
+    /// Nodes that owe an answer to something that was sent no later than `before`, and since when.
+    pub fn unanswered(&mut self, now: Time, before: Time) -> Vec<(NodeId, Time)> {
+        let Carrier::Link(link) = self else { return Vec::new() };
+        let sent = link.senders.iter().flat_map(|sender| sender.unanswered(before));
+        sent.chain(link.repeated.unanswered(now, before)).collect()
+    }
+
+    /// Nodes whose datagrams came since this was asked last.
+    pub fn take_heard(&mut self) -> Vec<NodeId> {
+        match self {
+            Carrier::Messages(_) => Vec::new(),
+            Carrier::Link(link) => std::mem::take(&mut link.heard),
+        }
+    }
+
     /// Datagrams sent and, among them, repetitions.
     pub fn counts(&self) -> (u64, u64) {
         match self {
@@ -199,6 +217,9 @@ pub struct Link {
     peers: BTreeMap<Channel, PeerChannel>,
     overflow: VecDeque<Overflow>,
     buffer: Vec<u8>,
+    /// Replies that do not arrive.
+    repeated: RepeatedReplies,
+    heard: Vec<NodeId>,
 }
 
 impl Link {
@@ -217,6 +238,8 @@ impl Link {
             peers: BTreeMap::new(),
             overflow: VecDeque::new(),
             buffer: Vec::new(),
+            repeated: RepeatedReplies::default(),
+            heard: Vec::new(),
         }
     }
 
@@ -327,6 +350,9 @@ impl Link {
         if packet.header.prog != self.prog || packet.channel.node.index() >= self.nodes {
             return Err(refused(&"a stranger's"));
         }
+        if self.heard.last() != Some(&packet.channel.node) {
+            self.heard.push(packet.channel.node);
+        }
         if acks && ty == MsgType::ACK {
             let ack = AckRepr::parse(packet.payload).map_err(|e| refused(&e))?;
             let asker = self.mine(ack.channel())?;
@@ -339,7 +365,7 @@ impl Link {
         } else if ty == MsgType::RESEND {
             let resend = ResendRepr::parse(packet.payload).map_err(|e| refused(&e))?;
             let channel = resend.channel().map_err(|e| refused(&e))?;
-            self.repeat_reply(channel, &resend, parcels);
+            self.repeat_reply(now, channel, &resend, parcels);
             Ok(None)
         } else {
             self.on_packet(now, slot, &packet, parcels)
@@ -371,9 +397,10 @@ impl Link {
         Ok(incoming)
     }
 
-    fn repeat_reply(&mut self, channel: Channel, resend: &ResendRepr, parcels: &mut Parcels) {
+    fn repeat_reply(&mut self, now: Time, channel: Channel, resend: &ResendRepr, parcels: &mut Parcels) {
         let mut bytes = Vec::new();
         if let Some(segment) = self.peer(channel).stored_reply(resend, &mut bytes) {
+            self.repeated.note(now, channel.node, resend.seq);
             put(channel, &bytes, segment, parcels);
         }
     }
@@ -396,7 +423,7 @@ impl Link {
                 Some(message)
             }
             Arrival::Duplicate(Repeat::Reply) => {
-                self.repeat_reply(channel, &ResendRepr::whole(first_of(packet)), parcels);
+                self.repeat_reply(now, channel, &ResendRepr::whole(first_of(packet)), parcels);
                 None
             }
             Arrival::Duplicate(Repeat::Forwarded(node)) => {

@@ -11,14 +11,18 @@ use crate::node::Node;
 use crate::program::{Op, Program};
 use crate::single::{self, LOOK_AGAIN, Paged, Paging, Tally};
 use crate::thread::{Thread, Turn};
+use crate::watch::{self, Ended, Watchers};
 use comem_protocol::auth::{JobKey, Sealer};
 use comem_protocol::coherence::Engine;
 use comem_protocol::faults::{FaultPlan, FaultSpec, Rng};
 use comem_protocol::ids::{Channel, NodeId, Slot};
 use comem_protocol::link::LinkConfig;
+use comem_protocol::node::membership::{Transmit, WatchConfig};
 use comem_protocol::node::route::Origin;
+use comem_protocol::node::watch::LossCause;
 use comem_protocol::outbox::Outbox;
 use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::header::{HEADER_BYTES, MsgType};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -47,6 +51,8 @@ pub struct Config {
     pub requests_per_thread: usize,
     /// The latest moment by which all must have ended.
     pub bound: Span,
+    /// `Some`: nodes watch over each other; a job may end for that. Needs the link.
+    pub watch: Option<WatchConfig>,
     /// Whether whatever is sent travels for nearly the same time, and long.
     pub even: bool,
     /// Whether to keep a line for everything that happens.
@@ -65,6 +71,7 @@ impl Config {
             datagram_bytes: 1472,
             requests_per_thread: LinkConfig::default().requests_per_thread,
             bound: Span::from_ms(600_000),
+            watch: None,
             even: false,
             trace: false,
         }
@@ -84,6 +91,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Datagrams handed to the network, and repetitions among them.
     pub datagrams: (u64, u64),
+    /// How the nodes ended whose failure detectors found a loss.
+    pub ended: Vec<Option<Ended>>,
     /// What happened around pages.
     pub tally: Tally,
     /// A line for everything that happened, when it was asked for.
@@ -105,6 +114,8 @@ enum Event {
     Attend(Channel),
     LinkTimer(Channel),
     BarrierTimer(NodeId),
+    /// A node looks after its failure detector.
+    Watch(NodeId),
 }
 
 /// An event and its moment; equal moments keep the order in which they were set.
@@ -141,6 +152,7 @@ pub struct Cluster {
     barrier_timers: Vec<Option<Time>>,
     unread: BTreeMap<Channel, VecDeque<Parcel>>,
     running: usize,
+    watchers: Option<Watchers>,
     out: Outbox,
     outcome: Outcome,
 }
@@ -181,11 +193,16 @@ impl Cluster {
             barrier_timers: vec![None; nodes],
             unread: BTreeMap::new(),
             running: nodes * (slots - 1),
+            watchers: config.watch.map(|watch| Watchers::new(nodes, watch)),
             out: Outbox::new(),
             outcome: Outcome::default(),
             config,
         };
         for node in NodeId::all(nodes) {
+            if cluster.watchers.is_some() {
+                let start = Span(cluster.rng.below(watch::TICK.0));
+                cluster.after(start, Event::Watch(node));
+            }
             for t in 0..slots - 1 {
                 let start = Span(cluster.rng.below(50_000));
                 cluster.after(start, Event::Step(node, t));
@@ -206,11 +223,20 @@ impl Cluster {
                 break;
             }
             self.take(due.event);
+            if self.watchers.as_ref().is_some_and(Watchers::all_ended) {
+                break;
+            }
             if self.config.paging.is_some() {
                 self.outcome.failures.extend(single::two_masters(&self.nodes));
             }
         }
         self.outcome.took = self.now;
+        if let Some(watchers) = self.watchers.take() {
+            self.outcome.ended = watchers.into_ended();
+        }
+        if !self.outcome.ended.is_empty() && self.outcome.ended.iter().all(Option::is_some) {
+            return;
+        }
         self.look_for_waiters();
         if self.outcome.failures.is_empty() {
             self.nodes.iter_mut().for_each(|node| node.end_holds(&mut self.out));
@@ -259,7 +285,15 @@ impl Cluster {
     }
 
     fn take(&mut self, event: Event) {
+        let node = Self::node_of(&event);
+        if self.has_ended(node) {
+            if let Event::Arrive(_, Parcel::Watch(from, ..)) = event {
+                self.tell_closed_port(from, node);
+            }
+            return;
+        }
         match event {
+            Event::Arrive(at, Parcel::Watch(from, ty, body)) => self.on_watch(at.node, from, ty, &body),
             Event::Step(node, t) => self.step(node, t),
             Event::LookAgain(node, t, nap) => {
                 let thread = &self.nodes[node.index()].threads[t];
@@ -273,7 +307,75 @@ impl Cluster {
             Event::Attend(at) => self.drain(at, Slot::SERVICE),
             Event::LinkTimer(channel) => self.link_timer(channel),
             Event::BarrierTimer(node) => self.barrier_timer(node),
+            Event::Watch(node) => self.watch(node),
         }
+    }
+
+    /// Whose event it is.
+    fn node_of(event: &Event) -> NodeId {
+        match event {
+            Event::Step(node, _)
+            | Event::LookAgain(node, ..)
+            | Event::Holds(node)
+            | Event::LetGo(node, _)
+            | Event::BarrierTimer(node)
+            | Event::Watch(node) => *node,
+            Event::Arrive(at, _) | Event::Attend(at) | Event::LinkTimer(at) => at.node,
+        }
+    }
+
+    fn has_ended(&self, node: NodeId) -> bool {
+        self.watchers.as_ref().is_some_and(|watchers| watchers.has_ended(node))
+    }
+
+    /// A node looks after its failure detector.
+    fn watch(&mut self, node: NodeId) {
+        let (now, index) = (self.now, node.index());
+        let Some(watchers) = &mut self.watchers else { return };
+        let before = watchers.ask_before(now);
+        let mut waiting = self.carriers[index].unanswered(now, before);
+        waiting.extend(self.nodes[index].barrier.unanswered(before));
+        let sends = watchers.step(now, node, |detector| {
+            detector.unanswered(now, &waiting);
+            detector.on_timeout(now);
+        });
+        self.send_watch(node, sends);
+        if self.running > 0 || !self.carriers.iter().all(Carrier::is_idle) {
+            self.after(watch::TICK, Event::Watch(node));
+        }
+    }
+
+    fn send_watch(&mut self, from: NodeId, sends: Vec<Transmit>) {
+        let parcels =
+            sends.into_iter().map(|Transmit { to, ty, body }| (Channel::service(to), Parcel::Watch(from, ty, body)));
+        self.dispatch(from, parcels.collect());
+    }
+
+    /// Nothing listens at this node any more.
+    fn tell_closed_port(&mut self, from: NodeId, node: NodeId) {
+        let now = self.now;
+        let Some(watchers) = &mut self.watchers else { return };
+        let sends = watchers.step(now, from, |detector| detector.evidence(now, node, LossCause::PortClosed));
+        self.send_watch(from, sends);
+    }
+
+    /// A datagram of another node's failure detector.
+    fn on_watch(&mut self, at: NodeId, from: NodeId, ty: MsgType, body: &[u8]) {
+        let now = self.now;
+        let Some(watchers) = &mut self.watchers else { return };
+        let mut result = Ok(());
+        let sends = watchers.step(now, at, |detector| result = detector.on_datagram(now, from, ty, body));
+        if let Err(error) = result {
+            self.outcome.failures.push(format!("{at} cannot read what {from}'s failure detector says: {error}"));
+        }
+        self.send_watch(at, sends);
+    }
+
+    fn note_heard(&mut self, at: NodeId) {
+        let (now, heard) = (self.now, self.carriers[at.index()].take_heard());
+        let Some(watchers) = &mut self.watchers else { return };
+        let sends = watchers.step(now, at, |detector| heard.iter().for_each(|from| detector.heard(now, *from)));
+        self.send_watch(at, sends);
     }
 
     fn step(&mut self, node: NodeId, t: usize) {
@@ -369,6 +471,7 @@ impl Cluster {
         let node = at.node.index();
         let received = self.carriers[node].receive(self.now, slot, parcel, &mut parcels);
         self.dispatch(at.node, parcels);
+        self.note_heard(at.node);
         match received {
             Ok(Some(message)) => self.message(at.node, slot, message),
             Ok(None) => {}
@@ -480,11 +583,27 @@ impl Cluster {
                     }
                 }
                 Parcel::Datagram(bytes) => self.put_on_wire(from, to, travel, &bytes),
+                Parcel::Watch(..) => self.put_watch_on_wire(from, to, travel, parcel),
             }
         }
     }
 
+    fn is_cut(&self, from: NodeId, to: Channel) -> bool {
+        self.config.faults.is_some_and(|faults| faults.cuts_off(self.now - Time(0), from, to.node))
+    }
+
+    fn put_watch_on_wire(&mut self, from: NodeId, to: Channel, travel: Span, parcel: Parcel) {
+        let Parcel::Watch(_, _, body) = &parcel else { return };
+        let bytes = body.len() + HEADER_BYTES;
+        if !self.is_cut(from, to) && !self.plans[from.index()].decide(self.now, bytes).is_lost() {
+            self.after(travel, Event::Arrive(to, parcel));
+        }
+    }
+
     fn put_on_wire(&mut self, from: NodeId, to: Channel, travel: Span, bytes: &[u8]) {
+        if self.is_cut(from, to) {
+            return;
+        }
         let decision = self.plans[from.index()].decide(self.now, bytes.len());
         for delivery in decision.deliveries() {
             let span = Span(travel.0 + delivery.delay.0);

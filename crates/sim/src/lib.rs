@@ -16,6 +16,7 @@
 //! | [`pages`] | the engines for pages, over a model of memory with page tables, twins and diffs |
 //! | [`single`] | pages under `msi`, over a model of memory with page tables |
 //! | [`startup`] | whole jobs, from start-up to the end |
+//! | [`watch`], [`partition`] | the failure detector, and jobs whose network is cut in places |
 
 pub mod carrier;
 pub mod check;
@@ -29,8 +30,10 @@ pub mod model;
 pub mod node;
 pub mod outcomes;
 pub mod pages;
+pub mod partition;
 pub mod program;
 pub mod scenario;
 pub mod single;
 pub mod startup;
 pub mod thread;
+pub mod watch;

@@ -522,6 +522,8 @@ impl Cluster {
                         self.note(from, to, &parcel, None);
                     }
                 }
+                // These clusters are watched by nobody.
+                Parcel::Watch(..) => {}
                 Parcel::Datagram(bytes) => {
                     let decision = self.plans[from.index()].decide(self.now, bytes.len());
                     for delivery in decision.deliveries() {
