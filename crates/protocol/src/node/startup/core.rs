@@ -267,10 +267,7 @@ pub enum StartError {
         wanted: u16,
     },
     /// Time ran out.
-    #[error(
-        "time ran out {phase}, waiting for {}; check that these processes run and that no firewall parts the hosts",
-        list(missing)
-    )]
+    #[error("{}; check that these processes run and that no firewall parts the hosts", self.what())]
     TimedOut {
         /// In which part.
         phase: Phase,
@@ -286,6 +283,24 @@ pub enum StartError {
     /// Start-up was given up, here or by node zero.
     #[error("start-up was given up: {0}")]
     GivenUp(String),
+}
+
+impl StartError {
+    /// What happened, without advice: a launcher knows more of the processes that it has started.
+    pub fn what(&self) -> String {
+        match self {
+            StartError::TimedOut { phase, missing } => format!("time ran out {phase}, waiting for {}", list(missing)),
+            other => other.to_string(),
+        }
+    }
+
+    /// The nodes for want of which the start failed.
+    pub fn missing(&self) -> Vec<NodeId> {
+        match self {
+            StartError::TimedOut { missing, .. } => missing.iter().map(|missing| missing.node).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// What the caller should know.

@@ -220,6 +220,7 @@ impl Zero {
     fn fail(&mut self, core: &mut Core, error: StartError) {
         let why = match &error {
             StartError::GivenUp(why) => why.clone(),
+            other if is_launched(core) => other.what(),
             other => other.to_string(),
         };
         self.give_up(core, Verdict::Refused(Refusal::GivenUp(message::fit(&why, message::REASON_MAX))));
