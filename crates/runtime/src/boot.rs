@@ -4,7 +4,7 @@
 
 use crate::config::Config;
 use crate::control::{self, ControlReader, ControlWriter, FromNode, Job, ToNode};
-use crate::ear::{Ear, next_message};
+use crate::ear::{Ear, next_message, next_message_within};
 use crate::error::{Error, Result};
 use crate::io::{Parts, Wire};
 use crate::keys;
@@ -25,7 +25,9 @@ use comem_protocol::coherence::Engine;
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot, THREADS_MAX};
 use comem_protocol::link::LinkConfig;
 use comem_protocol::node::identity::{Identity, Layout, PACKETS, VERSION};
-use comem_protocol::node::startup::{self, DISCOVERY_PROG, Event, Mode, Phase, Startup, To, Transmit, Waits};
+use comem_protocol::node::startup::{
+    self, DISCOVERY_PROG, Event, Mode, Phase, StartError, Startup, To, Transmit, Waits,
+};
 use comem_protocol::node::table::Membership;
 use comem_protocol::time::{Span, Time};
 use comem_protocol::wire::header::{Flags, HEADER_BYTES, HeaderRepr, LEN_AT, MsgType, Packet};
@@ -90,6 +92,8 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     let result = if launcher.is_none() && config.nodes == 1 && !config.discover && config.join.is_none() {
         Ok(alone(config, clock))
     } else {
+        // Others may keep this node waiting.
+        service::listen_for_questions();
         Boot::new(config, clock, launcher.as_mut(), program).and_then(|boot| boot.run(launcher))
     };
     match &result {
@@ -191,12 +195,19 @@ struct Boot {
     multicast: bool,
     link: LinkConfig,
     free: AtomicU64,
+    /// Where the launcher hears this node, if there is one.
+    launcher: Option<Arc<ControlWriter<FromNode>>>,
     /// Datagrams of start-up that came and do not carry the job's key.
     strangers: AtomicU64,
 }
 
 impl Boot {
     fn new(mut config: Config, clock: Arc<Clock>, launcher: Option<&mut Launcher>, program: u64) -> Result<Boot> {
+        let writer = launcher.as_ref().map(|(_, writer)| writer.clone());
+        if let Some(writer) = &writer {
+            // Where the launcher is gone, its line says so.
+            let _ = writer.send(&FromNode::Joining);
+        }
         let job = match launcher {
             Some((reader, _)) => Some(job_of(program, reader)?),
             None => control::exec_job().map_err(no_place("cannot read the job from comem exec"))?,
@@ -280,6 +291,7 @@ impl Boot {
             link,
             free: AtomicU64::new(0),
             strangers: AtomicU64::new(0),
+            launcher: writer,
         })
     }
 
@@ -356,8 +368,6 @@ impl Boot {
 
     fn run(self, mut launcher: Option<Launcher>) -> Result<Arc<Node>> {
         let zero = self.zero_address(launcher.as_mut())?;
-        // Where nobody is taken for lost, as under a debugger, the others may come as late as they like: who started them knows whether they will.
-        let limit = usual_limit(&self.config);
         let config = startup::Config {
             mode: self.mode(zero)?,
             identity: self.identity()?,
@@ -369,7 +379,7 @@ impl Boot {
             job: self.job.as_ref().map(|j| j.job.max(1)),
             prog: self.job.as_ref().map(|j| j.prog_id.max(1)),
             multicast: self.multicast,
-            deadline: self.config.node_timeout.is_some().then_some(limit),
+            deadline: start_limit(&self.config),
         };
         let seed = u64::from(std::process::id()) << 32 ^ wall_clock_ns();
         let mut machine = Startup::new(config, self.clock.now(), seed).map_err(|e| Error::Start(e.to_string()))?;
@@ -406,8 +416,23 @@ impl Boot {
             said.map_err(Error::system("cannot tell the launcher this node's address"))?;
             return Ok(None);
         }
+        let until = start_limit(&self.config).map(|limit| self.clock.now() + limit);
         loop {
-            match next_message(reader)? {
+            let Some(message) = next_message_within(reader, PATIENCE)? else {
+                if service::was_asked() {
+                    self.say_it_waits(
+                        &me.to_string(),
+                        "node 0",
+                        "which has not called Comem yet, or not told the launcher where it is",
+                    );
+                }
+                if until.is_some_and(|until| until <= self.clock.now()) {
+                    let zero = startup::Missing { node: NodeId(0), process: None, unheard: Vec::new() };
+                    return Err(self.failed(&StartError::TimedOut { phase: Phase::Address, missing: vec![zero] }));
+                }
+                continue;
+            };
+            match message {
                 ToNode::Zero { addr } => {
                     let parsed = addr.parse();
                     return parsed
@@ -449,7 +474,7 @@ impl Boot {
                 }
             }
             let now = self.clock.now();
-            if tell_at.take_if(|at| *at <= now).is_some() {
+            if tell_at.take_if(|at| *at <= now).is_some() || service::was_asked() {
                 self.tell_whom_it_waits_for(machine, now);
             }
             let wait = machine.next_timeout().map_or(PATIENCE, |at| Duration::from_nanos((at - now).0).min(PATIENCE));
@@ -471,7 +496,7 @@ impl Boot {
     fn on_event(&self, event: Event, group: &mut Option<Group>) -> Option<Result<Membership>> {
         match event {
             Event::Ready(membership) => return Some(Ok(membership)),
-            Event::Failed(error) => return Some(Err(Error::Start(error.to_string()))),
+            Event::Failed(error) => return Some(Err(self.failed(&error))),
             Event::Joined { job, .. } if self.multicast => {
                 let joined = self.network.group_of_job(job);
                 if *group != Some(joined) && self.network.join(&*self.endpoints[0], &joined).is_ok() {
@@ -492,6 +517,16 @@ impl Boot {
         None
     }
 
+    /// Start-up has failed. A launcher says more of those for want of which it did.
+    fn failed(&self, error: &StartError) -> Error {
+        let missing = error.missing();
+        let told = !missing.is_empty()
+            && self.launcher.as_ref().is_some_and(|launcher| {
+                launcher.send(&FromNode::Missing { nodes: missing.iter().map(|node| node.0).collect() }).is_ok()
+            });
+        Error::Start(if told { error.what() } else { error.to_string() })
+    }
+
     fn send_all(&self, machine: &mut Startup, discovery: Option<Group>, group: Option<Group>) {
         while let Some(transmit) = machine.poll_transmit() {
             self.send(&transmit, discovery, group);
@@ -500,7 +535,6 @@ impl Boot {
 
     fn tell_whom_it_waits_for(&self, machine: &Startup, now: Time) {
         let Some(waits) = machine.waits_for() else { return };
-        let (nodes, pid) = (self.config.nodes, std::process::id());
         let me = waits.me.map_or("a node".to_string(), |node| node.to_string());
         let (how, most) = (self.how_they_meet(&waits), waits.until.map(|at| (at - now).0.div_ceil(1_000_000_000)));
         let most = most.map_or(String::new(), |seconds| format!("; gives up in {seconds} s"));
@@ -510,10 +544,14 @@ impl Boot {
                 "; {count} datagrams that came do not carry this job's key: is COMEM_KEY_FILE, or COMEM_AUTH=off, the same for all?{most}"
             ),
         };
+        self.say_it_waits(&me, &waits.missing(), &format!("{how}{most}"));
+    }
+
+    fn say_it_waits(&self, me: &str, whom: &str, how: &str) {
+        let (nodes, pid) = (self.config.nodes, std::process::id());
         crate::error::say(format_args!(
-            "comem: {me} of a job of {nodes} (host {}, pid {pid}) waits for {}: {how}{most}",
+            "comem: {me} of a job of {nodes} (host {}, pid {pid}) waits for {whom}: {how}",
             host_name(),
-            waits.missing()
         ));
     }
 
@@ -583,8 +621,9 @@ impl Boot {
         membership: Membership,
         launcher: Option<Arc<ControlWriter<FromNode>>>,
     ) -> Arc<Node> {
-        let addresses =
+        let addresses: Vec<Vec<SocketAddr>> =
             membership.nodes.iter().map(|m| m.ports.iter().map(|p| SocketAddr::new(m.ip, *p)).collect()).collect();
+        self.network.begin(membership.me, &addresses);
         let members = membership.nodes.iter().map(|m| (m.host.clone(), m.pid)).collect();
         let group = membership.multicast.then(|| self.network.group_of_job(membership.job).address());
         let seats = self.config.seats;
@@ -624,9 +663,15 @@ pub(crate) fn plain_datagram(
     bytes
 }
 
-/// How long nodes wait for one another at the start, unless they do so without a limit.
+/// How long nodes usually wait for one another at the start.
 fn usual_limit(config: &Config) -> Span {
     Span::from_ms(if config.discover { 10_000 } else { 30_000 })
+}
+
+/// How long they do so here: longer where a node may be silent for longer, and as long as it takes where nobody is
+/// taken for lost, as under a debugger.
+fn start_limit(config: &Config) -> Option<Span> {
+    config.node_timeout.map(|timeout| usual_limit(config).max(Span(timeout.as_nanos() as u64)))
 }
 
 /// How long a node waits for others without a word. A launcher watches over its nodes by itself; one whose nodes wait without a limit is told by
@@ -879,6 +924,17 @@ fn tag(config: &Config) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_others_may_come_as_late_as_a_node_may_be_silent() {
+        let limit_of = |timeout: Option<u64>, discover: bool| {
+            let mut config = Config::from_env().expect("no settings");
+            (config.node_timeout, config.discover) = (timeout.map(Duration::from_secs), discover);
+            start_limit(&config).map(|span| span.0 / 1_000_000_000)
+        };
+        assert_eq!([Some(10), Some(300), None].map(|t| limit_of(t, false)), [Some(30), Some(300), None]);
+        assert_eq!([Some(10), Some(300), None].map(|t| limit_of(t, true)), [Some(10), Some(300), None]);
+    }
 
     #[test]
     fn a_node_that_a_launcher_started_says_whom_it_waits_for_only_where_there_is_no_limit() {

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`FromNode::Begins`] | first of all: a program of this node takes its place |
 //! | [`FromNode::Address`] | node zero has bound its service socket; the launcher tells the others with [`ToNode::Zero`] |
+//! | [`FromNode::Joining`] | the program has called Comem, and looks for the other nodes |
+//! | [`FromNode::Missing`] | the start has taken too long; the launcher knows more of those that are missing |
 //! | [`FromNode::Started`] | start-up is over; from here on an end without [`FromNode::Finished`] counts as a loss |
 //! | [`FromNode::Outlives`] | the process is an interpreter, or the like, that goes on when others are lost; it ends by itself |
 //! | [`FromNode::Failed`] | the node gives up; the launcher prints the message, the node prints nothing |
@@ -119,6 +121,13 @@ pub enum FromNode {
         node: u16,
         /// `ip:port`.
         addr: String,
+    },
+    /// The program has called Comem; the node looks for the others.
+    Joining,
+    /// The start has failed for want of these nodes.
+    Missing {
+        /// Their numbers.
+        nodes: Vec<u16>,
     },
     /// All nodes have met; the program runs.
     Started,
@@ -288,6 +297,15 @@ impl<M: DeserializeOwned> ControlReader<M> {
     /// Reads from `stream`.
     pub fn new(stream: UnixStream) -> ControlReader<M> {
         ControlReader { stream, lines: Lines::default(), message: PhantomData }
+    }
+
+    /// How long [`ControlReader::next_message`] waits at most, after which it fails with [`io::ErrorKind::WouldBlock`];
+    /// `None` for ever.
+    ///
+    /// # Errors
+    /// The system's refusal, as for a time of zero.
+    pub fn set_timeout(&self, timeout: Option<std::time::Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(timeout)
     }
 
     /// Waits for the next message; `None` when the other side is gone.

@@ -7,7 +7,9 @@ use crate::node::Node;
 use crate::report;
 use comem_protocol::ids::NodeId;
 use comem_protocol::time::Span;
+use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A wait of so long may be why a job is stopped.
 const LONG: Span = Span::from_ms(2_000);
@@ -80,6 +82,19 @@ pub(crate) fn next_message(reader: &mut ControlReader<ToNode>) -> Result<ToNode>
     match reader.next_message() {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(Error::Stopped("the launcher ended".to_string())),
+        Err(error) => Err(Error::system("cannot hear the launcher")(error)),
+    }
+}
+
+/// As [`next_message`], for so long; `None` when nothing has come.
+pub(crate) fn next_message_within(reader: &mut ControlReader<ToNode>, timeout: Duration) -> Result<Option<ToNode>> {
+    reader.set_timeout(Some(timeout)).map_err(Error::system("cannot hear the launcher"))?;
+    let message = reader.next_message();
+    reader.set_timeout(None).map_err(Error::system("cannot hear the launcher"))?;
+    match message {
+        Ok(Some(message)) => Ok(Some(message)),
+        Ok(None) => Err(Error::Stopped("the launcher ended".to_string())),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
         Err(error) => Err(Error::system("cannot hear the launcher")(error)),
     }
 }

@@ -8,6 +8,7 @@ mod mail;
 mod replies;
 mod tray;
 
+use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::node::{House, Node};
 use crate::service::SPIN;
@@ -364,7 +365,7 @@ impl Node {
             result = send();
         }
         if let Err(error) = result {
-            self.bug(&format!("a message of type {} cannot be sent: {error}", ty.0));
+            self.end_unsent((ty, error));
         }
     }
 
@@ -574,7 +575,7 @@ impl Node {
         }
         self.heard_from(packet.channel.node, drained.at);
         if Self::is_of_watch(packet.header.ty) {
-            return self.on_watch_datagram(&packet);
+            return self.on_watch_datagram(slot, from, &packet);
         }
         let result = if packet.header.flags.ack && packet.header.ty == MsgType::ACK {
             self.on_ack(&packet)
@@ -586,7 +587,15 @@ impl Node {
             self.on_message(slot, &packet, drained)
         };
         if let Err(error) = result {
-            self.reject(slot, from, &error);
+            self.on_bad_packet(slot, packet.channel.node, from, &error);
+        }
+    }
+
+    /// What a node has sent cannot be. Where others could have sent it in its name, it counts for nothing.
+    pub(crate) fn on_bad_packet(&self, slot: Slot, node: NodeId, from: SocketAddr, error: &BoxedError) {
+        self.reject(slot, from, error);
+        if self.wire.authenticated() {
+            self.end_for_violation(node, &format!("sent a packet that cannot be: {error}"));
         }
     }
 
@@ -722,7 +731,13 @@ impl Node {
         body: &[u8],
         now: Time,
     ) -> std::result::Result<(), BoxedError> {
-        let message = Message::parse(ty, body)?;
+        let message = match Message::parse(ty, body) {
+            Ok(message) => message,
+            Err(error) => {
+                self.end_for_violation(origin.from.node, &format!("sent a message that makes no sense: {error}"));
+                return Ok(());
+            }
+        };
         if self.lets_stay(slot, &message, origin, body) || self.keeps_for_opening(&message, origin, body) {
             return Ok(());
         }
@@ -752,7 +767,7 @@ impl Node {
             self.rouse(roused);
         }
         if let Err(misbehaved) = result {
-            self.bug(&format!("{} {misbehaved}", self.name_of(origin.from.node)));
+            self.end_for_violation(origin.from.node, &misbehaved);
         }
     }
 
@@ -763,7 +778,7 @@ impl Node {
         match Message::parse(ty, &body) {
             Ok(message) => self.carry_out((slot, slot), origin, message, self.now()),
             Err(error) => {
-                self.bug(&format!("{} sent a message that makes no sense: {error}", self.name_of(origin.from.node)));
+                self.end_for_violation(origin.from.node, &format!("sent a message that makes no sense: {error}"));
             }
         }
     }
@@ -778,8 +793,16 @@ impl Node {
         self.ended.get().is_some()
     }
 
-    pub(crate) fn bug(&self, what: &str) {
-        crate::error::say(format_args!("comem: {}: {what}; please report this", self.name_of(self.me())));
+    /// `node` has sent what no correct node sends, and what it was about has not happened: from here on memory may be
+    /// wrong, and others wait in vain. A job to which that has happened does not succeed.
+    pub(crate) fn end_for_violation(&self, node: NodeId, what: &dyn std::fmt::Display) {
+        self.end_for_harm(&format!("{} {what}", self.name_of(node)));
+    }
+
+    /// The same, where it is not known who has sent it.
+    pub(crate) fn end_for_harm(&self, what: &str) {
+        let advice = std::io::Error::other("shared memory may be wrong, so this node ends; please report this");
+        self.end_with(&Error::System { what: what.to_string(), source: advice });
     }
 
     /// An outbox for one step; to be given back.
@@ -793,4 +816,4 @@ impl Node {
 }
 
 /// Why a datagram was refused.
-type BoxedError = Box<dyn std::error::Error>;
+pub(crate) type BoxedError = Box<dyn std::error::Error>;

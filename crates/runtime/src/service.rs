@@ -49,6 +49,11 @@ extern "C" fn on_usr1(_signal: libc::c_int) {
     ASKED.store(true, Ordering::Relaxed);
 }
 
+/// Whether somebody has asked since this was called last.
+pub(crate) fn was_asked() -> bool {
+    ASKED.swap(false, Ordering::Relaxed)
+}
+
 /// Lets SIGUSR1 ask for a report, unless the program uses the signal itself.
 pub(crate) fn listen_for_questions() {
     // SAFETY: the structures are plain data, and the handler only stores to an atomic.
@@ -170,7 +175,7 @@ impl Service {
     }
 
     fn look_for_hangs(&mut self, now: Time) {
-        if ASKED.swap(false, Ordering::Relaxed) {
+        if was_asked() {
             report::print_waits(&self.node, "asked where it waits");
         }
         let progress = self.node.progress.load(Ordering::Relaxed);

@@ -16,6 +16,7 @@ use comem_protocol::auth::{Receiver, Sealer};
 use comem_protocol::ids::{Channel, NodeId, Seq, Slot};
 use comem_protocol::node::membership::{Detector, Event, WatchConfig};
 use comem_protocol::node::message::types;
+use comem_protocol::node::repeated::RepeatedReplies;
 use comem_protocol::node::startup::{DISCOVERY_PROG, Startup, To};
 use comem_protocol::node::watch::LossCause;
 use comem_protocol::outbox::Outbox;
@@ -30,6 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct Watch {
     startup: Mutex<Option<Startup>>,
     detector: Mutex<Option<Detector>>,
+    /// What has not been answered for so long is told to the detector.
+    ask_after: Span,
+    /// Replies of this node that do not arrive.
+    replies: Mutex<RepeatedReplies>,
     free: AtomicU64,
     over: AtomicBool,
 }
@@ -39,15 +44,23 @@ impl Watch {
     pub(crate) fn new(config: &Config, wire: &Wire, now: Time, startup: Option<Startup>) -> Watch {
         let fatal = config.node_timeout.map(|t| Span(t.as_nanos() as u64));
         let longest = wire.datagram_bytes() - HEADER_BYTES - wire.sealer().tag_len();
-        let longest = if wire.is_on_one_host() { 0 } else { longest };
+        let drops_long = config.faults.is_some_and(|faults| faults.longest_bytes > 0);
+        let longest = if wire.is_on_one_host() && !drops_long { 0 } else { longest };
         let watch = WatchConfig { fatal, longest, ..WatchConfig::default() };
         Watch {
             startup: Mutex::new(startup),
+            ask_after: watch.ask_after(),
+            replies: Mutex::default(),
             detector: Mutex::new((wire.nodes() > 1).then(|| Detector::new(wire.me(), wire.nodes(), watch, now))),
             // Start-up has used the first numbers.
             free: AtomicU64::new(1 << 20),
             over: AtomicBool::new(false),
         }
+    }
+
+    /// `node` has asked once more for the reply to its request `seq`, which was sent before.
+    pub(crate) fn note_repeated(&self, now: Time, node: NodeId, seq: Seq) {
+        self.replies.lock().note(now, node, seq);
     }
 }
 
@@ -76,8 +89,27 @@ impl Node {
             startup.on_timeout(now);
             self.send_start_up(startup);
         }
-        self.with_detector(|detector| detector.on_timeout(now));
+        let waiting = self.unanswered(now);
+        self.with_detector(|detector| {
+            detector.unanswered(now, &waiting);
+            detector.on_timeout(now);
+        });
         self.depart_with_others();
+    }
+
+    /// Nodes that owe this one an answer for long: to what its threads have sent, to its arrival at a barrier, or by
+    /// taking a reply.
+    fn unanswered(&self, now: Time) -> Vec<(NodeId, Time)> {
+        let mut waiting = Vec::new();
+        if self.nodes() > 1 {
+            let before = Time(now.0.saturating_sub(self.watch.ask_after.0));
+            for slot in (0..self.seats.len()).map(|index| Slot(index as u16)) {
+                waiting.extend(self.wire.sender(slot).lock().unanswered(before));
+            }
+            self.with_barrier(|barrier| waiting.extend(barrier.unanswered(before)));
+            waiting.extend(self.watch.replies.lock().unanswered(now, before));
+        }
+        waiting
     }
 
     /// Somebody's farewell means that all have arrived at the closing barrier.
@@ -122,11 +154,13 @@ impl Node {
     }
 
     /// A datagram of the watch, of another node of this job.
-    pub(crate) fn on_watch_datagram(&self, packet: &Packet<'_>) {
+    pub(crate) fn on_watch_datagram(&self, slot: Slot, from: SocketAddr, packet: &Packet<'_>) {
         let (node, ty) = (packet.channel.node, packet.header.ty);
-        self.with_detector(|detector| {
-            let _ = detector.on_datagram(self.now(), node, ty, packet.payload);
-        });
+        let mut read = Ok(());
+        self.with_detector(|detector| read = detector.on_datagram(self.now(), node, ty, packet.payload));
+        if let Err(error) = read {
+            self.reject(slot, from, &error);
+        }
         if ty == types::LOST {
             self.depart_with_others();
         }
@@ -196,11 +230,17 @@ impl Node {
                 let address = self.wire.address(Channel::service(node));
                 let bytes = address.map_or(0, |address| self.packet_bytes(address.ip()));
                 crate::error::say(format_args!(
-                    "comem: {}: packets of {bytes} bytes to {} and back are lost, short ones get through: what needs them waits for ever. \
-                     Start the job with a smaller --mtu; comem doctor --hosts tells what fits",
+                    "comem: {}: packets of {bytes} bytes to {} and back are lost, short ones get through: what needs them \
+                     waits in vain. Start the job with a smaller --mtu; comem doctor --hosts tells what fits",
                     self.name_of(self.me()),
                     self.name_of(node)
                 ));
+            }
+            Event::Lost { node, why, reporter, mutual, by_several }
+                if why.parts_two() && (node != self.me() || mutual) =>
+            {
+                let why = self.why_parted(node, reporter, &why, by_several);
+                self.end_with(&Error::NodeLost { node, why });
             }
             Event::Lost { node, why, .. } if node == self.me() => {
                 self.end_with(&Error::Stopped(format!("the other nodes gave this node up: it {why}")));
@@ -209,6 +249,26 @@ impl Node {
             // crashed there is reported by whoever started it.
             Event::Lost { why: LossCause::PortClosed, .. } if self.depart() => {}
             Event::Lost { node, why, .. } => self.end_with(&Error::NodeLost { node, why: why.to_string() }),
+        }
+    }
+
+    /// Why two nodes do not reach each other, as the end of a sentence that begins with the one that is lost.
+    fn why_parted(&self, lost: NodeId, other: NodeId, why: &LossCause, by_several: bool) -> String {
+        let other_name = self.name_of(other);
+        match why {
+            LossCause::OnlyShort => {
+                let address = self.wire.address(Channel::service(if lost == self.me() { other } else { lost }));
+                let bytes = address.map_or(0, |address| self.packet_bytes(address.ip()));
+                format!(
+                    "and {other_name} reach each other by short packets only, those of {bytes} bytes are lost: start the \
+                     job with a smaller --mtu, comem doctor --hosts tells what fits"
+                )
+            }
+            _ if by_several && lost == self.me() => {
+                format!("and {other_name}, and others, do not reach each other: its network is cut, or it was stopped")
+            }
+            _ if by_several => format!("{why}, as {other_name} and others have found"),
+            _ => format!("{why} towards {other_name}: it is stopped, or the network between the two is cut"),
         }
     }
 
@@ -242,7 +302,12 @@ impl Node {
     pub(crate) fn on_socket_error(&self, what: &str, error: &io::Error) {
         match error.raw_os_error() {
             Some(code @ (libc::EBADF | libc::ENOTSOCK)) => self.end_with(&closed_descriptors(what, code)),
-            _ => self.bug(&format!("{what}: {error}")),
+            _ if counts_as_loss(error) => {}
+            // Others wait for what this node cannot say or hear.
+            _ => self.end_with(&Error::System {
+                what: what.to_string(),
+                source: io::Error::new(error.kind(), error.to_string()),
+            }),
         }
     }
 

@@ -65,7 +65,7 @@ impl Node {
             let result =
                 reply.map_err(BoxedError::from).and_then(|reply| self.on_answer((as_slot, at), node, reply, now));
             if let Err(error) = result {
-                self.reject(as_slot, from, &error);
+                self.on_bad_packet(as_slot, node.node, from, &error);
             }
             return InPlace::Taken { more };
         }

@@ -49,6 +49,7 @@ impl Node {
             let segment = peer.lock().stored_reply(resend, buffer);
             if let Some(segment) = segment.filter(|_| !buffer.is_empty()) {
                 self.counters(slot).retransmissions.add(1);
+                self.watch.note_repeated(self.now(), channel.node, resend.seq);
                 self.put_on_wire(slot, buffer, segment, address);
             }
         });

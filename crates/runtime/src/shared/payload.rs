@@ -71,7 +71,9 @@ impl Payload for PagePayload<'_> {
                 self.node.end_copies(self.shared, &mut ledger, entries, false, self.slot, &mut self.side);
                 carried.into_iter().for_each(|carried| self.unload(&ledger, carried));
             }
-            Err(error) => self.node.bug(&format!("a release said what makes no sense: {error}")),
+            Err(error) => {
+                self.node.end_for_harm(&format!("a release of another node said what makes no sense ({error})"))
+            }
         }
     }
 
@@ -171,7 +173,7 @@ impl PagePayload<'_> {
         let mut house = self.node.page_house(self.shared, self.slot);
         let pass_by = |home| self.shared.needs.lock().pass_by(home);
         if let Err(error) = carry::unload(&mut house, ledger, pass_by, carried) {
-            self.node.bug(&format!("a token came with what makes no sense: {error}"));
+            self.node.end_for_harm(&format!("a lock came with what makes no sense ({error})"));
         }
     }
 }

@@ -530,7 +530,7 @@ impl Node {
         }
         drop(ledger);
         if let Err(misbehaved) = serve::rerun(&mut self.page_house(shared, slot), side) {
-            self.bug(&format!("a node {misbehaved}"));
+            self.end_for_harm(&format!("another node {misbehaved}"));
         }
     }
 

@@ -3,6 +3,7 @@
 mod by_hand;
 mod callers;
 mod cores;
+mod cuts;
 mod desks;
 mod launcher;
 mod mail;

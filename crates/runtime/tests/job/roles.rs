@@ -1,9 +1,14 @@
 //! What the nodes of the test jobs do.
 
-use crate::{callers, cores, desks, mail, packets};
+use crate::{callers, cores, cuts, desks, mail, packets};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
+    if role == "never-comes" {
+        // The launcher ends it.
+        std::thread::sleep(std::time::Duration::from_secs(600));
+        return;
+    }
     if role == "called-at-barriers" {
         callers::become_an_interpreter();
     }
@@ -63,6 +68,9 @@ pub fn play(role: &str) {
         }
         "impossible" => impossible(&comem),
         "attacked" => attacked(&comem),
+        "talks-to-all" => cuts::talk_to_all(&comem),
+        "far-away" => cuts::far_away(&comem),
+        "sends-garbled" | "sends-contradiction" | "sends-untagged" => cuts::break_the_protocol(&comem, role),
         "posts" => posts(&comem),
         "said-while-lent" => said_while_lent(&comem),
         "one-inbox-full" => mail::one_inbox_is_full(&comem),
