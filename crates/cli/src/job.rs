@@ -43,6 +43,10 @@ fn before_others(ended: Ended) -> String {
 const LOSS_GRACE: Duration = Duration::from_millis(1000);
 /// How long nodes have that go on when others are lost: interpreters, whose programs may save what they have.
 const OUTLIVE_GRACE: Duration = Duration::from_secs(60);
+/// Where some nodes have called Comem, and not all have met after so long, a line says whom they wait for.
+const START_PATIENCE: Duration = Duration::from_secs(3);
+/// A line names so many nodes at most.
+const NAMED_MAX: usize = 8;
 /// Nodes that were told to stop have so long before SIGTERM.
 const STOP_GRACE: Duration = Duration::from_millis(300);
 /// After SIGTERM, so long until SIGKILL.
@@ -120,6 +124,12 @@ pub struct Running<'a> {
     signal_at: Option<Instant>,
     /// All hosts were told to end what is left; no grace counts any more.
     closing: bool,
+    /// When a line says whom the nodes wait for, from the first that has called Comem until all have met.
+    start_said_at: Option<Instant>,
+    /// That need not be said any more.
+    start_said: bool,
+    /// It was said for want of whom the start has failed.
+    start_failed: bool,
 }
 
 /// What all nodes run as their n-th program: a job of its own.
@@ -210,6 +220,9 @@ impl<'a> Running<'a> {
             interrupted: false,
             signal_at: None,
             closing: false,
+            start_said_at: None,
+            start_said: false,
+            start_failed: false,
         }
     }
 
@@ -286,7 +299,7 @@ impl<'a> Running<'a> {
         });
         let terminal = (self.stdin.open && self.stdin.away).then(|| Instant::now() + TERMINAL_LOOK);
         let all = remotes.map(Some).chain([ending, limit, terminal, self.output.deadline()]);
-        all.fold(None, earlier)
+        all.chain([self.start_said_at]).fold(None, earlier)
     }
 
     fn take_events(&mut self, polls: &PollSet) {
@@ -411,7 +424,15 @@ impl<'a> Running<'a> {
             FromNode::Begins { program } => self.program_began(node, program),
             FromNode::Beside { message } => self.programs_meet(node, &message),
             FromNode::Address { addr, .. } if node == 0 => self.zero_found(addr),
-            FromNode::Started => state.joined = true,
+            FromNode::Joining => {
+                let starts = !self.start_said && self.ending.is_none();
+                self.start_said_at = self.start_said_at.or_else(|| starts.then(|| Instant::now() + START_PATIENCE));
+            }
+            FromNode::Missing { nodes } => self.start_failed(&nodes),
+            FromNode::Started => {
+                state.joined = true;
+                (self.start_said_at, self.start_said) = (None, true);
+            }
             FromNode::Outlives => state.outlives = true,
             FromNode::Finished => self.node_finished(node),
             FromNode::Stats { stats } => state.stats = stats.as_object().cloned(),
@@ -424,6 +445,53 @@ impl<'a> Running<'a> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Nodes wait for others: who those are, and what is known of them.
+    fn tell_who_is_missing(&mut self) {
+        (self.start_said_at, self.start_said) = (None, true);
+        let silent: Vec<u16> = self.nodes.iter().filter(|(_, state)| !state.speaks).map(|(node, _)| *node).collect();
+        let what = match (silent.is_empty(), &self.zero) {
+            (false, _) => format!("nodes wait for {}", self.what_is_known(&silent)),
+            (true, Some(zero)) => format!(
+                "all nodes have called Comem, and have not met yet; they ask for node 0 at {zero}: a firewall may part \
+                 them, or packets are lost"
+            ),
+            (true, None) => "all nodes have called Comem, and node 0 has not told where it is".to_string(),
+        };
+        self.output.say(&format!("comem: {what}"));
+    }
+
+    /// The start has failed for want of these nodes.
+    fn start_failed(&mut self, missing: &[u16]) {
+        if !std::mem::replace(&mut self.start_failed, true) {
+            let line = format!("the nodes have not met in time: {}", self.what_is_known(missing));
+            self.announce(&line);
+        }
+    }
+
+    /// What is known of nodes that others wait for, and what to do.
+    fn what_is_known(&self, missing: &[u16]) -> String {
+        let mut known: Vec<String> = missing.iter().take(NAMED_MAX).map(|node| self.known_of(*node)).collect();
+        if missing.len() > NAMED_MAX {
+            known.push(format!("{} more", missing.len() - NAMED_MAX));
+        }
+        let late = |node: &u16| self.nodes.get(node).is_some_and(|state| !state.speaks && state.ended.is_none());
+        let advice = match missing.iter().any(late) {
+            true => "let all nodes call Comem at about the same time, or give a longer --node-timeout",
+            false => "see whether a firewall parts the hosts",
+        };
+        format!("{}; {advice}", known.join("; "))
+    }
+
+    fn known_of(&self, node: u16) -> String {
+        let name = self.name_of(node);
+        match self.nodes.get(&node) {
+            Some(Node { ended: Some(ended), .. }) => format!("{name}: {ended}"),
+            Some(Node { pid: None, .. }) | None => format!("{name} was not started yet"),
+            Some(Node { speaks: false, .. }) => format!("{name} runs, but has not called Comem yet"),
+            Some(_) => format!("{name} has called Comem, and does not reach the others"),
         }
     }
 
@@ -588,6 +656,7 @@ impl<'a> Running<'a> {
             return;
         }
         let now = Instant::now();
+        self.start_said_at = None;
         if !reason.is_empty() {
             self.tell_running(&ToNode::Stop { reason: reason.to_string() });
         }
@@ -661,6 +730,9 @@ impl<'a> Running<'a> {
             let line = format!("the job took longer than {limit:?} (--timeout)");
             self.announce(&line);
             self.interrupt(&line, exit::TIME_LIMIT);
+        }
+        if self.start_said_at.is_some_and(|at| at <= now) {
+            self.tell_who_is_missing();
         }
         self.look_at_output();
         self.advance_ending(now);

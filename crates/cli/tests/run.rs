@@ -885,3 +885,50 @@ fn a_node_that_is_killed_for_want_of_memory_is_said_to_be() {
     let said = "): was killed by signal 9 (SIGKILL), probably because memory ran out (lower --cache";
     assert!(text.starts_with("comem: node 0 (host ") && text.contains(said) && text.lines().count() == 1, "{text}");
 }
+
+/// Nodes 0 and 2 have called Comem; node 1 has not, and nobody needs to guess: the launcher has started it, and sees
+/// it.
+#[test]
+fn whom_the_start_waits_for_is_told_soon_and_what_is_known_of_it_in_the_end() {
+    let scratch = Scratch::new();
+    let fifo = scratch.fifo("goes-on");
+    let joins = r#"printf '{"type":"joining"}\n' >&$COMEM_CONTROL_FD"#;
+    let gives_up = r#"printf '{"type":"missing","nodes":[1]}\n' >&$COMEM_CONTROL_FD"#;
+    let program = scratch.script(
+        "prog",
+        &format!(
+            "#!/bin/bash\n[ $COMEM_NODE = 1 ] && exec sleep 1000\n{joins}\n[ $COMEM_NODE = 0 ] || exec sleep 1000\n\
+             read line <{fifo}\n{gives_up}\nexit 3\n"
+        ),
+    );
+    let mut child = scratch.comem().args(["run", "-n", "3", &program]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let soon = lines.next().unwrap().unwrap();
+    assert!(soon.starts_with("comem: nodes wait for node 1 (host ") && soon.contains(", pid "), "{soon}");
+    assert!(soon.contains("runs, but has not called Comem yet") && soon.contains("longer --node-timeout"), "{soon}");
+    std::fs::write(&fifo, "on\n").unwrap();
+    let end = lines.next().unwrap().unwrap();
+    assert!(end.starts_with("comem: the nodes have not met in time: node 1 (host "), "{end}");
+    assert!(end.contains("runs, but has not called Comem yet") && !end.contains("firewall"), "{end}");
+    lines.for_each(drop);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn where_all_have_called_comem_the_network_is_to_blame() {
+    let scratch = Scratch::new();
+    let joins = r#"printf '{"type":"joining"}\n' >&$COMEM_CONTROL_FD"#;
+    let address =
+        r#"[ $COMEM_NODE = 0 ] && printf '{"type":"address","node":0,"addr":"127.0.0.1:9"}\n' >&$COMEM_CONTROL_FD"#;
+    let program = scratch.script("prog", &format!("#!/bin/bash\n{joins}\n{address}\nexec sleep 1000\n"));
+    let mut child = scratch.comem().args(["run", "-n", "2", &program]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let soon = lines.next().unwrap().unwrap();
+    signal(child.id(), "TERM");
+    assert!(
+        soon.contains("all nodes have called Comem, and have not met yet") && soon.contains("127.0.0.1:9"),
+        "{soon}"
+    );
+    lines.for_each(drop);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}

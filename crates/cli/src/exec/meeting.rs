@@ -20,8 +20,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long the others wait for node zero.
+/// How long the others wait for node zero, where a node may not be silent for longer.
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// How long they do so without a word.
+const SILENCE: Duration = Duration::from_secs(2);
 /// How often they look.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// An older file belongs to another job, unless its writer is seen to live.
@@ -62,6 +64,11 @@ struct Content {
     born: u64,
     /// Tells one meeting from the next.
     meeting: u64,
+}
+
+/// How long the others wait for node zero where a node may be silent for so long, or `off`; `None` for ever.
+pub fn limit(node_timeout: &str) -> Option<Duration> {
+    (node_timeout != "off").then(|| crate::args::time(node_timeout).map_or(WAIT_LIMIT, |time| time.max(WAIT_LIMIT)))
 }
 
 impl Point {
@@ -116,19 +123,26 @@ impl Point {
         Ok(*meeting)
     }
 
-    /// The others wait for it.
-    pub fn wait(&self) -> Outcome<Meeting> {
-        let deadline = Instant::now() + WAIT_LIMIT;
+    /// The others wait for it; for ever without a `limit`.
+    pub fn wait(&self, limit: Option<Duration>) -> Outcome<Meeting> {
+        let (rank, path) = (self.rank, self.path.display());
+        let start = Instant::now();
         let now_there = self.clock_there();
-        while Instant::now() < deadline {
+        let mut has_spoken = false;
+        while limit.is_none_or(|limit| start.elapsed() < limit) {
             if let Some(meeting) = self.look(now_there) {
                 return Ok(meeting);
             }
+            if start.elapsed() >= SILENCE && !std::mem::replace(&mut has_spoken, true) {
+                let most = limit.map_or(String::new(), |limit| format!("; gives up after {} s", limit.as_secs()));
+                crate::say(format_args!(
+                    "comem: node {rank} waits for node 0, which is to leave its address in {path}{most}"
+                ));
+            }
             std::thread::sleep(LOOK_EVERY);
         }
-        let (rank, path) = (self.rank, self.path.display());
-        let what =
-            format!("node {rank}: node zero did not leave its address in {path} within {} s", WAIT_LIMIT.as_secs());
+        let seconds = limit.unwrap_or_default().as_secs();
+        let what = format!("node {rank}: node zero did not leave its address in {path} within {seconds} s");
         let advice = match self.one_host {
             true => "see whether process 0 failed",
             false => "give --rendezvous DIR on a file system that all hosts share, or --zero HOST:PORT",
@@ -299,10 +313,17 @@ mod tests {
     fn who_comes_first_waits_for_node_zero() {
         let scratch = Scratch::new();
         let point = scratch.point(1);
-        let early = std::thread::spawn(move || point.wait());
+        let early = std::thread::spawn(move || point.wait(limit("10s")));
         scratch.point(0).announce(&meeting()).unwrap();
         assert_eq!(early.join().unwrap().unwrap(), meeting());
-        assert_eq!(scratch.point(2).wait().unwrap(), meeting());
+        assert_eq!(scratch.point(2).wait(limit("10s")).unwrap(), meeting());
+    }
+
+    #[test]
+    fn node_zero_is_waited_for_as_long_as_a_node_may_be_silent() {
+        assert_eq!(["10000ms", "300000ms", "off"].map(limit), [Some(WAIT_LIMIT), Some(10 * WAIT_LIMIT), None]);
+        let error = Scratch::new().point(1).wait(Some(Duration::from_millis(20))).unwrap_err();
+        assert!(error.to_string().contains("node 1: node zero did not leave its address"), "{error}");
     }
 
     #[test]

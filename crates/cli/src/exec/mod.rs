@@ -158,10 +158,11 @@ fn meet(args: &ExecArgs, place: &Place, settle: &mut dyn FnMut() -> Option<Backb
     let key = job_key(args, place)?;
     let named = args.zero.as_ref().map(|zero| resolve(zero, args)).transpose()?;
     let zero_here = place.rank == 0;
+    let limit = meeting::limit(&args.node.node_timeout);
     if place.one_host {
         let point = Point::of_host(rundir::directory()?, place);
         if !zero_here {
-            return point.wait().map(|found| Meeting { zero: named.unwrap_or(found.zero), ..found });
+            return point.wait(limit).map(|found| Meeting { zero: named.unwrap_or(found.zero), ..found });
         }
         if let Some(zero) = named {
             return point.announce(&Meeting { zero, key: sys::random(), backbone: settle() });
@@ -187,7 +188,7 @@ fn meet(args: &ExecArgs, place: &Place, settle: &mut dyn FnMut() -> Option<Backb
         point.announce(&Meeting { zero, key: [0; 32], backbone: None })?;
         return Ok(Meeting { zero, key, backbone: None });
     }
-    point.wait().map(|found| Meeting { key, ..found })
+    point.wait(limit).map(|found| Meeting { key, ..found })
 }
 
 /// Node zero's address, as far as it is known without the other processes.
