@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Four hosts, made of network namespaces and joined by a bridge, run sea together: started by daemons and by ssh, with 2 %
 # of all datagrams lost. The answer must be that of the sequential program, the datagrams authenticated, strangers
-# refused, and a node's death the end of all, as is a way that takes too short packets.
+# refused, and a node's death the end of all, as is a way that takes too short packets, or a cut between any two hosts.
 #
 #     tests/hosts.sh [BIN_DIR [WORKLOADS_DIR]]
 #
-# Takes half a minute, and never more than 400 s, however busy the machine is. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
+# Takes a minute, and never more than 400 s, however busy the machine is. Where namespaces are not allowed it says SKIP; with CI=true it fails then.
 set -uo pipefail
 root=$(realpath "$(dirname "$0")/..")
 bin=$(realpath "${1:-${COMEM_BIN:-$root/target/debug}}")
@@ -136,8 +136,10 @@ a_tunnel_drops_long_packets() {
     job=$!
     within 40 grep -q "packets of 1500 bytes to .* and back are lost, short ones get through: .* smaller --mtu" "$work/err"
     verdict $? "a tunnel drops long packets: the job says so" "$work/err"
-    kill -INT "$(processes alder | awk -v comem="$comem" '$2 == comem && $3 == "run" { print $1; exit }')"
     wait "$job"
+    is "a tunnel drops long packets: the job ends" $? 4
+    grep -qE "node [0-9]+ \(host .*\) and node [0-9]+ \(host .*\) reach each other by short packets only" "$work/err"
+    verdict $? "a tunnel drops long packets: a sentence names two nodes" "$work/err"
     by_daemon -n 4 --mtu 1400 -- "$sea" "${wide[@]}"
     is "a tunnel drops long packets, with --mtu: ends well" $? 0
     for host in "${hosts[@]}"; do
@@ -146,6 +148,65 @@ a_tunnel_drops_long_packets() {
         on "$host" ip route replace 10.77.0.0/24 dev eth0 src "${address[$host]}"
     done
     check_nothing_left "a tunnel drops long packets"
+}
+
+# nobody_at HOST OTHER: what HOST sends to OTHER goes to a network card that nobody has. The other way is as it was.
+nobody_at() { on "$1" ip neigh replace "${address[$2]}" lladdr 02:00:00:00:00:99 dev eth0 nud permanent; }
+somebody_at() { on "$1" ip neigh delete "${address[$2]}" dev eth0; }
+
+# names_pair WHAT MILLISECONDS A B: the long job ends with status 4 in time, and one sentence names both nodes.
+names_pair() {
+    local what=$1 limit=$2 since=$EPOCHREALTIME status took
+    wait "$job"
+    status=$?
+    took=$(((${EPOCHREALTIME/./} - ${since/./}) / 1000))
+    is "$what: the job's status" "$status" 4
+    [ "$took" -le "$limit" ]
+    verdict $? "$what: all ends within $limit ms (took $took ms)" "$work/err"
+    grep -qE "node $4 \(host [^)]*\) was silent for .* towards node $3 \(host " "$work/err"
+    verdict $? "$what: a sentence names nodes $3 and $4" "$work/err"
+}
+
+# Two hosts do not reach each other, one way or both; each of them reaches all others, and so does the launcher.
+two_hosts_are_parted() {
+    local what
+    for what in "both ways" "one way"; do
+        start_long --node-timeout 3s
+        nobody_at birch cedar
+        [ "$what" = "one way" ] || nobody_at cedar birch
+        names_pair "two hosts are parted $what" 9000 1 2
+        somebody_at birch cedar
+        [ "$what" = "one way" ] || somebody_at cedar birch
+        check_nothing_left "two hosts are parted $what"
+    done
+    # No neighbours in the ring, and the launcher does not reach the other host either.
+    start_long --node-timeout 3s
+    nobody_at alder cedar
+    nobody_at cedar alder
+    names_pair "the launcher's host is parted from another" 15000 0 2
+    somebody_at alder cedar
+    somebody_at cedar alder
+    check_nothing_left "the launcher's host is parted from another" 20
+    # For a second: the job goes on.
+    start_long --node-timeout 10s
+    nobody_at birch cedar
+    sleep 1
+    somebody_at birch cedar
+    sent_before=()
+    within 30 all_send 400
+    verdict $? "two hosts are parted for a second: the job goes on" "$work/err"
+    kill -INT "$(processes alder | awk -v comem="$comem" '$2 == comem && $3 == "run" { print $1; exit }')"
+    wait "$job"
+    check_nothing_left "two hosts are parted for a second"
+}
+
+# A route that takes nothing, which the system says of each packet.
+a_route_drops_all() {
+    start_long --node-timeout 3s
+    on birch ip route add blackhole 10.77.0.3/32
+    names_pair "a route drops all" 9000 1 2
+    on birch ip route delete blackhole 10.77.0.3/32
+    check_nothing_left "a route drops all"
 }
 
 # Without a launcher: node zero is told which network it is for, the other one where node zero is.
@@ -362,6 +423,8 @@ start_daemons
 daemons_run_sea
 a_way_takes_short_packets
 a_tunnel_drops_long_packets
+two_hosts_are_parted
+a_route_drops_all
 joined_by_hand
 daemons_refuse
 a_node_dies
