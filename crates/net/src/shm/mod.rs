@@ -111,7 +111,7 @@ impl Datagrams for ShmEndpoint {
     }
 
     fn is_open(&self) -> bool {
-        self.inbox.udp.is_open()
+        self.inbox.outside.udp.is_open()
     }
 
     #[inline]
