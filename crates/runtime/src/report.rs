@@ -194,9 +194,9 @@ pub(crate) fn print_hang(node: &Node) {
         ));
     } else if relaxed && shares {
         crate::error::say(format_args!(
-            "comem: {name}: whoever is missing computes for long, or spins on a plain variable: one in shared memory, where under {} it never sees what \
-             others write (let it synchronise by lock, flag or barrier, or start with --engine msi), or one of its node's own, which no \
-             other node writes under any engine",
+            "comem: {name}: whoever is missing computes for long, or spins on a plain variable, where under {} it never sees \
+             what others write: let it synchronise (lock, flag, barrier), or start with --engine msi; no engine helps where \
+             the variable is its node's own (malloc, a global): nobody else writes that one",
             node.config.page_engine
         ));
     }
