@@ -19,7 +19,7 @@ fn command(more: &[(&str, &str)]) -> Command {
 
 /// Where the nodes of these tests leave their keys.
 fn runtime_directory() -> std::path::PathBuf {
-    std::env::temp_dir().join(format!("comem-by-hand-{}", std::process::id()))
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("by-hand")
 }
 
 /// The first line that a node says.
