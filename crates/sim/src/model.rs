@@ -230,6 +230,12 @@ impl State {
         threads.into_iter().all(|(thread, program)| usize::from(thread.done) == program.len())
     }
 
+    /// Whether every node could forget the unit, and nothing about it is under way then: what lies at its addresses next
+    /// gets no message that was meant for it.
+    pub fn quiet_units_leave_nothing(&self) -> bool {
+        self.wire.is_empty() || self.nodes.iter().any(|n| !n.unit.is_quiet())
+    }
+
     /// Whether every machine has come to rest as well; must follow from [`State::is_finished`] with nothing in flight.
     pub fn is_quiet(&self) -> bool {
         self.wire.is_empty() && self.nodes.iter().all(|n| n.unit.is_quiet())

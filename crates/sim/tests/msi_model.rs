@@ -27,6 +27,9 @@ impl Model for Msi {
             Property::always("at rest in the end", |model: &Msi, state: &State| {
                 !state.actions(&model.0).is_empty() || state.is_quiet()
             }),
+            Property::always("forgotten units get no message", |_: &Msi, state: &State| {
+                state.quiet_units_leave_nothing()
+            }),
             Property::sometimes("finished", |model: &Msi, state: &State| state.is_finished(&model.0)),
         ]
     }
@@ -36,7 +39,7 @@ impl Model for Msi {
 /// confirmation carries a checksum of the copy.
 fn check(programs: Vec<Vec<Vec<Access>>>, states: usize, states_with_checksums: usize) {
     let checker = Msi(Programs(programs)).checker().threads(2).spawn_bfs().join();
-    for name in ["coherent", "at rest in the end"] {
+    for name in ["coherent", "at rest in the end", "forgotten units get no message"] {
         if let Some(path) = checker.discovery(name) {
             let model = checker.model();
             let last = path.last_state().clone();

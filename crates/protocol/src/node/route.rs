@@ -191,16 +191,15 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
     };
     match rooms.unit(unit, Engine::Msi, origin.caller, out, step) {
         Some(done) => done,
-        // Nobody asks for freed memory. But what confirms may come late, when nothing more is known of the unit, and who has not heard of the free may give its
-        // copy back to make room, and waits until the home has it.
-        None if rooms.is_freed(unit) => match (message, ask) {
-            (Message::GiveBack { .. }, Some(ticket)) => {
+        // Nothing of freed memory is used any more, but messages about it may come late. What confirms has no effect. Who
+        // has not heard of the free may give its copy back, and waits until the home has it. What asks was sent before
+        // the free (by a fetch ahead of any access, say), and nobody waits for the answer.
+        None if rooms.is_freed(unit) => {
+            if let (Message::GiveBack { .. }, Some(ticket)) = (message, ask) {
                 out.send(Target::Reply(ticket), &Message::GiveBackDone { unit });
-                Ok(())
             }
-            (_, Some(_)) => Err(NO_UNIT),
-            (_, None) => Ok(()),
-        },
+            Ok(())
+        }
         None => Err(NO_UNIT),
     }
 }

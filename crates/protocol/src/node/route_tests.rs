@@ -167,7 +167,8 @@ fn a_copy_that_is_given_back_of_a_unit_that_was_freed_long_ago_is_taken() {
         (heard.is_ok(), answers == [(Target::Reply(ticket), Message::GiveBackDone { unit }.ty())])
     };
     assert_eq!(ask(Message::GiveBack { unit, bytes: &[1; 8] }), (true, true));
-    assert_eq!(ask(Message::Get { unit, want: crate::wire::message::Want::Shared }), (false, false));
+    // A fetch ahead that took longer than two barriers: nobody waits for it.
+    assert_eq!(ask(Message::Get { unit, want: crate::wire::message::Want::Shared }), (true, false));
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! nodes allocate together, in the same order ([`super::layout`]). What is known of allocations stands in private memory, never in
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
-use super::again::may_come_again;
 use super::layout::Layout;
 use super::pieces::{Pieces, cut_off};
 use super::stretch::Stretch;
@@ -119,9 +118,10 @@ impl Allocator {
         region.owner == Some(node) && within && home_exists && unit_fits
     }
 
-    /// The pages under `hlrc` and `scope` that a node allocates from alone, or all together.
-    pub(super) fn stretch_of(&self, whose: Option<NodeId>) -> Range<PageNo> {
-        let Range { start, end } = self.layout.stretch(0, whose);
+    /// The pages under this engine that a node allocates from alone, or all together.
+    pub(super) fn stretch_of(&self, engine: PageEngine, whose: Option<NodeId>) -> Range<PageNo> {
+        let half = u64::from(engine == PageEngine::Msi);
+        let Range { start, end } = self.layout.stretch(half, whose);
         start as PageNo..end as PageNo
     }
 
@@ -162,10 +162,7 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
     }
     let spent = match several {
         false => "",
-        true if may_come_again(engine) => {
-            "; addresses of freed regions are used again after two barriers of all threads"
-        }
-        true => "; addresses of freed regions are not used again",
+        true => "; addresses of freed regions are used again after two barriers of all threads",
     };
     Error::Misuse(format!(
         "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for pages under {under}, of which {left} have \
@@ -314,10 +311,10 @@ impl Thread {
         let no_room = || no_room(shared, bytes, engine, owner);
         let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
         let mut taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
-        if taken.is_none() && may_come_again(engine) {
+        if taken.is_none() {
             taken = match owner {
-                None => self.take_again(shared, pages, align)?,
-                Some(_) => self.take_own_again(shared, pages, align)?,
+                None => self.take_again(shared, engine, pages, align)?,
+                Some(_) => self.take_own_again(shared, engine, pages, align)?,
             };
         }
         let first = taken.ok_or_else(no_room)?;
@@ -534,8 +531,7 @@ impl Node {
             self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
             super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
         }
-        let again = !untold && may_come_again(known.region.engine);
-        shared.table.bury(epoch, range, again);
+        shared.table.bury(epoch, range, !untold);
     }
 }
 

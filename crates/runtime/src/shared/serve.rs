@@ -282,7 +282,7 @@ impl Node {
             return Err(Misbehaved("told of a region that it cannot have"));
         }
         if region.bytes == 0 && asks {
-            return Ok(Some(shared.gives_up(region.range(), region.cut_up)));
+            return Ok(Some(shared.gives_up(region.engine, region.range(), region.cut_up)));
         }
         if region.bytes == 0 {
             // Freed by its owner: nobody uses it any more.

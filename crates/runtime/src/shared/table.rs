@@ -272,6 +272,11 @@ impl Known {
         self.cells().find_map(|cell| cell.lock().chunk.awaited())
     }
 
+    /// Under `msi`: whether nothing is under way around any unit, as seen from here.
+    fn units_are_quiet(&self) -> bool {
+        self.used_units().all(|(_, unit)| unit.lock().is_quiet())
+    }
+
     /// The chunks that exist.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Mutex<Cell>> {
         self.chunks.iter().filter_map(|c| c.get()).map(|c| &**c)
@@ -439,9 +444,9 @@ impl Table {
         self.forget(&fallen)
     }
 
-    /// Whether something of the region that begins at this page is being fetched.
+    /// Whether something of the region that begins at this page is being fetched, or on its way from this node.
     fn is_awaited(&self, first: PageNo) -> bool {
-        self.find(first).is_some_and(|known| known.awaited().is_some())
+        self.find(first).is_some_and(|known| known.awaited().is_some() || !known.units_are_quiet())
     }
 
     /// A page of a freed region that is being fetched, if there is one.
