@@ -130,12 +130,6 @@ pub fn give_back_of_earlier_job(pages: Range<usize>) -> bool {
     parted
 }
 
-/// How many processors this process may use: its affinity and its control group's quota count.
-#[pyfunction]
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Joins the job, unless this process has.
 #[pyfunction]
 #[pyo3(name = "start")]
@@ -196,6 +190,5 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(end_with, module)?)?;
     module.add_function(wrap_pyfunction!(job_name, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
-    module.add_function(wrap_pyfunction!(cores, module)?)?;
     module.add_function(wrap_pyfunction!(place, module)?)
 }

@@ -59,11 +59,11 @@ pub const SETTINGS: [&str; 50] = [
 ];
 
 /// More of them, of names so near to others' that they are never suggested, and the names that launchers and nodes use.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "COMEM_COMMAND",
     "COMEM_CONTROL_FD",
     "COMEM_CXX",
-    "COMEM_PYTHON",
+    "COMEM_FC",
     "COMEM_HOST_NODES",
     "COMEM_HOST_PLACE",
     "COMEM_INCLUDE",
@@ -72,6 +72,7 @@ const OTHERS: [&str; 15] = [
     "COMEM_LIB",
     "COMEM_NODE",
     "COMEM_PROGRAM",
+    "COMEM_PYTHON",
     "COMEM_WRAP",
     "COMEM_WRITE_DETECTION",
     "COMEM_ZERO",
