@@ -612,7 +612,7 @@ fn a_job_that_is_stopped_says_where_its_threads_have_waited_for_long() {
 /// A fault that comes on the smallest of stacks, in a thread that Comem has never seen, and the end of that thread.
 #[test]
 fn a_thread_with_the_smallest_stack_uses_shared_memory_and_nothing_below_its_stack_changes() {
-    let program = common::build("cc", "c11", "small_stacks.c");
+    let program = common::build("cc", "gnu11", "small_stacks.c");
     let mut skipped = Vec::new();
     for detector in ["uffd-async", "uffd", "mprotect"] {
         for (backbone, engine) in [("udp", "hlrc"), ("shm", "hlrc"), ("udp", "msi"), ("shm", "scope")] {
@@ -639,7 +639,8 @@ fn a_thread_with_the_smallest_stack_uses_shared_memory_and_nothing_below_its_sta
 fn a_function_of_the_program_that_is_left_by_an_exception_or_the_threads_end_ends_the_node_with_a_sentence() {
     let program = common::build("c++", "c++17", "unwound.cpp");
     for (called, function) in [("parallel", "the function of comem_parallel()"), ("handler", "the handler of errors")] {
-        for (how, what) in [("exception", "an exception"), ("exit", "pthread_exit,"), ("cancel", "or a cancellation,")]
+        for (how, what) in
+            [("exception", "an exception"), ("exit", "or a cancellation,"), ("cancel", "or a cancellation,")]
         {
             for size in [["1", "1"], ["2", "1"], ["2", "2"], ["4", "1"]] {
                 let mut command = common::node(&common::launcher(), 1);

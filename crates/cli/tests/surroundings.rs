@@ -360,6 +360,7 @@ fn a_launcher_that_waits_for_a_reader_can_be_ended() {
 #[test]
 fn without_a_launcher_a_dry_run_runs_nothing_and_what_launchers_do_is_refused() {
     let scratch = Scratch::new();
+    assert!(scratch.comem().args(["daemon", "make-key", ".config/comem/key"]).status().unwrap().success());
     let output = scratch.run(&["--discover", "--dry-run", "-n", "2", "sh", "-c", "echo ran"]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(out(&output).starts_with("program ") && out(&output).contains("COMEM_NODES=2"), "{}", out(&output));

@@ -99,10 +99,10 @@ int main(int argc, char **argv) {
         comem_barrier();
     }
     if (!strcmp(argv[1], "cut")) {
-        /* As if a function without a prototype had given it: the lower half, with its sign. The label tells which of two that is. */
-        int *first = comem_alloc_all(5000, NULL);
+        /* As if a function without a prototype had given it: the lower half, with its sign. The label tells which of two. */
+        int *other = comem_alloc_all(5000, NULL);
         int *field = comem_alloc_all(5000, NULL);
-        comem_label(first, "first");
+        comem_label(other, "other");
         comem_label(field, "field");
         comem_barrier();
         if (comem_node() == 0) {

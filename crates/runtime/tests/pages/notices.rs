@@ -6,7 +6,10 @@ use crate::placement::{WORDS, give_back, pages_of};
 use comem::control::var;
 use comem::heap::{Homes, RegionOptions, SharedSlice};
 use comem::{Comem, LockId, NodeId, Thread};
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Plays a role of this file; `false` when it has none of that name.
@@ -76,13 +79,21 @@ fn notices_longer_than_255_usual_datagrams_arrive() {
     }
 }
 
+/// The key that nodes of several hosts need to find each other.
+fn key_file() -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("notices-key");
+    let opened = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    writeln!(opened.expect("a key file"), "{}", "5".repeat(64)).expect("a key");
+    path
+}
+
 /// Starts a node there, without a launcher.
 fn node(hosts: &TwoHosts, host: usize, more: &[(&str, &str)]) -> Child {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &hosts.names[host]]).arg(std::env::current_exe().expect("this program"));
     command.args(["--exact", "node", "--nocapture", "--test-threads=1"]).env("COMEM_TEST_ROLE", "more-runs");
     command.env(var::NODES, "2").env(var::HOST_NODES, "1").env(var::BACKBONE, "udp").env("COMEM_IFACE", "cable");
-    command.env(SMALL.0, SMALL.1);
+    command.env(SMALL.0, SMALL.1).env("COMEM_KEY_FILE", key_file());
     command.envs(more.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().expect("a node can be started")
 }
