@@ -232,7 +232,7 @@ static inline void *comem_run_(void *pointer) {
 #else
 #define COMEM_NOEXCEPT_
 #endif
-static inline int comem_parallel(void (*function)(void *argument), void *argument) COMEM_NOEXCEPT_ {
+static inline int comem_parallel(void (*function)(void *argument), void *argument) {
     const int others = comem_job_.threads - 1;
     struct comem_task_ *tasks = (struct comem_task_ *)calloc((size_t)others + 1, sizeof *tasks);
     if (!tasks) return comem_fail_(COMEM_E_SYSTEM, "comem: no memory to start threads; use fewer");

@@ -29,6 +29,8 @@ extern double comem_splash4_fetch_add_double_(double *variable, double value);
 #ifdef __cplusplus
 }
 
+/* A program may include this within its own extern "C". */
+extern "C++" {
 template <class Type> struct comem_splash4_plain_ {
     typedef Type type;
 };
@@ -58,6 +60,7 @@ template <class Type> inline uint64_t comem_splash4_add_(Type &variable, uint64_
 }
 #define comem_splash4_fetch_add(variable, value) comem_splash4_add_(variable, (uint64_t)(value), "FETCH_ADD")
 #define comem_splash4_fetch_sub(variable, value) comem_splash4_add_(variable, -(uint64_t)(value), "FETCH_SUB")
+}
 
 #else
 
