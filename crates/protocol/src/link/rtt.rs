@@ -133,8 +133,9 @@ impl Rtt {
     pub fn timeout_after(&self, config: &LinkConfig, repeats: u8) -> Span {
         let estimate = self.smoothed.map_or(config.rto_initial, |s| Span(s.0 + (4 * self.deviation.0).max(s.0 / 8)));
         let timeout = Span(estimate.0.clamp(config.rto_min.0, config.rto_far.0));
-        let is_near = self.smoothed.is_some() && self.patience == 0;
-        let ceiling = if is_near { config.rto_max.0.max(2 * timeout.0) } else { config.rto_far.0 };
+        // Of a node whose answers were measured only evidence raises the limit, and no number of repetitions.
+        let first = doubled(timeout, self.patience, config.rto_far);
+        let ceiling = if self.smoothed.is_some() { config.rto_max.0.max(2 * first.0) } else { config.rto_far.0 };
         doubled(timeout, repeats.max(self.patience), Span(ceiling.min(config.rto_far.0)))
     }
 }

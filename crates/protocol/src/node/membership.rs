@@ -148,6 +148,8 @@ const ACCUSATIONS_MAX: usize = 64;
 const SHORT_ANSWERS: u32 = 10;
 /// Lateness beyond this means that this process was stopped.
 const LATE: Span = Span::from_ms(250);
+/// Pings in the time of one, to a node that owes an answer and is silent.
+const PRESSING: u64 = 5;
 /// Most losses told at a time; when half the network is gone, the first few say enough, and PONGs bring the rest.
 const RUMOURS_MAX: usize = 8;
 /// In a larger job a farewell goes to the nodes at distance 1, 2, 4 … only, for all nodes leave at once.
@@ -253,7 +255,9 @@ pub struct Detector {
     nodes: Vec<Status>,
     gone: u16,
     watched: Vec<Watched>,
+    /// When somebody is pinged next, and when all are.
     ping_at: Time,
+    regular_at: Time,
     /// Closed ports that wait for a farewell.
     suspects: Vec<(NodeId, Time)>,
     rumours: Vec<Rumour>,
@@ -280,6 +284,7 @@ impl Detector {
             gone: 0,
             watched: Vec::new(),
             ping_at: now + config.interval,
+            regular_at: now + config.interval,
             suspects: Vec::new(),
             rumours: Vec::new(),
             accusations: Vec::new(),
@@ -720,9 +725,31 @@ impl Detector {
         self.judge_silence(now);
         self.come_to_verdict(now);
         if self.ping_at <= now && !self.left {
-            self.ping_at = now + self.config.interval;
-            (0..self.watched.len()).for_each(|index| self.ping(index));
+            self.ping_all(now);
         }
+    }
+
+    /// Pings whoever is watched. A node that owes an answer, and has not answered the last ping, is asked more often until
+    /// it does: where a network loses many packets, a few lost ones should not look like silence.
+    fn ping_all(&mut self, now: Time) {
+        let interval = self.config.interval;
+        // How many short answers come while no long one does is counted, so those are not multiplied.
+        let is_pressing = |watched: &Watched| {
+            watched.short.is_none()
+                && watched.owes_since.is_some_and(|since| now - since.max(watched.answered) >= interval)
+        };
+        let is_pressed = self.watched.iter().any(is_pressing);
+        let is_regular = self.regular_at <= now;
+        for index in 0..self.watched.len() {
+            if is_regular || is_pressing(&self.watched[index]) {
+                self.ping(index);
+            }
+        }
+        if is_regular {
+            self.regular_at = now + interval;
+        }
+        self.ping_at =
+            if is_pressed { self.regular_at.min(now + Span(interval.0 / PRESSING)) } else { self.regular_at };
     }
 
     fn repeat_rumours(&mut self, now: Time) {
