@@ -86,8 +86,8 @@ if [ -z "$only" ] || [ "$only" = sanitized ]; then
     if "$bin/comem-cc" -fsanitize=address -O1 tests/compat/process/rounds.c -o "$out/sanitized" 2>/dev/null; then
         fine=1
         export ASAN_OPTIONS=replace_intrin=0:detect_leaks=0
-        job 0 "$bin/comem" run --no-prefix -n 2 -t 2 "$out/sanitized" late 1 || fine=0
-        job 0 "$bin/comem" run --no-prefix -n 2 "$out/sanitized" between 2 || fine=0
+        job 0 "$bin/comem" run --no-prefix --no-wrap -n 2 -t 2 "$out/sanitized" late 1 || fine=0
+        job 0 "$bin/comem" run --no-prefix --no-wrap -n 2 "$out/sanitized" between 2 || fine=0
         unset ASAN_OPTIONS
         [ $fine = 0 ] || verdict ok "a program with AddressSanitizer runs"
     else
