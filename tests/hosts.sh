@@ -213,11 +213,11 @@ a_route_drops_all() {
 joined_by_hand() {
     local zero
     remember_processes
-    on alder env COMEM_NODES=2 COMEM_IFACE=10.77.0.0/24 timeout 30 "$sea" "${size[@]}" >"$work/out" 2>"$work/err" &
+    on alder env COMEM_NODES=2 COMEM_IFACE=10.77.0.0/24 COMEM_KEY_FILE="$work/key" timeout 30 "$sea" "${size[@]}" >"$work/out" 2>"$work/err" &
     zero=$!
     within 30 grep -q COMEM_JOIN "$work/err"
     # shellcheck disable=SC2046 # two variables
-    on birch env $(grep -oE 'COMEM_(NODES|JOIN)=[0-9.:]*[0-9]' "$work/err") timeout 30 "$sea" "${size[@]}" \
+    on birch env $(grep -oE 'COMEM_(NODES|JOIN)=[0-9.:]*[0-9]' "$work/err") COMEM_KEY_FILE="$work/key" timeout 30 "$sea" "${size[@]}" \
         >"$work/out1" 2>"$work/err1"
     verdict $? "joined by hand: the second ends well" "$work/out1" "$work/err1"
     wait "$zero"
