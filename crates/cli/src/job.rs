@@ -453,7 +453,7 @@ impl<'a> Running<'a> {
         (self.start_said_at, self.start_said) = (None, true);
         let silent: Vec<u16> = self.nodes.iter().filter(|(_, state)| !state.speaks).map(|(node, _)| *node).collect();
         let what = match (silent.is_empty(), &self.rounds[0].zero) {
-            (false, _) => format!("nodes wait for {}", self.what_is_known(&silent)),
+            (false, _) => format!("nodes wait: {}", self.what_is_known(&silent)),
             (true, Some(zero)) => format!(
                 "all nodes have called Comem, and have not met yet; they ask for node 0 at {zero}: a firewall may part \
                  them, or packets are lost"

@@ -904,7 +904,7 @@ fn whom_the_start_waits_for_is_told_soon_and_what_is_known_of_it_in_the_end() {
     let mut child = scratch.comem().args(["run", "-n", "3", &program]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
     let soon = lines.next().unwrap().unwrap();
-    assert!(soon.starts_with("comem: nodes wait for node 1 (host ") && soon.contains(", pid "), "{soon}");
+    assert!(soon.starts_with("comem: nodes wait: node 1 (host ") && soon.contains(", pid "), "{soon}");
     assert!(soon.contains("runs, but has not called Comem yet") && soon.contains("longer --node-timeout"), "{soon}");
     std::fs::write(&fifo, "on\n").unwrap();
     let end = lines.next().unwrap().unwrap();
