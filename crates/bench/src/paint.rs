@@ -67,7 +67,8 @@ impl Picture {
         }
     }
 
-    /// A text whose letters' dots are `scale` points wide. The dots run into each other, and edges are soft: letters look drawn, not set
+    /// A text whose letters' dots are `scale` points wide. The dots run into each other, and edges are soft: letters
+    /// look drawn, not set
     /// from squares.
     fn text(&mut self, x: usize, y: usize, scale: usize, colour: Colour, text: &str) {
         let (columns, rows) = (font::width(text) + 2, font::HEIGHT + 3);
@@ -121,7 +122,8 @@ const MARGIN: usize = 24;
 const TITLE: usize = 58;
 const LEGEND: usize = 36;
 
-/// Paints a field with a title (large) and a line below it (small). Where several nodes computed it, each its share of the rows, lines
+/// Paints a field with a title (large) and a line below it (small). Where several nodes computed it, each its share
+/// of the rows, lines
 /// show where their rows meet, and whose they are.
 pub fn paint(field: &Field, title: &str, below: &str, nodes: usize) -> Picture {
     let zoom = (720 / field.columns.max(1)).clamp(1, 8);

@@ -60,7 +60,8 @@ fn escape(text: &str) -> String {
 /// Where what stands below the title and the line under it may begin.
 pub(crate) const BOTTOM_OF_TITLE: usize = 78;
 
-/// A picture under construction: text elements and shapes one after the other. Lengths are in pixels from the upper left corner.
+/// A picture under construction: text elements and shapes one after the other. Lengths are in pixels from the upper
+/// left corner.
 pub(crate) struct Sheet(String);
 
 impl Sheet {

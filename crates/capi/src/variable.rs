@@ -1,7 +1,9 @@
 //! Accesses to one variable that are atomic for the whole job.
 //!
-//! Where several nodes may write a page at once, as under `hlrc` and `scope`, no instruction is atomic for all of them. There a
-//! variable has a lock, named by its address: an acquire before the access, a release after it. Elsewhere the processor's own
+//! Where several nodes may write a page at once, as under `hlrc` and `scope`, no instruction is atomic for all of
+//! them. There a
+//! variable has a lock, named by its address: an acquire before the access, a release after it. Elsewhere the
+//! processor's own
 //! atomics do.
 
 use crate::failure::{Code, Failure, Outcome};
@@ -14,9 +16,12 @@ use std::ffi::c_void;
 /// The lock of a variable is this and its address, so that it is none that a program gives to LOCK.
 const VARIABLES: u64 = 0xA70 << 52;
 
-/// Runs `access`, which says whether it wrote, while nobody else of the job accesses the variable by this function. On one node, and in
-/// memory under `msi`, no lock is taken, so `access` has to use the processor's atomics. What was written anywhere before an access that
-/// writes is seen after a later one of the same variable, as with C's sequentially consistent atomics. `macro_name` is for sentences.
+/// Runs `access`, which says whether it wrote, while nobody else of the job accesses the variable by this function.
+/// On one node, and in
+/// memory under `msi`, no lock is taken, so `access` has to use the processor's atomics. What was written anywhere
+/// before an access that
+/// writes is seen after a later one of the same variable, as with C's sequentially consistent atomics. `macro_name`
+/// is for sentences.
 ///
 /// # Errors
 /// When each node has the variable for itself and there are workers, or the lock cannot be had.

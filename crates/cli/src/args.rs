@@ -137,7 +137,8 @@ pub struct NodeArgs {
     #[command(flatten)]
     pub pages: PageArgs,
     /// Faults to inject: drop=5%,dup=1%,reorder=2%,truncate=1%,corrupt=1% (percentages), delay=25us (ns, us, ms or s),
-    /// rate=10gbit (bit, kbit, mbit or gbit a second), longest=1400 (bytes), cut=0-2@1s+500ms/0>1 (between two nodes, from
+    /// rate=10gbit (bit, kbit, mbit or gbit a second), longest=1400 (bytes), cut=0-2@1s+500ms/0>1 (between two nodes,
+    /// from
     /// a time on, for a time), seed=7
     #[arg(long, env = "COMEM_FAULTS", value_name = "F", value_parser = faults)]
     pub faults: Option<FaultSpec>,

@@ -5,7 +5,8 @@ use clap::error::{ContextKind, ContextValue, Error};
 use clap::{Command, CommandFactory};
 use comem::settings::nearest;
 
-/// The words that clap finds near to what was given: a flag, a command, a value; and of commands those that differ by two letters
+/// The words that clap finds near to what was given: a flag, a command, a value; and of commands those that differ by
+/// two letters
 /// that changed places, which it does not.
 pub fn suggested(error: &Error) -> Option<String> {
     const KINDS: [ContextKind; 3] =

@@ -38,7 +38,8 @@ pub struct HostPlan {
 }
 
 impl HostPlan {
-    /// Which wrapper library is preloaded on this host, and why none is; nothing where none is wanted or the host is another.
+    /// Which wrapper library is preloaded on this host, and why none is; nothing where none is wanted or the host is
+    /// another.
     fn wrapper_in_words(&self) -> String {
         let wanted = self.spec.env.iter().any(|(name, value)| name == WRAP && value == "on");
         if !wanted || self.reach != Reach::Here {

@@ -1,7 +1,8 @@
 //! The wrapper library, which lets system calls use shared memory: each host that starts nodes looks for its own copy, beside this
 //! command or in the `lib` directory next to that, and preloads it into the nodes.
 //!
-//! The dynamic linker takes blanks and colons for the ends of names. A library whose path has one is preloaded through a link in the
+//! The dynamic linker takes blanks and colons for the ends of names. A library whose path has one is preloaded
+//! through a link in the
 //! user's runtime directory.
 
 use crate::rundir;
@@ -22,7 +23,8 @@ const LINKS: &str = "wrap-";
 /// The library that gcc's address sanitizer links programs with: it ends programs in which another comes before it.
 const FIRST_OR_NEVER: &[u8] = b"libasan.so";
 
-/// The value of `LD_PRELOAD` for nodes that run this program and get these variables; `None` leaves it as it is. Nodes say
+/// The value of `LD_PRELOAD` for nodes that run this program and get these variables; `None` leaves it as it is.
+/// Nodes say
 /// themselves that the library is not there.
 pub fn preload(program: &OsStr, variables: &[(OsString, OsString)]) -> Option<OsString> {
     let given = |name: &str| variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());

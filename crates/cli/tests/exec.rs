@@ -197,7 +197,8 @@ fn mpiruns() -> Vec<&'static str> {
     names.into_iter().filter(|name| find(*name).is_some_and(|file| seen.insert(file))).collect()
 }
 
-/// Runs four tasks, however few cores there are. Open MPI is told so by its environment, which others do not read: options differ
+/// Runs four tasks, however few cores there are. Open MPI is told so by its environment, which others do not read:
+/// options differ
 /// from one MPI to the next.
 fn starts_one_job(mpirun: &str) {
     let scratch = Scratch::new();

@@ -468,10 +468,12 @@ pub(crate) fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Writes to a file. Beyond the limit of files (`ulimit -f`) the write fails with EFBIG; the signal that would end the process
+/// Writes to a file. Beyond the limit of files (`ulimit -f`) the write fails with EFBIG; the signal that would end
+/// the process
 /// (SIGXFSZ) is held back meanwhile, and taken. A program keeps what it does on that signal.
 pub fn within_file_limit<T>(write: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    // SAFETY: all-zero bytes are values of both sets; the calls fill them, know the number, and change nothing but this thread's mask.
+    // SAFETY: all-zero bytes are values of both sets; the calls fill them, know the number, and change nothing but
+    // this thread's mask.
     let (set, before) = unsafe {
         let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = MaybeUninit::zeroed().assume_init();
         libc::sigemptyset(&raw mut set);

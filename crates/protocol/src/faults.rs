@@ -64,7 +64,8 @@ impl fmt::Display for Chance {
 /// Most cuts of one network.
 pub const CUTS_MAX: usize = 4;
 
-/// A way between two nodes that carries nothing for a while. Written `0-2@1s+500ms`: both ways between these two, from one
+/// A way between two nodes that carries nothing for a while. Written `0-2@1s+500ms`: both ways between these two,
+/// from one
 /// second after the job's start on, for half a second. `0>2`: from the first to the second alone, at once and for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Cut {

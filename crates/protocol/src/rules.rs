@@ -207,7 +207,8 @@ pub enum Rule {
     SaidIsKept,
     /// A reduction is a barrier, for memory too.
     ReductionsTell,
-    /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if the thread
+    /// The tag of a unit's only holder is left alone only if that is the unit's home, not, as the paper prints, if
+    /// the thread
     /// that stores runs there.
     PrintedAlgorithmTwo,
     /// The tag of a unit's only holder is locked before the unit's bytes are read.

@@ -852,7 +852,7 @@ impl Key {
         }
         match zero_by_hand(config)? {
             Some(zero) => await_key(zero, config, clock).map(Key::Given),
-            None => Ok(Key::New(keys::new_key())),
+            None => Ok(Key::New(keys::random())),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! How much of its host a process may use: cores and memory. Everything that counts either asks here.
 //!
-//! A host's own numbers are not a process's share of it. `taskset` and cpusets leave it some of the cores, a control group's
-//! quota some of their time, and a control group's limit some of the memory. Groups lie within others, and the tightest of them
-//! counts. Both versions of control groups are read; inside a container the root of what is mounted is the container's own group.
+//! A host's own numbers are not a process's share of it. `taskset` and cpusets leave it some of the cores, a control
+//! group's
+//! quota some of their time, and a control group's limit some of the memory. Groups lie within others, and the
+//! tightest of them
+//! counts. Both versions of control groups are read; inside a container the root of what is mounted is the
+//! container's own group.
 
 use std::sync::OnceLock;
 
@@ -11,7 +14,8 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// Version 1 writes nearly all addresses for no limit.
 const NO_LIMIT_FROM: u64 = 1 << 60;
 
-/// Cores that this process may keep busy: those it may run on, or fewer where a control group's quota says so; at least one. As it
+/// Cores that this process may keep busy: those it may run on, or fewer where a control group's quota says so; at
+/// least one. As it
 /// was when first asked: a thread that stays on some cores later does not change it.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
@@ -67,7 +71,8 @@ impl MemoryGroup {
         self.number(["memory.limit_in_bytes", "memory.max"]).filter(|limit| *limit < NO_LIMIT_FROM)
     }
 
-    /// Bytes in use that the kernel would not give up at once: what it keeps of files that nobody reads lately, it would.
+    /// Bytes in use that the kernel would not give up at once: what it keeps of files that nobody reads lately, it
+    /// would.
     fn used(&self) -> u64 {
         let used = self.number(["memory.usage_in_bytes", "memory.current"]).unwrap_or(0);
         let label = if self.unified { "inactive_file " } else { "total_inactive_file " };
@@ -77,7 +82,8 @@ impl MemoryGroup {
     }
 }
 
-/// The groups of a process (as `/proc/self/cgroup` has them) that account for memory, and those around them, mounted at `root`.
+/// The groups of a process (as `/proc/self/cgroup` has them) that account for memory, and those around them, mounted
+/// at `root`.
 fn memory_groups(root: &str, groups: &str) -> Vec<MemoryGroup> {
     let mut found = Vec::new();
     for line in groups.lines() {

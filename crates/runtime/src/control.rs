@@ -25,8 +25,10 @@
 //! | [`ToNode::AllFinished`] | ends at once, having passed the closing barrier: nobody waits for a word of it |
 //! | [`ToNode::Stop`] | sends its statistics and ends; 300 ms later comes SIGTERM, a second later SIGKILL |
 //!
-//! A node may be a script that runs several programs, one after the other. The first finds its job as the first line; each
-//! later one has its own as the answer to its [`FromNode::Begins`]: what all nodes run as their n-th program is a job of its own.
+//! A node may be a script that runs several programs, one after the other. The first finds its job as the first line;
+//! each
+//! later one has its own as the answer to its [`FromNode::Begins`]: what all nodes run as their n-th program is a job
+//! of its own.
 //! Two at once cannot share the descriptor. So a program locks it (a record lock, which ends with its process).
 //!
 //! End of file on the descriptor means that the launcher is gone: the node ends. Unknown types are skipped, so that
@@ -367,7 +369,8 @@ fn send_some(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
-/// Locks what all programs of a node share, for as long as this process lives and has the descriptor open. A process loses the
+/// Locks what all programs of a node share, for as long as this process lives and has the descriptor open. A process
+/// loses the
 /// lock with the first of its descriptors of that file that it closes, so none may be.
 ///
 /// # Errors
@@ -422,11 +425,13 @@ fn adopt(name: &str) -> io::Result<Option<OwnedFd>> {
 /// The node's two halves of the channel to its launcher.
 pub type LauncherChannel = (ControlReader<ToNode>, ControlWriter<FromNode>);
 
-/// The channel named by `COMEM_CONTROL_FD`, over which this program, by its number `program`, has said that it begins; `None`
+/// The channel named by `COMEM_CONTROL_FD`, over which this program, by its number `program`, has said that it
+/// begins; `None`
 /// without a launcher. Call it once.
 ///
 /// # Errors
-/// The variable names no open descriptor, or another program of the node has the channel ([`io::ErrorKind::ResourceBusy`]).
+/// The variable names no open descriptor, or another program of the node has the channel
+/// ([`io::ErrorKind::ResourceBusy`]).
 pub fn launcher_channel(program: u64) -> io::Result<Option<LauncherChannel>> {
     let Some(fd) = adopt(var::CONTROL_FD)? else { return Ok(None) };
     let stream = UnixStream::from(fd);

@@ -36,7 +36,8 @@ impl Ear {
                     }
                     Ok(ToNode::AllFinished) => {
                         ear.node.get().inspect(|node| node.farewell.all_have_finished());
-                        // With its descriptor, this process would lose its lock of the channel (`control::launcher_channel`).
+                        // With its descriptor, this process would lose its lock of the channel
+                        // (`control::launcher_channel`).
                         return std::mem::forget(reader);
                     }
                     Ok(_) => {}

@@ -114,7 +114,8 @@ pub fn steers(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A text that names what came from elsewhere (hosts, programs, what others said), with what would steer a terminal written out.
+/// A text that names what came from elsewhere (hosts, programs, what others said), with what would steer a terminal
+/// written out.
 /// Ends of lines stay.
 fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len() + 1), |mut shown, c| {

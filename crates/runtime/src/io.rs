@@ -102,7 +102,8 @@ pub(crate) struct Parts {
     pub(crate) prog: u16,
     pub(crate) job: u64,
     pub(crate) sealer: Sealer,
-    /// Whether the endpoints let in nobody who is not of this job, or this user's: then what comes by them needs no tag.
+    /// Whether the endpoints let in nobody who is not of this job, or this user's: then what comes by them needs no
+    /// tag.
     pub(crate) guarded: bool,
     pub(crate) link: LinkConfig,
     pub(crate) started: Time,

@@ -141,12 +141,12 @@ fn own_directory(path: PathBuf) -> Result<PathBuf, Unfit> {
     Ok(path)
 }
 
-/// A new key.
-pub fn new_key() -> [u8; 32] {
-    let mut key = [0; 32];
+/// Random bytes from the kernel: a new key, for instance.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     let mut filled = 0;
-    while filled < key.len() {
-        let rest = &mut key[filled..];
+    while filled < N {
+        let rest = &mut bytes[filled..];
         // SAFETY: the pointer and the length describe `rest`, which outlives the call.
         let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
         if got > 0 {
@@ -156,7 +156,7 @@ pub fn new_key() -> [u8; 32] {
             assert!(why.kind() == io::ErrorKind::Interrupted, "the kernel gives no random bytes: {why}");
         }
     }
-    key
+    bytes
 }
 
 /// The file in which the node zero at an address leaves its job's key.
@@ -348,6 +348,6 @@ mod tests {
 
     #[test]
     fn keys_are_new_each_time() {
-        assert_ne!(new_key(), new_key());
+        assert_ne!(random::<32>(), random());
     }
 }

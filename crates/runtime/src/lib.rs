@@ -318,13 +318,16 @@ impl Comem {
         self.sit(Slot::thread(place))
     }
 
-    /// From now on `told` is called whenever a message to a thread of this node has come: by any thread of the process, perhaps in the midst
-    /// of a page fault. It must be short, must not use Comem, and may do only what a signal handler may. The first call counts.
+    /// From now on `told` is called whenever a message to a thread of this node has come: by any thread of the
+    /// process, perhaps in the midst
+    /// of a page fault. It must be short, must not use Comem, and may do only what a signal handler may. The first
+    /// call counts.
     pub fn tell_of_messages(&self, told: fn()) {
         self.node.told_of_messages.get_or_init(|| told);
     }
 
-    /// Takes the next message to the thread in place `place` of this node, if one is there, from any thread of the process.
+    /// Takes the next message to the thread in place `place` of this node, if one is there, from any thread of the
+    /// process.
     pub fn take_message(&self, place: usize) -> Option<(NodeId, Vec<u8>)> {
         if place < self.places() { self.node.take_user(Slot::thread(place)) } else { None }
     }

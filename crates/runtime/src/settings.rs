@@ -1,4 +1,5 @@
-//! The variables by which somebody chooses settings, and what a mistyped one was meant to be: it does nothing, and who set it would
+//! The variables by which somebody chooses settings, and what a mistyped one was meant to be: it does nothing, and
+//! who set it would
 //! wonder why.
 
 /// What begins the names of all settings.
@@ -110,7 +111,8 @@ fn meant(name: &str) -> Option<&'static str> {
     (strsim::osa_distance(&capitals, nearest) <= allowed).then_some(nearest)
 }
 
-/// Of these words, the one that was probably meant by another: it differs by a letter, two neighbours that changed places, or, if
+/// Of these words, the one that was probably meant by another: it differs by a letter, two neighbours that changed
+/// places, or, if
 /// it is long, two letters.
 pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();

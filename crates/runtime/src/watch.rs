@@ -140,7 +140,8 @@ impl Node {
         }
     }
 
-    /// A datagram of start-up. It precedes the job, so that what another job of the same key has said may come once more.
+    /// A datagram of start-up. It precedes the job, so that what another job of the same key has said may come once
+    /// more.
     pub(crate) fn on_start_datagram(&self, slot: Slot, from: SocketAddr, packet: &Packet<'_>) {
         let ty = packet.header.ty;
         if !(types::JOIN.0..types::PING.0).contains(&ty.0) {
@@ -385,7 +386,8 @@ impl Node {
         if self.is_ending() || self.watch.over.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Through shared memory a node goes on without its descriptors until others miss it: that they do is no loss of theirs.
+        // Through shared memory a node goes on without its descriptors until others miss it: that they do is no loss
+        // of theirs.
         let own = (matches!(error, Error::NodeLost { .. } | Error::Stopped(_)) && !self.has_its_socket())
             .then(|| closed_descriptors("cannot hear other nodes", libc::EBADF));
         let error = own.as_ref().unwrap_or(error);

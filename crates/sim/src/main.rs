@@ -420,7 +420,8 @@ fn run_all(options: &Options, job: Job) -> Option<Totals> {
     passed.then(|| totals.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Starts the threads beside this one that do the same work; with fewer, where the system gives no more, it takes longer.
+/// Starts the threads beside this one that do the same work; with fewer, where the system gives no more, it takes
+/// longer.
 fn start_others<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     jobs: usize,

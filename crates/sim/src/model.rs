@@ -230,7 +230,8 @@ impl State {
         threads.into_iter().all(|(thread, program)| usize::from(thread.done) == program.len())
     }
 
-    /// Whether every node could forget the unit, and nothing about it is under way then: what lies at its addresses next
+    /// Whether every node could forget the unit, and nothing about it is under way then: what lies at its addresses
+    /// next
     /// gets no message that was meant for it.
     pub fn quiet_units_leave_nothing(&self) -> bool {
         self.wire.is_empty() || self.nodes.iter().any(|n| !n.unit.is_quiet())

@@ -138,7 +138,8 @@ impl Partition {
     }
 }
 
-/// A network on which everything takes its time, and nothing is lost: what is wrong, and how many datagrams were sent, how
+/// A network on which everything takes its time, and nothing is lost: what is wrong, and how many datagrams were
+/// sent, how
 /// many of them again.
 pub fn far_away(nodes: usize, one_way: Span, seed: u64) -> (Vec<String>, (u64, u64)) {
     let shape = Shape { nodes, elements: 6 * nodes, width: 8, unit_elements: 2 };

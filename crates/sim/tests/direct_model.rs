@@ -167,7 +167,8 @@ fn store_buffering_is_seen_within_a_node() {
     assert_eq!(seen, BTreeSet::from(all));
 }
 
-/// Between nodes they do not: who loads what another node has stored revokes the unit, which brings the store to memory.
+/// Between nodes they do not: who loads what another node has stored revokes the unit, which brings the store to
+/// memory.
 #[test]
 fn store_buffering_is_not_seen_between_nodes() {
     for (fabric, has_barrier) in [(Fabric::Shared, true), (Fabric::Network, true), (Fabric::Network, false)] {

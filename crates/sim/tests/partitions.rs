@@ -27,7 +27,8 @@ fn the_rules_of_cut_networks_are_not_superfluous() {
     assert!(partitions.iter().all(|partition| partition.run(1).is_empty()));
 }
 
-/// Without what the link learns, every message is sent three times. Some requests wait for others, and are repeated for that.
+/// Without what the link learns, every message is sent three times. Some requests wait for others, and are repeated
+/// for that.
 #[test]
 fn round_trips_of_400_ms_cost_few_repetitions() {
     let (found, (datagrams, repetitions)) = far_away(3, Span::from_ms(200), 1);

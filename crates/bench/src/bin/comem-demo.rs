@@ -1,8 +1,12 @@
-//! The demonstration, in two parts. First, from which size on nodes pay: `sor` on grids of growing size, in one process and on
-//! several nodes. Then, what an engine is worth: `sea` without Comem, and under each engine of objects on more and more nodes.
-//! Every result is checked against that of the build without Comem. Each part ends with a table, what to see in it, and pictures.
+//! The demonstration, in two parts. First, from which size on nodes pay: `sor` on grids of growing size, in one
+//! process and on
+//! several nodes. Then, what an engine is worth: `sea` without Comem, and under each engine of objects on more and
+//! more nodes.
+//! Every result is checked against that of the build without Comem. Each part ends with a table, what to see in it,
+//! and pictures.
 //!
-//! In the second part, a try of one iteration tells how many iterations a run has time for: an engine that needs a message for every
+//! In the second part, a try of one iteration tells how many iterations a run has time for: an engine that needs a
+//! message for every
 //! write makes fewer than the others, and is compared with as many iterations without Comem.
 
 use clap::Parser;
@@ -21,7 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Shows from which size on nodes are faster than one process, and what each engine makes of one program; checks every result, and draws
+/// Shows from which size on nodes are faster than one process, and what each engine makes of one program; checks
+/// every result, and draws
 /// what came out.
 #[derive(Parser, Debug)]
 #[command(version)]
@@ -291,7 +296,8 @@ fn failed(path: &Path, why: std::io::Error) -> String {
     format!("cannot write {}: {why}", path.display())
 }
 
-/// Of these numbers of nodes, those that have a core each; if there is none, the smallest. One node is compared with nothing.
+/// Of these numbers of nodes, those that have a core each; if there is none, the smallest. One node is compared with
+/// nothing.
 fn worth_comparing(nodes: &[usize], cores: usize) -> Vec<usize> {
     let several = || nodes.iter().copied().filter(|nodes| *nodes > 1);
     let fit: Vec<usize> = several().filter(|nodes| *nodes <= cores).collect();

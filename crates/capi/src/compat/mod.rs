@@ -1,6 +1,7 @@
 //! Interfaces of other systems of shared memory, on Comem's: what `include/compat/jia.h`, `tmk.h` and `quarks.h` declare.
 //!
-//! Those of JIAJIA, TreadMarks and Quarks are of the kind "all nodes run `main`", with one thread in each process. Names, argument types and meaning
+//! Those of JIAJIA, TreadMarks and Quarks are of the kind "all nodes run `main`", with one thread in each process.
+//! Names, argument types and meaning
 //! follow what was published of each system; `docs/jiajia.md`, `docs/treadmarks.md` and `docs/quarks.md` say what differs.
 //!
 //! | module | what |
@@ -48,7 +49,8 @@ unsafe fn begin(system: &str, engine: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// For interfaces whose letters may be for a call that this process makes much later: they must not keep their sender from coming that
+/// For interfaces whose letters may be for a call that this process makes much later: they must not keep their sender
+/// from coming that
 /// far.
 fn keep_letters() -> Outcome<()> {
     thread()?.keep_messages();

@@ -1,5 +1,7 @@
-//! SPLASH-4's atomic macros (E. J. Gómez-Hernández and others, "Splash-4: A Modern Benchmark Suite with Lock-Free Constructs",
-//! IISWC 2022): `LOAD`, `STORE`, `CAS`, `FETCH_ADD`, `FETCH_SUB` and `FETCH_ADD_DOUBLE`, as `include/compat/comem_splash4.h` calls them.
+//! SPLASH-4's atomic macros (E. J. Gómez-Hernández and others, "Splash-4: A Modern Benchmark Suite with Lock-Free
+//! Constructs",
+//! IISWC 2022): `LOAD`, `STORE`, `CAS`, `FETCH_ADD`, `FETCH_SUB` and `FETCH_ADD_DOUBLE`, as
+//! `include/compat/comem_splash4.h` calls them.
 //! [`alone`] makes each of them atomic for the whole job.
 
 use super::argument;
@@ -41,7 +43,8 @@ impl Variable {
 /// Runs `$body` with `$at` as the atomic that the variable is, and `$number` as the type of its value.
 macro_rules! on {
     ($variable:expr, |$at:ident: $number:ident| $body:expr) => {
-        // SAFETY: the macros of the header give variables of the program's that stay, and their sizes; `new` checked the alignment.
+        // SAFETY: the macros of the header give variables of the program's that stay, and their sizes; `new` checked
+        // the alignment.
         // Other threads use them by these functions or as races that the program answers for.
         unsafe {
             match $variable {

@@ -1,9 +1,12 @@
 //! TreadMarks' interface (C. Amza and others, "TreadMarks: Shared Memory Computing on Networks of Workstations", IEEE Computer
 //! 29(2), 1996, section 2), with `Tmk_distribute`, `Tmk_errexit` and condition variables as its programs call them.
 //!
-//! `Tmk_distribute` copies a variable of one process to the others. A thread of each process stores what comes at once, whatever the
-//! program does meanwhile, and interrupts it by SIGIO, as TreadMarks' messages did: programs look at a variable again and again, or
-//! wait in `sigpause`. `Tmk_distribute` returns when all processes have got the value, and an acquire stores what has come. So whoever
+//! `Tmk_distribute` copies a variable of one process to the others. A thread of each process stores what comes at
+//! once, whatever the
+//! program does meanwhile, and interrupts it by SIGIO, as TreadMarks' messages did: programs look at a variable again
+//! and again, or
+//! wait in `sigpause`. `Tmk_distribute` returns when all processes have got the value, and an acquire stores what has
+//! come. So whoever
 //! synchronises with the distributor finds the value, as it would find what was written to shared memory.
 
 use super::image::Image;
@@ -86,7 +89,8 @@ fn store_all(mut next: impl FnMut() -> Option<(NodeId, Vec<u8>)>) -> Outcome<usi
     Ok(count)
 }
 
-/// Stores what another node's `Tmk_distribute` named: the variable's name, and its bytes. Programs distribute more than their variable, and the
+/// Stores what another node's `Tmk_distribute` named: the variable's name, and its bytes. Programs distribute more
+/// than their variable, and the
 /// variables that say who is who may stand behind it: these stay.
 fn store(variables: &Variables, news: &[u8]) {
     let Some((name, bytes)) = news.split_first_chunk::<8>() else { return };
@@ -137,7 +141,8 @@ static BELL: AtomicI32 = AtomicI32::new(-1);
 /// The program has called since a variable was stored last, and will look at it.
 static LOOKED: AtomicBool = AtomicBool::new(true);
 
-/// How often, and after how long, a program is interrupted again: the first signal may come between its look at a variable and its
+/// How often, and after how long, a program is interrupted again: the first signal may come between its look at a
+/// variable and its
 /// `sigpause`. Each wait is twice as long as the one before.
 const REMINDERS: u32 = 12;
 const FIRST_REMINDER_MS: c_int = 4;

@@ -65,7 +65,8 @@ fn check_caller(macro_name: &str) -> Outcome<()> {
     }
 }
 
-/// CREATE: starts a function on the next free slot. When no other is free, and main only creates (`main_waits`), that is main's own:
+/// CREATE: starts a function on the next free slot. When no other is free, and main only creates (`main_waits`), that
+/// is main's own:
 /// then it runs as soon as main waits.
 pub fn create(process: &'static Process, given: Given, main_waits: bool) -> Outcome<()> {
     check_caller("CREATE")?;

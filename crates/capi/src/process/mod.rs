@@ -109,7 +109,8 @@ pub fn check_main_may_meet(macro_name: &str) -> Outcome<()> {
     Err(Failure::new(Code::Misuse, what))
 }
 
-/// Whether this is `main`, on node 0, and has created no worker yet: what it sets up in its globals reaches all of them.
+/// Whether this is `main`, on node 0, and has created no worker yet: what it sets up in its globals reaches all of
+/// them.
 pub fn is_before_workers() -> bool {
     described().is_ok_and(creator::nobody_was_created)
 }

@@ -1,7 +1,9 @@
-//! The worker in main's slot, in a job of several nodes. A main that creates as many workers as there are slots does nothing itself, so the
+//! The worker in main's slot, in a job of several nodes. A main that creates as many workers as there are slots does
+//! nothing itself, so the
 //! last worker gets its place.
 //!
-//! That worker has a thread of its own, on node 0, and begins when main comes to WAIT_FOR_END (or ends): the two use one place of the
+//! That worker has a thread of its own, on node 0, and begins when main comes to WAIT_FOR_END (or ends): the two use
+//! one place of the
 //! node in turn. Until then main may allocate and compute, but not meet others, who might wait for that worker.
 
 use super::{Process, worker};
@@ -99,7 +101,8 @@ fn end_work(process: &Process, serial: u64) {
     set(Turn::Main);
 }
 
-/// A worker in main's place has called exit(0): what it has on its stack stays there, and another thread does the next one's work.
+/// A worker in main's place has called exit(0): what it has on its stack stays there, and another thread does the
+/// next one's work.
 pub fn leave(process: &'static Process, serial: u64) {
     end_work(process, serial);
     if let Err(failure) = start_thread(process) {

@@ -85,7 +85,8 @@ pub fn carry_out(slot: usize, order: &Order) {
     IN_WORK.set(Some((slot, order.serial)));
     ROUND.set(order.round);
     NUMBER.set(None);
-    // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every node.
+    // SAFETY: the address of a function that the program gave to CREATE; the program is at the same address on every
+    // node.
     let work = unsafe { std::mem::transmute::<usize, Work>(order.function) };
     // SAFETY: the program wants it called like this; a function without parameters leaves the argument alone.
     call("the function of a CREATE", || unsafe { work(std::ptr::with_exposed_provenance_mut(order.argument)) });

@@ -1,5 +1,6 @@
 //! Where the time went, as a picture: a stacked bar for each node (HLRC on UDP, figure 8). The six parts of the
-//! application threads' time are piled up; the service thread's work is a thin bar beside them. A bar is the mean of its node's
+//! application threads' time are piled up; the service thread's work is a thin bar beside them. A bar is the mean of
+//! its node's
 //! threads, so it is as high as the node's life is long, and the caption below says how long that was.
 
 use super::model::{PARTS, Run, THREAD_PARTS};

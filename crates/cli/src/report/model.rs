@@ -252,7 +252,8 @@ impl Run {
         index.map_or(0, |index| self.total().messages[index])
     }
 
-    /// What kept the job's memory coherent, for a label: the engines of its regions of pages, or the engine of its objects.
+    /// What kept the job's memory coherent, for a label: the engines of its regions of pages, or the engine of its
+    /// objects.
     pub fn engines(&self) -> String {
         let mut names: Vec<&str> = self.regions.iter().map(|region| region.engine.as_str()).collect();
         names.retain(|name| !name.is_empty());

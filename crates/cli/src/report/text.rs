@@ -266,7 +266,8 @@ pub fn csv(runs: &[Run]) -> String {
     text
 }
 
-/// A text from elsewhere as one field (RFC 4180). What would steer a terminal is written out, but for ends of lines, which a field may
+/// A text from elsewhere as one field (RFC 4180). What would steer a terminal is written out, but for ends of lines,
+/// which a field may
 /// have. A spreadsheet takes what begins like a formula for one; behind an apostrophe it is a text.
 fn quoted(text: &str) -> String {
     let formula = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };

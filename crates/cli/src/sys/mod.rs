@@ -13,6 +13,7 @@ pub mod process;
 pub mod signals;
 
 use crate::failure::{Failure, Outcome};
+pub use comem::keys::random;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -32,24 +33,6 @@ pub fn check(value: libc::c_int) -> io::Result<libc::c_int> {
 pub unsafe fn remove_variables(names: &[std::ffi::OsString]) {
     // SAFETY: by this function's contract.
     names.iter().for_each(|name| unsafe { std::env::remove_var(name) });
-}
-
-/// Random bytes from the kernel.
-pub fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        let rest = &mut bytes[filled..];
-        // SAFETY: the pointer and the length describe `rest`, which outlives the call.
-        let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        if got > 0 {
-            filled += got as usize;
-        } else {
-            let why = io::Error::last_os_error();
-            assert!(why.kind() == io::ErrorKind::Interrupted, "the kernel gives no random bytes: {why}");
-        }
-    }
-    bytes
 }
 
 /// Starts a thread of ours.

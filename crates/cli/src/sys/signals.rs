@@ -117,7 +117,8 @@ pub fn restore_default(signal: i32) {
 /// Whether our caller had this process ignore SIGXFSZ.
 static FILE_LIMIT_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Lets a write beyond the limit of files (`ulimit -f`) fail with EFBIG, where it would end this process without a word. Programs
+/// Lets a write beyond the limit of files (`ulimit -f`) fail with EFBIG, where it would end this process without a
+/// word. Programs
 /// that we start [`give_file_limit_back`].
 pub fn survive_file_limit() {
     FILE_LIMIT_WAS_IGNORED.store(is_ignored(libc::SIGXFSZ), Ordering::Relaxed);

@@ -3,7 +3,8 @@
 //! The *porter* is a thread that sleeps until something happens that is not the daily traffic:
 //!
 //! - A process wants to send to one of our endpoints. Each endpoint has a *door*: a listening local socket whose name, in
-//!   the abstract name space, follows from its address, and from the job's key where there is one: nobody else can take the name beforehand.
+//!   the abstract name space, follows from its address, and from the job's key where there is one: nobody else can
+//!   take the name beforehand.
 //!   The porter makes a lane and hands it, and the bell, over. Only the same user is served.
 //! - A lane that we asked for is handed over.
 //! - The connection of such a hand-over, which both sides keep, ends: the other process is gone. Its lane is closed, or

@@ -5,8 +5,10 @@
 //! then on a datagram is copied into the lane and out of it, and no system call is made unless the receiver
 //! sleeps. Until then, and to whoever has no lanes (other hosts, groups, programs that speak `udp`), datagrams take UDP.
 //!
-//! A lane is memory without a name whose descriptor is handed to a process of the same user alone, so what comes by it needs no tag. The UDP socket is
-//! open to every user of the host: what goes that way carries a tag where the endpoints have a key ([`ShmHost::open_sealed`]).
+//! A lane is memory without a name whose descriptor is handed to a process of the same user alone, so what comes by
+//! it needs no tag. The UDP socket is
+//! open to every user of the host: what goes that way carries a tag where the endpoints have a key
+//! ([`ShmHost::open_sealed`]).
 //!
 //! As with UDP, datagrams may be lost, when a lane is full, and may overtake each other, when the first went by UDP.
 //! [`ShmHost`] says how lanes are handed over, how an end is noticed, and what becomes of everything when a process

@@ -1,5 +1,6 @@
 //! An endpoint's UDP socket, which processes of every user can send to. Lanes are handed to processes of the same user
-//! alone, so what comes by them needs no proof; what takes UDP carries a tag here, under a key that the endpoints of one
+//! alone, so what comes by them needs no proof; what takes UDP carries a tag here, under a key that the endpoints of
+//! one
 //! job share.
 //!
 //! Datagrams of start-up are left as they are, on their way out and in: whoever makes them seals them, whatever the

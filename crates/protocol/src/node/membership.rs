@@ -568,7 +568,8 @@ impl Detector {
         Ok(())
     }
 
-    /// Adds an accusation to those that are weighed, and tells it, if it says something new: a second one of the same node
+    /// Adds an accusation to those that are weighed, and tells it, if it says something new: a second one of the same
+    /// node
     /// shows that it is not a single way that is cut, and further ones would only multiply.
     fn weigh(&mut self, now: Time, node: NodeId, reporter: NodeId, why: LossCause) {
         let accusation = Accusation { pair: (node.min(reporter), node.max(reporter)), why };
@@ -729,7 +730,8 @@ impl Detector {
         }
     }
 
-    /// Pings whoever is watched. A node that owes an answer, and has not answered the last ping, is asked more often until
+    /// Pings whoever is watched. A node that owes an answer, and has not answered the last ping, is asked more often
+    /// until
     /// it does: where a network loses many packets, a few lost ones should not look like silence.
     fn ping_all(&mut self, now: Time) {
         let interval = self.config.interval;

@@ -191,7 +191,8 @@ fn msi(rooms: &mut impl Rooms, origin: Origin, message: Message<'_>, out: &mut O
     };
     match rooms.unit(unit, Engine::Msi, origin.caller, out, step) {
         Some(done) => done,
-        // Nothing of freed memory is used any more, but messages about it may come late. What confirms has no effect. Who
+        // Nothing of freed memory is used any more, but messages about it may come late. What confirms has no effect.
+        // Who
         // has not heard of the free may give its copy back, and waits until the home has it. What asks was sent before
         // the free (by a fetch ahead of any access, say), and nobody waits for the answer.
         None if rooms.is_freed(unit) => {

@@ -44,8 +44,10 @@ pub(crate) fn install(node: &Arc<Node>) {
     }
 }
 
-/// The launcher wanted the library here, and it is not: one node of each host says so, before the program meets it. It is not
-/// installed, or the program is linked statically, changes its user as it starts, is for another machine, or was linked with the
+/// The launcher wanted the library here, and it is not: one node of each host says so, before the program meets it.
+/// It is not
+/// installed, or the program is linked statically, changes its user as it starts, is for another machine, or was
+/// linked with the
 /// address sanitizer's library.
 fn tell_of_its_absence(node: &Node) {
     let wanted = std::env::var("COMEM_WRAP").is_ok_and(|value| value == "on");

@@ -296,7 +296,8 @@ impl Shared {
         }
     }
 
-    /// The pages of a region under `msi` that this node and others have written in turn, at different bytes, and how often.
+    /// The pages of a region under `msi` that this node and others have written in turn, at different bytes, and how
+    /// often.
     pub(crate) fn falsely_shared_units(&self, known: &Known) -> Vec<(PageNo, u64)> {
         let of_unit = |(index, unit): (u32, &Mutex<Single>)| {
             let first = known.pages_of_unit(index).start;

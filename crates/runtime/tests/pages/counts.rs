@@ -414,7 +414,8 @@ fn messages(outcome: &Outcome) -> u64 {
     outcome.stats.values().map(|s| s["messages_sent"].as_u64().unwrap_or(0)).sum()
 }
 
-/// Steps cost exactly so much each. Beside other load a job's beginning and end may cost a message or two more each time, or less; a step that
+/// Steps cost exactly so much each. Beside other load a job's beginning and end may cost a message or two more each
+/// time, or less; a step that
 /// cost one more would show twenty times.
 #[track_caller]
 fn costs(role: &str, nodes: usize, settings: &[(&str, &str)], count: impl Fn(&Outcome) -> u64, expected: u64) {

@@ -44,7 +44,8 @@ mod wrong;
 /// What moves datagrams where a test does not say: what users get.
 const BACKBONE: &str = "auto";
 
-/// A node that takes longer, also beside other work, hangs: it is ended, and so the job fails and says what it was doing.
+/// A node that takes longer, also beside other work, hangs: it is ended, and so the job fails and says what it was
+/// doing.
 const NODE_SECONDS: u32 = 240;
 
 /// Plays the part of a node; without a role there is nothing to play.

@@ -1,16 +1,19 @@
 //! The engine `direct` under a model of memory in which every step of the protocol can be seen by every thread.
 //!
 //! The model runs the production machines ([`comem_protocol::coherence::direct`]). What it leaves open is what hardware
-//! leaves open: when a store leaves its processor's store buffer, when a put arrives at another node, in which order the
+//! leaves open: when a store leaves its processor's store buffer, when a put arrives at another node, in which order
+//! the
 //! words of a unit are copied, and which thread goes on next. One step is one operation, one word of a copy, or one
 //! store that reaches memory.
 //!
-//! A state is a value, so the same model is run with random steps ([`scenario`]) and searched for all orders (the tests,
+//! A state is a value, so the same model is run with random steps ([`scenario`]) and searched for all orders (the
+//! tests,
 //! with stateright).
 //!
 //! # What must hold in every state
 //!
-//! - Each word of each node's memory has the latest value or is MAGIC. The latest value is that of the last store that has
+//! - Each word of each node's memory has the latest value or is MAGIC. The latest value is that of the last store
+//!   that has
 //!   reached memory.
 //! - The latest value of each word is in some node's memory.
 //! - An atomic operation finds the latest value.

@@ -133,7 +133,8 @@ impl Judge {
         self
     }
 
-    /// The same for a program that races on purpose: nothing is expected of its loads, which are written down in `loads`.
+    /// The same for a program that races on purpose: nothing is expected of its loads, which are written down in
+    /// `loads`.
     pub fn that_only_writes_down(mut self) -> Judge {
         self.judges = false;
         self

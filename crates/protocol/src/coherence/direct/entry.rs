@@ -12,7 +12,8 @@
 //! | `0______1` | locked: an exclusive unit's stores lock the entry; kept while the unit is elsewhere |
 //! | `0____1__` | the line's memory is managed by pages: a store asks the engine for pages |
 //!
-//! The presence byte means something at the home only: [`super::directory`]. A home may store without a lock if the whole
+//! The presence byte means something at the home only: [`super::directory`]. A home may store without a lock if the
+//! whole
 //! entry is 0, and so may any other node.
 
 use crate::ids::NodeId;

@@ -1,7 +1,9 @@
 //! What a thread does that has missed: the paper's Algorithms 1 and 2, as a machine that asks for operations.
 //!
-//! [`Miss::start`] gives the first batch of operations; [`Miss::next`] takes what the last of them brought and gives the
-//! next batch, until the access is made. The machine does nothing itself, so the same one runs over shared memory, over a
+//! [`Miss::start`] gives the first batch of operations; [`Miss::next`] takes what the last of them brought and gives
+//! the
+//! next batch, until the access is made. The machine does nothing itself, so the same one runs over shared memory,
+//! over a
 //! network and in the simulator.
 //!
 //! # A load (Algorithm 1)
@@ -27,13 +29,15 @@
 //! | 4 | fill all other copies with MAGIC, and wait until they are filled |
 //! | 5 | store, make the tag exclusive, make this node the only holder, unlock |
 //!
-//! Tag and directory are one entry at the home. The lock of the tag joins the threads of one node: one of them at a time
+//! Tag and directory are one entry at the home. The lock of the tag joins the threads of one node: one of them at a
+//! time
 //! contends for the directory.
 //!
 //! # Why there is no deadlock
 //!
 //! A thread waits for a directory while it holds the tag of its own node, and that tag is not exclusive. A thread that
-//! holds a directory waits only for the tag of the unit's only holder. The only holder's tag is exclusive, or locked by a
+//! holds a directory waits only for the tag of the unit's only holder. The only holder's tag is exclusive, or locked
+//! by a
 //! thread that found it exclusive or is making it so; neither waits for the directory any more. So the paper's detour,
 //! which unlocks the tag when the directory is busy, is not needed (decision 0065).
 //!
@@ -74,7 +78,8 @@ pub struct Site {
     pub has_barrier: bool,
 }
 
-/// What the thread is to do: these operations, in this order, and then [`Miss::next`] with what the last one brought; or
+/// What the thread is to do: these operations, in this order, and then [`Miss::next`] with what the last one brought;
+/// or
 /// nothing more.
 pub type Step = ControlFlow<Outcome, Batch>;
 

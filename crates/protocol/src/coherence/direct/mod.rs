@@ -8,10 +8,12 @@
 //!
 //! - *Data.* An invalid unit is filled with a value that programs rarely store ([`MAGIC`]). A load tests the value that
 //!   it loaded, and nothing else.
-//! - *Entries.* One [`Entry`] of 16 bits for each line of 64 bytes. At the unit's home it is the directory; elsewhere it
+//! - *Entries.* One [`Entry`] of 16 bits for each line of 64 bytes. At the unit's home it is the directory;
+//!   elsewhere it
 //!   is the tag, which says whether this node may store. An entry of 0 means that a store may go ahead.
 //!
-//! The directory is *blocking*: whoever has to change a unit's holders locks its entry at the home by fetch-and-set, and
+//! The directory is *blocking*: whoever has to change a unit's holders locks its entry at the home by fetch-and-set,
+//! and
 //! changes the copies itself. So a unit is part of one transaction at a time, and no race has more than two sides.
 //!
 //! # The parts

@@ -6,7 +6,8 @@
 //! # Order
 //!
 //! Operations of one thread on one node take effect in the order in which they were begun (the paper, section 2.2).
-//! Between two nodes there is no order: [`OneSided::flush`] waits until all earlier puts of the thread have taken effect.
+//! Between two nodes there is no order: [`OneSided::flush`] waits until all earlier puts of the thread have taken
+//! effect.
 //! A put or a get of more than 8 bytes is not atomic; each aligned word of 8 bytes is.
 
 use super::entry::Entry;
@@ -61,7 +62,8 @@ pub trait OneSided {
     /// Waits until all earlier puts have taken effect.
     fn flush(&mut self) -> Result<(), Self::Error>;
     /// Waits until no thread of `node` is between the check and the store of a store to these bytes of
-    /// [`Segment::Data`]; all such stores are in memory then. Stores whose check comes later find the entry as it is now.
+    /// [`Segment::Data`]; all such stores are in memory then. Stores whose check comes later find the entry as it is
+    /// now.
     fn quiesce(&mut self, node: NodeId, offset: u64, bytes: u64) -> Result<(), Self::Error>;
 }
 
@@ -120,7 +122,8 @@ pub enum Op {
     Peek,
     /// Make the access for which the thread has missed, on this node's memory.
     Access,
-    /// Wait until a plain load finds the unit's entry unlocked, or for a while that grows each time in a row. The reply is
+    /// Wait until a plain load finds the unit's entry unlocked, or for a while that grows each time in a row. The
+    /// reply is
     /// [`Reply::Lost`] if the job is lost.
     Pause {
         /// Whose entry.

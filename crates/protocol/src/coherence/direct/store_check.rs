@@ -9,7 +9,8 @@
 //! | 3 | all are [`Entry::BIASED`]: store, and clear the hazard |
 //! | 4 | else clear the hazard and make the unit exclusive, then start again at 1; or store by calls |
 //!
-//! Who revokes the unit locks its entry first, then makes a barrier on this thread's processor, then looks at the hazard.
+//! Who revokes the unit locks its entry first, then makes a barrier on this thread's processor, then looks at the
+//! hazard.
 //! A thread that has loaded the entry before the barrier has published its hazard before it, and is waited for. One
 //! that loads it later finds the entry locked.
 //!
