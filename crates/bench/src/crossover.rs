@@ -139,10 +139,16 @@ pub fn explain(sizes: &[Size], cores: usize) -> String {
             )
         }
         _ if cores < 2 => "This machine has one core: several nodes share it, and cannot be faster.".to_string(),
-        _ => format!(
-            "No size here is faster on several nodes, not even {0} × {0}: is the machine busy with something else?",
-            largest.side
-        ),
+        _ => {
+            let is_faster = |size: &&Size| size.best().is_some_and(|(_, speed_up)| speed_up > 1.0);
+            let here = match sizes.iter().rev().find(is_faster) {
+                Some(size) => {
+                    format!("{0} × {0} is faster on several nodes, and {1} × {1} is not", size.side, largest.side)
+                }
+                None => format!("No size here is faster on several nodes, not even {0} × {0}", largest.side),
+            };
+            format!("{here}: is the machine busy with something else?")
+        }
     };
     format!("{why}\n{where_it_pays}")
 }
@@ -179,6 +185,11 @@ pub(crate) mod tests {
         let slow: Vec<Size> = sample().into_iter().map(|size| Size { alone_s: 1e-6, ..size }).collect();
         assert!(explain(&slow, 2).contains("is the machine busy"), "{}", explain(&slow, 2));
         assert!(explain(&slow, 1).contains("one core"), "{}", explain(&slow, 1));
+        // What the sentence says is what the table shows.
+        let mut late: Vec<Size> = sample();
+        late[2].alone_s = 1e-6;
+        let said = explain(&late, 2);
+        assert!(said.contains("512 × 512 is faster on several nodes, and 2048 × 2048 is not"), "{said}");
         // One lucky small size is no crossover.
         let mut odd = sample();
         odd[0].alone_s = 1.0;
