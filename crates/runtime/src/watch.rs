@@ -160,7 +160,7 @@ impl Node {
         let mut read = Ok(());
         self.with_detector(|detector| read = detector.on_datagram(self.now(), node, ty, packet.payload));
         if let Err(error) = read {
-            self.reject(slot, from, &error);
+            self.on_bad_packet(slot, node, from, &error.into());
         }
         if ty == types::LOST {
             self.depart_with_others();
