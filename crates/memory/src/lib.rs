@@ -10,6 +10,7 @@ pub mod atomic;
 pub mod copy;
 pub mod diff;
 pub mod guard;
+pub mod lines;
 pub mod mapping;
 pub mod pages;
 pub mod segments;

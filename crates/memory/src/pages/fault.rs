@@ -286,7 +286,7 @@ fn arenas() -> &'static [(AtomicUsize, AtomicUsize, AtomicUsize)] {
 }
 
 /// Notes an arena's application view, and where its memory begins in the service view.
-pub(super) fn remember(view: Range<usize>, service: usize) -> io::Result<()> {
+pub(crate) fn remember(view: Range<usize>, service: usize) -> io::Result<()> {
     for (index, (start, end, twin)) in ARENAS.iter().enumerate() {
         if start.compare_exchange(0, view.start, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             twin.store(service, Ordering::Release);
@@ -299,7 +299,7 @@ pub(super) fn remember(view: Range<usize>, service: usize) -> io::Result<()> {
 }
 
 /// Forgets the arena that begins at `base`.
-pub(super) fn forget(base: usize) {
+pub(crate) fn forget(base: usize) {
     if let Some((start, end, _)) = arenas().iter().find(|(start, _, _)| start.load(Ordering::Acquire) == base) {
         end.store(0, Ordering::Release);
         start.store(0, Ordering::Release);

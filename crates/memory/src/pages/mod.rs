@@ -18,12 +18,12 @@ mod arena;
 mod chain;
 pub mod fault;
 mod offers;
-mod peer;
+pub(crate) mod peer;
 mod probe;
 mod restorer;
 mod resume;
 mod stack;
-mod sys;
+pub(crate) mod sys;
 mod window;
 mod written;
 

@@ -19,7 +19,7 @@ pub struct PeerView {
 pub(super) const TRACKED: &str = "tracked";
 
 /// Finds process `pid`'s own memory file of a kind and a size, among those of other processes that it may have open.
-pub(super) fn memory_file_of(pid: u32, kind: &str, bytes: usize, write: bool) -> io::Result<File> {
+pub(crate) fn memory_file_of(pid: u32, kind: &str, bytes: usize, write: bool) -> io::Result<File> {
     let own = format!("/memfd:{} (deleted)", sys::file_name(kind, pid));
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
         let path = entry?.path();
