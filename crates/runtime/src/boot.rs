@@ -89,7 +89,9 @@ pub(crate) fn start(spare: bool) -> Result<Arc<Node>> {
     let program = number_of_this_program();
     let launcher = control::launcher_channel(program).map_err(no_place("cannot talk to the launcher"))?;
     let mut launcher = launcher.map(|(reader, writer)| (reader, Arc::new(writer)));
-    let result = if launcher.is_none() && config.nodes == 1 && !config.discover && config.join.is_none() {
+    let result = if let Err(error) = crate::inline::refuse_unchecked(&config) {
+        Err(error)
+    } else if launcher.is_none() && config.nodes == 1 && !config.discover && config.join.is_none() {
         Ok(alone(config, clock))
     } else {
         // Others may keep this node waiting.
@@ -351,9 +353,10 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.sockets() as u16,
             options: format!(
-                "engine={}/{} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} globals={:?}",
+                "engine={}/{} lines={} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} globals={:?}",
                 self.config.engine,
                 self.config.page_engine,
+                if self.config.has_lines() { self.config.unit_bytes } else { 0 },
                 self.config.force_engine,
                 self.config.backbone,
                 self.link.datagram_bytes + headers,

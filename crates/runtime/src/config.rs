@@ -7,6 +7,7 @@ use comem_net::BackboneChoice;
 use comem_net::backbone::Circumstances;
 use comem_net::select::MTUS;
 use comem_protocol::coherence::Engine;
+use comem_protocol::coherence::direct::{LINE_BYTES, UNIT_BYTES};
 use comem_protocol::coherence::pages::{PageEngine, UNIT_PAGES_MAX};
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, NodeId, THREADS_MAX};
@@ -59,6 +60,10 @@ pub struct Config {
     pub engine: Engine,
     /// The engine of shared pages that name none.
     pub page_engine: PageEngine,
+    /// Whether the program's own code checks accesses to regions that name no engine (the detector `inline`).
+    pub inline: bool,
+    /// Bytes of a unit of memory that is watched so, where an allocation does not say.
+    pub unit_bytes: usize,
     /// How accesses to shared pages are noticed; `None` takes the best that works here.
     pub detector: Option<Detector>,
     /// What moves datagrams; where nothing is named, what start-up takes stands here afterwards.
@@ -212,7 +217,7 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
         (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
         (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
         (Err(_), Err(_)) => Err(format!(
-            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for pages hlrc, scope and msi"
+            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for shared memory hlrc, scope, msi and direct"
         )),
     }
 }
@@ -221,6 +226,25 @@ fn unit_pages(text: &str) -> Result<u32, String> {
     let pages = text.parse().ok().filter(|n: &u32| n.is_power_of_two() && *n <= UNIT_PAGES_MAX);
     pages.ok_or_else(|| format!("expected a power of two from 1 to {UNIT_PAGES_MAX}"))
 }
+
+fn unit_bytes(text: &str) -> Result<usize, String> {
+    let bytes = text.parse().ok().filter(|bytes| UNIT_BYTES.contains(bytes));
+    bytes.ok_or_else(|| {
+        let all: Vec<String> = UNIT_BYTES.iter().map(ToString::to_string).collect();
+        format!("expected one of {} bytes", all.join(", "))
+    })
+}
+
+/// A detector's name: of one for pages, or `inline`.
+fn detector(text: &str) -> Result<Option<Detector>, String> {
+    if text == INLINE {
+        return Ok(None);
+    }
+    text.parse::<Detector>().map(Some).map_err(|error| format!("{error}, and for checked programs {INLINE}"))
+}
+
+/// The detector of programs whose own code checks its accesses.
+const INLINE: &str = "inline";
 
 fn port_range(text: &str) -> Result<(u16, u16), String> {
     let (low, high) = text.split_once('-').ok_or("expected FIRST-LAST")?;
@@ -231,6 +255,11 @@ fn port_range(text: &str) -> Result<(u16, u16), String> {
 }
 
 impl Config {
+    /// Whether the heap has a part whose accesses the program checks itself.
+    pub fn has_lines(&self) -> bool {
+        self.inline
+    }
+
     /// How many of this node's places for threads have a socket: all, but a job of one node needs none.
     pub(crate) fn sockets(&self) -> usize {
         if self.nodes == 1 { self.threads } else { self.seats }
@@ -281,7 +310,17 @@ impl Config {
         let beside_nodes = nodes.map(|_| ()).ok_or("a job of how many nodes? set COMEM_NODES too");
         let nodes = nodes.unwrap_or(1);
         let node = parse("COMEM_NODE", env, number(0..=nodes - 1, "a node's number"))?;
-        let engine = parse("COMEM_ENGINE", env, engines)?.unwrap_or_default();
+        let engine = parse("COMEM_ENGINE", env, engines)?;
+        let detector = parse("COMEM_DETECTOR", env, detector)?;
+        let inline = detector == Some(None);
+        // Of the two engines that keep lines, `msi` is at home over every backbone.
+        let engine = engine.unwrap_or(if inline { (Engine::Msi, PageEngine::Msi) } else { Default::default() });
+        if inline && engine.1.has_several_writers() {
+            parse("COMEM_DETECTOR", env, |_| {
+                Err::<(), _>(format!("the engine {} keeps pages; choose direct or msi with this detector", engine.1))
+            })?;
+        }
+        let has_lines = inline || engine.1 == PageEngine::Direct;
         let threads = parse("COMEM_THREADS", env, number(1..=THREADS_MAX, "a number of threads"))?.unwrap_or(1);
         let heap = parse("COMEM_HEAP", env, heap_size)?.unwrap_or(HEAP_BYTES) as usize;
         let host_nodes = parse("COMEM_HOST_NODES", env, number(1..=NODES_MAX, "a number of nodes"))?.unwrap_or(nodes);
@@ -294,10 +333,13 @@ impl Config {
             seats: threads,
             engine: engine.0,
             page_engine: engine.1,
-            detector: parse("COMEM_DETECTOR", env, |t| t.parse::<Detector>().map_err(|e| e.to_string()))?,
+            inline: has_lines,
+            unit_bytes: parse("COMEM_UNIT_BYTES", env, unit_bytes)?.unwrap_or(LINE_BYTES),
+            detector: detector.flatten(),
             backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<BackboneChoice>().map_err(|e| e.to_string()))?
                 .unwrap_or_default(),
-            heap: heap & !((1 << 22) - 1),
+            // Whole chunks in each half, or in each quarter.
+            heap: heap & if has_lines { !((1 << 23) - 1) } else { !((1 << 22) - 1) },
             cache: parse("COMEM_CACHE", env, cache_limit)?,
             write_detection: parse("COMEM_WRITE_DETECTION", env, switch)?.unwrap_or(true),
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),

@@ -85,6 +85,10 @@ counters! {
     remote_reads,
     /// Accesses that needed another node to write.
     remote_writes,
+    /// Checks of loads in the program's own code that missed.
+    load_misses,
+    /// Checks of stores and atomic operations that missed.
+    store_misses,
     /// Copies given up for another node's write.
     invalidations,
     /// Locks acquired.
@@ -197,6 +201,9 @@ const PAGES: [&str; 24] = [
     "between_slices",
 ];
 
+/// The counters that stand under `inline` in the stats file.
+const INLINE: [&str; 3] = ["load_misses", "store_misses", "genuine_magic"];
+
 /// The sums over the counters of a node with so many application threads, in the form of the stats file.
 pub fn summary<'a>(counters: impl Iterator<Item = &'a Counters>, threads: usize, wall_ns: u64) -> Value {
     let mut sums: Vec<(&'static str, u64)> = Counters::default().all();
@@ -212,13 +219,19 @@ pub fn summary<'a>(counters: impl Iterator<Item = &'a Counters>, threads: usize,
     let idle = (threads as u64 * wall_ns).saturating_sub(compute + waits + get("protocol_ns"));
     let mut object = serde_json::Map::new();
     let mut pages = serde_json::Map::new();
+    let mut inline = serde_json::Map::new();
     for (name, value) in sums.iter().filter(|(n, _)| !n.ends_with("_ns")) {
         let of_pages = PAGES.contains(name);
         let name = if *name == "page_invalidations" { "invalidations" } else { name };
-        let to = if of_pages { &mut pages } else { &mut object };
+        let to = match of_pages {
+            _ if INLINE.contains(&name) => &mut inline,
+            true => &mut pages,
+            false => &mut object,
+        };
         to.insert(name.to_string(), json!(value));
     }
     object.insert("pages".to_string(), Value::Object(pages));
+    object.insert("inline".to_string(), Value::Object(inline));
     object.insert(
         "time_us".to_string(),
         json!({

@@ -557,7 +557,7 @@ impl Comem {
         if self.shared()?.globals.get().is_some_and(|globals| globals.has(known.region.first)) {
             return Err(Error::Misuse("global variables are one region and cannot be declared read-only".to_string()));
         }
-        if known.region.engine != PageEngine::Msi && self.shared()?.views.is_some() {
+        if known.region.engine.has_several_writers() && self.shared()?.views.is_some() {
             // What was written before counts, though it be in no interval yet: the token of its lock may rest here. Beside a collective call of another
             // thread no interval ends, so it is a release like any other.
             let (thread, shared) = (self.current()?, self.shared()?);

@@ -42,6 +42,8 @@ mod farewell;
 mod gather;
 pub mod heap;
 pub mod host;
+#[doc(hidden)]
+pub mod inline;
 mod io;
 pub mod keys;
 mod light;

@@ -647,7 +647,7 @@ impl Node {
             Waiting::Page(page) => match self.shared().and_then(|s| s.table.find(page)) {
                 Some(known) => {
                     let home =
-                        known.region.home_of(page - (page - known.region.first) % known.region.unit_pages, self.nodes);
+                        known.region.home_of(page - (page - known.region.first) % known.region.unit_pages(), self.nodes);
                     format!(
                         "page {} of {} (first home: {})",
                         page - known.region.first,
@@ -736,11 +736,17 @@ impl Rooms for House<'_> {
         if id.object == single::PAGES && engine == Engine::Msi {
             return self.node.single_step(id.index, caller, out, step);
         }
+        if let Some(line) = crate::inline::msi::line_of(id).filter(|_| engine == Engine::Msi) {
+            return self.node.line_step(line, caller, out, step);
+        }
         let object = self.node.object(id.object).filter(|o| o.engine == engine)?;
         object.step(&self.node.guard, id.index, caller, out, step)
     }
 
     fn is_freed(&mut self, id: UnitId) -> bool {
+        if let Some(line) = crate::inline::msi::line_of(id) {
+            return self.node.is_line_freed(line);
+        }
         id.object == single::PAGES && self.node.shared().is_some_and(|shared| shared.table.is_freed(id.index))
     }
 

@@ -110,7 +110,7 @@ fn regions(node: &Node) -> Value {
             "address": format!("{:#x}", shared.address_of(known.region.first)),
             "bytes": known.region.bytes,
             "engine": known.region.engine.name(),
-            "unit_pages": known.region.unit_pages,
+            "unit_pages": known.region.unit_pages(),
             "faults": costs.faults.load(Relaxed),
             "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
             "pages_fetched": costs.pages_fetched.load(Relaxed),

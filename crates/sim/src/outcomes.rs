@@ -13,7 +13,7 @@ use crate::scenario::panicked;
 use comem_protocol::coherence;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
-use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::faults::Rng;
 use comem_protocol::ids::{FlagId, LockId, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,7 +185,7 @@ fn layout(nodes: usize, pages: u32, engine: PageEngine, rng: &mut Rng) -> Layout
         first: 0,
         pages,
         bytes,
-        unit_pages: 1,
+        unit: Unit::Pages(1),
         engine,
         homes,
         owner: None,

@@ -26,7 +26,7 @@ impl Hazards<'_> {
         &self.0[slot * SLOT_WORDS]
     }
 
-    fn used(&self) -> &AtomicU64 {
+    pub(super) fn used(&self) -> &AtomicU64 {
         &self.0[USED_WORD]
     }
 

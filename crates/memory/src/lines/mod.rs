@@ -15,6 +15,7 @@
 //!
 //! The program's view is closed at first and is opened by *grains*: [`Lines::open_grain`].
 
+mod area;
 pub mod barrier;
 mod hazards;
 mod memory;
@@ -22,6 +23,7 @@ mod own;
 mod peer;
 mod table;
 
+pub use area::HazardArea;
 pub use hazards::{HAZARD_SLOT_BYTES, HAZARD_SLOTS, HazardSlots};
 pub use memory::LinesMemory;
 pub use own::Lines;

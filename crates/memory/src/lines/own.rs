@@ -1,5 +1,7 @@
 //! This node's own lines memory, with the view that the program has of it.
 
+mod close;
+
 use super::hazards::HazardSlots;
 use super::table::Table;
 use super::{Extent, GRAIN_BYTES, GRAIN_LINES, LinesMemory, barrier, peer};

@@ -20,8 +20,9 @@
 use super::Shared;
 use crate::error::Result;
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::region::{Homes, Region};
-use comem_protocol::coherence::pages::{PageEngine, PageNo};
+use super::alloc::Keeping;
+use comem_protocol::coherence::pages::PageNo;
+use comem_protocol::coherence::pages::region::{Homes, Part, Region};
 use comem_protocol::ids::NodeId;
 use comem_protocol::wire::message::Collective;
 use std::ops::Range;
@@ -38,7 +39,7 @@ impl Thread {
     pub(super) fn take_again(
         &self,
         shared: &Shared,
-        engine: PageEngine,
+        part: Part,
         pages: u64,
         align: u64,
     ) -> Result<Option<u64>> {
@@ -50,7 +51,7 @@ impl Thread {
             self.wait_for_fetch(page)?;
         }
         shared.forget_all_freed();
-        let mut within = shared.allocator.lock().stretch_of(engine, None);
+        let mut within = shared.allocator.lock().stretch_of(part, None);
         loop {
             let mine = shared.table.place_again(&within, pages, align).map_or(NOWHERE, i64::from);
             let answers: Vec<u8> = [mine, -mine].into_iter().flat_map(i64::to_be_bytes).collect();
@@ -62,7 +63,7 @@ impl Thread {
             let Ok(place) = PageNo::try_from(most) else { return Ok(None) };
             if most == least {
                 // No node uses them before all have come so far: the call ends with another one of all nodes.
-                shared.reuse(engine, place..place + pages as PageNo);
+                shared.reuse(part, place..place + pages as PageNo);
                 return Ok(Some(place.into()));
             }
             within.start = place;
@@ -73,20 +74,21 @@ impl Thread {
     pub(super) fn take_own_again(
         &self,
         shared: &Shared,
-        engine: PageEngine,
+        kept: Keeping,
         pages: u64,
         align: u64,
     ) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);
         }
+        let part = Part::of(kept.0, kept.1);
         shared.forget_all_freed();
-        let mut within = shared.allocator.lock().stretch_of(engine, Some(shared.me));
+        let mut within = shared.allocator.lock().stretch_of(part, Some(shared.me));
         for _ in 0..PLACES_TRIED {
             let Some(first) = shared.table.take_place_again(&within, pages, align) else { break };
             let place = first..first + pages as PageNo;
-            if self.all_have_forgotten(shared, engine, &place)? {
-                shared.reuse(engine, place);
+            if self.all_have_forgotten(shared, kept, &place)? {
+                shared.reuse(part, place);
                 return Ok(Some(first.into()));
             }
             within.start = place.end;
@@ -97,12 +99,12 @@ impl Thread {
 
     /// Asks all other nodes whether these pages, which this node allocates from alone, may be used again. If all say
     /// yes they know nothing of them any more.
-    fn all_have_forgotten(&self, shared: &Shared, engine: PageEngine, pages: &Range<PageNo>) -> Result<bool> {
+    fn all_have_forgotten(&self, shared: &Shared, (engine, unit): Keeping, pages: &Range<PageNo>) -> Result<bool> {
         let place = |taken| Region {
             first: pages.start,
             pages: pages.end - pages.start,
             bytes: 0,
-            unit_pages: 1,
+            unit,
             engine,
             homes: Homes::Block,
             owner: Some(shared.me),
@@ -124,20 +126,22 @@ impl Thread {
 impl Shared {
     /// Another node wants to use pages again that it alone allocates from: whether nothing of them is here. Where all
     /// nodes have agreed (`taken`) nothing is known of them from now on.
-    pub(super) fn gives_up(&self, engine: PageEngine, pages: Range<PageNo>, taken: bool) -> bool {
+    pub(super) fn gives_up(&self, part: Part, pages: Range<PageNo>, taken: bool) -> bool {
         self.forget_all_freed();
         let unused = self.table.is_unused(&pages);
         if unused && taken {
-            self.reuse(engine, pages);
+            self.reuse(part, pages);
         }
         unused
     }
 
     /// These pages are new again.
-    fn reuse(&self, engine: PageEngine, pages: Range<PageNo>) {
+    fn reuse(&self, part: Part, pages: Range<PageNo>) {
         // Nodes that had not freed them yet may have put bytes into the memory of those that had.
-        if let Some(views) = &self.views
-            && engine == PageEngine::Msi
+        if part == Part::Lines {
+            self.close_lines(&pages);
+        } else if let Some(views) = &self.views
+            && part == Part::Guarded
         {
             let from = self.guarded_from();
             super::memory::change(&views.guarded, &(pages.start - from..pages.end - from), |pages| {

@@ -4,7 +4,7 @@
 //! nodes allocate together, in the same order ([`super::layout`]). What is known of allocations stands in private memory, never in
 //! shared pages. Small blocks share pages of a region that their node allocates for them, and return to that node.
 
-use super::layout::Layout;
+use super::layout::{Layout, Parts};
 use super::pieces::{Pieces, cut_off};
 use super::stretch::Stretch;
 use super::table::Known;
@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::heap::HEAP_BYTES;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
-use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::direct::UNIT_BYTES;
+use comem_protocol::coherence::pages::region::{Homes, Part, Region, Unit};
 use comem_protocol::coherence::pages::wire::{self, Need};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo, UNIT_PAGES_MAX};
 use comem_protocol::ids::{NodeId, Slot};
@@ -36,13 +37,23 @@ pub struct RegionOptions {
     /// Pages of a unit, a power of two; 0 takes the job's or, where that names none either, one: more once a node has as many
     /// mappings as it may have (`vm.max_map_count`).
     pub unit_pages: u32,
+    /// Bytes of a unit of lines memory: 64, 128, 256, 512, 1024 or 2048; the job must have lines memory, and the engine
+    /// is `direct` or `msi`. 0 takes the job's unit where the region's engine keeps lines, and pages elsewhere.
+    pub unit_bytes: usize,
     /// A name for reports.
     pub label: String,
 }
 
 impl Default for RegionOptions {
     fn default() -> RegionOptions {
-        RegionOptions { engine: None, homes: Homes::Automatic, alignment: 64, unit_pages: 0, label: String::new() }
+        RegionOptions {
+            engine: None,
+            homes: Homes::Automatic,
+            alignment: 64,
+            unit_pages: 0,
+            unit_bytes: 0,
+            label: String::new(),
+        }
     }
 }
 
@@ -58,17 +69,23 @@ struct Class {
     free: Vec<(usize, Vec<Need>)>,
 }
 
-/// The kind of small blocks: engine, unit (0: none was named) and size must agree.
-type Kind = (PageEngine, u32, usize);
+/// What keeps a region, and in what units; units of 0 pages where none was named.
+pub(super) type Keeping = (PageEngine, Unit);
+
+/// No unit was named.
+pub(super) const ANY_UNIT: Unit = Unit::Pages(0);
+
+/// The kind of small blocks: engine, unit and size must agree.
+type Kind = (PageEngine, Unit, usize);
 
 /// What this node knows of its allocations.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     me: NodeId,
     layout: Layout,
-    /// This node's slices and the common ones: tracked and guarded.
-    own: [Stretch; 2],
-    common: [Stretch; 2],
+    /// This node's slices and the common ones, of each part.
+    own: [Stretch; 3],
+    common: [Stretch; 3],
     small: BTreeMap<Kind, Class>,
     /// Small blocks in use, by address, with their kinds.
     blocks: BTreeMap<usize, Kind>,
@@ -78,11 +95,11 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    pub(crate) fn new(me: NodeId, nodes: usize, pages: u64) -> Allocator {
-        let layout = Layout::new(nodes, pages);
+    pub(crate) fn new(me: NodeId, nodes: usize, parts: Parts) -> Allocator {
+        let layout = Layout::new(nodes, parts);
         let of = |whose| {
-            [0, 1].map(|half| {
-                let Range { start, end } = layout.stretch(half, whose);
+            Part::ALL.map(|part| {
+                let Range { start, end } = layout.stretch(part, whose);
                 Stretch::new(start, end)
             })
         };
@@ -103,55 +120,55 @@ impl Allocator {
         self.layout.owner_of(page)
     }
 
-    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in the half of the region's engine, with
+    /// Whether `node` may tell others of this region: as of its own, of pages that it allocates alone and that lie in the part of the region's engine, with
     /// units and homes that it could have asked for.
     pub(crate) fn may_be_told(&self, node: NodeId, region: &Region, nodes: usize) -> bool {
-        let single = region.engine == PageEngine::Msi;
-        let stretch = self.layout.stretch(u64::from(single), Some(node));
+        let single = region.part() == Part::Guarded;
+        let stretch = self.layout.stretch(region.part(), Some(node));
         let pages = region.range();
         let within = stretch.start <= u64::from(pages.start) && u64::from(pages.end) <= stretch.end;
         let home_exists = match region.homes {
             Homes::On(home) | Homes::StartingOn(home) => home.index() < nodes,
             _ => true,
         };
-        let unit_fits = !single || region.unit_pages <= super::single::SINGLE_UNIT_MAX;
+        let unit_fits = !single || region.unit_pages() <= super::single::SINGLE_UNIT_MAX;
         region.owner == Some(node) && within && home_exists && unit_fits
     }
 
-    /// The pages under this engine that a node allocates from alone, or all together.
-    pub(super) fn stretch_of(&self, engine: PageEngine, whose: Option<NodeId>) -> Range<PageNo> {
-        let half = u64::from(engine == PageEngine::Msi);
-        let Range { start, end } = self.layout.stretch(half, whose);
+    /// The pages of a part that a node allocates from alone, or all together.
+    pub(super) fn stretch_of(&self, part: Part, whose: Option<NodeId>) -> Range<PageNo> {
+        let Range { start, end } = self.layout.stretch(part, whose);
         start as PageNo..end as PageNo
     }
 
-    /// Bytes of the slice for an engine's pages, and how many of them nobody has had yet.
-    fn room(&self, engine: PageEngine, common: bool) -> [u64; 2] {
-        let half = u64::from(engine == PageEngine::Msi);
-        let Range { start, end } = self.layout.stretch(half, (!common).then_some(self.me));
-        let unused = (if common { &self.common } else { &self.own })[half as usize].unused();
+    /// Bytes of the slice of a part, and how many of them nobody has had yet.
+    fn room(&self, part: Part, common: bool) -> [u64; 2] {
+        let Range { start, end } = self.layout.stretch(part, (!common).then_some(self.me));
+        let unused = (if common { &self.common } else { &self.own })[part as usize].unused();
         [end.saturating_sub(start), unused].map(|pages| pages * PAGE_BYTES as u64)
     }
 
-    fn take(&mut self, engine: PageEngine, pages: u64, align: u64, common: bool) -> Option<u64> {
-        let half = usize::from(engine == PageEngine::Msi);
+    fn take(&mut self, part: Part, pages: u64, align: u64, common: bool) -> Option<u64> {
         let slices = if common { &mut self.common } else { &mut self.own };
-        slices[half].take(pages, align)
+        slices[part as usize].take(pages, align)
     }
 
     fn give_back(&mut self, region: &Region) {
-        let half = usize::from(region.engine == PageEngine::Msi);
         let slices = if region.owner == Some(self.me) { &mut self.own } else { &mut self.common };
-        slices[half].give(region.first.into(), region.pages.into());
+        slices[region.part() as usize].give(region.first.into(), region.pages.into());
     }
 }
 
 /// Why an allocation is refused: how large the part of the heap is that it must come from, and what helps.
-fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<NodeId>) -> Error {
-    let [[part, left], [_, together]] = [owner.is_none(), true].map(|all| shared.allocator.lock().room(engine, all));
+fn no_room(shared: &Shared, bytes: usize, of: Part, owner: Option<NodeId>) -> Error {
+    let [[part, left], [_, together]] = [owner.is_none(), true].map(|all| shared.allocator.lock().room(of, all));
     let whose =
         owner.map_or("what all nodes allocate together".to_string(), |node| format!("what {node} allocates alone"));
-    let under = if engine == PageEngine::Msi { "msi" } else { "hlrc and scope" };
+    let under = match of {
+        Part::Tracked => "pages under hlrc and scope",
+        Part::Guarded => "pages under msi",
+        Part::Lines => "memory whose accesses are checked in line",
+    };
     let several = shared.nodes > 1;
     let mut help =
         Vec::from_iter((shared.bytes as u64 != HEAP_BYTES).then_some("start with a larger --heap (16T at most)"));
@@ -165,7 +182,7 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
         true => "; addresses of freed regions are used again after two barriers of all threads",
     };
     Error::Misuse(format!(
-        "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for pages under {under}, of which {left} have \
+        "no room for {bytes} bytes: of the shared heap of {} bytes, {whose} has {part} for {under}, of which {left} have \
          not been used yet{spent}; {}",
         shared.bytes,
         help.join(", or ")
@@ -173,16 +190,16 @@ fn no_room(shared: &Shared, bytes: usize, engine: PageEngine, owner: Option<Node
 }
 
 /// A region's shape from what was asked: pages and alignment in pages.
-fn shape(bytes: usize, unit_pages: u32, alignment: usize) -> Option<(u64, u64)> {
-    let unit = u64::from(unit_pages);
+fn shape(bytes: usize, unit: Unit, alignment: usize) -> Option<(u64, u64)> {
+    let unit = u64::from(unit.pages());
     let pages = (bytes.max(1) as u64).div_ceil(PAGE_BYTES as u64).checked_next_multiple_of(unit)?;
     let align = (alignment / PAGE_BYTES).max(1) as u64;
     Some((pages, align.max(unit)))
 }
 
 impl Thread {
-    /// The engine, and the unit that the allocation or the job names; 0 where neither does.
-    pub(super) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<(PageEngine, u32)> {
+    /// The engine, and the unit that the allocation or the job names.
+    pub(super) fn checked(&self, bytes: usize, options: &RegionOptions) -> Result<Keeping> {
         let wrong = |what: String| Err(Error::Misuse(what));
         if !options.alignment.is_power_of_two() {
             return wrong(format!("an alignment of {} bytes is no power of two", options.alignment));
@@ -210,16 +227,13 @@ impl Thread {
                 1 << fits.max(1).ilog2()
             ));
         }
-        let engine = match options.engine {
-            Some(engine) if !self.home().config.force_engine => engine,
-            _ => self.home().config.page_engine,
-        };
         if let Homes::On(node) | Homes::StartingOn(node) = options.homes
             && node.index() >= self.home().nodes()
         {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
         }
-        if engine == PageEngine::Msi && unit > super::single::SINGLE_UNIT_MAX {
+        let (engine, by_lines) = self.engine_of(options)?;
+        if engine == PageEngine::Msi && by_lines.is_none() && unit > super::single::SINGLE_UNIT_MAX {
             let most = super::single::SINGLE_UNIT_MAX;
             return wrong(format!(
                 "under msi a unit has at most {most} pages, and {unit} are asked for; choose fewer (--unit-pages, or with the allocation)"
@@ -228,7 +242,47 @@ impl Thread {
         if bytes > isize::MAX as usize / 2 {
             return wrong(format!("{bytes} bytes are more than an address space holds; allocate less"));
         }
-        Ok((engine, named))
+        Ok((engine, by_lines.unwrap_or(Unit::Pages(named))))
+    }
+
+    /// The engine of a region, and its unit if it lies in lines memory.
+    fn engine_of(&self, options: &RegionOptions) -> Result<(PageEngine, Option<Unit>)> {
+        let config = &self.home().config;
+        let wrong = |what: String| Err(Error::Misuse(what));
+        let named = options.engine.filter(|_| !config.force_engine);
+        let engine = named.unwrap_or(config.page_engine);
+        let unit_bytes = if options.unit_bytes == 0 { config.unit_bytes } else { options.unit_bytes };
+        let Some(unit) = Unit::of_bytes(unit_bytes) else {
+            return wrong(format!("a unit of {unit_bytes} bytes is none of {UNIT_BYTES:?}"));
+        };
+        let is_asked_for = options.unit_bytes > 0 || engine == PageEngine::Direct;
+        if !is_asked_for && !(config.has_lines() && named.is_none()) {
+            return Ok((engine, None));
+        }
+        if engine.has_several_writers() {
+            return wrong(format!(
+                "a unit of {unit_bytes} bytes under {engine}, which keeps pages; name the engine direct or msi"
+            ));
+        }
+        if !config.has_lines() {
+            return wrong(format!(
+                "memory under {engine} in units of {unit_bytes} bytes, in a job without memory of that kind; start the \
+                 job with --detector inline, or with --engine direct"
+            ));
+        }
+        if options.unit_pages > 0 && options.unit_bytes > 0 {
+            return wrong(format!(
+                "a unit of {} pages and of {unit_bytes} bytes; name one of them",
+                options.unit_pages
+            ));
+        }
+        if options.unit_pages > 0 && named == Some(PageEngine::Direct) {
+            return wrong(format!(
+                "a unit of {} pages under direct, which keeps lines; name a unit of bytes, or the engine msi",
+                options.unit_pages
+            ));
+        }
+        Ok((engine, Some(unit)))
     }
 
     /// How many pages of a unit fit one message on this network.
@@ -238,25 +292,25 @@ impl Thread {
     }
 
     /// The unit of a region that this node allocates now, where `named` is what [`Thread::checked`] gave.
-    fn unit_now(&self, named: u32, homes: &Homes) -> u32 {
+    fn unit_now(&self, named: Unit, homes: &Homes) -> Unit {
         match homes {
-            _ if named > 0 => named,
+            _ if named != ANY_UNIT => named,
             // The program has said which node gets which pages.
-            Homes::Dealt(_) => 1,
-            _ => coarse::pages().min(1 << self.message_pages().max(1).ilog2()),
+            Homes::Dealt(_) => Unit::Pages(1),
+            _ => Unit::Pages(coarse::pages().min(1 << self.message_pages().max(1).ilog2())),
         }
     }
 
     /// As [`Thread::unit_now`] where all nodes allocate together: the largest unit of any.
-    pub(super) fn unit_of_all(&self, shared: &Shared, named: u32, homes: &Homes) -> Result<u32> {
+    pub(super) fn unit_of_all(&self, shared: &Shared, named: Unit, homes: &Homes) -> Result<Unit> {
         let mine = self.unit_now(named, homes);
-        if named > 0 || !shared.units_may_differ {
+        if named != ANY_UNIT || !shared.units_may_differ {
             return Ok(mine);
         }
-        let largest = self.collective(Collective::UNIT, &i64::from(mine).to_be_bytes(), |largest| {
+        let largest = self.collective(Collective::UNIT, &i64::from(mine.pages()).to_be_bytes(), |largest| {
             largest.as_chunks::<8>().0.first().and_then(|word| u32::try_from(i64::from_be_bytes(*word)).ok())
         })?;
-        largest.filter(|unit| unit.is_power_of_two() && *unit <= UNIT_PAGES_MAX).ok_or_else(|| {
+        largest.filter(|unit| unit.is_power_of_two() && *unit <= UNIT_PAGES_MAX).map(Unit::Pages).ok_or_else(|| {
             Error::Misuse("a node has asked for a unit of pages that makes no sense; please report this".to_string())
         })
     }
@@ -278,7 +332,7 @@ impl Thread {
         &self,
         shared: &Shared,
         bytes: usize,
-        (engine, named): (PageEngine, u32),
+        (engine, named): Keeping,
         options: &RegionOptions,
         cut_up: bool,
     ) -> Result<usize> {
@@ -292,7 +346,17 @@ impl Thread {
 
     /// Allocates what all nodes allocate in the same order; the caller sees to it that they do.
     pub(crate) fn allocate_common(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
-        let (engine, named) = self.checked(bytes, options)?;
+        self.allocate_common_of(shared, bytes, self.checked(bytes, options)?, options)
+    }
+
+    /// As [`Thread::allocate_common`], with an engine and a unit that have been looked at.
+    pub(super) fn allocate_common_of(
+        &self,
+        shared: &Shared,
+        bytes: usize,
+        (engine, named): Keeping,
+        options: &RegionOptions,
+    ) -> Result<usize> {
         let unit = self.unit_of_all(shared, named, &options.homes)?;
         let region = self.region(shared, bytes, (engine, unit), options, None)?;
         let first = region.first;
@@ -304,17 +368,18 @@ impl Thread {
         &self,
         shared: &Shared,
         bytes: usize,
-        (engine, unit_pages): (PageEngine, u32),
+        (engine, unit): Keeping,
         options: &RegionOptions,
         owner: Option<NodeId>,
     ) -> Result<Region> {
-        let no_room = || no_room(shared, bytes, engine, owner);
-        let (pages, align) = shape(bytes, unit_pages, options.alignment).ok_or_else(no_room)?;
-        let mut taken = shared.allocator.lock().take(engine, pages, align, owner.is_none());
+        let part = Part::of(engine, unit);
+        let no_room = || no_room(shared, bytes, part, owner);
+        let (pages, align) = shape(bytes, unit, options.alignment).ok_or_else(no_room)?;
+        let mut taken = shared.allocator.lock().take(part, pages, align, owner.is_none());
         if taken.is_none() {
             taken = match owner {
-                None => self.take_again(shared, engine, pages, align)?,
-                Some(_) => self.take_own_again(shared, engine, pages, align)?,
+                None => self.take_again(shared, part, pages, align)?,
+                Some(_) => self.take_own_again(shared, (engine, unit), pages, align)?,
             };
         }
         let first = taken.ok_or_else(no_room)?;
@@ -326,7 +391,7 @@ impl Thread {
             first: first as u32,
             pages: pages as u32,
             bytes: bytes.max(1) as u64,
-            unit_pages,
+            unit,
             engine,
             homes: options.homes.clone(),
             owner,
@@ -373,7 +438,7 @@ impl Thread {
         &self,
         shared: &Shared,
         bytes: usize,
-        (engine, named): (PageEngine, u32),
+        (engine, named): Keeping,
         align: usize,
     ) -> Result<usize> {
         let size = bytes.max(align).max(16).next_power_of_two();
@@ -387,7 +452,7 @@ impl Thread {
                     allocator.blocks.insert(address, kind);
                     drop(allocator);
                     // SAFETY: the block is in an allocated region and belongs to nobody else; its old contents have no meaning.
-                    unsafe { std::ptr::write_bytes(address as *mut u8, 0, size) };
+                    unsafe { shared.clear(address, size) };
                     return Ok(address);
                 }
                 if let Some(address) = cut_off(allocator.rests.entry(kind).or_default(), size) {
@@ -401,7 +466,7 @@ impl Thread {
                 ..RegionOptions::default()
             };
             let unit = self.unit_now(named, &options.homes);
-            let pages = (SMALL_REGION_PAGES as usize).max(unit as usize);
+            let pages = (SMALL_REGION_PAGES as usize).max(unit.pages() as usize);
             let address = self.allocate_region(shared, pages * PAGE_BYTES, (engine, unit), &options, true)?;
             let mut allocator = shared.allocator.lock();
             allocator.rests.entry(kind).or_default().push(address..address + pages * PAGE_BYTES);
@@ -522,14 +587,18 @@ impl Node {
         let range: Range<PageNo> = known.region.range();
         // What all have allocated together was told of before ([`Thread::tell_flushed`]).
         let untold = known.region.owner.is_some() && known.has_flushed();
-        if known.region.engine == PageEngine::Msi {
-            let from = shared.guarded_from();
-            shared.forget_units(known);
-            let pages = range.start - from..range.end - from;
-            super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
-        } else {
-            self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
-            super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
+        match known.region.part() {
+            Part::Lines => shared.close_lines(&range),
+            Part::Guarded => {
+                let from = shared.guarded_from();
+                shared.forget_units(known);
+                let pages = range.start - from..range.end - from;
+                super::memory::change(&views.guarded, &pages, |p| views.guarded.discard(p));
+            }
+            Part::Tracked => {
+                self.each_chunk(shared, &range, slot, out, |chunk, cx, _| super::fault::drop_copies(chunk, cx));
+                super::memory::change(&views.tracked, &range, |p| views.tracked.discard(p));
+            }
         }
         shared.table.bury(epoch, range, !untold);
     }
@@ -542,23 +611,23 @@ mod tests {
     const GIB: u64 = (1 << 30) / PAGE_BYTES as u64;
 
     fn allocator(me: u16) -> Allocator {
-        Allocator::new(NodeId(me), 64, 16 << 10 << 30 >> PAGE_BYTES.ilog2())
+        Allocator::new(NodeId(me), 64, Parts::new(16 << 10 << 30 >> PAGE_BYTES.ilog2(), false))
     }
 
     #[test]
     fn on_many_nodes_there_is_room_for_what_all_allocate_together_and_for_what_node_0_allocates_for_all() {
-        for engine in [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi] {
+        for part in [Part::Tracked, Part::Guarded] {
             for me in [0, 63] {
                 let (mut one, mut other) = (allocator(me), allocator(1));
                 for gib in [200, 3000, 1] {
-                    let first = one.take(engine, gib * GIB, 1, true).expect("there is room");
-                    assert_eq!(other.take(engine, gib * GIB, 1, true), Some(first));
+                    let first = one.take(part, gib * GIB, 1, true).expect("there is room");
+                    assert_eq!(other.take(part, gib * GIB, 1, true), Some(first));
                     assert_eq!(one.owner_of(first as PageNo), None);
                     assert_eq!(one.owner_of((first + gib * GIB - 1) as PageNo), None);
                 }
-                assert_eq!(one.take(engine, 2000 * GIB, 1, true), None);
+                assert_eq!(one.take(part, 2000 * GIB, 1, true), None);
                 let most = if me == 0 { 2000 } else { 32 };
-                let first = one.take(engine, most * GIB, 1, false).expect("there is room");
+                let first = one.take(part, most * GIB, 1, false).expect("there is room");
                 assert_eq!(other.owner_of((first + most * GIB - 1) as PageNo), Some(NodeId(me)));
             }
         }
@@ -569,15 +638,16 @@ mod tests {
         let allocator = allocator(3);
         let teller = NodeId(5);
         for engine in [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi] {
-            let half = u64::from(engine == PageEngine::Msi);
+            let part = Part::of(engine, Unit::Pages(1));
+            let another = if part == Part::Tracked { Part::Guarded } else { Part::Tracked };
             let [own, other, common] =
-                [Some(teller), Some(NodeId(6)), None].map(|of| allocator.layout.stretch(half, of));
-            let elsewhere = allocator.layout.stretch(1 - half, Some(teller));
+                [Some(teller), Some(NodeId(6)), None].map(|of| allocator.layout.stretch(part, of));
+            let elsewhere = allocator.layout.stretch(another, Some(teller));
             let region = |first: u64, pages| Region {
                 first: first as PageNo,
                 pages,
                 bytes: 1,
-                unit_pages: 1,
+                unit: Unit::Pages(1),
                 engine,
                 homes: Homes::Block,
                 owner: Some(teller),
@@ -597,7 +667,7 @@ mod tests {
                 let placed = |home| told(&Region { homes: homes(NodeId(home)), ..fine.clone() });
                 assert_eq!([placed(63), placed(64)], [true, false]);
             }
-            let large = Region { unit_pages: 256, ..region(own.start, 512) };
+            let large = Region { unit: Unit::Pages(256), ..region(own.start, 512) };
             assert_eq!(told(&large), engine != PageEngine::Msi);
         }
     }

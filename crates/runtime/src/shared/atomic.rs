@@ -74,8 +74,8 @@ impl Thread {
     /// before the first is seen after the second.
     fn atomic_ordered(&self, shared: &Shared, address: usize, operation: Atomic) -> Result<u64> {
         let known = self.known_word(shared, address, operation)?;
-        if self.home().nodes() == 1 || (known.region.engine == PageEngine::Msi && !shared.table.has_tracked()) {
-            // The processor orders all of one node's memory, and all memory under `msi`.
+        if self.home().nodes() == 1 || (!known.region.engine.has_several_writers() && !shared.table.has_tracked()) {
+            // The processor orders all of one node's memory, and all memory under `msi` and `direct`.
             return self.atomic_of(shared, &known, address, operation);
         }
         let lock = LockId(LOCKS | address as u64);

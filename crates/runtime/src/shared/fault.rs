@@ -9,13 +9,15 @@ use super::table::Known;
 use crate::Comem;
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::inline::hazards;
 use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::Detector;
 use comem_memory::pages::fault::{self, Verdict};
 use comem_protocol::coherence::pages::chunk::{Ahead, Chunk, FEW_PAGES, Fault, Flush};
 use comem_protocol::coherence::pages::wire::Fetch;
-use comem_protocol::coherence::pages::{Access, Context, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::region::Part;
+use comem_protocol::coherence::pages::{Access, Context, PAGE_BYTES, PageNo};
 use comem_protocol::ids::NodeId;
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::Message;
@@ -28,6 +30,11 @@ const NEAR_BYTES: usize = 4 * PAGE_BYTES;
 
 /// The node whose heap faults; there is one in a process.
 static NODE: OnceLock<Arc<Node>> = OnceLock::new();
+
+/// The node whose heap is this process's, if it is one of several.
+pub(crate) fn node_of_this_process() -> Option<&'static Arc<Node>> {
+    NODE.get()
+}
 
 /// Makes faults on the node's heap its business.
 pub(crate) fn install(node: &Arc<Node>) -> Result<()> {
@@ -126,6 +133,9 @@ pub(super) fn tell_unmapped(address: usize) {
 fn on_fault(fault: &fault::Fault) -> Verdict {
     let Some(node) = NODE.get() else { return Verdict::NotOurs };
     let Some(shared) = node.shared() else { return Verdict::NotOurs };
+    if let Some(verdict) = shared.open_touched(node, fault) {
+        return verdict;
+    }
     let Some(page) = shared.page_of(fault.address) else { return Verdict::NotOurs };
     let access = match fault.access {
         fault::Access::Write => Access::Write,
@@ -135,10 +145,11 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
     let step =
         |thread: &Thread| node.goes_on().and_then(|()| thread.page_fault(shared, page, access, fault.instruction));
     let host = crate::host::host();
-    let result = match crate::seated() {
+    // Whoever is waited for here may wait for a store of this thread.
+    let result = hazards::suspended(|| match crate::seated() {
         Some(thread) => step(&thread),
         None => in_some_place(node, step),
-    };
+    });
     match (result, host) {
         (Ok(true), _) => Verdict::Retry,
         (Ok(false), _) => shared.refuse(node, fault),
@@ -149,7 +160,7 @@ fn on_fault(fault: &fault::Fault) -> Verdict {
 
 /// Runs the step for a thread that has no place yet.
 #[cold]
-fn in_some_place(node: &Arc<Node>, step: impl FnOnce(&Thread) -> Result<bool>) -> Result<bool> {
+pub(crate) fn in_some_place<R>(node: &Arc<Node>, step: impl FnOnce(&Thread) -> Result<R>) -> Result<R> {
     let comem = Comem { node: node.clone() };
     if crate::host::host().is_some() {
         return match comem.sit_anywhere() {
@@ -207,20 +218,24 @@ impl Shared {
         }
     }
 
+    /// Says that an access was to heap memory that belongs to nobody.
+    pub(crate) fn say_nobodys(&self, node: &Node, address: usize, page: PageNo, access: fault::Access) {
+        let what = if access == fault::Access::Write { "a write to" } else { "a read of" };
+        let place = self.place_of(address, page);
+        crate::error::say(format_args!(
+            "comem: {}: {what} address {address:#x} of the shared heap, {place}; check the pointer or index",
+            node.name_of(self.me)
+        ));
+    }
+
     /// An access to heap memory that belongs to nobody: says so, and lets the program meet its SIGSEGV.
     fn refuse(&self, node: &Node, fault: &fault::Fault) -> Verdict {
         // With a userfaultfd the first try came as SIGBUS, and was reported then.
         if fault.signal == libc::SIGSEGV && self.views.as_ref().is_none_or(|v| v.detector != Detector::Mprotect) {
             return Verdict::NotOurs;
         }
-        let what = if fault.access == fault::Access::Write { "a write to" } else { "a read of" };
         let page = self.page_of(fault.address).unwrap_or_default();
-        let place = self.place_of(fault.address, page);
-        let address = fault.address;
-        crate::error::say(format_args!(
-            "comem: {}: {what} address {address:#x} of the shared heap, {place}; check the pointer or index",
-            node.name_of(self.me)
-        ));
+        self.say_nobodys(node, fault.address, page, fault.access);
         // The second try raises the signal that it would raise without Comem.
         let at = self.address_of(page) as *mut libc::c_void;
         // SAFETY: the page belongs to no allocation, so taking it away takes nothing from anybody.
@@ -254,7 +269,7 @@ impl Thread {
             Access::Read => counters.read_faults.add(1),
             Access::Write => counters.write_faults.add(1),
         }
-        if known.region.engine == PageEngine::Msi {
+        if known.region.part() == Part::Guarded {
             if access == Access::Write && known.read_only.load(Ordering::Acquire) {
                 return Err(self.refuse_write(&known));
             }
@@ -266,14 +281,14 @@ impl Thread {
         done.map(|()| true)
     }
 
-    fn refuse_write(&self, known: &Known) -> Error {
+    pub(crate) fn refuse_write(&self, known: &Known) -> Error {
         self.home().read_only_written(known);
         Error::Misuse(format!("a write to {}, which was declared read-only, ends this node", known.name()))
     }
 
     /// What to fetch with a page that a fault wants, when the cache has room for that and for the run behind it.
     fn ahead_of(&self, shared: &Shared, known: &Known, page: PageNo) -> Result<Ahead> {
-        let unit_pages = known.region.unit_pages;
+        let unit_pages = known.region.unit_pages();
         let stream = self.stream(|s| s.next(page, unit_pages));
         // Of home pages no copies come, however many are mapped.
         let crowded = shared.crowded().filter(|_| shared.is_elsewhere(known, page));
@@ -337,7 +352,7 @@ impl Thread {
         runs: Vec<Range<PageNo>>,
         meanwhile: impl FnOnce(Option<&[Range<PageNo>]>),
     ) -> Result<()> {
-        let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages as usize;
+        let one = runs.len() == 1 && runs[0].len() == known.region.unit_pages() as usize;
         let runs = match one {
             true if self.take_unit(shared, known, home, &runs[0]) => return Ok(()),
             true => runs,
@@ -382,7 +397,7 @@ impl Thread {
     /// Asks for the run behind the one that this thread is about to wait for; its home works on it while this thread takes the first in,
     /// and the answer waits in this thread's socket until the thread gets there. So at most two runs are under way.
     fn run_ahead(&self, shared: &Shared, known: &Known, page: PageNo, ahead: Ahead, fetched: Option<&[Range<PageNo>]>) {
-        let unit = known.region.unit_pages;
+        let unit = known.region.unit_pages();
         let Some((far, ahead)) = self.stream(|s| s.after(page, ahead, unit, fetched)) else { return };
         let first = page - (page - known.region.first) % unit;
         let mut next = i64::from(first) + far as i64 * i64::from(unit);
@@ -421,7 +436,7 @@ impl Thread {
     fn prepare_for(&self, shared: &Shared, known: &Known, home: NodeId, fetch: &Fetch) {
         let runs = &fetch.runs;
         let Some(views) = &shared.views else { return };
-        let unit_bytes = known.region.unit_pages as usize * PAGE_BYTES;
+        let unit_bytes = known.region.unit_pages() as usize * PAGE_BYTES;
         let pages: u32 = runs.iter().map(|r| r.end - r.start).sum();
         let few = pages as usize * PAGE_BYTES <= unit_bytes && unit_bytes <= NEAR_BYTES;
         if let Some(peer) = self.home().peer_memory(shared, home).filter(|_| few) {
@@ -507,6 +522,10 @@ impl Thread {
         }
         let mut at = address;
         while at < address.saturating_add(bytes) {
+            if let Some(end) = shared.touch_lines(at, address.saturating_add(bytes), write)? {
+                at = end;
+                continue;
+            }
             let page = shared.page_of(at).ok_or_else(|| Error::Misuse(format!("{at:#x} is not in the shared heap")))?;
             if shared.table.find(page).is_none_or(|known| known.is_freed()) {
                 return Err(Error::Misuse(format!("{at:#x} is in no allocation of the shared heap")));

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::thread::Thread;
 use comem_memory::pages::Offers;
 use comem_protocol::coherence::pages::region::Homes;
-use comem_protocol::coherence::pages::{CHUNK_PAGES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{CHUNK_PAGES, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl Shared {
         let mut claimed = Vec::new();
         for known in self.table.all() {
             let region = &known.region;
-            let late = matches!(region.homes, Homes::Automatic | Homes::Claimed) && region.engine != PageEngine::Msi;
+            let late = matches!(region.homes, Homes::Automatic | Homes::Claimed) && region.engine.has_several_writers();
             if !late || known.is_freed() {
                 continue;
             }

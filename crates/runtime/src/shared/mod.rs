@@ -59,6 +59,7 @@ use crate::config::{CacheLimit, Config};
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use alloc::Allocator;
+use comem_memory::lines::Lines;
 use comem_memory::mapping::Mapping;
 use comem_memory::pages::{Arena, Detector, Offers, PeerView, Tracking};
 use comem_memory::twins::Twins;
@@ -68,13 +69,14 @@ use comem_protocol::coherence::pages::era::Era;
 use comem_protocol::coherence::pages::ledger::{Ledger, Needs};
 use comem_protocol::coherence::pages::migrate::Migration;
 use comem_protocol::coherence::pages::push::Stash;
-use comem_protocol::coherence::pages::region::Region;
+use comem_protocol::coherence::pages::region::{Part, Region};
 use comem_protocol::coherence::pages::sharing::Sharing;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::sync::Mark;
 use std::collections::VecDeque;
 use std::ops::Range;
+use layout::Parts;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use table::Table;
@@ -87,6 +89,8 @@ pub(crate) struct Views {
     pub(crate) tracked: Arena,
     /// Pages whose writes need permission first.
     pub(crate) guarded: Arena,
+    /// Memory whose accesses the program checks itself, in jobs that have such memory.
+    pub(crate) lines: Option<Lines>,
     pub(crate) detector: Detector,
     /// What other nodes may copy by themselves, where they can and the kernel notes this node's writes.
     pub(crate) offers: Option<Offers>,
@@ -209,7 +213,7 @@ impl Shared {
                 let base = plain.start().addr();
                 (None, Some(plain), base)
             }
-            Some(Place { base, detector, .. }) => (Some(Views::new(config, base, bytes, nodes, detector)?), None, base),
+            Some(Place { base, detector, .. }) => (Some(Views::new(config, base, nodes, detector)?), None, base),
         };
         let twins = Twins::new();
         Ok(Shared {
@@ -224,7 +228,7 @@ impl Shared {
             globals: OnceLock::new(),
             table: Table::new(me, nodes, config, twins.clone()),
             twins,
-            allocator: Mutex::new(Allocator::new(me, nodes, (bytes / PAGE_BYTES) as u64)),
+            allocator: Mutex::new(Allocator::new(me, nodes, parts_of(config))),
             packed: Mutex::default(),
             packed_calls: AtomicBool::new(false),
             ledger: Mutex::new(Ledger::new(me, config.page_engine)),
@@ -292,11 +296,11 @@ impl Shared {
     /// Takes in news of a region, if it is news.
     pub(crate) fn add(&self, region: Region) {
         // Before anybody can write there, the ledger has the book for it.
-        if region.engine != self.page_engine {
+        if region.engine != self.page_engine && region.engine.has_several_writers() {
             self.ledger.lock().hear_of(region.engine);
         }
         self.stash.lock().on_allocation(region.range());
-        self.make_bound_fit(region.unit_pages);
+        self.make_bound_fit(region.unit_pages());
         if let Some(plain) = &self.plain {
             plain.dump(region.first as usize * PAGE_BYTES, region.pages as usize * PAGE_BYTES, true);
         }
@@ -310,20 +314,34 @@ impl Shared {
 }
 
 impl Views {
-    fn new(config: &Config, base: usize, bytes: usize, nodes: usize, detector: Detector) -> Result<Views> {
-        let arena = |at: usize, tracking| {
-            let made = Arena::new(at, bytes / 2, tracking, detector);
+    fn new(config: &Config, base: usize, nodes: usize, detector: Detector) -> Result<Views> {
+        let arena = |part, tracking| {
+            let (at, bytes) = place_of(config, base, part);
+            let made = Arena::new(at, bytes, tracking, detector);
             made.map_err(Error::system(format!("cannot reserve the shared heap at {at:#x} with detector {detector}")))
         };
-        let tracked = arena(base, Tracking::Tracked)?;
-        let guarded = arena(base + bytes / 2, Tracking::Guarded)?;
+        let tracked = arena(Part::Tracked, Tracking::Tracked)?;
+        let guarded = arena(Part::Guarded, Tracking::Guarded)?;
+        let (at, line_bytes) = place_of(config, base, Part::Lines);
+        let lines = config.has_lines().then(|| crate::inline::make_lines(at, line_bytes, nodes)).transpose()?;
         let peers = (0..nodes).map(|_| OnceLock::new()).collect();
         // Without a table every page is asked for, as over a network.
         let own_bytes = config.backbone.named() != Some(Backbone::Shm);
         let one_sided = !own_bytes && tracked.notes_writes();
         let offers = one_sided.then(|| Offers::new(tracked.pages()).ok()).flatten();
-        Ok(Views { tracked, guarded, detector, offers, own_bytes, peers })
+        Ok(Views { tracked, guarded, lines, detector, offers, own_bytes, peers })
     }
+}
+
+/// The parts of the job's heap.
+fn parts_of(config: &Config) -> Parts {
+    Parts::new((config.heap / PAGE_BYTES) as u64, config.has_lines())
+}
+
+/// Where a part of the heap lies that begins at `base`, and its bytes.
+fn place_of(config: &Config, base: usize, part: Part) -> (usize, usize) {
+    let Range { start, end } = parts_of(config).pages(part);
+    (base + start as usize * PAGE_BYTES, (end - start) as usize * PAGE_BYTES)
 }
 
 /// How many pages of other nodes may be kept.

@@ -9,12 +9,12 @@
 //! when all its blocks have been freed, and no more are cut from it.
 
 use super::Shared;
-use super::alloc::{RegionOptions, SMALL_BYTES};
+use super::alloc::{Keeping, RegionOptions, SMALL_BYTES};
 use crate::error::Result;
 use crate::thread::Thread;
 use comem_protocol::coherence::checksum;
 use comem_protocol::coherence::pages::region::{Homes, Region};
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::wire::message::Collective;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,8 +27,8 @@ const LEAST_ALIGN: usize = 16;
 const REGION_BYTES: usize = 64 << 10;
 const REGION_BYTES_MAX: usize = 1 << 20;
 
-/// What must agree of blocks in one region: engine, unit (0: none was named) and placement.
-type Kind = (PageEngine, u32, Homes);
+/// What must agree of blocks in one region: engine and unit, and placement.
+type Kind = (Keeping, Homes);
 
 /// Where blocks of a kind are cut.
 #[derive(Debug)]
@@ -119,8 +119,7 @@ impl Thread {
         if bytes > SMALL_BYTES || options.alignment > SMALL_BYTES || !is_plain {
             return Ok(None);
         }
-        let (engine, named) = self.checked(bytes, options)?;
-        let kind = (engine, named, options.homes.clone());
+        let kind = (self.checked(bytes, options)?, options.homes.clone());
         let (bytes, align) = (bytes.max(1).next_multiple_of(LEAST_ALIGN), options.alignment.max(LEAST_ALIGN));
         loop {
             let region_bytes = {
@@ -137,7 +136,7 @@ impl Thread {
 
     /// Allocates a region from which blocks are cut; every node does so in the same call.
     fn allocate_packed_region(&self, shared: &Shared, kind: &Kind, bytes: usize) -> Result<()> {
-        let (engine, named, homes) = kind;
+        let ((engine, named), homes) = kind;
         let label = "small allocations of all nodes".to_string();
         let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
         let unit = self.unit_of_all(shared, *named, homes)?;
@@ -181,10 +180,12 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
+    use super::super::alloc::ANY_UNIT;
     use super::*;
+    use comem_protocol::coherence::pages::PageEngine;
 
     fn kind(homes: Homes) -> Kind {
-        (PageEngine::Hlrc, 0, homes)
+        ((PageEngine::Hlrc, ANY_UNIT), homes)
     }
 
     #[test]

@@ -8,12 +8,12 @@
 //! that was written to it: its diffs may be on their way to any home.
 
 use super::Shared;
-use super::alloc::RegionOptions;
+use super::alloc::{Keeping, RegionOptions};
 use super::table::Known;
 use crate::error::Result;
 use crate::thread::Thread;
 use comem_protocol::coherence::pages::region::Homes;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine};
+use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::ids::NodeId;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,8 +28,8 @@ const PIECE_ALIGN: usize = 64;
 const REGION_BYTES: usize = 1 << 20;
 const REGION_BYTES_MAX: usize = 64 << 20;
 
-/// Which pieces lie side by side: engine, unit (0: none was named) and home must agree.
-type Kind = (PageEngine, u32, Option<NodeId>);
+/// Which pieces lie side by side: engine, unit and home must agree.
+type Kind = (Keeping, Option<NodeId>);
 
 /// The pieces of one kind.
 #[derive(Debug, Default)]
@@ -130,9 +130,8 @@ impl Thread {
         if bytes > PIECE_BYTES {
             return self.allocate(shared, bytes, &RegionOptions { homes, ..RegionOptions::default() }, site);
         }
-        let (engine, named) =
-            self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
-        let (kind, size) = ((engine, named, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
+        let kept = self.checked(bytes, &RegionOptions { homes: homes.clone(), ..RegionOptions::default() })?;
+        let (kind, size) = ((kept, home), bytes.max(1).next_multiple_of(PIECE_ALIGN));
         loop {
             let epoch = shared.epoch.load(Ordering::Acquire);
             let mut allocator = shared.allocator.lock();
@@ -142,14 +141,14 @@ impl Thread {
             if let Some((address, used)) = cut {
                 if used {
                     // SAFETY: the piece is in an allocated region and belongs to nobody else; its old contents have no meaning.
-                    unsafe { std::ptr::write_bytes(address as *mut u8, 0, size) };
+                    unsafe { shared.clear(address, size) };
                 }
                 return Ok(address);
             }
-            let pages = (region_bytes / PAGE_BYTES).max(named as usize);
+            let pages = (region_bytes / PAGE_BYTES).max(kept.1.pages() as usize);
             let label = format!("pieces of node {}", shared.me.0);
             let options = RegionOptions { homes: homes.clone(), label, ..RegionOptions::default() };
-            let start = self.allocate_region(shared, pages * PAGE_BYTES, (engine, named), &options, true)?;
+            let start = self.allocate_region(shared, pages * PAGE_BYTES, kept, &options, true)?;
             let mut allocator = shared.allocator.lock();
             allocator.pieces.add_region(kind, start, pages * PAGE_BYTES);
         }
@@ -159,8 +158,10 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comem_protocol::coherence::pages::PageEngine;
+    use comem_protocol::coherence::pages::region::Unit;
 
-    const KIND: Kind = (PageEngine::Hlrc, 1, None);
+    const KIND: Kind = ((PageEngine::Hlrc, Unit::Pages(1)), None);
 
     #[test]
     fn pieces_lie_side_by_side_and_never_overlap() {

@@ -32,7 +32,7 @@ impl Node {
         if !in_order || !ledger.may_close() {
             return false;
         }
-        let unit_bytes = |page| shared.table.find(page).map(|known| known.region.unit_pages as usize * PAGE_BYTES);
+        let unit_bytes = |page| shared.table.find(page).map(|known| known.region.unit_pages() as usize * PAGE_BYTES);
         if !parts(diffs).all(|(page, _)| unit_bytes(page).is_some()) {
             return false;
         }

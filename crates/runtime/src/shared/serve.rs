@@ -125,7 +125,7 @@ impl Shared {
         let Some(known) = self.table.find(page) else { return };
         let mut sharing = self.sharing.lock();
         // Of such a page there is nothing to read.
-        if known.region.unit_pages == 1 && sharing.is_known(page) {
+        if known.region.unit_pages() == 1 && sharing.is_known(page) {
             return;
         }
         diff::marks(encoded, |number, marks| {
@@ -282,7 +282,7 @@ impl Node {
             return Err(Misbehaved("told of a region that it cannot have"));
         }
         if region.bytes == 0 && asks {
-            return Ok(Some(shared.gives_up(region.engine, region.range(), region.cut_up)));
+            return Ok(Some(shared.gives_up(region.part(), region.range(), region.cut_up)));
         }
         if region.bytes == 0 {
             // Freed by its owner: nobody uses it any more.

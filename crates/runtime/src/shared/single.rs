@@ -11,7 +11,8 @@ use comem_memory::pages::Arena;
 use comem_protocol::coherence::msi::hold::{Grip, HOLD};
 use comem_protocol::coherence::msi::ping_pong::PingPong;
 use comem_protocol::coherence::msi::{Back, Begin, Unit};
-use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::region::Part;
+use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageNo};
 use comem_protocol::coherence::{Context, Permission, UnitMemory};
 use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
@@ -171,7 +172,7 @@ impl UnitMemory for Frame<'_> {
 impl Shared {
     /// The region was declared read-only. What of it is mapped here may be writable, and so is mapped anew when it is touched.
     pub(crate) fn unmap_writable(&self, known: &Known) {
-        let Some(views) = self.views.as_ref().filter(|_| known.region.engine == PageEngine::Msi) else { return };
+        let Some(views) = self.views.as_ref().filter(|_| known.region.part() == Part::Guarded) else { return };
         let from = self.guarded_from();
         for (index, unit) in known.used_units() {
             let unit = unit.lock();
@@ -192,8 +193,8 @@ impl Node {
         step: impl FnOnce(&mut Unit, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let shared = self.shared()?;
-        let known = shared.table.find(page).filter(|k| k.region.engine == PageEngine::Msi)?;
-        self.known_unit(shared, &known, (page - known.region.first) / known.region.unit_pages, caller, out, step)
+        let known = shared.table.find(page).filter(|k| k.region.part() == Part::Guarded)?;
+        self.known_unit(shared, &known, (page - known.region.first) / known.region.unit_pages(), caller, out, step)
     }
 
     /// As [`Node::single_step`], on unit `index` of a region that the caller has looked up.
@@ -283,7 +284,7 @@ impl Node {
 impl Shared {
     /// Books that the memory of a unit of another home is in use here now, or no longer.
     fn count_unit(&self, known: &Known, first: PageNo, before: bool, now: bool) {
-        let pages = u64::from(known.region.unit_pages);
+        let pages = u64::from(known.region.unit_pages());
         match (before, now) {
             (false, true) => {
                 self.cached_pages.fetch_add(pages, Ordering::Relaxed);
@@ -310,7 +311,7 @@ impl Shared {
     pub(super) fn forget_units(&self, known: &Known) {
         for (_, unit) in known.used_units() {
             if unit.lock().abandon() {
-                self.cached_pages.fetch_sub(u64::from(known.region.unit_pages), Ordering::Relaxed);
+                self.cached_pages.fetch_sub(u64::from(known.region.unit_pages()), Ordering::Relaxed);
             }
         }
         let mut units = self.units.lock();
@@ -340,7 +341,7 @@ impl Thread {
                 Some(Back::Stays) => shared.units.lock().push_back(first),
                 Some(Back::Leaves) => {
                     self.counters().evictions.add(1);
-                    leaving += u64::from(known.region.unit_pages);
+                    leaving += u64::from(known.region.unit_pages());
                     waits_for = Some(first);
                 }
                 Some(Back::Gone) | None => {}
@@ -367,7 +368,7 @@ impl Thread {
         instruction: usize,
     ) -> Result<()> {
         let want = if access == Access::Write { Want::Modified } else { Want::Shared };
-        let index = (page - known.region.first) / known.region.unit_pages;
+        let index = (page - known.region.first) / known.region.unit_pages();
         let first = known.pages_of_unit(index).start;
         let slot = self.slot();
         let hold = {
@@ -381,7 +382,7 @@ impl Thread {
             if want == Want::Shared && self.home().config.prefetch {
                 ahead = self.units_ahead(shared, known, index);
             }
-            self.give_units_back(shared, (1 + ahead.len() as u64) * u64::from(known.region.unit_pages))?;
+            self.give_units_back(shared, (1 + ahead.len() as u64) * u64::from(known.region.unit_pages()))?;
         }
         self.pin_unit(shared, known, (index, page), want, &ahead)?;
         let now = self.home().now();
@@ -401,7 +402,7 @@ impl Thread {
     /// The units to ask for with unit `index`, at which a read faults: what a sequence of such faults goes on with, up to where a copy is here, as far as it has
     /// other homes and does not drive everything else out.
     fn units_ahead(&self, shared: &Shared, known: &Known, index: u32) -> Vec<u32> {
-        let (unit_pages, first) = (known.region.unit_pages, known.pages_of_unit(index).start);
+        let (unit_pages, first) = (known.region.unit_pages(), known.pages_of_unit(index).start);
         let room = shared.cache_pages_max.load(Ordering::Relaxed) / AHEAD_PART / u64::from(unit_pages);
         let ahead = self.stream(|s| {
             let ahead = s.next(first, unit_pages);
@@ -465,7 +466,7 @@ impl Thread {
             known.costs.fetch_ns.fetch_add((self.home().now() - start).0, Ordering::Relaxed);
         }
         if asked {
-            let [one, ahead] = [1, asked_ahead].map(|units| units as u64 * u64::from(known.region.unit_pages));
+            let [one, ahead] = [1, asked_ahead].map(|units| units as u64 * u64::from(known.region.unit_pages()));
             self.counters().page_requests.add(1 + asked_ahead as u64);
             self.counters().pages_fetched.add(one + ahead);
             self.counters().pages_prefetched.add(ahead);

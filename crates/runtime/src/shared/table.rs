@@ -10,7 +10,8 @@ use comem_memory::twins::{Row, Twins};
 use comem_protocol::coherence::msi::Unit;
 use comem_protocol::coherence::pages::chunk::close::Asks;
 use comem_protocol::coherence::pages::chunk::{Chunk, Shape};
-use comem_protocol::coherence::pages::region::Region;
+use crate::inline::units::{LineCosts, LineUnits};
+use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Part, Region};
 use comem_protocol::coherence::pages::{CHUNK_PAGES, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use std::collections::BTreeMap;
@@ -96,6 +97,10 @@ pub(crate) struct Known {
     asks: Box<[AtomicU8]>,
     /// Under `msi`: the units, in blocks of so many: of a large region few may ever be touched.
     units: Box<[OnceLock<UnitBlock>]>,
+    /// In lines memory under `msi`: the units.
+    pub(crate) lines: LineUnits,
+    /// In lines memory: what its units cost.
+    pub(crate) line_costs: LineCosts,
     pool: Twins,
     me: NodeId,
     nodes: usize,
@@ -104,9 +109,10 @@ pub(crate) struct Known {
 
 impl Known {
     fn new(region: Region, table: &Table) -> Known {
-        let (chunks, units) = match region.engine {
-            PageEngine::Msi => (0, (region.pages / region.unit_pages).div_ceil(BLOCK_UNITS)),
-            _ => (region.pages.div_ceil(CHUNK_PAGES), 0),
+        let (chunks, units, grains) = match region.part() {
+            Part::Tracked => (region.pages.div_ceil(CHUNK_PAGES), 0, 0),
+            Part::Guarded => (0, (region.pages / region.unit_pages()).div_ceil(BLOCK_UNITS), 0),
+            Part::Lines => (0, 0, if region.engine == PageEngine::Msi { region.pages / GRAIN_PAGES } else { 0 }),
         };
         Known {
             name: Mutex::new(Name { text: region.label.clone(), by_label: false }),
@@ -117,6 +123,8 @@ impl Known {
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             asks: (0..chunks).map(|_| AtomicU8::new(0)).collect(),
             units: (0..units).map(|_| OnceLock::new()).collect(),
+            lines: LineUnits::new(grains as usize),
+            line_costs: LineCosts::default(),
             region,
             pool: table.pool.clone(),
             me: table.me,
@@ -164,7 +172,7 @@ impl Known {
             let shape = Shape {
                 first,
                 pages: (self.region.pages - index * CHUNK_PAGES).min(CHUNK_PAGES),
-                unit_pages: self.region.unit_pages,
+                unit_pages: self.region.unit_pages(),
                 first_touch: self.region.homes.first_touch(),
                 write_detection: self.write_detection,
                 engine: self.region.engine,
@@ -274,7 +282,7 @@ impl Known {
 
     /// Under `msi`: whether nothing is under way around any unit, as seen from here.
     fn units_are_quiet(&self) -> bool {
-        self.used_units().all(|(_, unit)| unit.lock().is_quiet())
+        self.used_units().all(|(_, unit)| unit.lock().is_quiet()) && self.lines.are_quiet()
     }
 
     /// The chunks that exist.
@@ -305,13 +313,13 @@ impl Known {
 
     /// Under `msi`: the home of unit `index`.
     pub(crate) fn home_of_unit(&self, index: u32) -> NodeId {
-        self.region.home_of(self.region.first + index * self.region.unit_pages, self.nodes)
+        self.region.home_of(self.region.first + index * self.region.unit_pages(), self.nodes)
     }
 
     /// Under `msi`: the pages of unit `index`.
     pub(crate) fn pages_of_unit(&self, index: u32) -> Range<PageNo> {
-        let first = self.region.first + index * self.region.unit_pages;
-        first..first + self.region.unit_pages
+        let first = self.region.first + index * self.region.unit_pages();
+        first..first + self.region.unit_pages()
     }
 }
 
@@ -324,7 +332,7 @@ pub(crate) struct Table {
     me: NodeId,
     nodes: usize,
     write_detection: bool,
-    /// Whether there ever was a region under another engine than `msi`.
+    /// Whether there ever was a region under an engine with several writers.
     tracked: AtomicBool,
 }
 
@@ -341,7 +349,7 @@ impl Table {
         }
     }
 
-    /// Whether there ever was a region under another engine than `msi`.
+    /// Whether there ever was a region under an engine with several writers.
     pub(crate) fn has_tracked(&self) -> bool {
         self.tracked.load(Ordering::Acquire)
     }
@@ -379,10 +387,10 @@ impl Table {
     /// be one.
     pub(crate) fn chunk_around(&self, page: PageNo) -> Result<Range<PageNo>, Option<PageNo>> {
         let Some(known) = self.find(page) else { return Err(self.next_after(page)) };
-        match known.region.engine {
-            PageEngine::Msi => Err(Some(known.region.range().end)),
-            _ if known.has_cell(page) => Ok(known.chunk_around(page)),
-            _ => Err(Some(known.chunk_end(page))),
+        match known.region.part() {
+            Part::Guarded | Part::Lines => Err(Some(known.region.range().end)),
+            Part::Tracked if known.has_cell(page) => Ok(known.chunk_around(page)),
+            Part::Tracked => Err(Some(known.chunk_end(page))),
         }
     }
 
@@ -412,7 +420,7 @@ impl Table {
         if clash {
             return None;
         }
-        if region.engine != PageEngine::Msi {
+        if region.engine.has_several_writers() {
             self.tracked.store(true, Ordering::Release);
         }
         let known = Arc::new(Known::new(region, self));
@@ -515,7 +523,7 @@ impl Table {
         page: PageNo,
         step: impl FnOnce(&Known, &mut Chunk, &mut Frames<'_>, &mut Marks) -> R,
     ) -> Option<R> {
-        let known = self.find(page).filter(|k| k.region.engine != PageEngine::Msi)?;
+        let known = self.find(page).filter(|k| k.region.engine.has_several_writers())?;
         Some(known.step(views, page, step))
     }
 }
@@ -523,7 +531,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use comem_protocol::coherence::pages::region::Homes;
+    use comem_protocol::coherence::pages::region::{Homes, Unit as RegionUnit};
     use std::sync::Barrier;
     use std::thread;
 
@@ -544,7 +552,7 @@ mod tests {
             first,
             pages: 1000,
             bytes: 1,
-            unit_pages: 1,
+            unit: RegionUnit::Pages(1),
             engine: PageEngine::Hlrc,
             homes: Homes::Block,
             owner: None,

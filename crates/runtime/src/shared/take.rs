@@ -71,7 +71,7 @@ impl Thread {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         for mut run in runs {
             while let Some(known) = shared.table.find(run.start).filter(|_| !run.is_empty()) {
-                let (units, unit_pages) = (run.start..run.end.min(known.region.range().end), known.region.unit_pages);
+                let (units, unit_pages) = (run.start..run.end.min(known.region.range().end), known.region.unit_pages());
                 run.start = units.end;
                 for first in units.step_by(unit_pages as usize) {
                     let list = if offers.take(first) { &mut taken } else { &mut left };

@@ -7,7 +7,7 @@ use super::program::Programs;
 use crate::scenario::panicked;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
-use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::ids::NodeId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Ways {
     pub(super) fn layout(self, nodes: usize, threads: usize, pages: u32, homes: Homes) -> Layout {
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
         let engine = self.engine;
-        let region = Region { first: 0, pages, bytes, unit_pages: 1, engine, homes, owner: None, cut_up: false, label };
+        let region = Region { first: 0, pages, bytes, unit: Unit::Pages(1), engine, homes, owner: None, cut_up: false, label };
         Layout {
             nodes,
             threads,

@@ -75,12 +75,12 @@ impl Layout {
     pub(super) fn chunks(&self, me: NodeId) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         for (region, write_detection) in &self.regions {
-            let step = (self.chunk_pages / region.unit_pages).max(1) * region.unit_pages;
+            let step = (self.chunk_pages / region.unit_pages()).max(1) * region.unit_pages();
             for first in region.range().step_by(step as usize) {
                 let shape = Shape {
                     first,
                     pages: step.min(region.range().end - first),
-                    unit_pages: region.unit_pages,
+                    unit_pages: region.unit_pages(),
                     first_touch: region.homes.first_touch(),
                     write_detection: *write_detection,
                     engine: region.engine,

@@ -7,7 +7,7 @@ use super::program::{self, Kind, Maker};
 use crate::scenario::panicked;
 use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::chunk::Ahead;
-use comem_protocol::coherence::pages::region::{Homes, Region};
+use comem_protocol::coherence::pages::region::{Homes, Region, Unit};
 use comem_protocol::faults::{FaultSpec, Rng};
 use comem_protocol::ids::NodeId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -190,6 +190,6 @@ impl Scenario {
             false => self.engine,
         };
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
-        Region { first, pages, bytes, unit_pages, engine, homes, owner: None, cut_up: false, label }
+        Region { first, pages, bytes, unit: Unit::Pages(unit_pages), engine, homes, owner: None, cut_up: false, label }
     }
 }

@@ -97,7 +97,7 @@ impl Ledger {
 
     /// There is a region under `engine`, so this node needs its book.
     pub fn hear_of(&mut self, engine: PageEngine) {
-        if engine != PageEngine::Msi {
+        if engine.has_several_writers() {
             let which = self.which(engine);
             self.book(which);
         }

@@ -92,11 +92,19 @@ pub enum PageEngine {
     Scope,
     /// A single writer, sequentially consistent: IVY's pages under the directory of [`msi`](crate::coherence::msi).
     Msi,
+    /// A single writer, sequentially consistent, by lines and not by pages: the thread that misses runs the whole
+    /// protocol ([`direct`](crate::coherence::direct)).
+    Direct,
 }
 
 impl PageEngine {
     /// Every engine for pages.
-    pub const ALL: [PageEngine; 3] = [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi];
+    pub const ALL: [PageEngine; 4] = [PageEngine::Hlrc, PageEngine::Scope, PageEngine::Msi, PageEngine::Direct];
+
+    /// Whether several nodes may write to a page at a time: then releases and acquires carry notices.
+    pub fn has_several_writers(self) -> bool {
+        matches!(self, PageEngine::Hlrc | PageEngine::Scope)
+    }
 
     /// The engine's name.
     pub fn name(self) -> &'static str {
@@ -104,6 +112,7 @@ impl PageEngine {
             PageEngine::Hlrc => "hlrc",
             PageEngine::Scope => "scope",
             PageEngine::Msi => "msi",
+            PageEngine::Direct => "direct",
         }
     }
 }
@@ -116,7 +125,7 @@ impl fmt::Display for PageEngine {
 
 /// No engine for pages has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown page engine {0:?}; the engines for pages are hlrc, scope and msi")]
+#[error("unknown page engine {0:?}; the engines for shared memory are hlrc, scope, msi and direct")]
 pub struct UnknownPageEngine(pub String);
 
 impl FromStr for PageEngine {

@@ -4,12 +4,66 @@
 
 use super::chunk::FirstTouch;
 use super::{PageEngine, PageNo, UNIT_PAGES_MAX};
+use crate::coherence::direct::UNIT_BYTES;
 use crate::ids::{NODES_MAX, NodeId};
 use crate::wire::bytes::{Put, Reader, WireError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where the homes of a region's units are.
+/// Pages of a grain: lines memory is given out by whole grains, each with one home. The entries of its lines are one
+/// page.
+pub const GRAIN_PAGES: u32 = 32;
+
+/// What travels as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Unit {
+    /// So many pages, a power of two.
+    Pages(u32),
+    /// So many bytes of lines memory, one of [`UNIT_BYTES`].
+    Bytes(u32),
+}
+
+impl Unit {
+    /// A unit of so many bytes, if there is one.
+    pub fn of_bytes(bytes: usize) -> Option<Unit> {
+        UNIT_BYTES.contains(&bytes).then_some(Unit::Bytes(bytes as u32))
+    }
+
+    /// Pages that have one home: those of the unit, or of a grain.
+    pub fn pages(self) -> u32 {
+        match self {
+            Unit::Pages(pages) => pages,
+            Unit::Bytes(_) => GRAIN_PAGES,
+        }
+    }
+}
+
+/// The parts of the shared heap, by how accesses to them are noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Pages whose writes may be found afterwards.
+    Tracked,
+    /// Pages whose writes need permission first.
+    Guarded,
+    /// Memory whose accesses the program checks itself.
+    Lines,
+}
+
+impl Part {
+    /// All of them, in the order of their addresses.
+    pub const ALL: [Part; 3] = [Part::Tracked, Part::Guarded, Part::Lines];
+
+    /// The part in which a region under this engine lies, with units of this kind.
+    pub fn of(engine: PageEngine, unit: Unit) -> Part {
+        match unit {
+            Unit::Bytes(_) => Part::Lines,
+            Unit::Pages(_) if engine.has_several_writers() => Part::Tracked,
+            Unit::Pages(_) => Part::Guarded,
+        }
+    }
+}
+
+/// Where the homes of a region's units are. In lines memory, the homes of its grains.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Homes {
     /// One run of consecutive units for each node.
@@ -18,12 +72,12 @@ pub enum Homes {
     Cyclic(u32),
     /// All at one node.
     On(NodeId),
-    /// At the node that touches a unit first.
+    /// At the node that touches a unit first. In lines memory: the nodes in turn.
     FirstTouch,
     /// All at one node at first, and from there as [`Homes::Automatic`].
     StartingOn(NodeId),
     /// At the node that touches a unit first, as far as that has room; else as [`Homes::Block`]. A unit that one node alone writes migrates to it at the next
-    /// barrier.
+    /// barrier. In lines memory: the nodes in turn.
     Automatic,
     /// As [`Homes::Automatic`]; but before a program's workers begin, whatever is touched has its home as under [`Homes::Block`].
     Claimed,
@@ -126,8 +180,8 @@ pub struct Region {
     pub pages: u32,
     /// Bytes that the program asked for.
     pub bytes: u64,
-    /// Pages of a unit: a power of two.
-    pub unit_pages: u32,
+    /// What travels as a whole.
+    pub unit: Unit,
     /// What keeps copies coherent.
     pub engine: PageEngine,
     /// Where homes are.
@@ -140,10 +194,23 @@ pub struct Region {
     pub label: String,
 }
 
+/// In a message a unit of bytes is told from one of pages by this bit.
+const IN_BYTES: u32 = 1 << 31;
+
 /// Most bytes of a label.
 pub const LABEL_MAX: usize = 64;
 
 impl Region {
+    /// Pages that have one home.
+    pub fn unit_pages(&self) -> u32 {
+        self.unit.pages()
+    }
+
+    /// The part of the heap in which it lies.
+    pub fn part(&self) -> Part {
+        Part::of(self.engine, self.unit)
+    }
+
     /// The pages.
     pub fn range(&self) -> Range<PageNo> {
         self.first..self.first + self.pages
@@ -151,22 +218,25 @@ impl Region {
 
     /// The unit around one of its pages.
     pub fn unit_of(&self, page: PageNo) -> Range<PageNo> {
-        let start = page - (page - self.first) % self.unit_pages;
-        start..start + self.unit_pages
+        let start = page - (page - self.first) % self.unit_pages();
+        start..start + self.unit_pages()
     }
 
     /// The home of the unit that begins at `page`, before anything moved.
     pub fn home_of(&self, page: PageNo, nodes: usize) -> NodeId {
-        let at = (page - self.first) / self.unit_pages;
+        let at = (page - self.first) / self.unit_pages();
         match &self.homes {
             Homes::On(node) | Homes::StartingOn(node) => *node,
             Homes::Dealt(dealt) => dealt.node_of(page - self.first, nodes),
             Homes::Cyclic(pages) => {
-                let units = (pages / self.unit_pages).max(1);
+                let units = (pages / self.unit_pages()).max(1);
                 NodeId(((at / units) as usize % nodes) as u16)
             }
+            Homes::FirstTouch | Homes::Automatic | Homes::Claimed if self.part() == Part::Lines => {
+                NodeId((at as usize % nodes) as u16)
+            }
             Homes::Block | Homes::FirstTouch | Homes::Automatic | Homes::Claimed => {
-                let units = u64::from(self.pages / self.unit_pages);
+                let units = u64::from(self.pages / self.unit_pages());
                 // The inverse of equal shares, the earlier ones longer by one.
                 let (base, more) = (units / nodes as u64, units % nodes as u64);
                 let at = u64::from(at);
@@ -182,11 +252,15 @@ impl Region {
         out.put_u32(self.first);
         out.put_u32(self.pages);
         out.put_u64(self.bytes);
-        out.put_u32(self.unit_pages);
+        out.put_u32(match self.unit {
+            Unit::Pages(pages) => pages,
+            Unit::Bytes(bytes) => IN_BYTES | bytes,
+        });
         out.put_u8(match self.engine {
             PageEngine::Hlrc => 1,
             PageEngine::Scope => 2,
             PageEngine::Msi => 3,
+            PageEngine::Direct => 4,
         });
         let (kind, detail) = match &self.homes {
             Homes::Block => (0, 0),
@@ -214,11 +288,12 @@ impl Region {
     /// When no node would have told of it.
     pub fn parse(body: &[u8]) -> Result<Region, WireError> {
         let mut r = Reader::new(body);
-        let (first, pages, bytes, unit_pages) = (r.u32()?, r.u32()?, r.u64()?, r.u32()?);
+        let (first, pages, bytes, unit) = (r.u32()?, r.u32()?, r.u64()?, r.u32()?);
         let engine = match r.u8()? {
             1 => PageEngine::Hlrc,
             2 => PageEngine::Scope,
             3 => PageEngine::Msi,
+            4 => PageEngine::Direct,
             _ => return Err(WireError::BadValue("engine")),
         };
         let (kind, detail) = (r.u8()?, r.u32()?);
@@ -243,13 +318,21 @@ impl Region {
             _ => return Err(WireError::BadValue("blocks")),
         };
         let label = r.rest();
-        let unit_fits =
-            unit_pages.is_power_of_two() && unit_pages <= UNIT_PAGES_MAX && pages.is_multiple_of(unit_pages);
+        const UNIT: WireError = WireError::BadValue("unit");
+        let unit = match unit & IN_BYTES {
+            0 => Unit::Pages(unit),
+            _ => Unit::of_bytes((unit & !IN_BYTES) as usize).ok_or(UNIT)?,
+        };
+        let unit_fits = match unit {
+            Unit::Pages(pages) => pages.is_power_of_two() && pages <= UNIT_PAGES_MAX && engine != PageEngine::Direct,
+            Unit::Bytes(_) => !engine.has_several_writers() && first.is_multiple_of(GRAIN_PAGES),
+        };
+        let unit_fits = unit_fits && pages.is_multiple_of(unit.pages());
         if pages == 0 || !unit_fits || first.checked_add(pages).is_none() || label.len() > LABEL_MAX {
             return Err(WireError::BadValue("region"));
         }
         let label = String::from_utf8_lossy(label).into_owned();
-        Ok(Region { first, pages, bytes, unit_pages, engine, homes, owner, cut_up, label })
+        Ok(Region { first, pages, bytes, unit, engine, homes, owner, cut_up, label })
     }
 }
 
@@ -263,7 +346,7 @@ mod tests {
             first: 512,
             pages,
             bytes: 100,
-            unit_pages,
+            unit: Unit::Pages(unit_pages),
             engine: PageEngine::Scope,
             homes,
             owner,
@@ -283,6 +366,54 @@ mod tests {
             region(64, 4, homes.clone()).emit(&mut body);
             assert_eq!(Region::parse(&body), Ok(region(64, 4, homes)));
         }
+    }
+
+    /// A region of lines memory, of so many grains.
+    fn lines(grains: u32, unit: u32, engine: PageEngine, homes: Homes) -> Region {
+        Region { unit: Unit::Bytes(unit), engine, ..region(grains * GRAIN_PAGES, 1, homes) }
+    }
+
+    #[test]
+    fn a_region_of_lines_survives_the_wire_and_one_that_cannot_be_does_not() {
+        let parsed = |region: &Region| {
+            let mut body = Vec::new();
+            region.emit(&mut body);
+            Region::parse(&body)
+        };
+        for (unit, engine) in [(64, PageEngine::Direct), (128, PageEngine::Msi), (2048, PageEngine::Direct)] {
+            let fine = lines(3, unit, engine, Homes::Automatic);
+            assert_eq!(parsed(&fine), Ok(fine.clone()));
+            assert_eq!(fine.part(), Part::Lines);
+        }
+        let fine = lines(3, 64, PageEngine::Direct, Homes::Block);
+        for unit in [0, 1, 32, 63, 96, 4096, 1 << 30] {
+            let wrong = Region { unit: Unit::Bytes(unit), ..fine.clone() };
+            assert_eq!(parsed(&wrong), Err(WireError::BadValue("unit")), "{unit} bytes");
+        }
+        let wrong = [
+            Region { pages: 33, ..fine.clone() },
+            Region { first: 513, ..fine.clone() },
+            Region { engine: PageEngine::Hlrc, ..fine.clone() },
+            Region { unit: Unit::Pages(1), ..fine.clone() },
+        ];
+        for wrong in &wrong {
+            assert_eq!(parsed(wrong), Err(WireError::BadValue("region")), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_grain_of_lines_has_one_home() {
+        let homes = |homes: Homes| {
+            let region = lines(4, 64, PageEngine::Direct, homes);
+            let grains = region.range().step_by(GRAIN_PAGES as usize);
+            grains.map(|page| region.home_of(page, 3).0).collect::<Vec<_>>()
+        };
+        assert_eq!(homes(Homes::Automatic), [0, 1, 2, 0], "the nodes in turn");
+        assert_eq!(homes(Homes::Claimed), [0, 1, 2, 0]);
+        assert_eq!(homes(Homes::Block), [0, 0, 1, 2]);
+        assert_eq!(homes(Homes::Cyclic(1)), [0, 1, 2, 0]);
+        assert_eq!(homes(Homes::Cyclic(64)), [0, 0, 1, 1]);
+        assert_eq!(homes(Homes::On(NodeId(2))), [2; 4]);
     }
 
     #[test]
