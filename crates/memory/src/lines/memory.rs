@@ -1,7 +1,7 @@
 //! One node's lines memory, in a view where nothing faults.
 
 use super::hazards::{self, HAZARD_SLOTS, Hazards};
-use super::{ENTRY_BYTES, Extent};
+use super::{ENTRY_BYTES, Extent, SEAT_BYTES, SEATS_MAX};
 use crate::pages::sys::View;
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, MAGIC};
 use comem_protocol::ids::NodeId;
@@ -145,6 +145,22 @@ impl LinesMemory {
     pub fn has_hazard(&self, lines: Range<usize>) -> bool {
         let first = self.extent.base / LINE_BYTES;
         self.hazards().any_in(first + lines.start..first + lines.end)
+    }
+
+    /// Where the thread in a seat of the node says which unit it is about to lock: the unit's first line, plus 1; 0
+    /// for none. Who looks after the thread's death finds what it may have locked. `None` beyond [`SEATS_MAX`].
+    #[inline]
+    pub fn miss_of(&self, seat: usize) -> Option<&AtomicU64> {
+        let at = (seat < SEATS_MAX).then(|| self.at(self.extent.misses() + seat * SEAT_BYTES))?;
+        // SAFETY: an aligned word within the view, which stays mapped; everybody uses it atomically.
+        Some(unsafe { AtomicU64::from_ptr(at.cast()) })
+    }
+
+    /// The first lines of the units that threads of the node have said to be about to lock, or have locked.
+    pub fn misses(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = (0..SEATS_MAX).filter_map(|seat| self.miss_of(seat));
+        let lines = words.filter_map(|word| (word.load(Ordering::Acquire) as usize).checked_sub(1));
+        lines.filter(|line| *line < self.extent.lines())
     }
 
     pub(super) fn hazards(&self) -> Hazards<'_> {

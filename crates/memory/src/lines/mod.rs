@@ -8,6 +8,7 @@
 //! | entries | 2 a line | the tag of each line; at the line's home its directory |
 //! | wide words | 8 `wide_words` a line | the directory's wide words; jobs of more than 8 nodes only |
 //! | hazards | 64 a slot | the addresses that threads are about to store to |
+//! | misses | 64 a seat | the units that threads are about to lock, or have locked |
 //!
 //! A [`LinesMemory`] is a view of such a file in which nothing ever faults. [`Lines`] is this node's own, which the
 //! program sees besides: the data at their address, the entries in the [`Table`]. [`PeerLines`] is another node's on
@@ -36,6 +37,10 @@ use comem_protocol::coherence::direct::LINE_BYTES;
 pub const GRAIN_BYTES: usize = 128 << 10;
 /// Lines of a grain.
 pub const GRAIN_LINES: usize = GRAIN_BYTES / LINE_BYTES;
+/// Threads of a node that can say which unit they are about to lock.
+pub const SEATS_MAX: usize = 4096;
+/// Bytes of a seat's word, with those that keep it alone in its cache line.
+const SEAT_BYTES: usize = 64;
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 2;
 
@@ -71,8 +76,12 @@ impl Extent {
         self.wide() + self.lines() * self.wide_words * size_of::<u64>()
     }
 
+    fn misses(&self) -> usize {
+        self.hazards() + HAZARD_SLOTS * HAZARD_SLOT_BYTES
+    }
+
     /// Bytes of the whole memory file.
     fn file_bytes(&self) -> usize {
-        self.hazards() + HAZARD_SLOTS * HAZARD_SLOT_BYTES
+        self.misses() + SEATS_MAX * SEAT_BYTES
     }
 }
