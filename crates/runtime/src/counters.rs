@@ -157,6 +157,26 @@ counters! {
     slices,
     /// Requests for pages that came between two such parts.
     between_slices,
+    /// Units of lines that loads have brought from other nodes.
+    lines_read,
+    /// Units of lines that stores have brought from other nodes.
+    lines_written,
+    /// Units of lines that were here when a store ended all other copies.
+    upgrades,
+    /// Loads of lines whose value looked like an invalid one's and was valid.
+    genuine_magic,
+    /// Entries that were locked when a thread wanted to lock them.
+    dir_retries,
+    /// Entries of other nodes that were locked, or found locked.
+    remote_fetch_and_sets,
+    /// Units of lines, and wide words of directories, that were copied from other nodes.
+    remote_gets,
+    /// Times that something was stored in another node's lines memory.
+    remote_puts,
+    /// Of these, units that were made invalid.
+    magic_puts,
+    /// Times that another node's stores under way were waited for.
+    quiesces,
     /// Moves of threads back to cores of their own.
     came_back,
     /// Nanoseconds waiting for data.
@@ -204,6 +224,19 @@ const PAGES: [&str; 24] = [
 /// The counters that stand under `inline` in the stats file.
 const INLINE: [&str; 3] = ["load_misses", "store_misses", "genuine_magic"];
 
+/// The counters that stand under `direct` in the stats file.
+const DIRECT: [&str; 9] = [
+    "lines_read",
+    "lines_written",
+    "upgrades",
+    "dir_retries",
+    "remote_fetch_and_sets",
+    "remote_gets",
+    "remote_puts",
+    "magic_puts",
+    "quiesces",
+];
+
 /// The sums over the counters of a node with so many application threads, in the form of the stats file.
 pub fn summary<'a>(counters: impl Iterator<Item = &'a Counters>, threads: usize, wall_ns: u64) -> Value {
     let mut sums: Vec<(&'static str, u64)> = Counters::default().all();
@@ -220,16 +253,18 @@ pub fn summary<'a>(counters: impl Iterator<Item = &'a Counters>, threads: usize,
     let mut object = serde_json::Map::new();
     let mut pages = serde_json::Map::new();
     let mut inline = serde_json::Map::new();
+    let mut direct = serde_json::Map::new();
     for (name, value) in sums.iter().filter(|(n, _)| !n.ends_with("_ns")) {
-        let of_pages = PAGES.contains(name);
-        let name = if *name == "page_invalidations" { "invalidations" } else { name };
-        let to = match of_pages {
-            _ if INLINE.contains(&name) => &mut inline,
-            true => &mut pages,
-            false => &mut object,
+        let to = match name {
+            _ if PAGES.contains(name) => &mut pages,
+            _ if INLINE.contains(name) => &mut inline,
+            _ if DIRECT.contains(name) => &mut direct,
+            _ => &mut object,
         };
+        let name = if *name == "page_invalidations" { "invalidations" } else { name };
         to.insert(name.to_string(), json!(value));
     }
+    object.insert("direct".to_string(), Value::Object(direct));
     object.insert("pages".to_string(), Value::Object(pages));
     object.insert("inline".to_string(), Value::Object(inline));
     object.insert(

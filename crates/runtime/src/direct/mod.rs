@@ -1,0 +1,20 @@
+//! The engine `direct`: a thread that misses brings the unit itself, and no other node's thread helps it.
+//!
+//! The protocol is [`comem_protocol::coherence::direct`]; here is what runs it over real memory.
+//!
+//! | file | does |
+//! |---|---|
+//! | [`miss`] | runs the protocol of one miss, and counts what it took |
+//! | [`here`] | what a miss does to its own node's memory |
+//! | [`one_by_one`] | carries operations out where the backbone has one-sided ones |
+//! | [`shm`] | one-sided operations by loads and stores in other nodes' memory |
+//! | [`pause`] | how a thread waits for an entry that another one has locked |
+
+pub(crate) mod here;
+pub(crate) mod miss;
+pub(crate) mod one_by_one;
+pub(crate) mod pause;
+pub(crate) mod shm;
+
+#[cfg(test)]
+mod tests;
