@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
@@ -95,14 +96,18 @@ pub fn strict(compiler: &str, standard: &str) -> Command {
     command
 }
 
-/// Compiles a test program and links it with the library.
+/// Compiles a test program and links it with the library. Tests that run side by side may build the same program, so
+/// it gets its name when it is whole.
 pub fn build(compiler: &str, standard: &str, source: &str) -> PathBuf {
+    static BUILDS: AtomicUsize = AtomicUsize::new(0);
     let name = format!("{}-{compiler}", source.replace('.', "-"));
-    let out = scratch().join(name);
+    let unfinished = format!("{name}.{}.{}", std::process::id(), BUILDS.fetch_add(1, Ordering::Relaxed));
+    let (out, unfinished) = (scratch().join(name), scratch().join(unfinished));
     let library = library();
     let mut command = strict(compiler, standard);
-    command.args(["-O2", "-pthread", "-o"]).arg(&out).arg(program(source)).arg(library.join("libcomem.so"));
+    command.args(["-O2", "-pthread", "-o"]).arg(&unfinished).arg(program(source)).arg(library.join("libcomem.so"));
     run(command.arg(format!("-Wl,-rpath,{}", library.display())));
+    std::fs::rename(&unfinished, &out).expect("a program can be given its name");
     out
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
@@ -37,14 +38,17 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Compiles a test program.
+/// Compiles a test program. Tests that run side by side may build the same one, so it gets its name when it is whole.
 pub fn c_program(name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    static BUILDS: AtomicUsize = AtomicUsize::new(0);
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}{}", flags.concat()));
+    let unfinished = format!("{}.{}.{}", out.display(), std::process::id(), BUILDS.fetch_add(1, Ordering::Relaxed));
     let mut command = Command::new("cc");
     command.args(["-std=gnu11", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root().join("include"));
-    command.args(flags).arg("-o").arg(&out).arg(source).arg(built().join("libcomem.so"));
+    command.args(flags).arg("-o").arg(&unfinished).arg(source).arg(built().join("libcomem.so"));
     run(command.arg(format!("-Wl,-rpath,{}", built().display())));
+    std::fs::rename(&unfinished, &out).expect("a program can be given its name");
     out
 }
 
