@@ -288,13 +288,15 @@ COMEM_API int comem_write_end(comem_array array, uint64_t low, uint64_t high);
  * under scope). Programs that race, or use atomics, need `msi`. One program may have regions under each of the three.
  * The memory is zero at first. */
 typedef struct comem_region_options {
-    const char *engine;  /* "hlrc", "scope", "msi"; NULL: the job's */
+    const char *engine;  /* "hlrc", "scope", "msi", "direct"; NULL: the job's */
     const char *label;   /* name of the region in reports and errors */
     int placement;       /* COMEM_PLACE_..., of pages; without options: automatic */
     int place;           /* CYCLIC: pages to each node in turn (0: 1); ON: the node */
     size_t alignment;    /* in bytes, a power of two; 0: 64 */
     unsigned unit_pages; /* pages of 4 KiB that move together: 1, 2, 4 ... 256; 0: the job's or, without one, 1
                           * (more once mappings have run out: docs/running.md) */
+    unsigned unit_bytes; /* programs built with comem-cc --inline, under direct or msi: bytes that move together: 64, 128
+                          * ... 2048; 0: the job's (--unit-bytes), where the engine keeps lines and not pages */
 } comem_region_options;
 
 /* Allocates; any thread of any node may, at any time. The others use the memory once they have got the pointer through

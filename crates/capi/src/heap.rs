@@ -18,6 +18,7 @@ pub struct CRegionOptions {
     place: c_int,
     alignment: usize,
     unit_pages: c_uint,
+    unit_bytes: c_uint,
 }
 
 thread_local! {
@@ -96,8 +97,10 @@ unsafe fn region_options(options: *const CRegionOptions) -> Outcome<RegionOption
             alignment => alignment,
         },
         unit_pages: given.unit_pages,
+        unit_bytes: given.unit_bytes as usize,
         // SAFETY: by this function's contract.
         label: unsafe { text(given.label) }.unwrap_or_default().into_owned(),
+        ..RegionOptions::default()
     })
 }
 

@@ -13,6 +13,7 @@
 //! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`atomic`] | atomic operations, the barrier of nodes, loops dealt out |
 //! | [`globals`] | the program's global variables as shared memory |
+//! | [`inline`] | what code checked by `comem-cc --inline` calls |
 //! | [`sync`] | barrier, locks, flags, reductions |
 //! | [`desk`] | semaphores, condition variables, reader-writer locks |
 //! | [`message`] | post, receive, poll |
@@ -28,6 +29,7 @@ mod early_exit;
 mod failure;
 mod globals;
 mod heap;
+mod inline;
 mod job;
 mod message;
 mod options;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 /// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "auth",
     "backbone",
     "bind",
@@ -27,6 +27,7 @@ const NAMES: [&str; 27] = [
     "slow",
     "stats",
     "threads",
+    "unit-bytes",
     "unit-pages",
     "verbose",
     "wait",

@@ -11,6 +11,7 @@ use crate::job::{job, thread};
 use crate::process;
 use comem_rt::LockId;
 use comem_rt::heap::PageEngine;
+use comem_rt::inline::calls;
 use std::ffi::c_void;
 
 /// The lock of a variable is this and its address, so that it is none that a program gives to LOCK.
@@ -21,22 +22,30 @@ const VARIABLES: u64 = 0xA70 << 52;
 /// memory under `msi`, no lock is taken, so `access` has to use the processor's atomics. What was written anywhere
 /// before an access that
 /// writes is seen after a later one of the same variable, as with C's sequentially consistent atomics. `macro_name`
-/// is for sentences.
+/// is for sentences. `access` gets the address to use, which may be another one of the same memory.
 ///
 /// # Errors
 /// When each node has the variable for itself and there are workers, or the lock cannot be had.
-pub fn alone<R>(macro_name: &str, address: *const c_void, access: impl FnOnce() -> (R, bool)) -> Outcome<R> {
+pub fn alone<R>(
+    macro_name: &str,
+    address: *mut c_void,
+    bytes: usize,
+    mut access: impl FnMut(*mut c_void) -> (R, bool),
+) -> Outcome<R> {
     let job = job()?;
     if job.nodes() == 1 {
-        return Ok(access().0);
+        return Ok(access(address).0);
     }
     match job.engine_of(address.cast())? {
         Some(PageEngine::Hlrc | PageEngine::Scope) => {}
         Some(_) => {
             process::check_main_may_meet(macro_name)?;
-            return Ok(access().0);
+            let mut result = None;
+            // Memory whose accesses the program checks itself is not to be accessed here without a check.
+            calls::alone(address.expose_provenance(), bytes, &mut |at| result = Some(access(at.cast()).0))?;
+            return Ok(result.unwrap_or_else(|| access(address).0));
         }
-        None if process::is_before_workers() => return Ok(access().0),
+        None if process::is_before_workers() => return Ok(access(address).0),
         None => {
             let what = format!(
                 "{macro_name} was given a variable at {address:?}, which each node has for itself; let it stand in memory of G_MALLOC, or \
@@ -48,7 +57,7 @@ pub fn alone<R>(macro_name: &str, address: *const c_void, access: impl FnOnce() 
     process::check_main_may_meet(macro_name)?;
     let (thread, lock) = (thread()?, LockId(VARIABLES | address.addr() as u64));
     thread.try_lock_blocking(lock)?;
-    let (result, wrote) = access();
+    let (result, wrote) = access(address);
     // Under `scope` a plain release would tell of this variable only.
     if wrote {
         thread.try_unlock_widely(lock)?

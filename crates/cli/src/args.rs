@@ -555,6 +555,7 @@ impl NodeArgs {
             "cache": chosen(&pages.cache),
             "heap": chosen(&pages.heap),
             "unit_pages": pages.unit_pages.parse::<u32>().ok(),
+            "unit_bytes": pages.unit_bytes.parse::<u32>().ok(),
             "write_detection": chosen(&pages.write_detection),
             "migration": chosen(&pages.migration),
             "prefetch": chosen(&pages.prefetch),

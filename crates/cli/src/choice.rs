@@ -1,12 +1,14 @@
 //! The names of engines and detectors, and which go together.
 //!
 //! An engine keeps copies in step; a detector notices accesses. Objects are accessed through their own functions
-//! (detector `explicit`, nothing to choose); pages by ordinary loads and stores, which one of three detectors notices.
+//! (detector `explicit`, nothing to choose); pages by ordinary loads and stores, which one of three detectors notices;
+//! lines by ordinary loads and stores too, which the program's own code checks (detector `inline`).
 //!
 //! | engine | objects | pages |
 //! |---|---|---|
 //! | `owner`, `broadcast` | that one | `hlrc` |
-//! | `msi` | `msi` | `msi` |
+//! | `msi` | `msi` | `msi`, of lines with the detector `inline` |
+//! | `direct` | `msi` | that one, of lines |
 //! | `hlrc`, `scope` | `msi` | that one |
 
 use crate::failure::{Failure, Outcome};
@@ -17,12 +19,17 @@ use comem_protocol::coherence::Engine;
 
 /// Engines of pages, in the order in which they are compared.
 pub const PAGE_ENGINES: [&str; 3] = ["hlrc", "scope", "msi"];
+/// The detector of lines: programs whose own code checks their accesses.
+pub const INLINE: &str = "inline";
+/// The engine of lines that no other kind of memory has.
+const DIRECT: &str = "direct";
 /// The detector of objects.
 pub const EXPLICIT: &str = "explicit";
 
 /// Which engine goes with which detector, for a person who has just named a pair that does not exist.
 pub const PAIRS: &str = "objects (detector explicit) go with owner, broadcast and msi; \
-                         pages (detectors uffd-async, uffd and mprotect) with hlrc, scope and msi";
+                         pages (detectors uffd-async, uffd and mprotect) with hlrc, scope and msi; \
+                         lines (detector inline, programs built with comem-cc --inline) with direct and msi";
 
 /// What one name of an engine means for the two kinds of shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,12 +46,13 @@ impl EngineChoice {
     /// What a job gets that chooses nothing.
     pub const DEFAULT: EngineChoice = EngineChoice { name: "", objects: Engine::Msi, pages: "hlrc" };
 
-    const ALL: [EngineChoice; 5] = [
+    const ALL: [EngineChoice; 6] = [
         EngineChoice { name: "owner", objects: Engine::Owner, pages: "hlrc" },
         EngineChoice { name: "broadcast", objects: Engine::Broadcast, pages: "hlrc" },
         EngineChoice { name: "msi", objects: Engine::Msi, pages: "msi" },
         EngineChoice { name: "hlrc", objects: Engine::Msi, pages: "hlrc" },
         EngineChoice { name: "scope", objects: Engine::Msi, pages: "scope" },
+        EngineChoice { name: DIRECT, objects: Engine::Msi, pages: DIRECT },
     ];
 
     /// Reads a name; an empty one chooses nothing.
@@ -70,11 +78,21 @@ impl EngineChoice {
         self.name == self.pages
     }
 
+    /// Whether it is one of objects that leaves pages to `hlrc`.
+    fn is_relaxed_for_objects(self) -> bool {
+        !self.name.is_empty() && !self.fits_pages()
+    }
+
     /// Refuses an engine of pages together with the detector of objects.
     ///
     /// # Errors
     /// Says which engines go with which detectors.
     pub fn check_with(self, detector: &str) -> Outcome<()> {
+        let keeps_pages = self.fits_pages() && ![DIRECT, "msi"].contains(&self.name);
+        if detector == INLINE && (keeps_pages || self.is_relaxed_for_objects()) {
+            let what = format!("engine {} does not go with detector {detector}", self.name);
+            return Err(Failure::usage(what, PAIRS));
+        }
         if detector == EXPLICIT && !self.fits_objects() && !self.name.is_empty() {
             let what = format!("engine {} does not go with detector {detector}", self.name);
             return Err(Failure::usage(what, PAIRS));
@@ -94,10 +112,10 @@ fn meant(given: &str, names: &[&str]) -> String {
 /// The name is none of a detector's.
 pub fn detector(name: &str) -> Result<String, String> {
     match name {
-        "" | EXPLICIT => Ok(name.to_string()),
+        "" | EXPLICIT | INLINE => Ok(name.to_string()),
         _ if name.parse::<Detector>().is_ok() => Ok(name.to_string()),
         _ => {
-            let names = [&Detector::ALL.map(Detector::name)[..], &[EXPLICIT]].concat();
+            let names = [&Detector::ALL.map(Detector::name)[..], &[EXPLICIT, INLINE]].concat();
             Err(format!("unknown detector {name:?}{}: {PAIRS}", meant(name, &names)))
         }
     }
@@ -136,6 +154,7 @@ mod tests {
         assert_eq!(meaning("msi"), ("msi", "msi"));
         assert_eq!(meaning("hlrc"), ("msi", "hlrc"));
         assert_eq!(meaning("scope"), ("msi", "scope"));
+        assert_eq!(meaning("direct"), ("msi", "direct"));
         assert_eq!(meaning(""), ("msi", "hlrc"));
     }
 
@@ -166,6 +185,14 @@ mod tests {
             ("owner", "uffd", true),
             ("msi", EXPLICIT, true),
             ("", EXPLICIT, true),
+            ("direct", EXPLICIT, false),
+            ("hlrc", INLINE, false),
+            ("scope", INLINE, false),
+            ("owner", INLINE, false),
+            ("msi", INLINE, true),
+            ("direct", INLINE, true),
+            ("direct", "mprotect", true),
+            ("", INLINE, true),
         ] {
             let result = EngineChoice::parse(engine).unwrap().check_with(detector);
             assert_eq!(result.is_ok(), good, "{engine} {detector}: {result:?}");

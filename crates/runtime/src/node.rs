@@ -646,8 +646,9 @@ impl Node {
             },
             Waiting::Page(page) => match self.shared().and_then(|s| s.table.find(page)) {
                 Some(known) => {
-                    let home =
-                        known.region.home_of(page - (page - known.region.first) % known.region.unit_pages(), self.nodes);
+                    let home = known
+                        .region
+                        .home_of(page - (page - known.region.first) % known.region.unit_pages(), self.nodes);
                     format!(
                         "page {} of {} (first home: {})",
                         page - known.region.first,

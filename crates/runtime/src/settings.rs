@@ -6,7 +6,7 @@
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 50] = [
+pub const SETTINGS: [&str; 51] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",
@@ -54,6 +54,7 @@ pub const SETTINGS: [&str; 50] = [
     "COMEM_STATS",
     "COMEM_THREADS",
     "COMEM_TIMEOUT",
+    "COMEM_UNIT_BYTES",
     "COMEM_UNIT_PAGES",
     "COMEM_VERBOSE",
     "COMEM_WAIT",

@@ -40,7 +40,12 @@ pub unsafe extern "C" fn comem_jia_init_(pid: *mut c_int, hosts: *mut c_int) {
         // SAFETY: by this function's contract.
         unsafe { begin("JIAJIA", "scope") }?;
         keep_letters()?;
-        let options = RegionOptions { homes: Homes::Block, label: "condition variables".into(), ..Default::default() };
+        let options = RegionOptions {
+            homes: Homes::Block,
+            label: "condition variables".into(),
+            keeps_pages: true,
+            ..Default::default()
+        };
         SET.store(job()?.alloc_all_at(CONDITIONS, &options, "jia_init")?.cast(), Ordering::Release);
         // SAFETY: by this function's contract.
         unsafe {

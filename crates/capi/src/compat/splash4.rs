@@ -38,6 +38,16 @@ impl Variable {
             ))),
         }
     }
+
+    /// The same variable where it may be accessed.
+    fn at(self, place: *mut c_void) -> Variable {
+        match self {
+            Variable::Bits8(_) => Variable::Bits8(place.cast()),
+            Variable::Bits16(_) => Variable::Bits16(place.cast()),
+            Variable::Bits32(_) => Variable::Bits32(place.cast()),
+            Variable::Bits64(_) => Variable::Bits64(place.cast()),
+        }
+    }
 }
 
 /// Runs `$body` with `$at` as the atomic that the variable is, and `$number` as the type of its value.
@@ -109,8 +119,8 @@ fn note_look(address: *const c_void, bits: u64) {
 pub unsafe extern "C" fn comem_splash4_load_(address: *mut c_void, bytes: usize, result: *mut c_void) {
     done(|| {
         let variable = Variable::new("LOAD", address, bytes)?;
-        let bits = alone("LOAD", address, || {
-            let load = on!(variable, |at: N| {
+        let bits = alone("LOAD", address, bytes, |at| {
+            let load = on!(variable.at(at), |at: N| {
                 let value = at.load(SeqCst);
                 write::<N>(result, value);
                 widened(value)
@@ -130,7 +140,7 @@ pub unsafe extern "C" fn comem_splash4_load_(address: *mut c_void, bytes: usize,
 pub unsafe extern "C" fn comem_splash4_store_(address: *mut c_void, bytes: usize, value: *const c_void) {
     done(|| {
         let variable = Variable::new("STORE", address, bytes)?;
-        alone("STORE", address, || (on!(variable, |at: N| at.store(read::<N>(value), SeqCst)), true))
+        alone("STORE", address, bytes, |at| (on!(variable.at(at), |at: N| at.store(read::<N>(value), SeqCst)), true))
     });
 }
 
@@ -147,8 +157,8 @@ pub unsafe extern "C" fn comem_splash4_cas_(
 ) -> c_int {
     let exchange = || {
         let variable = Variable::new("CAS", address, bytes)?;
-        alone("CAS", address, || {
-            let exchanged = on!(variable, |at: N| {
+        alone("CAS", address, bytes, |at| {
+            let exchanged = on!(variable.at(at), |at: N| {
                 let seen = at.compare_exchange(read::<N>(expected), read::<N>(value), SeqCst, SeqCst);
                 seen.map_err(|found| write::<N>(expected, found)).is_ok()
             });
@@ -173,7 +183,9 @@ pub unsafe extern "C" fn comem_splash4_fetch_add_(
         // SAFETY: by this function's contract.
         let macro_name = unsafe { CStr::from_ptr(macro_name) }.to_str().unwrap_or_default();
         let variable = Variable::new(macro_name, address, bytes)?;
-        alone(macro_name, address, || (on!(variable, |at: N| widened(at.fetch_add(value as N, SeqCst))), true))
+        alone(macro_name, address, bytes, |at| {
+            (on!(variable.at(at), |at: N| widened(at.fetch_add(value as N, SeqCst))), true)
+        })
     };
     reported(add, |_| 0)
 }
@@ -186,9 +198,9 @@ pub unsafe extern "C" fn comem_splash4_fetch_add_(
 pub unsafe extern "C" fn comem_splash4_fetch_add_double_(address: *mut f64, value: f64) -> f64 {
     let add = || {
         Variable::new("FETCH_ADD_DOUBLE", address.cast(), size_of::<f64>())?;
-        alone("FETCH_ADD_DOUBLE", address.cast(), || {
+        alone("FETCH_ADD_DOUBLE", address.cast(), size_of::<f64>(), |at| {
             // SAFETY: by this function's contract, and aligned as was checked.
-            let number = unsafe { AtomicU64::from_ptr(address.cast()) };
+            let number = unsafe { AtomicU64::from_ptr(at.cast()) };
             let sum = |bits| Some((f64::from_bits(bits) + value).to_bits());
             // `sum` always gives a number, so both cases hold what was there.
             let (Ok(before) | Err(before)) = number.fetch_update(AcqRel, Acquire, sum);

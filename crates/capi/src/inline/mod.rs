@@ -3,5 +3,7 @@
 //! | module | functions |
 //! |---|---|
 //! | [`calls`] | accesses that missed, ranges, atomic operations |
+//! | [`signals`] | handlers of signals |
 
 mod calls;
+mod signals;

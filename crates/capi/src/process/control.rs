@@ -64,7 +64,7 @@ impl Control {
         } else {
             let homes = Homes::On(NodeId(0));
             let label = "orders to workers".to_string();
-            job.alloc_all(bytes, &RegionOptions { homes, label, ..RegionOptions::default() })?
+            job.alloc_all(bytes, &RegionOptions { homes, label, keeps_pages: true, ..RegionOptions::default() })?
         };
         // SAFETY: all four lie within the bytes just allocated; the sizes are multiples of the alignment.
         let (ended, descriptions, callers) = unsafe {
@@ -80,7 +80,7 @@ impl Control {
             let so_far = if (word >> 32) as u32 == round { word as u32 } else { 0 };
             (u64::from(round) << 32 | u64::from(so_far + 1), so_far)
         };
-        variable::alone("GET_PID", self.callers.cast(), || {
+        variable::alone("GET_PID", self.callers.cast(), size_of::<u64>(), |_| {
             // SAFETY: allocated by `new`, aligned, and used here alone.
             let callers = unsafe { AtomicU64::from_ptr(self.callers) };
             let (Ok(before) | Err(before)) = callers.fetch_update(AcqRel, Acquire, |word| Some(counted(word).0));

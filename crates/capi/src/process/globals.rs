@@ -325,7 +325,7 @@ fn take_pages(job: &Comem, store: &mut Store, pages: usize) -> Outcome<usize> {
         let region = bytes.next_multiple_of(STORE_BYTES);
         let label = "globals at CREATE".to_string();
         let homes = Homes::On(NodeId(0));
-        let options = RegionOptions { homes, label, alignment: PAGE, ..RegionOptions::default() };
+        let options = RegionOptions { homes, label, alignment: PAGE, keeps_pages: true, ..RegionOptions::default() };
         let start = job.alloc_at(region, &options, "")? as usize;
         store.regions.push(start);
         (store.next, store.end) = (start, start + region);

@@ -1,13 +1,14 @@
 //! Flags about memory that is shared by pages.
 
-use super::values::{copy_or_share, heap_size, size_or_share, switch_word, unit_pages};
+use super::values::{copy_or_share, heap_size, size_or_share, switch_word, unit_bytes, unit_pages};
 use crate::choice;
 use clap::Args;
 
 /// How pages are shared. An empty text leaves the choice to the nodes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct PageArgs {
-    /// How accesses are noticed: uffd-async, uffd or mprotect (pages), explicit (objects alone) [default: the best]
+    /// How accesses are noticed: uffd-async, uffd or mprotect (pages), inline (lines, programs built with comem-cc
+    /// --inline), explicit (objects alone) [default: the best]
     #[arg(long, env = "COMEM_DETECTOR", value_name = "D", default_value = "", hide_default_value = true,
           value_parser = choice::detector)]
     pub detector: String,
@@ -23,6 +24,10 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_UNIT_PAGES", value_name = "N", default_value = "", hide_default_value = true,
           value_parser = unit_pages)]
     pub unit_pages: String,
+    /// Bytes of lines that are fetched and invalidated together: 64, 128, 256, 512, 1024 or 2048 [default: 64]
+    #[arg(long, env = "COMEM_UNIT_BYTES", value_name = "N", default_value = "", hide_default_value = true,
+          value_parser = unit_bytes)]
+    pub unit_bytes: String,
     /// Leave pages writable at their home while it alone writes them: on or off
     #[arg(long, env = "COMEM_WRITE_DETECTION", value_name = "on|off", default_value = "", hide_default_value = true,
           value_parser = switch_word)]
@@ -53,6 +58,8 @@ pub mod var {
     pub const HEAP: &str = "COMEM_HEAP";
     /// Pages in a unit.
     pub const UNIT_PAGES: &str = "COMEM_UNIT_PAGES";
+    /// Bytes in a unit of lines.
+    pub const UNIT_BYTES: &str = "COMEM_UNIT_BYTES";
     /// Whether a home's own pages stay writable for it.
     pub const WRITE_DETECTION: &str = "COMEM_WRITE_DETECTION";
     /// Whether homes move.
@@ -69,7 +76,7 @@ pub mod var {
 
 impl PageArgs {
     /// The variables of a node. Each is set, so that nothing of an outer job shines through.
-    pub fn variables(&self) -> [(&'static str, String); 9] {
+    pub fn variables(&self) -> [(&'static str, String); 10] {
         // Objects have no detector to choose.
         let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
         [
@@ -77,6 +84,7 @@ impl PageArgs {
             (var::CACHE, self.cache.clone()),
             (var::HEAP, self.heap.clone()),
             (var::UNIT_PAGES, self.unit_pages.clone()),
+            (var::UNIT_BYTES, self.unit_bytes.clone()),
             (var::WRITE_DETECTION, self.write_detection.clone()),
             (var::MIGRATION, self.migration.clone()),
             (var::PREFETCH, self.prefetch.clone()),

@@ -2,6 +2,7 @@
 
 use comem::heap::{HEAP_BYTES, HEAP_BYTES_MIN, size_bytes};
 use comem_net::select::MTUS;
+use comem_protocol::coherence::direct::UNIT_BYTES;
 use comem_protocol::faults::FaultSpec;
 use comem_protocol::ids::{NODES_MAX, THREADS_MAX};
 use std::path::{Path, PathBuf};
@@ -153,6 +154,18 @@ pub fn unit_pages(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads the bytes of a unit of lines: a power of two from 64 to 2048; an empty text chooses nothing.
+///
+/// # Errors
+/// Any other number.
+pub fn unit_bytes(text: &str) -> Result<String, String> {
+    match text.parse::<usize>() {
+        _ if text.is_empty() => Ok(String::new()),
+        Ok(bytes) if UNIT_BYTES.contains(&bytes) => Ok(text.to_string()),
+        _ => Err("a unit has 64, 128, 256, 512, 1024 or 2048 bytes".to_string()),
+    }
+}
+
 /// Reads `copy` or `share` and keeps the word; an empty text chooses nothing.
 ///
 /// # Errors
@@ -202,6 +215,16 @@ mod tests {
         }
         for wrong in ["0%", "101%", "%", "lots", "nan%"] {
             assert!(size_or_share(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn units_of_lines_have_64_to_2048_bytes() {
+        for good in ["", "64", "128", "2048"] {
+            assert_eq!(unit_bytes(good), Ok(good.to_string()));
+        }
+        for wrong in ["0", "32", "96", "4096", "64B", "-64"] {
+            assert!(unit_bytes(wrong).is_err(), "{wrong}");
         }
     }
 

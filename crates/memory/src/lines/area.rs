@@ -3,8 +3,8 @@
 //! Checked code publishes hazards from the program's first store on, and a thread keeps the address of its word. So
 //! the words lie in private memory at first; when lines memory is made, its hazards are mapped there too.
 
-use super::hazards::{HAZARD_SLOT_BYTES, HAZARD_SLOTS, HazardSlots, Hazards, SLOT_WORDS};
 use super::Lines;
+use super::hazards::{HAZARD_SLOT_BYTES, HAZARD_SLOTS, HazardSlots, Hazards, SLOT_WORDS};
 use crate::pages::map_zeros;
 use crate::pages::sys::{self, View};
 use std::io;

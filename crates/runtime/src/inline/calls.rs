@@ -8,10 +8,13 @@ use super::plain::{self, Op};
 use super::{LineUnit, counted, engine_of, lines_of, with_thread};
 use crate::error::{Error, Result};
 use crate::shared::Shared;
+use crate::shared::atomic::where_it_is;
 use crate::shared::table::Known;
 use crate::thread::Thread;
 use comem_memory::lines::Lines;
 use comem_protocol::coherence::direct::{LINE_BYTES, MAGIC, UNIT_BYTES, Want};
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::coherence::pages::atomic::Atomic;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
 use std::sync::Arc;
@@ -148,7 +151,9 @@ unsafe fn transfer_word(from: *const u8, to: *mut u8, left: usize) -> usize {
     }
     word!(AtomicU64 u64, AtomicU32 u32, AtomicU16 u16);
     // SAFETY: by this function's contract.
-    unsafe { AtomicU8::from_ptr(to).store(AtomicU8::from_ptr(from.cast_mut()).load(Ordering::Relaxed), Ordering::Relaxed) };
+    unsafe {
+        AtomicU8::from_ptr(to).store(AtomicU8::from_ptr(from.cast_mut()).load(Ordering::Relaxed), Ordering::Relaxed)
+    };
     1
 }
 
@@ -167,7 +172,8 @@ pub unsafe fn load(address: *const u8, value: *mut u8, bytes: usize) {
         piece.access(Want::Load, &mut |at| {
             // SAFETY: the piece may be read, and the value has room for it.
             unsafe { transfer(at, value.add(piece.bytes.start), piece.bytes.len()) };
-            if looks_invalid(at, piece.bytes.len()) {
+            // The engine `direct` counts it itself.
+            if piece.known.region.engine == PageEngine::Msi && looks_invalid(at, piece.bytes.len()) {
                 counted(piece.thread, piece.known, |thread, region| (&thread.genuine_magic, &region.genuine_magic));
             }
         })
@@ -191,6 +197,15 @@ pub unsafe fn store(address: *mut u8, value: *const u8, bytes: usize) {
             unsafe { transfer(value.add(piece.bytes.start), at, piece.bytes.len()) };
         })
     });
+}
+
+/// Why an operation in one step is refused.
+fn two_units(piece: &Piece<'_>, address: usize, bytes: usize) -> Error {
+    Error::Misuse(format!(
+        "an atomic operation on {bytes} bytes at {address:#x} of {}, which lie in two units of {} bytes; align the value",
+        piece.known.name(),
+        piece.unit.lines as usize * LINE_BYTES
+    ))
 }
 
 /// A store has missed: counts it, unless the program has said that there will be none.
@@ -224,14 +239,7 @@ pub(super) fn bring(range: Range<usize>) {
 ///
 /// # Safety
 /// As for the operation; the other pointers are to private values of so many bytes.
-pub unsafe fn atomic(
-    address: *mut u8,
-    bytes: u32,
-    op: u32,
-    operand: *const u8,
-    expected: *const u8,
-    old: *mut u8,
-) {
+pub unsafe fn atomic(address: *mut u8, bytes: u32, op: u32, operand: *const u8, expected: *const u8, old: *mut u8) {
     let (start, bytes) = (address.expose_provenance(), bytes as usize);
     let wrong = |what: String| super::end_for(&Error::Misuse(what));
     let Some(op) = Op::of(op, bytes) else {
@@ -251,12 +259,7 @@ pub unsafe fn atomic(
     }
     each_piece(start..start + bytes, |piece| {
         if piece.bytes != (0..bytes) {
-            return Err(Error::Misuse(format!(
-                "an atomic operation on {bytes} bytes at {start:#x} of {}, which lie in two units of {} bytes; align \
-                 the value",
-                piece.known.name(),
-                piece.unit.lines as usize * LINE_BYTES
-            )));
+            return Err(two_units(piece, start, bytes));
         }
         written(piece)?;
         piece.access(Want::Store, &mut |at| {
@@ -264,6 +267,34 @@ pub unsafe fn atomic(
             give(unsafe { op.make(at, bytes, operand, expected) });
         })
     });
+}
+
+/// Makes `access` on some bytes of lines memory while they are this node's alone, if they lie in one unit; it gets
+/// their address there. `false`, and nothing is done, where they are no lines memory.
+///
+/// # Errors
+/// When they lie in two units, or the job is lost.
+pub fn alone(address: usize, bytes: usize, access: &mut dyn FnMut(*mut u8)) -> Result<bool> {
+    if !touches_lines(address, bytes) {
+        return Ok(false);
+    }
+    let mut result = Ok(true);
+    each_piece(address..address + bytes, |piece| {
+        if piece.bytes != (0..bytes) {
+            result = Err(two_units(piece, address, bytes));
+            return Ok(());
+        }
+        written(piece)?;
+        piece.access(Want::Store, access)
+    });
+    result
+}
+
+/// An atomic operation of the interface, not of checked code.
+pub(crate) fn atomic_here(address: usize, operation: Atomic) -> Result<u64> {
+    let mut result = 0;
+    alone(address, operation.kind.bytes(), &mut |at| result = where_it_is(at.expose_provenance(), operation))?;
+    Ok(result)
 }
 
 /// Runs `step` for the parts of a range that lie in one unit of the largest size; the last part first if `backwards`.
@@ -274,7 +305,11 @@ fn each_chunk(range: Range<usize>, backwards: bool, mut step: impl FnMut(Range<u
             false => start..((start / UNIT_MAX + 1) * UNIT_MAX).min(end),
             true => ((end - 1) / UNIT_MAX * UNIT_MAX).max(start)..end,
         };
-        if backwards { end = part.start } else { start = part.end }
+        if backwards {
+            end = part.start
+        } else {
+            start = part.end
+        }
         step(part);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::calls;
 use crate::error::{exit, say};
-use comem_memory::lines::{HazardArea, Table, TABLE_ADDRESS};
+use comem_memory::lines::{HazardArea, TABLE_ADDRESS, Table};
 use comem_protocol::coherence::direct::LINE_BYTES;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};

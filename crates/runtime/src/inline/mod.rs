@@ -24,9 +24,9 @@ pub(crate) mod units;
 use crate::counters::{Count, Counters};
 use crate::error::{Error, Result};
 use crate::node::Node;
+use crate::shared::Shared;
 use crate::shared::fault::{in_some_place, node_of_this_process};
 use crate::shared::table::Known;
-use crate::shared::Shared;
 use crate::thread::Thread;
 use comem_memory::lines::{Extent, GRAIN_BYTES, HazardArea, Lines};
 use comem_memory::pages::fault::{Access, Fault, Verdict};
@@ -184,7 +184,8 @@ impl Shared {
         let grain = known.region.first + (offset / GRAIN_BYTES) as PageNo * GRAIN_PAGES;
         Some(LineUnit {
             index,
-            line: ((start - lines.extent().base) / LINE_BYTES) as u64 + index * u64::from(unit_bytes) / LINE_BYTES as u64,
+            line: ((start - lines.extent().base) / LINE_BYTES) as u64
+                + index * u64::from(unit_bytes) / LINE_BYTES as u64,
             lines: unit_bytes / LINE_BYTES as u32,
             home: known.region.home_of(grain, self.nodes),
         })
@@ -267,4 +268,3 @@ impl Shared {
         entry % PAGE_BYTES / size_of::<u16>() * LINE_BYTES
     }
 }
-

@@ -88,7 +88,11 @@ impl Frame<'_> {
         while is_up {
             spins += 1;
             // A thread that lost its core in the middle of a store is to have this one.
-            if spins < 100 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if spins < 100 {
+                std::hint::spin_loop()
+            } else {
+                std::thread::yield_now()
+            }
             is_up = self.lines.has_hazard(self.span());
         }
     }

@@ -82,16 +82,40 @@ impl Op {
             Op::Nand => !(old & operand),
             Op::Or => old | operand,
             Op::Xor => old ^ operand,
-            Op::Max => if signed(old) > signed(operand) { old } else { operand },
-            Op::Min => if signed(old) <= signed(operand) { old } else { operand },
+            Op::Max => {
+                if signed(old) > signed(operand) {
+                    old
+                } else {
+                    operand
+                }
+            }
+            Op::Min => {
+                if signed(old) <= signed(operand) {
+                    old
+                } else {
+                    operand
+                }
+            }
             Op::UMax => old.max(operand),
             Op::UMin => old.min(operand),
             Op::FAdd => float(|a, b| a + b, |a, b| a + b),
             Op::FSub => float(|a, b| a - b, |a, b| a - b),
             Op::FMax => float(f64::max, f32::max),
             Op::FMin => float(f64::min, f32::min),
-            Op::UIncWrap => if old >= operand { 0 } else { old + 1 },
-            Op::UDecWrap => if old == 0 || old > operand { operand } else { old - 1 },
+            Op::UIncWrap => {
+                if old >= operand {
+                    0
+                } else {
+                    old + 1
+                }
+            }
+            Op::UDecWrap => {
+                if old == 0 || old > operand {
+                    operand
+                } else {
+                    old - 1
+                }
+            }
         };
         new & mask
     }

@@ -18,9 +18,9 @@
 //! that quiet units leave nothing in flight).
 
 use super::Shared;
+use super::alloc::Keeping;
 use crate::error::Result;
 use crate::thread::Thread;
-use super::alloc::Keeping;
 use comem_protocol::coherence::pages::PageNo;
 use comem_protocol::coherence::pages::region::{Homes, Part, Region};
 use comem_protocol::ids::NodeId;
@@ -36,13 +36,7 @@ const PLACES_TRIED: usize = 16;
 
 impl Thread {
     /// A place of so many pages that all nodes have forgotten; each makes the call when its common stretch has no room, and all get the same answer.
-    pub(super) fn take_again(
-        &self,
-        shared: &Shared,
-        part: Part,
-        pages: u64,
-        align: u64,
-    ) -> Result<Option<u64>> {
+    pub(super) fn take_again(&self, shared: &Shared, part: Part, pages: u64, align: u64) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);
         }
@@ -71,13 +65,7 @@ impl Thread {
     }
 
     /// A place of so many pages, of those that this node has allocated alone, that all nodes have forgotten.
-    pub(super) fn take_own_again(
-        &self,
-        shared: &Shared,
-        kept: Keeping,
-        pages: u64,
-        align: u64,
-    ) -> Result<Option<u64>> {
+    pub(super) fn take_own_again(&self, shared: &Shared, kept: Keeping, pages: u64, align: u64) -> Result<Option<u64>> {
         if shared.views.is_none() {
             return Ok(None);
         }

@@ -42,6 +42,9 @@ pub struct RegionOptions {
     pub unit_bytes: usize,
     /// A name for reports.
     pub label: String,
+    /// Whether the region has pages in any case, for code that nobody checks; under `msi` where the engine keeps lines.
+    #[doc(hidden)]
+    pub keeps_pages: bool,
 }
 
 impl Default for RegionOptions {
@@ -53,6 +56,7 @@ impl Default for RegionOptions {
             unit_pages: 0,
             unit_bytes: 0,
             label: String::new(),
+            keeps_pages: false,
         }
     }
 }
@@ -251,6 +255,9 @@ impl Thread {
         let wrong = |what: String| Err(Error::Misuse(what));
         let named = options.engine.filter(|_| !config.force_engine);
         let engine = named.unwrap_or(config.page_engine);
+        if options.keeps_pages {
+            return Ok((if engine == PageEngine::Direct { PageEngine::Msi } else { engine }, None));
+        }
         let unit_bytes = if options.unit_bytes == 0 { config.unit_bytes } else { options.unit_bytes };
         let Some(unit) = Unit::of_bytes(unit_bytes) else {
             return wrong(format!("a unit of {unit_bytes} bytes is none of {UNIT_BYTES:?}"));
@@ -346,17 +353,7 @@ impl Thread {
 
     /// Allocates what all nodes allocate in the same order; the caller sees to it that they do.
     pub(crate) fn allocate_common(&self, shared: &Shared, bytes: usize, options: &RegionOptions) -> Result<usize> {
-        self.allocate_common_of(shared, bytes, self.checked(bytes, options)?, options)
-    }
-
-    /// As [`Thread::allocate_common`], with an engine and a unit that have been looked at.
-    pub(super) fn allocate_common_of(
-        &self,
-        shared: &Shared,
-        bytes: usize,
-        (engine, named): Keeping,
-        options: &RegionOptions,
-    ) -> Result<usize> {
+        let (engine, named) = self.checked(bytes, options)?;
         let unit = self.unit_of_all(shared, named, &options.homes)?;
         let region = self.region(shared, bytes, (engine, unit), options, None)?;
         let first = region.first;
@@ -434,13 +431,7 @@ impl Thread {
         }
     }
 
-    fn allocate_small(
-        &self,
-        shared: &Shared,
-        bytes: usize,
-        (engine, named): Keeping,
-        align: usize,
-    ) -> Result<usize> {
+    fn allocate_small(&self, shared: &Shared, bytes: usize, (engine, named): Keeping, align: usize) -> Result<usize> {
         let size = bytes.max(align).max(16).next_power_of_two();
         let kind = (engine, named, size);
         loop {

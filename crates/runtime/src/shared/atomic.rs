@@ -14,7 +14,8 @@ use crate::thread::Thread;
 use comem_memory::atomic;
 use comem_protocol::coherence::pages::atomic::{Answer, Atomic, Kind, Op, Request};
 use comem_protocol::coherence::pages::chunk::atomic::Place;
-use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::coherence::pages::region::Part;
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageNo};
 use comem_protocol::ids::{LockId, NodeId};
 use comem_protocol::outbox::{Origin, Outbox, Target};
 use comem_protocol::wire::message::Message;
@@ -38,7 +39,7 @@ unsafe fn on_memory(at: *mut u8, operation: Atomic) -> u64 {
 }
 
 /// The operation on the word at this address of the program's own view of shared memory; a fault brings the page.
-fn where_it_is(address: usize, operation: Atomic) -> u64 {
+pub(crate) fn where_it_is(address: usize, operation: Atomic) -> u64 {
     // SAFETY: the callers have found the address aligned and in an allocation.
     unsafe { on_memory(std::ptr::with_exposed_provenance_mut(address), operation) }
 }
@@ -114,8 +115,10 @@ impl Thread {
         let (Some(views), Some(page)) = (&shared.views, shared.page_of(address)) else {
             return Ok(where_it_is(address, operation));
         };
-        if known.region.engine == PageEngine::Msi {
-            return Ok(where_it_is(address, operation));
+        match known.region.part() {
+            Part::Guarded => return Ok(where_it_is(address, operation)),
+            Part::Lines => return crate::inline::calls::atomic_here(address, operation),
+            Part::Tracked => {}
         }
         let word = (page, address % PAGE_BYTES);
         loop {

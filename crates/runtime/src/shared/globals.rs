@@ -13,7 +13,7 @@ use crate::heap::RegionOptions;
 use crate::node::Node;
 use crate::thread::Thread;
 use comem_memory::pages::Arena;
-use comem_protocol::coherence::pages::region::{Homes, Unit};
+use comem_protocol::coherence::pages::region::Homes;
 use comem_protocol::coherence::pages::{Access, PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::{NodeId, Slot};
 use comem_protocol::outbox::Outbox;
@@ -144,15 +144,11 @@ impl Thread {
             alignment: PAGE_BYTES,
             unit_pages: 1,
             label: LABEL.to_string(),
+            // The program's own code reaches them in ways that nobody checks.
+            keeps_pages: true,
             ..RegionOptions::default()
         };
-        let (engine, unit) = self.checked(program.len(), &options)?;
-        // The program's own code reaches them in ways that nobody checks, so they are pages.
-        let kept = match unit {
-            Unit::Bytes(_) => (PageEngine::Msi, Unit::Pages(1)),
-            unit => (engine, unit),
-        };
-        let address = self.allocate_common_of(shared, program.len(), kept, &options)?;
+        let address = self.allocate_common(shared, program.len(), &options)?;
         let place = shared.page_of(address).and_then(|page| Some((page, arena_of(shared, page)?)));
         let (first, (arena, in_arena)) = place.ok_or_else(|| Error::Misuse("there is no shared heap".to_string()))?;
         if shared.me == NodeId(0) {

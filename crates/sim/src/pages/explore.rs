@@ -44,7 +44,8 @@ impl Ways {
     pub(super) fn layout(self, nodes: usize, threads: usize, pages: u32, homes: Homes) -> Layout {
         let (bytes, label) = (u64::from(pages) * 4096, String::new());
         let engine = self.engine;
-        let region = Region { first: 0, pages, bytes, unit: Unit::Pages(1), engine, homes, owner: None, cut_up: false, label };
+        let region =
+            Region { first: 0, pages, bytes, unit: Unit::Pages(1), engine, homes, owner: None, cut_up: false, label };
         Layout {
             nodes,
             threads,
