@@ -1,0 +1,221 @@
+/* Memory whose accesses the program checks itself: what several nodes do to the same lines comes out right.
+ *
+ *     lines ROUNDS
+ */
+#include "checked.h"
+#include "comem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MOST 64 /* threads */
+#define CELLS 4096
+
+static long rounds;
+static int wrong;
+
+#define EXPECT(condition)                                                                                             \
+    do {                                                                                                              \
+        if (!(condition)) {                                                                                           \
+            fprintf(stderr, "thread %d, line %d: %s\n", comem_thread(), __LINE__, #condition);                        \
+            __atomic_store_n(&wrong, 1, __ATOMIC_RELAXED);                                                            \
+        }                                                                                                             \
+    } while (0)
+
+/* Everything that the threads share. Counters of different threads lie side by side in one line. */
+struct shared {
+    uint64_t counter[MOST];
+    uint8_t byte[MOST];
+    uint16_t half[MOST];
+    uint64_t sum, under_lock, turns;
+    uint32_t sum32;
+    uint32_t flag, answer;
+    uint64_t cell[CELLS];
+};
+
+static struct shared *all;
+
+/* Each thread has its own counter, and no line has one thread only. */
+static void false_sharing(int me, int threads)
+{
+    for (long round = 0; round < rounds; round++) {
+        STORE(&all->counter[me], LOAD(&all->counter[me]) + 1);
+        STORE(&all->byte[me], (uint8_t)(LOAD(&all->byte[me]) + 1));
+        STORE(&all->half[me], (uint16_t)(LOAD(&all->half[me]) + 3));
+    }
+    comem_barrier();
+    for (int t = 0; t < threads; t++) {
+        EXPECT(LOAD(&all->counter[t]) == (uint64_t)rounds);
+        EXPECT(LOAD(&all->byte[t]) == (uint8_t)rounds);
+        EXPECT(LOAD(&all->half[t]) == (uint16_t)(3 * rounds));
+    }
+}
+
+static void atomics(int threads)
+{
+    for (long round = 0; round < rounds; round++) {
+        ADD(&all->sum, 1);
+        ADD(&all->sum32, 2);
+        uint64_t seen = LOAD(&all->turns), found;
+        while ((found = CAS(&all->turns, seen, seen + 5)) != seen)
+            seen = found;
+    }
+    comem_barrier();
+    EXPECT(LOAD(&all->sum) == (uint64_t)(threads * rounds));
+    EXPECT(LOAD(&all->sum32) == (uint32_t)(2 * threads * rounds));
+    EXPECT(LOAD(&all->turns) == (uint64_t)(5 * threads * rounds));
+}
+
+static void locks(int threads)
+{
+    for (long round = 0; round < rounds; round++) {
+        comem_lock(7);
+        STORE(&all->under_lock, LOAD(&all->under_lock) + 1);
+        comem_unlock(7);
+    }
+    comem_barrier();
+    EXPECT(LOAD(&all->under_lock) == (uint64_t)(threads * rounds));
+}
+
+/* Spins on plain variables: each thread waits for its turn, and what was stored before the flag is seen after it. */
+static void flags(int me, int threads)
+{
+    long turns = rounds / 10 + 1;
+    for (long turn = 0; turn < turns; turn++) {
+        uint32_t mine = (uint32_t)(turn * threads + me);
+        while (LOAD(&all->flag) != mine)
+            ;
+        EXPECT(LOAD(&all->answer) == mine * 3);
+        STORE(&all->answer, (mine + 1) * 3);
+        STORE(&all->flag, mine + 1);
+    }
+    comem_barrier();
+    EXPECT(LOAD(&all->flag) == (uint32_t)(turns * threads));
+}
+
+/* Values that look like those of invalid units: right, if slower. */
+static void magic(int me, int threads)
+{
+    static const uint64_t nasty[] = {0xfffdfffdfffdfffdull, 0xfffdfffd00000001ull, 0x00000001fffdfffdull,
+                                     0x7ff8000000000000ull, 0xfff8000000000001ull, 0xffffffffffffffffull};
+    size_t many = sizeof nasty / sizeof *nasty, share = CELLS / (size_t)threads;
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t at = 0; at < share; at++) {
+            size_t cell = (size_t)((me + pass) % threads) * share + at;
+            STORE(&all->cell[cell], nasty[(cell + (size_t)pass) % many]);
+        }
+        comem_barrier();
+        for (size_t cell = 0; cell < share * (size_t)threads; cell++)
+            EXPECT(LOAD(&all->cell[cell]) == nasty[(cell + (size_t)pass) % many]);
+        uint8_t *bytes = (uint8_t *)all->cell;
+        for (size_t at = 0; at < 64; at++)
+            EXPECT(LOAD(&bytes[at]) == (uint8_t)(nasty[(at / 8 + (size_t)pass) % many] >> (at % 8 * 8)));
+        comem_barrier();
+    }
+}
+
+/* Ranges of any length and alignment, through the functions for them, and strips of stores. */
+static void ranges(int me, int threads)
+{
+    static _Thread_local unsigned char mine[5000], copy[5000];
+    unsigned char *bytes = (unsigned char *)all->cell;
+    size_t each = sizeof all->cell / (size_t)threads, long_one = each < 4999 ? each : 4999;
+    for (size_t length = 1; length < long_one; length = length * 3 + 5) {
+        unsigned char *place = bytes + (size_t)me * each + length % 13 % (each - length);
+        for (size_t at = 0; at < length; at++)
+            mine[at] = (unsigned char)(at * 7 + length + (size_t)me);
+        __comem_inline_write(place, mine, length);
+        __comem_inline_read(copy, place, length);
+        EXPECT(memcmp(mine, copy, length) == 0);
+        comem_barrier();
+        /* What the next thread has written, and moved within shared memory. */
+        size_t next = (size_t)((me + 1) % threads);
+        unsigned char *theirs = bytes + next * each + length % 13 % (each - length);
+        for (size_t at = 0; at < length; at++)
+            mine[at] = (unsigned char)(at * 7 + length + next);
+        __comem_inline_memcpy(copy, theirs, length);
+        EXPECT(memcmp(mine, copy, length) == 0);
+        comem_barrier();
+        __comem_inline_memmove(place + 1, place, length - 1);
+        __comem_inline_read(copy, place, length);
+        for (size_t at = 1; at < length; at++)
+            EXPECT(copy[at] == (unsigned char)((at - 1) * 7 + length + (size_t)me));
+        __comem_inline_memset(place, 0x5a, length);
+        EXPECT(LOAD(place) == 0x5a && LOAD(place + length - 1) == 0x5a);
+        comem_barrier();
+    }
+    /* Strips that meet in a line. */
+    for (int pass = 0; pass < 20; pass++) {
+        size_t share = 100, first = (size_t)me * share;
+        if (checked_strip(&all->cell[first], share * sizeof *all->cell)) {
+            for (size_t at = 0; at < share; at++)
+                *(volatile uint64_t *)&all->cell[first + at] = (uint64_t)pass * 1000 + at;
+            checked_lower();
+        } else {
+            for (size_t at = 0; at < share; at++)
+                STORE(&all->cell[first + at], (uint64_t)pass * 1000 + at);
+        }
+        comem_barrier();
+        for (size_t at = 0; at < share * (size_t)threads && at < CELLS; at++)
+            EXPECT(LOAD(&all->cell[at]) == (uint64_t)pass * 1000 + at % share);
+        comem_barrier();
+    }
+}
+
+/* Blocks of all sizes, freed by another node and allocated again: zero whenever they are handed out. */
+static void blocks(int me, int threads)
+{
+    static const size_t sizes[] = {8, 40, 200, 1500, 5000, 300000};
+    for (int pass = 0; pass < 6; pass++) {
+        for (size_t kind = 0; kind < sizeof sizes / sizeof *sizes; kind++) {
+            size_t words = sizes[kind] / 8;
+            uint64_t *block = comem_alloc(sizes[kind]);
+            for (size_t at = 0; at < words; at += words / 16 + 1)
+                EXPECT(LOAD(&block[at]) == 0);
+            for (size_t at = 0; at < words; at += words / 16 + 1)
+                STORE(&block[at], (uint64_t)me << 32 | at);
+            STORE(&all->cell[me], (uint64_t)(uintptr_t)block);
+            comem_barrier();
+            int next = (me + 1) % threads;
+            uint64_t *theirs = (uint64_t *)(uintptr_t)LOAD(&all->cell[next]);
+            for (size_t at = 0; at < words; at += words / 16 + 1)
+                EXPECT(LOAD(&theirs[at]) == ((uint64_t)next << 32 | at));
+            comem_barrier();
+            comem_free(theirs);
+            comem_barrier();
+        }
+    }
+}
+
+static void part(void *argument)
+{
+    (void)argument;
+    int me = comem_thread(), threads = comem_threads();
+    void (*const tests[])(int, int) = {false_sharing, flags, magic, ranges, blocks};
+    for (size_t at = 0; at < sizeof tests / sizeof *tests; at++) {
+        tests[at](me, threads);
+        comem_barrier();
+    }
+    atomics(threads);
+    comem_barrier();
+    locks(threads);
+    comem_barrier();
+}
+
+int main(int argc, char **argv)
+{
+    rounds = argc > 1 ? atol(argv[1]) : 100;
+    /* Checked accesses of before the start go to private memory. */
+    uint64_t *own = malloc(sizeof *own);
+    STORE(own, 0xfffdfffdfffdfffdull);
+    EXPECT(LOAD(own) == 0xfffdfffdfffdfffdull && ADD(own, 3) == 0xfffdfffdfffdfffdull);
+    if (comem_start() != 0 || comem_threads() > MOST)
+        return 1;
+    all = comem_alloc_all(sizeof *all, NULL);
+    comem_parallel(part, NULL);
+    free(own);
+    if (comem_node() == 0 && !wrong)
+        puts("ok");
+    comem_finish();
+    return wrong;
+}
