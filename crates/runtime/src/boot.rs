@@ -13,6 +13,7 @@ use crate::report;
 use crate::service;
 use crate::shared::{Place, Shared, fault, hooks, space};
 use crate::thread::Thread;
+use comem_memory::lines::barrier;
 use comem_memory::pages::Detector;
 use comem_net::multicast::DISCOVERY_PORT;
 use comem_net::network::NetworkOptions;
@@ -146,12 +147,14 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
     let mut offers = space::offers(node.config.heap).to_vec();
     offers.push(i64::from(units_stay));
+    offers.push(i64::from(node.config.has_lines() && barrier::register()));
     let bytes: Vec<u8> = offers.iter().flat_map(|o| o.to_be_bytes()).collect();
     main.collective(Collective::PLACE, &bytes, |result| {
         for (offer, word) in offers.iter_mut().zip(result.as_chunks::<8>().0) {
             *offer = i64::from_be_bytes(*word);
         }
     })?;
+    let has_barrier = offers.pop() == Some(1);
     let units_may_differ = offers.pop() == Some(0);
     let Some(base) = space::agreed(&offers) else {
         if node.config.verbose {
@@ -163,7 +166,7 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
         return Ok(());
     };
     let made = detector.and_then(|detector| {
-        let place = Place { base, detector, units_may_differ };
+        let place = Place { base, detector, units_may_differ, has_barrier };
         Shared::new(&node.config, node.me(), node.nodes(), Some(place))
     });
     match made {
@@ -399,6 +402,7 @@ impl Boot {
         make_heap(&node, &main)?;
         // Nobody goes on before every node has its heap.
         main.collective(Collective::create(0), &[], |_| ())?;
+        node.meet_line_peers()?;
         node.tell_launcher(&FromNode::Started);
         if crate::host::host().is_some() {
             node.tell_launcher(&FromNode::Outlives);

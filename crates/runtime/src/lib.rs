@@ -36,7 +36,6 @@ pub mod capacity;
 mod config;
 pub mod control;
 mod counters;
-#[allow(dead_code, reason = "regions under this engine come next")]
 mod direct;
 mod ear;
 pub mod error;

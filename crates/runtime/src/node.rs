@@ -400,10 +400,13 @@ impl Node {
     pub(crate) fn words(&self, error: &Error) -> String {
         let text = error.to_string();
         match error {
-            Error::NodeLost { node, .. } => match text.strip_prefix(&node.to_string()) {
-                Some(rest) => format!("{}{rest}", self.name_of(*node)),
-                None => text,
-            },
+            Error::NodeLost { node, .. } => {
+                let text = match text.strip_prefix(&node.to_string()) {
+                    Some(rest) => format!("{}{rest}", self.name_of(*node)),
+                    None => text,
+                };
+                self.locked_by(*node).map_or(text.clone(), |locked| format!("{text}; {locked}"))
+            }
             _ => text,
         }
     }

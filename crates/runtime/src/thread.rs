@@ -210,6 +210,11 @@ impl Thread {
         result
     }
 
+    /// What the thread has waited for longer than a moment, without leaving its processor to others: `None` when that is over.
+    pub(crate) fn waits_long_for(&self, why: Option<Waiting>) {
+        *self.seat().status.lock() = why.map(|why| (why, self.node.now()));
+    }
+
     fn forget_waits(&self) {
         let mut state = self.state.borrow_mut();
         (state.waited_ns, state.waits) = (0, None);

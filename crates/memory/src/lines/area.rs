@@ -102,7 +102,7 @@ extern "C" fn leave_to_parent() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines::{Extent, GRAIN_BYTES};
+    use crate::lines::{Extent, GRAIN_BYTES, barrier};
 
     #[test]
     fn a_word_from_before_lines_memory_tells_of_hazards_in_it() {
@@ -111,7 +111,7 @@ mod tests {
         word.store(0x40, Ordering::Relaxed);
         word.store(0, Ordering::Relaxed);
         let extent = Extent { base: 0x5a00_0000_0000, bytes: GRAIN_BYTES, wide_words: 0 };
-        let lines = Lines::new(extent).expect("lines memory");
+        let lines = Lines::new(extent, barrier::register()).expect("lines memory");
         area.join(&lines).expect("it is mapped there too");
         word.store(extent.base as u64 + 64, Ordering::SeqCst);
         assert!(lines.has_hazard(1..2) && !lines.has_hazard(0..1));

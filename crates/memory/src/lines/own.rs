@@ -35,19 +35,19 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Makes lines memory with its address and size; the table is mapped if it is not yet.
+    /// Makes lines memory with its address and size; the table is mapped if it is not yet. `has_barrier` says whether
+    /// units may be biased: [`barrier::register`] was successful in every process that reaches this memory.
     ///
     /// # Errors
     /// `InvalidInput` for a base or a size that is not whole grains; `AlreadyExists` when something is mapped there;
     /// else what the system refused.
-    pub fn new(extent: Extent) -> io::Result<Lines> {
+    pub fn new(extent: Extent, has_barrier: bool) -> io::Result<Lines> {
         let end = extent.base.checked_add(extent.bytes).filter(|end| *end <= 1 << 47);
         let is_whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(GRAIN_BYTES);
         let Some(end) = end.filter(|_| is_whole(extent.base) && is_whole(extent.bytes)) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lines memory is whole grains, at least one"));
         };
         Table::map().map_err(io::Error::other)?;
-        let has_barrier = barrier::register();
         let file = sys::memory_file(peer::KIND, extent.file_bytes())?;
         let view = View::new(None, extent.file_bytes(), sys::BOTH, Some(file.as_fd()))?;
         let memory = LinesMemory::new(extent, view);
@@ -66,7 +66,7 @@ impl Lines {
         Ok(Lines { memory, app, entries, open, opening, slots, has_barrier, _file: file })
     }
 
-    /// Whether barriers on other processors' threads work here, so that units can be biased.
+    /// Whether units can be biased, since all that reach this memory have barriers on other processors' threads.
     pub fn has_barrier(&self) -> bool {
         self.has_barrier
     }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_grain_is_filled_before_the_program_gets_into_it() {
-        let lines = Lines::new(extent(0)).expect("lines memory");
+        let lines = Lines::new(extent(0), barrier::register()).expect("lines memory");
         let (byte, entry) = (lines.extent().base + 2 * GRAIN_BYTES + 200, entry_address(&lines, 2 * GRAIN_LINES + 3));
         assert_eq!((lines.grain_at(byte), lines.grain_at(entry)), (Some(2), Some(2)));
         let outside = [lines.extent().base - 1, lines.extent().base + lines.extent().bytes, 0x1000];
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn another_node_reads_and_writes_what_the_program_sees() {
-        let lines = Lines::new(extent(1)).expect("lines memory");
+        let lines = Lines::new(extent(1), barrier::register()).expect("lines memory");
         let peer = PeerLines::open(std::process::id(), extent(1)).expect("a process sees its own files");
         lines.open_grain(0, true).unwrap();
         let at = 5 * LINE_BYTES;
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn other_nodes_see_the_hazards_of_this_ones_threads() {
-        let lines = Lines::new(extent(2)).expect("lines memory");
+        let lines = Lines::new(extent(2), barrier::register()).expect("lines memory");
         let peer = PeerLines::open(std::process::id(), extent(2)).expect("a process sees its own files");
         let slot = lines.take_hazard_slot().expect("a slot");
         let other = lines.take_hazard_slot().expect("a slot");
@@ -319,14 +319,14 @@ mod tests {
         for wrong in
             [Extent { bytes: 5000, ..extent(3) }, Extent { base: 4096, ..extent(3) }, Extent { bytes: 0, ..extent(3) }]
         {
-            assert_eq!(Lines::new(wrong).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(Lines::new(wrong, barrier::register()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
-        let first = Lines::new(extent(3)).unwrap();
-        assert_eq!(Lines::new(extent(3)).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let first = Lines::new(extent(3), barrier::register()).unwrap();
+        assert_eq!(Lines::new(extent(3), barrier::register()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         let entry = entry_address(&first, 0);
         assert!(!is_readable(entry));
         drop(first);
         assert!(is_readable(entry), "the table is whole again");
-        Lines::new(extent(3)).unwrap();
+        Lines::new(extent(3), barrier::register()).unwrap();
     }
 }

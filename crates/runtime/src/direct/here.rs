@@ -62,13 +62,13 @@ pub(crate) struct Here<'a> {
     pub(crate) want: Want,
     /// Makes the access on the unit, whose first byte it is told.
     pub(crate) access: &'a mut dyn FnMut(*mut u8),
-    /// Whether the job is lost.
-    pub(crate) is_lost: &'a dyn Fn() -> bool,
+    /// Whether the job is lost. It is told whether the thread sleeps by now, and not spins.
+    pub(crate) is_lost: &'a dyn Fn(bool) -> bool,
     pub(crate) pause: Pause,
-    /// Whether the access was a load of a unit that was here, and of which a part has the value MAGIC.
-    pub(crate) found_magic: bool,
-    /// Whether the unit's bytes came from another node.
-    pub(crate) has_fetched: bool,
+    /// Operations on other nodes.
+    pub(crate) remote: u64,
+    /// Entries that were locked when the thread wanted to lock them.
+    pub(crate) retries: u64,
 }
 
 impl Here<'_> {
@@ -95,23 +95,13 @@ impl Here<'_> {
             Op::Flush => fence(Ordering::SeqCst),
             Op::Quiesce { .. } => unreachable!("nobody revokes a unit from its own node"),
             Op::Peek => return self.peek(),
-            Op::Access => self.access(),
+            Op::Access => (self.access)(self.memory.data(self.span.offset(), self.span.bytes())),
             Op::Pause { .. } => {
                 let (entry, lost) = (self.memory.entry(line), self.is_lost);
                 return wait(&mut self.pause, || !Entry(entry.load(Ordering::Acquire)).is_busy(), lost);
             }
         }
         Reply::Done
-    }
-
-    fn access(&mut self) {
-        if self.want == Want::Load && !self.has_fetched {
-            let words = (0..self.span.bytes()).step_by(8);
-            self.found_magic = words
-                .into_iter()
-                .any(|at| has_magic(self.memory.word(self.span.offset() + at).load(Ordering::Relaxed)));
-        }
-        (self.access)(self.memory.data(self.span.offset(), self.span.bytes()));
     }
 
     /// Loads the value again. The unit may be invalidated meanwhile, so the load is made on a copy in which no word is:
@@ -135,7 +125,7 @@ fn has_magic(word: u64) -> bool {
 }
 
 /// Waits for a while, or until it `is_over`; [`Reply::Lost`] if the job is lost.
-pub(crate) fn wait(pause: &mut Pause, is_over: impl Fn() -> bool, is_lost: &dyn Fn() -> bool) -> Reply {
+pub(crate) fn wait(pause: &mut Pause, is_over: impl Fn() -> bool, is_lost: &dyn Fn(bool) -> bool) -> Reply {
     pause.wait(is_over);
-    if is_lost() { Reply::Lost } else { Reply::Done }
+    if is_lost(pause.sleeps()) { Reply::Lost } else { Reply::Done }
 }

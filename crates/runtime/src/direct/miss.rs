@@ -34,6 +34,7 @@ pub(crate) fn run<R: Reach>(
         batch.iter().for_each(|op| count(op, here, counters));
         let reply = reach.carry_out(&batch, here)?;
         if matches!(&reply, Reply::Entry(entry) if entry.is_busy()) {
+            here.retries += 1;
             counters.dir_retries.add(1);
         }
         match miss.next(reply) {
@@ -51,13 +52,10 @@ fn count(op: &Op, here: &mut Here<'_>, counters: &Counters) {
     if op.target(here.me).is_none() {
         return;
     }
+    here.remote += u64::from(!matches!(op, Op::Pause { .. }));
     match op {
         Op::FetchAndSet { .. } => counters.remote_fetch_and_sets.add(1),
-        Op::GetWide { .. } => counters.remote_gets.add(1),
-        Op::GetData { .. } => {
-            here.has_fetched = true;
-            counters.remote_gets.add(1);
-        }
+        Op::GetWide { .. } | Op::GetData { .. } => counters.remote_gets.add(1),
         Op::PutMagic { .. } => {
             counters.remote_puts.add(1);
             counters.magic_puts.add(1);
@@ -73,7 +71,6 @@ fn count_outcome(outcome: Outcome, here: &Here<'_>, counters: &Counters) {
         Outcome::Fetched if here.want == Want::Load => counters.lines_read.add(1),
         Outcome::Fetched => counters.lines_written.add(1),
         Outcome::Upgraded => counters.upgrades.add(1),
-        Outcome::Here if here.found_magic => counters.genuine_magic.add(1),
         Outcome::Here | Outcome::Lost(_) => {}
     }
 }

@@ -4,12 +4,14 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | [`engine`] | the engine as regions see it; what a node that ends held locked |
 //! | [`miss`] | runs the protocol of one miss, and counts what it took |
 //! | [`here`] | what a miss does to its own node's memory |
 //! | [`one_by_one`] | carries operations out where the backbone has one-sided ones |
 //! | [`shm`] | one-sided operations by loads and stores in other nodes' memory |
 //! | [`pause`] | how a thread waits for an entry that another one has locked |
 
+pub(crate) mod engine;
 pub(crate) mod here;
 pub(crate) mod miss;
 pub(crate) mod one_by_one;

@@ -32,8 +32,8 @@ pub(crate) struct Shm<'a, M> {
     pub(crate) memories: &'a M,
     /// The region's lines. Nothing else is touched.
     pub(crate) region: Range<usize>,
-    /// Whether the job is lost.
-    pub(crate) is_lost: &'a dyn Fn() -> bool,
+    /// Whether the job is lost. It is told whether the thread sleeps by now, and not spins.
+    pub(crate) is_lost: &'a dyn Fn(bool) -> bool,
 }
 
 impl<M: Memories> Shm<'_, M> {

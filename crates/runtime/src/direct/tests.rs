@@ -7,7 +7,7 @@ use super::one_by_one::OneByOne;
 use super::pause::Pause;
 use super::shm::{Memories, Refusal, Shm};
 use crate::counters::Counters;
-use comem_memory::lines::{Extent, GRAIN_BYTES, GRAIN_LINES, Lines, LinesMemory, Table};
+use comem_memory::lines::{Extent, GRAIN_BYTES, GRAIN_LINES, Lines, LinesMemory, Table, barrier};
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::miss::Site;
 use comem_protocol::coherence::direct::one_sided::{Place, Segment};
@@ -40,7 +40,8 @@ impl Nodes {
             let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
             Extent { base, bytes: GRAINS * GRAIN_BYTES, wide_words: layout.wide_words() }
         };
-        let of: Vec<_> = (0..nodes).map(|node| Lines::new(extent(node)).expect("lines memory")).collect();
+        let of: Vec<_> =
+            (0..nodes).map(|node| Lines::new(extent(node), barrier::register()).expect("lines memory")).collect();
         for (node, lines) in of.iter().enumerate() {
             (0..GRAINS).for_each(|grain| lines.open_grain(grain, grain % nodes == node).expect("a grain"));
         }
@@ -116,7 +117,7 @@ impl<'a> Program<'a> {
         assert_eq!(self.hazard.load(Ordering::Relaxed), 0, "who waits has lowered its hazard");
         let line = at / LINE_BYTES / self.nodes.unit_lines * self.nodes.unit_lines;
         let site = self.nodes.site(self.me, line);
-        let is_lost = || self.nodes.lost.load(Ordering::Relaxed);
+        let is_lost = |_| self.nodes.lost.load(Ordering::Relaxed);
         let memories = self.nodes;
         let operations = Shm { memories, region: 0..GRAINS * GRAIN_LINES, is_lost: &is_lost };
         let mut reach = OneByOne { operations, wide_words: site.layout.wide_words() };
@@ -133,8 +134,8 @@ impl<'a> Program<'a> {
             access: &mut on_unit,
             is_lost: &is_lost,
             pause: Pause::new(self.seed),
-            found_magic: false,
-            has_fetched: false,
+            remote: 0,
+            retries: 0,
         };
         run(site, &mut reach, &mut here, &self.counters).expect("no operation is refused")
     }
@@ -240,10 +241,8 @@ fn each_kind_of_miss_takes_the_operations_that_the_paper_says() {
     p[0].store(at, magic);
     p[1].load(at);
     assert_eq!(cost(1, &|p| assert_eq!(p.load(at), magic)), [1, 0, 1, 0], "genuine MAGIC");
-    assert_eq!(p[1].counters.genuine_magic.get(), 1);
     p[1].store(at, magic);
     assert_eq!(cost(1, &|p| assert_eq!(p.load(at), magic)), [0; 4], "genuine MAGIC of a unit held alone");
-    assert_eq!(p[1].counters.genuine_magic.get(), 2);
 }
 
 #[test]
@@ -490,7 +489,7 @@ fn more_nodes_than_presence_bits_share_a_unit() {
 #[test]
 fn what_lies_outside_of_the_region_is_refused_and_stays_as_it_is() {
     let nodes = Nodes::new(2, 64);
-    let lost = || false;
+    let lost = |_| false;
     let mut shm = Shm { memories: &nodes, region: 8..16, is_lost: &lost };
     let place = |segment, offset| Place { node: NodeId(1), segment, offset };
     let refused = |at: Place| Err(Refusal::Outside(at));

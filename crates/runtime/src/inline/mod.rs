@@ -78,7 +78,7 @@ pub(crate) trait LineEngine {
 /// The engine of a region of lines memory.
 fn engine_of(known: &Known) -> &'static dyn LineEngine {
     match known.region.engine {
-        PageEngine::Direct => &msi::ByLines,
+        PageEngine::Direct => &crate::direct::engine::Direct,
         _ => &msi::ByLines,
     }
 }
@@ -142,14 +142,14 @@ fn counted<'a>(
     of_region.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Makes lines memory of so many bytes at this address.
+/// Makes lines memory of so many bytes at this address. `has_barrier`: all nodes have barriers on one another's threads.
 ///
 /// # Errors
 /// When no code of the program has checks, or the system refuses.
-pub(crate) fn make_lines(base: usize, bytes: usize, nodes: usize) -> Result<Lines> {
+pub(crate) fn make_lines(base: usize, bytes: usize, nodes: usize, has_barrier: bool) -> Result<Lines> {
     // The home plays no part in how many words there are.
     let wide_words = Layout { home: NodeId(0), nodes }.wide_words();
-    let lines = Lines::new(Extent { base, bytes, wide_words });
+    let lines = Lines::new(Extent { base, bytes, wide_words }, has_barrier);
     let lines = lines.map_err(Error::system("cannot make memory whose accesses are checked in line"))?;
     let area = HazardArea::of_process().and_then(|area| area.join(&lines));
     area.map_err(Error::system("cannot share the hazards of checked stores"))?;
@@ -175,7 +175,7 @@ pub(crate) fn refuse_unchecked(config: &crate::config::Config) -> Result<()> {
 
 impl Shared {
     /// The unit of a region of lines memory around an address; `None` for other regions.
-    fn line_unit(&self, known: &Known, address: usize) -> Option<LineUnit> {
+    pub(crate) fn line_unit(&self, known: &Known, address: usize) -> Option<LineUnit> {
         let Unit::Bytes(unit_bytes) = known.region.unit else { return None };
         let lines = self.views.as_ref()?.lines.as_ref()?;
         let start = self.address_of(known.region.first);

@@ -56,6 +56,7 @@ mod vain;
 
 use crate::capacity::memory_free_bytes;
 use crate::config::{CacheLimit, Config};
+use crate::direct::engine::LinePeers;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
 use alloc::Allocator;
@@ -91,6 +92,8 @@ pub(crate) struct Views {
     pub(crate) guarded: Arena,
     /// Memory whose accesses the program checks itself, in jobs that have such memory.
     pub(crate) lines: Option<Lines>,
+    /// The same of the other nodes, where their memory can be reached without them.
+    pub(crate) line_peers: OnceLock<LinePeers>,
     pub(crate) detector: Detector,
     /// What other nodes may copy by themselves, where they can and the kernel notes this node's writes.
     pub(crate) offers: Option<Offers>,
@@ -113,6 +116,8 @@ pub(crate) struct Place {
     pub(crate) detector: Detector,
     /// See [`Shared::units_may_differ`].
     pub(crate) units_may_differ: bool,
+    /// Whether all nodes have barriers on one another's threads.
+    pub(crate) has_barrier: bool,
 }
 
 /// The heap of a node.
@@ -213,7 +218,7 @@ impl Shared {
                 let base = plain.start().addr();
                 (None, Some(plain), base)
             }
-            Some(Place { base, detector, .. }) => (Some(Views::new(config, base, nodes, detector)?), None, base),
+            Some(place) => (Some(Views::new(config, &place, nodes)?), None, place.base),
         };
         let twins = Twins::new();
         Ok(Shared {
@@ -314,7 +319,8 @@ impl Shared {
 }
 
 impl Views {
-    fn new(config: &Config, base: usize, nodes: usize, detector: Detector) -> Result<Views> {
+    fn new(config: &Config, place: &Place, nodes: usize) -> Result<Views> {
+        let Place { base, detector, has_barrier, .. } = *place;
         let arena = |part, tracking| {
             let (at, bytes) = place_of(config, base, part);
             let made = Arena::new(at, bytes, tracking, detector);
@@ -323,13 +329,15 @@ impl Views {
         let tracked = arena(Part::Tracked, Tracking::Tracked)?;
         let guarded = arena(Part::Guarded, Tracking::Guarded)?;
         let (at, line_bytes) = place_of(config, base, Part::Lines);
-        let lines = config.has_lines().then(|| crate::inline::make_lines(at, line_bytes, nodes)).transpose()?;
+        let make_lines = || crate::inline::make_lines(at, line_bytes, nodes, has_barrier);
+        let lines = config.has_lines().then(make_lines).transpose()?;
         let peers = (0..nodes).map(|_| OnceLock::new()).collect();
         // Without a table every page is asked for, as over a network.
         let own_bytes = config.backbone.named() != Some(Backbone::Shm);
         let one_sided = !own_bytes && tracked.notes_writes();
         let offers = one_sided.then(|| Offers::new(tracked.pages()).ok()).flatten();
-        Ok(Views { tracked, guarded, lines, detector, offers, own_bytes, peers })
+        let line_peers = OnceLock::new();
+        Ok(Views { tracked, guarded, lines, line_peers, detector, offers, own_bytes, peers })
     }
 }
 

@@ -51,13 +51,13 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lines::{Extent, Table};
+    use crate::lines::{Extent, Table, barrier};
     use comem_protocol::coherence::direct::{Entry, MAGIC};
 
     #[test]
     fn a_grain_that_was_closed_is_as_it_was_before() {
         let extent = Extent { base: 0x5b00_0000_0000, bytes: 3 * GRAIN_BYTES, wide_words: 1 };
-        let lines = Lines::new(extent).expect("lines memory");
+        let lines = Lines::new(extent, barrier::register()).expect("lines memory");
         let magic = u64::from(MAGIC) << 32 | u64::from(MAGIC);
         for grain in 0..3 {
             lines.open_grain(grain, false).expect("it opens");

@@ -1,0 +1,217 @@
+//! The engine as regions of lines memory see it, and what is known of a node that ends with an entry locked.
+
+use super::here::{Here, Span};
+use super::miss::run;
+use super::one_by_one::OneByOne;
+use super::pause::Pause;
+use super::shm::{Memories, Refusal, Shm};
+use crate::error::{Error, Result};
+use crate::inline::{LineEngine, LineUnit};
+use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::table::Known;
+use crate::thread::Thread;
+use comem_memory::lines::{Lines, LinesMemory, PeerLines};
+use comem_memory::pages::fault::end_in_the_middle;
+use comem_net::Backbone;
+use comem_protocol::coherence::direct::directory::Layout;
+use comem_protocol::coherence::direct::miss::Site;
+use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Outcome, Want};
+use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
+use comem_protocol::ids::NodeId;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// The lines memories of the other nodes, all on this host.
+#[derive(Debug)]
+pub(crate) struct LinePeers {
+    /// By node; this node's own is not among them.
+    of: Vec<Option<PeerLines>>,
+}
+
+/// All nodes' lines memories.
+#[derive(Clone, Copy)]
+struct All<'a> {
+    me: NodeId,
+    own: &'a Lines,
+    peers: &'a LinePeers,
+}
+
+impl Memories for All<'_> {
+    #[inline]
+    fn memory(&self, node: NodeId) -> Option<&LinesMemory> {
+        if node == self.me {
+            return Some(self.own);
+        }
+        self.peers.of.get(node.index())?.as_deref()
+    }
+}
+
+thread_local! {
+    /// Whether this thread is in the midst of a miss.
+    static IN_A_MISS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The engine `direct`.
+#[derive(Debug)]
+pub(crate) struct Direct;
+
+impl LineEngine for Direct {
+    fn unit_access(
+        &self,
+        thread: &Thread,
+        known: &Known,
+        unit: LineUnit,
+        want: Want,
+        access: &mut dyn FnMut(*mut u8),
+    ) -> Result<()> {
+        let node = thread.home();
+        let Some((shared, all)) = node.lines_of_all() else { return Err(needs_one_host(node.backbone())) };
+        if IN_A_MISS.replace(true) {
+            // A signal's handler waits for a unit that its own thread may have locked.
+            end_in_the_middle();
+        }
+        let span = Span { line: unit.line as usize, lines: unit.lines as usize };
+        let layout = Layout { home: unit.home, nodes: shared.nodes };
+        let site = Site { me: shared.me, layout, lines: span.lines, has_barrier: all.own.has_barrier() };
+        let is_told = Cell::new(false);
+        let is_lost = |sleeps: bool| {
+            if sleeps && !is_told.replace(true) {
+                thread.waits_long_for(Some(Waiting::Page(shared.page_of_line(all.own, span.line))));
+            }
+            node.goes_on().is_err()
+        };
+        let start = node.now();
+        let under_way = all.own.miss_of(thread.slot().index());
+        if let Some(word) = under_way {
+            word.store(span.line as u64 + 1, Ordering::Relaxed);
+        }
+        let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
+        let mut reach = OneByOne { operations, wide_words: layout.wide_words() };
+        let mut here = Here {
+            me: shared.me,
+            memory: all.own,
+            span,
+            want,
+            access,
+            is_lost: &is_lost,
+            pause: Pause::new(std::ptr::from_ref(thread).addr()),
+            remote: 0,
+            retries: 0,
+        };
+        let ended = run(site, &mut reach, &mut here, thread.counters());
+        if let Some(word) = under_way {
+            word.store(0, Ordering::Release);
+        }
+        IN_A_MISS.set(false);
+        if is_told.get() {
+            thread.waits_long_for(None);
+        }
+        let span_ns = (node.now() - start).0;
+        thread.counters().fetch_ns.add(span_ns);
+        known.costs.fetch_ns.fetch_add(span_ns, Ordering::Relaxed);
+        let costs = &known.line_costs;
+        let took = [(here.remote, &costs.remote_operations), (here.retries, &costs.retries)];
+        took.into_iter()
+            .filter(|(count, _)| *count > 0)
+            .for_each(|(count, sum)| _ = sum.fetch_add(count, Ordering::Relaxed));
+        match ended {
+            Ok(Outcome::Lost(_)) | Err(Refusal::Lost) => node.goes_on(),
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(node.refused_in(known, &refusal)),
+        }
+    }
+}
+
+fn needs_one_host(backbone: &str) -> Error {
+    Error::Start(format!(
+        "the engine direct needs nodes that reach each other's memory (--backbone shm, on one host), and this job's \
+         backbone is {backbone}; between hosts take --detector inline --engine msi"
+    ))
+}
+
+/// The lines of a region.
+fn lines_of(shared: &Shared, lines: &Lines, known: &Known) -> Range<usize> {
+    let start = (shared.address_of(known.region.first) - lines.extent().base) / LINE_BYTES;
+    start..start + known.region.pages as usize * (PAGE_BYTES / LINE_BYTES)
+}
+
+impl Shared {
+    fn page_of_line(&self, lines: &Lines, line: usize) -> PageNo {
+        ((lines.extent().base - self.base + line * LINE_BYTES) / PAGE_BYTES) as PageNo
+    }
+}
+
+impl Node {
+    /// Every node's lines memory, where all can be reached from here.
+    #[inline]
+    fn lines_of_all(&self) -> Option<(&Shared, All<'_>)> {
+        let shared = self.shared()?;
+        let views = shared.views.as_ref()?;
+        let (own, peers) = (views.lines.as_ref()?, views.line_peers.get()?);
+        Some((shared, All { me: shared.me, own, peers }))
+    }
+
+    /// Maps the lines memories of all other nodes. To be called when all nodes have their heaps.
+    ///
+    /// # Errors
+    /// When one of them cannot be reached: the engine `direct` cannot work then.
+    pub(crate) fn meet_line_peers(&self) -> Result<()> {
+        let Some(views) = self.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
+        let Some(lines) = &views.lines else { return Ok(()) };
+        let is_asked_for = self.config.page_engine == PageEngine::Direct;
+        if self.config.backbone.named() != Some(Backbone::Shm) {
+            return if is_asked_for { Err(needs_one_host(self.backbone())) } else { Ok(()) };
+        }
+        let open = |node: NodeId| {
+            if node == self.me() {
+                return Ok(None);
+            }
+            let Some((_, pid)) = self.wire.member(node) else { return Ok(None) };
+            PeerLines::open(pid, lines.extent()).map(Some).map_err(|error| {
+                Error::Start(format!(
+                    "the engine direct needs the memory of {}, which this node may not map: {error}; nodes of one host, \
+                     user and container can map it, and the detector inline with the engine msi needs no such thing",
+                    self.name_of(node)
+                ))
+            })
+        };
+        match NodeId::all(self.nodes()).map(open).collect::<Result<_>>() {
+            Ok(of) => _ = views.line_peers.set(LinePeers { of }),
+            Err(error) if is_asked_for => return Err(error),
+            // A region that names the engine will find that there is none.
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn refused_in(&self, known: &Known, refusal: &Refusal) -> Error {
+        let what = match refusal {
+            Refusal::NoMemory(node) => format!("names {node} as a holder, whose memory cannot be reached"),
+            Refusal::Outside(place) => format!("asks for {place:?}, which lies outside of it"),
+            Refusal::NoBarrier => "needs a barrier that the system does not make any more".to_string(),
+            Refusal::Lost => "was left by the job".to_string(),
+        };
+        Error::Misuse(format!("the directory of {} {what}; a node has overwritten it, or misbehaves", known.name()))
+    }
+
+    /// What a node that has ended held locked of lines memory, for the sentence that tells of its end: nothing, or the
+    /// region.
+    pub(crate) fn locked_by(&self, lost: NodeId) -> Option<String> {
+        let (shared, all) = self.lines_of_all()?;
+        let is_its = |entry: Entry| entry.holder() == Some(NodeId(lost.0 & 0x7f));
+        let locked = all.memory(lost)?.misses().find_map(|line| {
+            let address = all.own.extent().base + line * LINE_BYTES;
+            let known = shared.table.find(shared.page_of(address)?)?;
+            let unit = shared.line_unit(&known, address).filter(|_| known.region.engine == PageEngine::Direct)?;
+            let has_locked = |node: NodeId| {
+                let entry = all.memory(node).map(|memory| memory.entry(unit.line as usize).load(Ordering::Acquire));
+                entry.is_some_and(|entry| is_its(Entry(entry)))
+            };
+            let bytes = address - shared.address_of(known.region.first);
+            NodeId::all(shared.nodes).any(has_locked).then(|| format!("{} (at byte {bytes})", known.name()))
+        });
+        locked.map(|region| format!("it had locked an entry of {region}, whose data nobody can have any more"))
+    }
+}

@@ -1,0 +1,115 @@
+//! Lines memory under the engine `direct`, in jobs of real processes: this test binary is launcher and node in one.
+//!
+//! | file | does |
+//! |---|---|
+//! | [`checked`] | accesses with checks, by hand |
+//! | [`roles`] | what the nodes do |
+
+mod checked;
+#[allow(dead_code, reason = "the tests of jobs use all of it")]
+#[path = "../job/launcher.rs"]
+mod launcher;
+mod roles;
+
+use launcher::{Cluster, Outcome, start};
+use std::time::{Duration, Instant};
+
+/// What moves datagrams where a test does not say.
+const BACKBONE: &str = "shm";
+
+/// A node that takes longer, also beside other work, hangs.
+const NODE_SECONDS: u32 = 240;
+
+/// Plays the part of a node; without a role there is nothing to play.
+#[test]
+fn node() {
+    let Ok(role) = std::env::var("COMEM_TEST_ROLE") else { return };
+    // SAFETY: asks for a signal, no more.
+    unsafe { libc::alarm(NODE_SECONDS) };
+    if role != "unchecked" {
+        checked::attach();
+    }
+    let comem = comem::start().unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(error.exit_code())
+    });
+    roles::play(&role, comem);
+}
+
+fn direct(role: &str, nodes: usize, env: &[(&str, &str)]) -> Cluster {
+    start(role, nodes, &[&[("COMEM_ENGINE", "direct")], env].concat(), &[])
+}
+
+fn all_well(outcome: &Outcome) {
+    assert!(outcome.statuses.iter().all(|s| *s == Some(0)), "{outcome:#?}");
+}
+
+fn counter(outcome: &Outcome, name: &str) -> u64 {
+    outcome.stats.values().map(|s| s["direct"][name].as_u64().expect("a counter")).sum()
+}
+
+#[test]
+fn additions_of_four_nodes_add_up() {
+    for (unit, threads) in [("64", "1"), ("2048", "2")] {
+        let outcome = direct("additions", 4, &[("COMEM_UNIT_BYTES", unit), ("COMEM_THREADS", threads)]).finish();
+        all_well(&outcome);
+        assert!(counter(&outcome, "remote_fetch_and_sets") > 0, "{:?}", outcome.stats);
+    }
+}
+
+#[test]
+fn nodes_agree_with_a_model_whatever_the_unit() {
+    for (unit, nodes, threads) in [("64", 2, "2"), ("256", 3, "1"), ("1024", 4, "1"), ("2048", 2, "3")] {
+        all_well(&direct("model", nodes, &[("COMEM_UNIT_BYTES", unit), ("COMEM_THREADS", threads)]).finish());
+    }
+}
+
+#[test]
+fn threads_that_spin_on_plain_flags_see_them() {
+    all_well(&direct("flags", 3, &[]).finish());
+}
+
+/// Operations on other nodes by all nodes: fetch-and-set, get, put, and the puts of MAGIC among these.
+#[test]
+fn each_kind_of_miss_takes_the_operations_that_the_paper_says() {
+    let outcome = direct("cases", 3, &[]).finish();
+    all_well(&outcome);
+    let names = ["remote_fetch_and_sets", "remote_gets", "remote_puts", "magic_puts"];
+    assert_eq!(names.map(|name| counter(&outcome, name)), roles::CASES, "{:?}", outcome.stats);
+    assert_eq!(counter(&outcome, "dir_retries"), 0, "{:?}", outcome.stats);
+    let genuine: u64 = outcome.stats.values().map(|s| s["inline"]["genuine_magic"].as_u64().expect("a counter")).sum();
+    assert_eq!(genuine, 2, "{:?}", outcome.stats);
+}
+
+#[test]
+fn a_region_may_have_a_unit_of_its_own() {
+    all_well(&direct("regions", 2, &[("COMEM_UNIT_BYTES", "512")]).finish());
+}
+
+/// A node that is killed while it holds an entry takes the job with it, and the others say who it was and what it held.
+#[test]
+fn a_node_that_is_killed_with_an_entry_locked_is_named_with_its_region() {
+    let mut job = direct("killed", 4, &[]);
+    job.tells_ends = true;
+    let start = Instant::now();
+    let outcome = job.finish();
+    assert!(start.elapsed() < Duration::from_secs(100), "they end: {outcome:#?}");
+    assert_eq!(outcome.statuses, [None, Some(4), Some(4), Some(4)], "{outcome:#?}");
+    for node in 1..4 {
+        let said = &outcome.failures[&node];
+        assert!(said.contains("node 0 (host ") && said.contains("a matrix"), "node {node} said {said:?}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_sentence() {
+    let refused = |role: &str, env: &[(&str, &str)], words: &[&str]| {
+        let outcome = direct(role, 2, env).finish();
+        assert!(outcome.statuses.iter().all(|status| *status == Some(3) || *status == Some(2)), "{outcome:#?}");
+        let said = format!("{:?} {:?}", outcome.errors, outcome.failures);
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    };
+    refused("additions", &[("COMEM_BACKBONE", "udp")], &["the engine direct", "shm", "--engine msi"]);
+    refused("unchecked", &[], &["the engine direct", "comem-cc", "--inline"]);
+    refused("additions", &[("COMEM_UNIT_BYTES", "96")], &["COMEM_UNIT_BYTES", "64, 128"]);
+}
