@@ -88,18 +88,15 @@ bool acceptable(llvm::Module &module, Private &priv);
 // functions of libc that need it to libcomem.
 void lower(llvm::Module &module, Private &priv, Runtime &runtime, Counts &counts);
 
-// Puts the checks of loads, then of stores and atomics, into a function.
-void check_loads(llvm::Function &function, Private &priv, Runtime &runtime, Counts &counts, long &leave_out);
+// Puts the checks of stores and atomics into a function, then those of `loads`: the function's own loads.
 void check_stores(llvm::Function &function, llvm::FunctionAnalysisManager &analyses, Private &priv, Runtime &runtime,
                   Counts &counts, long &leave_out);
+void check_loads(llvm::Function &function, llvm::ArrayRef<llvm::LoadInst *> loads, Private &priv, Runtime &runtime, Counts &counts,
+                 long &leave_out);
 
-// The call of a runtime function whose name begins so needs no check itself.
+// A function of libcomem, or one that the plug-in has made.
 inline bool is_runtime(const llvm::Function *function) {
     return function && function->getName().starts_with("__comem_inline_");
 }
-
-// Splits the block before `at` and makes a cold block there, taken if `condition` holds. Returns the cold block's builder
-// position; the cold block falls to the rest.
-llvm::Instruction *cold_block(llvm::Value *condition, llvm::Instruction *at, const char *name);
 
 } // namespace comem

@@ -2,6 +2,7 @@
 //
 // Checks go in after all optimisation, at every level from -O0 on, so that no pass moves a load away from its test.
 #include "inline.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/raw_ostream.h"
@@ -67,8 +68,14 @@ struct InlineChecks : PassInfoMixin<InlineChecks> {
         for (Function *f : functions) {
             Counts own;
             analyses.invalidate(*f, PreservedAnalyses::none());
+            SmallVector<LoadInst *, 64> loads;
+            for (Instruction &instruction : instructions(f)) {
+                if (auto *load = dyn_cast<LoadInst>(&instruction)) {
+                    loads.push_back(load);
+                }
+            }
             check_stores(*f, analyses, priv, runtime, own, leave_out);
-            check_loads(*f, priv, runtime, own, leave_out);
+            check_loads(*f, loads, priv, runtime, own, leave_out);
             if (own.loads_checked + own.stores_checked + own.atomics_checked > 0) {
                 f->removeFnAttr(Attribute::Memory);
             }

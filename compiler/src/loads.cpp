@@ -1,0 +1,328 @@
+// Checks of loads by their value: a load that returns COMEM_MAGIC may have read an invalid unit, and is made again by a call.
+//
+// The test comes after the load, in program order and at once: MAGIC can arrive at any time, so a test of the same address
+// before says nothing. Loads of a stretch without side effects share one test. The stretch is put into levels for that: a
+// load whose address needs another checked load is one level further down. Each level is tested before anything uses it.
+#include "inline.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/IR/MDBuilder.h"
+#include <functional>
+
+using namespace llvm;
+
+namespace comem {
+
+// Loads that share one test: more need more registers than there are.
+static const unsigned GROUP_MAX = 8;
+
+namespace {
+
+using Group = SmallVector<LoadInst *, GROUP_MAX>;
+
+class Loads {
+  public:
+    Loads(Function &f, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
+        : f(f), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out), layout(f.getParent()->getDataLayout()),
+          integers(f.hasFnAttribute(Attribute::StrictFP) || f.getFnAttribute("no-nans-fp-math").getValueAsBool()) {}
+
+    void run(ArrayRef<LoadInst *> loads);
+
+  private:
+    bool classify(LoadInst &load);
+    void block(BasicBlock &block);
+    void stretch(ArrayRef<Instruction *> instructions);
+    void forget_promises(LoadInst &load);
+    void emit(const Group &group);
+    void by_call(LoadInst &load);
+    using Test = std::function<Value *(IRBuilder<> &)>;
+    SmallVector<Test, GROUP_MAX> tests(const Group &group);
+    Value *one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half);
+    bool is_vector_of_words(Type *type) const;
+
+    Function &f;
+    Private &priv;
+    Runtime &runtime;
+    Counts &counts;
+    long &leave_out;
+    const DataLayout &layout;
+    bool integers; // floating-point comparisons may be folded, or may raise flags that the program reads
+    SmallPtrSet<Instruction *, 32> checked;
+    SmallVector<Group, 16> groups;
+    SmallVector<LoadInst *, 4> calls;
+};
+
+// Whether 4-byte words of the value are lanes of a vector of integers of the same size.
+bool Loads::is_vector_of_words(Type *type) const {
+    uint64_t bits = layout.getTypeSizeInBits(type);
+    bool plain = type->isIntOrIntVectorTy() || type->isFPOrFPVectorTy();
+    auto *vector = dyn_cast<FixedVectorType>(type);
+    uint64_t element_bits = vector ? layout.getTypeSizeInBits(vector->getElementType()) : bits;
+    return plain && bits % 32 == 0 && bits <= 512 && isPowerOf2_64(element_bits) && element_bits >= 8 &&
+           bits == layout.getTypeStoreSizeInBits(type);
+}
+
+// Whether the load has a test by its value. Else it becomes a call.
+bool Loads::classify(LoadInst &load) {
+    Type *type = load.getType();
+    uint64_t bytes = layout.getTypeStoreSize(type);
+    if (type->isPointerTy()) {
+        return true;
+    }
+    bool scalar = (type->isIntegerTy() || type->isFloatingPointTy()) && layout.getTypeSizeInBits(type) == 8 * bytes;
+    if (scalar && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8)) {
+        return true;
+    }
+    return is_vector_of_words(type) && !load.isAtomic();
+}
+
+// Earlier passes know that a bool is 0 or 1 and a pointer is not null. An invalid unit does not.
+void Loads::forget_promises(LoadInst &load) {
+    for (unsigned kind : {LLVMContext::MD_range, LLVMContext::MD_invariant_load, LLVMContext::MD_invariant_group,
+                          LLVMContext::MD_nonnull, LLVMContext::MD_noundef, LLVMContext::MD_dereferenceable,
+                          LLVMContext::MD_dereferenceable_or_null, LLVMContext::MD_align, LLVMContext::MD_nontemporal}) {
+        load.setMetadata(kind, nullptr);
+    }
+}
+
+void Loads::run(ArrayRef<LoadInst *> loads) {
+    for (LoadInst *load : loads) {
+        counts.loads++;
+        if (priv.is(load->getPointerOperand()) || load->getPointerAddressSpace() != 0) {
+            if (Options::get().verify && !Private::is_plainly_alloca(load->getPointerOperand()) && load->getPointerAddressSpace() == 0) {
+                IRBuilder<> at(load);
+                runtime.verify(at, load->getPointerOperand(), layout.getTypeStoreSize(load->getType()), load->getDebugLoc());
+            }
+            continue;
+        }
+        counts.loads_checked++;
+        forget_promises(*load);
+        if (classify(*load)) {
+            checked.insert(load);
+        } else {
+            calls.push_back(load);
+        }
+    }
+    for (BasicBlock &b : f) {
+        block(b);
+    }
+    for (LoadInst *load : calls) {
+        by_call(*load);
+    }
+    for (Group &group : groups) {
+        if (leave_out != 0 && --leave_out == 0) {
+            continue;
+        }
+        emit(group);
+    }
+}
+
+void Loads::by_call(LoadInst &load) {
+    IRBuilder<> at(&load);
+    Value *value = runtime.load(at, load.getPointerOperand(), load.getType());
+    load.replaceAllUsesWith(value);
+    load.eraseFromParent();
+}
+
+// Finds the stretches of a block: instructions without side effects that may change places.
+void Loads::block(BasicBlock &block) {
+    SmallVector<Instruction *, 64> instructions;
+    unsigned loads = 0;
+    auto end = [&] {
+        stretch(instructions);
+        instructions.clear();
+        loads = 0;
+    };
+    for (Instruction &instruction : block) {
+        bool is_checked = checked.count(&instruction);
+        auto *load = dyn_cast<LoadInst>(&instruction);
+        if (load && is_checked && load->isSimple()) {
+            instructions.push_back(load);
+            if (++loads == GROUP_MAX) {
+                end();
+            }
+        } else if (is_checked) { // volatile or atomic: stays where it is
+            end();
+            groups.push_back({load});
+        } else if (isa<PHINode>(instruction) || instruction.isTerminator() || instruction.isEHPad() || isa<AllocaInst>(instruction) ||
+                   instruction.mayHaveSideEffects() || (isa<CallBase>(instruction) && instruction.mayReadFromMemory()) ||
+                   (load && !load->isSimple()) || isa<LandingPadInst>(instruction)) {
+            end();
+        } else {
+            instructions.push_back(&instruction);
+        }
+    }
+}
+
+void Loads::stretch(ArrayRef<Instruction *> instructions) {
+    MapVector<Instruction *, unsigned> level;
+    unsigned levels = 0;
+    bool any = false;
+    for (Instruction *i : instructions) {
+        unsigned own = 0;
+        for (Use &use : i->operands()) {
+            if (auto *operand = dyn_cast<Instruction>(use); operand && level.count(operand)) {
+                own = std::max(own, level[operand] + (checked.count(operand) ? 1 : 0));
+            }
+        }
+        level[i] = own;
+        if (checked.count(i)) {
+            levels = std::max(levels, own + 1);
+            any = true;
+        }
+    }
+    if (!any) {
+        return;
+    }
+    // What the loads of a level need goes before them; everything else goes behind the last test, or at least behind the
+    // tests of what it uses.
+    const unsigned LAST = levels;
+    DenseMap<Instruction *, unsigned> place;
+    for (Instruction *i : instructions) {
+        place[i] = checked.count(i) ? level[i] : LAST;
+    }
+    for (Instruction *i : reverse(instructions)) {
+        if (place[i] == LAST) {
+            continue;
+        }
+        for (Use &use : i->operands()) {
+            if (auto *operand = dyn_cast<Instruction>(use); operand && place.count(operand) && !checked.count(operand)) {
+                place[operand] = std::min(place[operand], place[i]);
+            }
+        }
+    }
+    Instruction *behind = instructions.back()->getNextNode();
+    SmallVector<Group, 4> formed(levels);
+    for (unsigned l = 0; l <= LAST; l++) {
+        for (Instruction *i : instructions) {
+            if (place[i] == l && !checked.count(i)) {
+                i->moveBefore(behind);
+            }
+        }
+        for (Instruction *i : instructions) {
+            if (place[i] == l && checked.count(i)) {
+                i->moveBefore(behind);
+                formed[l].push_back(cast<LoadInst>(i));
+            }
+        }
+    }
+    for (Group &group : formed) {
+        if (!group.empty()) {
+            groups.push_back(group);
+        }
+    }
+}
+
+// Whether a load may have read an invalid unit.
+Value *Loads::one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half) {
+    Type *type = load.getType();
+    uint64_t bytes = layout.getTypeStoreSize(type);
+    if (type->isPointerTy()) {
+        Value *word = at.CreateTrunc(at.CreatePtrToInt(&load, at.getInt64Ty()), at.getInt32Ty());
+        return at.CreateICmpEQ(word, at.getInt32(COMEM_MAGIC));
+    }
+    if (isa<VectorType>(type) || bytes > 8) {
+        auto *words = FixedVectorType::get(at.getInt32Ty(), bytes / 4);
+        Value *lanes = at.CreateICmpEQ(at.CreateBitCast(&load, words), at.CreateVectorSplat(bytes / 4, at.getInt32(COMEM_MAGIC)));
+        return at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(bytes / 4)), at.getIntN(bytes / 4, 0));
+    }
+    Value *word = at.CreateBitCast(&load, at.getIntNTy(8 * bytes));
+    if (upper_half) {
+        word = at.CreateLShr(word, 32);
+    }
+    if (bytes == 1) { // 0xfd or 0xff; 0xfe costs a second look only
+        return at.CreateICmpUGE(word, at.getInt8(COMEM_MAGIC & 0xff));
+    }
+    if (bytes == 2) {
+        return at.CreateICmpEQ(word, at.getInt16(COMEM_MAGIC & 0xffff));
+    }
+    return at.CreateICmpEQ(at.CreateTrunc(word, at.getInt32Ty()), at.getInt32(COMEM_MAGIC));
+}
+
+// What tests a group: each makes one condition where it is asked to.
+SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
+    SmallVector<Test, GROUP_MAX> out;
+    MapVector<Type *, LoadInst *> single; // a floating-point value that waits for another of its type
+    auto unordered = [](LoadInst *a, LoadInst *b) {
+        return [a, b](IRBuilder<> &at) {
+            Value *lanes = at.CreateFCmpUNO(a, b);
+            if (auto *vector = dyn_cast<FixedVectorType>(lanes->getType())) {
+                unsigned n = vector->getNumElements();
+                lanes = at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(n)), at.getIntN(n, 0));
+            }
+            return lanes;
+        };
+    };
+    for (LoadInst *load : group) {
+        Type *type = load->getType(), *element = type->getScalarType();
+        uint64_t bytes = layout.getTypeStoreSize(type), align = load->getAlign().value();
+        bool wide = isa<VectorType>(type) || bytes > 8, halves = !wide && bytes == 8 && align >= 4 && align < 8;
+        // A value shows whole words only if it is aligned to them.
+        if (!(wide ? align >= 4 : halves || align >= bytes)) {
+            uint64_t mask = std::min<uint64_t>(wide ? 4 : 8, PowerOf2Ceil(bytes)) - 1;
+            out.push_back([load, mask](IRBuilder<> &at) -> Value * {
+                Value *low = at.CreateAnd(at.CreatePtrToInt(load->getPointerOperand(), at.getInt64Ty()), mask);
+                return at.CreateICmpNE(low, at.getInt64(0));
+            });
+        }
+        bool by_float = !integers && !halves && (element->isFloatTy() || (element->isDoubleTy() && (!wide || align >= 8)));
+        if (!by_float) {
+            out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, false); });
+            if (halves) {
+                out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, true); });
+            }
+        } else if (LoadInst *&other = single[type]) {
+            out.push_back(unordered(other, load));
+            other = nullptr;
+        } else {
+            other = load;
+        }
+    }
+    for (auto &[type, left] : single) {
+        if (left) {
+            out.push_back(unordered(left, left));
+        }
+    }
+    return out;
+}
+
+// The test of a group, and a cold block that makes all its loads again, in order. Each condition is a branch of its own: a
+// comparison and a jump are one operation of the processor.
+void Loads::emit(const Group &group) {
+    counts.tests++;
+    BasicBlock *first = group.back()->getParent();
+    BasicBlock *rest = first->splitBasicBlock(group.back()->getNextNode(), "comem.checked");
+    first->getTerminator()->eraseFromParent();
+    auto *cold = BasicBlock::Create(f.getContext(), "comem.load", &f);
+    SmallVector<PHINode *, GROUP_MAX> values;
+    for (LoadInst *load : group) {
+        values.push_back(PHINode::Create(load->getType(), 2, "", rest->getFirstNonPHIIt()));
+        load->replaceAllUsesWith(values.back());
+    }
+    IRBuilder<> at(first);
+    at.SetCurrentDebugLocation(group.front()->getDebugLoc());
+    MDNode *unlikely = MDBuilder(f.getContext()).createBranchWeights(1, 1 << 20);
+    SmallVector<Test, GROUP_MAX> all = tests(group);
+    for (unsigned i = 0; i < all.size(); i++) {
+        Value *test = all[i](at);
+        BasicBlock *next = i + 1 == all.size() ? rest : BasicBlock::Create(f.getContext(), "comem.test", &f, rest);
+        at.CreateCondBr(test, cold, next, unlikely);
+        if (next != rest) {
+            at.SetInsertPoint(next);
+        }
+    }
+    BasicBlock *last_test = at.GetInsertBlock();
+    at.SetInsertPoint(cold);
+    for (auto [load, value] : zip(group, values)) {
+        value->addIncoming(load, last_test);
+        value->addIncoming(runtime.load(at, load->getPointerOperand(), load->getType()), cold);
+    }
+    at.CreateBr(rest);
+}
+
+} // namespace
+
+void check_loads(Function &function, ArrayRef<LoadInst *> loads, Private &priv, Runtime &runtime, Counts &counts, long &leave_out) {
+    Loads(function, priv, runtime, counts, leave_out).run(loads);
+}
+
+} // namespace comem
