@@ -132,7 +132,12 @@ void Loads::block(BasicBlock &block) {
         instructions.clear();
         loads = 0;
     };
+    SmallVector<Instruction *, 64> all; // stretches change the order
     for (Instruction &instruction : block) {
+        all.push_back(&instruction);
+    }
+    for (Instruction *at : all) {
+        Instruction &instruction = *at;
         bool is_checked = checked.count(&instruction);
         auto *load = dyn_cast<LoadInst>(&instruction);
         if (load && is_checked && load->isSimple()) {

@@ -71,12 +71,9 @@ void Lowering::drop_size_check(const char *from, const char *to) {
 }
 
 void Lowering::library() {
-    redirect("memcpy", "__comem_inline_memcpy");
-    redirect("memmove", "__comem_inline_memmove");
-    redirect("memset", "__comem_inline_memset");
-    redirect("sigaction", "__comem_inline_sigaction");
-    redirect("signal", "__comem_inline_signal");
-    redirect("bsd_signal", "__comem_inline_signal");
+#define COMEM_WRAPPED(name, replacement) redirect(#name, #replacement);
+#include "wrapped.def"
+#undef COMEM_WRAPPED
     drop_size_check("__memcpy_chk", "__comem_inline_memcpy");
     drop_size_check("__memmove_chk", "__comem_inline_memmove");
     drop_size_check("__memset_chk", "__comem_inline_memset");
