@@ -97,6 +97,6 @@ for program in $only; do
     cmp -s <(results "$work/plain-$program.out") <(results "$work/checked-$program.out") || same=differs
     awk -v p="$program" -v a="$a" -v b="$b" -v s="$same" -v l="$(counts loads "$work/checked-$program.log")" \
         -v t="$(counts stores "$work/checked-$program.log")" -v out="$work/ratios" \
-        'BEGIN { printf "| %s | %.3f | %.3f | %.2f | %s | %s | %s |\n", p, a, b, a > 0 ? b / a : 0, s, l, t; if (a > 0) print b / a >>out }'
+        'BEGIN { printf "| %s | %.3f | %.3f | %.2f | %s | %s | %s |\n", p, a, b, (a > 0 ? b / a : 0), s, l, t; if (a > 0) print b / a >>out }'
 done
 awk '{ s += log($1) } END { if (NR) printf "geometric mean of %d programs: %.3f\n", NR, exp(s / NR) }' "$work/ratios"

@@ -16,6 +16,8 @@ struct Options {
     bool verify;          // COMEM_INLINE_VERIFY: accesses that are taken for private say so to the runtime
     std::string counts;   // COMEM_INLINE_COUNTS: `module` or `function` prints the counts to the standard error
     long leave_out;       // COMEM_INLINE_LEAVE_OUT, for tests: this check (from 1 on) of the module is left out
+    bool no_hazards;      // COMEM_INLINE_LEAVE_OUT=hazards, for tests: no hazard is raised
+    bool windows;         // COMEM_INLINE_WINDOWS=1, for tests: a call of __comem_inline_window between check and store
     bool strips;          // COMEM_INLINE_STRIPS=0, for measurements: no strips
     static const Options &get();
 };
@@ -60,6 +62,7 @@ class Runtime {
     void store(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Value *value);
     void own(llvm::IRBuilder<> &at, llvm::Value *first, llvm::Value *bytes);
     llvm::Value *enter(llvm::IRBuilder<> &at);
+    void window(llvm::IRBuilder<> &at);
     llvm::Value *atomic(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Value *operand, llvm::Value *expected, unsigned op);
     // A private place of 64 bytes on the stack of the function, for values that travel by address.
     llvm::AllocaInst *slot(llvm::Function &function, unsigned number);

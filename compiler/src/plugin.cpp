@@ -22,6 +22,8 @@ const Options &Options::get() {
         environment("COMEM_INLINE_VERIFY") == "1",
         environment("COMEM_INLINE_COUNTS"),
         atol(environment("COMEM_INLINE_LEAVE_OUT").c_str()),
+        environment("COMEM_INLINE_LEAVE_OUT") == "hazards",
+        environment("COMEM_INLINE_WINDOWS") == "1",
         environment("COMEM_INLINE_STRIPS") != "0",
     };
     return options;

@@ -167,6 +167,8 @@ void Runtime::own(IRBuilder<> &at, Value *first, Value *bytes) { cold(at, "__com
 
 Value *Runtime::enter(IRBuilder<> &at) { return cold(at, "__comem_inline_enter", at.getPtrTy(), 0, {}); }
 
+void Runtime::window(IRBuilder<> &at) { cold(at, "__comem_inline_window", at.getVoidTy(), 0, {}); }
+
 Value *Runtime::atomic(IRBuilder<> &at, Value *address, Value *operand, Value *expected, unsigned op) {
     Function &f = *at.GetInsertBlock()->getParent();
     Type *type = operand->getType();

@@ -188,7 +188,7 @@ BasicBlock *Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align ali
         uint64_t lines = (span + COMEM_LINE_BYTES - 2) / COMEM_LINE_BYTES + 1;
         word = at.CreateOr(word, at.getInt64(lines << COMEM_HAZARD_LINES_SHIFT));
     }
-    at.CreateAlignedStore(word, hazard, Align(8));
+    at.CreateAlignedStore(Options::get().no_hazards ? at.getInt64(0) : word, hazard, Align(8));
     fence(at);
     SmallVector<int64_t, 8> offsets;
     for (int64_t offset = 0; offset < span; offset += COMEM_LINE_BYTES) {
@@ -203,6 +203,9 @@ BasicBlock *Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align ali
         auto *next = BasicBlock::Create(f.getContext(), "comem.own", &f, at.GetInsertBlock()->getNextNode());
         at.CreateCondBr(taken, cold, next, unlikely);
         at.SetInsertPoint(next);
+    }
+    if (Options::get().windows) {
+        runtime.window(at);
     }
     return at.GetInsertBlock();
 }

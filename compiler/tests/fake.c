@@ -42,6 +42,8 @@ static _Atomic(uint16_t) *entry(const void *address) {
     return (_Atomic(uint16_t) *)(COMEM_TABLE + ((uintptr_t)address >> COMEM_LINE_SHIFT << 1));
 }
 
+static int on;
+
 static int is_lines(const void *address) { return (size_t)((const char *)address - LINES) < LINES_BYTES; }
 
 static size_t unit_of(const void *address) { return ((const char *)address - LINES) / unit_bytes; }
@@ -93,20 +95,24 @@ static void revoke_unit(size_t unit, int keep_copy) {
     atomic_fetch_add(&revoked, 1);
 }
 
+/* `lock` is held: takes some unit away, as likely as not one that was in use lately. */
+static void revoke_some(uint64_t *random) {
+    *random ^= *random << 13, *random ^= *random >> 7, *random ^= *random << 17;
+    size_t units = used / unit_bytes;
+    if (!units) return;
+    size_t unit = *random % units;
+    if (*random >> 33 & 1) unit = atomic_load(&recent[*random >> 40 & 63]);
+    revoke_unit(unit, (*random >> 50 & 7) == 0);
+}
+
 static void *adversary(void *unused) {
     (void)unused;
     uint64_t random = 88172645463325252ull;
     for (;;) {
-        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        size_t units = used / unit_bytes;
-        if (units) {
-            size_t unit = random % units;
-            if (random >> 33 & 1) unit = atomic_load(&recent[random >> 40 & 63]);
-            pthread_mutex_lock(&lock);
-            revoke_unit(unit, (random >> 50 & 7) == 0);
-            pthread_mutex_unlock(&lock);
-        }
-        if ((random >> 52 & 15) == 0) sched_yield();
+        pthread_mutex_lock(&lock);
+        for (int i = 0; i < 4; i++) revoke_some(&random);
+        pthread_mutex_unlock(&lock);
+        sched_yield();
     }
     return 0;
 }
@@ -118,9 +124,9 @@ __attribute__((constructor(101))) static void start(void) {
     home = mmap(0, LINES_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     invalid = mmap(0, LINES_BYTES / COMEM_LINE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0) die("no membarrier");
-    const char *on = getenv("FAKE_ADVERSARY");
+    on = !getenv("FAKE_ADVERSARY") || strcmp(getenv("FAKE_ADVERSARY"), "0") != 0;
     pthread_t thread;
-    if (!on || strcmp(on, "0") != 0) pthread_create(&thread, 0, adversary, 0);
+    if (on) pthread_create(&thread, 0, adversary, 0);
 }
 
 __attribute__((destructor)) static void finish(void) {
@@ -142,7 +148,9 @@ void *shared_alloc(size_t bytes) {
 
 /* `lock` is held: the unit is valid, and exclusive if wanted. */
 static void bring(const void *address, int exclusive) {
+    static uint64_t random = 1234567891011;
     size_t unit = unit_of(address);
+    if (on) revoke_some(&random); /* so that much happens on a busy machine too */
     if (invalid[unit]) {
         copy_words(LINES + unit * unit_bytes, home + unit * unit_bytes, unit_bytes);
         invalid[unit] = 0;
@@ -278,6 +286,12 @@ static void *another_slot(void) {
 }
 
 void *__comem_inline_enter(void) { return another_slot(); }
+
+/* Between the check of an entry and the store, in builds with COMEM_INLINE_WINDOWS=1. */
+void __comem_inline_window(void) {
+    static __thread unsigned calls;
+    if (on && ++calls % 64 == 0) sched_yield();
+}
 
 void __comem_inline_verify(const void *address, size_t bytes, const char *where) {
     (void)bytes;
