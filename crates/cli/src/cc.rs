@@ -7,8 +7,11 @@
 //!
 //! Headers and libraries are found beside this command (`include`, `libcomem.so`), in the directories `include` and `lib` next to its own, as
 //! installed, or in the source tree that it was built from; `$COMEM_INCLUDE` and `$COMEM_LIB` name other places.
+//!
+//! With `--inline` the program gets checks in its own code: see [`crate::inline`].
 
 use crate::failure::{Failure, Outcome};
+use crate::inline;
 use crate::preload;
 use crate::remote::quoted;
 use std::ffi::{OsStr, OsString};
@@ -21,13 +24,14 @@ const NO_LINKING: [&str; 11] =
     ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "-r", "-shared", "--shared", "--version", "--help"];
 /// Flags whose value is the next word, and no input.
 const WITH_VALUE: &str = "-o -I -L -l -D -U -T -u -z -e -A -J -B -MF -MT -MQ -include -imacros -isystem -idirafter -iquote --param \
-     -Xlinker -Xassembler -Xpreprocessor";
+     -isysroot -iprefix -iwithprefix -iwithprefixbefore -target -mllvm -Xclang -Xlinker -Xassembler -Xpreprocessor";
 /// What headers are called. Alone they are compiled for later use.
 const HEADERS: [&str; 9] = ["h", "hh", "H", "hp", "hxx", "hpp", "HPP", "h++", "tcc"];
 /// Files of arguments may name others; so deep is looked.
 const DEPTH_MAX: usize = 8;
 
 /// Where headers and libraries are.
+#[derive(Clone, Debug)]
 pub struct Places {
     /// The directory of `comem.h`.
     pub include: PathBuf,
@@ -92,23 +96,39 @@ fn for_linker(flag: &str, path: &Path) -> Vec<OsString> {
     }
 }
 
+/// An input of a compiler, and the language that `-x` gives it; empty where its name decides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Input {
+    /// The file; `-` is standard input.
+    pub file: OsString,
+    /// What `-x` said.
+    pub language: OsString,
+}
+
 /// Whether a compiler with these arguments links a program.
 pub fn links(arguments: &[OsString]) -> bool {
     let words = words_in(arguments);
+    !words.iter().any(|word| one_of(word, &NO_LINKING)) && inputs(&words).iter().any(|input| !is_header(input))
+}
+
+/// What a compiler with these words reads.
+pub fn inputs(words: &[OsString]) -> Vec<Input> {
     let (mut inputs, mut language) = (Vec::new(), OsString::new());
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
-        if one_of(word, &NO_LINKING) {
-            return false;
-        }
         match word.as_encoded_bytes() {
             b"-x" => language = rest.next().cloned().unwrap_or_default(),
             [b'-', b'x', of @ ..] => language = String::from_utf8_lossy(of).into_owned().into(),
-            [b'-', _, ..] => drop(WITH_VALUE.split(' ').any(|flag| word == flag).then(|| rest.next())),
-            _ => inputs.push(is_header(word, &language)),
+            [b'-', _, ..] => drop(takes_value(word).then(|| rest.next())),
+            _ => inputs.push(Input { file: word.clone(), language: language.clone() }),
         }
     }
-    inputs.contains(&false)
+    inputs
+}
+
+/// Whether the next word is a flag's value.
+pub fn takes_value(flag: &OsStr) -> bool {
+    WITH_VALUE.split_whitespace().any(|known| flag == known)
 }
 
 /// The arguments with what stands in files of arguments in their place.
@@ -126,14 +146,15 @@ pub fn library_flags(places: &Places) -> Vec<OsString> {
     flags
 }
 
-fn one_of(word: &OsStr, words: &[&str]) -> bool {
+/// Whether a word is one of these.
+pub fn one_of(word: &OsStr, words: &[&str]) -> bool {
     words.iter().any(|w| word == OsStr::new(w))
 }
 
 /// Whether an input is a header, which is compiled and not linked: by its name, unless the language was named.
-fn is_header(input: &OsStr, language: &OsStr) -> bool {
-    match language.to_string_lossy().as_ref() {
-        "" | "none" => Path::new(input).extension().is_some_and(|end| one_of(end, &HEADERS)),
+fn is_header(input: &Input) -> bool {
+    match input.language.to_string_lossy().as_ref() {
+        "" | "none" => Path::new(&input.file).extension().is_some_and(|end| one_of(end, &HEADERS)),
         language => language.ends_with("-header"),
     }
 }
@@ -171,7 +192,7 @@ fn words_of(text: &str) -> Vec<OsString> {
 }
 
 /// The compiler's whole command line.
-fn command_line(places: &Places, arguments: &[OsString]) -> Vec<OsString> {
+pub fn command_line(places: &Places, arguments: &[OsString]) -> Vec<OsString> {
     let mut line = places.compile_flags();
     line.extend_from_slice(arguments);
     if links(arguments) {
@@ -180,12 +201,42 @@ fn command_line(places: &Places, arguments: &[OsString]) -> Vec<OsString> {
     line
 }
 
-/// Becomes the compiler.
-pub fn compile(variable: &str, usual: &str, arguments: &[OsString]) -> Outcome<i32> {
+/// A language that programs are compiled from, and the compiler's usual names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// `comem cc`.
+    C,
+    /// `comem c++`.
+    Cxx,
+}
+
+impl Language {
+    /// The variable that names a compiler.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Language::C => "COMEM_CC",
+            Language::Cxx => "COMEM_CXX",
+        }
+    }
+
+    fn usual_compiler(self) -> &'static str {
+        match self {
+            Language::C => "cc",
+            Language::Cxx => "c++",
+        }
+    }
+}
+
+/// Becomes the compiler; with `--inline` that is clang, and its work is looked at.
+pub fn compile(language: Language, arguments: &[OsString]) -> Outcome<i32> {
+    if let Some(options) = inline::Options::take(arguments)? {
+        return inline::compile(language, &options);
+    }
     let places = Places::find()?;
+    let variable = language.variable();
     let compiler = std::env::var(variable).unwrap_or_default();
     let mut words = compiler.split_whitespace();
-    let program = words.next().unwrap_or(usual);
+    let program = words.next().unwrap_or(language.usual_compiler());
     crate::sys::signals::give_file_limit_back();
     let error = Command::new(program).args(words).args(command_line(&places, arguments)).exec();
     Err(Failure::usage(

@@ -164,6 +164,12 @@ fn command_line(gfortran: bool, places: &Places, module: Option<&Path>, argument
 
 /// Becomes the compiler.
 pub fn compile(arguments: &[OsString]) -> Outcome<i32> {
+    if arguments.iter().any(|word| word == "--inline") {
+        return Err(Failure::usage(
+            "programs in Fortran cannot have checks in their code (--inline)",
+            "leave --inline out, and run them on pages (--engine hlrc, scope or msi)",
+        ));
+    }
     let places = Places::find()?;
     let compiler = Compiler::find()?;
     let words = cc::words_in(arguments);

@@ -11,6 +11,7 @@
 //! | `bench` | [`bench`] | measures the network, and the programs of a paper |
 //! | `fc` | [`fc`] | the same for Fortran |
 //! | `cc`, `c++`, `config` | [`cc`] | compiles programs, and says where headers and libraries are |
+//! | `cc --inline`, `c++ --inline` | [`inline`] | compiles programs with checks in their own code |
 //! | `agent` | [`agent`] | the launcher's hand on another host |
 //!
 //! A job goes through these rooms: [`args`] reads the command line, [`plan`] makes it into one [`spec`] a host; a
@@ -36,6 +37,7 @@ mod group;
 mod guardian;
 mod hash_seed;
 mod hosts;
+mod inline;
 mod job;
 mod link;
 mod misspelt;
@@ -92,8 +94,8 @@ fn dispatch(cli: &Cli) -> Outcome<i32> {
         Command::Report(args) => report::main(args),
         Command::Compare(args) => compare::main(args),
         Command::Bench(args) => bench::main(args),
-        Command::Cc { arguments } => cc::compile("COMEM_CC", "cc", arguments),
-        Command::Cxx { arguments } => cc::compile("COMEM_CXX", "c++", arguments),
+        Command::Cc { arguments } => cc::compile(cc::Language::C, arguments),
+        Command::Cxx { arguments } => cc::compile(cc::Language::Cxx, arguments),
         Command::Fc { arguments } => fc::compile(arguments),
         Command::Config(args) => cc::config(&args.questions()),
         Command::Agent { from_daemon } => agent::main(*from_daemon).or_else(|failure| {
