@@ -1,6 +1,6 @@
 //! What the linker has taken, and whether it has checks.
 
-use super::records::{ABI, Content, Record, imported};
+use super::records::{ABI, Content, Record, dynamic_symbols};
 use crate::failure::Failure;
 use object::read::archive::ArchiveFile;
 use std::ffi::OsStr;
@@ -112,7 +112,7 @@ impl Findings {
     /// `unchecked_sources` were not compiled by the plug-in's compiler.
     pub fn of(taken: &[Taken], product: &Path, trusts: &dyn Fn(&Path) -> bool, unchecked_sources: usize) -> Findings {
         let mut found = Findings::default();
-        let (mut expected, mut gone) = (0, 0);
+        let (mut expected, mut gone, mut trusted) = (0, 0, Vec::new());
         for one in taken.iter().filter(|one| !is_systems(&one.file)) {
             let Ok(bytes) = std::fs::read(&one.file) else {
                 gone += 1;
@@ -131,7 +131,9 @@ impl Findings {
                     expected += if is_shared(&bytes) { 0 } else { records.len() };
                     found.strangers.extend(records.iter().any(|record| record.abi != ABI).then(|| one.shown()));
                 }
-                _ if trusts(&one.file) || trusts(Path::new(&one.shown())) => {}
+                _ if trusts(&one.file) || trusts(Path::new(&one.shown())) => {
+                    trusted.extend(dynamic_symbols(&bytes, false));
+                }
                 Content::Unchecked if is_library => found.libraries.push(one.shown()),
                 Content::Unchecked => found.unchecked.push(one.shown()),
                 Content::Bitcode => found.bitcode.push(one.shown()),
@@ -143,9 +145,9 @@ impl Findings {
             found.records = records;
         }
         found.lost = (expected + gone).saturating_sub(unchecked_sources + found.records.len());
-        let imported = imported(&product);
+        let imported = dynamic_symbols(&product, true);
         let mut calls: Vec<&String> = found.records.iter().flat_map(|record| &record.calls).collect();
-        calls.retain(|name| imported.contains(name));
+        calls.retain(|name| imported.contains(name) && !trusted.contains(name));
         calls.sort();
         calls.dedup();
         found.calls = calls.into_iter().cloned().collect();

@@ -2,7 +2,7 @@
 //! module: `abi=1 module=a.c loads=10/25 stores=3/9 strips=2 calls=f,g`. Linkers put the sections of all objects behind one another.
 
 use crate::table::Table;
-use object::{Object, ObjectSection, SectionKind};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 
 /// The version of the agreement between checked code and libcomem.
 pub const ABI: u32 = 1;
@@ -88,12 +88,11 @@ impl Content {
     }
 }
 
-/// The functions that a program or a library takes from shared libraries.
-pub fn imported(bytes: &[u8]) -> Vec<String> {
-    use object::ObjectSymbol;
+/// The functions that a program takes from shared libraries, or those that a shared library has.
+pub fn dynamic_symbols(bytes: &[u8], imported: bool) -> Vec<String> {
     let Ok(file) = object::File::parse(bytes) else { return Vec::new() };
-    let undefined = file.dynamic_symbols().filter(|symbol| symbol.is_undefined());
-    undefined.filter_map(|symbol| symbol.name().ok().map(str::to_string)).collect()
+    let chosen = file.dynamic_symbols().filter(|symbol| symbol.is_undefined() == imported);
+    chosen.filter_map(|symbol| symbol.name().ok().map(str::to_string)).collect()
 }
 
 /// The counts as a table: Table 1 of the DSZOOM paper.
@@ -154,6 +153,9 @@ mod tests {
         assert_eq!(Content::of(b""), Content::Other);
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(Content::of(&own), Content::Unchecked);
-        assert!(imported(&own).iter().any(|name| name == "malloc" || name == "memcpy"), "this program takes libc's");
+        assert!(
+            dynamic_symbols(&own, true).iter().any(|name| name == "malloc" || name == "memcpy"),
+            "this program takes libc's"
+        );
     }
 }
