@@ -194,6 +194,7 @@ impl Agent {
                 let count: usize = frame.value().map_err(garbled)?;
                 self.untaken = self.untaken.saturating_sub(count);
             }
+            Kind::Alive => self.link.send(&Frame::bytes(Kind::Alive, 0, b"")),
             Kind::Close => return Ok(true),
             _ => self.pass_on(frame).map_err(garbled)?,
         }

@@ -45,7 +45,7 @@ pub enum Kind {
     Close = 37,
     /// Launcher: so many bytes of output were taken (JSON).
     OutputTaken = 38,
-    /// Launcher: it is there.
+    /// Launcher: it is there. The agent answers with the same.
     Alive = 39,
 }
 

@@ -661,6 +661,11 @@ impl<'a> Running<'a> {
             self.tell_running(&ToNode::Stop { reason: reason.to_string() });
         }
         self.ending = Some(Ending { term_at: Some(now + grace), kill_at: now + grace + TERM_GRACE });
+        self.hosts.iter_mut().for_each(|host| {
+            if let Host::There(remote) = host {
+                remote.ask()
+            }
+        });
     }
 
     fn interrupt(&mut self, reason: &str, code: i32) {
@@ -755,7 +760,29 @@ impl<'a> Running<'a> {
         self.ending.is_none() && !self.closing
     }
 
+    /// The job ends, and no host whose words reach this one has nodes left: from the others nothing will be heard. Their agents and nodes find out by
+    /// themselves.
+    fn give_up_silent_hosts(&mut self) {
+        if self.ending.is_none() {
+            return;
+        }
+        let silent = |host: &Host| matches!(host, Host::There(remote) if remote.is_silent());
+        let running = |(node, state): (&u16, &Node)| {
+            let host = self.orders.host_of.get(node).map(|index| &self.hosts[*index]);
+            state.ended.is_none() && host.is_some_and(|host| !silent(host))
+        };
+        if self.nodes.iter().any(running) {
+            return;
+        }
+        for host in self.hosts.iter_mut().filter(|host| silent(host)) {
+            if let Host::There(remote) = host {
+                remote.close();
+            }
+        }
+    }
+
     fn advance_ending(&mut self, now: Instant) {
+        self.give_up_silent_hosts();
         let Some(ending) = self.ending.as_mut().filter(|_| !self.closing) else { return };
         if ending.term_at.is_some_and(|at| at <= now) {
             ending.term_at = None;

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const HELLO_LIMIT: Duration = Duration::from_secs(20);
 /// How long an agent may take to end everything.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+/// An agent that was asked whether it is there, and has said nothing for so long, is cut off.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// How long a remote shell may take to end once its stream has.
 const SHELL_END_LIMIT: Duration = Duration::from_secs(2);
 /// So often a launcher says that it is there, in the time for which it may be silent.
@@ -42,6 +44,10 @@ pub struct Remote {
     close_by: Option<Instant>,
     /// When to say that the launcher is there, and how often.
     alive: Option<(Instant, Duration)>,
+    /// Until when the agent may take to say that it is there, since it was asked and has said nothing.
+    answer_by: Option<Instant>,
+    /// It let that pass, and has said nothing since.
+    silent: bool,
     closed: bool,
     /// A program on its way there.
     staging: Option<Staging>,
@@ -158,6 +164,8 @@ impl Remote {
             answered: false,
             close_by: None,
             alive: None,
+            answer_by: None,
+            silent: false,
             closed: false,
             staging: None,
             untold: 0,
@@ -216,10 +224,23 @@ impl Remote {
         }
     }
 
+    /// Asks whether the agent is there; [`Remote::is_silent`] tells when it does not answer. One that may be busy with what it was sent before is not asked.
+    pub fn ask(&mut self) {
+        if !self.closed && self.answered && self.staging.is_none() {
+            self.link.send(&Frame::bytes(Kind::Alive, 0, b""));
+            self.answer_by = Some(Instant::now() + ANSWER_LIMIT);
+        }
+    }
+
+    /// Whether the agent did not answer when it was asked last.
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// When [`Remote::on_time`] wants to be called.
     pub fn deadline(&self) -> Option<Instant> {
-        let alive = self.alive.map(|(at, _)| at);
-        if self.closed { None } else { sys::poll::earlier(alive, sys::poll::earlier(self.hello_by, self.close_by)) }
+        let all = [self.alive.map(|(at, _)| at), self.answer_by, self.hello_by, self.close_by];
+        if self.closed { None } else { all.into_iter().fold(None, sys::poll::earlier) }
     }
 
     /// Gives up on an agent that lets its deadline pass.
@@ -231,7 +252,11 @@ impl Remote {
             *at = now + *often;
             self.link.send(&Frame::bytes(Kind::Alive, 0, b""));
         }
-        if self.close_by.is_some_and(|by| by <= now) {
+        if self.answer_by.take_if(|by| *by <= now).is_some() {
+            self.silent = true;
+        }
+        // What it would say of its nodes' end does not come either.
+        if self.close_by.is_some_and(|by| by <= now || self.silent) {
             let host = &self.host;
             let text = match self.answered {
                 true => {
@@ -257,7 +282,12 @@ impl Remote {
         }
         self.read_shell(polls, events);
         match self.link.take_ready(polls) {
-            Ok(frames) => frames.into_iter().for_each(|frame| self.take_frame(frame, events)),
+            Ok(frames) => {
+                if !frames.is_empty() {
+                    (self.answer_by, self.silent) = (None, false);
+                }
+                frames.into_iter().for_each(|frame| self.take_frame(frame, events));
+            }
             Err(e) => {
                 events.push(Event::Lost(Failure::unreachable(
                     format!("host {}: {e}", self.host),
@@ -294,7 +324,7 @@ impl Remote {
     /// Has the agent end everything; [`Remote::is_closed`] tells when that is done.
     pub fn close(&mut self) {
         if !self.closed && self.close_by.is_none() {
-            self.close_by = Some(Instant::now() + CLOSE_LIMIT);
+            self.close_by = Some(Instant::now() + if self.silent { Duration::ZERO } else { CLOSE_LIMIT });
             self.hello_by = None;
             self.staging = None;
             self.link.send(&Frame::bytes(Kind::Close, 0, b""));
