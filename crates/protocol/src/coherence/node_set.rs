@@ -69,6 +69,20 @@ impl NodeSet {
         })
     }
 
+    /// The members as bits, from the lowest on; the last word is not 0.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The set with these members. Words of 0 at the end count for nothing.
+    pub fn from_words(words: impl IntoIterator<Item = u64>) -> NodeSet {
+        let mut words: SmallVec<[u64; 2]> = words.into_iter().collect();
+        while words.last() == Some(&0) {
+            words.pop();
+        }
+        NodeSet { words }
+    }
+
     fn place(node: NodeId) -> (usize, u64) {
         (node.index() / 64, 1 << (node.index() % 64))
     }

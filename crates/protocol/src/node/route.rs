@@ -71,6 +71,20 @@ pub trait Rooms {
     fn page(&mut self, _origin: Origin, _message: Message<'_>, _out: &mut Outbox) -> Result<(), Misbehaved> {
         Err(Misbehaved("sent a message about pages, of which this node has none"))
     }
+    /// One-sided operations of another node, or the answer to those of this one
+    /// ([`remote`](crate::coherence::direct::remote)).
+    ///
+    /// # Errors
+    /// When no correct peer would have sent it.
+    fn remote(
+        &mut self,
+        _now: Time,
+        _origin: Origin,
+        _message: Message<'_>,
+        _out: &mut Outbox,
+    ) -> Result<(), Misbehaved> {
+        Err(Misbehaved("sent a one-sided operation on memory of lines, of which this node has none"))
+    }
     /// A program's own message for application thread `thread` of this node.
     fn user(&mut self, from: NodeId, thread: u16, bytes: &[u8]);
 }
@@ -141,6 +155,7 @@ pub fn dispatch(
         | Message::PushUnused { .. }
         | Message::Atomic { .. }
         | Message::AtomicDone { .. } => rooms.page(origin, message, out),
+        Message::Remote { .. } | Message::RemoteDone { .. } => rooms.remote(now, origin, message, out),
         _ => synchronise(rooms, now, origin, message, out),
     }
 }

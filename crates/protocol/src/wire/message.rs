@@ -217,6 +217,10 @@ types! {
     ATOMIC = 74;
     /// What the word held before.
     ATOMIC_DONE = 75;
+    /// One-sided operations on the receiver's memory of lines, emulated.
+    REMOTE = 76;
+    /// What they brought.
+    REMOTE_DONE = 77;
 }
 
 /// A message of coherence or synchronisation.
@@ -270,6 +274,8 @@ pub enum Message<'a> {
     PushUnused { body: &'a [u8] },
     Atomic { body: &'a [u8] },
     AtomicDone { body: &'a [u8] },
+    Remote { body: &'a [u8] },
+    RemoteDone { body: &'a [u8] },
 }
 
 fn put_unit(out: &mut Vec<u8>, unit: UnitId) {
@@ -407,6 +413,8 @@ impl<'a> Message<'a> {
             Message::PushUnused { .. } => types::PUSH_UNUSED,
             Message::Atomic { .. } => types::ATOMIC,
             Message::AtomicDone { .. } => types::ATOMIC_DONE,
+            Message::Remote { .. } => types::REMOTE,
+            Message::RemoteDone { .. } => types::REMOTE_DONE,
         }
     }
 
@@ -546,7 +554,9 @@ impl<'a> Message<'a> {
             | Message::Push { body }
             | Message::PushUnused { body }
             | Message::Atomic { body }
-            | Message::AtomicDone { body } => out.put_bytes(body),
+            | Message::AtomicDone { body }
+            | Message::Remote { body }
+            | Message::RemoteDone { body } => out.put_bytes(body),
             Message::Deal { number, wanted } => {
                 out.put_u64(number);
                 out.put_u64(wanted.total);
@@ -652,6 +662,8 @@ impl<'a> Message<'a> {
             types::PUSH_UNUSED => Message::PushUnused { body: r.rest() },
             types::ATOMIC => Message::Atomic { body: r.rest() },
             types::ATOMIC_DONE => Message::AtomicDone { body: r.rest() },
+            types::REMOTE => Message::Remote { body: r.rest() },
+            types::REMOTE_DONE => Message::RemoteDone { body: r.rest() },
             types::MEET => {
                 let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
                 Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
@@ -720,6 +732,8 @@ mod tests {
             Message::PushUnused { body: b"u" },
             Message::Atomic { body: b"a" },
             Message::AtomicDone { body: b"d" },
+            Message::Remote { body: b"r" },
+            Message::RemoteDone { body: b"e" },
             Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
             Message::Ask { wish: Wish::SemGive, name: 3, knowledge: b"told" },
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },

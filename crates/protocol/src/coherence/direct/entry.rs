@@ -68,6 +68,11 @@ impl Entry {
         self.0 & (BUSY | NOT_EXCLUSIVE | PAGES) == 0
     }
 
+    /// Whether a node may replace an entry by this one: it is not locked, and says nothing that no protocol says.
+    pub fn is_put(self) -> bool {
+        self.0 & 0xff & !(LOCKED | NOT_EXCLUSIVE) == 0
+    }
+
     /// The presence byte.
     pub fn presence(self) -> u8 {
         (self.0 >> 8) as u8

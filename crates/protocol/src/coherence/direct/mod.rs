@@ -23,6 +23,7 @@
 //! | [`entry`] | the 16 bits: tag and presence |
 //! | [`directory`] | which nodes hold a unit, as presence bits, a sole holder or a wide set |
 //! | [`one_sided`] | the operations on another node's memory |
+//! | [`remote`] | those operations as messages, where the backbone has none |
 //! | [`miss`] | the protocol: what a thread does that has missed |
 //! | [`store_check`] | the order of a checked store's steps beside a revocation |
 //!
@@ -38,6 +39,7 @@ pub mod directory;
 pub mod entry;
 pub mod miss;
 pub mod one_sided;
+pub mod remote;
 pub mod store_check;
 
 #[cfg(test)]
