@@ -2,6 +2,9 @@
 
 use super::rooms::{UNIT_BYTES, UNITS};
 use super::{NODES, PROG, SLOTS, append};
+use comem_protocol::coherence::direct::Entry;
+use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
+use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::coherence::pages::PAGE_BYTES;
 use comem_protocol::coherence::pages::wire::{Need, Push, put_unused};
 use comem_protocol::faults::Rng;
@@ -15,7 +18,7 @@ use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
 use comem_protocol::wire::message::{Collective, Hearing, Message, News, Ticket, Want, Wish};
 
 /// Kinds of messages that [`Author::message`] writes.
-const KINDS: u64 = 38;
+const KINDS: u64 = 40;
 /// The kinds with pages that are sent unasked, and that were of no use.
 const PUSH: u64 = 25;
 const UNUSED: u64 = 26;
@@ -29,6 +32,8 @@ const DEAL: u64 = 33;
 const DEALT: u64 = 34;
 const ATOMIC: u64 = 35;
 const ATOMIC_DONE: u64 = 36;
+const REMOTE: u64 = 37;
+const REMOTE_DONE: u64 = 38;
 
 /// A source of inputs, all from one seed.
 pub struct Author {
@@ -110,6 +115,7 @@ impl Author {
         let bytes = match kind {
             PUSH | UNUSED => self.pages(kind),
             WANTS | TOKENS => self.locks(),
+            REMOTE => self.operations(),
             _ => self.bytes(),
         };
         let message = self.message(kind, &bytes);
@@ -203,6 +209,28 @@ impl Author {
         let pages = run.len();
         Push { epoch: self.rng.below(5) as u32, applied, runs: [run].into_iter().collect() }.emit(&mut body);
         body.resize(body.len() + pages * PAGE_BYTES, first as u8);
+        body
+    }
+
+    /// One-sided operations on a unit that may exist.
+    fn operations(&mut self) -> Vec<u8> {
+        let holders = NodeSet::from_iter([NodeId(self.rng.below(NODES as u64 + 1) as u16)]);
+        let commands = (0..self.rng.between(1, 5)).map(|_| match self.rng.below(9) {
+            0 => Command::FetchAndSet,
+            1 => Command::GetWide,
+            2 => Command::GetData,
+            3 => Command::PutMagic,
+            4 => Command::PutMirrors(Entry::not_exclusive(true)),
+            5 => Command::PutEntry(Entry::directory(self.rng.next_u64() as u8, false)),
+            6 => Command::PutWide(holders.clone()),
+            7 => Command::Quiesce,
+            _ => Command::Pause(self.rng.below(400) as u16),
+        });
+        let commands = commands.collect();
+        let lines = 1 << self.rng.below(3);
+        let unit = UnitAt::new(self.rng.below(20) * u64::from(lines), lines).expect("an aligned unit");
+        let mut body = Vec::new();
+        Request { serial: self.rng.below(9) as u16, unit, commands }.emit(&mut body);
         body
     }
 
@@ -306,6 +334,8 @@ impl Author {
             DEALT => Message::Dealt { fine: epoch > 1, low: self.number(), high: self.number() },
             ATOMIC => Message::Atomic { body: bytes },
             ATOMIC_DONE => Message::AtomicDone { body: bytes },
+            REMOTE => Message::Remote { body: bytes },
+            REMOTE_DONE => Message::RemoteDone { body: bytes },
             _ => Message::User { thread: self.rng.below(4) as u16, bytes },
         }
     }

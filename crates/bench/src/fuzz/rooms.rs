@@ -1,7 +1,10 @@
 //! The victim's state machines: units of each engine in plain memory, locks, flags, a barrier, pages that were sent unasked.
 
 use super::NODES;
+use comem_protocol::coherence::direct::Entry;
+use comem_protocol::coherence::direct::remote::{self, Found, RemoteMemory, UnitAt};
 use comem_protocol::coherence::msi::Unit;
+use comem_protocol::coherence::node_set::NodeSet;
 use comem_protocol::coherence::pages::atomic::{Answer, Request};
 use comem_protocol::coherence::pages::push::Stash;
 use comem_protocol::coherence::pages::wire::{Push, take_unused};
@@ -19,8 +22,11 @@ use comem_protocol::sync::meeting::MeetingId;
 use comem_protocol::sync::rwlock::RwLockId;
 use comem_protocol::sync::semaphore::SemaphoreId;
 use comem_protocol::sync::{self, NoPayload};
+use comem_protocol::time::Time;
 use comem_protocol::wire::message::{Message, Wish};
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Units of each object.
 pub const UNITS: u32 = 8;
@@ -53,6 +59,70 @@ impl UnitMemory for Bytes {
     }
 }
 
+/// Lines of the only region of lines memory, whose units have two.
+const LINES: Range<u64> = 8..24;
+
+/// Lines memory: an entry and a word for each line. What is outside of the region must not be touched.
+#[derive(Default)]
+struct Lines {
+    entries: [Cell<Entry>; 16],
+    words: [Cell<u64>; 16],
+    wide: Cell<u64>,
+    /// Looks for hazards, of which every third finds one.
+    looks: Cell<u64>,
+}
+
+impl Lines {
+    fn at(line: u64) -> usize {
+        assert!(LINES.contains(&line), "line {line} belongs to no region");
+        (line - LINES.start) as usize
+    }
+}
+
+impl RemoteMemory for Lines {
+    fn find(&self, unit: UnitAt) -> Found {
+        let is_one = unit.lines() == 2 && unit.lies_in(&LINES);
+        if is_one { Found::Unit } else { Found::Nothing }
+    }
+    fn nodes(&self) -> usize {
+        NODES
+    }
+    fn fetch_and_set(&self, unit: UnitAt, holder: NodeId) -> Entry {
+        let entry = &self.entries[Lines::at(unit.first())];
+        entry.replace(entry.get().after_fetch_and_set(holder))
+    }
+    fn entry(&self, unit: UnitAt) -> Entry {
+        self.entries[Lines::at(unit.first())].get()
+    }
+    fn put_entries(&self, lines: Range<u64>, entry: Entry) {
+        assert!(!entry.is_busy(), "no node puts an entry that locks");
+        lines.for_each(|line| self.entries[Lines::at(line)].set(entry));
+    }
+    fn copy_data(&self, unit: UnitAt, out: &mut Vec<u8>) {
+        for line in unit.range() {
+            out.extend_from_slice(&self.words[Lines::at(line)].get().to_be_bytes().repeat(8));
+        }
+    }
+    fn put_magic(&self, unit: UnitAt) {
+        unit.range().for_each(|line| self.words[Lines::at(line)].set(u64::MAX));
+    }
+    fn wide(&self, unit: UnitAt) -> NodeSet {
+        Lines::at(unit.first());
+        NodeSet::from_words([self.wide.get()])
+    }
+    fn put_wide(&self, unit: UnitAt, holders: &NodeSet) {
+        Lines::at(unit.first());
+        assert!(holders.iter().all(|node| node.index() < NODES), "a holder that the job does not have");
+        self.wide.set(holders.words().first().copied().unwrap_or(0));
+    }
+    fn barrier(&self) {}
+    fn has_hazard(&self, unit: UnitAt) -> bool {
+        Lines::at(unit.first());
+        self.looks.set(self.looks.get() + 1);
+        self.looks.get().is_multiple_of(3)
+    }
+}
+
 /// All rooms of one node.
 pub struct House {
     /// Objects by number: one for each engine, in the order of [`Engine::ALL`].
@@ -65,6 +135,8 @@ pub struct House {
     barrier: Barrier,
     stash: Stash,
     loops: Loops,
+    lines: Lines,
+    remote: remote::Server,
     /// Steps taken.
     pub steps: u64,
 }
@@ -88,6 +160,8 @@ impl House {
             barrier: Barrier::new(ME, NODES, threads),
             stash: Stash::default(),
             loops: Loops::default(),
+            lines: Lines::default(),
+            remote: remote::Server::default(),
             steps: 0,
         }
     }
@@ -233,6 +307,24 @@ impl Rooms for House {
             }
             Message::AtomicDone { body } => drop(Answer::parse(body).map_err(|_| NONSENSE)?),
             _ => return Err(Misbehaved("sent a message about pages, of which this node has none")),
+        }
+        self.steps += 1;
+        Ok(())
+    }
+
+    fn remote(&mut self, now: Time, origin: Origin, message: Message<'_>, out: &mut Outbox) -> Result<(), Misbehaved> {
+        const NONSENSE: Misbehaved = Misbehaved("answered one-sided operations by what makes no sense");
+        match (message, origin.ticket) {
+            (Message::Remote { body }, Some(ticket)) => {
+                self.remote.on_request(&self.lines, (now, ticket), body, out)?;
+            }
+            (Message::RemoteDone { body }, _) => {
+                let unit = UnitAt::new(LINES.start, 2).expect("an aligned unit");
+                let answer = remote::Answer::parse(body).map_err(|_| NONSENSE)?;
+                let commands = [remote::Command::FetchAndSet, remote::Command::GetWide, remote::Command::GetData];
+                answer.each(unit, &commands, |_| ()).map_err(|_| NONSENSE)?;
+            }
+            _ => return Err(Misbehaved("sent a request as if it were a reply")),
         }
         self.steps += 1;
         Ok(())

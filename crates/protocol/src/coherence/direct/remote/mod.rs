@@ -49,8 +49,9 @@ use super::{LINE_BYTES, UNIT_BYTES};
 use crate::coherence::node_set::NodeSet;
 use crate::ids::NodeId;
 use crate::wire::bytes::WireError;
+use std::ops::Range;
 
-/// Where a unit is: its lines, counted from the beginning of the shared heap.
+/// Where a unit is: its lines, counted from the beginning of lines memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UnitAt {
     first: u64,
@@ -71,12 +72,22 @@ impl UnitAt {
         self.first
     }
 
+    /// All its lines.
+    pub fn range(self) -> Range<u64> {
+        self.first..self.first + u64::from(self.lines)
+    }
+
     /// How many lines it has: a power of two.
     pub fn lines(self) -> u16 {
         self.lines
     }
 
-    /// Bytes from the beginning of the shared heap to its first.
+    /// Whether it lies within these lines.
+    pub fn lies_in(self, lines: &Range<u64>) -> bool {
+        lines.start <= self.first && self.range().end <= lines.end
+    }
+
+    /// Bytes from the beginning of lines memory to its first.
     pub fn offset(self) -> u64 {
         self.first * LINE_BYTES as u64
     }
@@ -110,8 +121,8 @@ pub trait RemoteMemory {
     fn fetch_and_set(&self, unit: UnitAt, holder: NodeId) -> Entry;
     /// The unit's first entry, by a plain load.
     fn entry(&self, unit: UnitAt) -> Entry;
-    /// Replaces the entry of line `line` of the unit.
-    fn put_entry(&self, unit: UnitAt, line: u16, entry: Entry);
+    /// Replaces the entries of some lines of a unit, the first one last.
+    fn put_entries(&self, lines: Range<u64>, entry: Entry);
     /// Appends the unit's bytes; each aligned word of 8 is read in one step.
     fn copy_data(&self, unit: UnitAt, out: &mut Vec<u8>);
     /// Fills the unit with [`MAGIC`](super::MAGIC); each aligned word of 8 bytes is written in one step.

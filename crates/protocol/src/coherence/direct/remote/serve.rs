@@ -1,7 +1,7 @@
 //! The target's side: a batch's commands, one after the other.
 
 use super::message::{Answer, Command, Request};
-use super::{Found, RemoteMemory, UnitAt};
+use super::{Found, RemoteMemory};
 use crate::coherence::Misbehaved;
 use crate::outbox::{Outbox, Target};
 use crate::time::{Span, Time};
@@ -125,7 +125,7 @@ impl Waiting {
 
     fn carry_out(&mut self, memory: &impl RemoteMemory, command: &Command) {
         let (unit, answer) = (self.request.unit, &mut self.answer);
-        let lines = unit.lines();
+        let lines = unit.range();
         match command {
             Command::FetchAndSet => {
                 Answer::put_entry(answer, memory.fetch_and_set(unit, self.ticket.channel.node));
@@ -133,17 +133,10 @@ impl Waiting {
             Command::GetWide => Answer::put_wide(answer, &memory.wide(unit)),
             Command::GetData => memory.copy_data(unit, answer),
             Command::PutMagic => memory.put_magic(unit),
-            Command::PutMirrors(entry) => (1..lines).for_each(|line| memory.put_entry(unit, line, *entry)),
-            Command::PutEntry(entry) => (0..lines).rev().for_each(|line| memory.put_entry(unit, line, *entry)),
+            Command::PutMirrors(entry) => memory.put_entries(lines.start + 1..lines.end, *entry),
+            Command::PutEntry(entry) => memory.put_entries(lines, *entry),
             Command::PutWide(holders) => memory.put_wide(unit, holders),
             Command::Quiesce | Command::Pause(_) => {}
         }
-    }
-}
-
-impl UnitAt {
-    /// Whether it lies in these lines, which are counted as its own are.
-    pub fn lies_in(self, lines: &std::ops::Range<u64>) -> bool {
-        lines.start <= self.first && self.first + u64::from(self.lines) <= lines.end
     }
 }

@@ -58,10 +58,12 @@ impl RemoteMemory for Memory {
         assert!(unit.lies_in(&ALLOCATED));
         self.entries.borrow().get(&unit.first()).copied().unwrap_or_default()
     }
-    fn put_entry(&self, unit: UnitAt, line: u16, entry: Entry) {
-        self.touch(unit, "put entry");
-        assert!(line < unit.lines());
-        self.entries.borrow_mut().insert(unit.first() + u64::from(line), entry);
+    fn put_entries(&self, lines: Range<u64>, entry: Entry) {
+        assert!(ALLOCATED.start <= lines.start && lines.end <= ALLOCATED.end, "outside of regions: {lines:?}");
+        for line in lines.rev() {
+            self.order.borrow_mut().push("put entry");
+            self.entries.borrow_mut().insert(line, entry);
+        }
     }
     fn copy_data(&self, unit: UnitAt, out: &mut Vec<u8>) {
         self.touch(unit, "get data");
@@ -84,7 +86,7 @@ impl RemoteMemory for Memory {
         *self.barriers.borrow_mut() += 1;
     }
     fn has_hazard(&self, unit: UnitAt) -> bool {
-        self.hazards.borrow().iter().any(|line| (unit.first()..unit.first() + u64::from(unit.lines())).contains(line))
+        self.hazards.borrow().iter().any(|line| unit.range().contains(line))
     }
 }
 
