@@ -13,7 +13,7 @@ fn all_pass(scenario: Scenario, seeds: std::ops::Range<u64>) {
 #[test]
 fn random_programs_are_coherent() {
     for kind in Kind::ALL {
-        for fabric in [Fabric::Shared, Fabric::Network] {
+        for fabric in Fabric::ALL {
             all_pass(Scenario { kind: Some(kind), fabric: Some(fabric), ..Scenario::default() }, 0..2_000);
         }
     }

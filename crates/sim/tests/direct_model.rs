@@ -91,6 +91,12 @@ fn two_nodes_over_a_network() {
 }
 
 #[test]
+fn two_nodes_whose_operations_are_emulated() {
+    let setup = Setup::new(2, threads(&[(0, &[write(1), READ]), (1, &[write(2), READ])]));
+    check(Setup { fabric: Fabric::Messages, ..setup }, 938);
+}
+
+#[test]
 fn two_nodes_with_untouched_units_of_two_lines() {
     let other = Access::Store { unit: 0, word: 1, value: 2 };
     let setup = Setup::new(2, threads(&[(0, &[write(1)]), (1, &[other, READ])]));

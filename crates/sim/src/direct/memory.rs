@@ -18,6 +18,13 @@ pub enum Write {
     Hazard { thread: usize, units: Vec<usize> },
 }
 
+impl Write {
+    /// Whether it stores this value to this word.
+    pub fn is_of(&self, (in_unit, at): (usize, usize), stored: u16) -> bool {
+        matches!(*self, Write::Word { unit, word, value, .. } if (unit, word, value) == (in_unit, at, stored))
+    }
+}
+
 /// One node's memory.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Memory {

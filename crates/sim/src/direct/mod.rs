@@ -15,11 +15,12 @@
 //! - Each word of each node's memory has the latest value or is MAGIC. The latest value is that of the last store
 //!   that has
 //!   reached memory.
-//! - The latest value of each word is in some node's memory.
+//! - The latest value of each word is in some node's memory, or on its way to one.
 //! - An atomic operation finds the latest value.
 //! - While a thread has something left to do, some step is possible.
 
 mod memory;
+mod message;
 pub mod program;
 pub mod scenario;
 mod state;

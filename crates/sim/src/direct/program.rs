@@ -16,6 +16,13 @@ pub enum Fabric {
     Shared,
     /// A network: puts to one node arrive in order, and puts to two nodes in any order.
     Network,
+    /// A network without one-sided operations: a thread of the other node runs them, a message at a time.
+    Messages,
+}
+
+impl Fabric {
+    /// Every one.
+    pub const ALL: [Fabric; 3] = [Fabric::Shared, Fabric::Network, Fabric::Messages];
 }
 
 /// One access of a thread's program. A word is named by its unit and its place in the unit.

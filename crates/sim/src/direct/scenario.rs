@@ -71,7 +71,7 @@ impl Scenario {
         let mut values = 0;
         let threads = places.iter().map(|node| (*node, program(kind, units, &mut values, rng))).collect();
         Setup {
-            fabric: self.fabric.unwrap_or(if rng.below(2) == 0 { Fabric::Shared } else { Fabric::Network }),
+            fabric: self.fabric.unwrap_or(Fabric::ALL[rng.below(3) as usize]),
             nodes,
             homes,
             lines: self.lines.unwrap_or(rng.between(1, 2) as usize),

@@ -1,8 +1,11 @@
 //! The whole model at one moment, and what may happen next.
 
 use super::memory::{Memory, Write};
+use super::message::Message;
 use super::program::{Access, Fabric, MAGIC, Setup, WORDS};
 use super::thread::{Activity, Missing, Thread};
+use comem_protocol::coherence::direct::one_sided::Batch;
+use comem_protocol::coherence::direct::remote::{self, Step};
 use comem_protocol::coherence::direct::store_check::{Step as StoreStep, StoreCheck};
 use comem_protocol::coherence::direct::{Miss, Op, Outcome, Reply, Want};
 use comem_protocol::ids::NodeId;
@@ -19,6 +22,8 @@ pub enum Action {
     Drain(usize),
     /// The oldest put of this thread to that node arrives.
     Arrive(usize, NodeId),
+    /// The target of this thread's message goes on with it.
+    Serve(usize, usize),
     /// The node that may crash does.
     Crash,
 }
@@ -57,6 +62,8 @@ impl State {
             }
             let under_way = thread.puts.iter().filter(|(_, puts)| !puts.is_empty());
             actions.extend(under_way.map(|(node, _)| Action::Arrive(t, *node)));
+            let served = thread.messages.iter().enumerate().filter(|(_, message)| self.can_serve(setup, message));
+            actions.extend(served.map(|(at, _)| Action::Serve(t, at)));
             if !thread.has_ended(&setup.threads[t].1) && self.can_step(setup, t) {
                 actions.push(Action::Step(t));
             }
@@ -83,6 +90,7 @@ impl State {
                     self.commit(node, write);
                 }
             }
+            Action::Serve(t, at) => self.serve(setup, t, at),
             Action::Step(t) => self.step(setup, t),
             Action::Crash => self.crash(setup),
         }
@@ -131,6 +139,7 @@ impl State {
                     }
                     is_somewhere |= value == *latest;
                 }
+                is_somewhere |= self.threads.iter().any(|thread| thread.carries((unit, word), *latest));
                 if !is_somewhere && !self.lost {
                     return Some("a value is nowhere");
                 }
@@ -183,13 +192,23 @@ impl State {
         }
     }
 
+    /// Whether this thread's next step with its batch is possible.
     fn can_operate(&self, setup: &Setup, thread: &Thread, missing: &Missing, access: Access) -> bool {
-        match missing.batch.front() {
+        let op = match missing.batch.front() {
+            Some(Step::Here(op)) => Some(op),
+            // A message leaves by a system call, which drains the store buffer.
+            Some(Step::Send(..)) => return thread.buffer.is_empty(),
+            Some(Step::Await) => {
+                return thread.messages.iter().all(|message| message.is_done() || self.is_dead(setup, message.to));
+            }
+            None => None,
+        };
+        match op {
             Some(Op::FetchAndSet { at } | Op::GetWide { at }) => thread.is_in_order(setup, *at),
             Some(Op::GetData { from }) => setup.fabric == Fabric::Shared || thread.is_in_order(setup, *from),
             Some(Op::Flush) => match setup.fabric {
                 Fabric::Shared => thread.buffer.is_empty(),
-                Fabric::Network => thread.puts.values().all(VecDeque::is_empty),
+                Fabric::Network | Fabric::Messages => thread.puts.values().all(VecDeque::is_empty),
             },
             Some(Op::Quiesce { at }) => {
                 missing.progress == 0 || self.lost || !self.memories[at.index()].has_hazard(missing.unit)
@@ -297,14 +316,26 @@ impl State {
 
     fn start_miss(&mut self, setup: &Setup, t: usize, unit: usize, want: Want, check: Option<StoreCheck>) {
         let (miss, batch) = Miss::start(setup.site(self.threads[t].node, unit), want);
-        let batch = batch.into_iter().collect();
+        let batch = steps(setup, self.threads[t].node, batch);
         let missing = Missing { miss, unit, batch, progress: 0, reply: Reply::Done, check };
         self.threads[t].activity = Activity::Missing(missing);
     }
 
     fn step_miss(&mut self, setup: &Setup, t: usize, access: Access, mut missing: Missing) {
-        let Some(op) = missing.batch.front().cloned() else { unreachable!("a miss without a step") };
-        if self.operate(setup, t, access, &mut missing, &op) {
+        let Some(step) = missing.batch.front().cloned() else { unreachable!("a miss without a step") };
+        let is_done = match step {
+            Step::Here(op) => self.operate(setup, t, access, &mut missing, &op),
+            Step::Send(to, ops) => {
+                let from = self.threads[t].node;
+                self.threads[t].messages.push(Message::new(from, to, missing.unit, &ops));
+                true
+            }
+            Step::Await => {
+                self.take_answers(setup, t, &mut missing);
+                true
+            }
+        };
+        if is_done {
             missing.batch.pop_front();
             missing.progress = 0;
         } else {
@@ -319,7 +350,7 @@ impl State {
         }
         match missing.miss.next(std::mem::replace(&mut missing.reply, Reply::Done)) {
             ControlFlow::Continue(batch) => {
-                missing.batch = batch.into_iter().collect();
+                missing.batch = steps(setup, self.threads[t].node, batch);
                 self.threads[t].activity = Activity::Missing(missing);
             }
             ControlFlow::Break(Outcome::Lost(holder)) => self.threads[t].activity = Activity::Lost(holder),
@@ -333,11 +364,44 @@ impl State {
         }
     }
 
+    /// Whether this node is gone, its memory as well.
+    fn is_dead(&self, setup: &Setup, node: NodeId) -> bool {
+        self.lost && setup.crash == Some(node) && setup.fabric != Fabric::Shared
+    }
+
+    fn can_serve(&self, setup: &Setup, message: &Message) -> bool {
+        !self.is_dead(setup, message.to) && message.can_go_on(&self.memories[message.to.index()], self.lost)
+    }
+
+    /// The target of a message makes its next step with it.
+    fn serve(&mut self, setup: &Setup, t: usize, at: usize) {
+        let to = self.threads[t].messages[at].to;
+        if self.threads[t].messages[at].is_at_barrier() {
+            self.barrier(to);
+        }
+        self.threads[t].messages[at].step(&mut self.memories[to.index()], setup.lines);
+    }
+
+    /// All messages are answered: what they have brought is stored.
+    fn take_answers(&mut self, setup: &Setup, t: usize, missing: &mut Missing) {
+        let me = self.threads[t].node;
+        for message in std::mem::take(&mut self.threads[t].messages) {
+            if !message.is_done() || message.is_of_spinner && self.lost {
+                missing.reply = Reply::Lost;
+                return;
+            }
+            missing.reply = message.reply.unwrap_or(Reply::Done);
+            for (word, value) in message.words.into_iter().enumerate() {
+                let write = Write::Word { unit: missing.unit, word, value, is_own: false };
+                self.threads[t].store(setup, me, write);
+            }
+        }
+    }
+
     /// One step of an operation; tells whether it was the last one.
     fn operate(&mut self, setup: &Setup, t: usize, access: Access, missing: &mut Missing, op: &Op) -> bool {
         let (unit, me) = (missing.unit, self.threads[t].node);
-        let is_dead = |node: NodeId| self.lost && setup.crash == Some(node) && setup.fabric == Fabric::Network;
-        if op.target(me).is_some_and(is_dead) {
+        if op.target(me).is_some_and(|node| self.is_dead(setup, node)) {
             missing.reply = Reply::Lost;
             return true;
         }
@@ -355,7 +419,7 @@ impl State {
                 let write = Write::Word { unit, word, value, is_own: false };
                 match setup.fabric {
                     Fabric::Shared => self.threads[t].store(setup, me, write),
-                    Fabric::Network => self.commit(me, write),
+                    Fabric::Network | Fabric::Messages => self.commit(me, write),
                 }
                 return word + 1 == WORDS;
             }
@@ -436,5 +500,13 @@ impl State {
                 self.store(setup, t, access, access.stores()[of]);
             }
         }
+    }
+}
+
+/// What a thread of `me` does with a batch.
+fn steps(setup: &Setup, me: NodeId, batch: Batch) -> VecDeque<Step> {
+    match setup.fabric {
+        Fabric::Messages => remote::split(me, &batch).into_iter().collect(),
+        Fabric::Shared | Fabric::Network => batch.into_iter().map(Step::Here).collect(),
     }
 }

@@ -1,9 +1,11 @@
 //! A thread between its accesses and memory: its program, its store buffer, the puts on their way.
 
 use super::memory::Write;
+use super::message::Message;
 use super::program::{Access, Fabric, Setup};
+use comem_protocol::coherence::direct::remote::Step;
 use comem_protocol::coherence::direct::store_check::StoreCheck;
-use comem_protocol::coherence::direct::{Entry, Miss, Op, Reply};
+use comem_protocol::coherence::direct::{Entry, Miss, Reply};
 use comem_protocol::ids::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,8 +29,8 @@ pub enum Activity {
 pub struct Missing {
     pub miss: Miss,
     pub unit: usize,
-    /// The operations that are left of the batch.
-    pub batch: VecDeque<Op>,
+    /// What is left to do of the batch.
+    pub batch: VecDeque<Step>,
     /// How far the first of them is.
     pub progress: usize,
     /// What the last operation has brought.
@@ -48,14 +50,23 @@ pub struct Thread {
     pub buffer: VecDeque<(NodeId, Write)>,
     /// Puts that have not arrived, by target.
     pub puts: BTreeMap<NodeId, VecDeque<Write>>,
+    /// Requests that are not answered, or whose answers it has not taken.
+    pub messages: Vec<Message>,
     /// What its loads have found.
     pub loads: Vec<u16>,
 }
 
 impl Thread {
     pub fn new(node: NodeId) -> Thread {
-        let (buffer, puts) = (VecDeque::new(), BTreeMap::new());
-        Thread { node, done: 0, activity: Activity::Ready, buffer, puts, loads: Vec::new() }
+        Thread {
+            node,
+            done: 0,
+            activity: Activity::Ready,
+            buffer: VecDeque::new(),
+            puts: BTreeMap::new(),
+            messages: Vec::new(),
+            loads: Vec::new(),
+        }
     }
 
     /// Whether the program is at its end, or given up.
@@ -83,6 +94,12 @@ impl Thread {
             return self.buffer.is_empty();
         }
         self.puts.get(&to).is_none_or(VecDeque::is_empty)
+    }
+
+    /// Whether a value is on its way to this thread's node. It may be nowhere else.
+    pub fn carries(&self, (unit, word): (usize, usize), value: u16) -> bool {
+        self.messages.iter().any(|message| message.carries((unit, word), value))
+            || self.buffer.iter().any(|(to, write)| *to == self.node && write.is_of((unit, word), value))
     }
 
     /// What the thread itself would load of a word: the youngest store in its buffer.
