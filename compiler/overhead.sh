@@ -75,7 +75,7 @@ once() {
     awk '/^region begin/ { begun = $3 } /^region end/ { printf "%.4f\n", $3 - begun; exit }' "$work/$1-$2.err"
 }
 
-results() { grep -viE 'time|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
+results() { grep -viE 'time|step [0-9]|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
 median() { sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
 # The sum of what a module's counts say, as `checked/all`.
 counts() { grep -o "$1=[0-9]*/[0-9]*" "$2" | awk -F'[=/]' '{ a += $2; b += $3 } END { printf "%d/%d", a, b }'; }

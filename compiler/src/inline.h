@@ -2,7 +2,6 @@
 #pragma once
 
 #include "abi.h"
-#include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/Module.h"
@@ -35,10 +34,15 @@ struct Counts {
     std::string text() const;
 };
 
+class StripMap;
+
 // Whether memory is provably private: no shared memory can be there.
 class Private {
   public:
-    Private(llvm::Module &module, llvm::function_ref<const llvm::TargetLibraryInfo &(llvm::Function &)> library);
+    // Looks at functions one by one.
+    Private() = default;
+    // Looks at the arguments of internal functions too.
+    explicit Private(llvm::Module &module) { arguments(module); }
     bool is(const llvm::Value *pointer);
     // An alloca reached without a phi or select: not worth a call of __comem_inline_verify.
     static bool is_plainly_alloca(const llvm::Value *pointer);
@@ -47,7 +51,6 @@ class Private {
     bool walk(const llvm::Value *value, llvm::SmallPtrSetImpl<const llvm::Value *> &seen);
     bool call_result(const llvm::CallBase &call, llvm::SmallPtrSetImpl<const llvm::Value *> &seen);
     void arguments(llvm::Module &module);
-    llvm::function_ref<const llvm::TargetLibraryInfo &(llvm::Function &)> library;
     llvm::SmallPtrSet<const llvm::Argument *, 32> private_arguments;
 };
 
@@ -92,10 +95,10 @@ bool acceptable(llvm::Module &module, Private &priv);
 void lower(llvm::Module &module, Private &priv, Runtime &runtime, Counts &counts);
 
 // Puts the checks of stores and atomics into a function, then those of `loads`: the function's own loads.
-void check_stores(llvm::Function &function, llvm::FunctionAnalysisManager &analyses, Private &priv, Runtime &runtime,
-                  Counts &counts, long &leave_out);
-void check_loads(llvm::Function &function, llvm::ArrayRef<llvm::LoadInst *> loads, Private &priv, Runtime &runtime, Counts &counts,
-                 long &leave_out);
+void check_stores(llvm::Function &function, llvm::FunctionAnalysisManager &analyses, StripMap &strips, Private &priv,
+                  Runtime &runtime, Counts &counts, long &leave_out);
+void check_loads(llvm::Function &function, llvm::ArrayRef<llvm::LoadInst *> loads, StripMap &strips, Private &priv,
+                 Runtime &runtime, Counts &counts, long &leave_out);
 
 // A function of libcomem, or one that the plug-in has made.
 inline bool is_runtime(const llvm::Function *function) {

@@ -3,7 +3,7 @@
 // The test comes after the load, in program order and at once: MAGIC can arrive at any time, so a test of the same address
 // before says nothing. Loads of a stretch without side effects share one test. The stretch is put into levels for that: a
 // load whose address needs another checked load is one level further down. Each level is tested before anything uses it.
-#include "inline.h"
+#include "strips.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/IR/MDBuilder.h"
 #include <functional>
@@ -17,12 +17,15 @@ static const unsigned GROUP_MAX = 8;
 
 namespace {
 
-using Group = SmallVector<LoadInst *, GROUP_MAX>;
+struct Group {
+    SmallVector<LoadInst *, GROUP_MAX> loads;
+    const Strip *strip; // the one around them, or null
+};
 
 class Loads {
   public:
-    Loads(Function &f, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
-        : f(f), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out), layout(f.getParent()->getDataLayout()),
+    Loads(Function &f, StripMap &strips, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
+        : f(f), strips(strips), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out), layout(f.getParent()->getDataLayout()),
           integers(f.hasFnAttribute(Attribute::StrictFP) || f.getFnAttribute("no-nans-fp-math").getValueAsBool()) {}
 
     void run(ArrayRef<LoadInst *> loads);
@@ -33,13 +36,14 @@ class Loads {
     void stretch(ArrayRef<Instruction *> instructions);
     void forget_promises(LoadInst &load);
     void emit(const Group &group);
-    void by_call(LoadInst &load);
+    void by_call(LoadInst &load, const Strip *strip);
     using Test = std::function<Value *(IRBuilder<> &)>;
     SmallVector<Test, GROUP_MAX> tests(const Group &group);
     Value *one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half);
     bool is_vector_of_words(Type *type) const;
 
     Function &f;
+    StripMap &strips;
     Private &priv;
     Runtime &runtime;
     Counts &counts;
@@ -48,7 +52,7 @@ class Loads {
     bool integers; // floating-point comparisons may be folded, or may raise flags that the program reads
     SmallPtrSet<Instruction *, 32> checked;
     SmallVector<Group, 16> groups;
-    SmallVector<LoadInst *, 4> calls;
+    SmallVector<std::pair<LoadInst *, const Strip *>, 4> calls;
 };
 
 // Whether 4-byte words of the value are lanes of a vector of integers of the same size.
@@ -95,18 +99,21 @@ void Loads::run(ArrayRef<LoadInst *> loads) {
             continue;
         }
         counts.loads_checked++;
+        if (strips.is_own(*load)) {
+            continue;
+        }
         forget_promises(*load);
         if (classify(*load)) {
             checked.insert(load);
         } else {
-            calls.push_back(load);
+            calls.push_back({load, strips.of(load->getParent())});
         }
     }
     for (BasicBlock &b : f) {
         block(b);
     }
-    for (LoadInst *load : calls) {
-        by_call(*load);
+    for (auto [load, strip] : calls) {
+        by_call(*load, strip);
     }
     for (Group &group : groups) {
         if (leave_out != 0 && --leave_out == 0) {
@@ -116,9 +123,18 @@ void Loads::run(ArrayRef<LoadInst *> loads) {
     }
 }
 
-void Loads::by_call(LoadInst &load) {
+void Loads::by_call(LoadInst &load, const Strip *strip) {
     IRBuilder<> at(&load);
+    if (strip) {
+        strip->lower(at);
+    }
     Value *value = runtime.load(at, load.getPointerOperand(), load.getType());
+    if (strip) {
+        BasicBlock *before = load.getParent(), *rest = before->splitBasicBlock(&load);
+        before->getTerminator()->eraseFromParent();
+        at.SetInsertPoint(before);
+        strip->raise_again(at, runtime, rest);
+    }
     load.replaceAllUsesWith(value);
     load.eraseFromParent();
 }
@@ -147,7 +163,7 @@ void Loads::block(BasicBlock &block) {
             }
         } else if (is_checked) { // volatile or atomic: stays where it is
             end();
-            groups.push_back({load});
+            groups.push_back({{load}, strips.of(&block)});
         } else if (isa<PHINode>(instruction) || instruction.isTerminator() || instruction.isEHPad() || isa<AllocaInst>(instruction) ||
                    instruction.mayHaveSideEffects() || (isa<CallBase>(instruction) && instruction.mayReadFromMemory()) ||
                    (load && !load->isSimple()) || isa<LandingPadInst>(instruction)) {
@@ -196,7 +212,7 @@ void Loads::stretch(ArrayRef<Instruction *> instructions) {
         }
     }
     Instruction *behind = instructions.back()->getNextNode();
-    SmallVector<Group, 4> formed(levels);
+    SmallVector<Group, 4> formed(levels, Group{{}, strips.of(behind->getParent())});
     for (unsigned l = 0; l <= LAST; l++) {
         for (Instruction *i : instructions) {
             if (place[i] == l && !checked.count(i)) {
@@ -206,12 +222,12 @@ void Loads::stretch(ArrayRef<Instruction *> instructions) {
         for (Instruction *i : instructions) {
             if (place[i] == l && checked.count(i)) {
                 i->moveBefore(behind);
-                formed[l].push_back(cast<LoadInst>(i));
+                formed[l].loads.push_back(cast<LoadInst>(i));
             }
         }
     }
     for (Group &group : formed) {
-        if (!group.empty()) {
+        if (!group.loads.empty()) {
             groups.push_back(group);
         }
     }
@@ -257,7 +273,7 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
             return lanes;
         };
     };
-    for (LoadInst *load : group) {
+    for (LoadInst *load : group.loads) {
         Type *type = load->getType(), *element = type->getScalarType();
         uint64_t bytes = layout.getTypeStoreSize(type), align = load->getAlign().value();
         bool wide = isa<VectorType>(type) || bytes > 8, halves = !wide && bytes == 8 && align >= 4 && align < 8;
@@ -294,17 +310,17 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
 // comparison and a jump are one operation of the processor.
 void Loads::emit(const Group &group) {
     counts.tests++;
-    BasicBlock *first = group.back()->getParent();
-    BasicBlock *rest = first->splitBasicBlock(group.back()->getNextNode(), "comem.checked");
+    BasicBlock *first = group.loads.back()->getParent();
+    BasicBlock *rest = first->splitBasicBlock(group.loads.back()->getNextNode(), "comem.checked");
     first->getTerminator()->eraseFromParent();
     auto *cold = BasicBlock::Create(f.getContext(), "comem.load", &f);
     SmallVector<PHINode *, GROUP_MAX> values;
-    for (LoadInst *load : group) {
+    for (LoadInst *load : group.loads) {
         values.push_back(PHINode::Create(load->getType(), 2, "", rest->getFirstNonPHIIt()));
         load->replaceAllUsesWith(values.back());
     }
     IRBuilder<> at(first);
-    at.SetCurrentDebugLocation(group.front()->getDebugLoc());
+    at.SetCurrentDebugLocation(group.loads.front()->getDebugLoc());
     MDNode *unlikely = MDBuilder(f.getContext()).createBranchWeights(1, 1 << 20);
     SmallVector<Test, GROUP_MAX> all = tests(group);
     for (unsigned i = 0; i < all.size(); i++) {
@@ -317,17 +333,30 @@ void Loads::emit(const Group &group) {
     }
     BasicBlock *last_test = at.GetInsertBlock();
     at.SetInsertPoint(cold);
-    for (auto [load, value] : zip(group, values)) {
+    if (group.strip) { // no call while the hazard is up
+        group.strip->lower(at);
+    }
+    SmallVector<Value *, GROUP_MAX> again;
+    for (LoadInst *load : group.loads) {
+        again.push_back(runtime.load(at, load->getPointerOperand(), load->getType()));
+    }
+    if (group.strip) {
+        auto *back = BasicBlock::Create(f.getContext(), "comem.load", &f);
+        group.strip->raise_again(at, runtime, back);
+        at.SetInsertPoint(back);
+    }
+    for (auto [load, value, other] : zip(group.loads, values, again)) {
         value->addIncoming(load, last_test);
-        value->addIncoming(runtime.load(at, load->getPointerOperand(), load->getType()), cold);
+        value->addIncoming(other, at.GetInsertBlock());
     }
     at.CreateBr(rest);
 }
 
 } // namespace
 
-void check_loads(Function &function, ArrayRef<LoadInst *> loads, Private &priv, Runtime &runtime, Counts &counts, long &leave_out) {
-    Loads(function, priv, runtime, counts, leave_out).run(loads);
+void check_loads(Function &function, ArrayRef<LoadInst *> loads, StripMap &strips, Private &priv, Runtime &runtime, Counts &counts,
+                 long &leave_out) {
+    Loads(function, strips, priv, runtime, counts, leave_out).run(loads);
 }
 
 } // namespace comem

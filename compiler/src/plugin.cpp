@@ -2,10 +2,13 @@
 //
 // Checks go in after all optimisation, at every level from -O0 on, so that no pass moves a load away from its test.
 #include "inline.h"
+#include "strips.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/raw_ostream.h"
+#include "llvm/Transforms/Utils/LCSSA.h"
+#include "llvm/Transforms/Utils/LoopSimplify.h"
 #include <cstdlib>
 
 using namespace llvm;
@@ -52,8 +55,7 @@ struct InlineChecks : PassInfoMixin<InlineChecks> {
 
     PreservedAnalyses run(Module &module, ModuleAnalysisManager &modules) {
         auto &analyses = modules.getResult<FunctionAnalysisManagerModuleProxy>(module).getManager();
-        auto library = [&](Function &f) -> const TargetLibraryInfo & { return analyses.getResult<TargetLibraryAnalysis>(f); };
-        Private priv(module, library);
+        Private priv(module);
         if (!acceptable(module, priv)) {
             return PreservedAnalyses::none();
         }
@@ -76,8 +78,9 @@ struct InlineChecks : PassInfoMixin<InlineChecks> {
                     loads.push_back(load);
                 }
             }
-            check_stores(*f, analyses, priv, runtime, own, leave_out);
-            check_loads(*f, loads, priv, runtime, own, leave_out);
+            StripMap strips(*f);
+            check_stores(*f, analyses, strips, priv, runtime, own, leave_out);
+            check_loads(*f, loads, strips, priv, runtime, own, leave_out);
             if (own.loads_checked + own.stores_checked + own.atomics_checked > 0) {
                 f->removeFnAttr(Attribute::Memory);
             }
@@ -101,6 +104,12 @@ extern "C" LLVM_ATTRIBUTE_WEAK __attribute__((visibility("default"))) PassPlugin
     return {LLVM_PLUGIN_API_VERSION, "comem-inline", "1", [](PassBuilder &builder) {
                 builder.registerOptimizerLastEPCallback(
                     [](ModulePassManager &passes, OptimizationLevel) { passes.addPass(comem::InlineChecks()); });
+                builder.registerVectorizerStartEPCallback(
+                    [](FunctionPassManager &passes, OptimizationLevel) {
+                        passes.addPass(LoopSimplifyPass());
+                        passes.addPass(LCSSAPass());
+                        passes.addPass(comem::MakeStrips());
+                    });
                 builder.registerPipelineParsingCallback([](StringRef name, ModulePassManager &passes, auto) {
                     if (name == "comem-inline") {
                         passes.addPass(comem::InlineChecks());

@@ -12,10 +12,6 @@ namespace comem {
 // Values that a walk looks at before it gives up.
 static const unsigned WALK_MAX = 64;
 
-Private::Private(Module &module, function_ref<const TargetLibraryInfo &(Function &)> library) : library(library) {
-    arguments(module);
-}
-
 bool Private::is(const Value *pointer) {
     SmallPtrSet<const Value *, 16> seen;
     return walk(pointer, seen);

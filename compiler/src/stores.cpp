@@ -4,7 +4,7 @@
 //
 // Stores next to each other that stay within a few lines share one hazard: the entries of all their lines are checked. The
 // cold path lowers the hazard and makes the stores by calls.
-#include "inline.h"
+#include "strips.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
@@ -29,8 +29,8 @@ struct Group {
 
 class Stores {
   public:
-    Stores(Function &f, FunctionAnalysisManager &analyses, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
-        : f(f), analyses(analyses), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out),
+    Stores(Function &f, FunctionAnalysisManager &analyses, StripMap &strips, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
+        : f(f), strips(strips), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out),
           layout(f.getParent()->getDataLayout()), evolution(analyses.getResult<ScalarEvolutionAnalysis>(f)) {}
 
     void run();
@@ -51,7 +51,7 @@ class Stores {
     void place_hazard();
 
     Function &f;
-    FunctionAnalysisManager &analyses;
+    StripMap &strips;
     Private &priv;
     Runtime &runtime;
     Counts &counts;
@@ -85,7 +85,7 @@ void Stores::run() {
     for (BasicBlock *block : blocks) {
         collect(*block);
     }
-    if (groups.empty() && atomics.empty()) {
+    if (groups.empty() && atomics.empty() && strips.empty()) {
         return;
     }
     Type *pointer = PointerType::get(f.getContext(), 0);
@@ -100,6 +100,8 @@ void Stores::run() {
             emit_atomic(*atomic);
         }
     }
+    counts.strips += strips.size();
+    strips.expand(hazard, runtime);
     place_hazard();
 }
 
@@ -125,6 +127,9 @@ void Stores::collect(BasicBlock &block) {
             }
             counts.stores_checked++;
             store->setMetadata(LLVMContext::MD_nontemporal, nullptr); // such a store could come after the hazard is lowered
+            if (strips.of(&block)) { // its strip's hazard is up
+                continue;
+            }
             if (!store->isSimple() || !joins(group, *store)) {
                 end();
                 group.stores.push_back(store);
@@ -329,8 +334,9 @@ void Stores::place_hazard() {
 
 } // namespace
 
-void check_stores(Function &function, FunctionAnalysisManager &analyses, Private &priv, Runtime &runtime, Counts &counts, long &leave_out) {
-    Stores(function, analyses, priv, runtime, counts, leave_out).run();
+void check_stores(Function &function, FunctionAnalysisManager &analyses, StripMap &strips, Private &priv, Runtime &runtime,
+                  Counts &counts, long &leave_out) {
+    Stores(function, analyses, strips, priv, runtime, counts, leave_out).run();
 }
 
 } // namespace comem
