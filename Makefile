@@ -4,7 +4,7 @@
 #                shared arrays; checks every result, and draws pictures (out/demo). About four minutes, once everything is built
 #   make test    runs every test
 #
-# Others: build, python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
+# Others: build (with the plug-in for `comem-cc --inline`, where LLVM 19 is there), python (the Python package), teaching (docs/teaching.md), lint, bench, soak (long simulations, programs again and again, random programs), fuzz (the wire code), profile
 # (counts what the library's code does most, for this compiler: tools/profile.sh), clean. CARGO_TARGET_DIR is respected.
 
 SHELL := /bin/bash
@@ -35,7 +35,7 @@ programs python soak fuzz: export CARGO_BUILD_RUSTFLAGS := $(CARGO_BUILD_RUSTFLA
 endif
 endif
 
-.PHONY: build demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
+.PHONY: build compiler demo teaching python test lint bench soak fuzz profile clean help tools-build tools-test programs workloads
 
 help:
 	@sed -n '/^# Comem/,/^$$/s/^# \{0,1\}//p' Makefile
@@ -54,12 +54,17 @@ programs: tools-build
 workloads: programs
 	@$(MAKE) --no-print-directory -C workloads COMEM_LIB="$(abspath $(RELEASE))" OUT="$(abspath out/workloads)"
 
-build: workloads
+# The plug-in for clang that puts checks into programs: out/compiler/libcomem_inline.so. Nothing else needs LLVM.
+compiler: tools-build
+	@$(MAKE) --no-print-directory -C compiler OUT="$(abspath out/compiler)"
+
+build: workloads compiler
 	@printf '\nComem is built: %s\nWhat to try next:\n' '$(RELEASE)/comem'
 	@printf '  %-52s %s\n' \
 		'make demo' 'see what nodes are worth: tables and pictures, checked' \
 		'$(RELEASE)/comem run -n 2 out/workloads/sor' 'one program on two nodes' \
 		'$(RELEASE)/comem doctor' 'what this machine lets Comem do' \
+		'docs/inline.md' 'programs with checks in their own code: comem-cc --inline' \
 		'make python' 'the Python package: out/python/venv/bin/python' \
 		'docs/c.md, docs/python.md, docs/teaching.md' 'first programs, a tutorial, a class'
 

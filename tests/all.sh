@@ -77,16 +77,29 @@ random_programs() {
     tests/random/run.py --seed 1 --count 40 --phases 150
 }
 
+# Where LLVM 19 is not there, this says so, and nothing has checks.
+plugin() {
+    if ! command -v llvm-config-19 >/dev/null; then
+        echo "SKIP: checks in programs' own code: there is no llvm-config-19; sudo apt-get install clang-19 llvm-19-dev"
+        return
+    fi
+    make --no-print-directory --silent -C compiler OUT="$PWD/out/compiler"
+}
+
+checked_programs() { OUT="$PWD/out/compiler" compiler/tests/run.sh; }
+
 fuzzing() { "$COMEM_BIN/comem-fuzz" --seconds 15; }
 
 stage "the summary of tests" tests/stages-test.sh
 stage "the installation of tools" tests/setup-test.sh
 stage "formatting" formatting
 stage "lints" lints
+stage "the plug-in for clang" plugin
 stage "Rust tests" rust_tests
 stage "headers" tests/headers.sh
 stage "build of the workloads" build
 stage "workloads" tests/workloads.sh
+stage "programs with checks in their own code" checked_programs
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
 stage "what a class is shown" tests/teaching.sh
 stage "random programs" random_programs

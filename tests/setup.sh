@@ -111,6 +111,9 @@ test)
     wants "gdb" gdb
     wants "gdbserver" gdbserver
     wants "setpriv" util-linux
+    # For programs with checks in their own code (comem-cc --inline).
+    wants "clang-19" clang-19
+    wants "llvm-config-19" llvm-19-dev
     # An ssh server is a service: only where nobody's machine would begin to listen because of a test.
     if [ "${CI:-}" = true ] || [ ! -d /run/systemd/system ]; then
         wants "sshd" openssh-server
