@@ -10,11 +10,13 @@
 //! | [`paint`], [`font`] | a temperature field as a picture |
 //! | [`crossover`], [`curve`] | from which size on several nodes are faster than one process, as a table and as a picture |
 //! | [`table`], [`svg`] | the demonstration's table, for a terminal and as a picture |
+//! | [`dszoom`] | the tables and figures of the DSZOOM paper |
 //! | [`sample`] | medians and ratios |
 //! | [`fuzz`] | a node's state machines, fed with whatever a network may bring |
 
 pub mod crossover;
 pub mod curve;
+pub mod dszoom;
 pub mod field;
 pub mod font;
 pub mod fuzz;

@@ -36,6 +36,7 @@ text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;font-size:14px;fi
 .compute{fill:#3b7dd8}.protocol{fill:#8ec5f4}.fetch{fill:#e8833a}.lock{fill:#a05195}.barrier{fill:#d9b23d}
 .grid{stroke:#e3e7eb}.loses{fill:#f3f0ec}.curve{fill:none;stroke-width:2.5}.dot{stroke:none}.label{font-weight:600}
 .k0{stroke:#3b7dd8;fill:#3b7dd8}.k1{stroke:#e8833a;fill:#e8833a}.k2{stroke:#a05195;fill:#a05195}.k3{stroke:#2a9d6f;fill:#2a9d6f}
+.k4{fill:#d9b23d}.k5{fill:#6b7a89}.k6{fill:#cf4a5a}.k7{fill:#8ec5f4}rect.k0,rect.k1,rect.k2,rect.k3{stroke:none}.small{font-size:9.5px;fill:#59636e}
 .curve.k0,.curve.k1,.curve.k2,.curve.k3{fill:none}.t0{fill:#2a65b5}.t1{fill:#b85c16}.t2{fill:#86407b}.t3{fill:#1f7a56}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117;stroke:#30363d}.band{fill:#161b22}
 .rule{stroke:#3d444d}.soft,.head{fill:#9198a1}.good{fill:#3fb950}.bad{fill:#ff7b72}.off{fill:#d29922}.one{stroke:#9198a1}

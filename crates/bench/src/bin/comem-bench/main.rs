@@ -70,9 +70,35 @@ enum Subject {
     Kernels(Selection),
     /// Their requests, messages, signals and bytes
     Counts(Selection),
+    /// The tables and figures of the DSZOOM paper, from what bench/dszoom.sh has measured
+    Dszoom(Dszoom),
     /// Takes part as a node of a job (for this program's own use)
     #[command(hide = true)]
     Node(node::Task),
+}
+
+/// What bench/dszoom.sh passes on.
+#[derive(clap::Args, Debug)]
+struct Dszoom {
+    /// The folder with runs.csv, checks.csv and latency.csv; it gets the figures
+    folder: PathBuf,
+    /// The unit of coherence in bytes of all tables but Table 4
+    #[arg(long, default_value_t = comem_bench::dszoom::paper::UNIT)]
+    unit: usize,
+}
+
+impl Dszoom {
+    fn run(&self) -> Result<bool, String> {
+        use comem_bench::dszoom::{Shown, figures, runs::Measured, tables};
+        let shown = Shown::new(Measured::load(&self.folder)?, self.unit);
+        println!("\n{}", tables::text(&shown));
+        for (name, picture) in figures::pictures(&shown) {
+            let path = self.folder.join(name);
+            std::fs::write(&path, picture).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+            println!("Drawn: {}", path.display());
+        }
+        Ok(true)
+    }
 }
 
 fn main() -> ExitCode {
@@ -94,6 +120,10 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<bool, String> {
     if let Subject::Node(task) = &arguments.subject {
         return node::run(task).map(|()| true);
+    }
+    if let Subject::Dszoom(dszoom) = &arguments.subject {
+        report::print_machine();
+        return dszoom.run();
     }
     let bench = jobs::Bench::new(&arguments.workloads)?;
     report::print_machine();
@@ -122,6 +152,6 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         Subject::Memory => bench.memory(),
         Subject::Kernels(selection) => bench.kernels(selection),
         Subject::Counts(selection) => bench.counts(selection),
-        Subject::Node(_) => unreachable!("handled above"),
+        Subject::Dszoom(_) | Subject::Node(_) => unreachable!("handled above"),
     }
 }
