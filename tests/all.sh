@@ -101,6 +101,7 @@ stage "build of the workloads" build
 stage "workloads" tests/workloads.sh
 stage "programs with checks in their own code" checked_programs
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
+stage "programs with checks in their code" tests/inline.sh
 stage "what a class is shown" tests/teaching.sh
 stage "random programs" random_programs
 stage "interfaces of other systems" tests/compat.sh
