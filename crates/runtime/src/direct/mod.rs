@@ -9,14 +9,18 @@
 //! | [`here`] | what a miss does to its own node's memory |
 //! | [`one_by_one`] | carries operations out where the backbone has one-sided ones |
 //! | [`shm`] | one-sided operations by loads and stores in other nodes' memory |
+//! | [`emulated`] | one-sided operations by messages, where the backbone has none |
+//! | [`target`] | this node's memory, as the messages of others act on it |
 //! | [`pause`] | how a thread waits for an entry that another one has locked |
 
+pub(crate) mod emulated;
 pub(crate) mod engine;
 pub(crate) mod here;
 pub(crate) mod miss;
 pub(crate) mod one_by_one;
 pub(crate) mod pause;
 pub(crate) mod shm;
+pub(crate) mod target;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,10 @@
 //! Nodes within one process, each with lines memory of its own, and threads whose accesses are checked as compiled code
 //! checks them.
 
+#[path = "emulated_tests.rs"]
+mod emulated;
+
+use super::emulated::Emulated;
 use super::here::{Here, Span};
 use super::miss::run;
 use super::one_by_one::OneByOne;
@@ -24,6 +28,8 @@ struct Nodes {
     unit_lines: usize,
     has_barrier: bool,
     lost: AtomicBool,
+    /// Where operations are emulated.
+    servers: Option<emulated::Servers>,
 }
 
 impl Memories for Nodes {
@@ -46,7 +52,8 @@ impl Nodes {
             (0..GRAINS).for_each(|grain| lines.open_grain(grain, grain % nodes == node).expect("a grain"));
         }
         let has_barrier = of[0].has_barrier();
-        Nodes { of, unit_lines: unit_bytes / LINE_BYTES, has_barrier, lost: AtomicBool::new(false) }
+        let servers = emulated::IS_EMULATED.get().then(|| emulated::Servers::new(nodes));
+        Nodes { of, unit_lines: unit_bytes / LINE_BYTES, has_barrier, lost: AtomicBool::new(false), servers }
     }
 
     fn site(&self, me: usize, line: usize) -> Site {
@@ -137,7 +144,14 @@ impl<'a> Program<'a> {
             remote: 0,
             retries: 0,
         };
-        run(site, &mut reach, &mut here, &self.counters).expect("no operation is refused")
+        let outcome = match &self.nodes.servers {
+            None => run(site, &mut reach, &mut here, &self.counters),
+            Some(servers) => {
+                let post = emulated::InProcess::new(self.nodes, servers, site.me);
+                run(site, &mut Emulated { post }, &mut here, &self.counters)
+            }
+        };
+        outcome.expect("no operation is refused")
     }
 
     fn load(&self, at: usize) -> u64 {
