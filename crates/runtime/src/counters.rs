@@ -177,6 +177,8 @@ counters! {
     magic_puts,
     /// Times that another node's stores under way were waited for.
     quiesces,
+    /// Messages with one-sided operations, which other nodes emulated.
+    remote_batches,
     /// Moves of threads back to cores of their own.
     came_back,
     /// Nanoseconds waiting for data.
@@ -225,7 +227,7 @@ const PAGES: [&str; 24] = [
 const INLINE: [&str; 3] = ["load_misses", "store_misses", "genuine_magic"];
 
 /// The counters that stand under `direct` in the stats file.
-const DIRECT: [&str; 9] = [
+const DIRECT: [&str; 10] = [
     "lines_read",
     "lines_written",
     "upgrades",
@@ -235,6 +237,7 @@ const DIRECT: [&str; 9] = [
     "remote_puts",
     "magic_puts",
     "quiesces",
+    "remote_batches",
 ];
 
 /// The sums over the counters of a node with so many application threads, in the form of the stats file.

@@ -802,8 +802,17 @@ impl Node {
 
     /// The same, where it is not known who has sent it.
     pub(crate) fn end_for_harm(&self, what: &str) {
+        self.end_with(&Self::harm(what.to_string()));
+    }
+
+    /// The error with which a thread ends its node to which `node` has sent such a thing.
+    pub(crate) fn violation(&self, node: NodeId, what: &str) -> Error {
+        Self::harm(format!("{} {what}", self.name_of(node)))
+    }
+
+    fn harm(what: String) -> Error {
         let advice = std::io::Error::other("shared memory may be wrong, so this node ends; please report this");
-        self.end_with(&Error::System { what: what.to_string(), source: advice });
+        Error::System { what, source: advice }
     }
 
     /// An outbox for one step; to be given back.

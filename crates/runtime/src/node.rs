@@ -5,6 +5,7 @@ use crate::capacity;
 use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::{Count, Counters, Since};
+use crate::direct::post::{Requests, Served};
 use crate::error::{Error, Result};
 use crate::farewell::Farewell;
 use crate::gather::Gathered;
@@ -78,6 +79,8 @@ pub enum Waiting {
     Sections,
     /// The end of a collective call that another thread of this node makes.
     Opening,
+    /// One-sided operations, which a node carries out for this one.
+    Operations(NodeId),
     /// Items of the loop with this number, from its manager.
     Loop(u64),
     /// Room to send.
@@ -109,9 +112,12 @@ impl Waiting {
     /// The counter to which the time of such waits goes.
     pub(crate) fn time(self, counters: &Counters) -> &Count {
         match self {
-            Waiting::Fetch { .. } | Waiting::Page(_) | Waiting::Diffs | Waiting::Room | Waiting::Loop(_) => {
-                &counters.fetch_ns
-            }
+            Waiting::Fetch { .. }
+            | Waiting::Page(_)
+            | Waiting::Diffs
+            | Waiting::Room
+            | Waiting::Operations(_)
+            | Waiting::Loop(_) => &counters.fetch_ns,
             Waiting::Barrier(..) | Waiting::Sections | Waiting::Opening | Waiting::Answer(Wish::Meet, _) => {
                 &counters.barrier_ns
             }
@@ -128,6 +134,8 @@ pub(crate) struct Seat {
     /// What the thread waits for, since when.
     pub(crate) status: Mutex<Option<(Waiting, Time)>>,
     answer: Mutex<Option<Vec<u8>>>,
+    /// Its one-sided operations, where other nodes carry them out.
+    pub(crate) requests: Mutex<Requests>,
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
     pub(crate) gathered: Mutex<Gathered>,
     /// Whether anything may be gathered there.
@@ -202,6 +210,8 @@ pub struct Node {
     /// Loops whose items are dealt out: as their manager, and what this node has of them.
     pub(crate) loops: Mutex<Loops>,
     pub(crate) parts: Mutex<BTreeMap<u64, Arc<Part>>>,
+    /// One-sided operations that this node carries out for others.
+    pub(crate) served: Served,
     /// Where one thread makes a collective call and the others go on.
     pub(crate) sections: Option<Sections>,
     shared: OnceLock<Shared>,
@@ -267,6 +277,7 @@ impl Node {
             began: OnceLock::new(),
             loops: Mutex::default(),
             parts: Mutex::default(),
+            served: Served::default(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
             common_place: Mutex::default(),
             waiting: AtomicU64::new(0),
@@ -703,6 +714,7 @@ impl Node {
                 "other threads of this node to release their locks, before a collective call".to_string()
             }
             Waiting::Opening => "the end of a collective call that another thread of this node makes".to_string(),
+            Waiting::Operations(node) => format!("one-sided operations that {} carries out", self.name_of(node)),
             Waiting::Loop(number) => {
                 let manager = comem_protocol::sync::deal::manager(number, self.nodes);
                 format!("items of dynamic loop {number} (managed by {})", self.name_of(manager))
@@ -793,6 +805,16 @@ impl Rooms for House<'_> {
             self.answer(&answer);
         }
         Ok(())
+    }
+
+    fn remote(
+        &mut self,
+        now: Time,
+        origin: Origin,
+        message: Message<'_>,
+        out: &mut Outbox,
+    ) -> std::result::Result<(), Misbehaved> {
+        self.node.on_remote(now, (origin, self.answers), message, out)
     }
 
     fn loops<R>(&mut self, step: impl FnOnce(&mut Loops, usize) -> R) -> Option<R> {

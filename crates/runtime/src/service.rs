@@ -146,9 +146,8 @@ impl Service {
                 self.tick(now);
             }
             let mut until = next.unwrap_or(now + TICK).min(self.last_tick + TICK);
-            if let Some(look) = self.node.release_holds() {
-                until = until.min(look);
-            }
+            let looks = [self.node.release_holds(), self.node.look_at_remote()];
+            until = looks.into_iter().flatten().fold(until, Time::min);
             until = self.node.next_stay(until);
             let closing = self.node.close_slice();
             let timeout = if closing { Duration::ZERO } else { Duration::from_nanos((until - now).0.max(1_000)) };
@@ -253,6 +252,7 @@ impl Node {
         let (mut now, mut until) = (start, start + LINGER);
         while now < until.min(start + LINGER_MOST) && idle() {
             self.release_holds();
+            self.look_at_remote();
             if !watched || service.glance() {
                 if self.receive(Slot::SERVICE, Slot::SERVICE, Some(Duration::ZERO), Wait::Block) > 0 {
                     until = self.now() + LINGER;

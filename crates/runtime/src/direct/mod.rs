@@ -11,6 +11,7 @@
 //! | [`shm`] | one-sided operations by loads and stores in other nodes' memory |
 //! | [`emulated`] | one-sided operations by messages, where the backbone has none |
 //! | [`target`] | this node's memory, as the messages of others act on it |
+//! | [`post`] | how these messages are sent, answered and waited for |
 //! | [`pause`] | how a thread waits for an entry that another one has locked |
 
 pub(crate) mod emulated;
@@ -19,6 +20,7 @@ pub(crate) mod here;
 pub(crate) mod miss;
 pub(crate) mod one_by_one;
 pub(crate) mod pause;
+pub(crate) mod post;
 pub(crate) mod shm;
 pub(crate) mod target;
 

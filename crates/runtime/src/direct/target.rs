@@ -66,9 +66,8 @@ impl<F: Fn(UnitAt) -> Found> RemoteMemory for Target<'_, F> {
     }
 
     fn barrier(&self) {
-        // It was registered when lines memory was made; without it no unit is biased, and nobody asks for it.
-        let made = barrier::own_threads();
-        debug_assert!(made.is_ok(), "{made:?}");
+        // Where the system has none no unit is biased that a thread of this node has ever stored to.
+        let _ = barrier::own_threads();
     }
 
     fn has_hazard(&self, unit: UnitAt) -> bool {

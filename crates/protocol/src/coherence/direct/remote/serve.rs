@@ -1,7 +1,7 @@
 //! The target's side: a batch's commands, one after the other.
 
 use super::message::{Answer, Command, Request};
-use super::{Found, RemoteMemory};
+use super::{Found, RemoteMemory, UnitAt};
 use crate::coherence::Misbehaved;
 use crate::outbox::{Outbox, Target};
 use crate::time::{Span, Time};
@@ -35,7 +35,7 @@ struct Waiting {
 }
 
 impl Server {
-    /// Carries a request out, or as much of it as needs no waiting.
+    /// Carries a request out, or as much of it as needs no waiting; gives the unit.
     ///
     /// # Errors
     /// When no node sends such a request; then it has had no effect.
@@ -45,27 +45,28 @@ impl Server {
         (now, ticket): (Time, Ticket),
         body: &[u8],
         out: &mut Outbox,
-    ) -> Result<(), Misbehaved> {
+    ) -> Result<UnitAt, Misbehaved> {
         const NONSENSE: Misbehaved = Misbehaved("sent one-sided operations that make no sense");
         let request = Request::parse(body).map_err(|_| NONSENSE)?;
         if !request.names_only(memory.nodes()) {
             return Err(Misbehaved("sent one-sided operations that name nodes which the job does not have"));
         }
+        let unit = request.unit;
         let mut answer = std::mem::take(&mut self.spare);
         answer.clear();
-        match memory.find(request.unit) {
+        match memory.find(unit) {
             Found::Unit => Answer::begin(request.serial, true, &mut answer),
             Found::Nothing => return Err(Misbehaved("sent a one-sided operation on what no region has")),
             Found::Freed => {
                 Answer::begin(request.serial, false, &mut answer);
                 self.reply(ticket, answer, out);
-                return Ok(());
+                return Ok(unit);
             }
         }
         let waiting = Waiting { ticket, request, done: 0, has_barrier: false, pause_ends: None, answer };
         self.go_on(memory, now, waiting, out);
         self.look(memory, now, out);
-        Ok(())
+        Ok(unit)
     }
 
     /// Goes on with the requests that wait for nothing any more. Whether some still wait.

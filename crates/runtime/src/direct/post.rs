@@ -1,0 +1,226 @@
+//! Messages with one-sided operations: a thread's own, and those of other nodes.
+
+use super::emulated::Post;
+use super::target::Target;
+use crate::error::{Error, Result};
+use crate::mutex::Mutex;
+use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::table::Known;
+use crate::thread::Thread;
+use comem_memory::lines::{GRAIN_LINES, Lines};
+use comem_protocol::coherence::Misbehaved;
+use comem_protocol::coherence::direct::remote::{Found, LOOK_EVERY, Request, Server, UnitAt};
+use comem_protocol::coherence::direct::{Entry, LINE_BYTES};
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::ids::{NodeId, Slot};
+use comem_protocol::node::route::Origin as From;
+use comem_protocol::outbox::{Origin, Outbox, Target as To};
+use comem_protocol::time::{Span, Time};
+use comem_protocol::wire::bytes::WireError;
+use comem_protocol::wire::message::{Message, Ticket};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// While requests wait in vain, the service thread looks at them less and less often: each time after twice as long,
+/// so many times.
+const LOOKS_GROW: u32 = 4;
+
+/// One thread's requests and their answers.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    serial: u16,
+    /// Those that are not answered.
+    expected: Vec<(NodeId, u16)>,
+    /// Answers that the thread has not taken.
+    came: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl Requests {
+    /// An answer has come. What nobody expects answers a request whose thread has given up.
+    fn on_answer(&mut self, from: NodeId, body: &[u8]) {
+        if self.expected.iter().any(|(to, serial)| *to == from && body.starts_with(&serial.to_be_bytes())) {
+            self.came.push((from, body.to_vec()));
+        }
+    }
+
+    fn take(&mut self, from: NodeId, serial: u16) -> Option<Vec<u8>> {
+        let is_it = |(node, body): &(NodeId, Vec<u8>)| *node == from && body.starts_with(&serial.to_be_bytes());
+        let at = self.came.iter().position(is_it)?;
+        self.expected.retain(|expected| *expected != (from, serial));
+        Some(self.came.swap_remove(at).1)
+    }
+}
+
+/// A thread's requests, from its own socket.
+pub(crate) struct Sockets<'a> {
+    thread: &'a Thread,
+    known: &'a Known,
+}
+
+impl<'a> Sockets<'a> {
+    /// For one miss of a unit of this region.
+    pub(crate) fn new(thread: &'a Thread, known: &'a Known) -> Sockets<'a> {
+        let sockets = Sockets { thread, known };
+        let mut requests = sockets.requests().lock();
+        // A wait that was interrupted may have left some.
+        requests.expected.clear();
+        requests.came.clear();
+        drop(requests);
+        sockets
+    }
+
+    fn requests(&self) -> &'a Mutex<Requests> {
+        &self.thread.home().seats[self.thread.slot().index()].requests
+    }
+}
+
+impl Post for Sockets<'_> {
+    type Error = Error;
+
+    fn next_serial(&mut self) -> u16 {
+        let mut requests = self.requests().lock();
+        requests.serial = requests.serial.wrapping_add(1);
+        requests.serial
+    }
+
+    fn send(&mut self, to: NodeId, request: &Request) -> Result<()> {
+        self.requests().lock().expected.push((to, request.serial));
+        self.thread.counters().remote_batches.add(1);
+        let target = To::Request { node: to, origin: Origin::Caller };
+        self.thread.stepping(|out| out.send_with(target, &Message::Remote { body: &[] }, |body| request.emit(body)));
+        Ok(())
+    }
+
+    fn answer(&mut self, from: NodeId, serial: u16) -> Result<Vec<u8>> {
+        loop {
+            if let Some(answer) = self.requests().lock().take(from, serial) {
+                return Ok(answer);
+            }
+            self.thread.wait(Waiting::Operations(from))?;
+        }
+    }
+
+    fn nonsense(&self, from: NodeId, why: WireError) -> Error {
+        let node = self.thread.home();
+        node.violation(from, &format!("answered one-sided operations by what makes no sense: {why}"))
+    }
+
+    fn freed(&self) -> Error {
+        Error::Misuse(format!("an access to {}, which was freed", self.known.name()))
+    }
+}
+
+/// What this node does for others.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    server: Mutex<Server>,
+    /// Whether requests wait there, and how often in a row the service thread has looked in vain.
+    is_busy: AtomicBool,
+    vain_looks: AtomicU32,
+    /// The grains that others' operations have been about.
+    grains: Mutex<BTreeSet<usize>>,
+}
+
+impl Node {
+    /// This node's lines memory as a target. Operations are for units under `direct` of regions that it knows.
+    fn as_target(&self) -> Option<Target<'_, impl Fn(UnitAt) -> Found>> {
+        let shared = self.shared()?;
+        let lines = shared.views.as_ref()?.lines.as_ref()?;
+        Some(Target { lines, nodes: self.nodes(), find: move |unit| shared.find_unit(lines, unit) })
+    }
+
+    /// One-sided operations of another node, or the answer to those of a thread of this one.
+    pub(crate) fn on_remote(
+        &self,
+        now: Time,
+        (origin, answers): (From, Slot),
+        message: Message<'_>,
+        out: &mut Outbox,
+    ) -> std::result::Result<(), Misbehaved> {
+        match (message, origin.ticket) {
+            (Message::Remote { body }, Some(ticket)) => self.serve_remote((now, ticket), origin.caller, body, out),
+            (Message::RemoteDone { body }, None) => {
+                if let Some(seat) = self.seats.get(answers.index()) {
+                    seat.requests.lock().on_answer(origin.from.node, body);
+                }
+                Ok(())
+            }
+            _ => Err(Misbehaved("sent one-sided operations that nobody could answer")),
+        }
+    }
+
+    fn serve_remote(
+        &self,
+        (now, ticket): (Time, Ticket),
+        caller: Option<Slot>,
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> std::result::Result<(), Misbehaved> {
+        const NO_LINES: Misbehaved =
+            Misbehaved("sent a one-sided operation on memory of lines, of which this node has none");
+        let target = self.as_target().ok_or(NO_LINES)?;
+        let mut server = self.served.server.lock();
+        let result = server.on_request(&target, (now, ticket), body, out);
+        let is_busy = server.is_busy();
+        self.served.is_busy.store(is_busy, Ordering::Release);
+        drop(server);
+        let unit = result?;
+        self.served.grains.lock().insert(unit.first() as usize / GRAIN_LINES);
+        if is_busy {
+            self.served.vain_looks.store(0, Ordering::Relaxed);
+            // It may be asleep until its next tick, and this thread may do nothing else for long.
+            if caller.is_some() {
+                self.rouse_service();
+            }
+        }
+        Ok(())
+    }
+
+    /// For the service thread: goes on with requests that have waited. Gives when to look again.
+    pub(crate) fn look_at_remote(&self) -> Option<Time> {
+        if !self.served.is_busy.load(Ordering::Acquire) {
+            return None;
+        }
+        let (target, mut out) = (self.as_target()?, Outbox::new());
+        let mut server = self.served.server.lock();
+        let is_busy = server.look(&target, self.now(), &mut out);
+        self.served.is_busy.store(is_busy, Ordering::Release);
+        drop(server);
+        let looks = self.served.vain_looks.fetch_add(1, Ordering::Relaxed);
+        if !out.is_empty() {
+            self.served.vain_looks.store(0, Ordering::Relaxed);
+            self.flush(Slot::SERVICE, &mut out);
+        }
+        is_busy.then(|| self.now() + Span(LOOK_EVERY.0 << looks.min(LOOKS_GROW)))
+    }
+
+    /// An entry of this node that a node that has ended had locked: its line.
+    pub(super) fn locked_here(&self, lines: &Lines, lost: NodeId) -> Option<usize> {
+        let is_its = |line: &usize| {
+            let entry = Entry(lines.entry(*line).load(Ordering::Acquire));
+            entry.holder() == Some(NodeId(lost.0 & 0x7f))
+        };
+        let grains = self.served.grains.lock();
+        grains.iter().flat_map(|grain| grain * GRAIN_LINES..(grain + 1) * GRAIN_LINES).find(is_its)
+    }
+}
+
+impl Shared {
+    /// What is where another node says that a unit under `direct` is.
+    fn find_unit(&self, lines: &Lines, unit: UnitAt) -> Found {
+        let address = lines.extent().base + unit.first() as usize * LINE_BYTES;
+        let Some(page) = self.page_of(address) else { return Found::Nothing };
+        let Some(known) = self.table.find(page) else {
+            return if self.table.is_freed(page) { Found::Freed } else { Found::Nothing };
+        };
+        if known.is_freed() {
+            return Found::Freed;
+        }
+        let there = self.line_unit(&known, address).filter(|_| known.region.engine == PageEngine::Direct);
+        match there {
+            Some(there) if (there.line, there.lines) == (unit.first(), unit.lines().into()) => Found::Unit,
+            _ => Found::Nothing,
+        }
+    }
+}
