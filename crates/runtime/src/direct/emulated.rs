@@ -30,6 +30,9 @@ pub(crate) trait Post {
     /// Waits for the answer of a node to the request with this number; gives its body.
     fn answer(&mut self, from: NodeId, serial: u16) -> Result<Vec<u8>, Self::Error>;
 
+    /// An entry was locked by a thread of this node, or by nobody.
+    fn found(&mut self, holder: Option<NodeId>);
+
     /// The node's answer makes no sense.
     fn nonsense(&self, from: NodeId, why: WireError) -> Self::Error;
 
@@ -65,7 +68,7 @@ impl<P: Post> Reach for Emulated<P> {
                         has_paused |= request.commands.iter().any(|command| matches!(command, Command::Pause(_)));
                         reply = self.take_answer(to, &request, here)?;
                     }
-                    if has_paused && (here.is_lost)() {
+                    if has_paused && (here.is_lost)(true) {
                         reply = Reply::Lost;
                     }
                 }
@@ -100,6 +103,9 @@ impl<P: Post> Emulated<P> {
             return Err(self.post.freed());
         }
         answer.each(request.unit, &request.commands, take).map_err(|why| self.post.nonsense(from, why))?;
+        if let Reply::Entry(entry) = &reply {
+            self.post.found(entry.holder());
+        }
         Ok(reply)
     }
 }

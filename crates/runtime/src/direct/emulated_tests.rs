@@ -106,6 +106,8 @@ impl Post for InProcess<'_> {
         }
     }
 
+    fn found(&mut self, _holder: Option<NodeId>) {}
+
     fn nonsense(&self, from: NodeId, why: WireError) -> Refusal {
         panic!("{from} answers what makes no sense: {why}")
     }

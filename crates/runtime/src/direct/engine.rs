@@ -1,9 +1,11 @@
 //! The engine as regions of lines memory see it, and what is known of a node that ends with an entry locked.
 
+use super::emulated::Emulated;
 use super::here::{Here, Span};
 use super::miss::run;
 use super::one_by_one::OneByOne;
 use super::pause::Pause;
+use super::post::{Locked, Sockets};
 use super::shm::{Memories, Refusal, Shm};
 use crate::error::{Error, Result};
 use crate::inline::{LineEngine, LineUnit};
@@ -35,7 +37,8 @@ pub(crate) struct LinePeers {
 struct All<'a> {
     me: NodeId,
     own: &'a Lines,
-    peers: &'a LinePeers,
+    /// `None` where operations on other nodes are emulated.
+    peers: Option<&'a LinePeers>,
 }
 
 impl Memories for All<'_> {
@@ -44,7 +47,7 @@ impl Memories for All<'_> {
         if node == self.me {
             return Some(self.own);
         }
-        self.peers.of.get(node.index())?.as_deref()
+        self.peers?.of.get(node.index())?.as_deref()
     }
 }
 
@@ -67,7 +70,7 @@ impl LineEngine for Direct {
         access: &mut dyn FnMut(*mut u8),
     ) -> Result<()> {
         let node = thread.home();
-        let Some((shared, all)) = node.lines_of_all() else { return Err(needs_one_host(node.backbone())) };
+        let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
         if IN_A_MISS.replace(true) {
             // A signal's handler waits for a unit that its own thread may have locked.
             end_in_the_middle();
@@ -87,8 +90,6 @@ impl LineEngine for Direct {
         if let Some(word) = under_way {
             word.store(span.line as u64 + 1, Ordering::Relaxed);
         }
-        let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
-        let mut reach = OneByOne { operations, wide_words: layout.wide_words() };
         let mut here = Here {
             me: shared.me,
             memory: all.own,
@@ -100,7 +101,17 @@ impl LineEngine for Direct {
             remote: 0,
             retries: 0,
         };
-        let ended = run(site, &mut reach, &mut here, thread.counters());
+        let ended = if all.peers.is_some() {
+            let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
+            let mut reach = OneByOne { operations, wide_words: layout.wide_words() };
+            run(site, &mut reach, &mut here, thread.counters()).or_else(|refusal| match refusal {
+                Refusal::Lost => Ok(Outcome::Lost(None)),
+                refusal => Err(node.refused_in(known, &refusal)),
+            })
+        } else {
+            let mut reach = Emulated { post: Sockets::new(thread, known, span.line) };
+            thread.operation(|| run(site, &mut reach, &mut here, thread.counters()))
+        };
         if let Some(word) = under_way {
             word.store(0, Ordering::Release);
         }
@@ -109,7 +120,10 @@ impl LineEngine for Direct {
             thread.waits_long_for(None);
         }
         let span_ns = (node.now() - start).0;
-        thread.counters().fetch_ns.add(span_ns);
+        if all.peers.is_some() {
+            // Waits for other nodes count by themselves.
+            thread.counters().fetch_ns.add(span_ns);
+        }
         known.costs.fetch_ns.fetch_add(span_ns, Ordering::Relaxed);
         let costs = &known.line_costs;
         let took = [(here.remote, &costs.remote_operations), (here.retries, &costs.retries)];
@@ -117,18 +131,19 @@ impl LineEngine for Direct {
             .filter(|(count, _)| *count > 0)
             .for_each(|(count, sum)| _ = sum.fetch_add(count, Ordering::Relaxed));
         match ended {
-            Ok(Outcome::Lost(_)) | Err(Refusal::Lost) => node.goes_on(),
+            Ok(Outcome::Lost(_)) => node.goes_on(),
             Ok(_) => Ok(()),
-            Err(refusal) => Err(node.refused_in(known, &refusal)),
+            Err(error) => Err(error),
         }
     }
 }
 
-fn needs_one_host(backbone: &str) -> Error {
-    Error::Start(format!(
-        "the engine direct needs nodes that reach each other's memory (--backbone shm, on one host), and this job's \
-         backbone is {backbone}; between hosts take --detector inline --engine msi"
-    ))
+fn cannot_reach() -> Error {
+    Error::Misuse(
+        "memory under the engine direct, but this node cannot map the memory of the others; start the job with \
+         --engine direct, which says why"
+            .to_string(),
+    )
 }
 
 /// The lines of a region.
@@ -144,13 +159,19 @@ impl Shared {
 }
 
 impl Node {
+    /// Whether the service threads of other nodes carry out one-sided operations of this one.
+    pub(crate) fn emulates_operations(&self) -> bool {
+        self.nodes() > 1 && self.config.backbone.named() != Some(Backbone::Shm)
+    }
+
     /// Every node's lines memory, where all can be reached from here.
     #[inline]
     fn lines_of_all(&self) -> Option<(&Shared, All<'_>)> {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
-        let (own, peers) = (views.lines.as_ref()?, views.line_peers.get()?);
-        Some((shared, All { me: shared.me, own, peers }))
+        let (own, peers) = (views.lines.as_ref()?, views.line_peers.get());
+        let can_reach = peers.is_some() || self.emulates_operations();
+        can_reach.then_some((shared, All { me: shared.me, own, peers }))
     }
 
     /// Maps the lines memories of all other nodes. To be called when all nodes have their heaps.
@@ -161,8 +182,8 @@ impl Node {
         let Some(views) = self.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
         let Some(lines) = &views.lines else { return Ok(()) };
         let is_asked_for = self.config.page_engine == PageEngine::Direct;
-        if self.config.backbone.named() != Some(Backbone::Shm) {
-            return if is_asked_for { Err(needs_one_host(self.backbone())) } else { Ok(()) };
+        if self.emulates_operations() {
+            return Ok(());
         }
         let open = |node: NodeId| {
             if node == self.me() {
@@ -200,6 +221,19 @@ impl Node {
     /// region.
     pub(crate) fn locked_by(&self, lost: NodeId) -> Option<String> {
         let (shared, all) = self.lines_of_all()?;
+        let words = |region: String| format!("it had locked an entry of {region}, whose data nobody can have any more");
+        if all.peers.is_none() {
+            let place = |line: usize| {
+                let address = all.own.extent().base + line * LINE_BYTES;
+                let known = shared.table.find(shared.page_of(address)?)?;
+                let bytes = address - shared.address_of(known.region.first);
+                Some(format!("{} (at byte {bytes})", known.name()))
+            };
+            return match self.what_was_locked(all.own, lost)? {
+                Locked::Entry(line) => place(line).map(words),
+                Locked::Perhaps(line) => place(line).map(|place| format!("a thread waited for its part of {place}")),
+            };
+        }
         let is_its = |entry: Entry| entry.holder() == Some(NodeId(lost.0 & 0x7f));
         let locked = all.memory(lost)?.misses().find_map(|line| {
             let address = all.own.extent().base + line * LINE_BYTES;
@@ -212,6 +246,6 @@ impl Node {
             let bytes = address - shared.address_of(known.region.first);
             NodeId::all(shared.nodes).any(has_locked).then(|| format!("{} (at byte {bytes})", known.name()))
         });
-        locked.map(|region| format!("it had locked an entry of {region}, whose data nobody can have any more"))
+        locked.map(words)
     }
 }

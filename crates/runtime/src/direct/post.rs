@@ -4,7 +4,7 @@ use super::emulated::Post;
 use super::target::Target;
 use crate::error::{Error, Result};
 use crate::mutex::Mutex;
-use crate::node::{Node, Waiting};
+use crate::node::{Node, Seat, Waiting};
 use crate::shared::Shared;
 use crate::shared::table::Known;
 use crate::thread::Thread;
@@ -34,6 +34,10 @@ pub(crate) struct Requests {
     expected: Vec<(NodeId, u16)>,
     /// Answers that the thread has not taken.
     came: Vec<(NodeId, Vec<u8>)>,
+    /// The first line of the unit that the thread misses.
+    line: usize,
+    /// Whose thread has locked the entry for which it waits.
+    holder: Option<NodeId>,
 }
 
 impl Requests {
@@ -59,13 +63,14 @@ pub(crate) struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
-    /// For one miss of a unit of this region.
-    pub(crate) fn new(thread: &'a Thread, known: &'a Known) -> Sockets<'a> {
+    /// For one miss of a unit of this region, which begins with this line.
+    pub(crate) fn new(thread: &'a Thread, known: &'a Known, line: usize) -> Sockets<'a> {
         let sockets = Sockets { thread, known };
         let mut requests = sockets.requests().lock();
         // A wait that was interrupted may have left some.
         requests.expected.clear();
         requests.came.clear();
+        (requests.line, requests.holder) = (line, None);
         drop(requests);
         sockets
     }
@@ -99,6 +104,10 @@ impl Post for Sockets<'_> {
             }
             self.thread.wait(Waiting::Operations(from))?;
         }
+    }
+
+    fn found(&mut self, holder: Option<NodeId>) {
+        self.requests().lock().holder = holder;
     }
 
     fn nonsense(&self, from: NodeId, why: WireError) -> Error {
@@ -195,15 +204,28 @@ impl Node {
         is_busy.then(|| self.now() + Span(LOOK_EVERY.0 << looks.min(LOOKS_GROW)))
     }
 
-    /// An entry of this node that a node that has ended had locked: its line.
-    pub(super) fn locked_here(&self, lines: &Lines, lost: NodeId) -> Option<usize> {
-        let is_its = |line: &usize| {
-            let entry = Entry(lines.entry(*line).load(Ordering::Acquire));
-            entry.holder() == Some(NodeId(lost.0 & 0x7f))
-        };
+    /// What is known here of what a node held locked that has ended. Other nodes may know more.
+    pub(super) fn what_was_locked(&self, lines: &Lines, lost: NodeId) -> Option<Locked> {
+        let holder = NodeId(lost.0 & 0x7f);
+        let is_its = |line: &usize| Entry(lines.entry(*line).load(Ordering::Acquire)).holder() == Some(holder);
         let grains = self.served.grains.lock();
-        grains.iter().flat_map(|grain| grain * GRAIN_LINES..(grain + 1) * GRAIN_LINES).find(is_its)
+        let here = grains.iter().flat_map(|grain| grain * GRAIN_LINES..(grain + 1) * GRAIN_LINES).find(is_its);
+        let waits = |find: &dyn Fn(&Requests) -> bool| {
+            let line = |seat: &Seat| Some(&*seat.requests.lock()).filter(|requests| find(requests)).map(|r| r.line);
+            self.seats.iter().find_map(line)
+        };
+        here.or_else(|| waits(&|requests| requests.holder == Some(holder)))
+            .map(Locked::Entry)
+            .or_else(|| waits(&|requests| requests.expected.iter().any(|(to, _)| *to == lost)).map(Locked::Perhaps))
     }
+}
+
+/// The first line of a unit of which a node that has ended had locked an entry.
+pub(super) enum Locked {
+    /// It had.
+    Entry(usize),
+    /// A thread waits for its answer, and nobody knows.
+    Perhaps(usize),
 }
 
 impl Shared {

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`checked`] | accesses with checks, by hand |
 //! | [`roles`] | what the nodes do |
+//! | [`network`] | the tests over `udp` |
 
 mod checked;
 #[allow(dead_code, reason = "the tests of jobs use all of it")]
 #[path = "../job/launcher.rs"]
 mod launcher;
+mod network;
 mod roles;
 
 use launcher::{Cluster, Outcome, start};
@@ -109,7 +111,6 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         let said = format!("{:?} {:?}", outcome.errors, outcome.failures);
         assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
     };
-    refused("additions", &[("COMEM_BACKBONE", "udp")], &["the engine direct", "shm", "--engine msi"]);
     refused("unchecked", &[], &["the engine direct", "comem-cc", "--inline"]);
     refused("additions", &[("COMEM_UNIT_BYTES", "96")], &["COMEM_UNIT_BYTES", "64, 128"]);
 }

@@ -105,6 +105,9 @@ fn flags(comem: Comem) {
     });
 }
 
+/// Messages that [`cases`] takes where operations are emulated. In its order: 3, 3, 4, 3, 5, 2, 1, 3, 3, 3 and 2.
+pub const CASES_BATCHES: u64 = 32;
+
 /// What [`cases`] takes of all nodes: fetch-and-set, get, put, and the puts of MAGIC among these.
 pub const CASES: [u64; 4] = {
     let cases: [[u64; 4]; 10] = [
