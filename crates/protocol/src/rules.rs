@@ -63,6 +63,20 @@ pub enum Rule {
     LaidOpenQueuesAreUsed,
     /// A token that lies out is here again only if no other node has taken it.
     TokensThatLieOutAreTakenOnce,
+    /// A one-sided lock is taken only while nobody holds it.
+    HeldLocksAreNotTaken,
+    /// While threads wait for a one-sided lock, others take it a few times in a row at most.
+    BypassesEnd,
+    /// Whoever is next in the queue of a one-sided lock says so before it sleeps.
+    SleepersSaySo,
+    /// When a one-sided lock has been taken from its queue, whoever is next then may be asleep.
+    NextMaySleep,
+    /// A thread falls asleep in the queue of a one-sided lock only while the same thread is next as when it looked.
+    SleepersSeeWhoIsNext,
+    /// The release of a one-sided lock leaves the queue as it is.
+    ReleasesKeepTheQueue,
+    /// A place in the table of one-sided locks that has a name keeps it.
+    NamesStay,
     /// A barrier opens only when every node has arrived.
     BarrierWaitsForAll,
     /// A thread that waits for a condition is known to the condition's manager before it lets its lock go.
@@ -369,6 +383,17 @@ impl Rule {
         Rule::WaiterRegistersBeforeRelease,
         Rule::WaitersAreHeardOf,
         Rule::WriterWaitsForReaders,
+    ];
+
+    /// The rules of one-sided locks.
+    pub const ONE_SIDED_LOCKS: [Rule; 7] = [
+        Rule::HeldLocksAreNotTaken,
+        Rule::BypassesEnd,
+        Rule::SleepersSaySo,
+        Rule::NextMaySleep,
+        Rule::SleepersSeeWhoIsNext,
+        Rule::ReleasesKeepTheQueue,
+        Rule::NamesStay,
     ];
 
     /// The rules of the engine `direct`.

@@ -10,6 +10,7 @@
 //! | [`history`] | what the threads did |
 //! | [`check`] | what no run may show |
 //! | [`direct`] | the engine `direct`, over a model of memory with store buffers and puts on their way |
+//! | [`locks`] | one-sided locks, over words and names that all threads share |
 //! | [`diagram`] | a run as a message diagram, for people: as text and as a picture |
 //! | [`outcomes`] | what litmus programs show under each engine, against what it allows |
 //! | [`scenario`] | programs by name, made by seed |
@@ -25,6 +26,7 @@ mod desk;
 pub mod diagram;
 pub mod direct;
 pub mod history;
+pub mod locks;
 pub mod memory;
 pub mod model;
 pub mod node;

@@ -16,6 +16,7 @@ mod hearing;
 pub mod lock;
 pub mod meeting;
 pub mod mismatch;
+pub mod one_sided;
 pub mod reduce;
 pub mod rwlock;
 pub mod semaphore;
