@@ -263,15 +263,13 @@ Value *Loads::one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half) {
 SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
     SmallVector<Test, GROUP_MAX> out;
     MapVector<Type *, LoadInst *> single; // a floating-point value that waits for another of its type
-    auto unordered = [](LoadInst *a, LoadInst *b) {
-        return [a, b](IRBuilder<> &at) {
-            Value *lanes = at.CreateFCmpUNO(a, b);
-            if (auto *vector = dyn_cast<FixedVectorType>(lanes->getType())) {
-                unsigned n = vector->getNumElements();
-                lanes = at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(n)), at.getIntN(n, 0));
-            }
-            return lanes;
-        };
+    MapVector<Type *, SmallVector<std::pair<LoadInst *, LoadInst *>, 4>> vectors; // all of a type share one test
+    auto unordered = [&](LoadInst *a, LoadInst *b) {
+        if (a->getType()->isVectorTy()) {
+            vectors[a->getType()].push_back({a, b});
+        } else {
+            out.push_back([a, b](IRBuilder<> &at) { return at.CreateFCmpUNO(a, b); });
+        }
     };
     for (LoadInst *load : group.loads) {
         Type *type = load->getType(), *element = type->getScalarType();
@@ -292,7 +290,7 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
                 out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, true); });
             }
         } else if (LoadInst *&other = single[type]) {
-            out.push_back(unordered(other, load));
+            unordered(other, load);
             other = nullptr;
         } else {
             other = load;
@@ -300,8 +298,19 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
     }
     for (auto &[type, left] : single) {
         if (left) {
-            out.push_back(unordered(left, left));
+            unordered(left, left);
         }
+    }
+    for (auto &[type, pairs] : vectors) {
+        out.push_back([pairs = pairs](IRBuilder<> &at) {
+            Value *lanes = nullptr;
+            for (auto [a, b] : pairs) {
+                Value *more = at.CreateFCmpUNO(a, b);
+                lanes = lanes ? at.CreateOr(lanes, more) : more;
+            }
+            unsigned n = cast<FixedVectorType>(lanes->getType())->getNumElements();
+            return at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(n)), at.getIntN(n, 0));
+        });
     }
     return out;
 }

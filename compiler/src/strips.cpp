@@ -26,6 +26,9 @@ static const int64_t STRIP_BYTES_MAX = COMEM_HAZARD_LINES_MAX * COMEM_LINE_BYTES
 static const int64_t ITERATIONS_MIN = 4;
 // Bytes of one iteration's stores, from the first to the last.
 static const int64_t SPAN_MAX = 512;
+// The same for a nest of loops; and what its hazard may last: the iterations of all loops together.
+static const unsigned NEST_STORES_MAX = 4, NEST_LOOPS_MAX = 4;
+static const int64_t NEST_ITERATIONS_MAX = 16384;
 // Times that a strip's units are made exclusive before its stores are checked one by one.
 static const uint64_t ROUNDS_MAX = 2;
 
@@ -39,6 +42,16 @@ struct Plan {
     Value *iterations, *start;     // in the preheader
 };
 
+// A nest of loops whose stores all go to one range, which is known before it.
+struct Nest {
+    Loop *loop;
+    SmallVector<const SCEV *, 4> taken;     // of each loop: times that it goes back
+    SmallVector<const SCEV *, 4> steps;     // bytes that must not be negative, nor large
+    SmallVector<const SCEV *, 4> low, high; // addresses: of each store, the lowest and the one behind the highest
+    SmallVector<LoadInst *, 8> own;
+    Value *fits, *first, *bytes;            // in the preheader
+};
+
 class Maker {
   public:
     Maker(Function &f, FunctionAnalysisManager &analyses)
@@ -48,11 +61,16 @@ class Maker {
     bool run();
 
   private:
+    bool nest(Loop &loop, Nest &out);
+    bool is_counted(Loop &loop);
+    bool bounds(Nest &nest, const SCEV *address, uint64_t bytes);
+    void prepare(Nest &nest);
+    void version(Nest &nest);
     bool plan(Loop &loop, Plan &out);
     bool address(Plan &plan, Value *pointer, Type *type, int64_t &offset);
     void prepare(Plan &plan);
     void cut(Plan &plan);
-    void mark_own(Plan &plan);
+    void mark_own(ArrayRef<LoadInst *> loads);
     FunctionCallee mark(const char *name, Type *result, ArrayRef<Type *> arguments);
 
     Function &f;
@@ -64,6 +82,20 @@ class Maker {
 };
 
 bool Maker::run() {
+    SmallVector<Nest, 4> nests;
+    SmallVector<Loop *, 8> left(loops.begin(), loops.end());
+    while (!left.empty()) {
+        Loop *loop = left.pop_back_val();
+        Nest found{};
+        if (loop->isInnermost()) {
+            continue;
+        }
+        if (nest(*loop, found)) {
+            nests.push_back(found);
+        } else {
+            append_range(left, loop->getSubLoops());
+        }
+    }
     SmallVector<Plan, 8> plans;
     for (Loop *loop : loops.getLoopsInPreorder()) {
         Plan found{};
@@ -71,13 +103,19 @@ bool Maker::run() {
             plans.push_back(found);
         }
     }
+    for (Nest &nest : nests) {
+        prepare(nest);
+    }
     for (Plan &plan : plans) {
         prepare(plan);
+    }
+    for (Nest &nest : nests) {
+        version(nest);
     }
     for (Plan &plan : plans) {
         cut(plan);
     }
-    return !plans.empty();
+    return !plans.empty() || !nests.empty();
 }
 
 // The distance of an address in each iteration from that of the plan's first store, if it is constant.
@@ -102,16 +140,199 @@ bool Maker::address(Plan &plan, Value *pointer, Type *type, int64_t &offset) {
     return step->getAPInt().getSExtValue() == plan.step;
 }
 
-bool Maker::plan(Loop &loop, Plan &out) {
-    out.loop = &loop;
+// A loop that tests at its end whether it goes back, and whose iterations are known before it.
+bool Maker::is_counted(Loop &loop) {
     BasicBlock *latch = loop.getLoopLatch();
     if (!loop.isLoopSimplifyForm() || !latch || loop.getExitingBlock() != latch || !loop.getUniqueExitBlock() ||
         !isa<BranchInst>(latch->getTerminator())) {
         return false;
     }
     const SCEV *taken = evolution.getBackedgeTakenCount(&loop);
+    return !isa<SCEVCouldNotCompute>(taken) && evolution.getTypeSizeInBits(taken->getType()) <= 64;
+}
+
+// Notes the range of an address over all iterations of the nest.
+bool Maker::bounds(Nest &nest, const SCEV *address, uint64_t bytes) {
+    Type *i64 = Type::getInt64Ty(f.getContext());
+    const SCEV *below = evolution.getZero(i64), *above = evolution.getConstant(i64, bytes);
+    while (auto *affine = dyn_cast<SCEVAddRecExpr>(address)) {
+        if (!nest.loop->contains(affine->getLoop())) {
+            break;
+        }
+        const SCEV *step = affine->getStepRecurrence(evolution);
+        const SCEV *taken = evolution.getNoopOrZeroExtend(evolution.getBackedgeTakenCount(affine->getLoop()), i64);
+        if (!affine->isAffine() || step->getType() != i64 || !evolution.isLoopInvariant(step, nest.loop)) {
+            return false;
+        }
+        const SCEV *way = evolution.getMulExpr(step, taken);
+        if (auto *known = dyn_cast<SCEVConstant>(step)) {
+            if (known->getAPInt().abs().ugt(STRIP_BYTES_MAX)) {
+                return false;
+            }
+            (known->getAPInt().isNegative() ? below : above) = evolution.getAddExpr(known->getAPInt().isNegative() ? below : above, way);
+        } else {
+            nest.steps.push_back(step);
+            above = evolution.getAddExpr(above, way);
+        }
+        address = affine->getStart();
+    }
+    if (!evolution.isLoopInvariant(address, nest.loop)) {
+        return false;
+    }
+    const SCEV *low = evolution.getAddExpr(address, below), *high = evolution.getAddExpr(address, above);
+    if (!is_contained(nest.low, low)) {
+        nest.low.push_back(low);
+    }
+    if (!is_contained(nest.high, high)) {
+        nest.high.push_back(high);
+    }
+    return nest.low.size() <= NEST_STORES_MAX && nest.high.size() <= NEST_STORES_MAX;
+}
+
+bool Maker::nest(Loop &loop, Nest &out) {
+    out.loop = &loop;
+    for (Loop *each : loop.getLoopsInPreorder()) {
+        const SCEV *taken = is_counted(*each) ? evolution.getBackedgeTakenCount(each) : nullptr;
+        if (!taken || !evolution.isLoopInvariant(taken, &loop)) {
+            return false;
+        }
+        out.taken.push_back(taken);
+    }
+    if (out.taken.size() > NEST_LOOPS_MAX) {
+        return false;
+    }
+    SmallVector<const SCEV *, 8> stored;
+    SmallVector<LoadInst *, 8> loads;
+    for (BasicBlock *block : loop.blocks()) {
+        for (Instruction &instruction : *block) {
+            if (auto *store = dyn_cast<StoreInst>(&instruction)) {
+                if (!store->isSimple()) {
+                    return false;
+                }
+                if (!priv.is(store->getPointerOperand())) {
+                    stored.push_back(evolution.getSCEV(store->getPointerOperand()));
+                    if (!bounds(out, stored.back(), layout.getTypeStoreSize(store->getValueOperand()->getType()))) {
+                        return false;
+                    }
+                }
+            } else if (auto *load = dyn_cast<LoadInst>(&instruction)) {
+                if (!load->isSimple()) {
+                    return false;
+                }
+                loads.push_back(load);
+            } else if ((instruction.mayReadOrWriteMemory() || instruction.mayHaveSideEffects()) && !isa<AssumeInst>(instruction)) {
+                return false;
+            }
+        }
+    }
+    for (LoadInst *load : loads) {
+        if (is_contained(stored, evolution.getSCEV(load->getPointerOperand()))) {
+            out.own.push_back(load);
+        }
+    }
+    Instruction *at = loop.getLoopPreheader()->getTerminator();
+    SCEVExpander expander(evolution, layout, "comem");
+    auto safe = [&](const SCEV *value) { return expander.isSafeToExpandAt(value, at); };
+    return !stored.empty() && all_of(out.taken, safe) && all_of(out.steps, safe) && all_of(out.low, safe) && all_of(out.high, safe);
+}
+
+void Maker::prepare(Nest &nest) {
+    formLCSSARecursively(*nest.loop, tree, &loops, &evolution);
+    Instruction *at = nest.loop->getLoopPreheader()->getTerminator();
+    SCEVExpander expander(evolution, layout, "comem");
+    IRBuilder<> builder(at);
+    auto expand = [&](const SCEV *value) {
+        Value *out = expander.expandCodeFor(value, value->getType(), at);
+        builder.SetInsertPoint(at);
+        return out->getType()->isPointerTy() ? builder.CreatePtrToInt(out, builder.getInt64Ty()) : builder.CreateZExt(out, builder.getInt64Ty());
+    };
+    nest.fits = builder.getTrue();
+    auto require = [&](Value *condition) { nest.fits = builder.CreateAnd(nest.fits, condition); };
+    Value *iterations = builder.getInt64(1);
+    for (const SCEV *taken : nest.taken) {
+        Value *times = expand(taken);
+        require(builder.CreateICmpULT(times, builder.getInt64(STRIP_BYTES_MAX)));
+        iterations = builder.CreateMul(iterations, builder.CreateAdd(times, builder.getInt64(1)));
+    }
+    require(builder.CreateICmpULT(iterations, builder.getInt64(NEST_ITERATIONS_MAX)));
+    require(builder.CreateICmpUGE(iterations, builder.getInt64(2 * ITERATIONS_MIN)));
+    for (const SCEV *step : nest.steps) {
+        require(builder.CreateICmpULT(expand(step), builder.getInt64(STRIP_BYTES_MAX)));
+    }
+    Value *first = nullptr, *behind = nullptr;
+    for (const SCEV *low : nest.low) {
+        Value *other = expand(low);
+        first = first ? builder.CreateBinaryIntrinsic(Intrinsic::umin, first, other) : other;
+    }
+    for (const SCEV *high : nest.high) {
+        Value *other = expand(high);
+        behind = behind ? builder.CreateBinaryIntrinsic(Intrinsic::umax, behind, other) : other;
+    }
+    nest.first = builder.CreateIntToPtr(first, builder.getPtrTy());
+    nest.bytes = builder.CreateSub(behind, first);
+    require(builder.CreateICmpULE(nest.bytes, builder.getInt64(STRIP_BYTES_MAX)));
+}
+
+// Makes of a nest of loops
+//
+//     if it fits and begin() says yes: enter(); a copy of the nest; end()
+//     else: the nest
+void Maker::version(Nest &nest) {
+    LLVMContext &context = f.getContext();
+    Loop &loop = *nest.loop;
+    BasicBlock *before = loop.getLoopPreheader(), *header = loop.getHeader(), *latch = loop.getLoopLatch();
+    BasicBlock *exit = loop.getUniqueExitBlock();
+    ValueToValueMapTy map;
+    SmallVector<BasicBlock *, 16> copies;
+    for (BasicBlock *block : loop.blocks()) {
+        BasicBlock *copy = CloneBasicBlock(block, map, ".strip", &f);
+        map[block] = copy;
+        copies.push_back(copy);
+    }
+    auto make = [&](const char *name) { return BasicBlock::Create(context, name, &f, header); };
+    BasicBlock *check = make("comem.strip.check"), *fast = make("comem.strip.fast"), *end = make("comem.strip.end");
+    BasicBlock *plain = make("comem.strip.none");
+    map[before] = fast;
+    map[exit] = end;
+    remapInstructionsInBlocks(copies, map);
+    SmallVector<LoadInst *, 8> own;
+    for (LoadInst *load : nest.own) {
+        own.push_back(cast<LoadInst>(map[load]));
+    }
+    mark_own(own);
+    for (PHINode &phi : header->phis()) {
+        phi.replaceIncomingBlockWith(before, plain);
+    }
+    for (PHINode &phi : exit->phis()) {
+        Value *value = phi.getIncomingValueForBlock(latch);
+        phi.addIncoming(map.count(value) ? static_cast<Value *>(map[value]) : value, end);
+    }
+    BranchInst *way = cast<BranchInst>(before->getTerminator());
+    IRBuilder<> at(way);
+    at.CreateCondBr(nest.fits, check, plain);
+    way->eraseFromParent();
+    Type *pointer = at.getPtrTy(), *i64 = at.getInt64Ty();
+    at.SetInsertPoint(check);
+    MDNode *likely = MDBuilder(context).createBranchWeights(1 << 20, 1);
+    at.CreateCondBr(at.CreateCall(mark(BEGIN, at.getInt1Ty(), {pointer, i64}), {nest.first, nest.bytes}), fast, plain, likely);
+    at.SetInsertPoint(fast);
+    at.CreateCall(mark(ENTER, at.getVoidTy(), {pointer, i64}), {nest.first, nest.bytes});
+    at.CreateBr(cast<BasicBlock>(map[header]));
+    at.SetInsertPoint(end);
+    at.CreateCall(mark(END, at.getVoidTy(), {}));
+    at.CreateBr(exit);
+    at.SetInsertPoint(plain);
+    at.CreateBr(header);
+}
+
+bool Maker::plan(Loop &loop, Plan &out) {
+    out.loop = &loop;
+    if (!is_counted(loop)) {
+        return false;
+    }
+    const SCEV *taken = evolution.getBackedgeTakenCount(&loop);
     unsigned known = evolution.getSmallConstantTripCount(&loop);
-    if (isa<SCEVCouldNotCompute>(taken) || taken->getType()->getPrimitiveSizeInBits() > 64 || (known && known < 2 * ITERATIONS_MIN)) {
+    if (known && known < 2 * ITERATIONS_MIN) {
         return false;
     }
     SmallVector<LoadInst *, 8> loads;
@@ -191,12 +412,12 @@ static MDNode *without_vectors(LLVMContext &context) {
     return out;
 }
 
-void Maker::mark_own(Plan &plan) {
+void Maker::mark_own(ArrayRef<LoadInst *> loads) {
     NamedMDNode *named = f.getParent()->getOrInsertNamedMetadata(OWN);
     if (named->getNumOperands() == 0) {
         named->addOperand(MDNode::getDistinct(f.getContext(), {}));
     }
-    for (LoadInst *load : plan.own) {
+    for (LoadInst *load : loads) {
         load->setMetadata(LLVMContext::MD_access_group,
                           uniteAccessGroups(load->getMetadata(LLVMContext::MD_access_group), named->getOperand(0)));
     }
@@ -223,7 +444,7 @@ void Maker::cut(Plan &plan) {
         copies.push_back(copy);
     }
     remapInstructionsInBlocks(copies, map);
-    mark_own(plan);
+    mark_own(plan.own);
     auto *slow_header = cast<BasicBlock>(map[header]), *slow_latch = cast<BasicBlock>(map[latch]);
     auto make = [&](const char *name) { return BasicBlock::Create(context, name, &f, header); };
     BasicBlock *outer = make("comem.strip"), *check = make("comem.strip.check"), *fast = make("comem.strip.fast");
