@@ -6,4 +6,4 @@
 #define COMEM_TEXT(text) #text
 
 extern "C" __attribute__((used, visibility("default"))) const char comem_inline_plugin[] =
-    "comem-inline-plugin llvm=" COMEM_TEXT_OF(LLVM_VERSION_MAJOR) ";
+    "comem-inline-plugin llvm=" COMEM_TEXT_OF(LLVM_VERSION_MAJOR);
