@@ -534,7 +534,9 @@ impl NodeArgs {
             crate::say(format_args!("{warning}"));
         }
         self.backbone = BackboneChoice::Named(resolved.backbone);
-        resolved.to_string()
+        let is_emulated = nodes > 1 && resolved.backbone != Backbone::Shm && self.engine.pages == "direct";
+        let emulated = if is_emulated { "; one-sided operations of the engine direct are emulated" } else { "" };
+        format!("{resolved}{emulated}")
     }
 
     /// Whether the wrapper library is preloaded.
@@ -592,6 +594,22 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_backbone_is_said_to_emulate_what_it_lacks() {
+        for (engine, backbone, nodes, emulated) in [
+            ("direct", "udp", 2, true),
+            ("direct", "shm", 2, false),
+            ("msi", "udp", 2, false),
+            ("direct", "udp", 1, false),
+        ] {
+            let arguments = ["comem", "run", "--engine", engine, "--backbone", backbone, "prog"];
+            let Command::Run(run) = Cli::try_parse_from(arguments).unwrap().command else { panic!("run") };
+            let mut node = run.node.clone();
+            let words = node.settle_backbone(true, nodes, false);
+            assert_eq!(words.contains("one-sided operations of the engine direct are emulated"), emulated, "{words}");
+        }
     }
 
     #[test]

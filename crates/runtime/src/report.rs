@@ -39,6 +39,9 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value["threads"] = json!(node.threads());
     value["engine"] = json!(node.config.engine.name());
     value["backbone"] = json!(node.backbone());
+    if let Some(how) = node.one_sided_operations() {
+        value["one_sided"] = json!(how);
+    }
     value["page_engine"] = json!(node.config.page_engine.name());
     value["detector"] = json!(detector(node));
     let signals = comem_memory::pages::fault::counts();
@@ -133,6 +136,7 @@ pub(crate) fn write_file(node: &Node, path: &str, stats: Value) -> Result<()> {
         "kernel": kernel(),
         "engine": node.config.engine.name(),
         "backbone": node.backbone(),
+        "one_sided": node.one_sided_operations(),
         "detector": detector(node),
         "page_engine": node.config.page_engine.name(),
         "nodes": [stats],

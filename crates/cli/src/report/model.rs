@@ -299,7 +299,11 @@ fn how(file: &Value, nodes: &[Value]) -> String {
     if !detectors.is_empty() {
         text += &format!(", detector {detectors}");
     }
-    text + &format!(", backbone {}", name("backbone"))
+    text += &format!(", backbone {}", name("backbone"));
+    if name("one_sided") == "emulated" {
+        text += " (one-sided operations emulated)";
+    }
+    text
 }
 
 /// The nodes' detectors, each once, in the order of the nodes: each host has the best that works there.
@@ -439,6 +443,16 @@ pub mod tests {
         assert_eq!((total.messages[0], total.pages.unwrap()[3]), (201, 15));
         assert_eq!(run.how, "engine msi, pages hlrc, detector uffd-async, backbone udp");
         assert!(run.has_pages());
+    }
+
+    #[test]
+    fn operations_that_other_nodes_carry_out_are_called_emulated() {
+        let mut file = file();
+        file["nodes"].as_array_mut().unwrap().iter_mut().for_each(|node| node["one_sided"] = json!("emulated"));
+        let run = Run::parse("run", &file).unwrap();
+        assert!(run.how.ends_with("backbone udp (one-sided operations emulated)"), "{}", run.how);
+        file["nodes"].as_array_mut().unwrap().iter_mut().for_each(|node| node["one_sided"] = json!("mapped memory"));
+        assert!(Run::parse("run", &file).unwrap().how.ends_with("backbone udp"));
     }
 
     #[test]

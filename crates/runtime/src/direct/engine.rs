@@ -164,6 +164,13 @@ impl Node {
         self.nodes() > 1 && self.config.backbone.named() != Some(Backbone::Shm)
     }
 
+    /// How threads of this node reach the memory of other nodes, as people are told; `None` where they do not.
+    pub(crate) fn one_sided_operations(&self) -> Option<&'static str> {
+        let has_lines = self.shared()?.views.as_ref()?.lines.is_some();
+        let is_asked_for = self.nodes() > 1 && self.config.page_engine == PageEngine::Direct;
+        (has_lines && is_asked_for).then(|| if self.emulates_operations() { "emulated" } else { "mapped memory" })
+    }
+
     /// Every node's lines memory, where all can be reached from here.
     #[inline]
     fn lines_of_all(&self) -> Option<(&Shared, All<'_>)> {
@@ -183,6 +190,14 @@ impl Node {
         let Some(lines) = &views.lines else { return Ok(()) };
         let is_asked_for = self.config.page_engine == PageEngine::Direct;
         if self.emulates_operations() {
+            if is_asked_for && self.config.verbose {
+                crate::error::say(format_args!(
+                    "comem: {}: one-sided operations of the engine direct are emulated: over {} the service threads of \
+                     other nodes carry them out",
+                    self.name_of(self.me()),
+                    self.backbone()
+                ));
+            }
             return Ok(());
         }
         let open = |node: NodeId| {

@@ -1,13 +1,12 @@
 //! Networks that are cut between two nodes, nodes that break the protocol, and node zero that never comes.
 
+use crate::forged;
 use crate::launcher::{Outcome, start};
 use crate::{all_well, counter};
 use comem::{Comem, LockId, NodeId, Operator, Options, Placement};
-use comem_protocol::auth::{JobKey, Receiver, Sealer};
 use comem_protocol::ids::{Channel, Seq, Slot};
-use comem_protocol::wire::header::{Flags, HeaderRepr, MsgType};
+use comem_protocol::wire::header::{Flags, MsgType};
 use comem_protocol::wire::message::types;
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// For so long every node writes what every other one has written before, each time under a lock.
@@ -144,7 +143,7 @@ pub fn break_the_protocol(comem: &Comem, role: &str) {
     let ports = comem.array_with::<u32>(8, &Options { placement: Placement::On(NodeId(0)), ..Options::default() });
     let ports = ports.expect("an array");
     comem.run(|t| {
-        let mine: Vec<(i32, u16)> = own_sockets();
+        let mine = forged::own_sockets();
         if t.node() == NodeId(0) {
             mine.iter().zip(0..8).for_each(|((_, port), at)| ports.write(t, at, u32::from(*port)));
         }
@@ -153,7 +152,7 @@ pub fn break_the_protocol(comem: &Comem, role: &str) {
             let datagram = nonsense_of(nonsense);
             for at in 0..8 {
                 let port = ports.read(t, at) as u16;
-                mine.iter().filter(|_| port != 0).for_each(|(socket, _)| send(*socket, &datagram, port));
+                mine.iter().filter(|_| port != 0).for_each(|(socket, _)| forged::send(*socket, &datagram, port));
             }
         }
         t.barrier();
@@ -164,56 +163,16 @@ pub fn break_the_protocol(comem: &Comem, role: &str) {
     });
 }
 
-/// Sealed with the key of these tests' jobs.
+/// Sealed with the key of these tests' jobs, or with another.
 fn nonsense_of(nonsense: Nonsense) -> Vec<u8> {
     let auth = std::env::var("COMEM_AUTH").is_ok_and(|auth| auth == "on");
     let key = if matches!(nonsense, Nonsense::Untagged) { [8; 32] } else { [7; 32] };
-    let sealer = Sealer::new(auth.then(|| JobKey::new(key))).of_job(4711);
     let from = Channel { node: NodeId(1), slot: Slot::SERVICE };
     let (ty, body) = match nonsense {
         Nonsense::Contradiction => (types::UPDATE, vec![0xff; 32]),
         _ => (MsgType(0x1abc), vec![0xff; 32]),
     };
-    let (flags, seq) = (Flags::default(), Seq::free(from, 1 << 30));
-    let mut bytes = Vec::new();
-    HeaderRepr { prog: 21, ty, flags, len: body.len() as u16, retrans: 0, frag: 0, seq }.emit(&mut bytes);
-    bytes.extend_from_slice(&body);
-    sealer.seal(&mut bytes, 0, Receiver::Node(NodeId(0)));
-    bytes
-}
-
-/// This process's UDP sockets and their ports.
-fn own_sockets() -> Vec<(i32, u16)> {
-    let table = std::fs::read_to_string("/proc/self/net/udp").unwrap_or_default();
-    let ports: HashMap<String, u16> = table
-        .lines()
-        .skip(1)
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
-            Some((format!("socket:[{}]", fields.get(9)?), port))
-        })
-        .collect();
-    let entries = std::fs::read_dir("/proc/self/fd").expect("the descriptors").flatten();
-    let socket = |entry: std::fs::DirEntry| {
-        let link = std::fs::read_link(entry.path()).ok()?;
-        let port = ports.get(link.to_str()?)?;
-        Some((entry.file_name().to_str()?.parse().ok()?, *port))
-    };
-    entries.filter_map(socket).collect()
-}
-
-fn send(socket: i32, bytes: &[u8], port: u16) {
-    let to = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
-        sin_zero: [0; 8],
-    };
-    let len = size_of_val(&to) as libc::socklen_t;
-    // SAFETY: bytes and address are there for as long as the call.
-    let sent = unsafe { libc::sendto(socket, bytes.as_ptr().cast(), bytes.len(), 0, (&raw const to).cast(), len) };
-    assert_eq!(sent, bytes.len() as isize, "{}", std::io::Error::last_os_error());
+    forged::datagram(auth.then_some(key), (ty, Flags::default()), Seq::free(from, 1 << 30), &body)
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod callers;
 mod cores;
 mod cuts;
 mod desks;
+mod forged;
 mod launcher;
 mod mail;
 mod packets;

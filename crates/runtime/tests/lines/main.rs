@@ -7,6 +7,8 @@
 //! | [`network`] | the tests over `udp` |
 
 mod checked;
+#[path = "../job/forged.rs"]
+mod forged;
 #[allow(dead_code, reason = "the tests of jobs use all of it")]
 #[path = "../job/launcher.rs"]
 mod launcher;

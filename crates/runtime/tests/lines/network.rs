@@ -1,6 +1,14 @@
 //! The same programs over `udp`, where one-sided operations are emulated by the other nodes' service threads.
 
-use super::{all_well, counter, direct, roles};
+use super::{all_well, counter, direct, forged, roles};
+use crate::checked::Words;
+use comem::heap::RegionOptions;
+use comem::{Comem, NodeId, Options, Placement};
+use comem_protocol::coherence::direct::Entry;
+use comem_protocol::coherence::direct::remote::{Command, Request, UnitAt};
+use comem_protocol::ids::{Channel, Seq, Slot};
+use comem_protocol::wire::header::Flags;
+use comem_protocol::wire::message::types;
 use std::time::{Duration, Instant};
 
 const UDP: (&str, &str) = ("COMEM_BACKBONE", "udp");
@@ -14,6 +22,21 @@ fn additions_of_four_nodes_add_up() {
         let outcome = direct("additions", 4, &env).finish();
         all_well(&outcome);
         assert!(counter(&outcome, "remote_batches") > 0, "{:?}", outcome.stats);
+        assert!(outcome.stats.values().all(|stats| stats["one_sided"] == "emulated"), "{:?}", outcome.stats);
+    }
+}
+
+/// The operations are called emulated where a user looks.
+#[test]
+fn nodes_say_that_operations_are_emulated() {
+    for (backbone, says) in [("udp", true), ("shm", false)] {
+        let env = [("COMEM_BACKBONE", backbone), ("COMEM_VERBOSE", "1")];
+        let outcome = direct("flags", 2, &env).finish();
+        all_well(&outcome);
+        assert!(outcome.errors.iter().all(|said| said.contains("are emulated") == says), "{:?}", outcome.errors);
+        let (how, batches) = if says { ("emulated", true) } else { ("mapped memory", false) };
+        assert!(outcome.stats.values().all(|stats| stats["one_sided"] == how), "{:?}", outcome.stats);
+        assert_eq!(counter(&outcome, "remote_batches") > 0, batches);
     }
 }
 
@@ -73,4 +96,65 @@ fn a_node_that_is_killed_with_an_entry_locked_is_named_with_its_region() {
     }
     let waiting = outcome.failures.values().filter(|said| said.contains("a matrix")).count();
     assert!(waiting > 0, "{outcome:#?}");
+}
+
+/// A request that no node sends, by the role that sends it; the region has units of 128 bytes.
+fn nonsense(role: &str) -> Vec<u8> {
+    let request = |first: u64, lines: u16, command: Command| {
+        let (mut body, unit) = (Vec::new(), UnitAt::new(first, lines).expect("an aligned unit"));
+        Request { serial: 1, unit, commands: [command].into_iter().collect() }.emit(&mut body);
+        body
+    };
+    match role {
+        "forges-outside" => request(1 << 24, 2, Command::PutMagic),
+        "forges-beyond-memory" => request(1 << 50, 2, Command::GetData),
+        "forges-other-unit" => request(0, 1, Command::FetchAndSet),
+        "forges-lock" => request(0, 2, Command::PutEntry(Entry::BIASED.after_fetch_and_set(NodeId(1)))),
+        _ => vec![0xff; 32],
+    }
+}
+
+/// Node 1 sends node 0 a request that no node sends, from each of its own sockets to each of node 0's.
+pub fn forge(comem: &Comem, role: &str) {
+    let _words = Words::new(comem, 1 << 14, &RegionOptions::default());
+    let ports = comem.array_with::<u32>(8, &Options { placement: Placement::On(NodeId(0)), ..Options::default() });
+    let ports = ports.expect("an array");
+    comem.run(|t| {
+        let mine = forged::own_sockets();
+        if t.node() == NodeId(0) {
+            mine.iter().zip(0..8).for_each(|((_, port), at)| ports.write(t, at, u32::from(*port)));
+        }
+        t.barrier();
+        if t.node() == NodeId(1) {
+            // A request says first how far back its channel still waits.
+            let payload = [vec![0, 0], nonsense(role)].concat();
+            let seq = Seq::guarded(Channel { node: NodeId(1), slot: Slot::SERVICE }, 3_000);
+            let flags = Flags { ack_requested: true, ..Flags::default() };
+            let datagram = forged::datagram(Some([7; 32]), (types::REMOTE, flags), seq, &payload);
+            for at in 0..8 {
+                let port = ports.read(t, at) as u16;
+                mine.iter().filter(|_| port != 0).for_each(|(socket, _)| forged::send(*socket, &datagram, port));
+            }
+        }
+        t.barrier();
+        t.flag_wait(comem::FlagId(1), 1);
+    });
+}
+
+#[test]
+fn a_request_that_no_node_sends_ends_the_job_before_it_does_anything() {
+    for (role, said) in [
+        ("forges-outside", "on what no region has"),
+        ("forges-beyond-memory", "on what no region has"),
+        ("forges-other-unit", "on what no region has"),
+        ("forges-lock", "that make no sense"),
+        ("forges-noise", "that make no sense"),
+    ] {
+        let env = [UDP, ("COMEM_UNIT_BYTES", "128"), ("COMEM_AUTH", "on")];
+        let outcome = direct(role, 2, &env).finish();
+        assert_eq!(outcome.statuses, [Some(6), Some(4)], "{role}: {outcome:#?}");
+        let sentence = &outcome.failures[&0];
+        let is_named = sentence.starts_with("node 1 (host ") && sentence.contains(said);
+        assert!(is_named && sentence.contains("memory may be wrong"), "{role}: {sentence}");
+    }
 }

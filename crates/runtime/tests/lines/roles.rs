@@ -1,6 +1,7 @@
 //! What the nodes do.
 
 use crate::checked::{Words, entry, play as run};
+use crate::network;
 use comem::heap::{Homes, PageEngine, RegionOptions};
 use comem::{Comem, NodeId};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +19,7 @@ pub fn play(role: &str, comem: Comem) {
         "cases" => cases(comem),
         "regions" => regions(comem),
         "killed" => killed(comem),
+        _ if role.starts_with("forges-") => network::forge(&comem, role),
         _ => panic!("there is no role {role}"),
     }
 }
