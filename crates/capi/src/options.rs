@@ -18,6 +18,7 @@ const NAMES: [&str; 28] = [
     "iface",
     "join",
     "lock-turns",
+    "locks",
     "migration",
     "mtu",
     "node-timeout",

@@ -562,6 +562,7 @@ impl NodeArgs {
             "migration": chosen(&pages.migration),
             "prefetch": chosen(&pages.prefetch),
             "lock_turns": chosen(&pages.lock_turns),
+            "locks": chosen(&pages.locks),
             "globals": chosen(&pages.globals),
             "threads": self.threads,
             "faults": self.faults.map(|f| f.to_string()),

@@ -8,6 +8,7 @@ use crate::ear::{Ear, next_message, next_message_within};
 use crate::error::{Error, Result};
 use crate::io::{Parts, Wire};
 use crate::keys;
+use crate::locks::LockTables;
 use crate::node::Node;
 use crate::report;
 use crate::service;
@@ -237,6 +238,7 @@ impl Boot {
             crate::error::say(format_args!("{warning}"));
         }
         config.backbone = BackboneChoice::Named(resolved.backbone);
+        config.check_locks()?;
         let reach = match config.joins_elsewhere() {
             Some(zero) => Reach::Peer(zero),
             None if config.several_hosts() => Reach::Network,
@@ -356,7 +358,7 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.sockets() as u16,
             options: format!(
-                "engine={}/{} lines={} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} globals={:?}",
+                "engine={}/{} lines={} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} globals={:?} locks={}",
                 self.config.engine,
                 self.config.page_engine,
                 if self.config.has_lines() { self.config.unit_bytes } else { 0 },
@@ -368,6 +370,7 @@ impl Boot {
                 self.config.write_detection,
                 self.config.migration,
                 self.config.globals,
+                if self.config.locks_are_one_sided() { "one-sided" } else { "tokens" },
             ),
         })
     }
@@ -396,6 +399,9 @@ impl Boot {
         }
         let membership = self.meet(&mut machine, &ear, silence(&self.config, writer.is_some()))?;
         let node = self.into_node(machine, membership, writer);
+        if node.config.locks_are_one_sided() {
+            node.set_lock_tables(LockTables::new(node.me(), node.nodes())?);
+        }
         ear.hand_over(&node);
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));

@@ -45,6 +45,18 @@ pub enum Globals {
     Share,
 }
 
+/// What a lock is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockChoice {
+    /// A word that all nodes reach where nothing need be told with it, as far as that is known at the start; else a token.
+    #[default]
+    Auto,
+    /// A token that goes from node to node by messages.
+    Tokens,
+    /// A word in memory that all nodes reach.
+    OneSided,
+}
+
 /// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -80,6 +92,8 @@ pub struct Config {
     pub prefetch: bool,
     /// Whether requests for a lock may wait while this node wants its locks all the time (`turns.rs`).
     pub lock_turns: bool,
+    /// What locks are.
+    pub locks: LockChoice,
     /// Pages of a unit where an allocation does not say; 0: one page, or more where mappings have run out (`shared/coarse.rs`).
     pub unit_pages: u32,
     /// What becomes of the program's global variables.
@@ -345,6 +359,13 @@ impl Config {
             migration: parse("COMEM_MIGRATION", env, switch)?.unwrap_or(true),
             prefetch: parse("COMEM_PREFETCH", env, switch)?.unwrap_or(true),
             lock_turns: parse("COMEM_LOCK_TURNS", env, switch)?.unwrap_or(true),
+            locks: parse("COMEM_LOCKS", env, |t| match t {
+                "auto" => Ok(LockChoice::Auto),
+                "tokens" => Ok(LockChoice::Tokens),
+                "one-sided" => Ok(LockChoice::OneSided),
+                _ => Err("expected auto, tokens or one-sided".to_string()),
+            })?
+            .unwrap_or_default(),
             unit_pages: parse("COMEM_UNIT_PAGES", env, unit_pages)?.unwrap_or(0),
             globals: parse("COMEM_GLOBALS", env, |t| match t {
                 "copy" => Ok(Globals::Copy),
@@ -418,6 +439,7 @@ mod tests {
             ("COMEM_CACHE", "120%", "percentage"),
             ("COMEM_UNIT_PAGES", "3", "power of two"),
             ("COMEM_GLOBALS", "both", "copy or share"),
+            ("COMEM_LOCKS", "some", "tokens or one-sided"),
             ("COMEM_BACKBONE", "pigeon", "auto, udp, or shm"),
             ("COMEM_BIND", "core", "auto, off or cores"),
             ("COMEM_HOST_PLACE", "1", "from 0 to 0"),

@@ -97,6 +97,12 @@ counters! {
     lock_remote,
     /// Of these, those whose tokens lay out.
     lock_taken,
+    /// Operations on words of locks, and on their names, in other nodes' memory, where locks are one-sided.
+    lock_operations,
+    /// One-sided locks that were not free when a thread came.
+    lock_waits,
+    /// Releases of one-sided locks that woke a thread.
+    lock_wakes,
     /// Turns that the node has had while it and others wanted one another's locks all the time.
     lock_turns,
     /// Requests for locks that waited while the node had a turn, or because the token had only just come.

@@ -48,6 +48,7 @@ pub mod inline;
 mod io;
 pub mod keys;
 mod light;
+mod locks;
 mod mutex;
 pub mod names;
 mod node;

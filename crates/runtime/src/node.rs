@@ -11,6 +11,7 @@ use crate::farewell::Farewell;
 use crate::gather::Gathered;
 use crate::io::Wire;
 use crate::light::{self, Light};
+use crate::locks::{Held, LockTables};
 use crate::mutex::{Mutex, RwLock};
 use crate::names::Named;
 use crate::object::{Object, Options, Placement, UNIT_BYTES_MAX, automatic_unit};
@@ -137,6 +138,8 @@ pub(crate) struct Seat {
     /// Its one-sided operations, where other nodes carry them out.
     pub(crate) requests: Mutex<Requests>,
     inbox: Mutex<VecDeque<(NodeId, Vec<u8>)>>,
+    /// The one-sided locks that the thread holds, the latest last.
+    pub(crate) held: Light<Vec<Held>>,
     pub(crate) gathered: Mutex<Gathered>,
     /// Whether anything may be gathered there.
     pub(crate) gathers: AtomicBool,
@@ -203,6 +206,8 @@ pub struct Node {
     store_flags: Vec<&'static StoreFlag>,
     objects: RwLock<Vec<Arc<Object>>>,
     locks: Vec<Light<Locks>>,
+    /// Where locks are one-sided: their words.
+    lock_tables: OnceLock<LockTables>,
     pub(crate) stays: Stays,
     flags: Vec<Mutex<Flags>>,
     desks: Vec<Mutex<Desk>>,
@@ -268,6 +273,7 @@ impl Node {
             store_flags,
             objects: RwLock::default(),
             locks: (0..LOCK_ROOMS).map(|_| Light::default()).collect(),
+            lock_tables: OnceLock::new(),
             stays: Stays::default(),
             flags: (0..FLAG_ROOMS).map(|_| Mutex::default()).collect(),
             desks: (0..DESK_ROOMS).map(|_| Mutex::default()).collect(),
@@ -376,6 +382,17 @@ impl Node {
     pub(crate) fn set_shared(&self, shared: Shared) {
         let set = self.shared.set(shared);
         debug_assert!(set.is_ok(), "the heap is made once");
+    }
+
+    /// The tables of locks; `None` where they are tokens.
+    #[inline]
+    pub(crate) fn lock_tables(&self) -> Option<&LockTables> {
+        self.lock_tables.get()
+    }
+
+    pub(crate) fn set_lock_tables(&self, tables: LockTables) {
+        let set = self.lock_tables.set(tables);
+        debug_assert!(set.is_ok(), "they are made once");
     }
 
     pub(crate) fn guard(&self) -> &StoreGuard {
@@ -612,6 +629,7 @@ impl Node {
     pub(crate) fn locks_held(&self) -> Vec<String> {
         const FEW: usize = 8;
         let mut locks: Vec<_> = self.locks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
+        locks.extend(self.one_sided_held());
         locks.sort_unstable();
         let locks = locks.into_iter().map(|(lock, slot)| (slot, format!("lock {}", Named(lock.0))));
         let mut others: Vec<_> = self.desks.iter().flat_map(|room| room.lock().held().collect::<Vec<_>>()).collect();
@@ -674,6 +692,9 @@ impl Node {
             },
             Waiting::Diffs => "the diffs of pages whose home it is".to_string(),
             Waiting::Lock(lock) => {
+                if let Some(words) = self.describe_one_sided(lock) {
+                    return words;
+                }
                 let manager = comem_protocol::ids::manager_of(lock.0, self.nodes);
                 let holder = match self.lock_room(lock).holder(lock) {
                     Some(slot) => format!("which thread {} holds", slot.index() - 1),

@@ -272,7 +272,7 @@ impl Node {
         }
     }
 
-    fn wait_of(&self, slot: Slot, free: bool) -> Wait {
+    pub(crate) fn wait_of(&self, slot: Slot, free: bool) -> Wait {
         let spin = match self.config.wait {
             WaitPolicy::Spin => true,
             WaitPolicy::Block => false,
@@ -338,7 +338,7 @@ impl Node {
 
     /// Behind the job's end some waits still end, for what other threads of the node are about; others never will. Of those the thread that has ended the
     /// job, which nothing else would end, hears by an error, and of any other thread's a line tells.
-    fn look_whether_in_vain(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
+    pub(crate) fn look_whether_in_vain(&self, slot: Slot, why: Waiting, since: Time) -> Result<()> {
         let Some((finisher, at)) = self.ended.get() else { return Ok(()) };
         if since < *at || (self.now() - since).0 < IN_VAIN.0 || self.nodes() == 1 {
             return Ok(());

@@ -35,6 +35,7 @@ pub const SETTINGS: [&str; 51] = [
     "COMEM_JOIN",
     "COMEM_KEY_FILE",
     "COMEM_LAUNCH",
+    "COMEM_LOCKS",
     "COMEM_LOCK_TURNS",
     "COMEM_MIGRATION",
     "COMEM_MTU",

@@ -180,16 +180,22 @@ impl Thread {
 
     /// Sleeps until something has happened that may end the wait.
     pub(crate) fn wait(&self, why: Waiting) -> Result<()> {
+        self.wait_with(why, |why, since| self.node.wait_some(self.slot, why, since))
+    }
+
+    /// As [`Thread::wait`], by other means than this thread's socket: `wait` gets when the wait began.
+    pub(crate) fn wait_with<R>(&self, why: Waiting, wait: impl FnOnce(Waiting, Time) -> Result<R>) -> Result<R> {
         if self.keeps_messages.get() {
             self.make_room();
         }
         let before = self.state.borrow().waited_ns;
-        let result = self.booked(why, |since| self.node.wait_some(self.slot, why, since));
+        let result = self.booked(why, |since| wait(why, since));
         let waited = self.state.borrow().waited_ns;
         if self.own.as_ref().is_some_and(|own| own.come_back(self.node.now())) {
             self.counters().came_back.add(1);
         }
-        result.and_then(|()| self.ask_host(before, waited))
+        let result = result?;
+        self.ask_host(before, waited).map(|()| result)
     }
 
     /// Takes a lock that another thread of this node holds for as long as what it does there takes.

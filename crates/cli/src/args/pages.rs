@@ -1,6 +1,6 @@
 //! Flags about memory that is shared by pages.
 
-use super::values::{copy_or_share, heap_size, size_or_share, switch_word, unit_bytes, unit_pages};
+use super::values::{copy_or_share, heap_size, kind_of_locks, size_or_share, switch_word, unit_bytes, unit_pages};
 use crate::choice;
 use clap::Args;
 
@@ -44,6 +44,10 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_LOCK_TURNS", value_name = "on|off", default_value = "", hide_default_value = true,
           value_parser = switch_word)]
     pub lock_turns: String,
+    /// What a lock is: a token that nodes hand on, or a word that all of them reach (nodes of one host, all shared memory under msi): auto, tokens or one-sided
+    #[arg(long, env = "COMEM_LOCKS", value_name = "auto|tokens|one-sided", default_value = "", hide_default_value = true,
+          value_parser = kind_of_locks)]
+    pub locks: String,
     /// Global variables of programs for PARMACS: copied to the workers at CREATE, or shared: copy or share
     #[arg(long, env = "COMEM_GLOBALS", value_name = "copy|share", default_value = "", hide_default_value = true,
           value_parser = copy_or_share)]
@@ -68,6 +72,8 @@ pub mod var {
     pub const PREFETCH: &str = "COMEM_PREFETCH";
     /// Whether nodes take turns at their locks.
     pub const LOCK_TURNS: &str = "COMEM_LOCK_TURNS";
+    /// What locks are.
+    pub const LOCKS: &str = "COMEM_LOCKS";
     /// What becomes of the program's global variables.
     pub const GLOBALS: &str = "COMEM_GLOBALS";
     /// Whether CREATE looks for global variables that point to private memory.
@@ -89,6 +95,7 @@ impl PageArgs {
             (var::MIGRATION, self.migration.clone()),
             (var::PREFETCH, self.prefetch.clone()),
             (var::LOCK_TURNS, self.lock_turns.clone()),
+            (var::LOCKS, self.locks.clone()),
             (var::GLOBALS, self.globals.clone()),
         ]
     }

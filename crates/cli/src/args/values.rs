@@ -174,6 +174,15 @@ pub fn copy_or_share(text: &str) -> Result<String, String> {
     if matches!(text, "" | "copy" | "share") { Ok(text.to_string()) } else { Err("expected copy or share".to_string()) }
 }
 
+/// Reads `auto`, `tokens` or `one-sided`; an empty text chooses nothing.
+///
+/// # Errors
+/// Any other word.
+pub fn kind_of_locks(text: &str) -> Result<String, String> {
+    let is_known = matches!(text, "" | "auto" | "tokens" | "one-sided");
+    if is_known { Ok(text.to_string()) } else { Err("expected auto, tokens or one-sided".to_string()) }
+}
+
 /// Reads `on` or `off` and keeps the word; an empty text chooses nothing.
 ///
 /// # Errors

@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 35] = [
+const HARMLESS: [&str; 36] = [
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -40,6 +40,7 @@ const HARMLESS: [&str; 35] = [
     pages::MIGRATION,
     pages::PREFETCH,
     pages::LOCK_TURNS,
+    pages::LOCKS,
     pages::GLOBALS,
     pages::CHECK_POINTERS,
     var::FAULTS,

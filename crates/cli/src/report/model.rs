@@ -14,7 +14,7 @@ pub const THREAD_PARTS: usize = 6;
 const IDLE: usize = 5;
 
 /// The counters of messages and synchronisation, and their heads in tables.
-pub const MESSAGE_COUNTERS: [(&str, &str); 19] = [
+pub const MESSAGE_COUNTERS: [(&str, &str); 22] = [
     ("messages_sent", "messages"),
     ("messages_received", "received"),
     ("bytes_sent", "bytes"),
@@ -25,6 +25,9 @@ pub const MESSAGE_COUNTERS: [(&str, &str); 19] = [
     ("lock_acquires", "locks"),
     ("lock_remote", "remote locks"),
     ("lock_taken", "taken locks"),
+    ("lock_operations", "lock operations"),
+    ("lock_waits", "lock waits"),
+    ("lock_wakes", "lock wakes"),
     ("lock_turns", "turns"),
     ("lock_kept", "kept"),
     ("lock_ahead", "ahead"),

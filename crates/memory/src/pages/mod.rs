@@ -17,6 +17,7 @@
 mod arena;
 mod chain;
 pub mod fault;
+mod lock_table;
 mod offers;
 pub(crate) mod peer;
 mod probe;
@@ -28,6 +29,7 @@ mod window;
 mod written;
 
 pub use arena::{Arena, TooManyRanges, map_count_limit};
+pub use lock_table::LockTable;
 pub use offers::{Offers, TOLD_BYTES_MAX};
 pub use peer::PeerView;
 

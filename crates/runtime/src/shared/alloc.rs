@@ -237,6 +237,11 @@ impl Thread {
             return wrong(format!("there is no {node}; the job has {} nodes", self.home().nodes()));
         }
         let (engine, by_lines) = self.engine_of(options)?;
+        if engine.has_several_writers() && self.home().lock_tables().is_some() {
+            return wrong(format!(
+                "under {engine} locks tell what was written, and this job's locks are one-sided, which tell nothing; start it with --locks tokens"
+            ));
+        }
         if engine == PageEngine::Msi && by_lines.is_none() && unit > super::single::SINGLE_UNIT_MAX {
             let most = super::single::SINGLE_UNIT_MAX;
             return wrong(format!(

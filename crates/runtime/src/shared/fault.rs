@@ -389,7 +389,7 @@ impl Thread {
             return;
         }
         let guard = shared.sections.lock().guard_of(page);
-        if guard.is_some_and(|lock| !self.home().lock_room(lock).holds(lock, self.slot())) {
+        if guard.is_some_and(|lock| !self.home().holds_lock(lock, self.slot())) {
             shared.sections.lock().release(page);
         }
     }

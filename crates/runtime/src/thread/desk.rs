@@ -135,7 +135,7 @@ impl Thread {
     /// When this thread does not hold the lock.
     pub fn try_cond_wait(&self, condition: ConditionId, lock: LockId) -> Result<()> {
         let slot = self.slot;
-        if !self.node.lock_room(lock).holds(lock, slot) {
+        if !self.node.holds_lock(lock, slot) {
             return Err(Error::Misuse(format!(
                 "thread {} waits for condition variable {} without holding lock {}; acquire it first",
                 self.id(),

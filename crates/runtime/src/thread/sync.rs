@@ -110,7 +110,7 @@ impl Thread {
     }
 
     /// On a node made slower: sleeps as long as the computation since the last call, times the factor less one. That counts as computing, too.
-    pub(super) fn slow_down(&self) {
+    pub(crate) fn slow_down(&self) {
         let factor = self.node.slow_factor();
         if factor <= 1.0 {
             return;
@@ -203,12 +203,29 @@ impl Thread {
         self.node.tell_gathered(self.slot, self.slot);
         self.counters().lock_acquires.add(1);
         match &self.node.sections {
-            None if self.retakes(lock)? => {}
-            None => self.fetch_lock(lock)?,
+            None if self.takes_at_once(lock)? => {}
+            None => self.takes_later(lock)?,
             Some(sections) => self.lock_in_section(sections, lock)?,
         }
         self.has_lock();
         Ok(())
+    }
+
+    /// Takes a lock without a message and without waiting; whether it did.
+    #[inline]
+    fn takes_at_once(&self, lock: LockId) -> Result<bool> {
+        match self.node.lock_tables() {
+            Some(tables) => self.takes_free(tables, lock),
+            None => self.retakes(lock),
+        }
+    }
+
+    /// Takes a lock that [`Thread::takes_at_once`] did not.
+    fn takes_later(&self, lock: LockId) -> Result<()> {
+        match self.node.lock_tables() {
+            Some(tables) => self.takes_in_turn(tables, lock),
+            None => self.fetch_lock(lock),
+        }
     }
 
     /// A lock last held here: no message, and no clock either. Whether it is one, and is held now.
@@ -227,7 +244,7 @@ impl Thread {
     fn lock_in_section(&self, sections: &Sections, lock: LockId) -> Result<()> {
         loop {
             let entry = self.begin_section(sections)?;
-            match self.retakes(lock) {
+            match self.takes_at_once(lock) {
                 Ok(false) => {}
                 Ok(true) => return Ok(()),
                 Err(error) => {
@@ -237,12 +254,16 @@ impl Thread {
             }
             // Who waits for a token holds nothing, however patient, so nobody may wait for that: the token may be where it stays until the call is over.
             self.end_section(sections);
-            self.fetch_lock(lock)?;
+            self.takes_later(lock)?;
             if self.resume_section(sections, entry) {
                 return Ok(());
             }
             let slot = self.slot;
-            self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.hand_back(cx, lock, slot)));
+            match self.node.lock_tables() {
+                Some(tables) => drop(self.lets_go(tables, lock)),
+                None => self
+                    .stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.hand_back(cx, lock, slot))),
+            }
         }
     }
 
@@ -302,8 +323,11 @@ impl Thread {
     pub fn try_unlock(&self, lock: LockId) -> Result<()> {
         self.node.serve_at_call(self.slot, Some(lock));
         self.node.tell_gathered(self.slot, self.slot);
-        if !self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) {
-            self.give_lock(lock)?;
+        match self.node.lock_tables() {
+            Some(tables) if self.lets_go(tables, lock) => {}
+            Some(_) => return Err(self.holds_it_not(lock)),
+            None if self.node.lock_room(lock).put_down(lock, self.slot, || self.node.mark()) => {}
+            None => self.give_lock(lock)?,
         }
         self.node.sections.iter().for_each(|sections| self.end_section(sections));
         self.has_lock_no_more();
@@ -313,16 +337,18 @@ impl Thread {
     fn give_lock(&self, lock: LockId) -> Result<()> {
         self.operation(|| {
             let slot = self.slot;
-            self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot))).map_err(
-                |_| {
-                    Error::Misuse(format!(
-                        "thread {} releases lock {}, which it does not hold; acquire it first",
-                        self.id(),
-                        Named(lock.0)
-                    ))
-                },
-            )
+            let released =
+                self.stepping(|out| self.node.with_locks(lock, Some(slot), out, |l, cx| l.release(cx, lock, slot)));
+            released.map_err(|_| self.holds_it_not(lock))
         })
+    }
+
+    fn holds_it_not(&self, lock: LockId) -> Error {
+        Error::Misuse(format!(
+            "thread {} releases lock {}, which it does not hold; acquire it first",
+            self.id(),
+            Named(lock.0)
+        ))
     }
 
     /// Acquires a lock, and under the engine `scope` with it what all who released it had written until then, whatever lock it was

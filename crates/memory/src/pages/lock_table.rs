@@ -1,0 +1,154 @@
+//! The table of a node's one-sided locks: a memory file that the host's other nodes map, and change as they take locks and let them go.
+//!
+//! A place has a lock's name, which stays once it is there, and the lock's word ([`comem_protocol::sync::one_sided`]). Threads of every process that wait
+//! for a lock sleep on the half of the word that says who holds it: the kernel knows shared memory by its file, so a thread of another process wakes them.
+
+use super::PAGE_BYTES;
+use super::peer::memory_file_of;
+use super::sys::{self, View};
+use comem_protocol::sync::one_sided::{LockWord, PLACES};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// In the name of the memory file.
+const FILE_KIND: &str = "locks";
+/// A place has a cache line for itself.
+const PLACE_BYTES: usize = 64;
+const BYTES: usize = (PLACES * PLACE_BYTES).next_multiple_of(PAGE_BYTES);
+/// A wake-up is for whoever sleeps with this ticket, modulo this: the bits that the system compares.
+const TICKETS_APART: u16 = 32;
+
+#[repr(C, align(64))]
+struct Place {
+    name: AtomicU64,
+    word: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Place>() == PLACE_BYTES);
+
+/// A table of locks: this process's own, or a view of another's.
+#[derive(Debug)]
+pub struct LockTable {
+    view: View,
+    /// Keeps the file's name where others look for it; `None` in a view of another process's table.
+    _file: Option<OwnedFd>,
+}
+
+impl LockTable {
+    /// A table without names. It costs nothing until it is touched.
+    ///
+    /// # Errors
+    /// What the system refused.
+    pub fn new() -> io::Result<LockTable> {
+        let file = sys::memory_file(FILE_KIND, BYTES)?;
+        let view = View::new(None, BYTES, sys::BOTH, Some(file.as_fd()))?;
+        Ok(LockTable { view, _file: Some(file) })
+    }
+
+    /// The table of process `pid`.
+    ///
+    /// # Errors
+    /// When there is none, or the system does not let this process write to it (another user, another container).
+    pub fn of(pid: u32) -> io::Result<LockTable> {
+        let file = memory_file_of(pid, FILE_KIND, BYTES, true)?;
+        let view = View::new(None, BYTES, sys::BOTH, Some(file.as_fd()))?;
+        Ok(LockTable { view, _file: None })
+    }
+
+    fn place(&self, at: usize) -> &Place {
+        assert!(at < PLACES, "the table has {PLACES} places");
+        // SAFETY: within the view, which lives as long as this table, and aligned; any bytes will do, and all who share them use atomic instructions.
+        unsafe { &*std::ptr::with_exposed_provenance::<Place>(self.view.start() + at * PLACE_BYTES) }
+    }
+
+    /// The name at a place; 0: none.
+    pub fn name(&self, at: usize) -> u64 {
+        self.place(at).name.load(Ordering::Acquire)
+    }
+
+    /// Gives a place a name if it has none; gives what it had.
+    pub fn claim(&self, at: usize, name: u64) -> u64 {
+        let claimed = self.place(at).name.compare_exchange(0, name, Ordering::AcqRel, Ordering::Acquire);
+        claimed.unwrap_or_else(|before| before)
+    }
+
+    /// The word at a place.
+    pub fn word(&self, at: usize) -> LockWord {
+        LockWord(self.place(at).word.load(Ordering::Acquire))
+    }
+
+    /// Replaces the word at a place if it is `expected`; gives what it was.
+    pub fn swap(&self, at: usize, expected: LockWord, new: LockWord) -> LockWord {
+        let swapped = self.place(at).word.compare_exchange(expected.0, new.0, Ordering::SeqCst, Ordering::Acquire);
+        LockWord(swapped.unwrap_or_else(|before| before))
+    }
+
+    /// The half of the word that sleepers compare ([`LockWord::seen`]).
+    fn half(&self, at: usize) -> *const AtomicU32 {
+        let lower = if cfg!(target_endian = "big") { 1 } else { 0 };
+        self.place(at).word.as_ptr().cast::<AtomicU32>().wrapping_add(lower)
+    }
+
+    /// Sleeps while that half is `seen`, until the holder of this ticket is woken, for `most` at most, or for no reason.
+    pub fn sleep(&self, at: usize, seen: u32, ticket: u16, most: Duration) {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call writes to `now`, which is ours.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+        let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32) + most;
+        let until = libc::timespec {
+            tv_sec: until.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(until.subsec_nanos() as i32),
+        };
+        // SAFETY: the half of a word of the view and the time outlive the call, which only reads them. All processes mean the same word: not private.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.half(at),
+                libc::FUTEX_WAIT_BITSET,
+                seen,
+                &raw const until,
+                std::ptr::null::<u32>(),
+                bit(ticket),
+            )
+        };
+    }
+
+    /// Wakes the thread that sleeps at a place with this ticket, if one does.
+    pub fn wake(&self, at: usize, ticket: u16) {
+        let (none, all) = (std::ptr::null::<u32>(), i32::MAX);
+        // SAFETY: the system only takes the word's address.
+        unsafe { libc::syscall(libc::SYS_futex, self.half(at), libc::FUTEX_WAKE_BITSET, all, none, none, bit(ticket)) };
+    }
+}
+
+fn bit(ticket: u16) -> u32 {
+    1 << (ticket % TICKETS_APART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_views_are_one_table_and_a_sleeper_in_one_is_woken_through_the_other() {
+        let own = LockTable::new().unwrap();
+        let other = LockTable::of(std::process::id()).unwrap();
+        assert_eq!([own.claim(7, 3), other.claim(7, 4), other.name(7), own.name(8)], [0, 3, 3, 0]);
+        let held = LockWord(1 << 40 | 5);
+        assert_eq!(other.swap(PLACES - 1, LockWord(1), held), LockWord::FREE, "it was not what was expected");
+        assert_eq!((other.swap(PLACES - 1, LockWord::FREE, held), own.word(PLACES - 1)), (LockWord::FREE, held));
+        let long = Duration::from_secs(600);
+        own.sleep(PLACES - 1, held.seen() + 1, 0, long);
+        own.sleep(PLACES - 1, held.seen(), 0, Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| own.sleep(PLACES - 1, held.seen(), 33, long));
+            // Another ticket's wake-up is not for it, and whether it sleeps yet nobody can see.
+            while !sleeper.is_finished() {
+                other.wake(PLACES - 1, 1);
+                std::thread::yield_now();
+            }
+        });
+    }
+}

@@ -1,0 +1,359 @@
+//! One-sided locks ([`comem_protocol::sync::one_sided`]) between nodes of one host: taken and let go in the table of the lock's home, which every node maps.
+//!
+//! They serve jobs in which a release has nothing to tell: every region of shared memory is under an engine that keeps it consistent at every access.
+//! What other synchronisation a job uses stays with messages ([decision 0069]).
+//!
+//! [decision 0069]: https://github.com/comem/comem/blob/main/docs/decisions/0069-one-sided-locks.md
+
+use crate::config::{Config, LockChoice};
+use crate::error::{Error, Result};
+use crate::names::Named;
+use crate::node::{Node, Waiting};
+use crate::thread::Thread;
+use comem_memory::pages::LockTable;
+use comem_net::{Backbone, Wait};
+use comem_protocol::coherence::pages::PageEngine;
+use comem_protocol::ids::{Channel, LockId, NodeId, Slot, manager_of};
+use comem_protocol::sync::one_sided::{Acquire, Find, FindStep, LockWord, PLACES, Release, ReleaseStep, Reply, Step};
+use comem_protocol::time::{Span, Time};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long a thread sleeps at most before it looks whether the job goes on.
+const SLEEP_MOST: Duration = Duration::from_millis(50);
+/// So many short pauses lie between two looks at the clock and at the service socket.
+const LOOKS: u32 = 4;
+/// A thread that finds a lock held looks again after so long, then after twice that, and so on.
+const PAUSE_FIRST: Span = Span(200);
+const PAUSE_MOST: Span = Span::from_us(8);
+/// How long a home may not be found whose process may have ended, until that is told.
+const LOSS_IS_TOLD: Duration = Duration::from_secs(3);
+
+/// The tables of a job's locks, each node's own.
+#[derive(Debug)]
+pub(crate) struct LockTables {
+    of: Vec<OnceLock<LockTable>>,
+}
+
+/// A lock that a thread holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    lock: LockId,
+    at: usize,
+    word: LockWord,
+}
+
+impl Config {
+    /// Whether this job's locks are one-sided: all nodes come to the same. Interpreters, and nodes that nobody has placed on their host, stay with tokens unless
+    /// told otherwise.
+    pub(crate) fn locks_are_one_sided(&self) -> bool {
+        let is_known =
+            self.page_engine == PageEngine::Msi && self.host_place.is_some() && crate::host::host().is_none();
+        let wanted = match self.locks {
+            LockChoice::Tokens => false,
+            LockChoice::OneSided => true,
+            LockChoice::Auto => is_known,
+        };
+        wanted && self.nodes > 1 && self.backbone.named() == Some(Backbone::Shm)
+    }
+
+    /// Refuses one-sided locks where nodes do not reach one another's memory; call it when the backbone is certain.
+    pub(crate) fn check_locks(&self) -> Result<()> {
+        if self.locks == LockChoice::OneSided && self.nodes > 1 && !self.locks_are_one_sided() {
+            return Err(Error::Start(format!(
+                "--locks one-sided needs nodes that reach one another's memory, and the backbone is {}; start all nodes on one host with \
+                 --backbone shm, or with --locks tokens",
+                self.backbone
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl LockTables {
+    /// This node's table, and room for views of the others'.
+    pub(crate) fn new(me: NodeId, nodes: usize) -> Result<LockTables> {
+        let trouble = Error::system("cannot make the table of locks (another kind of lock needs none: --locks tokens)");
+        let own = LockTable::new().map_err(trouble)?;
+        let of: Vec<OnceLock<LockTable>> = (0..nodes).map(|_| OnceLock::new()).collect();
+        let _ = of[me.index()].set(own);
+        Ok(LockTables { of })
+    }
+}
+
+impl Node {
+    /// Whether `slot`'s thread holds a lock, of whichever kind locks are here.
+    pub(crate) fn holds_lock(&self, lock: LockId, slot: Slot) -> bool {
+        match self.lock_tables() {
+            Some(_) => self.seats[slot.index()].held.lock().iter().any(|held| held.lock == lock),
+            None => self.lock_room(lock).holds(lock, slot),
+        }
+    }
+
+    /// The one-sided locks that threads of this node hold.
+    pub(crate) fn one_sided_held(&self) -> Vec<(LockId, Slot)> {
+        let of_seat = |index: usize| {
+            let held = self.seats[index].held.lock();
+            held.iter().map(|held| (held.lock, Slot(index as u16))).collect::<Vec<_>>()
+        };
+        (1..self.seats.len()).flat_map(of_seat).collect()
+    }
+
+    /// A one-sided lock for which somebody waits, in words; `None` where locks are of the other kind.
+    pub(crate) fn describe_one_sided(&self, lock: LockId) -> Option<String> {
+        let home = manager_of(lock.0, self.nodes());
+        let table = self.lock_tables()?.of[home.index()].get();
+        let mut operations = 0;
+        let word = table.and_then(|table| Some(table.word(find(table, lock, &mut operations)?)));
+        let holder = match word.and_then(LockWord::holder) {
+            Some(holder) => {
+                format!("which thread {} of {} holds", holder.slot.index().saturating_sub(1), self.name_of(holder.node))
+            }
+            None => "which nobody holds".to_string(),
+        };
+        Some(format!("lock {} (its word is at {}), {holder}", Named(lock.0), self.name_of(home)))
+    }
+
+    /// Looks at a lock's word until it `changes` or the time is over, ever more seldom, and serves what comes for this node meanwhile. Whether it has
+    /// changed.
+    fn look_at_lock(&self, slot: Slot, until: Time, pause: &mut Span, changes: impl Fn() -> bool) -> bool {
+        let service = self.wire.endpoint(Slot::SERVICE);
+        let watched = service.watch(true);
+        let mut look_at = self.now() + *pause;
+        let changed = loop {
+            (0..LOOKS).for_each(|_| std::hint::spin_loop());
+            if watched && service.glance() {
+                self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block);
+            }
+            let now = self.now();
+            if now >= look_at {
+                if changes() {
+                    break true;
+                }
+                *pause = Span((2 * pause.0).min(PAUSE_MOST.0));
+                look_at = now + *pause;
+            }
+            if now >= until {
+                break false;
+            }
+        };
+        if watched {
+            service.watch(false);
+            while service.glance() && self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) > 0 {}
+        }
+        changed
+    }
+}
+
+/// A lock's place in the table at its home; `None` where that is full. Counts the operations.
+fn find(table: &LockTable, lock: LockId, operations: &mut u64) -> Option<usize> {
+    let (mut find, mut name) = (Find::new(lock, PLACES), None);
+    loop {
+        name = match find.next(name) {
+            FindStep::Get(at) => Some(table.name(at)),
+            FindStep::Claim(at, name) => Some(table.claim(at, name)),
+            FindStep::Found(at) => return Some(at),
+            FindStep::Full => return None,
+        };
+        *operations += 1;
+    }
+}
+
+/// A lock's place, and what it cost so far.
+struct Place<'a> {
+    lock: LockId,
+    home: NodeId,
+    table: &'a LockTable,
+    at: usize,
+    operations: u64,
+}
+
+impl Place<'_> {
+    fn swap(&mut self, expected: LockWord, new: LockWord) -> Reply {
+        self.operations += 1;
+        Reply::Word(self.table.swap(self.at, expected, new))
+    }
+}
+
+impl Thread {
+    fn as_holder(&self) -> Channel {
+        Channel { node: self.home().me(), slot: self.slot() }
+    }
+
+    fn lock_place<'a>(&self, tables: &'a LockTables, lock: LockId) -> Result<Place<'a>> {
+        let home = manager_of(lock.0, self.home().nodes());
+        let table = match tables.of[home.index()].get() {
+            Some(table) => table,
+            None => self.map_locks_of(tables, home)?,
+        };
+        let mut operations = 0;
+        let Some(at) = find(table, lock, &mut operations) else {
+            return Err(Error::Misuse(format!(
+                "lock {} finds no place: {PLACES} other locks have their words at {}; use fewer names, or start the job with --locks tokens",
+                Named(lock.0),
+                self.home().name_of(home)
+            )));
+        };
+        Ok(Place { lock, home, table, at, operations })
+    }
+
+    /// Maps the table of another node, once.
+    #[cold]
+    fn map_locks_of<'a>(&self, tables: &'a LockTables, home: NodeId) -> Result<&'a LockTable> {
+        let node = self.home();
+        let (_, pid) = node.wire.member(home).unwrap_or_default();
+        match LockTable::of(pid) {
+            Ok(table) => Ok(tables.of[home.index()].get_or_init(|| table)),
+            Err(error) => {
+                // Where its process has ended, that will be told soon, and says more.
+                let until = std::time::Instant::now() + LOSS_IS_TOLD;
+                while std::time::Instant::now() < until {
+                    node.goes_on()?;
+                    std::thread::sleep(SLEEP_MOST);
+                }
+                let what = format!(
+                    "cannot map the table of locks of {} (start the job with --locks tokens)",
+                    node.name_of(home)
+                );
+                Err(Error::system(what)(error))
+            }
+        }
+    }
+
+    /// Takes a lock that is free; whether it was.
+    pub(crate) fn takes_free(&self, tables: &LockTables, lock: LockId) -> Result<bool> {
+        let mut place = self.lock_place(tables, lock)?;
+        let mut acquire = Acquire::new(self.as_holder(), false);
+        let mut step = acquire.next(Reply::Begin);
+        while let Step::CompareAndSwap { expected, new } = step {
+            step = acquire.next(place.swap(expected, new));
+        }
+        self.book_operations(&place);
+        match step {
+            Step::Held(word) => self.now_holds(&place, word),
+            Step::HeldAlready => return Err(self.holds_already(lock)),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Takes a lock that was not free just now, and waits until it is.
+    pub(crate) fn takes_in_turn(&self, tables: &LockTables, lock: LockId) -> Result<()> {
+        self.operation(|| {
+            self.counters().lock_waits.add(1);
+            self.slow_down();
+            self.let_pins_go();
+            let mut place = self.lock_place(tables, lock)?;
+            let mut acquire = Acquire::new(self.as_holder(), true);
+            let mut step = acquire.next(Reply::Begin);
+            let word = loop {
+                let sleeps = self.wait_with(Waiting::Lock(lock), |why, since| {
+                    self.home()
+                        .asleep(self.slot(), why, since, || self.drive(&mut place, &mut acquire, &mut step, since))
+                });
+                if let Some(word) = sleeps? {
+                    break word;
+                }
+            };
+            self.book_operations(&place);
+            self.now_holds(&place, word);
+            self.home().note_progress();
+            self.take_pins_back()
+        })
+    }
+
+    /// Takes step after step until the lock is held, or the thread has slept once.
+    fn drive(
+        &self,
+        place: &mut Place<'_>,
+        acquire: &mut Acquire,
+        step: &mut Step,
+        since: Time,
+    ) -> Result<Option<LockWord>> {
+        let (node, slot) = (self.home(), self.slot());
+        let (mut until, mut pause) = (None, PAUSE_FIRST);
+        loop {
+            let reply = match *step {
+                Step::CompareAndSwap { expected, new } => place.swap(expected, new),
+                Step::Look => {
+                    let (seen, now) = (place.table.word(place.at), node.now());
+                    let until = *until.get_or_insert_with(|| now + node.spin_at_locks(slot));
+                    let changes = || place.table.word(place.at) != seen;
+                    let changed = now < until && node.look_at_lock(slot, until, &mut pause, changes);
+                    let word = place.table.word(place.at);
+                    if changed { Reply::Word(word) } else { Reply::Tired(word) }
+                }
+                Step::Sleep { seen, ticket } => {
+                    node.goes_on()?;
+                    node.look_whether_in_vain(slot, Waiting::Lock(place.lock), since)?;
+                    place.table.sleep(place.at, seen, ticket, SLEEP_MOST);
+                    node.goes_on()?;
+                    *step = acquire.next(Reply::Word(place.table.word(place.at)));
+                    return Ok(None);
+                }
+                Step::Held(word) => return Ok(Some(word)),
+                Step::HeldAlready => return Err(self.holds_already(place.lock)),
+                Step::Busy | Step::Lost => return Err(Error::Stopped("the job is over".to_string())),
+            };
+            *step = acquire.next(reply);
+        }
+    }
+
+    fn now_holds(&self, place: &Place<'_>, word: LockWord) {
+        let held = Held { lock: place.lock, at: place.at, word };
+        self.home().seats[self.slot().index()].held.lock().push(held);
+    }
+
+    fn holds_already(&self, lock: LockId) -> Error {
+        Error::Misuse(format!(
+            "thread {} acquires lock {}, which it holds already; locks are not reentrant",
+            self.id(),
+            Named(lock.0)
+        ))
+    }
+
+    /// Counts what was done in another node's table.
+    fn book_operations(&self, place: &Place<'_>) {
+        if place.home != self.home().me() {
+            self.counters().lock_operations.add(place.operations);
+        }
+    }
+
+    /// Lets a lock go; whether this thread held it.
+    pub(crate) fn lets_go(&self, tables: &LockTables, lock: LockId) -> bool {
+        let held = {
+            let mut all = self.home().seats[self.slot().index()].held.lock();
+            let at = all.iter().rposition(|held| held.lock == lock);
+            at.map(|at| all.remove(at))
+        };
+        let home = manager_of(lock.0, self.home().nodes());
+        let (Some(held), Some(table)) = (held, tables.of[home.index()].get()) else { return false };
+        let mut place = Place { lock, home, table, at: held.at, operations: 0 };
+        let mut release = Release::new(self.as_holder(), held.word);
+        let mut reply = Reply::Begin;
+        let released = loop {
+            reply = match release.next(reply) {
+                ReleaseStep::CompareAndSwap { expected, new } => place.swap(expected, new),
+                ReleaseStep::Wake { ticket } => {
+                    self.counters().lock_wakes.add(1);
+                    table.wake(place.at, ticket);
+                    Reply::Done
+                }
+                ReleaseStep::Released => break true,
+                ReleaseStep::NotHeld => break false,
+            };
+        };
+        self.book_operations(&place);
+        released
+    }
+}
+
+impl Node {
+    /// How long a thread looks at the word of a lock that is held, before it sleeps: as long as others need a core, not at all.
+    fn spin_at_locks(&self, slot: Slot) -> Span {
+        match self.wait_of(slot, true) {
+            Wait::Spin(span) => span,
+            Wait::Block => Span(0),
+        }
+    }
+}
