@@ -7,6 +7,7 @@ mod cuts;
 mod desks;
 mod forged;
 mod launcher;
+mod locks;
 mod mail;
 mod packets;
 mod roles;

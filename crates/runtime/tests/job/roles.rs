@@ -1,6 +1,6 @@
 //! What the nodes of the test jobs do.
 
-use crate::{callers, cores, cuts, desks, mail, packets};
+use crate::{callers, cores, cuts, desks, locks, mail, packets};
 use comem::{Comem, Engine, FlagId, LockId, NodeId, Operator, Options, Placement, SemaphoreId, Thread};
 
 pub fn play(role: &str) {
@@ -17,6 +17,7 @@ pub fn play(role: &str) {
         std::process::exit(error.exit_code());
     });
     match role {
+        role if role.starts_with("locks-") => locks::play(role, &comem),
         "stress" => stress(&comem),
         "jacobi" => jacobi(&comem),
         "relock" => relock(&comem),
