@@ -99,8 +99,14 @@ bool Maker::run() {
     SmallVector<Plan, 8> plans;
     for (Loop *loop : loops.getLoopsInPreorder()) {
         Plan found{};
-        if (loop->isInnermost() && plan(*loop, found)) {
+        Nest whole{};
+        if (!loop->isInnermost()) {
+            continue;
+        }
+        if (plan(*loop, found)) {
             plans.push_back(found);
+        } else if (nest(*loop, whole)) {
+            nests.push_back(whole);
         }
     }
     for (Nest &nest : nests) {
