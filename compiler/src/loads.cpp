@@ -303,12 +303,15 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
     }
     for (auto &[type, pairs] : vectors) {
         out.push_back([pairs = pairs](IRBuilder<> &at) {
-            Value *lanes = nullptr;
+            auto *type = cast<FixedVectorType>(pairs.front().first->getType());
+            unsigned n = type->getNumElements();
+            auto *masks = FixedVectorType::get(at.getIntNTy(type->getScalarSizeInBits()), n);
+            Value *all = nullptr;
             for (auto [a, b] : pairs) {
-                Value *more = at.CreateFCmpUNO(a, b);
-                lanes = lanes ? at.CreateOr(lanes, more) : more;
+                Value *mask = at.CreateSExt(at.CreateFCmpUNO(a, b), masks);
+                all = all ? at.CreateOr(all, mask) : mask;
             }
-            unsigned n = cast<FixedVectorType>(lanes->getType())->getNumElements();
+            Value *lanes = at.CreateICmpSLT(all, Constant::getNullValue(masks));
             return at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(n)), at.getIntN(n, 0));
         });
     }

@@ -25,6 +25,7 @@ namespace {
 struct Group {
     SmallVector<StoreInst *, 8> stores;
     SmallVector<int64_t, 8> offsets;
+    bool another_follows = false; // its hazard replaces this one at once
 };
 
 class Stores {
@@ -42,7 +43,7 @@ class Stores {
     bool left_out() { return leave_out != 0 && --leave_out == 0; }
     int64_t end_of(StoreInst &store, int64_t offset) const { return offset + int64_t(layout.getTypeStoreSize(store.getValueOperand()->getType())); }
 
-    BasicBlock *raise(IRBuilder<> &at, Value *first, int64_t span, Align align, BasicBlock *cold);
+    void raise(IRBuilder<> &at, Value *first, int64_t span, Align align, BasicBlock *stores, BasicBlock *cold);
     Value *entry_is_taken(IRBuilder<> &at, Value *address);
     void lower(IRBuilder<> &at);
     void fence(IRBuilder<> &at) { at.CreateFence(AtomicOrdering::SequentiallyConsistent, SyncScope::SingleThread); }
@@ -131,6 +132,7 @@ void Stores::collect(BasicBlock &block) {
                 continue;
             }
             if (!store->isSimple() || !joins(group, *store)) {
+                group.another_follows = true;
                 end();
                 group.stores.push_back(store);
                 group.offsets.push_back(0);
@@ -177,6 +179,7 @@ bool Stores::joins(Group &group, StoreInst &store) {
     return true;
 }
 
+// Whether the entry of an address is not 0.
 Value *Stores::entry_is_taken(IRBuilder<> &at, Value *address) {
     Value *line = at.CreateLShr(at.CreatePtrToInt(address, at.getInt64Ty()), COMEM_LINE_SHIFT);
     Value *table = at.CreateIntToPtr(at.getInt64(COMEM_TABLE), at.getPtrTy());
@@ -184,8 +187,9 @@ Value *Stores::entry_is_taken(IRBuilder<> &at, Value *address) {
     return at.CreateICmpNE(entry, at.getInt16(0));
 }
 
-// Raises the hazard for `span` bytes from `first` on and checks their entries. Returns the block that goes on if all are 0.
-BasicBlock *Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align align, BasicBlock *cold) {
+// Raises the hazard for `span` bytes from `first` on and checks their entries; goes on to `stores` if all are 0. No entry of
+// another line is read: its grain may not be open.
+void Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align align, BasicBlock *stores, BasicBlock *cold) {
     counts.hazards++;
     bool one_line = span <= int64_t(align.value()) && span <= int64_t(COMEM_LINE_BYTES);
     Value *word = at.CreatePtrToInt(first, at.getInt64Ty());
@@ -193,26 +197,23 @@ BasicBlock *Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align ali
         uint64_t lines = (span + COMEM_LINE_BYTES - 2) / COMEM_LINE_BYTES + 1;
         word = at.CreateOr(word, at.getInt64(lines << COMEM_HAZARD_LINES_SHIFT));
     }
+    fence(at);
     at.CreateAlignedStore(Options::get().no_hazards ? at.getInt64(0) : word, hazard, Align(8));
     fence(at);
-    SmallVector<int64_t, 8> offsets;
-    for (int64_t offset = 0; offset < span; offset += COMEM_LINE_BYTES) {
-        offsets.push_back(offset);
-    }
-    if (!one_line && offsets.back() != span - 1) {
-        offsets.push_back(span - 1);
-    }
     MDNode *unlikely = MDBuilder(f.getContext()).createBranchWeights(1, 1 << 20);
-    for (int64_t offset : offsets) {
+    for (int64_t offset = 0, last = one_line ? 0 : span - 1;; offset = std::min<int64_t>(offset + COMEM_LINE_BYTES, last)) {
         Value *taken = entry_is_taken(at, offset ? at.CreateConstInBoundsGEP1_64(at.getInt8Ty(), first, offset) : first);
-        auto *next = BasicBlock::Create(f.getContext(), "comem.own", &f, at.GetInsertBlock()->getNextNode());
+        auto *next = BasicBlock::Create(f.getContext(), "comem.own", &f, stores);
         at.CreateCondBr(taken, cold, next, unlikely);
         at.SetInsertPoint(next);
+        if (offset == last) {
+            break;
+        }
     }
     if (Options::get().windows) {
         runtime.window(at);
     }
-    return at.GetInsertBlock();
+    at.CreateBr(stores);
 }
 
 void Stores::lower(IRBuilder<> &at) {
@@ -240,10 +241,11 @@ void Stores::emit(Group &group) {
     before->getTerminator()->eraseFromParent();
     IRBuilder<> at(before);
     at.SetCurrentDebugLocation(group.stores.front()->getDebugLoc());
-    raise(at, first, span, align, cold);
-    at.CreateBr(stores);
-    at.SetInsertPoint(stores->getTerminator());
-    lower(at);
+    raise(at, first, span, align, stores, cold);
+    if (!group.another_follows) {
+        at.SetInsertPoint(stores->getTerminator());
+        lower(at);
+    }
 
     at.SetInsertPoint(cold);
     lower(at);
@@ -272,8 +274,7 @@ void Stores::emit_atomic(Instruction &atomic) {
 
     IRBuilder<> at(before);
     at.SetCurrentDebugLocation(atomic.getDebugLoc());
-    raise(at, address, layout.getTypeStoreSize(type), Align(COMEM_LINE_BYTES), cold);
-    at.CreateBr(hot);
+    raise(at, address, layout.getTypeStoreSize(type), Align(COMEM_LINE_BYTES), hot, cold);
     at.SetInsertPoint(hot->getTerminator());
     lower(at);
     result->addIncoming(&atomic, hot);
