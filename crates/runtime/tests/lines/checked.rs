@@ -91,6 +91,14 @@ impl Words {
         }
     }
 
+    /// A store during which the thread loses its processor between check and store. Whether the check let it through.
+    pub fn store_after(&self, index: usize, value: u64, time: std::time::Duration) -> bool {
+        self.within_hazard(index, |word| {
+            std::thread::sleep(time);
+            word.store(value, Ordering::Relaxed);
+        })
+    }
+
     /// A checked atomic addition; gives the value before.
     pub fn fetch_add(&self, index: usize, summand: u64) -> u64 {
         let mut old = 0;

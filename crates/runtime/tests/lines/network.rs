@@ -60,6 +60,16 @@ fn a_network_that_loses_doubles_and_reorders_harms_nothing() {
     assert!(harmed.iter().all(|count| *count > 20), "{harmed:?} were sent again, and came again");
 }
 
+/// The answer to a revocation comes after the store under way. A request that is repeated meanwhile counts once.
+#[test]
+fn a_revocation_waits_for_the_store_under_way_and_is_carried_out_once() {
+    for faults in ["", "drop=15%,dup=15%"] {
+        let outcome = direct("interrupted", 2, &[UDP, ("COMEM_FAULTS", faults)]).finish();
+        all_well(&outcome);
+        assert!(counter(&outcome, "quiesces") >= 5, "{:?}", outcome.stats);
+    }
+}
+
 #[test]
 fn threads_that_spin_on_plain_flags_see_them() {
     all_well(&direct("flags", 3, &[UDP]).finish());

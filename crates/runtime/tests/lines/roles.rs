@@ -5,6 +5,7 @@ use crate::network;
 use comem::heap::{Homes, PageEngine, RegionOptions};
 use comem::{Comem, NodeId};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Words of a grain, all of which have one home.
 const GRAIN: usize = (128 << 10) / 8;
@@ -19,6 +20,7 @@ pub fn play(role: &str, comem: Comem) {
         "cases" => cases(comem),
         "regions" => regions(comem),
         "killed" => killed(comem),
+        "interrupted" => interrupted(comem),
         _ if role.starts_with("forges-") => network::forge(&comem, role),
         _ => panic!("there is no role {role}"),
     }
@@ -193,6 +195,37 @@ fn regions(comem: Comem) {
     });
 }
 
+/// Node 0 loads what node 1 is about to store, while a thread of node 1 is between check and store.
+fn interrupted(comem: Comem) {
+    const BETWEEN: Duration = Duration::from_millis(120);
+    let options = RegionOptions { homes: Homes::On(NodeId(0)), ..RegionOptions::default() };
+    let words = Words::new(&comem, GRAIN, &options);
+    run(comem, |t| {
+        let mut waited = 0;
+        for round in 0..5 {
+            // A line that has not been revoked before: its stores need no lock.
+            let at = round * LINE;
+            if t.id() == 1 {
+                words.store(at, 1);
+            }
+            t.barrier();
+            if t.id() == 1 {
+                assert!(words.store_after(at, 2, BETWEEN), "nobody else has the line");
+            } else {
+                std::thread::sleep(BETWEEN / 4);
+                let start = Instant::now();
+                let value = words.load(at);
+                waited += usize::from(start.elapsed() > BETWEEN / 4);
+                assert!(value == 2 || value == 1 && start.elapsed() < BETWEEN, "{value} after {:?}", start.elapsed());
+            }
+            t.barrier();
+            assert_eq!(words.load(at), 2);
+            t.barrier();
+        }
+        assert!(waited > 0 || t.id() == 1, "no load waited for the store under way");
+    });
+}
+
 /// Address of the word whose entry the victim looks at when its timer rings.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
@@ -239,7 +272,7 @@ fn killed(comem: Comem) {
             done.fetch_add(1, Ordering::Relaxed);
             if t.id() == 3 && done.load(Ordering::Relaxed) > 10 {
                 // It waits for nothing of that line when the node is killed.
-                std::thread::sleep(std::time::Duration::from_secs(1));
+                std::thread::sleep(Duration::from_secs(1));
             }
         }
     });
