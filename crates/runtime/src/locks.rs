@@ -12,7 +12,6 @@ use crate::node::{Node, Waiting};
 use crate::thread::Thread;
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
-use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::ids::{Channel, LockId, NodeId, Slot, manager_of};
 use comem_protocol::sync::one_sided::{Acquire, Find, FindStep, LockWord, PLACES, Release, ReleaseStep, Reply, Step};
 use comem_protocol::time::{Span, Time};
@@ -48,7 +47,7 @@ impl Config {
     /// told otherwise.
     pub(crate) fn locks_are_one_sided(&self) -> bool {
         let is_known =
-            self.page_engine == PageEngine::Msi && self.host_place.is_some() && crate::host::host().is_none();
+            !self.page_engine.has_several_writers() && self.host_place.is_some() && crate::host::host().is_none();
         let wanted = match self.locks {
             LockChoice::Tokens => false,
             LockChoice::OneSided => true,
