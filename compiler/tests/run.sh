@@ -82,4 +82,92 @@ mutants() {
 }
 mutants
 
+# refuses NAME LINE SENTENCE FLAGS…: the source on the standard input does not compile; the error has its file, line and sentence.
+refuses() {
+    local name=refuses-$1 line=$2 sentence=$3 source=$work/refuses-$1.c
+    shift 3
+    cat >"$source"
+    wanted "$name" || return
+    if "$clang" -w -O1 -fpass-plugin="$plugin" "$@" -c "$source" -o "$work/refused.o" 2>"$source.log"; then
+        fail "$name: it compiles"
+    elif ! grep -qF "$sentence" "$source.log" || ! grep -qE "refuses-[^:]*\.c(:$line|$line)" "$source.log"; then
+        fail "$name: the error is not the right one: $source.log"
+    else
+        pass
+    fi
+}
+
+# accepts NAME FLAGS…: the source on the standard input compiles.
+accepts() {
+    local name=accepts-$1 source=$work/accepts-$1.c
+    shift
+    cat >"$source"
+    wanted "$name" || return
+    "$clang" -w -O1 -fpass-plugin="$plugin" "$@" -c "$source" -o "$work/accepted.o" 2>"$source.log" && pass || fail "$name: $source.log"
+}
+
+for debug in "" -g; do
+    refuses "assembly$debug" 2 "inline assembly may touch shared memory" $debug <<<'void f(int *p) {
+    __asm__ volatile("incl (%0)" : : "r"(p) : "memory"); }'
+    refuses "assembly-memory-operand$debug" 2 "inline assembly may touch shared memory" $debug <<<'void f(int *p) {
+    __asm__ volatile("incl %0" : "+m"(*p)); }'
+    refuses "intrinsic$debug" "[12]" "has no check" -mavx $debug <<<'typedef double v4 __attribute__((vector_size(32))); typedef long long m4 __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
+    return __builtin_ia32_maskloadpd256(p, m); }'
+    refuses "libatomic$debug" "[12]" "of libatomic has no check" $debug <<<'struct three { long a[3]; }; void f(struct three *p, struct three *x) {
+    __atomic_store(p, x, 5); }'
+done
+refuses assembly-on-an-address 2 "inline assembly may touch shared memory" <<<'long f(long p) { long x;
+    __asm__("movq 8(%1), %0" : "=r"(x) : "r"(p)); return x; }'
+refuses assembly-string-instruction 2 "inline assembly may touch shared memory" <<<'void f(long p) {
+    __asm__ volatile("stosb" : "+D"(p)); }'
+refuses assembly-outside ": comem" "assembly outside of functions" <<<'__asm__("f: movl $1, 0x1000\nret");'
+refuses lto ": comem" "link-time optimisation" -flto <<<'void f(int *p) { *p = 1; }'
+refuses thin-lto ": comem" "link-time optimisation" -flto=thin <<<'void f(int *p) { *p = 1; }'
+refuses sanitizer ": comem" "sanitizer" -fsanitize=address <<<'void f(int *p) { *p = 1; }'
+refuses another-machine ": comem" "x86-64 under Linux only" --target=i386-linux-gnu <<<'void f(int *p) { *p = 1; }'
+accepts barriers <<<'long f(int *p, long x) {
+    __asm__ volatile("" : "+r"(p) : : "memory"); __asm__ volatile("" : "+m"(*p)); __asm__ volatile("pause"); __asm__ volatile("mfence" ::: "memory");
+    __asm__ volatile("rep; nop" ::: "memory"); unsigned lo, hi; __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi)); __asm__("bswap %0" : "+r"(x)); return x + lo; }'
+accepts versions <<<'__asm__(".symver old_f, f@VERSION_1"); void old_f(int *p) { *p = 1; }'
+
+# An access that is taken for private says so to the runtime in builds of --inline-verify.
+verified() {
+    local base=$work/verified
+    wanted verified || return
+    # What memalign returns is taken for private. Here it is not.
+    cat >"$base.c" <<<'#include "fake.h"
+void *memalign(unsigned long a, unsigned long n); int main(void) { int *p = memalign(64, 64); p[3] = 5; __asm__ volatile("" : : "r"(p) : "memory"); return p[3]; }'
+    COMEM_INLINE_VERIFY=1 "$clang" -w -g -O1 -I"$here" -fno-builtin -fpass-plugin="$plugin" "$base.c" "$work/fake.o" "$work/fake_library.o" -pthread -lm \
+        -Wl,--defsym=memalign=shared_alloc -o "$base" 2>"$base.log" || { fail "verified: $base.log"; return; }
+    { "$base"; } 2>"$base.err"
+    if grep -q 'verified.c:2: main: an address taken for private is in lines memory' "$base.err"; then pass; else fail "verified: $base.err"; fi
+    COMEM_INLINE_VERIFY=1 compile "$here/programs/torture.c" "$work/verified.checked" -O2 && "$work/verified.checked" >"$base.out" 2>"$base.err" &&
+        cmp -s "$base.out" <("$work/torture-O2.plain") && pass || fail "verified: torture.c"
+}
+verified
+
+# What an object says of itself.
+section() {
+    local base=$work/section
+    wanted section || return
+    echo 'int f(int *p) { int private = 3; volatile int *q = &private; p[0] = *q; return p[1]; }' >"$base.c"
+    "$clang" -O1 -fpass-plugin="$plugin" -c "$base.c" -o "$base.o" 2>"$base.log"
+    objcopy -O binary --only-section=.comem.inline --set-section-flags .comem.inline=alloc "$base.o" "$base.text"
+    grep -qE '^abi=1 module=.*section.c loads=1/2 stores=1/2 ' "$base.text" && pass || fail "section: $(cat "$base.text")"
+}
+section
+
+# Snapshots of the code: FileCheck over small functions.
+if command -v FileCheck-19 >/dev/null; then
+    for source in "$here"/snapshots/*.c; do
+        name=snapshot-$(basename "$source" .c)
+        wanted "$name" || continue
+        # shellcheck disable=SC2046
+        "$clang" $(sed -n 's|^// FLAGS: ||p' "$source") -fpass-plugin="$plugin" -S "$source" -o "$work/$name.s" 2>"$work/$name.log" &&
+            FileCheck-19 "$source" <"$work/$name.s" 2>>"$work/$name.log" && pass || fail "$name: $work/$name.log"
+    done
+else
+    echo "SKIP: snapshots: there is no FileCheck-19 (Debian: llvm-19-tools)" && skipped=$((skipped + 1))
+fi
+
 summary
