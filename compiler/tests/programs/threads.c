@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { THREADS = 3, ROUNDS = 1000 };
+enum { THREADS = 3, ROUNDS = 10000 };
 static struct shared {
     _Atomic(uint8_t) a8;
     _Atomic(uint16_t) a16;
