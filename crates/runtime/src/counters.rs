@@ -171,6 +171,8 @@ counters! {
     upgrades,
     /// Loads of lines whose value looked like an invalid one's and was valid.
     genuine_magic,
+    /// Stores to locked units that the node held alone, in hundreds and more.
+    locked_stores,
     /// Entries that were locked when a thread wanted to lock them.
     dir_retries,
     /// Entries of other nodes that were locked, or found locked.
@@ -233,7 +235,8 @@ const PAGES: [&str; 24] = [
 const INLINE: [&str; 3] = ["load_misses", "store_misses", "genuine_magic"];
 
 /// The counters that stand under `direct` in the stats file.
-const DIRECT: [&str; 10] = [
+const DIRECT: [&str; 11] = [
+    "locked_stores",
     "lines_read",
     "lines_written",
     "upgrades",

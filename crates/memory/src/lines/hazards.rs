@@ -21,22 +21,29 @@ const USED_WORD: usize = 1;
 #[derive(Clone, Copy)]
 pub(super) struct Hazards<'a>(pub(super) &'a [AtomicU64]);
 
-impl Hazards<'_> {
-    fn word(&self, slot: usize) -> &AtomicU64 {
+impl<'a> Hazards<'a> {
+    fn word(&self, slot: usize) -> &'a AtomicU64 {
         &self.0[slot * SLOT_WORDS]
     }
 
-    pub(super) fn used(&self) -> &AtomicU64 {
+    pub(super) fn used(&self) -> &'a AtomicU64 {
         &self.0[USED_WORD]
     }
 
     /// Whether a hazard is for any of these lines of the address space.
     pub(super) fn any_in(&self, lines: Range<usize>) -> bool {
+        self.ranges().any(|hazard| hazard.start < lines.end && lines.start < hazard.end)
+    }
+
+    /// The first line of the address space of each hazard.
+    pub(super) fn lines(self) -> impl Iterator<Item = usize> + 'a {
+        self.ranges().filter(|hazard| !hazard.is_empty()).map(|hazard| hazard.start)
+    }
+
+    /// The lines of the address space of each thread's hazard.
+    fn ranges(self) -> impl Iterator<Item = Range<usize>> + 'a {
         let used = (self.used().load(Ordering::Acquire) as usize).min(HAZARD_SLOTS);
-        (0..used).any(|slot| {
-            let hazard = lines_of(self.word(slot).load(Ordering::Acquire));
-            hazard.start < lines.end && lines.start < hazard.end
-        })
+        (0..used).map(move |slot| lines_of(self.word(slot).load(Ordering::Acquire)))
     }
 }
 

@@ -156,11 +156,14 @@ impl LinesMemory {
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
-    /// The first lines of the units that threads of the node have said to be about to lock, or have locked.
-    pub fn misses(&self) -> impl Iterator<Item = usize> + '_ {
+    /// The lines that threads of the node have said to be about to lock, or have locked: of misses the units' first
+    /// ones, of stores to units that are here those of their hazards.
+    pub fn about_to_lock(&self) -> impl Iterator<Item = usize> + '_ {
         let words = (0..SEATS_MAX).filter_map(|seat| self.miss_of(seat));
-        let lines = words.filter_map(|word| (word.load(Ordering::Acquire) as usize).checked_sub(1));
-        lines.filter(|line| *line < self.extent.lines())
+        let misses = words.filter_map(|word| (word.load(Ordering::Acquire) as usize).checked_sub(1));
+        let first = self.extent.base / LINE_BYTES;
+        let stores = self.hazards().lines().filter_map(move |line| line.checked_sub(first));
+        misses.chain(stores).filter(|line| *line < self.extent.lines())
     }
 
     pub(super) fn hazards(&self) -> Hazards<'_> {

@@ -12,7 +12,7 @@ use comem_protocol::coherence::direct::{Entry, LINE_BYTES};
 use std::io;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// This node's lines memory.
@@ -27,6 +27,8 @@ pub struct Lines {
     entries: Range<usize>,
     /// A bit for each grain that is open.
     open: Mapping,
+    /// Lines of a unit of each grain, where that is known.
+    unit_lines: Mapping,
     opening: Mutex<()>,
     slots: HazardSlots,
     has_barrier: bool,
@@ -60,10 +62,11 @@ impl Lines {
         table.wish();
         std::mem::forget(table);
         let open = Mapping::new((extent.bytes / GRAIN_BYTES).div_ceil(64) * size_of::<u64>())?;
+        let unit_lines = Mapping::new(extent.bytes / GRAIN_BYTES)?;
         fault::remember(extent.base..end, memory.start())?;
         fault::remember(entries.clone(), memory.start() + extent.entries())?;
         let (opening, slots) = (Mutex::new(()), HazardSlots::new());
-        Ok(Lines { memory, app, entries, open, opening, slots, has_barrier, _file: file })
+        Ok(Lines { memory, app, entries, open, unit_lines, opening, slots, has_barrier, _file: file })
     }
 
     /// Whether units can be biased, since all that reach this memory have barriers on other processors' threads.
@@ -82,6 +85,23 @@ impl Lines {
     #[inline]
     pub fn is_open(&self, grain: usize) -> bool {
         self.open_word(grain).load(Ordering::Acquire) & (1 << (grain % 64)) != 0
+    }
+
+    /// Lines of the units of this grain, as far as somebody has said ([`Lines::set_unit_lines`]); else 0.
+    #[inline]
+    pub fn unit_lines(&self, grain: usize) -> usize {
+        self.unit_lines_of(grain).load(Ordering::Relaxed).into()
+    }
+
+    /// Says how many lines the units of an open grain have, at most 255. It is forgotten when the grain is closed.
+    pub fn set_unit_lines(&self, grain: usize, lines: usize) {
+        self.unit_lines_of(grain).store(lines as u8, Ordering::Relaxed);
+    }
+
+    fn unit_lines_of(&self, grain: usize) -> &AtomicU8 {
+        assert!(grain < self.extent().bytes / GRAIN_BYTES);
+        // SAFETY: a byte of the mapping, which has one for each grain; all use it atomically.
+        unsafe { AtomicU8::from_ptr(self.unit_lines.start().add(grain)) }
     }
 
     fn open_word(&self, grain: usize) -> &AtomicU64 {

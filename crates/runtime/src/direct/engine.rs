@@ -56,6 +56,18 @@ thread_local! {
     static IN_A_MISS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether the calling thread is in the midst of a miss, or has a unit locked.
+#[inline]
+pub(super) fn is_in_a_miss() -> bool {
+    IN_A_MISS.get()
+}
+
+/// What [`is_in_a_miss`] says from now on.
+#[inline]
+pub(super) fn set_in_a_miss(is_in: bool) {
+    IN_A_MISS.set(is_in);
+}
+
 /// The engine `direct`.
 #[derive(Debug)]
 pub(crate) struct Direct;
@@ -250,7 +262,7 @@ impl Node {
             };
         }
         let is_its = |entry: Entry| entry.holder() == Some(NodeId(lost.0 & 0x7f));
-        let locked = all.memory(lost)?.misses().find_map(|line| {
+        let locked = all.memory(lost)?.about_to_lock().find_map(|line| {
             let address = all.own.extent().base + line * LINE_BYTES;
             let known = shared.table.find(shared.page_of(address)?)?;
             let unit = shared.line_unit(&known, address).filter(|_| known.region.engine == PageEngine::Direct)?;

@@ -5,6 +5,7 @@
 //! | file | does |
 //! |---|---|
 //! | [`engine`] | the engine as regions see it; what a node that ends held locked |
+//! | [`locked`] | stores to locked units that this node holds alone |
 //! | [`miss`] | runs the protocol of one miss, and counts what it took |
 //! | [`here`] | what a miss does to its own node's memory |
 //! | [`one_by_one`] | carries operations out where the backbone has one-sided ones |
@@ -17,6 +18,7 @@
 pub(crate) mod emulated;
 pub(crate) mod engine;
 pub(crate) mod here;
+pub(crate) mod locked;
 pub(crate) mod miss;
 pub(crate) mod one_by_one;
 pub(crate) mod pause;

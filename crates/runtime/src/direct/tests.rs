@@ -6,12 +6,13 @@ mod emulated;
 
 use super::emulated::Emulated;
 use super::here::{Here, Span};
+use super::locked;
 use super::miss::run;
 use super::one_by_one::OneByOne;
 use super::pause::Pause;
 use super::shm::{Memories, Refusal, Shm};
 use crate::counters::Counters;
-use comem_memory::lines::{Extent, GRAIN_BYTES, GRAIN_LINES, Lines, LinesMemory, Table, barrier};
+use comem_memory::lines::{Extent, GRAIN_BYTES, GRAIN_LINES, HazardArea, Lines, LinesMemory, Table, barrier};
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::miss::Site;
 use comem_protocol::coherence::direct::one_sided::{Place, Segment};
@@ -49,8 +50,13 @@ impl Nodes {
         let of: Vec<_> =
             (0..nodes).map(|node| Lines::new(extent(node), barrier::register()).expect("lines memory")).collect();
         for (node, lines) in of.iter().enumerate() {
-            (0..GRAINS).for_each(|grain| lines.open_grain(grain, grain % nodes == node).expect("a grain"));
+            for grain in 0..GRAINS {
+                lines.open_grain(grain, grain % nodes == node).expect("a grain");
+                lines.set_unit_lines(grain, unit_bytes / LINE_BYTES);
+            }
         }
+        // Whose store is under way is said there.
+        HazardArea::of_process().expect("an area");
         let has_barrier = of[0].has_barrier();
         let servers = emulated::IS_EMULATED.get().then(|| emulated::Servers::new(nodes));
         Nodes { of, unit_lines: unit_bytes / LINE_BYTES, has_barrier, lost: AtomicBool::new(false), servers }
@@ -172,7 +178,15 @@ impl<'a> Program<'a> {
             self.hazard.store(0, Ordering::Release);
         } else {
             self.hazard.store(0, Ordering::Release);
-            self.miss(at, Want::Store, change);
+            let (lines, me) = (self.lines(), NodeId(self.me as u16));
+            let mut on_word = |at: *mut u8| {
+                // SAFETY: an aligned word of a unit that is locked.
+                change(unsafe { AtomicU64::from_ptr(at.cast()) });
+            };
+            let count = |add: &dyn Fn(&Counters)| add(&self.counters);
+            if !locked::access(lines, me, lines.extent().base + at, 8, count, &mut on_word) {
+                self.miss(at, Want::Store, change);
+            }
         }
     }
 
@@ -555,6 +569,35 @@ fn who_waits_for_an_entry_hears_that_the_job_is_lost_and_who_has_it() {
         running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
     });
     assert!(ended.iter().all(|(outcome, retries)| *outcome == Outcome::Lost(Some(NodeId(2))) && *retries > 0));
+}
+
+#[test]
+fn stores_to_a_locked_unit_need_no_miss_and_make_it_biased_in_time() {
+    for unit_bytes in [64, 512] {
+        let nodes = Nodes::new(3, unit_bytes);
+        let p = programs(&nodes);
+        if !nodes.has_barrier {
+            println!("SKIP: this system has no expedited membarrier");
+            return;
+        }
+        // At the home, and elsewhere.
+        for (node, at) in [(0, 0), (1, 8192), (1, 2 * GRAIN_BYTES)] {
+            p[node].store(at, 1);
+            p[2].store(at, 2);
+            p[node].store(at, 3);
+            let mirror = (at + unit_bytes) / LINE_BYTES - 1;
+            assert_eq!([at / LINE_BYTES, mirror].map(|line| nodes.entry(node, line)), [Entry::LOCKED; 2]);
+            p[node].took();
+            let before = p[node].counters.locked_stores.get();
+            (0..200).for_each(|n| p[node].store(at, n));
+            assert_eq!((p[node].took(), p[node].counters.locked_stores.get() - before), ([0; 4], 128));
+            assert_eq!([at / LINE_BYTES, mirror].map(|line| nodes.entry(node, line)), [Entry::BIASED; 2]);
+            let quiesces = p[2].counters.quiesces.get();
+            assert_eq!((p[2].load(at), p[2].counters.quiesces.get() - quiesces), (199, 1));
+            p[node].store(at, 5);
+            assert_eq!(nodes.entry(node, mirror), Entry::LOCKED);
+        }
+    }
 }
 
 #[test]

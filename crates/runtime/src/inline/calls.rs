@@ -5,7 +5,7 @@
 
 use super::hazards::store_inline;
 use super::plain::{self, Op};
-use super::{LineUnit, counted, engine_of, lines_of, with_thread};
+use super::{LineUnit, counted, engine_of, lines_of, on_locked, with_thread};
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::shared::atomic::where_it_is;
@@ -13,7 +13,6 @@ use crate::shared::table::Known;
 use crate::thread::Thread;
 use comem_memory::lines::Lines;
 use comem_protocol::coherence::direct::{LINE_BYTES, MAGIC, UNIT_BYTES, Want};
-use comem_protocol::coherence::pages::PageEngine;
 use comem_protocol::coherence::pages::atomic::Atomic;
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
@@ -172,8 +171,7 @@ pub unsafe fn load(address: *const u8, value: *mut u8, bytes: usize) {
         piece.access(Want::Load, &mut |at| {
             // SAFETY: the piece may be read, and the value has room for it.
             unsafe { transfer(at, value.add(piece.bytes.start), piece.bytes.len()) };
-            // The engine `direct` counts it itself.
-            if piece.known.region.engine == PageEngine::Msi && looks_invalid(at, piece.bytes.len()) {
+            if looks_invalid(at, piece.bytes.len()) {
                 counted(piece.thread, piece.known, |thread, region| (&thread.genuine_magic, &region.genuine_magic));
             }
         })
@@ -189,6 +187,10 @@ pub unsafe fn store(address: *mut u8, value: *const u8, bytes: usize) {
     if !touches_lines(start, bytes) {
         // SAFETY: by this function's contract.
         return unsafe { transfer(value, address, bytes) };
+    }
+    // SAFETY: the bytes may be written while the unit is locked, and the value has so many.
+    if on_locked(start, bytes, |at| unsafe { transfer(value, at, bytes) }) {
+        return;
     }
     each_piece(start..start + bytes, |piece| {
         written(piece)?;
@@ -256,6 +258,10 @@ pub unsafe fn atomic(address: *mut u8, bytes: u32, op: u32, operand: *const u8, 
     if !touches_lines(start, bytes) {
         // SAFETY: by this function's contract.
         return give(unsafe { op.make(address, bytes, operand, expected) });
+    }
+    // SAFETY: the bytes may be read and written while the unit is locked.
+    if on_locked(start, bytes, |at| give(unsafe { op.make(at, bytes, operand, expected) })) {
+        return;
     }
     each_piece(start..start + bytes, |piece| {
         if piece.bytes != (0..bytes) {

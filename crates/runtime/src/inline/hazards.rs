@@ -136,6 +136,14 @@ fn leave_at_end(word: *const AtomicU64) {
     }
 }
 
+/// The calling thread's hazard word.
+#[inline]
+pub(crate) fn own_word() -> &'static AtomicU64 {
+    let word = if WORD.get().is_null() { enter() } else { WORD.get() };
+    // SAFETY: a word of the area, which stays mapped.
+    unsafe { AtomicU64::from_ptr(word) }
+}
+
 /// A hazard word's hazard: the address and how many lines from its line on.
 fn range_of(hazard: u64) -> Range<usize> {
     let address = (hazard & ((1 << 48) - 1)) as usize;

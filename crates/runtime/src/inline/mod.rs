@@ -22,6 +22,7 @@ mod plain;
 pub(crate) mod units;
 
 use crate::counters::{Count, Counters};
+use crate::direct::locked;
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::shared::Shared;
@@ -103,6 +104,14 @@ fn lines_of(range: &Range<usize>) -> Option<(usize, &'static Lines)> {
     }
     let lines = node_of_this_process()?.shared()?.views.as_ref()?.lines.as_ref()?;
     Some((range.start.max(lines.extent().base) / LINE_BYTES, lines))
+}
+
+/// Makes `access` on bytes of lines memory if they lie in a locked unit that this node holds alone; whether it did.
+fn on_locked(address: usize, bytes: usize, access: impl FnOnce(*mut u8)) -> bool {
+    let Some(shared) = node_of_this_process().and_then(|node| node.shared()) else { return false };
+    let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return false };
+    let count = |add: &dyn Fn(&Counters)| _ = crate::seated().inspect(|thread| add(thread.counters()));
+    locked::access(lines, shared.me, address, bytes, count, access)
 }
 
 /// Ends the node, or the process if it is none yet.
@@ -200,7 +209,12 @@ impl Shared {
         let first = self.address_of(known.region.first);
         let page = known.region.first + ((address - first) / GRAIN_BYTES) as PageNo * GRAIN_PAGES;
         let is_home = known.region.home_of(page, self.nodes) == self.me;
-        lines.open_grain(grain, is_home).map_err(Error::system("cannot open memory whose accesses are checked in line"))
+        let opened = lines.open_grain(grain, is_home);
+        opened.map_err(Error::system("cannot open memory whose accesses are checked in line"))?;
+        if let (PageEngine::Direct, Unit::Bytes(bytes)) = (known.region.engine, known.region.unit) {
+            lines.set_unit_lines(grain, bytes as usize / LINE_BYTES);
+        }
+        Ok(())
     }
 
     /// Takes freed pages of lines memory from the program.

@@ -21,6 +21,7 @@ impl Lines {
         }
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         for grain in grains.clone() {
+            self.set_unit_lines(grain, 0);
             self.open_word(grain).fetch_and(!(1 << (grain % 64)), Ordering::AcqRel);
         }
         let of_data = grains.start * GRAIN_BYTES..grains.end * GRAIN_BYTES;
@@ -61,10 +62,12 @@ mod tests {
         let magic = u64::from(MAGIC) << 32 | u64::from(MAGIC);
         for grain in 0..3 {
             lines.open_grain(grain, false).expect("it opens");
+            lines.set_unit_lines(grain, 8);
         }
         lines.wide(GRAIN_LINES)[0].store(7, Ordering::Relaxed);
         lines.close_grains(1..2).expect("it closes");
         assert_eq!([0, 1, 2].map(|grain| lines.is_open(grain)), [true, false, true]);
+        assert_eq!([0, 1, 2].map(|grain| lines.unit_lines(grain)), [8, 0, 8]);
         let found = |grain: usize| {
             let line = grain * GRAIN_LINES;
             (lines.word(grain * GRAIN_BYTES).load(Ordering::Relaxed), Entry(lines.entry(line).load(Ordering::Relaxed)))
