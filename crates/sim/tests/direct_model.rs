@@ -85,6 +85,15 @@ fn two_nodes_with_locked_units() {
 }
 
 #[test]
+fn a_locked_unit_that_becomes_biased_again() {
+    let programs: [(u16, &[Access]); 2] = [(0, &[write(1), write(2), write(3)]), (1, &[write(4), write(5), READ])];
+    for (lines, states) in [(1, 8119), (2, 11261)] {
+        let setup = Setup::new(2, threads(&programs));
+        check(Setup { biases_again: true, lines, ..setup }, states);
+    }
+}
+
+#[test]
 fn two_nodes_over_a_network() {
     let setup = Setup::new(2, threads(&[(0, &[write(1), READ]), (1, &[write(2), READ])]));
     check(Setup { fabric: Fabric::Network, ..setup }, 885);

@@ -89,7 +89,8 @@ impl LineEngine for Direct {
         }
         let span = Span { line: unit.line as usize, lines: unit.lines as usize };
         let layout = Layout { home: unit.home, nodes: shared.nodes };
-        let site = Site { me: shared.me, layout, lines: span.lines, has_barrier: all.own.has_barrier() };
+        let (me, lines, has_barrier) = (shared.me, span.lines, all.own.has_barrier());
+        let site = Site { me, layout, lines, has_barrier, biases_again: false };
         let is_told = Cell::new(false);
         let is_lost = |sleeps: bool| {
             if sleeps && !is_told.replace(true) {

@@ -57,11 +57,10 @@ pub(crate) fn access(
     if is_locked {
         access(lines.data(offset, bytes));
         let is_counted = STORES.replace(STORES.get() + 1) + 1 == BIASED_EACH;
-        if is_counted && lines.has_barrier() {
-            lines.put_entries(first..first + unit_lines, Entry::BIASED);
-        } else {
-            entry.store(Entry::LOCKED.0, Ordering::Release);
-        }
+        let after = Entry::LOCKED.after_store(is_counted && lines.has_barrier());
+        // The others stay as they are where the first one does.
+        let changed = if after == Entry::LOCKED { 1 } else { unit_lines };
+        lines.put_entries(first..first + changed, after);
         if is_counted {
             STORES.set(0);
             counters(&|counters| counters.locked_stores.add(BIASED_EACH.into()));

@@ -65,7 +65,13 @@ impl Nodes {
     fn site(&self, me: usize, line: usize) -> Site {
         let home = NodeId((line / GRAIN_LINES % self.of.len()) as u16);
         let layout = Layout { home, nodes: self.of.len() };
-        Site { me: NodeId(me as u16), layout, lines: self.unit_lines, has_barrier: self.has_barrier }
+        Site {
+            me: NodeId(me as u16),
+            layout,
+            lines: self.unit_lines,
+            has_barrier: self.has_barrier,
+            biases_again: false,
+        }
     }
 
     fn entry(&self, node: usize, line: usize) -> Entry {

@@ -71,6 +71,8 @@ pub struct Setup {
     pub lines: usize,
     /// Whether there is an asymmetric barrier. If not, all exclusive units are locked.
     pub has_barrier: bool,
+    /// Whether stores to locked units that their node holds alone leave them biased.
+    pub biases_again: bool,
     /// Whether units are untouched at first, except at their homes.
     pub is_untouched: bool,
     /// The node that may crash, at any step.
@@ -88,6 +90,7 @@ impl Setup {
             homes: vec![NodeId(0)],
             lines: 1,
             has_barrier: true,
+            biases_again: false,
             is_untouched: false,
             crash: None,
             threads,
@@ -97,7 +100,8 @@ impl Setup {
     /// The site of a miss of `unit` on node `me`.
     pub fn site(&self, me: NodeId, unit: usize) -> Site {
         let layout = Layout { home: self.homes[unit], nodes: self.nodes };
-        Site { me, layout, lines: self.lines, has_barrier: self.has_barrier }
+        let Setup { lines, has_barrier, biases_again, .. } = *self;
+        Site { me, layout, lines, has_barrier, biases_again }
     }
 
     /// The line of a unit that holds `word`.

@@ -70,16 +70,19 @@ impl Scenario {
         let places: Vec<NodeId> = (0..rng.between(2, 5)).map(|_| any_node(rng)).collect();
         let mut values = 0;
         let threads = places.iter().map(|node| (*node, program(kind, units, &mut values, rng))).collect();
-        Setup {
+        let setup = Setup {
             fabric: self.fabric.unwrap_or(Fabric::ALL[rng.below(3) as usize]),
             nodes,
             homes,
             lines: self.lines.unwrap_or(rng.between(1, 2) as usize),
             has_barrier: rng.below(4) != 0,
+            biases_again: false,
             is_untouched: self.is_untouched.unwrap_or(rng.below(2) == 0),
             crash: self.crash_at.map(|_| places[rng.below(places.len() as u64) as usize]),
             threads,
-        }
+        };
+        // In half of the runs, without a number of its own: the others' would change.
+        Setup { biases_again: setup.has_barrier && values % 2 == 0, ..setup }
     }
 
     fn run_to_its_end(&self, seed: u64) -> Verdict {

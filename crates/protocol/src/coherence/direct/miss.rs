@@ -76,6 +76,8 @@ pub struct Site {
     pub lines: usize,
     /// Whether the backbone has [`Op::Quiesce`]. If not, every exclusive unit is locked.
     pub has_barrier: bool,
+    /// Whether a store to a locked unit that this node holds alone leaves it biased ([`Entry::after_store`]).
+    pub biases_again: bool,
 }
 
 /// What the thread is to do: these operations, in this order, and then [`Miss::next`] with what the last one brought;
@@ -178,7 +180,7 @@ impl Miss {
             State::Tag { .. } if entry.is_exclusive() => {
                 let mut batch = Batch::new();
                 self.push_access(&mut batch);
-                batch.push(Op::PutEntry { to: self.site.me, entry });
+                batch.push(Op::PutEntry { to: self.site.me, entry: self.after_access(entry) });
                 self.end(Outcome::Here, batch)
             }
             State::Tag { has_waited: true } if self.want == Want::Load => {
@@ -215,6 +217,8 @@ impl Miss {
         let (me, home) = (self.site.me, self.site.layout.home);
         if holders.contains(me) {
             return if self.want == Want::Load || holders.len() == 1 {
+                let is_alone_at_home = holders.len() == 1 && me == home;
+                let directory = if is_alone_at_home { self.after_access(directory) } else { directory };
                 self.already_here(directory, tag)
             } else {
                 self.transfer(directory, tag, &holders, None)
@@ -350,6 +354,11 @@ impl Miss {
         if source.is_tag_locked {
             batch.push(Op::PutEntry { to: source.node, entry: Entry::not_exclusive(true) });
         }
+    }
+
+    /// What becomes of the entry of a unit that this node holds alone.
+    fn after_access(&self, entry: Entry) -> Entry {
+        entry.after_store(self.site.biases_again && self.want == Want::Store)
     }
 
     fn push_access(&self, batch: &mut Batch) {

@@ -61,7 +61,7 @@ impl Cluster {
 
     fn site(&self, me: u16) -> Site {
         let layout = Layout { home: HOME, nodes: self.memories.len() };
-        Site { me: NodeId(me), layout, lines: self.lines, has_barrier: self.has_barrier }
+        Site { me: NodeId(me), layout, lines: self.lines, has_barrier: self.has_barrier, biases_again: false }
     }
 
     fn load(&mut self, me: u16) -> (Outcome, Counts) {
