@@ -12,6 +12,7 @@
 //! | write | stores to a unit that node 2 holds alone |
 //! | here | stores to a unit that it holds alone: the call under the tag's lock |
 
+#[allow(dead_code, reason = "the tests use all of it")]
 #[path = "../tests/lines/checked.rs"]
 mod checked;
 

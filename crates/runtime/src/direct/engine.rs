@@ -8,7 +8,7 @@ use super::pause::Pause;
 use super::post::{Locked, Sockets};
 use super::shm::{Memories, Refusal, Shm};
 use crate::error::{Error, Result};
-use crate::inline::{LineEngine, LineUnit};
+use crate::inline::{LineEngine, LineUnit, hazards};
 use crate::node::{Node, Waiting};
 use crate::shared::Shared;
 use crate::shared::table::Known;
@@ -22,6 +22,7 @@ use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Outcome, Want};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -83,6 +84,7 @@ impl LineEngine for Direct {
     ) -> Result<()> {
         let node = thread.home();
         let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
+        debug_assert!(!hazards::is_raised(), "who waits for another thread has lowered its hazard");
         if IN_A_MISS.replace(true) {
             // A signal's handler waits for a unit that its own thread may have locked.
             end_in_the_middle();
@@ -219,6 +221,13 @@ impl Node {
             }
             let Some((_, pid)) = self.wire.member(node) else { return Ok(None) };
             PeerLines::open(pid, lines.extent()).map(Some).map_err(|error| {
+                if error.kind() == ErrorKind::OutOfMemory {
+                    return Error::Start(format!(
+                        "the engine direct maps a quarter of each node's --heap and more, and there are no addresses left \
+                         for the memory of {}: {error}; start the job with a smaller --heap, or raise RLIMIT_AS (ulimit -v)",
+                        self.name_of(node)
+                    ));
+                }
                 Error::Start(format!(
                     "the engine direct needs the memory of {}, which this node may not map: {error}; nodes of one host, \
                      user and container can map it, and the detector inline with the engine msi needs no such thing",

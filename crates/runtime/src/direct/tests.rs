@@ -41,14 +41,17 @@ impl Memories for Nodes {
 
 impl Nodes {
     fn new(nodes: usize, unit_bytes: usize) -> Nodes {
+        Nodes::with(nodes, unit_bytes, barrier::register())
+    }
+
+    fn with(nodes: usize, unit_bytes: usize, has_barrier: bool) -> Nodes {
         static NEXT: AtomicUsize = AtomicUsize::new(0x3b00_0000_0000);
         let layout = Layout { home: NodeId(0), nodes };
         let extent = |_| {
             let base = NEXT.fetch_add(1 << 30, Ordering::Relaxed);
             Extent { base, bytes: GRAINS * GRAIN_BYTES, wide_words: layout.wide_words() }
         };
-        let of: Vec<_> =
-            (0..nodes).map(|node| Lines::new(extent(node), barrier::register()).expect("lines memory")).collect();
+        let of: Vec<_> = (0..nodes).map(|node| Lines::new(extent(node), has_barrier).expect("lines memory")).collect();
         for (node, lines) in of.iter().enumerate() {
             for grain in 0..GRAINS {
                 lines.open_grain(grain, grain % nodes == node).expect("a grain");
@@ -57,7 +60,6 @@ impl Nodes {
         }
         // Whose store is under way is said there.
         HazardArea::of_process().expect("an area");
-        let has_barrier = of[0].has_barrier();
         let servers = emulated::IS_EMULATED.get().then(|| emulated::Servers::new(nodes));
         Nodes { of, unit_lines: unit_bytes / LINE_BYTES, has_barrier, lost: AtomicBool::new(false), servers }
     }
@@ -603,6 +605,26 @@ fn stores_to_a_locked_unit_need_no_miss_and_make_it_biased_in_time() {
             p[node].store(at, 5);
             assert_eq!(nodes.entry(node, mirror), Entry::LOCKED);
         }
+    }
+}
+
+#[test]
+fn without_barriers_every_unit_is_locked_and_no_store_is_lost() {
+    for unit_bytes in [64, 256] {
+        let (nodes, each) = (Nodes::with(3, unit_bytes, false), times(200_000, 2_000));
+        let quiesces = nodes.run(&[0, 0, 1, 2], |index, p| {
+            for i in 0..each {
+                p.fetch_add([0, GRAIN_BYTES][i % 2], 1);
+                p.store(8 + 8 * index, i as u64);
+                assert_eq!(p.load(8 + 8 * index), i as u64);
+            }
+            p.counters.quiesces.get()
+        });
+        let p = Program::new(&nodes, 1, 0);
+        assert_eq!(p.load(0) + p.load(GRAIN_BYTES), 4 * each as u64);
+        assert_eq!(quiesces, [0; 4]);
+        let lines = (0..2 * GRAIN_LINES).step_by(nodes.unit_lines);
+        assert!((0..3).all(|node| lines.clone().all(|line| nodes.entry(node, line).is_locked())), "{unit_bytes}");
     }
 }
 

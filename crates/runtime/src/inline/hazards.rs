@@ -144,6 +144,13 @@ pub(crate) fn own_word() -> &'static AtomicU64 {
     unsafe { AtomicU64::from_ptr(word) }
 }
 
+/// Whether the calling thread's hazard is up.
+pub(crate) fn is_raised() -> bool {
+    // SAFETY: null, or a word of the area, which stays mapped.
+    let word = unsafe { WORD.get().cast::<AtomicU64>().as_ref() };
+    word.is_some_and(|word| word.load(Ordering::Relaxed) != 0)
+}
+
 /// A hazard word's hazard: the address and how many lines from its line on.
 fn range_of(hazard: u64) -> Range<usize> {
     let address = (hazard & ((1 << 48) - 1)) as usize;

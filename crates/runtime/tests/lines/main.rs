@@ -30,6 +30,7 @@ fn node() {
     let Ok(role) = std::env::var("COMEM_TEST_ROLE") else { return };
     // SAFETY: asks for a signal, no more.
     unsafe { libc::alarm(NODE_SECONDS) };
+    roles::prepare(&role);
     if role != "unchecked" {
         checked::attach();
     }
@@ -113,6 +114,7 @@ fn what_cannot_be_is_refused_with_a_sentence() {
         let said = format!("{:?} {:?}", outcome.errors, outcome.failures);
         assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
     };
+    refused("cramped", &[], &["the engine direct", "node ", "--heap", "RLIMIT_AS"]);
     refused("unchecked", &[], &["the engine direct", "comem-cc", "--inline"]);
     refused("additions", &[("COMEM_UNIT_BYTES", "96")], &["COMEM_UNIT_BYTES", "64, 128"]);
 }

@@ -14,7 +14,7 @@ const MAGIC: u64 = 0xfffd_fffd;
 
 pub fn play(role: &str, comem: Comem) {
     match role {
-        "additions" | "unchecked" => additions(comem),
+        "additions" | "unchecked" | "cramped" => additions(comem),
         "model" => model(comem),
         "flags" => flags(comem),
         "cases" => cases(comem),
@@ -23,6 +23,18 @@ pub fn play(role: &str, comem: Comem) {
         "interrupted" => interrupted(comem),
         _ if role.starts_with("forges-") => network::forge(&comem, role),
         _ => panic!("there is no role {role}"),
+    }
+}
+
+/// What a node does before it begins.
+pub fn prepare(role: &str) {
+    if role == "cramped" {
+        // Pages take 24 TiB of addresses, the node's own lines memory 8, the table 4. There is no room for the 4 of the
+        // other node's.
+        let bytes = 39 << 40;
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+        // SAFETY: sets a limit of this process.
+        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     }
 }
 
