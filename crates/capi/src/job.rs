@@ -137,7 +137,9 @@ pub fn has_finished() -> bool {
 /// # Safety
 /// No other thread runs that might read the environment.
 pub unsafe fn start_under(engine: &str) -> Outcome<()> {
-    if std::env::var_os("COMEM_ENGINE").is_none_or(|chosen| chosen.is_empty()) {
+    let is_inline = std::env::var_os("COMEM_DETECTOR").is_some_and(|detector| detector == "inline");
+    // Which engines go with that detector, the runtime knows.
+    if !is_inline && std::env::var_os("COMEM_ENGINE").is_none_or(|chosen| chosen.is_empty()) {
         // SAFETY: by this function's contract.
         unsafe { std::env::set_var("COMEM_ENGINE", engine) };
     }

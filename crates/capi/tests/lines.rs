@@ -41,6 +41,7 @@ fn conforms(options: &[&str], rounds: &str) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n", "{options:?}: {output:?}");
 }
 
+const DIRECT: [&str; 2] = ["--engine", "direct"];
 const MSI: [&str; 4] = ["--engine", "msi", "--detector", "inline"];
 
 /// Units of all sizes that matter, and as many nodes.
@@ -60,6 +61,17 @@ fn lines_under_msi_are_right_in_shared_memory() {
 #[test]
 fn so_they_are_over_a_network() {
     conforms_everywhere(&[&MSI[..], &["--backbone", "udp"]].concat());
+}
+
+#[test]
+fn lines_under_direct_are_right_in_shared_memory() {
+    conforms_everywhere(&[&DIRECT[..], &["--backbone", "shm"]].concat());
+    conforms(&[&DIRECT[..], &["-n", "2", "-t", "3"]].concat(), "40");
+}
+
+#[test]
+fn so_are_those_over_a_network() {
+    conforms(&[&DIRECT[..], &["-n", "2", "--backbone", "udp"]].concat(), "20");
 }
 
 #[test]
@@ -147,20 +159,24 @@ fn a_program_without_checks_is_told_how_to_get_them() {
 
 #[test]
 fn accesses_that_are_mistakes_end_the_node_with_a_sentence() {
-    let options = [&MSI[..], &["-n", "2"]].concat();
-    for (mistake, words) in [
-        ("beyond", &["a read of", "948576 bytes beyond the end of grid"][..]),
-        ("store-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
-        ("copy-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
-        ("freed", &["a read of", "0 bytes into grid, which was freed"]),
-        ("two-units", &["grid", "lie in two units of 64 bytes"]),
-        ("read-only", &["a write to grid, which was declared read-only"]),
-    ] {
+    for (engine, (mistake, words)) in [&MSI[..], &DIRECT].into_iter().flat_map(|engine| MISTAKES.map(|it| (engine, it)))
+    {
+        let options = [engine, &["-n", "2"]].concat();
         let Output { status, stderr, .. } = launch(&options).arg(wrong()).arg(mistake).output().expect("it starts");
         assert!(!status.success(), "{mistake}");
         says(&String::from_utf8_lossy(&stderr), words);
     }
 }
+
+/// What is said of each mistake.
+const MISTAKES: [(&str, &[&str]); 6] = [
+    ("beyond", &["a read of", "948576 bytes beyond the end of grid"]),
+    ("store-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
+    ("copy-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
+    ("freed", &["a read of", "0 bytes into grid, which was freed"]),
+    ("two-units", &["grid", "lie in two units of 64 bytes"]),
+    ("read-only", &["a write to grid, which was declared read-only"]),
+];
 
 #[test]
 fn a_table_that_cannot_be_mapped_names_the_limit() {

@@ -258,7 +258,7 @@ fn detector(text: &str) -> Result<Option<Detector>, String> {
 }
 
 /// The detector of programs whose own code checks its accesses.
-const INLINE: &str = "inline";
+pub(crate) const INLINE: &str = "inline";
 
 fn port_range(text: &str) -> Result<(u16, u16), String> {
     let (low, high) = text.split_once('-').ok_or("expected FIRST-LAST")?;

@@ -4,6 +4,7 @@ use crate::counters::{Counters, summary};
 use crate::error::{Error, Result};
 use crate::node::{Node, Waiting};
 use crate::symbols::Symbols;
+use comem_protocol::coherence::pages::region::Unit;
 use comem_protocol::coherence::pages::sharing::Found;
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::wire::message::Wish;
@@ -62,9 +63,20 @@ pub(crate) fn stats(node: &Node, failure: Option<&Error>) -> Value {
     value
 }
 
-/// How this node notices accesses to pages; `explicit` where it has none to notice.
+/// How this node notices accesses to shared memory; `explicit` where it has none to notice.
 fn detector(node: &Node) -> &'static str {
+    if node.config.has_lines() {
+        return crate::config::INLINE;
+    }
     node.shared().and_then(|s| s.views.as_ref()).map_or("explicit", |v| v.detector.name())
+}
+
+/// Pages of a unit; 0 where it has bytes.
+fn unit_pages(unit: Unit) -> u32 {
+    match unit {
+        Unit::Pages(pages) => pages,
+        Unit::Bytes(_) => 0,
+    }
 }
 
 /// The regions of the shared heap and what they cost here, the dearest first.
@@ -107,13 +119,13 @@ fn regions(node: &Node) -> Value {
                 one
             })
             .collect();
-        json!({
+        let mut one = json!({
             "label": known.name(),
             "named_by": known.named_by(),
             "address": format!("{:#x}", shared.address_of(known.region.first)),
             "bytes": known.region.bytes,
             "engine": known.region.engine.name(),
-            "unit_pages": known.region.unit_pages(),
+            "unit_pages": unit_pages(known.region.unit),
             "faults": costs.faults.load(Relaxed),
             "fetch_us": costs.fetch_ns.load(Relaxed) / 1000,
             "pages_fetched": costs.pages_fetched.load(Relaxed),
@@ -121,7 +133,21 @@ fn regions(node: &Node) -> Value {
             "diff_bytes": costs.diff_bytes.load(Relaxed),
             "invalidations": costs.invalidations.load(Relaxed),
             "false_sharing": false_sharing,
-        })
+        });
+        if let Unit::Bytes(unit_bytes) = known.region.unit {
+            let costs = &known.line_costs;
+            one["unit_bytes"] = json!(unit_bytes);
+            for (name, count) in [
+                ("load_misses", &costs.load_misses),
+                ("store_misses", &costs.store_misses),
+                ("genuine_magic", &costs.genuine_magic),
+                ("retries", &costs.retries),
+                ("remote_operations", &costs.remote_operations),
+            ] {
+                one[name] = json!(count.load(Relaxed));
+            }
+        }
+        one
     };
     Value::Array(all.iter().take(1000).map(one).collect())
 }
@@ -165,7 +191,7 @@ pub(crate) fn print_waits(node: &Node, why: &str) {
 /// Says so when nothing has happened for a while although threads wait, and what may be the reason.
 pub(crate) fn print_hang(node: &Node) {
     print_waits(node, "no progress for ten seconds");
-    let relaxed = node.config.page_engine != PageEngine::Msi;
+    let relaxed = node.config.page_engine.has_several_writers();
     let shares = node.nodes() > 1 && node.shared().is_some_and(|shared| !shared.table.all().is_empty());
     let name = node.name_of(node.me());
     // What another thread does on purpose: it need not write to memory for that.

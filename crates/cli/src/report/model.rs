@@ -66,6 +66,24 @@ pub const PAGE_COUNTERS: [(&str, &str); 23] = [
     ("home_notices", "home notices"),
 ];
 
+/// The counters of memory whose accesses the program checks itself, their heads in tables, and where nodes keep them.
+pub const LINE_COUNTERS: [(&str, &str); 12] = [
+    ("load_misses", "loads missed"),
+    ("store_misses", "stores missed"),
+    ("genuine_magic", "genuine magic"),
+    ("lines_read", "read"),
+    ("lines_written", "written"),
+    ("upgrades", "upgrades"),
+    ("dir_retries", "retries"),
+    ("remote_fetch_and_sets", "fetch-and-sets"),
+    ("remote_gets", "gets"),
+    ("remote_puts", "puts"),
+    ("magic_puts", "of MAGIC"),
+    ("quiesces", "quiesces"),
+];
+/// So many of [`LINE_COUNTERS`] are of checks; the others are of the engine `direct`.
+const CHECK_COUNTERS: usize = 3;
+
 /// A job.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -112,6 +130,8 @@ pub struct Node {
     pub messages: [u64; MESSAGE_COUNTERS.len()],
     /// In the order of [`PAGE_COUNTERS`]; `None` where the node shares no pages.
     pub pages: Option<[u64; PAGE_COUNTERS.len()]>,
+    /// In the order of [`LINE_COUNTERS`].
+    pub lines: [u64; LINE_COUNTERS.len()],
     /// Whether it reported at all.
     pub reported: bool,
 }
@@ -137,6 +157,16 @@ pub struct Region {
     pub diff_bytes: u64,
     /// Pages invalidated.
     pub invalidations: u64,
+    /// Of memory whose accesses the program checks itself: bytes of a unit; 0 for pages.
+    pub unit_bytes: u64,
+    /// Of such memory: checks of loads and of stores that missed.
+    pub load_misses: u64,
+    pub store_misses: u64,
+    /// Of such memory: loads of stored values that look like those of invalid units.
+    pub genuine_magic: u64,
+    /// Of such memory: times that an entry was locked, and operations on other nodes' memory.
+    pub retries: u64,
+    pub remote_operations: u64,
     /// Pages that several nodes wrote in one interval at different bytes, by their offsets.
     pub false_sharing: BTreeMap<u64, FalseSharing>,
 }
@@ -180,6 +210,7 @@ impl Node {
         self.wall_s = self.wall_s.max(other.wall_s);
         add_all(&mut self.times_us, &other.times_us);
         add_all(&mut self.messages, &other.messages);
+        add_all(&mut self.lines, &other.lines);
         if let Some(pages) = &other.pages {
             add_all(self.pages.get_or_insert_default(), pages);
         }
@@ -275,6 +306,11 @@ impl Run {
         self.regions.iter().any(|region| region.engine == "msi")
     }
 
+    /// Whether any node's checks missed.
+    pub fn has_lines(&self) -> bool {
+        self.nodes.iter().any(|node| node.lines.iter().any(|n| *n > 0))
+    }
+
     /// Whether any node shared pages.
     pub fn has_pages(&self) -> bool {
         self.nodes.iter().any(|node| node.pages.is_some_and(|pages| pages.iter().any(|n| *n > 0)))
@@ -330,6 +366,10 @@ fn read_node(index: usize, value: &Value) -> Node {
         wall_s: value["wall_s"].as_f64().unwrap_or(0.0),
         times_us: PARTS.map(|part| number(&value["time_us"], part)),
         messages: MESSAGE_COUNTERS.map(|(name, _)| number(value, name)),
+        lines: std::array::from_fn(|at| {
+            let group = if at < CHECK_COUNTERS { "inline" } else { "direct" };
+            number(&value[group], LINE_COUNTERS[at].0)
+        }),
         pages,
         reported: value["time_us"].is_object(),
     };
@@ -347,8 +387,8 @@ fn read_regions(nodes: &[Value]) -> Vec<Region> {
         let text = |field: &str| region.get(field).and_then(Value::as_str).unwrap_or_default().to_string();
         let address = number("address");
         let (named, all_nodes) = all.entry(address).or_insert_with(|| {
-            let (bytes, engine) = (number("bytes"), text("engine"));
-            (0, Region { address, bytes, engine, ..Region::default() })
+            let (bytes, engine, unit_bytes) = (number("bytes"), text("engine"), number("unit_bytes"));
+            (0, Region { address, bytes, engine, unit_bytes, ..Region::default() })
         });
         let by = how_named(&text("named_by"));
         if by > *named {
@@ -360,6 +400,11 @@ fn read_regions(nodes: &[Value]) -> Vec<Region> {
             (&mut all_nodes.pages_fetched, "pages_fetched"),
             (&mut all_nodes.diff_bytes, "diff_bytes"),
             (&mut all_nodes.invalidations, "invalidations"),
+            (&mut all_nodes.load_misses, "load_misses"),
+            (&mut all_nodes.store_misses, "store_misses"),
+            (&mut all_nodes.genuine_magic, "genuine_magic"),
+            (&mut all_nodes.retries, "retries"),
+            (&mut all_nodes.remote_operations, "remote_operations"),
         ] {
             *figure = figure.saturating_add(number(name));
         }

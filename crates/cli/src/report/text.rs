@@ -1,6 +1,6 @@
 //! Reports as tables: one run in detail, several runs side by side, or comma-separated values.
 
-use super::model::{MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS, sum};
+use super::model::{LINE_COUNTERS, MESSAGE_COUNTERS, Node, PAGE_COUNTERS, PARTS, Run, THREAD_PARTS, sum};
 use crate::table::{Table, bytes, grouped, one_line, seconds, shortened};
 use std::collections::BTreeMap;
 
@@ -20,6 +20,12 @@ pub fn single(run: &Run, rows: usize) -> String {
     text += &times(run);
     text += "\nmessages and synchronisation\n";
     text += &counters(run, &MESSAGE_COUNTERS, |node| Some(&node.messages));
+    if run.has_lines() {
+        text += "\nchecks in the program's own code that missed, and operations on other nodes' memory (direct)\n";
+        text += &counters(run, &LINE_COUNTERS, |node| Some(node.lines.as_slice()));
+        text += "\nregions whose accesses are checked, over all nodes\n";
+        text += &line_regions(run, rows);
+    }
     if run.has_pages() {
         text += "\npages\n";
         text += &counters(run, &PAGE_COUNTERS, |node| node.pages.as_ref().map(|pages| pages.as_slice()));
@@ -128,6 +134,39 @@ fn regions(run: &Run, rows: usize) -> String {
         ]);
     }
     table.text(2) + &left_out(run.regions.len(), rows)
+}
+
+/// The regions whose accesses the program checks itself.
+fn line_regions(run: &Run, rows: usize) -> String {
+    let heads = [
+        "<label",
+        "<address",
+        "bytes",
+        "<engine",
+        "unit",
+        "loads missed",
+        "stores missed",
+        "genuine magic",
+        "retries",
+        "operations",
+    ];
+    let mut table = Table::new(&heads);
+    let all: Vec<_> = run.regions.iter().filter(|region| region.unit_bytes > 0).collect();
+    for region in all.iter().take(rows) {
+        table.row(vec![
+            name_of(&region.label),
+            format!("{:#x}", region.address),
+            bytes(region.bytes),
+            region.engine.clone(),
+            region.unit_bytes.to_string(),
+            grouped(region.load_misses),
+            grouped(region.store_misses),
+            grouped(region.genuine_magic),
+            grouped(region.retries),
+            grouped(region.remote_operations),
+        ]);
+    }
+    table.text(2) + &left_out(all.len(), rows)
 }
 
 fn name_of(label: &str) -> String {
@@ -247,6 +286,9 @@ pub fn csv(runs: &[Run]) -> String {
             MESSAGE_COUNTERS.iter().zip(node.messages).for_each(|((what, _), value)| line("messages", what, value));
             let pages = node.pages.unwrap_or_default();
             PAGE_COUNTERS.iter().zip(pages).for_each(|((what, _), value)| line("pages", what, value));
+            if run.has_lines() {
+                LINE_COUNTERS.iter().zip(node.lines).for_each(|((what, _), value)| line("lines", what, value));
+            }
         }
         for region in &run.regions {
             // Whole: programs read this, and names that differ in the middle only stay apart.
@@ -284,6 +326,28 @@ mod tests {
 
     fn run(name: &str) -> Run {
         Run::parse(name, &file()).unwrap()
+    }
+
+    #[test]
+    fn checks_that_missed_are_shown_by_node_and_by_region() {
+        let region = json!({"label": "grid", "named_by": "label", "address": "0x1000", "bytes": 640, "engine": "direct",
+            "unit_bytes": 128, "load_misses": 7, "store_misses": 5, "genuine_magic": 3, "retries": 2,
+            "remote_operations": 41});
+        let node = |node: u64| {
+            json!({"node": node, "threads": 1, "wall_s": 1.0, "time_us": {}, "regions": [region],
+            "inline": {"load_misses": 11, "store_misses": 12, "genuine_magic": 13},
+            "direct": {"remote_gets": 14, "dir_retries": 15}})
+        };
+        let file = json!({"schema": 1, "nodes": [node(0), node(1)]});
+        let run = Run::parse("lines", &file).unwrap();
+        assert_eq!(run.total().lines[..3], [22, 24, 26]);
+        let text = single(&run, 10);
+        for words in ["loads missed", "grid", "0x1000", "genuine magic", "gets"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let row = text.lines().find(|line| line.contains("0x1000") && line.contains(" 82")).expect("the region");
+        assert!([" 128 ", " 14 ", " 10 ", " 6 ", " 4 "].iter().all(|cell| row.contains(cell)), "{row}");
+        assert!(csv(&[run]).contains("lines,0,lines,remote_gets,14\n"));
     }
 
     #[test]

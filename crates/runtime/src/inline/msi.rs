@@ -25,6 +25,7 @@ use comem_protocol::coherence::{Context, Permission, UnitMemory};
 use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::wire::message;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -49,10 +50,13 @@ struct Frame<'a> {
     /// The region was freed: nothing that was on its way is to bring its memory back.
     is_freed: bool,
     /// Bytes that have come, and do not count yet.
-    fresh: Option<Box<[u8]>>,
+    fresh: Option<Bytes>,
     /// What the unit held before MAGIC went in.
-    kept: Option<Box<[u8]>>,
+    kept: Option<Bytes>,
 }
+
+/// A unit's bytes; those of a small one are on the stack.
+type Bytes = SmallVec<[u8; 256]>;
 
 impl Frame<'_> {
     fn span(&self) -> Range<usize> {
@@ -63,8 +67,8 @@ impl Frame<'_> {
         self.unit.line as usize * LINE_BYTES
     }
 
-    fn bytes(&self) -> Box<[u8]> {
-        let mut bytes = vec![0; self.len()].into_boxed_slice();
+    fn bytes(&self) -> Bytes {
+        let mut bytes = Bytes::from_elem(0, self.len());
         self.lines.read(self.offset(), &mut bytes);
         bytes
     }
@@ -134,7 +138,7 @@ impl UnitMemory for Frame<'_> {
     }
 
     fn install(&mut self, bytes: &[u8]) {
-        self.fresh = Some(bytes.into());
+        self.fresh = Some(Bytes::from_slice(bytes));
     }
 
     fn read(&self, _offset: usize, _len: usize, _out: &mut Vec<u8>) -> bool {
@@ -216,7 +220,7 @@ impl Node {
         }
         // What came and was not permitted counts for one access, which looks for it here.
         if frame.fresh.is_some() {
-            *once = frame.fresh.take();
+            *once = frame.fresh.take().map(|bytes| bytes.into_vec().into_boxed_slice());
         }
         Some(result)
     }
