@@ -93,7 +93,8 @@ fn what_the_checks_found_is_counted() {
     conforms(&[&MSI[..], &["-n", "2", "--stats", &file]].concat(), "20");
     let text = std::fs::read_to_string(&stats).expect("statistics");
     let count = |name: &str| {
-        let found = text.split(&format!("\"{name}\":")).skip(1);
+        let field = format!("\"{name}\":");
+        let found = text.split(&field).skip(1);
         found.filter_map(|rest| rest.trim_start().split([',', '\n', '}']).next()?.trim().parse::<u64>().ok()).max()
     };
     for name in ["load_misses", "store_misses", "genuine_magic"] {

@@ -89,6 +89,8 @@ counters! {
     load_misses,
     /// Checks of stores and atomic operations that missed.
     store_misses,
+    /// Units of lines that were asked for under `msi` before a load wanted them.
+    lines_ahead,
     /// Copies given up for another node's write.
     invalidations,
     /// Locks acquired.
@@ -232,7 +234,7 @@ const PAGES: [&str; 24] = [
 ];
 
 /// The counters that stand under `inline` in the stats file.
-const INLINE: [&str; 3] = ["load_misses", "store_misses", "genuine_magic"];
+const INLINE: [&str; 4] = ["load_misses", "store_misses", "genuine_magic", "lines_ahead"];
 
 /// The counters that stand under `direct` in the stats file.
 const DIRECT: [&str; 11] = [

@@ -67,10 +67,11 @@ pub const PAGE_COUNTERS: [(&str, &str); 23] = [
 ];
 
 /// The counters of memory whose accesses the program checks itself, their heads in tables, and where nodes keep them.
-pub const LINE_COUNTERS: [(&str, &str); 12] = [
+pub const LINE_COUNTERS: [(&str, &str); 13] = [
     ("load_misses", "loads missed"),
     ("store_misses", "stores missed"),
     ("genuine_magic", "genuine magic"),
+    ("lines_ahead", "ahead"),
     ("lines_read", "read"),
     ("lines_written", "written"),
     ("upgrades", "upgrades"),
@@ -82,7 +83,7 @@ pub const LINE_COUNTERS: [(&str, &str); 12] = [
     ("quiesces", "quiesces"),
 ];
 /// So many of [`LINE_COUNTERS`] are of checks; the others are of the engine `direct`.
-const CHECK_COUNTERS: usize = 3;
+const CHECK_COUNTERS: usize = 4;
 
 /// A job.
 #[derive(Clone, Debug, Default)]

@@ -30,12 +30,13 @@ use crate::shared::fault::{in_some_place, node_of_this_process};
 use crate::shared::table::Known;
 use crate::thread::Thread;
 use comem_memory::lines::{Extent, GRAIN_BYTES, HazardArea, Lines};
-use comem_memory::pages::fault::{Access, Fault, Verdict};
+use comem_memory::pages::fault::{Access, Fault, Verdict, end_in_the_middle};
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::{LINE_BYTES, Want};
 use comem_protocol::coherence::pages::region::{GRAIN_PAGES, Unit};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
 use comem_protocol::ids::NodeId;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -125,16 +126,26 @@ fn end_for(error: &Error) -> ! {
     }
 }
 
+thread_local! {
+    /// Whether this thread is in the midst of a call.
+    static IN_A_CALL: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Runs a step with the calling thread's place; what cannot be done ends the node.
 fn with_thread(step: impl FnOnce(&Thread, &Shared, &Lines) -> Result<()>) {
     let Some(node) = node_of_this_process() else { return };
     let Some(shared) = node.shared() else { return };
     let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return };
     let step = |thread: &Thread| node.goes_on().and_then(|()| step(thread, shared, lines));
+    if IN_A_CALL.replace(true) {
+        // A signal's handler waits for a unit that its own thread may have in hand.
+        end_in_the_middle();
+    }
     let result = match crate::seated() {
         Some(thread) => step(&thread),
         None => in_some_place(node, step),
     };
+    IN_A_CALL.set(false);
     if let Err(error) = result {
         node.end_for(&error);
     }

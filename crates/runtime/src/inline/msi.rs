@@ -17,7 +17,7 @@ use crate::node::{Node, Waiting};
 use crate::shared::Shared;
 use crate::shared::table::Known;
 use crate::thread::Thread;
-use comem_memory::lines::Lines;
+use comem_memory::lines::{GRAIN_LINES, Lines};
 use comem_protocol::coherence::direct::{Entry, LINE_BYTES, Want};
 use comem_protocol::coherence::msi::{Begin, Unit};
 use comem_protocol::coherence::pages::{PAGE_BYTES, PageEngine, PageNo};
@@ -26,6 +26,7 @@ use comem_protocol::ids::{ObjectId, Slot, UnitId};
 use comem_protocol::outbox::Outbox;
 use comem_protocol::wire::message;
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -41,6 +42,32 @@ fn id_of(line: u64) -> UnitId {
 pub(crate) fn line_of(unit: UnitId) -> Option<u64> {
     let high = OBJECTS.contains(&unit.object.0).then(|| unit.object.0 - OBJECTS.start)?;
     Some(u64::from(high) << 32 | u64::from(unit.index))
+}
+
+/// Most units that are asked for ahead of one that a load wants.
+const AHEAD_MAX: u64 = 16;
+
+/// Where a thread's loads would miss next if they went on in order.
+#[derive(Clone, Copy)]
+struct Run {
+    next_line: u64,
+    /// Units to ask for ahead.
+    ahead: u64,
+}
+
+thread_local! {
+    static RUN: Cell<Run> = const { Cell::new(Run { next_line: u64::MAX, ahead: 0 }) };
+}
+
+/// How many units behind this one to ask for with it: more with each miss in a row. All lie in its grain, which is
+/// open.
+fn units_ahead(unit: LineUnit) -> u64 {
+    let Run { next_line, ahead } = RUN.get();
+    let lines = u64::from(unit.lines);
+    let left = (GRAIN_LINES as u64 - unit.line % GRAIN_LINES as u64) / lines - 1;
+    let ahead = if next_line == unit.line { (ahead * 2).clamp(1, AHEAD_MAX).min(left) } else { 0 };
+    RUN.set(Run { next_line: unit.line + lines * (1 + ahead), ahead });
+    ahead
 }
 
 /// This node's memory of one unit, during one step.
@@ -253,9 +280,17 @@ impl LineEngine for ByLines {
             _ => thread.counters().remote_writes.add(1),
         }
         let result = thread.operation(|| {
+            let is_read = want == Want::Load && matches!(found, Found::OnItsWay) && node.config.prefetch;
+            let asked = is_read && place.fetch_ahead(thread, units_ahead(unit));
             loop {
                 match found {
-                    Found::Done => return Ok(()),
+                    Found::Done => {
+                        // Nothing of it is left for later: this thread may not come by again for long.
+                        while asked && thread.expects_answers() {
+                            thread.wait(Waiting::Page(page_of(shared, lines, unit)))?;
+                        }
+                        return Ok(());
+                    }
                     Found::OnItsWay => thread.wait(Waiting::Page(page_of(shared, lines, unit)))?,
                     Found::Void => {}
                 }
@@ -281,6 +316,26 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Asks for so many units behind this one, as far as they are of its region and nobody here has asked for them;
+    /// whether for any.
+    fn fetch_ahead(&self, thread: &Thread, units: u64) -> bool {
+        let (slot, unit) = (thread.slot(), self.unit);
+        let bytes = self.known.region.pages as u64 * PAGE_BYTES as u64;
+        let of_region = bytes / (u64::from(unit.lines) * LINE_BYTES as u64);
+        let asked = thread.stepping(|out| {
+            let behind = (1..=units).filter(|step| unit.index + step < of_region);
+            let ask = |step: u64| {
+                let line = unit.line + step * u64::from(unit.lines);
+                let unit = LineUnit { index: unit.index + step, line, ..unit };
+                let fetch = |state: &mut Unit, cx: &mut Context<'_>, _: &mut _| state.fetch_ahead(cx, slot);
+                thread.home().known_line(self.shared, self.lines, (self.known, unit), Some(slot), out, fetch)
+            };
+            behind.map(ask).filter(|asked| *asked == Some(true)).count()
+        });
+        thread.counters().lines_ahead.add(asked as u64);
+        asked > 0
+    }
+
     fn try_access(&self, thread: &Thread, access: &mut dyn FnMut(*mut u8)) -> Found {
         let slot = thread.slot();
         let (known, unit, lines) = (self.known, self.unit, self.lines);
@@ -315,6 +370,24 @@ impl Place<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use comem_protocol::ids::NodeId;
+
+    #[test]
+    fn misses_in_a_row_ask_for_more_and_never_beyond_the_grain() {
+        let unit = |line| LineUnit { index: line / 2, line, lines: 2, home: NodeId(1) };
+        let mut line = 100;
+        let mut asked = Vec::new();
+        for _ in 0..7 {
+            asked.push(units_ahead(unit(line)));
+            line += 2 * (1 + asked[asked.len() - 1]);
+        }
+        assert_eq!(asked, [0, 1, 2, 4, 8, 16, 16]);
+        assert_eq!(units_ahead(unit(7)), 0, "elsewhere");
+        assert_eq!(units_ahead(unit(9)), 1);
+        let last = GRAIN_LINES as u64 - 4;
+        assert_eq!(units_ahead(unit(last - 2)), 0);
+        assert_eq!([units_ahead(unit(last)), units_ahead(unit(last + 4))], [1, 0], "one is left, then none");
+    }
 
     #[test]
     fn the_names_of_lines_fit_messages_and_are_no_pages() {

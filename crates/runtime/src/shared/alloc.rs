@@ -268,7 +268,8 @@ impl Thread {
             return wrong(format!("a unit of {unit_bytes} bytes is none of {UNIT_BYTES:?}"));
         };
         let is_asked_for = options.unit_bytes > 0 || engine == PageEngine::Direct;
-        if !is_asked_for && !(config.has_lines() && named.is_none()) {
+        let keeps_lines = is_asked_for || (config.has_lines() && named.is_none());
+        if !keeps_lines {
             return Ok((engine, None));
         }
         if engine.has_several_writers() {

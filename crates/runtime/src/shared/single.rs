@@ -354,7 +354,7 @@ impl Thread {
         Ok(())
     }
 
-    fn expects_answers(&self) -> bool {
+    pub(crate) fn expects_answers(&self) -> bool {
         self.home().wire.sender(self.slot()).lock().outstanding() > 0
     }
 
