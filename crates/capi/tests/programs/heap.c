@@ -88,7 +88,7 @@ static void every_placement(void *unused) {
     int places[] = {COMEM_PLACE_BLOCK, COMEM_PLACE_CYCLIC, COMEM_PLACE_ON, COMEM_PLACE_FIRST_TOUCH, COMEM_PLACE_AUTOMATIC};
     const char *engines[] = {NULL, "msi", "hlrc", "scope"};
     for (unsigned n = 0; n < 20; n++) {
-        comem_region_options options = {engines[n / 5], "block", places[n % 5], 0, 8192, 2};
+        comem_region_options options = {engines[n / 5], "block", places[n % 5], 0, 8192, 2, 0};
         char *block = comem_alloc_with(70000, &options);
         CHECK(block && (uintptr_t)block % 8192 == 0 && comem_is_shared(block) == HAS_HEAP);
         memset(block, (int)n + 1, 70000);

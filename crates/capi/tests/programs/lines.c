@@ -209,7 +209,11 @@ int main(int argc, char **argv)
     uint64_t *own = malloc(sizeof *own);
     STORE(own, 0xfffdfffdfffdfffdull);
     EXPECT(LOAD(own) == 0xfffdfffdfffdfffdull && ADD(own, 3) == 0xfffdfffdfffdfffdull);
-    if (comem_start() != 0 || comem_threads() > MOST)
+    if (comem_start() != 0) {
+        fprintf(stderr, "%s\n", comem_last_error());
+        return 3;
+    }
+    if (comem_threads() > MOST)
         return 1;
     all = comem_alloc_all(sizeof *all, NULL);
     comem_parallel(part, NULL);

@@ -59,8 +59,10 @@ int main(int argc, char **argv)
         options.unit_bytes = 64, options.unit_pages = 2;
     if (is("pages"))
         options.engine = "direct", options.unit_pages = 2;
-    if (comem_start() != 0)
-        return 1;
+    if (comem_start() != 0) {
+        fprintf(stderr, "%s\n", comem_last_error());
+        return 3;
+    }
     memory = comem_alloc_all(100000, &options);
     comem_parallel(part, NULL);
     comem_finish();
