@@ -12,7 +12,6 @@
 //! | [`array`] | arrays, elements, ranges |
 //! | [`heap`] | shared memory for ordinary loads and stores |
 //! | [`atomic`] | atomic operations, the barrier of nodes, loops dealt out |
-//! | [`inline`] | what code with checks in it calls |
 //! | [`globals`] | the program's global variables as shared memory |
 //! | [`inline`] | what code checked by `comem-cc --inline` calls |
 //! | [`sync`] | barrier, locks, flags, reductions |

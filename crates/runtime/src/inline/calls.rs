@@ -48,7 +48,7 @@ impl Piece<'_> {
 }
 
 /// Whether all these bytes, or any of them, are lines memory.
-fn touches_lines(address: usize, bytes: usize) -> bool {
+pub fn touches_lines(address: usize, bytes: usize) -> bool {
     super::touches_lines(address..address.saturating_add(bytes))
 }
 

@@ -1,6 +1,6 @@
 //! Blocks of bytes.
 
-use super::memory::{CHUNK_BYTES, back, chunks, find, is_lines, overlaps, read, write};
+use super::memory::{CHUNK_BYTES, back, chunks, copy, find, is_lines, overlaps, read, set, write};
 use std::cmp::Ordering;
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
@@ -14,26 +14,6 @@ unsafe extern "C-unwind" {
     fn sort(base: *mut c_void, count: usize, size: usize, compare: Compare);
     #[link_name = "bsearch"]
     fn search(key: *const c_void, base: *const c_void, count: usize, size: usize, compare: Compare) -> *mut c_void;
-}
-
-/// Copies between memory of any kind; the ranges may overlap.
-///
-/// # Safety
-/// As for `memmove`.
-pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: by this function's contract; one of both sides of each call is private.
-    unsafe {
-        match (overlaps(to, bytes), overlaps(from, bytes)) {
-            (false, false) => std::ptr::copy(from, to, bytes),
-            (false, true) => read(to, from, bytes),
-            (true, false) => write(to, from, bytes),
-            (true, true) => {
-                let mut private = Vec::with_capacity(bytes);
-                read(private.as_mut_ptr(), from, bytes);
-                write(to, private.as_ptr(), bytes);
-            }
-        }
-    }
 }
 
 library! {
@@ -50,7 +30,7 @@ library! {
 
     /// `bzero`.
     fn __comem_inline_bzero(to: *mut c_void, bytes: usize) {
-        fill(to.cast(), 0, bytes);
+        set(to.cast(), 0, bytes);
     }
 
     /// `memcmp`.
@@ -120,21 +100,5 @@ library! {
             }
         }
         null_mut()
-    }
-}
-
-/// Fills memory of any kind.
-///
-/// # Safety
-/// As for `memset`.
-pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
-    if !overlaps(to, bytes) {
-        // SAFETY: by this function's contract.
-        return unsafe { to.write_bytes(byte, bytes) };
-    }
-    let part = [byte; CHUNK_BYTES];
-    for done in (0..bytes).step_by(CHUNK_BYTES) {
-        // SAFETY: by this function's contract.
-        unsafe { write(to.add(done), part.as_ptr(), CHUNK_BYTES.min(bytes - done)) };
     }
 }

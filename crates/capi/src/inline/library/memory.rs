@@ -4,35 +4,15 @@ use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 
 #[cfg(test)]
-pub use super::tests::played::{overlaps, read, write};
+pub use super::tests::played::{copy, overlaps, read, set, write};
 #[cfg(not(test))]
-pub use real::{overlaps, read, write};
+pub use comem_rt::inline::calls::{copy, read, set, write};
 
+/// Whether any of these bytes is lines memory.
 #[cfg(not(test))]
-mod real {
-    /// Whether any of these bytes is lines memory.
-    #[inline]
-    pub fn overlaps<T>(_start: *const T, _bytes: usize) -> bool {
-        false
-    }
-
-    /// Reads memory of any kind into private memory.
-    ///
-    /// # Safety
-    /// As for `memcpy`.
-    pub unsafe fn read(out: *mut u8, shared: *const u8, bytes: usize) {
-        // SAFETY: by this function's contract.
-        unsafe { std::ptr::copy_nonoverlapping(shared, out, bytes) }
-    }
-
-    /// Writes private memory into memory of any kind.
-    ///
-    /// # Safety
-    /// As for `memcpy`.
-    pub unsafe fn write(shared: *mut u8, from: *const u8, bytes: usize) {
-        // SAFETY: by this function's contract.
-        unsafe { std::ptr::copy_nonoverlapping(from, shared, bytes) }
-    }
+#[inline]
+pub fn overlaps<T>(start: *const T, bytes: usize) -> bool {
+    comem_rt::inline::calls::touches_lines(start.addr(), bytes)
 }
 
 /// So many bytes are read at once. Regions of lines memory begin and end at multiples of it, so what is read goes beyond none.

@@ -1,7 +1,6 @@
 //! Strings.
 
-use super::bytes::{copy, fill};
-use super::memory::{Text, back, find, is_lines, length, write};
+use super::memory::{Text, back, copy, find, is_lines, length, set, write};
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
@@ -90,7 +89,7 @@ library! {
         }
         let bytes = length(from.cast(), most);
         copy(to.cast(), from.cast(), bytes);
-        fill(to.add(bytes).cast(), 0, most - bytes);
+        set(to.add(bytes).cast(), 0, most - bytes);
         to
     }
 

@@ -81,6 +81,20 @@ pub mod played {
         unsafe { shared.copy_from_nonoverlapping(from, bytes) };
     }
 
+    pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
+        let mut private = vec![0; bytes];
+        // SAFETY: by this function's contract.
+        unsafe {
+            read(private.as_mut_ptr(), from, bytes);
+            write(to, private.as_ptr(), bytes);
+        }
+    }
+
+    pub unsafe fn set(to: *mut u8, byte: u8, bytes: usize) {
+        // SAFETY: by this function's contract.
+        unsafe { write(to, vec![byte; bytes].as_ptr(), bytes) };
+    }
+
     /// Part of the memory for one test, with all units invalid, and a page before and behind it.
     pub struct Block {
         offset: usize,
