@@ -5,7 +5,8 @@
 //! raises nothing: it fails with EFAULT, or loses the datagram it was to store. So each function here asks one question, does the
 //! buffer lie in the shared heap?, which costs two comparisons; almost always the answer is no, and the real function is called. If
 //! it is yes, the buffer's pages are brought here first, and if another thread or node takes one away before the kernel gets to it,
-//! again; after some tries the bytes take the way through private memory, which nobody can take away.
+//! again; after some tries the bytes take the way through private memory, which nobody can take away. Memory that the program's own
+//! code checks (`comem-cc --inline`) always takes that way: the kernel would read what is not here without an error.
 //!
 //! | file | does |
 //! |---|---|
@@ -52,6 +53,15 @@ pub unsafe extern "C" fn comem_wrap_install(version: c_uint, base: usize, bytes:
     }
     heap::set(base, bytes, touch);
     0
+}
+
+/// What the runtime calls when `bytes` from `base`, a part of the heap, are lines memory: `copy` copies from and to it.
+///
+/// # Safety
+/// [`comem_wrap_install`] was called, `copy` may be called by any thread at any time, and the memory stays such memory.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn comem_wrap_lines(base: usize, bytes: usize, copy: heap::Copy) {
+    heap::set_lines(base, bytes, copy);
 }
 
 /// What the runtime calls when the program's global variables, `bytes` from `base`, have become shared memory too.

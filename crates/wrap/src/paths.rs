@@ -37,7 +37,7 @@ unsafe fn copy_string(from: *const c_char, to: &mut [c_char]) -> bool {
             return false;
         }
         // SAFETY: as above.
-        *byte = unsafe { at.read_volatile() };
+        unsafe { heap::load(at.cast(), (&raw mut *byte).cast(), 1) };
         if *byte == 0 {
             return true;
         }
@@ -162,7 +162,7 @@ pub unsafe extern "C-unwind" fn readlink(path: *const c_char, to: *mut c_char, r
     let bytes = unsafe { with_path(path, |path| real::readlink(path, private.as_mut_ptr(), room.min(PATH_BYTES))) };
     if bytes > 0 {
         // SAFETY: no more than the caller has room for.
-        unsafe { std::ptr::copy_nonoverlapping(private.as_ptr(), to, bytes as usize) };
+        unsafe { heap::store(private.as_ptr().cast(), to.cast(), bytes as usize) };
     }
     bytes
 }
@@ -184,6 +184,6 @@ pub unsafe extern "C-unwind" fn getcwd(to: *mut c_char, room: size_t) -> *mut c_
     }
     let bytes = private.iter().position(|byte| *byte == 0).map_or(PATH_BYTES, |end| end + 1);
     // SAFETY: no more than the caller has room for, since the call kept to it.
-    unsafe { std::ptr::copy_nonoverlapping(private.as_ptr(), to, bytes) };
+    unsafe { heap::store(private.as_ptr().cast(), to.cast(), bytes) };
     to
 }

@@ -33,7 +33,7 @@ unsafe fn with_result_if<T>(
     let status = call(private.as_mut_ptr());
     if filled(status) {
         // SAFETY: the call has filled it in; by this function's contract there is room.
-        unsafe { to.write(private.assume_init()) };
+        unsafe { heap::store(private.as_ptr().cast(), to.cast(), size_of::<T>()) };
     }
     status
 }
@@ -47,9 +47,10 @@ unsafe fn with_argument<T: Copy>(from: *const T, call: impl FnOnce(*const T) -> 
     if !heap::overlaps(from, size_of::<T>()) || !heap::touch_if_shared(from, size_of::<T>(), Way::Out) {
         return call(from);
     }
+    let mut copy = MaybeUninit::<T>::uninit();
     // SAFETY: by this function's contract it can be read.
-    let copy = unsafe { from.read() };
-    call(&copy)
+    unsafe { heap::load(from.cast(), copy.as_mut_ptr().cast(), size_of::<T>()) };
+    call(copy.as_ptr())
 }
 
 /// Waits for any child.

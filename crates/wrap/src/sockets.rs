@@ -6,7 +6,6 @@ use crate::real;
 use crate::transfer::transfer;
 use crate::vectors;
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t};
-use std::ptr::copy_nonoverlapping;
 
 /// Sends.
 ///
@@ -38,7 +37,7 @@ pub unsafe extern "C-unwind" fn sendto(
         && heap::touch(name.cast::<u8>(), len as usize, Way::Out)
     {
         // SAFETY: by this function's contract the name is that long; so is the copy.
-        unsafe { copy_nonoverlapping(name.cast::<u8>(), (&raw mut copy).cast(), len as usize) };
+        unsafe { heap::load(name.cast(), (&raw mut copy).cast(), len as usize) };
         to = (&raw const copy).cast();
     }
     let call = |at: *mut u8, n, _| {
@@ -91,8 +90,10 @@ pub unsafe extern "C-unwind" fn recvfrom(
     if got >= 0 {
         // SAFETY: by this function's contract there is room for a name, as long as `len` says.
         unsafe {
-            copy_nonoverlapping((&raw const copy).cast::<u8>(), name.cast(), (*len).min(known) as usize);
-            *len = known;
+            let mut room: socklen_t = 0;
+            heap::load(len.cast(), (&raw mut room).cast(), size_of::<socklen_t>());
+            heap::store((&raw const copy).cast(), name.cast(), room.min(known) as usize);
+            heap::store((&raw const known).cast(), len.cast(), size_of::<socklen_t>());
         }
     }
     got
@@ -124,7 +125,7 @@ unsafe fn message_is_shared(message: *const msghdr) -> bool {
     if heap::overlaps(message, size_of::<msghdr>()) {
         return true;
     }
-    // SAFETY: by this function's contract.
+    // SAFETY: by this function's contract, and private or trapped memory.
     let m = unsafe { &*message };
     heap::overlaps(m.msg_name, m.msg_namelen as usize)
         || heap::overlaps(m.msg_control, m.msg_controllen)
@@ -140,11 +141,38 @@ unsafe fn head(message: *const msghdr, way: Way) -> Option<msghdr> {
     if !heap::touch_if_shared(message, size_of::<msghdr>(), way) {
         return None;
     }
+    // SAFETY: all zero is a value of this structure of numbers and pointers.
+    let mut copy: msghdr = unsafe { std::mem::zeroed() };
     // SAFETY: by this function's contract.
-    let copy = unsafe { message.read() };
+    unsafe { heap::load(message.cast(), (&raw mut copy).cast(), size_of::<msghdr>()) };
     let here = heap::touch_if_shared(copy.msg_name, copy.msg_namelen as usize, way)
         && heap::touch_if_shared(copy.msg_control, copy.msg_controllen, way);
     here.then_some(copy)
+}
+
+/// Puts private copies of a message's name and control data in their places, where they are lines memory.
+///
+/// # Safety
+/// As for [`sendmsg`].
+unsafe fn private_ends(head: &mut msghdr) -> Result<[Option<Private>; 2], ()> {
+    let copied = |from: *mut c_void, bytes: usize| {
+        if bytes == 0 || !heap::meets_lines(from, bytes) {
+            return Ok(None);
+        }
+        let private = Private::new(bytes).ok_or(())?;
+        // SAFETY: by this function's contract, and private memory of that size.
+        unsafe { heap::load(from.cast(), private.start, bytes) };
+        Ok(Some(private))
+    };
+    let name = copied(head.msg_name, head.msg_namelen as usize)?;
+    let control = copied(head.msg_control, head.msg_controllen)?;
+    if let Some(name) = &name {
+        head.msg_name = name.start.cast();
+    }
+    if let Some(control) = &control {
+        head.msg_control = control.start.cast();
+    }
+    Ok([name, control])
 }
 
 /// Sends a message.
@@ -155,17 +183,21 @@ unsafe fn head(message: *const msghdr, way: Way) -> Option<msghdr> {
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: by this function's contract.
     let head = unsafe { if message_is_shared(message) { head(message, Way::Out) } else { None } };
-    let Some(head) = head else {
+    let Some(mut head) = head else {
         // SAFETY: by this function's contract.
         return unsafe { real::sendmsg(fd, message, flags) };
     };
+    // SAFETY: by this function's contract.
+    let Ok(copies) = (unsafe { private_ends(&mut head) }) else { return -1 };
     let call = |parts: *const iovec, count: c_int| {
         let one = msghdr { msg_iov: parts.cast_mut(), msg_iovlen: count as _, ..head };
         // SAFETY: the caller's message, its buffers perhaps elsewhere.
         unsafe { real::sendmsg(fd, &one, flags) }
     };
     // SAFETY: by this function's contract.
-    unsafe { vectors::transfer(fd, head.msg_iov, head.msg_iovlen as c_int, Way::Out, call) }
+    let sent = unsafe { vectors::transfer(fd, head.msg_iov, head.msg_iovlen as c_int, Way::Out, call) };
+    copies.into_iter().flatten().for_each(Private::give_back);
+    sent
 }
 
 /// Receives a message.
@@ -207,14 +239,18 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         unsafe {
             if own_name {
                 let bytes = name_bytes.min(told.msg_namelen as usize);
-                copy_nonoverlapping((&raw const name).cast::<u8>(), head.msg_name.cast(), bytes);
+                heap::store((&raw const name).cast(), head.msg_name.cast(), bytes);
             }
             if let Some(control) = &control {
-                copy_nonoverlapping(control.start, head.msg_control.cast::<u8>(), told.msg_controllen);
+                heap::store(control.start, head.msg_control.cast(), told.msg_controllen);
             }
-            (*message).msg_namelen = told.msg_namelen;
-            (*message).msg_controllen = told.msg_controllen;
-            (*message).msg_flags = told.msg_flags;
+            let filled = msghdr {
+                msg_namelen: told.msg_namelen,
+                msg_controllen: told.msg_controllen,
+                msg_flags: told.msg_flags,
+                ..head
+            };
+            heap::store((&raw const filled).cast(), message.cast(), size_of::<msghdr>());
         }
     }
     control.into_iter().for_each(Private::give_back);

@@ -5,14 +5,14 @@
 //! that is not here then ends the transfer with the stream's error mark set. These functions bring the memory here piece by piece,
 //! and take the mark back when it came from EFAULT alone.
 //!
-//! `fgets`, `getline`, `fscanf` always go through the stream's buffer, and are left alone.
+//! `fgets`, `getline`, `fscanf` always go through the stream's buffer, and are left alone. (Where a program's own code checks its
+//! accesses, it calls other functions than these.)
 
 use crate::errno;
 use crate::heap::{self, Way};
 use crate::real;
 use crate::transfer::{PIECE_BYTES, TRIES};
 use libc::{FILE, c_char, c_int, c_void, size_t};
-use std::ptr::copy_nonoverlapping;
 
 /// The same once pages have been taken away.
 const SMALL_PIECE_BYTES: usize = 1 << 16;
@@ -54,7 +54,9 @@ pub unsafe fn moved(
     way: Way,
     call: unsafe fn(*mut u8, usize, *mut FILE) -> usize,
 ) -> usize {
-    let (mut done, mut tries, mut most) = (0, 0, PIECE_BYTES);
+    // Lines memory is never handed over itself.
+    let first_try = if heap::meets_lines(start, bytes) { TRIES } else { 0 };
+    let (mut done, mut tries, mut most) = (0, first_try, PIECE_BYTES);
     // SAFETY: the stream is the caller's.
     let marked = unsafe { libc::ferror(stream) } != 0;
     while done < bytes {
@@ -81,7 +83,7 @@ pub unsafe fn moved(
             errno::set(before);
         }
         if now == expected {
-            tries = 0;
+            tries = first_try;
         } else if why == libc::EFAULT && !marked && tries < TRIES {
             // SAFETY: the stream is the caller's; nothing but this EFAULT has marked it.
             unsafe { libc::clearerr(stream) };
@@ -109,13 +111,13 @@ unsafe fn detour(
     let mut private = [0; DETOUR_BYTES];
     if way == Way::Out {
         // SAFETY: the caller's buffer is that long, and so is ours.
-        unsafe { copy_nonoverlapping(start, private.as_mut_ptr(), bytes) };
+        unsafe { heap::load(start, private.as_mut_ptr(), bytes) };
     }
     // SAFETY: by this function's contract; the private buffer is long enough.
     let now = unsafe { call(private.as_mut_ptr(), bytes, stream) };
     if way == Way::In {
         // SAFETY: as above.
-        unsafe { copy_nonoverlapping(private.as_ptr(), start, now) };
+        unsafe { heap::store(private.as_ptr(), start, now) };
     }
     now
 }
@@ -204,13 +206,31 @@ pub unsafe extern "C-unwind" fn fwrite_unlocked(
     unsafe { items(from.cast_mut().cast(), (size, n), stream, Way::Out, write_bytes) }
 }
 
+/// The length of a string that is shared.
+///
+/// # Safety
+/// A string.
+unsafe fn length(text: *const c_char) -> usize {
+    if !heap::meets_lines(text, 1) {
+        // SAFETY: by this function's contract; loads bring the string's pages.
+        return unsafe { libc::strlen(text) };
+    }
+    let ends = |index: &usize| {
+        let mut byte = 0;
+        // SAFETY: by this function's contract; the string has not ended before this byte.
+        unsafe { heap::load(text.add(*index).cast(), &mut byte, 1) };
+        byte == 0
+    };
+    (0..).find(ends).unwrap_or(0)
+}
+
 /// Writes a string that is shared; `None` when not all of it got out, or else how many bytes did.
 ///
 /// # Safety
 /// A string, and the stream is locked.
 unsafe fn put_string(text: *const c_char, stream: *mut FILE) -> Option<usize> {
-    // SAFETY: by this function's contract; loads bring the string's pages.
-    let bytes = unsafe { libc::strlen(text) };
+    // SAFETY: by this function's contract.
+    let bytes = unsafe { length(text) };
     // SAFETY: by this function's contract.
     let moved = unsafe { moved(text.cast_mut().cast(), bytes, stream, Way::Out, write_bytes) };
     (moved == bytes).then_some(bytes)

@@ -9,7 +9,7 @@ use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-const HEAP_BYTES: usize = 16 << 20;
+const HEAP_BYTES: usize = 32 << 20;
 /// Memory of the heap that belongs to no allocation.
 const NOT_ALLOCATED: usize = HEAP_BYTES - 4096;
 
@@ -476,4 +476,126 @@ fn a_stream_goes_on_where_the_fault_was() {
         }
         libc::fclose(stream);
     }
+}
+
+/// Lines memory that is played, in the second half of the heap: it holds other bytes than those that are copied from it.
+mod lines {
+    use super::*;
+    use std::sync::Mutex;
+
+    pub const START: usize = HEAP_BYTES / 2;
+    const BYTES: usize = HEAP_BYTES / 4;
+    /// What is not here reads as this.
+    pub const FILL: u8 = 0xfd;
+
+    /// What the memory holds in truth.
+    static TRUE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn copy(private: *mut c_void, lines: *mut c_void, bytes: usize, stores: c_int) {
+        let at = lines.addr() - heap_start().addr() - START;
+        let mut memory = TRUE.lock().unwrap();
+        // SAFETY: the caller's private memory is that long.
+        let private = unsafe { std::slice::from_raw_parts_mut(private.cast::<u8>(), bytes) };
+        match stores {
+            0 => private.copy_from_slice(&memory[at..at + bytes]),
+            _ => memory[at..at + bytes].copy_from_slice(private),
+        }
+    }
+
+    /// So many bytes from `at` on, which hold a pattern.
+    pub fn part(at: usize, bytes: usize) -> *mut u8 {
+        let start = heap_start().wrapping_add(START);
+        let mut memory = TRUE.lock().unwrap();
+        if memory.is_empty() {
+            memory.resize(BYTES, 0);
+            // SAFETY: this part of the played heap is lines memory.
+            unsafe { start.write_bytes(FILL, BYTES) };
+        }
+        heap::set_lines(start.addr(), BYTES, copy);
+        (0..bytes).for_each(|index| memory[at + index] = pattern(index));
+        start.wrapping_add(at)
+    }
+
+    /// What they hold, once it is sure that nobody has stored there directly.
+    pub fn bytes(at: *mut u8, bytes: usize) -> Vec<u8> {
+        // SAFETY: part of the played heap.
+        let direct = unsafe { std::slice::from_raw_parts(at, bytes) };
+        assert!(direct.iter().all(|byte| *byte == FILL), "the kernel or the C library stored to lines memory");
+        let from = at.addr() - heap_start().addr() - START;
+        TRUE.lock().unwrap()[from..from + bytes].to_vec()
+    }
+}
+
+#[test]
+fn lines_memory_never_reaches_a_call() {
+    let bytes = PIECE_BYTES + DETOUR_BYTES + 777;
+    let own = |count: usize| (0..count).map(pattern).collect::<Vec<u8>>();
+    let part = lines::part(0, bytes);
+    let mut file = file();
+    // SAFETY: the descriptors are this test's, and the buffers that long.
+    unsafe {
+        let fd = file.as_raw_fd();
+        assert_eq!(crate::files::write(fd, part.cast(), bytes), bytes as isize);
+        let (mut there, zeros) = (Vec::new(), vec![0; bytes]);
+        file.rewind().unwrap();
+        file.read_to_end(&mut there).unwrap();
+        assert!(there == own(bytes), "a file gets what the memory holds in truth");
+        lines_set(part, &zeros);
+        assert_eq!(crate::files::pread(fd, part.cast(), bytes + 5, 0), bytes as isize);
+        assert!(lines::bytes(part, bytes) == own(bytes));
+        let mut ends = [0; 2];
+        assert_eq!(libc::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM, 0, ends.as_mut_ptr()), 0);
+        lines_set(part, &own(bytes));
+        assert_eq!(crate::sockets::send(ends[0], part.cast(), 5000, 0), 5000);
+        lines_set(part, &zeros);
+        assert_eq!(crate::sockets::recv(ends[1], part.cast(), 6000, 0), 5000);
+        assert!(lines::bytes(part, 5001) == [own(5000), vec![0]].concat());
+        // Two buffers of lines memory, the list of which is there, too.
+        let list = lines::part(bytes.next_multiple_of(64), 64);
+        let parts = [part, part.add(10_000)].map(|start| libc::iovec { iov_base: start.cast(), iov_len: 100 });
+        heap::store(parts.as_ptr().cast(), list, size_of_val(&parts));
+        assert_eq!(crate::files::writev(ends[0], list.cast(), 2), 200);
+        lines_set(part, &zeros);
+        assert_eq!(crate::files::readv(ends[1], list.cast(), 2), 200);
+        assert!(lines::bytes(part, 100) == own(100) && lines::bytes(part.add(10_000), 100) == vec![0; 100]);
+        libc::close(ends[0]);
+        libc::close(ends[1]);
+    }
+}
+
+#[test]
+fn streams_paths_and_results_of_lines_memory_are_copied() {
+    let part = lines::part(3 << 20, 100_000);
+    // SAFETY: the stream is this test's, and the buffers that long.
+    unsafe {
+        let stream = libc::tmpfile();
+        assert_eq!(streams::fwrite(part.cast(), 1000, 100, stream), 100);
+        libc::rewind(stream);
+        lines_set(part, &[0; 100_000]);
+        assert_eq!(streams::fread(part.cast(), 1000, 200, stream), 100);
+        assert!(lines::bytes(part, 100_000) == (0..100_000).map(pattern).collect::<Vec<u8>>());
+        libc::rewind(stream);
+        lines_set(part, b"text\0");
+        assert!(streams::fputs(part.cast(), stream) >= 0);
+        libc::rewind(stream);
+        let mut read = [0_u8; 4];
+        assert_eq!(libc::fread(read.as_mut_ptr().cast(), 1, 4, stream), 4);
+        assert_eq!(&read, b"text");
+        libc::fclose(stream);
+        lines_set(part, b"/dev/null\0");
+        let fd = crate::paths::open(part.cast(), libc::O_RDONLY, 0);
+        assert!(fd >= 0);
+        libc::close(fd);
+        assert_eq!(crate::small::clock_gettime(libc::CLOCK_MONOTONIC, part.cast()), 0);
+        assert_ne!(lines::bytes(part, 16), [b"/dev/null\0".as_slice(), &[pattern(10); 6]].concat());
+        let ago = libc::timespec { tv_sec: 0, tv_nsec: 1 };
+        heap::store((&raw const ago).cast(), part, size_of_val(&ago));
+        assert_eq!(crate::small::nanosleep(part.cast(), std::ptr::null_mut()), 0);
+    }
+}
+
+/// Stores to lines memory as the program would.
+fn lines_set(at: *mut u8, bytes: &[u8]) {
+    // SAFETY: room in the played memory.
+    unsafe { heap::store(bytes.as_ptr(), at, bytes.len()) };
 }

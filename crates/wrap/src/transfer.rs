@@ -6,6 +6,7 @@
 //! | file or disk opened with `O_DIRECT` | in pieces, each through private memory: the device reads and writes the pages themselves, also once they are not the buffer's any more |
 //! | pipe, stream socket, to which more than a page is written | in pieces, each through private memory: a page that was taken away in the midst of a call would end it early, and programs rely on all having been written |
 //! | the same otherwise; device that is written | touch all, then one call: two calls might block where one would not |
+//! | any, where the buffer is lines memory | through private memory: of a file, of a disk, and out to a stream in pieces |
 //! | socket that keeps messages apart, device, terminal, event, when receiving | through private memory: what has been taken there when a call meets EFAULT is lost, and a page may go while it waits |
 //!
 //! After EFAULT with nothing transferred: touch and try again; after some tries through private memory.
@@ -15,7 +16,6 @@ use crate::private::Private;
 use crate::{errno, real};
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::ptr::copy_nonoverlapping;
 
 const PAGE_BYTES: usize = 4096;
 /// Most bytes of a file that one call moves from or to shared memory.
@@ -107,7 +107,10 @@ unsafe fn shared(
     way: Way,
     call: &mut dyn FnMut(*mut u8, usize, usize) -> isize,
 ) -> isize {
+    let is_lines = heap::meets_lines(start, bytes);
     match kind {
+        // SAFETY: by this function's contract.
+        Kind::File if is_lines => unsafe { in_pieces(Kind::Direct, start, bytes, way, call) },
         // SAFETY: by this function's contract.
         Kind::File | Kind::Direct => unsafe { in_pieces(kind, start, bytes, way, call) },
         Kind::Messages | Kind::Other if way == Way::In && heap::touch(start, bytes, way) => {
@@ -118,6 +121,8 @@ unsafe fn shared(
         Kind::Stream if way == Way::Out && spans_pages(start, bytes) => unsafe {
             in_pieces(kind, start, bytes, way, call)
         },
+        // SAFETY: by this function's contract.
+        _ if is_lines => unsafe { detour(start, bytes, way, &mut |at, n| call(at, n, 0)) },
         // SAFETY: by this function's contract.
         _ => unsafe { insist(start, bytes, bytes, way, &mut |at, n| call(at, n, 0)) },
     }
@@ -234,13 +239,13 @@ unsafe fn through(
 ) -> isize {
     if way == Way::Out {
         // SAFETY: both are that long, and private memory overlaps nothing.
-        unsafe { copy_nonoverlapping(start, private.start, bytes) };
+        unsafe { heap::load(start, private.start, bytes) };
     }
     let moved = call(private.start, bytes);
     if way == Way::In && moved > 0 {
         // A cut message may tell a length beyond the buffer's.
         // SAFETY: as above.
-        unsafe { copy_nonoverlapping(private.start, start, bytes.min(moved as usize)) };
+        unsafe { heap::store(private.start, start, bytes.min(moved as usize)) };
     }
     moved
 }

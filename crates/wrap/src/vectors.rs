@@ -5,7 +5,6 @@ use crate::heap::{self, Way};
 use crate::private::Private;
 use crate::transfer::{self, Kind, TRIES, kind_of};
 use libc::{c_int, iovec};
-use std::ptr::copy_nonoverlapping;
 
 /// Most buffers of one call, as the kernel has it; what has more goes to the kernel unseen, which refuses it.
 const PARTS_MAX: usize = 1024;
@@ -43,7 +42,24 @@ pub unsafe fn transfer(
         return call(parts, count);
     }
     // SAFETY: by this function's contract.
-    unsafe { shared(fd, parts, count, way, &mut call) }
+    unsafe { with_list(parts, count, |parts| shared(fd, parts, count, way, &mut call)) }
+}
+
+/// Calls with the list of buffers, or with a private copy of it where it is lines memory itself.
+///
+/// # Safety
+/// As for [`transfer`]; there are buffers.
+unsafe fn with_list(parts: *const iovec, count: c_int, call: impl FnOnce(*const iovec) -> isize) -> isize {
+    let bytes = count as usize * size_of::<iovec>();
+    if !heap::meets_lines(parts, bytes) {
+        return call(parts);
+    }
+    let Some(private) = Private::new(bytes) else { return -1 };
+    // SAFETY: by this function's contract, and private memory of that size.
+    unsafe { heap::load(parts.cast(), private.start, bytes) };
+    let moved = call(private.start.cast());
+    private.give_back();
+    moved
 }
 
 /// As [`transfer`], for calls that move all there is of a regular file: what `call` has left, because a page was taken away in the midst of it, goes buffer by
@@ -66,8 +82,10 @@ pub unsafe fn transfer_all(
     }
     // SAFETY: by this function's contract.
     unsafe {
-        let moved = shared(fd, parts, count, way, &mut call);
-        if moved > 0 && kind_of(fd) == Kind::File { rest(fd, (parts, count), way, moved, &mut one) } else { moved }
+        with_list(parts, count, |parts| {
+            let moved = shared(fd, parts, count, way, &mut call);
+            if moved > 0 && kind_of(fd) == Kind::File { rest(fd, (parts, count), way, moved, &mut one) } else { moved }
+        })
     }
 }
 
@@ -123,6 +141,7 @@ unsafe fn shared(
     }
     // SAFETY: by this function's contract; a page of the list that is taken away comes back by a fault.
     let list = unsafe { std::slice::from_raw_parts(parts, count as usize) };
+    let any_lines = list.iter().any(|part| heap::meets_lines(part.iov_base, part.iov_len));
     let touch_all = || {
         heap::touch_if_shared(parts, bytes_of_list, Way::Out)
             && list.iter().all(|part| heap::touch_if_shared(part.iov_base, part.iov_len, way))
@@ -132,7 +151,7 @@ unsafe fn shared(
         Kind::Messages | Kind::Other => way == Way::In,
         Kind::Stream => way == Way::Out,
         Kind::File => false,
-    };
+    } || any_lines;
     if private && touch_all() {
         // SAFETY: by this function's contract.
         return unsafe { detour(list, way, call) };
@@ -176,7 +195,7 @@ unsafe fn detour(list: &[iovec], way: Way, call: &mut dyn FnMut(*const iovec, c_
             other.iov_base = unsafe { private.start.add(offset).cast() };
             if way == Way::Out {
                 // SAFETY: shared memory of the program's, and private memory of that size.
-                unsafe { copy_nonoverlapping(part.iov_base.cast::<u8>(), other.iov_base.cast(), bytes) };
+                unsafe { heap::load(part.iov_base.cast(), other.iov_base.cast(), bytes) };
             }
         }
         offset += bytes;
@@ -200,7 +219,7 @@ unsafe fn copy_back(bytes: usize, others: &[iovec], list: &[iovec]) {
         let n = part.iov_len.min(left);
         if n > 0 && other.iov_base != part.iov_base {
             // SAFETY: by this function's contract.
-            unsafe { copy_nonoverlapping(other.iov_base.cast::<u8>(), part.iov_base.cast(), n) };
+            unsafe { heap::store(other.iov_base.cast(), part.iov_base.cast(), n) };
         }
         left -= n;
     }

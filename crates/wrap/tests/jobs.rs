@@ -89,3 +89,30 @@ fn a_program_in_rust_needs_no_symbols_for_it() {
     let _ = std::fs::remove_file(path);
     assert!(without.contains("Bad address"), "{without}");
 }
+
+/// How jobs have memory whose accesses the program checks itself.
+const LINES: [&[&str]; 3] = [
+    &["-n", "2", "--engine", "direct", "--backbone", "shm"],
+    &["-n", "2", "--engine", "direct", "--backbone", "shm", "--unit-bytes", "2048"],
+    &["-n", "2", "--engine", "msi", "--detector", "inline", "--backbone", "udp"],
+];
+
+#[test]
+fn calls_of_checked_programs_take_lines_memory() {
+    let Some(program) = common::checked_program("system_calls.c") else { return };
+    for options in LINES {
+        assert_eq!(common::job(options, &program, &[]), "ok\n", "{options:?}");
+    }
+}
+
+#[test]
+fn functions_of_the_c_library_take_lines_memory() {
+    let Some(program) = common::checked_program("library.c") else { return };
+    for options in LINES {
+        assert_eq!(common::job(options, &program, &[]), "ok\n", "{options:?}");
+        let bare = [options, &["--no-wrap"]].concat();
+        assert_eq!(common::job(&bare, &program, &[]), "ok\n", "{bare:?}");
+    }
+    let pages = ["-n", "2", "--engine", "msi"];
+    assert_eq!(common::job(&pages, &program, &[]), "ok\n", "the same program on pages");
+}

@@ -4,6 +4,7 @@
 //! symbols by which the library could find it. So the runtime looks for the library.
 
 use crate::Comem;
+use crate::inline::calls;
 use crate::node::Node;
 use comem_memory::pages::fault::uncancelled;
 use comem_protocol::ids::NodeId;
@@ -15,6 +16,9 @@ const VERSION: c_uint = 1;
 
 type Touch = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
 type Install = unsafe extern "C" fn(version: c_uint, base: usize, bytes: usize, touch: Touch) -> c_int;
+
+type Copy = unsafe extern "C" fn(private: *mut c_void, lines: *mut c_void, bytes: usize, stores: c_int);
+type Lines = unsafe extern "C" fn(base: usize, bytes: usize, copy: Copy);
 
 type Add = unsafe extern "C" fn(base: usize, bytes: usize);
 
@@ -41,7 +45,24 @@ pub(crate) fn install(node: &Arc<Node>) {
              EFAULT; install one version of Comem",
             node.name_of(node.me())
         ));
+        return;
     }
+    if let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) {
+        tell_lines(lines.extent().base, lines.extent().bytes);
+    }
+}
+
+/// Tells the wrapper library which part of the heap is lines memory, where no access traps.
+fn tell_lines(base: usize, bytes: usize) {
+    // SAFETY: the name is a string; the default order covers every library of the process.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"comem_wrap_lines".as_ptr()) };
+    if found.is_null() {
+        return;
+    }
+    // SAFETY: the function of this name has this signature.
+    let tell = unsafe { std::mem::transmute::<*mut c_void, Lines>(found) };
+    // SAFETY: `copy` may be called by any thread, and lines memory stays where it is.
+    unsafe { tell(base, bytes, copy) };
 }
 
 /// The launcher wanted the library here, and it is not: one node of each host says so, before the program meets it.
@@ -71,6 +92,20 @@ pub(crate) fn tell_range(range: std::ops::Range<usize>) {
     let add = unsafe { std::mem::transmute::<*mut c_void, Add>(found) };
     // SAFETY: the range is shared memory from now on, and stays where it is.
     unsafe { add(range.start, range.len()) };
+}
+
+/// Copies between private memory and lines memory, for a system call. A child made by `fork` finds what is here.
+unsafe extern "C" fn copy(private: *mut c_void, lines: *mut c_void, bytes: usize, stores: c_int) {
+    let (private, lines) = (private.cast::<u8>(), lines.cast::<u8>());
+    // SAFETY: the library has checked that both are memory of so many bytes.
+    unsafe {
+        match (crate::in_a_child(), stores != 0) {
+            (false, false) => uncancelled(|| calls::read(private, lines, bytes)),
+            (false, true) => uncancelled(|| calls::write(lines, private, bytes)),
+            (true, false) => private.copy_from_nonoverlapping(lines, bytes),
+            (true, true) => lines.copy_from_nonoverlapping(private, bytes),
+        }
+    }
 }
 
 /// Brings memory here for a system call; not 0 when it is no allocation, or the thread has no place in the job and there is none

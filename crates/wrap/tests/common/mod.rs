@@ -52,6 +52,22 @@ pub fn c_program(name: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
+/// Compiles a test program with checks in its own code; `None`, with a line that says so, where LLVM is not there.
+pub fn checked_program(name: &str) -> Option<PathBuf> {
+    let plugin = root().join("out/compiler/libcomem_inline.so");
+    let clang = Command::new("clang-19").arg("--version").output();
+    if clang.is_err() || !plugin.is_file() {
+        println!("SKIP: {name} with checks in its own code: there is no clang-19, or no {} (make)", plugin.display());
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-checked"));
+    let mut command = Command::new(built().join("comem"));
+    command.args(["cc", "--inline", "-std=gnu11", "-O2", "-pthread", "-o"]).arg(&out).arg(source).arg("-lm");
+    run(command.env("COMEM_INLINE_PLUGIN", plugin).env("COMEM_LIB", built()));
+    Some(out)
+}
+
 /// An example of this package.
 pub fn example(name: &str) -> PathBuf {
     built().join("examples").join(name)
