@@ -30,11 +30,16 @@ struct Counts {
     unsigned tests = 0;                      // combined tests of loads
     unsigned hazards = 0;                    // hazards of stores
     unsigned strips = 0;
+    std::string calls; // functions outside of the module that get pointers which may be shared, with commas
     void add(const Counts &other);
     std::string text() const;
 };
 
 class StripMap;
+class Private;
+
+// The names of functions outside of the module that get pointers which may be shared, with commas between them.
+std::string foreign_calls(llvm::Module &module, Private &priv);
 
 // Whether memory is provably private: no shared memory can be there.
 class Private {

@@ -62,6 +62,7 @@ struct InlineChecks : PassInfoMixin<InlineChecks> {
         Runtime runtime(module);
         Counts counts;
         lower(module, priv, runtime, counts);
+        counts.calls = foreign_calls(module, priv);
         long leave_out = Options::get().leave_out;
         SmallVector<Function *, 64> functions;
         for (Function &f : module) {

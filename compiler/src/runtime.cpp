@@ -201,7 +201,8 @@ void Runtime::finish(const Counts &counts) {
         c = c == '"' || c == '\\' || c < ' ' ? '_' : c;
     }
     module.appendModuleInlineAsm(assembly + ".pushsection " COMEM_INLINE_SECTION ",\"\",@progbits\n.ascii \"abi=" +
-                                 std::to_string(COMEM_INLINE_ABI) + " module=" + name + " " + counts.text() + "\\n\"\n.popsection\n");
+                                 std::to_string(COMEM_INLINE_ABI) + " module=" + name + " " + counts.text() +
+                                 (counts.calls.empty() ? "" : " calls=" + counts.calls) + "\\n\"\n.popsection\n");
     auto *hazard_of_thread = Function::Create(FunctionType::get(PointerType::get(context, 0), false), GlobalValue::InternalLinkage,
                                               "__comem_inline_hazard", module);
     IRBuilder<> at(BasicBlock::Create(context, "", hazard_of_thread));

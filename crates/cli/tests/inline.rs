@@ -242,3 +242,46 @@ fn counts_are_printed_when_the_program_is_linked() {
     );
     assert_eq!(out(&bench.cc_inline(&["main.o", "f.o", "-o", "p"])), "", "the linker's list is not shown");
 }
+
+/// The clang and the plug-in of this source tree; a line that says so, where they are not there.
+fn real(bench: &Bench) -> Option<impl Fn(&[&str]) -> Output> {
+    let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/compiler/libcomem_inline.so");
+    if Command::new("clang-19").arg("--version").output().is_err() || !plugin.is_file() {
+        println!("SKIP: the real plug-in: there is no clang-19, or no {} (make)", plugin.display());
+        return None;
+    }
+    let scratch = bench.scratch.path("lib");
+    let command = move |args: &[&str]| {
+        let mut command = bench.command(&["cc", "--inline", "-O2", "-Wl,--unresolved-symbols=ignore-all"]);
+        command.env_remove("COMEM_CLANG").env("COMEM_INLINE_PLUGIN", &plugin).env("COMEM_LIB", &scratch);
+        finish(command.args(args))
+    };
+    Some(command)
+}
+
+#[test]
+fn the_real_plugin_tells_what_the_driver_reads() {
+    let bench = Bench::new();
+    let Some(cc) = real(&bench) else { return };
+    bench.write("a.c", "void f(double *d) { d[0] += 1; d[1] = 2; }\n");
+    let code = "char *strsep(char **, const char *); void f(double *); unsigned long strlen(const char *);
+        int main(int n, char **v) { double d[2] = {n, n}; f(d); return strsep(v, \"\") && strlen(v[0]); }\n";
+    bench.write("main.c", code);
+    assert!(cc(&["-c", "a.c", "--inline-verify"]).status.success());
+    let output = cc(&["main.c", "a.o", "-o", "p", "--inline-counts"]);
+    let text = err(&output);
+    assert!(output.status.success() && text.lines().count() == 1, "{text}");
+    assert!(text.contains("get pointers that may be shared: strsep; give them private copies"), "{text}");
+    let counts = out(&output);
+    let row = counts.lines().find(|line| line.starts_with("a.c")).expect("a row for a.c");
+    let numbers: Vec<&str> = row.split_whitespace().skip(1).collect();
+    assert_eq!((numbers[0], numbers[1]), ("1", "1"), "one load, which has a check: {row}");
+    assert!(numbers[4] == numbers[3] && numbers[3] != "0", "its stores have checks: {row}");
+    bench.object("plain.o", "int plain(void) { return 3; }");
+    Bench::refused(&cc(&["main.c", "a.o", "plain.o", "-o", "q"]), &["built without checks: plain.o"]);
+    let none = cc(&["main.c", "a.o", "-o", "q", "-Xclang", "-disable-llvm-passes"]);
+    Bench::refused(&none, &["1 of the program's modules have no checks"]);
+    bench.write("asm.c", "void g(int *p) {\n    __asm__(\"movl $1, (%0)\" :: \"r\"(p) : \"memory\");\n}\n");
+    let asm = cc(&["-c", "asm.c"]);
+    assert!(!asm.status.success() && err(&asm).contains("asm.c:2"), "{}", err(&asm));
+}
