@@ -29,10 +29,24 @@ fn this_host_is_examined_and_measured() {
         "bandwidth",
         "a remote access",
         "unless --auth off is said",
+        "checks (--inline)",
+        "can be mapped",
         "ready",
     ] {
         assert!(table.contains(label), "{label}: {table}");
     }
+}
+
+#[test]
+fn what_programs_with_checks_lack_is_said_and_no_obstacle() {
+    let scratch = Scratch::new();
+    let output = finish(scratch.comem().arg("doctor").env("COMEM_CLANG", "/nowhere/clang"));
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("cannot be built with them: --inline needs clang 19, and /nowhere/clang"), "{text}");
+    let limited = "ulimit -v 100000000; exec \"$0\" doctor";
+    let text = out(&finish(scratch.command("bash").args(["-c", limited, common::bin()]).env("COMEM_HEAP", "1G")));
+    assert!(text.contains("programs with checks cannot run") && text.contains("ulimit -v unlimited"), "{text}");
 }
 
 #[test]

@@ -62,7 +62,8 @@ pub const SETTINGS: [&str; 52] = [
 ];
 
 /// More of them, of names so near to others' that they are never suggested, and the names that launchers and nodes use.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 18] = [
+    "COMEM_CLANG",
     "COMEM_COMMAND",
     "COMEM_CONTROL_FD",
     "COMEM_CXX",
@@ -70,6 +71,7 @@ const OTHERS: [&str; 16] = [
     "COMEM_HOST_NODES",
     "COMEM_HOST_PLACE",
     "COMEM_INCLUDE",
+    "COMEM_INLINE_PLUGIN",
     "COMEM_JOB_FD",
     "COMEM_JOB_NAME",
     "COMEM_LIB",

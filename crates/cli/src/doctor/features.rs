@@ -1,5 +1,6 @@
 //! What one host offers to a node. Each feature is probed by using it, never by the kernel's version.
 
+use super::inline::InlineReport;
 use super::limits::Limits;
 use super::pages::PageReport;
 use crate::preload;
@@ -39,6 +40,9 @@ pub struct HostReport {
     /// What it can do for memory that is shared by pages.
     #[serde(default)]
     pub pages: PageReport,
+    /// What there is for programs with checks in their own code.
+    #[serde(default)]
+    pub inline: InlineReport,
     /// The library that lets system calls use shared memory; why there is none.
     #[serde(default = "not_asked_for_a_library")]
     pub wrapper: Result<String, String>,
@@ -132,6 +136,7 @@ impl HostReport {
             membarrier: comem_memory::guard::membarrier_works(),
             userfaultfd: probe_userfaultfd().map_err(|e| e.to_string()),
             pages: PageReport::here(),
+            inline: InlineReport::here(),
             wrapper: preload::library().map(|library| library.display().to_string()),
             limits: Limits::here(),
             tag_ns: TAGGED_BYTES.map(tag_ns),
@@ -223,6 +228,7 @@ impl HostReport {
             ),
         ];
         lines.extend(self.pages.lines(self.max_map_count));
+        lines.extend(self.inline.lines());
         lines
     }
 }

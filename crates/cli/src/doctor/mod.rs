@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`features`] | what one host offers, each thing probed by using it |
 //! | [`limits`] | what the limits of processes leave of it |
+//! | [`inline`] | whether programs with checks in their own code can be built and run |
 //! | [`pages`] | which detectors of pages work there |
 //! | [`measure`] | round trips and bandwidth between two hosts |
 //! | [`peer`] | the other end of a measurement, on another host |
 
 pub mod features;
+pub mod inline;
 pub mod limits;
 pub mod measure;
 pub mod pages;
