@@ -99,7 +99,7 @@ stage "Rust tests" rust_tests
 stage "headers" tests/headers.sh
 stage "build of the workloads" build
 stage "workloads" tests/workloads.sh
-stage "programs with checks in their own code" checked_programs
+stage "the plug-in beside an adversary" checked_programs
 stage "programs on shared pages" env COMEM_KERNELS_DSM=1 tests/kernels.sh
 stage "programs with checks in their code" tests/inline.sh
 stage "what a class is shown" tests/teaching.sh
