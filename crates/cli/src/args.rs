@@ -534,9 +534,13 @@ impl NodeArgs {
             crate::say(format_args!("{warning}"));
         }
         self.backbone = BackboneChoice::Named(resolved.backbone);
-        let is_emulated = nodes > 1 && resolved.backbone != Backbone::Shm && self.engine.pages == "direct";
-        let emulated = if is_emulated { "; one-sided operations of the engine direct are emulated" } else { "" };
-        format!("{resolved}{emulated}")
+        let operations = match () {
+            () if nodes == 1 || self.engine.pages != "direct" => "",
+            () if self.pages.one_sided == "ucx" => "; one-sided operations of the engine direct go by ucx",
+            () if resolved.backbone == Backbone::Shm => "",
+            () => "; one-sided operations of the engine direct are emulated",
+        };
+        format!("{resolved}{operations}")
     }
 
     /// Whether the wrapper library is preloaded.
@@ -558,6 +562,7 @@ impl NodeArgs {
             "heap": chosen(&pages.heap),
             "unit_pages": pages.unit_pages.parse::<u32>().ok(),
             "unit_bytes": pages.unit_bytes.parse::<u32>().ok(),
+            "one_sided": chosen(&pages.one_sided),
             "write_detection": chosen(&pages.write_detection),
             "migration": chosen(&pages.migration),
             "prefetch": chosen(&pages.prefetch),

@@ -15,6 +15,7 @@
 //! | [`network`] | a job's choice of network, and its endpoints |
 //! | [`faulty`], [`capture`] | wrappers: injected faults; a pcap file |
 //! | [`clock`] | time from the cycle counter |
+//! | [`ucx`] | one-sided operations by UCX, a library that is loaded at run time |
 //! | [`threads`] | threads of Comem's own, which leave the program its signals |
 //!
 //! Cost: a small datagram is one system call to send and one to receive; nothing on that path allocates or takes a
@@ -31,6 +32,7 @@ pub mod select;
 pub mod shm;
 mod sys;
 pub mod threads;
+pub mod ucx;
 mod ways;
 
 pub use backbone::{Backbone, BackboneChoice};

@@ -148,7 +148,8 @@ fn make_heap(node: &Arc<Node>, main: &Thread) -> Result<()> {
     let units_stay = !detector.as_ref().is_ok_and(|chosen| *chosen == Detector::Mprotect);
     let mut offers = space::offers(node.config.heap).to_vec();
     offers.push(i64::from(units_stay));
-    offers.push(i64::from(node.config.has_lines() && barrier::register()));
+    let may_be_biased = node.config.has_lines() && !node.config.uses_ucx();
+    offers.push(i64::from(may_be_biased && barrier::register()));
     let bytes: Vec<u8> = offers.iter().flat_map(|o| o.to_be_bytes()).collect();
     main.collective(Collective::PLACE, &bytes, |result| {
         for (offer, word) in offers.iter_mut().zip(result.as_chunks::<8>().0) {
@@ -358,10 +359,12 @@ impl Boot {
             nodes: self.config.nodes as u16,
             threads: self.config.sockets() as u16,
             options: format!(
-                "engine={}/{} lines={} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} globals={:?} locks={}",
+                "engine={}/{} lines={} one-sided={} force={} backbone={} {PACKETS}{} heap={} unit={} wd={} migrate={} \
+                 globals={:?} locks={}",
                 self.config.engine,
                 self.config.page_engine,
                 if self.config.has_lines() { self.config.unit_bytes } else { 0 },
+                if self.config.uses_ucx() { "ucx" } else { "auto" },
                 self.config.force_engine,
                 self.config.backbone,
                 self.link.datagram_bytes + headers,
@@ -406,9 +409,11 @@ impl Boot {
         service::start(&node)?;
         let main = Thread::new(node.clone(), Slot::thread(0));
         make_heap(&node, &main)?;
+        node.prepare_ucx()?;
         // Nobody goes on before every node has its heap.
         main.collective(Collective::create(0), &[], |_| ())?;
         node.meet_line_peers()?;
+        main.meet_by_ucx()?;
         node.tell_launcher(&FromNode::Started);
         if crate::host::host().is_some() {
             node.tell_launcher(&FromNode::Outlives);

@@ -76,6 +76,8 @@ pub struct Config {
     pub inline: bool,
     /// Bytes of a unit of memory that is watched so, where an allocation does not say.
     pub unit_bytes: usize,
+    /// Whether one-sided operations of the engine `direct` go by UCX.
+    pub ucx: bool,
     /// How accesses to shared pages are noticed; `None` takes the best that works here.
     pub detector: Option<Detector>,
     /// What moves datagrams; where nothing is named, what start-up takes stands here afterwards.
@@ -241,6 +243,15 @@ fn unit_pages(text: &str) -> Result<u32, String> {
     pages.ok_or_else(|| format!("expected a power of two from 1 to {UNIT_PAGES_MAX}"))
 }
 
+/// Whether one-sided operations go by UCX.
+fn one_sided(text: &str) -> Result<bool, String> {
+    match text {
+        "auto" => Ok(false),
+        "ucx" => Ok(true),
+        _ => Err("expected auto or ucx".to_string()),
+    }
+}
+
 fn unit_bytes(text: &str) -> Result<usize, String> {
     let bytes = text.parse().ok().filter(|bytes| UNIT_BYTES.contains(bytes));
     bytes.ok_or_else(|| {
@@ -272,6 +283,11 @@ impl Config {
     /// Whether the heap has a part whose accesses the program checks itself.
     pub fn has_lines(&self) -> bool {
         self.inline
+    }
+
+    /// Whether one-sided operations go by UCX: there are some, and it is asked for.
+    pub(crate) fn uses_ucx(&self) -> bool {
+        self.ucx && self.nodes > 1 && self.has_lines()
     }
 
     /// How many of this node's places for threads have a socket: all, but a job of one node needs none.
@@ -349,6 +365,7 @@ impl Config {
             page_engine: engine.1,
             inline: has_lines,
             unit_bytes: parse("COMEM_UNIT_BYTES", env, unit_bytes)?.unwrap_or(LINE_BYTES),
+            ucx: parse("COMEM_ONE_SIDED", env, one_sided)?.unwrap_or(false),
             detector: detector.flatten(),
             backbone: parse("COMEM_BACKBONE", env, |t| t.parse::<BackboneChoice>().map_err(|e| e.to_string()))?
                 .unwrap_or_default(),

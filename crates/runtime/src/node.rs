@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::control::{ControlWriter, FromNode};
 use crate::counters::{Count, Counters, Since};
 use crate::direct::post::{Requests, Served};
+use crate::direct::ucx::Reached;
 use crate::error::{Error, Result};
 use crate::farewell::Farewell;
 use crate::gather::Gathered;
@@ -217,6 +218,8 @@ pub struct Node {
     pub(crate) parts: Mutex<BTreeMap<u64, Arc<Part>>>,
     /// One-sided operations that this node carries out for others.
     pub(crate) served: Served,
+    /// The nodes' memories as UCX reaches them, where it is asked for.
+    pub(crate) ucx: OnceLock<Reached>,
     /// Where one thread makes a collective call and the others go on.
     pub(crate) sections: Option<Sections>,
     shared: OnceLock<Shared>,
@@ -284,6 +287,7 @@ impl Node {
             loops: Mutex::default(),
             parts: Mutex::default(),
             served: Served::default(),
+            ucx: OnceLock::new(),
             seats: (0..=seats).map(|_| Seat::default()).collect(),
             common_place: Mutex::default(),
             waiting: AtomicU64::new(0),
@@ -835,6 +839,10 @@ impl Rooms for House<'_> {
         message: Message<'_>,
         out: &mut Outbox,
     ) -> std::result::Result<(), Misbehaved> {
+        if let Message::Invitation { body } = message {
+            self.answer(body);
+            return Ok(());
+        }
         self.node.on_remote(now, (origin, self.answers), message, out)
     }
 

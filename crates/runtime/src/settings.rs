@@ -42,6 +42,7 @@ pub const SETTINGS: [&str; 52] = [
     "COMEM_NODES",
     "COMEM_NODE_TIMEOUT",
     "COMEM_NO_PREFIX",
+    "COMEM_ONE_SIDED",
     "COMEM_PORTS",
     "COMEM_PREFETCH",
     "COMEM_PROG_ID",

@@ -1,6 +1,8 @@
 //! Flags about memory that is shared by pages.
 
-use super::values::{copy_or_share, heap_size, kind_of_locks, size_or_share, switch_word, unit_bytes, unit_pages};
+use super::values::{
+    auto_or_ucx, copy_or_share, heap_size, kind_of_locks, size_or_share, switch_word, unit_bytes, unit_pages,
+};
 use crate::choice;
 use clap::Args;
 
@@ -28,6 +30,10 @@ pub struct PageArgs {
     #[arg(long, env = "COMEM_UNIT_BYTES", value_name = "N", default_value = "", hide_default_value = true,
           value_parser = unit_bytes)]
     pub unit_bytes: String,
+    /// How threads reach other nodes' memory under the engine direct: ucx, or as the backbone lets them: auto
+    #[arg(long, env = "COMEM_ONE_SIDED", value_name = "auto|ucx", default_value = "", hide_default_value = true,
+          value_parser = auto_or_ucx)]
+    pub one_sided: String,
     /// Leave pages writable at their home while it alone writes them: on or off
     #[arg(long, env = "COMEM_WRITE_DETECTION", value_name = "on|off", default_value = "", hide_default_value = true,
           value_parser = switch_word)]
@@ -64,6 +70,8 @@ pub mod var {
     pub const UNIT_PAGES: &str = "COMEM_UNIT_PAGES";
     /// Bytes in a unit of lines.
     pub const UNIT_BYTES: &str = "COMEM_UNIT_BYTES";
+    /// How threads reach other nodes' memory.
+    pub const ONE_SIDED: &str = "COMEM_ONE_SIDED";
     /// Whether a home's own pages stay writable for it.
     pub const WRITE_DETECTION: &str = "COMEM_WRITE_DETECTION";
     /// Whether homes move.
@@ -91,6 +99,7 @@ impl PageArgs {
             (var::HEAP, self.heap.clone()),
             (var::UNIT_PAGES, self.unit_pages.clone()),
             (var::UNIT_BYTES, self.unit_bytes.clone()),
+            (var::ONE_SIDED, self.one_sided.clone()),
             (var::WRITE_DETECTION, self.write_detection.clone()),
             (var::MIGRATION, self.migration.clone()),
             (var::PREFETCH, self.prefetch.clone()),

@@ -166,6 +166,18 @@ pub fn unit_bytes(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads `auto` or `ucx` and keeps the word; an empty text chooses nothing. Of `ucx` the library has to be here.
+///
+/// # Errors
+/// Any other word; or that there is no library, and what to install.
+pub fn auto_or_ucx(text: &str) -> Result<String, String> {
+    match text {
+        "" | "auto" => Ok(text.to_string()),
+        "ucx" => comem_net::ucx::Library::load().map(|_| text.to_string()).map_err(|missing| missing.to_string()),
+        _ => Err("expected auto or ucx".to_string()),
+    }
+}
+
 /// Reads `copy` or `share` and keeps the word; an empty text chooses nothing.
 ///
 /// # Errors

@@ -204,6 +204,7 @@ impl HostReport {
                     Err(why) => format!("does not work between processes: jobs take the backbone udp: {why}"),
                 },
             ),
+            ("ucx", ucx_in_words()),
             ("receive buffer", format!("up to {} KiB", self.receive_buffer_bytes >> 10)),
             (
                 "membarrier",
@@ -316,4 +317,17 @@ fn open_files_max() -> u64 {
     // SAFETY: the record is ours and outlives the call.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     limit.rlim_max
+}
+/// Whether one-sided operations can go by UCX, and what carries them out.
+fn ucx_in_words() -> String {
+    use comem_net::ucx::{Library, rdma_devices};
+    let devices = rdma_devices();
+    let devices = match devices.as_slice() {
+        [] => "no RDMA device: over tcp and shared memory, emulated".to_string(),
+        names => format!("RDMA devices {}", names.join(", ")),
+    };
+    match Library::load().map(Library::version) {
+        Ok((major, minor, release)) => format!("libucp {major}.{minor}.{release}; {devices} (--one-sided ucx)"),
+        Err(missing) => format!("no: {missing}; {devices}"),
+    }
 }

@@ -340,8 +340,10 @@ fn how(file: &Value, nodes: &[Value]) -> String {
         text += &format!(", detector {detectors}");
     }
     text += &format!(", backbone {}", name("backbone"));
-    if name("one_sided") == "emulated" {
-        text += " (one-sided operations emulated)";
+    match name("one_sided").as_str() {
+        "emulated" => text += " (one-sided operations emulated)",
+        ucx if ucx.starts_with("ucx") => text += &format!(" (one-sided operations by {ucx})"),
+        _ => {}
     }
     text
 }
@@ -502,6 +504,9 @@ pub mod tests {
         assert!(run.how.ends_with("backbone udp (one-sided operations emulated)"), "{}", run.how);
         file["nodes"].as_array_mut().unwrap().iter_mut().for_each(|node| node["one_sided"] = json!("mapped memory"));
         assert!(Run::parse("run", &file).unwrap().how.ends_with("backbone udp"));
+        file["nodes"].as_array_mut().unwrap().iter_mut().for_each(|node| node["one_sided"] = json!("ucx, emulated"));
+        let how = Run::parse("run", &file).unwrap().how;
+        assert!(how.ends_with("backbone udp (one-sided operations by ucx, emulated)"), "{how}");
     }
 
     #[test]

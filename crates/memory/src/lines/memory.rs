@@ -178,6 +178,11 @@ impl LinesMemory {
         start..start + HAZARD_SLOTS * hazards::HAZARD_SLOT_BYTES
     }
 
+    /// The whole view, for an adapter that reads and writes it: where it begins, and its bytes.
+    pub fn whole(&self) -> (*mut u8, usize) {
+        (self.at(0), self.extent.file_bytes())
+    }
+
     pub(super) fn start(&self) -> usize {
         self.view.start()
     }

@@ -64,11 +64,12 @@ impl Extent {
     }
 
     /// Where the entries begin in the memory file.
-    fn entries(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.bytes
     }
 
-    fn wide(&self) -> usize {
+    /// Where the wide words begin in the memory file.
+    pub fn wide(&self) -> usize {
         self.entries() + self.lines() * ENTRY_BYTES
     }
 

@@ -155,7 +155,9 @@ pub fn dispatch(
         | Message::PushUnused { .. }
         | Message::Atomic { .. }
         | Message::AtomicDone { .. } => rooms.page(origin, message, out),
-        Message::Remote { .. } | Message::RemoteDone { .. } => rooms.remote(now, origin, message, out),
+        Message::Remote { .. } | Message::RemoteDone { .. } | Message::Invite | Message::Invitation { .. } => {
+            rooms.remote(now, origin, message, out)
+        }
         _ => synchronise(rooms, now, origin, message, out),
     }
 }

@@ -221,6 +221,10 @@ types! {
     REMOTE = 76;
     /// What they brought.
     REMOTE_DONE = 77;
+    /// A node wants to know how the receiver's memory of lines is reached without it.
+    INVITE = 78;
+    /// How it is.
+    INVITATION = 79;
 }
 
 /// A message of coherence or synchronisation.
@@ -276,6 +280,8 @@ pub enum Message<'a> {
     AtomicDone { body: &'a [u8] },
     Remote { body: &'a [u8] },
     RemoteDone { body: &'a [u8] },
+    Invite,
+    Invitation { body: &'a [u8] },
 }
 
 fn put_unit(out: &mut Vec<u8>, unit: UnitId) {
@@ -415,6 +421,8 @@ impl<'a> Message<'a> {
             Message::AtomicDone { .. } => types::ATOMIC_DONE,
             Message::Remote { .. } => types::REMOTE,
             Message::RemoteDone { .. } => types::REMOTE_DONE,
+            Message::Invite => types::INVITE,
+            Message::Invitation { .. } => types::INVITATION,
         }
     }
 
@@ -556,7 +564,8 @@ impl<'a> Message<'a> {
             | Message::Atomic { body }
             | Message::AtomicDone { body }
             | Message::Remote { body }
-            | Message::RemoteDone { body } => out.put_bytes(body),
+            | Message::RemoteDone { body }
+            | Message::Invitation { body } => out.put_bytes(body),
             Message::Deal { number, wanted } => {
                 out.put_u64(number);
                 out.put_u64(wanted.total);
@@ -568,7 +577,7 @@ impl<'a> Message<'a> {
                 out.put_u64(low);
                 out.put_u64(high);
             }
-            Message::RegionHeard => {}
+            Message::RegionHeard | Message::Invite => {}
             Message::Free { page, offset, needs } => {
                 out.put_u32(page);
                 out.put_u32(offset);
@@ -664,6 +673,8 @@ impl<'a> Message<'a> {
             types::ATOMIC_DONE => Message::AtomicDone { body: r.rest() },
             types::REMOTE => Message::Remote { body: r.rest() },
             types::REMOTE_DONE => Message::RemoteDone { body: r.rest() },
+            types::INVITE => Message::Invite,
+            types::INVITATION => Message::Invitation { body: r.rest() },
             types::MEET => {
                 let (name, threads, length) = (r.u64()?, r.u32()?, r.u32()? as usize);
                 Message::Meet { name, threads, payload: r.take(length)?, knowledge: r.rest() }
@@ -734,6 +745,8 @@ mod tests {
             Message::AtomicDone { body: b"d" },
             Message::Remote { body: b"r" },
             Message::RemoteDone { body: b"e" },
+            Message::Invite,
+            Message::Invitation { body: b"i" },
             Message::Ask { wish: Wish::CondAwait, name: 1 << 63, knowledge: b"k" },
             Message::Ask { wish: Wish::SemGive, name: 3, knowledge: b"told" },
             Message::Answer { wish: Wish::SemTryWait, name: 3, slot: Slot::thread(2), yes: false, payload: b"p" },

@@ -7,6 +7,7 @@ use super::one_by_one::OneByOne;
 use super::pause::Pause;
 use super::post::{Locked, Sockets};
 use super::shm::{Memories, Refusal, Shm};
+use super::ucx::Ucx;
 use crate::error::{Error, Result};
 use crate::inline::{LineEngine, LineUnit, hazards};
 use crate::node::{Node, Waiting};
@@ -116,13 +117,18 @@ impl LineEngine for Direct {
             remote: 0,
             retries: 0,
         };
-        let ended = if all.peers.is_some() {
+        let or_lost = |refusal| match refusal {
+            Refusal::Lost => Ok(Outcome::Lost(None)),
+            refusal => Err(node.refused_in(known, &refusal)),
+        };
+        let ended = if let Some(reached) = node.ucx.get() {
+            let operations = Ucx::new(reached, (shared, all.own), known, &is_lost);
+            let mut reach = OneByOne { operations, wide_words: layout.wide_words(), loops_back: true };
+            run(site, &mut reach, &mut here, thread.counters()).or_else(or_lost)
+        } else if all.peers.is_some() {
             let operations = Shm { memories: &all, region: lines_of(shared, all.own, known), is_lost: &is_lost };
-            let mut reach = OneByOne { operations, wide_words: layout.wide_words() };
-            run(site, &mut reach, &mut here, thread.counters()).or_else(|refusal| match refusal {
-                Refusal::Lost => Ok(Outcome::Lost(None)),
-                refusal => Err(node.refused_in(known, &refusal)),
-            })
+            let mut reach = OneByOne { operations, wide_words: layout.wide_words(), loops_back: false };
+            run(site, &mut reach, &mut here, thread.counters()).or_else(or_lost)
         } else {
             let mut reach = Emulated { post: Sockets::new(thread, known, span.line) };
             thread.operation(|| run(site, &mut reach, &mut here, thread.counters()))
@@ -135,7 +141,7 @@ impl LineEngine for Direct {
             thread.waits_long_for(None);
         }
         let span_ns = (node.now() - start).0;
-        if all.peers.is_some() {
+        if all.peers.is_some() || node.ucx.get().is_some() {
             // Waits for other nodes count by themselves.
             thread.counters().fetch_ns.add(span_ns);
         }
@@ -162,7 +168,7 @@ fn cannot_reach() -> Error {
 }
 
 /// The lines of a region.
-fn lines_of(shared: &Shared, lines: &Lines, known: &Known) -> Range<usize> {
+pub(super) fn lines_of(shared: &Shared, lines: &Lines, known: &Known) -> Range<usize> {
     let start = (shared.address_of(known.region.first) - lines.extent().base) / LINE_BYTES;
     start..start + known.region.pages as usize * (PAGE_BYTES / LINE_BYTES)
 }
@@ -183,7 +189,13 @@ impl Node {
     pub(crate) fn one_sided_operations(&self) -> Option<&'static str> {
         let has_lines = self.shared()?.views.as_ref()?.lines.is_some();
         let is_asked_for = self.nodes() > 1 && self.config.page_engine == PageEngine::Direct;
-        (has_lines && is_asked_for).then(|| if self.emulates_operations() { "emulated" } else { "mapped memory" })
+        (has_lines && is_asked_for).then(|| match self.ucx.get() {
+            // Without a device the library emulates them, on the other node's processor.
+            Some(_) if comem_net::ucx::rdma_devices().is_empty() => "ucx, emulated",
+            Some(_) => "ucx",
+            None if self.emulates_operations() => "emulated",
+            None => "mapped memory",
+        })
     }
 
     /// Every node's lines memory, where all can be reached from here.
@@ -192,7 +204,7 @@ impl Node {
         let shared = self.shared()?;
         let views = shared.views.as_ref()?;
         let (own, peers) = (views.lines.as_ref()?, views.line_peers.get());
-        let can_reach = peers.is_some() || self.emulates_operations();
+        let can_reach = peers.is_some() || self.ucx.get().is_some() || self.emulates_operations();
         can_reach.then_some((shared, All { me: shared.me, own, peers }))
     }
 
@@ -204,6 +216,9 @@ impl Node {
         let Some(views) = self.shared().and_then(|shared| shared.views.as_ref()) else { return Ok(()) };
         let Some(lines) = &views.lines else { return Ok(()) };
         let is_asked_for = self.config.page_engine == PageEngine::Direct;
+        if self.config.uses_ucx() {
+            return Ok(());
+        }
         if self.emulates_operations() {
             if is_asked_for && self.config.verbose {
                 crate::error::say(format_args!(
@@ -249,6 +264,7 @@ impl Node {
             Refusal::NoMemory(node) => format!("names {node} as a holder, whose memory cannot be reached"),
             Refusal::Outside(place) => format!("asks for {place:?}, which lies outside of it"),
             Refusal::NoBarrier => "needs a barrier that the system does not make any more".to_string(),
+            Refusal::Failed(node, why) => format!("needs {node}, which cannot be reached any more: {why}"),
             Refusal::Lost => "was left by the job".to_string(),
         };
         Error::Misuse(format!("the directory of {} {what}; a node has overwritten it, or misbehaves", known.name()))

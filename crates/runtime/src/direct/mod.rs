@@ -13,6 +13,7 @@
 //! | [`emulated`] | one-sided operations by messages, where the backbone has none |
 //! | [`target`] | this node's memory, as the messages of others act on it |
 //! | [`post`] | how these messages are sent, answered and waited for |
+//! | [`ucx`] | one-sided operations by UCX |
 //! | [`pause`] | how a thread waits for an entry that another one has locked |
 
 pub(crate) mod emulated;
@@ -25,6 +26,7 @@ pub(crate) mod pause;
 pub(crate) mod post;
 pub(crate) mod shm;
 pub(crate) mod target;
+pub(crate) mod ucx;
 
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,8 @@ pub(crate) struct OneByOne<O> {
     pub(crate) operations: O,
     /// Words of a wide set.
     pub(crate) wide_words: usize,
+    /// Whether entries and wide words of the thread's own node are changed by operations too.
+    pub(crate) loops_back: bool,
 }
 
 impl<O: OneSided> Reach for OneByOne<O> {
@@ -37,7 +39,8 @@ impl<O: OneSided> Reach for OneByOne<O> {
     fn carry_out(&mut self, batch: &[Op], here: &mut Here<'_>) -> Result<Reply, O::Error> {
         let mut reply = Reply::Done;
         for op in batch {
-            reply = match op.target(here.me) {
+            let loops_back = || (self.loops_back && changes_words(op)).then_some(here.me);
+            reply = match op.target(here.me).or_else(loops_back) {
                 Some(node) => self.at(node, op, here)?,
                 None => {
                     if *op == Op::Flush {
@@ -52,6 +55,14 @@ impl<O: OneSided> Reach for OneByOne<O> {
         }
         Ok(reply)
     }
+}
+
+/// Whether an operation is about an entry or wide words, and more than a plain load.
+fn changes_words(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::FetchAndSet { .. } | Op::PutEntry { .. } | Op::PutMirrors { .. } | Op::PutWide { .. } | Op::GetWide { .. }
+    )
 }
 
 impl<O: OneSided> OneByOne<O> {

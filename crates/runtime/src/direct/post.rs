@@ -155,6 +155,12 @@ impl Node {
                 }
                 Ok(())
             }
+            (Message::Invite, Some(ticket)) => {
+                let body =
+                    self.invitation().ok_or(Misbehaved("asked for an invitation, which this job does not have"))?;
+                out.send(To::Reply(ticket), &Message::Invitation { body: &body });
+                Ok(())
+            }
             _ => Err(Misbehaved("sent one-sided operations that nobody could answer")),
         }
     }

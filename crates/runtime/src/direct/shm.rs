@@ -23,6 +23,8 @@ pub(crate) enum Refusal {
     Outside(Place),
     /// The system has no barrier on other processes' threads any more.
     NoBarrier,
+    /// The node's memory cannot be reached any more, and why.
+    Failed(NodeId, String),
     /// The job is lost.
     Lost,
 }

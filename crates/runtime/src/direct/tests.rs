@@ -141,7 +141,7 @@ impl<'a> Program<'a> {
         let is_lost = |_| self.nodes.lost.load(Ordering::Relaxed);
         let memories = self.nodes;
         let operations = Shm { memories, region: 0..GRAINS * GRAIN_LINES, is_lost: &is_lost };
-        let mut reach = OneByOne { operations, wide_words: site.layout.wide_words() };
+        let mut reach = OneByOne { operations, wide_words: site.layout.wide_words(), loops_back: false };
         let within = at - line * LINE_BYTES;
         let mut on_unit = |unit: *mut u8| {
             // SAFETY: an aligned word of the unit.

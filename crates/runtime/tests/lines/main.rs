@@ -5,7 +5,9 @@
 //! | [`checked`] | accesses with checks, by hand |
 //! | [`roles`] | what the nodes do |
 //! | [`network`] | the tests over `udp` |
+//! | [`by_ucx`] | the tests where operations go by UCX |
 
+mod by_ucx;
 mod checked;
 #[path = "../job/forged.rs"]
 mod forged;

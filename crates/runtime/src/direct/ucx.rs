@@ -1,0 +1,216 @@
+//! One-sided operations by UCX, while messages take the job's backbone.
+//!
+//! An adapter may carry out atomic operations that the processors' own do not respect. So entries and wide words of
+//! this node are changed through it too (*loopback*), and no unit is biased: the processor makes no change to an entry.
+//! It loads entries, as the check of a store does.
+
+use super::engine::lines_of;
+use super::shm::Refusal;
+use crate::error::{Error, Result};
+use crate::node::{Node, Waiting};
+use crate::shared::Shared;
+use crate::shared::table::Known;
+use crate::thread::Thread;
+use comem_memory::lines::{ENTRY_BYTES, Lines};
+use comem_net::ucx::{Invitation, Library, Peer, Worker};
+use comem_protocol::coherence::direct::one_sided::{Place, Segment};
+use comem_protocol::coherence::direct::{Entry, LINE_BYTES, OneSided};
+use comem_protocol::ids::NodeId;
+use comem_protocol::outbox::{Origin, Target};
+use comem_protocol::wire::message::Message;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Bytes of a word on which operations are atomic.
+const WORD: u64 = size_of::<u64>() as u64;
+/// How long the thread that attends the worker sleeps at most.
+const ATTENDS: Duration = Duration::from_millis(100);
+
+/// All nodes' memories, as UCX reaches them.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    worker: Worker,
+    own: Invitation,
+    /// By node, this one too.
+    peers: OnceLock<Vec<Peer>>,
+}
+
+/// The operations of one thread on one region.
+pub(crate) struct Ucx<'a> {
+    reached: &'a Reached,
+    lines: &'a Lines,
+    /// The region's lines. Nothing else is touched.
+    region: Range<usize>,
+    is_lost: &'a dyn Fn(bool) -> bool,
+}
+
+impl<'a> Ucx<'a> {
+    pub(crate) fn new(
+        reached: &'a Reached,
+        (shared, lines): (&Shared, &'a Lines),
+        known: &Known,
+        is_lost: &'a dyn Fn(bool) -> bool,
+    ) -> Ucx<'a> {
+        Ucx { reached, lines, region: lines_of(shared, lines, known), is_lost }
+    }
+
+    fn peer(&self, node: NodeId) -> std::result::Result<&'a Peer, Refusal> {
+        self.reached.peers.get().and_then(|peers| peers.get(node.index())).ok_or(Refusal::NoMemory(node))
+    }
+
+    /// Who has the place, and where it is in the memory there.
+    fn target(&self, at: Place, bytes: usize) -> std::result::Result<(&'a Peer, u64), Refusal> {
+        let extent = self.lines.extent();
+        let (begin, bytes_per_line) = match at.segment {
+            Segment::Data => (0, LINE_BYTES),
+            Segment::Entries => (extent.entries(), ENTRY_BYTES),
+            Segment::Wide => (extent.wide(), extent.wide_words * size_of::<u64>()),
+            Segment::Hazards | Segment::Claims | Segment::Locks => return Err(Refusal::Outside(at)),
+        };
+        let outside = || Refusal::Outside(at);
+        let first = at.offset.checked_div(bytes_per_line as u64).ok_or_else(outside)?;
+        let end = at.offset.checked_add(bytes as u64).ok_or_else(outside)?.div_ceil(bytes_per_line as u64);
+        let is_within = self.region.start as u64 <= first && end <= self.region.end as u64;
+        if is_within { Ok((self.peer(at.node)?, begin as u64 + at.offset)) } else { Err(outside()) }
+    }
+
+    fn failed(at: Place) -> impl FnOnce(io::Error) -> Refusal {
+        move |error| match error.kind() {
+            io::ErrorKind::Interrupted => Refusal::Lost,
+            io::ErrorKind::InvalidInput => Refusal::Outside(at),
+            _ => Refusal::Failed(at.node, error.to_string()),
+        }
+    }
+
+    fn lost(&self) -> impl Fn() -> bool + '_ {
+        || (self.is_lost)(true)
+    }
+}
+
+impl OneSided for Ucx<'_> {
+    type Error = Refusal;
+
+    fn get(&mut self, from: Place, into: &mut [u8]) -> std::result::Result<(), Refusal> {
+        let (peer, offset) = self.target(from, into.len())?;
+        self.reached.worker.get(peer, offset, into, &self.lost()).map_err(Self::failed(from))
+    }
+
+    /// The library keeps no order between puts: each one is waited for.
+    fn put(&mut self, to: Place, bytes: &[u8]) -> std::result::Result<(), Refusal> {
+        let (peer, offset) = self.target(to, bytes.len())?;
+        let put = self.reached.worker.put(peer, offset, bytes, &self.lost());
+        put.and_then(|()| self.reached.worker.flush(peer, &self.lost())).map_err(Self::failed(to))
+    }
+
+    /// Sets the bit that locks. Whoever has set it says then who it is; nobody else changes the entry meanwhile.
+    fn fetch_and_set(&mut self, at: Place, holder: NodeId) -> std::result::Result<Entry, Refusal> {
+        let (peer, offset) = self.target(at, ENTRY_BYTES)?;
+        let shift = offset % WORD * 8;
+        let busy = u64::from(Entry::default().after_fetch_and_set(NodeId(0)).0) << shift;
+        let old = self.reached.worker.fetch_or(peer, offset - offset % WORD, busy, &self.lost());
+        let entry = Entry((old.map_err(Self::failed(at))? >> shift) as u16);
+        if !entry.is_busy() {
+            self.put(at, &entry.after_fetch_and_set(holder).0.to_ne_bytes())?;
+        }
+        Ok(entry)
+    }
+
+    fn fetch_add(&mut self, at: Place, summand: u64) -> std::result::Result<u64, Refusal> {
+        let (peer, offset) = self.target(at, WORD as usize)?;
+        self.reached.worker.fetch_add(peer, offset, summand, &self.lost()).map_err(Self::failed(at))
+    }
+
+    fn compare_and_swap(&mut self, at: Place, expected: u64, new: u64) -> std::result::Result<u64, Refusal> {
+        let (peer, offset) = self.target(at, WORD as usize)?;
+        let swapped = self.reached.worker.compare_and_swap(peer, offset, (expected, new), &self.lost());
+        swapped.map_err(Self::failed(at))
+    }
+
+    fn flush(&mut self) -> std::result::Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// No unit is biased that a thread has ever stored to.
+    fn quiesce(&mut self, _node: NodeId, _offset: u64, _bytes: u64) -> std::result::Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+fn failed(what: &str) -> impl FnOnce(io::Error) -> Error {
+    Error::system(format!("cannot {what} by UCX (--one-sided ucx)"))
+}
+
+impl Node {
+    /// Prepares one-sided operations by UCX, if the job asks for them. To be called when this node has its heap, before
+    /// any other may ask how its memory is reached.
+    ///
+    /// # Errors
+    /// When the library is not there, or refuses.
+    pub(crate) fn prepare_ucx(self: &Arc<Node>) -> Result<()> {
+        let lines = self.shared().and_then(|shared| shared.views.as_ref()?.lines.as_ref());
+        let Some(lines) = lines.filter(|_| self.config.uses_ucx()) else { return Ok(()) };
+        let library = Library::load().map_err(|missing| Error::Start(format!("--one-sided ucx: {missing}")))?;
+        let worker = Worker::new(library, None).map_err(failed("begin"))?;
+        let (start, bytes) = lines.whole();
+        // SAFETY: the view of lines memory stays mapped for good, and all use it as memory of many threads.
+        let own = unsafe { worker.invite(start, bytes) }.map_err(failed("let other nodes into lines memory"))?;
+        let _ = self.ucx.set(Reached { worker, own, peers: OnceLock::new() });
+        let node = self.clone();
+        let attend = move || {
+            while let (Some(reached), false) = (node.ucx.get(), node.is_ending()) {
+                if let Err(error) = reached.worker.attend(ATTENDS) {
+                    return node.end_with(&failed("attend to other nodes' operations")(error));
+                }
+            }
+        };
+        comem_net::threads::start("comem-ucx", attend).map(drop).map_err(Error::system("cannot start a thread for UCX"))
+    }
+
+    /// How other nodes reach this one's memory, as the body of a message.
+    pub(crate) fn invitation(&self) -> Option<Vec<u8>> {
+        let Invitation { address, key, start, bytes } = &self.ucx.get()?.own;
+        let numbers = [address.len() as u64, *start, *bytes].map(u64::to_be_bytes);
+        Some([numbers.as_flattened(), address, key].concat())
+    }
+}
+
+fn read_invitation(body: &[u8]) -> Option<Invitation> {
+    let (numbers, rest) = body.split_first_chunk::<24>()?;
+    let number = |at: usize| u64::from_be_bytes(numbers[8 * at..8 * at + 8].try_into().expect("eight bytes"));
+    let (address, key) = rest.split_at_checked(usize::try_from(number(0)).ok()?)?;
+    Some(Invitation { address: address.to_vec(), key: key.to_vec(), start: number(1), bytes: number(2) })
+}
+
+impl Thread {
+    /// Learns how the memories of all nodes are reached. To be called when all are prepared.
+    ///
+    /// # Errors
+    /// When one cannot be reached.
+    pub(crate) fn meet_by_ucx(&self) -> Result<()> {
+        let node = self.home();
+        let Some(reached) = node.ucx.get() else { return Ok(()) };
+        let accept = |of: NodeId| {
+            if of == node.me() {
+                return reached.worker.accept(&reached.own).map_err(failed("reach this node's own memory"));
+            }
+            node.expect_answer(self.slot());
+            let target = Target::Request { node: of, origin: Origin::Caller };
+            self.stepping(|out| out.send(target, &Message::Invite));
+            let body = loop {
+                match node.take_answer(self.slot()) {
+                    Some(body) => break body,
+                    None => self.wait(Waiting::Operations(of))?,
+                }
+            };
+            let nonsense = || node.violation(of, "told nonsense of how its memory is reached");
+            let invitation = read_invitation(&body).filter(|told| told.bytes == reached.own.bytes);
+            let peer = reached.worker.accept(&invitation.ok_or_else(nonsense)?);
+            peer.map_err(failed(&format!("reach the memory of {}", node.name_of(of))))
+        };
+        let peers = NodeId::all(node.nodes()).map(accept).collect::<Result<Vec<Peer>>>()?;
+        let _ = reached.peers.set(peers);
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! The same programs where one-sided operations go by UCX, over transports that need no adapter.
+
+use super::{all_well, counter, direct, roles};
+use comem_net::ucx::Library;
+
+/// Over tcp, and through memory that processes of one host share.
+const TRANSPORTS: [&str; 2] = ["tcp,self", "posix,self"];
+
+/// Whether the library is there.
+fn is_there() -> bool {
+    Library::load().map_err(|missing| println!("SKIP: {missing}")).is_ok()
+}
+
+/// The settings of a job over these transports, with units of so many bytes.
+fn settings<'a>(transports: &'a str, unit: &'a str) -> [(&'a str, &'a str); 4] {
+    [("COMEM_BACKBONE", "udp"), ("COMEM_ONE_SIDED", "ucx"), ("UCX_TLS", transports), ("COMEM_UNIT_BYTES", unit)]
+}
+
+#[test]
+fn additions_of_all_nodes_add_up() {
+    for (transports, unit, nodes) in [(TRANSPORTS[0], "64", 3), (TRANSPORTS[1], "2048", 2)] {
+        if is_there() {
+            let outcome = direct("additions", nodes, &settings(transports, unit)).finish();
+            all_well(&outcome);
+            assert!(outcome.stats.values().all(|stats| stats["one_sided"] == "ucx, emulated"), "{:?}", outcome.stats);
+            let counters = ["remote_batches", "quiesces"].map(|name| counter(&outcome, name));
+            assert_eq!(counters[0], 0, "{:?}", outcome.stats);
+        }
+    }
+}
+
+#[test]
+fn nodes_agree_with_a_model() {
+    for (transports, unit, nodes) in [(TRANSPORTS[0], "128", 2), (TRANSPORTS[1], "64", 2), (TRANSPORTS[1], "64", 1)] {
+        if is_there() {
+            all_well(&direct("model", nodes, &settings(transports, unit)).finish());
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_miss_takes_the_operations_that_the_paper_says() {
+    for transports in TRANSPORTS {
+        if is_there() {
+            let outcome = direct("cases", 3, &settings(transports, "64")).finish();
+            all_well(&outcome);
+            let names = ["remote_fetch_and_sets", "remote_gets", "remote_puts", "magic_puts"];
+            assert_eq!(names.map(|name| counter(&outcome, name)), roles::CASES, "{:?}", outcome.stats);
+        }
+    }
+}
