@@ -102,6 +102,9 @@ class Choice:
         if self.detector in detectors:
             flags += ["--detector", self.detector]
         flags += ["--backbone", self.backbone]
+        if self.mixed:
+            # One-sided locks refuse regions whose locks tell what was written.
+            flags += ["--locks", "tokens"]
         if self.faults:
             flags += ["--faults", self.faults]
         command = [str(comem), "run", "--no-prefix", "--timeout", f"{LIMIT}s", *flags, *self.flags]

@@ -522,6 +522,7 @@ fn bad_input_gets_one_clear_line() {
         (&["--unit-pages", "3", "true"], 2, "power of two"),
         (&["--prefetch", "maybe", "true"], 2, "on or off"),
         (&["--lock-turns", "maybe", "true"], 2, "on or off"),
+        (&["--locks", "some", "true"], 2, "auto, tokens or one-sided"),
         (&["--backbone", "shm", "--hosts", "a,b", "true"], 2, "one host"),
         (&["--gdb", "0", "true"], 2, "needs a terminal"),
         (&["--gdb", "2", "-n", "2", "true"], 2, "no node 2"),
@@ -695,7 +696,7 @@ fn cores_of_their_own_are_shown_and_reach_the_nodes() {
 fn choices_about_pages_reach_the_nodes() {
     let scratch = Scratch::new();
     let show = "echo e=$COMEM_ENGINE d=$COMEM_DETECTOR c=$COMEM_CACHE h=$COMEM_HEAP u=$COMEM_UNIT_PAGES \
-                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH l=$COMEM_LOCK_TURNS g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
+                w=$COMEM_WRITE_DETECTION m=$COMEM_MIGRATION p=$COMEM_PREFETCH l=$COMEM_LOCK_TURNS k=$COMEM_LOCKS g=$COMEM_GLOBALS b=$COMEM_BACKBONE";
     let flags = ["--engine", "scope", "--detector", "uffd", "--cache", "50%", "--heap", "2G", "--unit-pages", "4"];
     let more = [
         "--write-detection",
@@ -706,6 +707,8 @@ fn choices_about_pages_reach_the_nodes() {
         "off",
         "--lock-turns",
         "off",
+        "--locks",
+        "tokens",
         "--globals",
         "share",
         "--backbone",
@@ -714,7 +717,7 @@ fn choices_about_pages_reach_the_nodes() {
     let chosen = scratch.run(&[&flags[..], &more, &["--no-prefix", "sh", "-c", show]].concat());
     assert_eq!(
         out(&chosen),
-        "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off l=off g=share b=shm\n",
+        "e=scope d=uffd c=50% h=2G u=4 w=off m=on p=off l=off k=tokens g=share b=shm\n",
         "{}",
         err(&chosen)
     );
@@ -722,7 +725,7 @@ fn choices_about_pages_reach_the_nodes() {
     let mut command = scratch.comem();
     command.env("COMEM_CACHE", "1G").env("COMEM_HEAP", "3G").env("COMEM_ENGINE", "");
     let mixed = finish(command.args(["run", "--cache", "64M", "--no-prefix", "sh", "-c", show]));
-    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= l= g= b=shm\n", "{}", err(&mixed));
+    assert_eq!(out(&mixed), "e= d= c=64M h=3G u= w= m= p= l= k= g= b=shm\n", "{}", err(&mixed));
     let dry = scratch.run(&[&["--dry-run"], &flags[..], &more, &["true"]].concat());
     assert!(out(&dry).contains("COMEM_UNIT_PAGES=4") && out(&dry).contains("COMEM_GLOBALS=share"), "{}", out(&dry));
     assert!(out(&dry).contains("COMEM_DETECTOR=uffd"), "{}", out(&dry));

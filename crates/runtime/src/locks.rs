@@ -9,6 +9,7 @@ use crate::config::{Config, LockChoice};
 use crate::error::{Error, Result};
 use crate::names::Named;
 use crate::node::{Node, Waiting};
+use crate::service::PATIENCE;
 use crate::thread::Thread;
 use comem_memory::pages::LockTable;
 use comem_net::{Backbone, Wait};
@@ -116,9 +117,10 @@ impl Node {
     /// Looks at a lock's word until it `changes` or the time is over, ever more seldom, and serves what comes for this node meanwhile. Whether it has
     /// changed.
     fn look_at_lock(&self, slot: Slot, until: Time, pause: &mut Span, changes: impl Fn() -> bool) -> bool {
-        let service = self.wire.endpoint(Slot::SERVICE);
+        let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         let watched = service.watch(true);
-        let mut look_at = self.now() + *pause;
+        let start = self.now();
+        let (mut look_at, mut settled) = (start + *pause, start);
         let changed = loop {
             (0..LOOKS).for_each(|_| std::hint::spin_loop());
             if watched && service.glance() {
@@ -135,11 +137,18 @@ impl Node {
             if now >= until {
                 break false;
             }
+            // Who was sent something has had its moment to look.
+            if (now - settled).0 >= PATIENCE.0 {
+                settled = now;
+                mine.settle(true);
+            }
         };
         if watched {
             service.watch(false);
             while service.glance() && self.receive(Slot::SERVICE, slot, Some(Duration::ZERO), Wait::Block) > 0 {}
         }
+        mine.settle(false);
+        self.seats[slot.index()].spins.book(changed);
         changed
     }
 }
@@ -284,6 +293,8 @@ impl Thread {
                 }
                 Step::Sleep { seen, ticket } => {
                     node.goes_on()?;
+                    // Nobody waits for this thread to be patient: it may sleep for long.
+                    node.settle(slot);
                     node.look_whether_in_vain(slot, Waiting::Lock(place.lock), since)?;
                     place.table.sleep(place.at, seen, ticket, SLEEP_MOST);
                     node.goes_on()?;

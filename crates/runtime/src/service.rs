@@ -24,7 +24,7 @@ use std::time::Duration;
 /// stays where it is. A core that spins longer is missed by the service threads of other nodes (decision 0020).
 pub(crate) const SPIN: Span = Span::from_us(300);
 /// How long a node whose threads look after its service socket now and then is left to itself.
-const PATIENCE: Span = Span::from_us(3);
+pub(crate) const PATIENCE: Span = Span::from_us(3);
 /// How long the service thread of a node that sleeps looks whether there is more, after something has come.
 const LINGER: Span = Span::from_us(100);
 /// And after all that has come meanwhile: it has other things to look after.

@@ -133,11 +133,14 @@ pub fn job(role: &str, nodes: usize, settings: &[(&str, &str)]) -> Outcome {
     outcome
 }
 
+/// Some of the scenarios have regions whose locks tell what was written.
+const TOKENS: (&str, &str) = ("COMEM_LOCKS", "tokens");
+
 /// Every detector with every shape, over both backbones; on a bad network every detector and every shape once. Where writers meet in a unit, every detector with
 /// larger ones too, and every size of those.
 fn suite(engine: &str) {
     let run = |detector, (nodes, threads): (usize, _), backbone, more: &[_]| {
-        let place = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone)];
+        let place = [("COMEM_DETECTOR", detector), ("COMEM_THREADS", threads), ("COMEM_BACKBONE", backbone), TOKENS];
         job("suite", nodes, &[&[("COMEM_ENGINE", engine)][..], &place, more].concat());
     };
     // Jobs on a bad network mostly wait: they have time beside the others.
