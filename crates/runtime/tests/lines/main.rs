@@ -56,6 +56,17 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
 }
 
 #[test]
+fn sums_under_one_sided_locks_and_under_tokens_add_up() {
+    for (locks, threads) in [("auto", "2"), ("tokens", "1")] {
+        let outcome = direct("sections", 3, &[("COMEM_LOCKS", locks), ("COMEM_THREADS", threads)]).finish();
+        all_well(&outcome);
+        let operations = |stats: &serde_json::Value| stats["lock_operations"].as_u64().unwrap_or(0);
+        let operations: u64 = outcome.stats.values().map(operations).sum();
+        assert_eq!(operations > 0, locks == "auto", "{:?}", outcome.stats);
+    }
+}
+
+#[test]
 fn additions_of_four_nodes_add_up() {
     for (unit, threads) in [("64", "1"), ("2048", "2")] {
         let outcome = direct("additions", 4, &[("COMEM_UNIT_BYTES", unit), ("COMEM_THREADS", threads)]).finish();

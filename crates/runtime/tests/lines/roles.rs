@@ -3,7 +3,7 @@
 use crate::checked::{Words, entry, play as run};
 use crate::network;
 use comem::heap::{Homes, PageEngine, RegionOptions};
-use comem::{Comem, NodeId};
+use comem::{Comem, LockId, NodeId};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ pub fn play(role: &str, comem: Comem) {
         "regions" => regions(comem),
         "killed" => killed(comem),
         "interrupted" => interrupted(comem),
+        "sections" => sections(comem),
         _ if role.starts_with("forges-") => network::forge(&comem, role),
         _ => panic!("there is no role {role}"),
     }
@@ -54,6 +55,24 @@ fn additions(comem: Comem) {
         t.barrier();
         let (all, sum) = ((t.count() * each) as u64, counters[1..].iter().map(|at| words.load(*at)).sum::<u64>());
         assert_eq!((words.load(counters[0]), sum), (all, 2 * all));
+    });
+}
+
+/// Sums in words of one line, each under a lock of its own, and one under a lock of all.
+fn sections(comem: Comem) {
+    let words = Words::new(&comem, 4 * GRAIN, &RegionOptions::default());
+    let each = times(100_000, 500);
+    run(comem, |t| {
+        let add = |at: usize| words.store(at, words.load(at) + 1);
+        for step in 0..each {
+            let at = 1 + (step * (t.id() + 1)) % 3;
+            t.locked(LockId(0), || add(0));
+            t.locked(LockId(at as u64), || add(at));
+        }
+        t.barrier();
+        let all = (t.count() * each) as u64;
+        assert_eq!((words.load(0), (1..4).map(|at| words.load(at)).sum::<u64>()), (all, all));
+        t.barrier();
     });
 }
 
