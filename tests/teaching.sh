@@ -39,6 +39,18 @@ nobody none -n 1 -t 2
 nobody some -n 2 --engine hlrc
 nobody some -n 2 --engine scope
 
+# The same program with checks in its code, which wants LLVM.
+if ! { command -v "${COMEM_CLANG:-clang-19}" && command -v llvm-config-19; } >/dev/null; then
+    echo "SKIP: store buffering with checks in the code: there is no clang-19 with llvm-config-19; sudo apt-get install clang-19 llvm-19-dev"
+elif ! make --no-print-directory --silent -C compiler ||
+    ! "$bin/comem-cc" --inline -std=c11 -O2 -Wall -Wextra -Werror examples/teaching/store_buffering.c -o "$work/store_buffering"; then
+    verdict FAILED "store_buffering.c does not compile with comem-cc --inline"
+else
+    nobody none -n 2 --engine direct
+    nobody none -n 2 --engine direct --backbone udp
+    nobody none -n 2 --detector inline --engine msi
+fi
+
 # shares WANTED HOW ENGINE NODES ARGUMENTS…: whether the report finds a page that all nodes write.
 shares() {
     local wanted=$1 how=$2 engine=$3 nodes=$4 printed found=no
