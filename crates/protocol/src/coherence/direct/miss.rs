@@ -61,7 +61,7 @@ pub enum Want {
     Load,
     /// The unit alone. [`Op::Access`] stores, or does an atomic operation.
     Store,
-    /// The unit alone, with no access: the thread checks again and stores then.
+    /// The unit alone and biased, if the backbone has a barrier, with no access: the thread checks again and stores then.
     Own,
 }
 
@@ -267,8 +267,9 @@ impl Miss {
         let mut batch = Batch::new();
         let is_home_biased = source.is_some_and(|s| s.is_biased && s.node == self.site.layout.home);
         let directory_after = |miss: &Miss, holders: &NodeSet, batch: &mut Batch| {
+            let stays_biased = miss.want == Want::Own && miss.site.me == miss.site.layout.home && miss.site.has_barrier;
             let is_locked = directory.is_locked() || is_home_biased || !miss.site.has_barrier;
-            miss.push_directory(batch, holders, is_locked);
+            miss.push_directory(batch, holders, is_locked && !stays_biased);
         };
         if self.want == Want::Load {
             let mut after = holders.clone();
@@ -356,9 +357,19 @@ impl Miss {
         }
     }
 
+    /// Whether the unit is biased at this node afterwards, whatever it was. A thread that wants the unit for a strip of
+    /// stores waits for that: it would wait for ever where the unit stayed locked.
+    fn makes_biased(&self) -> bool {
+        match self.want {
+            Want::Load => false,
+            Want::Store => self.site.biases_again,
+            Want::Own => self.site.has_barrier,
+        }
+    }
+
     /// What becomes of the entry of a unit that this node holds alone.
     fn after_access(&self, entry: Entry) -> Entry {
-        entry.after_store(self.site.biases_again && self.want == Want::Store)
+        entry.after_store(self.makes_biased())
     }
 
     fn push_access(&self, batch: &mut Batch) {
@@ -374,7 +385,8 @@ impl Miss {
 
     /// Unlocks this node's tag, which becomes exclusive.
     fn push_exclusive(&self, batch: &mut Batch, tag: Tag) {
-        let is_locked = |entry: Entry| entry.is_locked() || !self.site.has_barrier;
+        let stays_biased = self.want == Want::Own && self.site.has_barrier;
+        let is_locked = |entry: Entry| !stays_biased && (entry.is_locked() || !self.site.has_barrier);
         batch.extend(tag.map(|old| Op::PutEntry { to: self.site.me, entry: Entry::exclusive(is_locked(old)) }));
     }
 

@@ -95,7 +95,7 @@ impl StoreCheck {
             State::Raise if self.rounds > 0 && !Rule::HazardsRecheckedAfterMiss.on() => State::Store,
             State::Raise => State::Check(0),
             State::Check(unit) if entry == Some(Entry::BIASED) => self.after_check(unit),
-            State::Check(unit) => self.missed(unit, entry),
+            State::Check(unit) => self.missed(unit),
             State::Store => State::Lower(After::Finished),
             State::Lower(After::Finished) | State::LowerLate | State::Finished => State::Finished,
             State::Lower(After::Own(unit)) => State::Own(unit),
@@ -112,9 +112,8 @@ impl StoreCheck {
     }
 
     /// The unit may not be stored to by a plain store.
-    fn missed(&mut self, unit: usize, entry: Option<Entry>) -> State {
-        let can_be_biased = entry.is_some_and(|e| !e.is_locked());
-        let after = if self.units > 1 && self.rounds < ROUNDS_MAX && can_be_biased {
+    fn missed(&mut self, unit: usize) -> State {
+        let after = if self.units > 1 && self.rounds < ROUNDS_MAX {
             self.rounds += 1;
             After::Own(unit)
         } else {
