@@ -6,7 +6,7 @@
 const PREFIX: &str = "COMEM_";
 
 /// The settings that the documents name, with what comes beside the command's flags.
-pub const SETTINGS: [&str; 52] = [
+pub const SETTINGS: [&str; 53] = [
     "COMEM_ALLOW",
     "COMEM_ALLOW_ENV",
     "COMEM_AUTH",

@@ -91,7 +91,7 @@ pub mod var {
 
 impl PageArgs {
     /// The variables of a node. Each is set, so that nothing of an outer job shines through.
-    pub fn variables(&self) -> [(&'static str, String); 11] {
+    pub fn variables(&self) -> [(&'static str, String); 12] {
         // Objects have no detector to choose.
         let detector = if self.detector == choice::EXPLICIT { String::new() } else { self.detector.clone() };
         [
