@@ -1,8 +1,9 @@
 //! The arguments of a function with any number of them, as x86-64 hands them over.
 //!
-//! Numbers and pointers come in six registers, floating-point numbers in eight, and what does not fit on the stack. A `va_list`
-//! knows where the registers were saved and how many are taken. Both places belong to the function that was called, so a
-//! pointer to lines memory can be replaced there by one to a private copy, for as long as the C library looks at it.
+//! Numbers and pointers come in six registers, floating-point numbers in eight, and what does not fit on the stack. A
+//! `va_list` knows where the registers were saved and how many are taken. Both places belong to the function that was
+//! called, so a pointer to lines memory can be replaced there by one to a private copy, for as long as the C library
+//! looks at it.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -239,7 +240,8 @@ impl<'a> Format<'a> {
 /// Most arguments that a format may name.
 pub const ARGUMENTS_MAX: usize = 4096;
 
-/// Defines a function with any number of arguments: it saves what came in registers, and calls another one that takes a `va_list`.
+/// Defines a function with any number of arguments: it saves what came in registers, and calls another one that takes
+/// a `va_list`.
 macro_rules! with_va_list {
     ($(#[doc = $doc:literal] fn $name:ident = $target:ident($fixed:literal, $register:literal);)*) => { $(
         #[doc = $doc]

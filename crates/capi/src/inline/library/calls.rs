@@ -1,6 +1,7 @@
 //! System calls, and other functions that store a result where they are told.
 //!
-//! The kernel reads an invalid unit as data and meets no error. So its buffers in lines memory are always private copies.
+//! The kernel reads an invalid unit as data and meets no error. So its buffers in lines memory are always private
+//! copies.
 
 use super::memory::{give, keeping_errno, overlaps, read, with_result, write};
 use libc::{c_int, c_void, clock_t, clockid_t, off_t, rusage, ssize_t, time_t, timespec, timeval, timezone, tms};

@@ -15,8 +15,15 @@ pub fn overlaps<T>(start: *const T, bytes: usize) -> bool {
     comem_rt::inline::calls::touches_lines(start.addr(), bytes)
 }
 
-/// So many bytes are read at once. Regions of lines memory begin and end at multiples of it, so what is read goes beyond none.
+/// So many bytes are read at once. Regions of lines memory begin and end at multiples of it, so what is read goes
+/// beyond none.
 pub const CHUNK_BYTES: usize = 2048;
+
+/// Whether there is lines memory at all.
+#[inline]
+pub fn exists() -> bool {
+    overlaps(std::ptr::null::<u8>(), usize::MAX)
+}
 
 /// Whether this address is lines memory.
 #[inline]
@@ -24,7 +31,8 @@ pub fn is_lines<T>(at: *const T) -> bool {
     overlaps(at, 1)
 }
 
-/// Gives private copies of at most `most` bytes, one after the other, until `each` has seen enough. It gets the offset of its bytes.
+/// Gives private copies of at most `most` bytes, one after the other, until `each` has seen enough. It gets the
+/// offset of its bytes.
 ///
 /// # Safety
 /// The bytes may be read as far as `each` wants them.
@@ -126,7 +134,8 @@ impl Text {
     }
 }
 
-/// The C library's place in a string or block as the caller's: `found` is null or within `private`, which stands for `own`.
+/// The C library's place in a string or block as the caller's: `found` is null or within `private`, which stands for
+/// `own`.
 pub fn back<T, U>(found: *const T, private: *const T, own: *const U) -> *mut U {
     if found.is_null() {
         return std::ptr::null_mut();
@@ -148,7 +157,8 @@ pub unsafe fn give<T>(to: *mut T, value: T) {
     }
 }
 
-/// Calls with a place for a result, or with a private one where it is lines memory, from which it is copied if `filled` says so.
+/// Calls with a place for a result, or with a private one where it is lines memory, from which it is copied if
+/// `filled` says so.
 ///
 /// # Safety
 /// As for the call; null is for it to treat.

@@ -1,8 +1,9 @@
 //! Functions of the C library for memory whose accesses the program checks itself.
 //!
-//! Checked code calls these in place of the C library's own (`compiler/wrapped.def` has the table), which would read an invalid unit
-//! as data, and store past the check of a store. Without a byte of lines memory among what a function gets, it calls the C
-//! library's: that question costs two comparisons. Else the bytes travel through private memory, by [`memory`].
+//! Checked code calls these in place of the C library's own (`compiler/wrapped.def` has the table), which would read
+//! an invalid unit as data, and store past the check of a store. Without a byte of lines memory among what a function
+//! gets, it calls the C library's: that question costs two comparisons. Else the bytes travel through private memory,
+//! by [`memory`].
 //!
 //! | module | functions |
 //! |---|---|
@@ -18,7 +19,8 @@
 //!
 //! Each function does what the C library's of its name does, and asks the same of its caller.
 
-/// Defines functions of the C library under names that checked code calls. Their bodies may do what their callers vouch for.
+/// Defines functions of the C library under names that checked code calls. Their bodies may do what their callers
+/// vouch for.
 macro_rules! library {
     ($(#[doc = $doc:literal] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => { $(
         #[doc = $doc]
@@ -27,7 +29,8 @@ macro_rules! library {
         /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) $(-> $ret)? {
-            // SAFETY: the caller keeps what the C library's function asks for, and shared bytes go through private memory.
+            // SAFETY: the caller keeps what the C library's function asks for, and shared bytes go through private
+            // memory.
             unsafe { $body }
         }
     )* };

@@ -4,7 +4,8 @@ use super::memory::{Text, back, find, give, is_lines};
 use std::ffi::{c_char, c_double, c_float, c_int, c_long, c_ulong};
 use std::ptr::null_mut;
 
-/// Where a string begins that may be a number: all of it that can belong to one, since a text may be long and have many.
+/// Where a string begins that may be a number: all of it that can belong to one, since a text may be long and have
+/// many.
 ///
 /// # Safety
 /// A string.

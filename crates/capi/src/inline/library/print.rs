@@ -1,7 +1,7 @@
 //! `printf` and its kin. Strings among the arguments that are in lines memory are copied, and the C library prints.
 
 use super::arguments::{ARGUMENTS_MAX, Class, Format, Replaced, VaList, Width, int_in, pointer_in, with_va_list};
-use super::memory::{Text, find, is_lines, keeping_errno, write};
+use super::memory::{self, Text, find, is_lines, keeping_errno, write};
 use libc::{FILE, c_char, c_int};
 use std::ptr::null_mut;
 
@@ -123,6 +123,9 @@ unsafe fn printed(
     list: *mut VaList,
     print: impl FnOnce(*const c_char, *mut VaList) -> c_int,
 ) -> c_int {
+    if !memory::exists() {
+        return print(format, list);
+    }
     // SAFETY: by this function's contract the format is a string, and the list has the arguments that it names.
     unsafe {
         let format = Text::of(format);

@@ -1,10 +1,10 @@
 //! `scanf` and its kin. What goes to lines memory is read into private places, and copied from there.
 //!
-//! Nobody knows how long a string will be that is read. So the format is changed where one goes to lines memory: the C library
-//! allocates it (`%ms` in place of `%s`).
+//! Nobody knows how long a string will be that is read. So the format is changed where one goes to lines memory: the
+//! C library allocates it (`%ms` in place of `%s`).
 
 use super::arguments::{ARGUMENTS_MAX, Class, Format, Replaced, VaList, Width, pointer_in, with_va_list};
-use super::memory::{Text, is_lines, keeping_errno, write};
+use super::memory::{self, Text, is_lines, keeping_errno, write};
 use libc::{FILE, c_char, c_int};
 
 unsafe extern "C-unwind" {
@@ -135,6 +135,9 @@ unsafe fn scanned(
     list: *mut VaList,
     scan: impl FnOnce(*const c_char, *mut VaList) -> c_int,
 ) -> c_int {
+    if !memory::exists() {
+        return scan(format, list);
+    }
     // SAFETY: by this function's contract the format is a string, and the list has the arguments that it names.
     unsafe {
         let format = Text::of(format);

@@ -12,7 +12,7 @@ unsafe fn copy_text(to: *mut c_char, from: *const c_char, bytes: usize) -> *mut 
     // SAFETY: by this function's contract.
     unsafe {
         copy(to.cast(), from.cast(), bytes);
-        write(to.add(bytes).cast(), b"\0".as_ptr(), 1);
+        write(to.add(bytes).cast(), c"".as_ptr().cast(), 1);
     }
     to.wrapping_add(bytes)
 }

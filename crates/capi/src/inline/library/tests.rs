@@ -1,5 +1,5 @@
-//! The functions on lines memory that is played: units of 64 bytes, of which any may be invalid and then hold the fill. Whoever
-//! reads one directly gets that, and whoever stores into one directly is found out.
+//! The functions on lines memory that is played: units of 64 bytes, of which any may be invalid and then hold the
+//! fill. Whoever reads one directly gets that, and whoever stores into one directly is found out.
 
 use super::bytes::*;
 use super::calls::*;
@@ -136,11 +136,8 @@ pub mod played {
                     let offset = unit * UNIT_BYTES + index;
                     let expected = if state.valid[unit] { state.home[offset] } else { MAGIC[index % 4] };
                     // SAFETY: a byte of the memory.
-                    assert_eq!(
-                        unsafe { at(offset).read() },
-                        expected,
-                        "byte {index} of unit {unit} was stored directly"
-                    );
+                    let found = unsafe { at(offset).read() };
+                    assert_eq!(found, expected, "byte {index} of unit {unit} was stored directly");
                 }
             }
             state.home[self.offset..self.offset + self.bytes].to_vec()
