@@ -1,5 +1,6 @@
-// Functions outside of the module that get pointers to memory that may be shared. Which of them have checks is known only when the program
-// is linked, so the names go into the section of the object file, and `comem-cc --inline` warns of those in libraries.
+// Functions outside of the module that get pointers to memory that may be shared. Which of them have checks is known
+// only when the program is linked, so the names go into the section of the object file, and `comem-cc --inline` warns
+// of those in libraries.
 #include "inline.h"
 #include "llvm/IR/InstIterator.h"
 #include <set>

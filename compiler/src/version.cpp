@@ -1,5 +1,5 @@
-// Which LLVM the plug-in is for, as a text in its file: `comem-cc --inline` compares it with clang's version before it calls clang, which would
-// only say that it cannot load the plug-in.
+// Which LLVM the plug-in is for, as a text in its file: `comem-cc --inline` compares it with clang's version before
+// it calls clang, which would only say that it cannot load the plug-in.
 #include "llvm/Config/llvm-config.h"
 
 #define COMEM_TEXT_OF(macro) COMEM_TEXT(macro)

@@ -1,5 +1,6 @@
-//! `comem cc --inline`: what is refused, and what is said about the files that a program is linked from. A script stands for clang; it
-//! hands everything but the plug-in to the C compiler, and the objects bring the section that the plug-in would write.
+//! `comem cc --inline`: what is refused, and what is said about the files that a program is linked from. A script
+//! stands for clang; it hands everything but the plug-in to the C compiler, and the objects bring the section that
+//! the plug-in would write.
 
 mod common;
 

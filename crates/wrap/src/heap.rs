@@ -1,7 +1,7 @@
 //! Where the shared heap is, and how its pages are brought here.
 //!
-//! Part of it may be *lines memory*, which traps nobody: what is not here reads as other data. There the runtime copies the bytes, and no
-//! call ever gets them themselves.
+//! Part of it may be *lines memory*, which traps nobody: what is not here reads as other data. There the runtime
+//! copies the bytes, and no call ever gets them themselves.
 
 use crate::errno;
 use std::ffi::{c_int, c_void};
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 /// The runtime's function that brings memory here: address, bytes, whether it will be written; 0 when all of it was here.
 pub type Touch = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
 
-/// The runtime's function that copies between lines memory (the second of them) and private memory: whether it stores to lines memory.
+/// The runtime's function that copies between lines memory (the second of them) and private memory: whether it stores
+/// to lines memory.
 pub type Copy = unsafe extern "C" fn(private: *mut c_void, lines: *mut c_void, bytes: usize, stores: c_int);
 
 /// What a call does with a buffer.

@@ -5,8 +5,9 @@
 //! raises nothing: it fails with EFAULT, or loses the datagram it was to store. So each function here asks one question, does the
 //! buffer lie in the shared heap?, which costs two comparisons; almost always the answer is no, and the real function is called. If
 //! it is yes, the buffer's pages are brought here first, and if another thread or node takes one away before the kernel gets to it,
-//! again; after some tries the bytes take the way through private memory, which nobody can take away. Memory that the program's own
-//! code checks (`comem-cc --inline`) always takes that way: the kernel would read what is not here without an error.
+//! again; after some tries the bytes take the way through private memory, which nobody can take away. Memory that the
+//! program's own code checks (`comem-cc --inline`) always takes that way: the kernel would read what is not here
+//! without an error.
 //!
 //! | file | does |
 //! |---|---|

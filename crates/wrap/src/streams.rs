@@ -5,8 +5,8 @@
 //! that is not here then ends the transfer with the stream's error mark set. These functions bring the memory here piece by piece,
 //! and take the mark back when it came from EFAULT alone.
 //!
-//! `fgets`, `getline`, `fscanf` always go through the stream's buffer, and are left alone. (Where a program's own code checks its
-//! accesses, it calls other functions than these.)
+//! `fgets`, `getline`, `fscanf` always go through the stream's buffer, and are left alone. (Where a program's own
+//! code checks its accesses, it calls other functions than these.)
 
 use crate::errno;
 use crate::heap::{self, Way};

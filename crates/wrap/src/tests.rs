@@ -478,7 +478,8 @@ fn a_stream_goes_on_where_the_fault_was() {
     }
 }
 
-/// Lines memory that is played, in the second half of the heap: it holds other bytes than those that are copied from it.
+/// Lines memory that is played, in the second half of the heap: it holds other bytes than those that are copied from
+/// it.
 mod lines {
     use super::*;
     use std::sync::Mutex;

@@ -12,7 +12,8 @@ pub const TRACE: [&str; 2] = ["-Wl,--trace", "-Wl,--trace"];
 /// What a compiler adds of its own.
 const STARTUP: [&str; 9] =
     ["crt0.o", "crt1.o", "crti.o", "crtn.o", "Scrt1.o", "rcrt1.o", "gcrt1.o", "grcrt1.o", "Mcrt1.o"];
-/// Libraries that belong to the system or to Comem. Their functions that matter have others in their place, or a warning of their own.
+/// Libraries that belong to the system or to Comem. Their functions that matter have others in their place, or a
+/// warning of their own.
 const SYSTEM: [&str; 24] = [
     "libc",
     "libm",
@@ -108,8 +109,8 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Examines the files, and `product`, which was made of them. Of the files that were compiled on the way and are gone again,
-    /// `unchecked_sources` were not compiled by the plug-in's compiler.
+    /// Examines the files, and `product`, which was made of them. Of the files that were compiled on the way and are
+    /// gone again, `unchecked_sources` were not compiled by the plug-in's compiler.
     pub fn of(taken: &[Taken], product: &Path, trusts: &dyn Fn(&Path) -> bool, unchecked_sources: usize) -> Findings {
         let mut found = Findings::default();
         let (mut expected, mut gone, mut trusted) = (0, 0, Vec::new());
@@ -187,7 +188,8 @@ impl Findings {
         let mut warnings = Vec::new();
         if !self.libraries.is_empty() {
             warnings.push(format!(
-                "these libraries have no checks, so they may not touch shared memory: {}; --inline-trust FILE silences this",
+                "these libraries have no checks, so they may not touch shared memory: {}; \
+                 --inline-trust FILE silences this",
                 self.libraries.join(", ")
             ));
         }

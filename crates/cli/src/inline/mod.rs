@@ -6,10 +6,10 @@
 //! | [`records`] | reads what the plug-in has left in an object file about its checks |
 //! | [`linked`] | looks at everything that the linker has taken |
 //!
-//! Memory that is kept coherent by lines traps nobody: code without checks reads old data there and loses what it stores. So
-//! whatever cannot be checked is refused before anything is compiled: optimisation at link time, which compiles again what was
-//! checked, assembly, and Fortran. After the linker has run, each file that it took is looked at; an object without checks takes the
-//! program with it, unless `--inline-trust` names it.
+//! Memory that is kept coherent by lines traps nobody: code without checks reads old data there and loses what it
+//! stores. So whatever cannot be checked is refused before anything is compiled: optimisation at link time, which
+//! compiles again what was checked, assembly, and Fortran. After the linker has run, each file that it took is looked
+//! at; an object without checks takes the program with it, unless `--inline-trust` names it.
 
 pub mod linked;
 pub mod records;

@@ -1,5 +1,6 @@
-//! What the plug-in leaves in an object file about the checks that it has put in: the section `.comem.inline`, a line of text for each
-//! module: `abi=1 module=a.c loads=10/25 stores=3/9 strips=2 calls=f,g`. Linkers put the sections of all objects behind one another.
+//! What the plug-in leaves in an object file about the checks that it has put in: the section `.comem.inline`, a line
+//! of text for each module: `abi=1 module=a.c loads=10/25 stores=3/9 strips=2 calls=f,g`. Linkers put the sections of
+//! all objects behind one another.
 
 use crate::table::Table;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};

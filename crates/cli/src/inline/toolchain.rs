@@ -1,7 +1,8 @@
 //! The compiler and the plug-in that put checks into programs.
 //!
-//! The compiler is `$COMEM_CLANG`, else `clang-19` (`clang++-19`). The plug-in is `$COMEM_INLINE_PLUGIN`, else `libcomem_inline.so`
-//! beside this command, in the directory `lib` next to its own, as installed, or in `out/compiler` of the source tree.
+//! The compiler is `$COMEM_CLANG`, else `clang-19` (`clang++-19`). The plug-in is `$COMEM_INLINE_PLUGIN`, else
+//! `libcomem_inline.so` beside this command, in the directory `lib` next to its own, as installed, or in
+//! `out/compiler` of the source tree.
 
 use crate::cc::{self, Language};
 use crate::failure::{Failure, Outcome};
@@ -142,7 +143,8 @@ impl Plugin {
             let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
             Failure::usage(
                 format!("the plug-in for --inline ({LIBRARY}) cannot be found in {}", looked.join(", ")),
-                "install llvm-19-dev (sudo apt-get install llvm-19-dev) and run make, or name it in COMEM_INLINE_PLUGIN",
+                "install llvm-19-dev (sudo apt-get install llvm-19-dev) and run make, or name it in \
+                 COMEM_INLINE_PLUGIN",
             )
         })
     }

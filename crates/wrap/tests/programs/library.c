@@ -1,5 +1,5 @@
-/* The C library on shared memory that is not here: node 0 fills it, node 1 uses it by functions whose own code has no checks. Built with
- * `comem-cc --inline`. Prints `ok`, or what went wrong.
+/* The C library on shared memory that is not here: node 0 fills it, node 1 uses it by functions whose own code has no
+ * checks. Built with `comem-cc --inline`. Prints `ok`, or what went wrong.
  */
 #define _GNU_SOURCE
 #include <comem.h>
