@@ -439,6 +439,15 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    /// Ends the thread that attends, also where a test fails.
+    struct Ends<'a>(&'a AtomicBool);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     const BYTES: usize = 1 << 16;
     const NEVER: &dyn Fn() -> bool = &|| false;
 
@@ -461,11 +470,11 @@ mod tests {
                     other.attend(Duration::from_millis(20)).expect("it attends");
                 }
             });
+            let _ends = Ends(&done);
             let own = other.accept(&invitation).expect("it reaches itself");
             let peer = one.accept(&invitation).expect("it is reached");
             body(&one, &peer, &own, words);
             other.fetch_or(&own, 64, 1, NEVER).expect("by its own adapter");
-            done.store(true, Ordering::Relaxed);
         });
     }
 

@@ -26,6 +26,7 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The lines memories of the other nodes, all on this host.
 #[derive(Debug)]
@@ -119,6 +120,7 @@ impl LineEngine for Direct {
         };
         let or_lost = |refusal| match refusal {
             Refusal::Lost => Ok(Outcome::Lost(None)),
+            Refusal::Failed(..) if node.hears_of_a_loss() => Ok(Outcome::Lost(None)),
             refusal => Err(node.refused_in(known, &refusal)),
         };
         let ended = if let Some(reached) = node.ucx.get() {
@@ -196,6 +198,16 @@ impl Node {
             None if self.emulates_operations() => "emulated",
             None => "mapped memory",
         })
+    }
+
+    /// Another node's memory cannot be reached: mostly that node has ended. Gives the news of that some time to come.
+    fn hears_of_a_loss(&self) -> bool {
+        const NEWS: Duration = Duration::from_secs(5);
+        let start = Instant::now();
+        while self.goes_on().is_ok() && start.elapsed() < NEWS {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.goes_on().is_err()
     }
 
     /// Every node's lines memory, where all can be reached from here.

@@ -49,3 +49,21 @@ fn each_kind_of_miss_takes_the_operations_that_the_paper_says() {
         }
     }
 }
+
+/// A node that is killed in the midst of a miss takes the job with it, and all others name it.
+#[test]
+fn a_node_that_is_killed_with_an_entry_locked_is_named() {
+    for transports in TRANSPORTS {
+        if !is_there() {
+            return;
+        }
+        let mut job = direct("killed", 3, &settings(transports, "64"));
+        job.tells_ends = true;
+        let outcome = job.finish();
+        assert_eq!(outcome.statuses, [None, Some(4), Some(4)], "{outcome:#?}");
+        for node in 1..3 {
+            let said = &outcome.failures[&node];
+            assert!(said.contains("node 0 (host "), "node {node} said {said:?}: {outcome:#?}");
+        }
+    }
+}
