@@ -1,6 +1,6 @@
 //! The requester's side: which operations of a batch go to whom together, and when the thread waits.
 
-use super::super::one_sided::{Batch, Op};
+use super::super::one_sided::Op;
 use crate::ids::NodeId;
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// Send these operations to this node, in one message. Nothing is under way to it.
-    Send(NodeId, Batch),
+    Send(NodeId, Vec<Op>),
     /// Wait for the answers to everything that was sent, and store the bytes that they brought.
     Await,
     /// Do this on the thread's own node.
@@ -37,7 +37,7 @@ pub fn split(me: NodeId, batch: &[Op]) -> SmallVec<[Step; 8]> {
 struct Splitting {
     steps: SmallVec<[Step; 8]>,
     /// What will be sent, by node, in the order of the first operations.
-    open: SmallVec<[(NodeId, Batch); 4]>,
+    open: SmallVec<[(NodeId, Vec<Op>); 4]>,
     /// Whether they bring bytes for this node's memory.
     brings_data: bool,
     /// There was a flush behind them.
@@ -52,7 +52,7 @@ impl Splitting {
         self.brings_data |= matches!(op, Op::GetData { .. });
         match self.open.iter_mut().find(|(other, _)| *other == node) {
             Some((_, ops)) => ops.push(op.clone()),
-            None => self.open.push((node, Batch::from_iter([op.clone()]))),
+            None => self.open.push((node, vec![op.clone()])),
         }
     }
 

@@ -11,6 +11,7 @@ use smallvec::smallvec;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::slice::from_ref;
 
 /// Lines of the heap that belong to a region with units of four lines, and to one that was freed.
 const ALLOCATED: Range<u64> = 64..96;
@@ -344,7 +345,7 @@ fn put(to: u16) -> Op {
 }
 
 fn send(node: u16, ops: &[Op]) -> Step {
-    Step::Send(NodeId(node), ops.iter().cloned().collect())
+    Step::Send(NodeId(node), ops.to_vec())
 }
 
 #[test]
@@ -372,9 +373,9 @@ fn a_flush_between_operations_on_one_node_costs_nothing() {
     let steps = [send(1, &[mirrors.clone(), quiesce.clone(), data(1), magic(1)]), Step::Await, Step::Here(Op::Access)];
     assert_eq!(split(ME, &batch)[..], steps);
     let steps =
-        [send(2, &[magic(2)]), send(1, &[mirrors.clone()]), Step::Await, send(1, &[quiesce.clone()]), Step::Await];
+        [send(2, &[magic(2)]), send(1, from_ref(&mirrors)), Step::Await, send(1, from_ref(&quiesce)), Step::Await];
     assert_eq!(split(ME, &[magic(2), mirrors.clone(), Op::Flush, quiesce.clone()])[..], steps);
-    let steps = [send(1, &[mirrors.clone()]), Step::Await, send(2, &[magic(2)]), Step::Await];
+    let steps = [send(1, from_ref(&mirrors)), Step::Await, send(2, &[magic(2)]), Step::Await];
     assert_eq!(split(ME, &[mirrors, Op::Flush, magic(2)])[..], steps);
 }
 
