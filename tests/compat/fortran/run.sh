@@ -60,12 +60,12 @@ settings() {
     done
 }
 
-# run FLAGS PROGRAM ARGUMENTS…: into `printed`; gives the status.
+# run FLAGS PROGRAM ARGUMENTS…: into `printed`; gives the status. Regions name engines, and so their locks are tokens.
 run() {
     local flags=$1
     shift
     # shellcheck disable=SC2086 # the flags are words
-    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix $flags -- "$@" 2>&1)
+    printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix --locks tokens $flags -- "$@" 2>&1)
 }
 
 show() { tail -n 20 <<<"$1" | sed 's/^/    /'; }
