@@ -13,7 +13,7 @@ pub const HAZARD_SLOTS: usize = 4096;
 pub const HAZARD_SLOT_BYTES: usize = 64;
 
 pub(super) const SLOT_WORDS: usize = HAZARD_SLOT_BYTES / size_of::<u64>();
-const ADDRESS_BITS: u32 = 48;
+pub(super) const ADDRESS_BITS: u32 = 48;
 /// Where in the first slot it stands how many slots were ever in use.
 const USED_WORD: usize = 1;
 

@@ -86,3 +86,37 @@ impl Extent {
         self.misses() + SEATS_MAX * SEAT_BYTES
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comem_protocol::coherence::direct::MAGIC;
+
+    /// A constant of the header that checked code is built with.
+    fn defined(name: &str) -> u64 {
+        let header = include_str!("../../../../compiler/abi.h");
+        let values = header.lines().filter_map(|line| line.strip_prefix("#define ")?.split_once(' '));
+        let value = values.filter(|(known, _)| *known == name).map(|(_, value)| value).next();
+        let text = value.unwrap_or_else(|| panic!("{name} is not defined")).trim_end_matches(['u', 'l']);
+        let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
+        parsed.unwrap_or_else(|_| panic!("{name} is {text:?}"))
+    }
+
+    #[test]
+    fn checked_code_has_the_same_constants() {
+        let here = [
+            ("COMEM_LINE_BYTES", LINE_BYTES),
+            ("COMEM_LINE_SHIFT", LINE_BYTES.trailing_zeros() as usize),
+            ("COMEM_GRAIN_BYTES", GRAIN_BYTES),
+            ("COMEM_MAGIC", MAGIC as usize),
+            ("COMEM_TABLE", TABLE_ADDRESS),
+            ("COMEM_ADDRESS_END", TABLE_BYTES / ENTRY_BYTES * LINE_BYTES),
+            ("COMEM_HAZARD_LINES_SHIFT", hazards::ADDRESS_BITS as usize),
+            ("COMEM_HAZARD_SLOTS", HAZARD_SLOTS),
+            ("COMEM_HAZARD_SLOT_BYTES", HAZARD_SLOT_BYTES),
+        ];
+        for (name, value) in here {
+            assert_eq!(defined(name), value as u64, "{name}");
+        }
+    }
+}
