@@ -233,7 +233,7 @@ fn engines(text: &str) -> Result<(Engine, PageEngine), String> {
         (Ok(objects), Err(_)) => Ok((objects, PageEngine::default())),
         (Err(_), Ok(pages)) => Ok((Engine::default(), pages)),
         (Err(_), Err(_)) => Err(format!(
-            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for shared memory hlrc, scope, msi and direct"
+            "there is no engine {text:?}; for objects there are owner, broadcast and msi, for pages hlrc, scope and msi, for lines direct and msi"
         )),
     }
 }
@@ -455,6 +455,7 @@ mod tests {
             ("COMEM_HEAP", "4K", "from 256M"),
             ("COMEM_CACHE", "120%", "percentage"),
             ("COMEM_UNIT_PAGES", "3", "power of two"),
+            ("COMEM_UNIT_BYTES", "96", "64, 128, 256"),
             ("COMEM_GLOBALS", "both", "copy or share"),
             ("COMEM_LOCKS", "some", "tokens or one-sided"),
             ("COMEM_BACKBONE", "pigeon", "auto, udp, or shm"),
@@ -466,6 +467,22 @@ mod tests {
         ] {
             let error = read(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn lines_are_kept_where_a_detector_or_an_engine_says_so() {
+        let kept = |pairs: &[(&str, &str)]| read(pairs).map(|config| (config.has_lines(), config.page_engine));
+        let (detector, engine) = (|name| ("COMEM_DETECTOR", name), |name| ("COMEM_ENGINE", name));
+        assert_eq!(kept(&[]).unwrap(), (false, PageEngine::Hlrc));
+        assert_eq!(kept(&[engine("msi"), detector("uffd")]).unwrap(), (false, PageEngine::Msi));
+        assert_eq!(kept(&[detector("inline")]).unwrap(), (true, PageEngine::Msi));
+        assert_eq!(kept(&[engine("msi"), detector("inline")]).unwrap(), (true, PageEngine::Msi));
+        assert_eq!(kept(&[engine("direct")]).unwrap(), (true, PageEngine::Direct));
+        assert_eq!(kept(&[engine("direct"), detector("mprotect")]).unwrap(), (true, PageEngine::Direct));
+        for pages in ["hlrc", "scope", "owner"] {
+            let refused = kept(&[engine(pages), detector("inline")]).unwrap_err().to_string();
+            assert!(refused.contains("COMEM_DETECTOR=inline") && refused.contains("direct or msi"), "{refused}");
         }
     }
 

@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(units_ahead(unit(9)), 1);
         let last = GRAIN_LINES as u64 - 4;
         assert_eq!(units_ahead(unit(last - 2)), 0);
-        assert_eq!([units_ahead(unit(last)), units_ahead(unit(last + 4))], [1, 0], "one is left, then none");
+        assert_eq!([units_ahead(unit(last)), units_ahead(unit(last + 4))], [1, 2], "one is left, then the next grain");
     }
 
     #[test]

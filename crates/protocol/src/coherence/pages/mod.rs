@@ -125,7 +125,7 @@ impl fmt::Display for PageEngine {
 
 /// No engine for pages has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown page engine {0:?}; the engines for shared memory are hlrc, scope, msi and direct")]
+#[error("unknown page engine {0:?}; the engines for pages are hlrc, scope and msi, and for lines direct and msi")]
 pub struct UnknownPageEngine(pub String);
 
 impl FromStr for PageEngine {
