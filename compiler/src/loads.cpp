@@ -5,6 +5,8 @@
 // load whose address needs another checked load is one level further down. Each level is tested before anything uses it.
 #include "strips.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/MDBuilder.h"
 #include <functional>
 
@@ -14,12 +16,21 @@ namespace comem {
 
 // Loads that share one test: more need more registers than there are.
 static const unsigned GROUP_MAX = 8;
+// How far behind a group results are looked for, and how many instructions its cold block may make again.
+static const unsigned TAIL_MAX = 64, COMPUTED_MAX = 24;
 
 namespace {
 
 struct Group {
     SmallVector<LoadInst *, GROUP_MAX> loads;
     const Strip *strip; // the one around them, or null
+};
+
+// Results of floating-point operations that are NaN if a load of a group is: they are tested in the loads' place.
+struct Results {
+    SmallVector<Instruction *, 4> roots;
+    SmallPtrSet<const LoadInst *, GROUP_MAX> covered;  // the loads that they stand for
+    SmallVector<Instruction *, 16> computed;           // from the loads to the roots, in order
 };
 
 class Loads {
@@ -38,7 +49,9 @@ class Loads {
     void emit(const Group &group);
     void by_call(LoadInst &load, const Strip *strip);
     using Test = std::function<Value *(IRBuilder<> &)>;
-    SmallVector<Test, GROUP_MAX> tests(const Group &group);
+    SmallVector<Test, GROUP_MAX> tests(const Group &group, const Results &results);
+    bool by_float(const LoadInst &load) const;
+    Results results(const Group &group);
     Value *one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half);
     bool is_vector_of_words(Type *type) const;
 
@@ -194,12 +207,26 @@ void Loads::stretch(ArrayRef<Instruction *> instructions) {
     if (!any) {
         return;
     }
+    SmallPtrSet<User *, 32> needed; // for the address of a load
+    for (Instruction *i : reverse(instructions)) {
+        if (checked.count(i) || needed.count(i)) {
+            for (Use &use : i->operands()) {
+                if (auto *user = dyn_cast<Instruction>(use)) {
+                    needed.insert(user);
+                }
+            }
+        }
+    }
     // What the loads of a level need goes before them; everything else goes behind the last test, or at least behind the
     // tests of what it uses.
     const unsigned LAST = levels;
     DenseMap<Instruction *, unsigned> place;
     for (Instruction *i : instructions) {
         place[i] = checked.count(i) ? level[i] : LAST;
+        // A floating-point value is seldom needed for an address: it can wait for the last group.
+        if (checked.count(i) && by_float(*cast<LoadInst>(i)) && none_of(i->users(), [&](User *user) { return needed.count(user); })) {
+            place[i] = levels - 1;
+        }
     }
     for (Instruction *i : reverse(instructions)) {
         if (place[i] == LAST) {
@@ -259,20 +286,131 @@ Value *Loads::one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half) {
     return at.CreateICmpEQ(at.CreateTrunc(word, at.getInt32Ty()), at.getInt32(COMEM_MAGIC));
 }
 
+// Whether a load is tested for NaN, which MAGIC is.
+bool Loads::by_float(const LoadInst &load) const {
+    Type *type = load.getType(), *element = type->getScalarType();
+    if (element->isDoubleTy() && load.getAlign() < Align(8)) { // a half of it may be MAGIC
+        return false;
+    }
+    return !integers && (element->isFloatTy() || element->isDoubleTy());
+}
+
+// Whether the result is NaN if any operand is.
+static bool hands_on_nan(const Instruction &i) {
+    if (auto *op = dyn_cast<FPMathOperator>(&i); !op || op->hasNoNaNs()) {
+        return false;
+    }
+    switch (i.getOpcode()) {
+    case Instruction::FAdd:
+    case Instruction::FSub:
+    case Instruction::FMul:
+    case Instruction::FDiv:
+    case Instruction::FNeg:
+        return true;
+    case Instruction::Call: {
+        auto id = cast<CallInst>(i).getIntrinsicID();
+        return id == Intrinsic::fma || id == Intrinsic::fmuladd || id == Intrinsic::sqrt || id == Intrinsic::fabs;
+    }
+    default:
+        return false;
+    }
+}
+
+Results Loads::results(const Group &group) {
+    Results out;
+    DenseMap<const Value *, unsigned> reached; // bits: the loads whose NaN comes out here
+    for (unsigned i = 0; i < group.loads.size(); i++) {
+        if (by_float(*group.loads[i])) {
+            reached[group.loads[i]] = 1u << i;
+        }
+    }
+    if (reached.size() < 2) {
+        return out;
+    }
+    SmallVector<Instruction *, 32> tail;
+    for (Instruction *i = group.loads.back()->getNextNode(); i && tail.size() < TAIL_MAX; i = i->getNextNode()) {
+        if (i->isTerminator() || i->mayReadOrWriteMemory() || i->mayHaveSideEffects() || isa<AllocaInst>(i)) {
+            break;
+        }
+        tail.push_back(i);
+        unsigned bits = 0;
+        for (Use &use : i->operands()) {
+            bits |= reached.lookup(use);
+        }
+        if (bits && hands_on_nan(*i)) {
+            reached[i] = bits;
+        }
+    }
+    SmallPtrSet<Instruction *, 32> in_tail(tail.begin(), tail.end()), computed;
+    unsigned covered = 0;
+    for (;;) {
+        Instruction *best = nullptr;
+        int gain = 1; // a result that stands for one load saves nothing
+        for (Instruction *i : tail) {
+            if (int more = popcount(reached.lookup(i) & ~covered); more > gain) {
+                best = i, gain = more;
+            }
+        }
+        if (!best) {
+            break;
+        }
+        covered |= reached[best];
+        SmallVector<Instruction *, 16> left = {best};
+        SmallPtrSet<Instruction *, 32> with = computed;
+        bool fine = true;
+        while (!left.empty()) {
+            Instruction *i = left.pop_back_val();
+            if (!with.insert(i).second) {
+                continue;
+            }
+            fine &= isSafeToSpeculativelyExecute(i) && with.size() <= COMPUTED_MAX;
+            for (Use &use : i->operands()) {
+                if (auto *operand = dyn_cast<Instruction>(use); operand && in_tail.count(operand)) {
+                    left.push_back(operand);
+                }
+            }
+        }
+        if (!fine) {
+            continue; // its loads count as covered here only, so that the search ends
+        }
+        computed = with;
+        out.roots.push_back(best);
+        for (unsigned i = 0; i < group.loads.size(); i++) {
+            if (reached[best] >> i & 1) {
+                out.covered.insert(group.loads[i]);
+            }
+        }
+    }
+    for (Instruction *i : tail) {
+        if (computed.count(i)) {
+            out.computed.push_back(i);
+        }
+    }
+    return out;
+}
+
 // What tests a group: each makes one condition where it is asked to.
-SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
+SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group, const Results &results) {
     SmallVector<Test, GROUP_MAX> out;
-    MapVector<Type *, LoadInst *> single; // a floating-point value that waits for another of its type
-    MapVector<Type *, SmallVector<std::pair<LoadInst *, LoadInst *>, 4>> vectors; // all of a type share one test
-    auto unordered = [&](LoadInst *a, LoadInst *b) {
+    MapVector<Type *, Value *> single; // a floating-point value that waits for another of its type
+    MapVector<Type *, SmallVector<std::pair<Value *, Value *>, 4>> vectors; // all of a type share one test
+    auto unordered = [&](Value *a, Value *b) {
         if (a->getType()->isVectorTy()) {
             vectors[a->getType()].push_back({a, b});
         } else {
             out.push_back([a, b](IRBuilder<> &at) { return at.CreateFCmpUNO(a, b); });
         }
     };
+    auto pair = [&](Value *value) {
+        if (Value *&other = single[value->getType()]) {
+            unordered(other, value);
+            other = nullptr;
+        } else {
+            other = value;
+        }
+    };
     for (LoadInst *load : group.loads) {
-        Type *type = load->getType(), *element = type->getScalarType();
+        Type *type = load->getType();
         uint64_t bytes = layout.getTypeStoreSize(type), align = load->getAlign().value();
         bool wide = isa<VectorType>(type) || bytes > 8, halves = !wide && bytes == 8 && align >= 4 && align < 8;
         // A value shows whole words only if it is aligned to them.
@@ -283,18 +421,19 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
                 return at.CreateICmpNE(low, at.getInt64(0));
             });
         }
-        bool by_float = !integers && !halves && (element->isFloatTy() || (element->isDoubleTy() && (!wide || align >= 8)));
-        if (!by_float) {
-            out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, false); });
-            if (halves) {
-                out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, true); });
+        if (by_float(*load)) {
+            if (!results.covered.count(load)) {
+                pair(load);
             }
-        } else if (LoadInst *&other = single[type]) {
-            unordered(other, load);
-            other = nullptr;
-        } else {
-            other = load;
+            continue;
         }
+        out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, false); });
+        if (halves) {
+            out.push_back([this, load](IRBuilder<> &at) { return one_condition(at, *load, true); });
+        }
+    }
+    for (Instruction *root : results.roots) {
+        pair(root);
     }
     for (auto &[type, left] : single) {
         if (left) {
@@ -322,19 +461,32 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group) {
 // comparison and a jump are one operation of the processor.
 void Loads::emit(const Group &group) {
     counts.tests++;
-    BasicBlock *first = group.loads.back()->getParent();
-    BasicBlock *rest = first->splitBasicBlock(group.loads.back()->getNextNode(), "comem.checked");
+    Results results = this->results(group);
+    Instruction *last = group.loads.back();
+    SmallVector<Instruction *, 32> made(group.loads.begin(), group.loads.end());
+    for (Instruction *i : results.computed) {
+        i->moveAfter(last);
+        last = i;
+        made.push_back(i);
+    }
+    BasicBlock *first = last->getParent();
+    BasicBlock *rest = first->splitBasicBlock(last->getNextNode(), "comem.checked");
     first->getTerminator()->eraseFromParent();
     auto *cold = BasicBlock::Create(f.getContext(), "comem.load", &f);
-    SmallVector<PHINode *, GROUP_MAX> values;
-    for (LoadInst *load : group.loads) {
-        values.push_back(PHINode::Create(load->getType(), 2, "", rest->getFirstNonPHIIt()));
-        load->replaceAllUsesWith(values.back());
+    // What is used behind the test comes from the first time, or from the cold block.
+    SmallPtrSet<const User *, 32> before(made.begin(), made.end());
+    SmallVector<std::pair<Instruction *, PHINode *>, 16> values;
+    for (Instruction *i : made) {
+        if (all_of(i->users(), [&](const User *user) { return before.count(user); })) {
+            continue;
+        }
+        values.push_back({i, PHINode::Create(i->getType(), 2, "", rest->getFirstNonPHIIt())});
+        i->replaceUsesWithIf(values.back().second, [&](Use &use) { return !before.count(use.getUser()); });
     }
     IRBuilder<> at(first);
     at.SetCurrentDebugLocation(group.loads.front()->getDebugLoc());
     MDNode *unlikely = MDBuilder(f.getContext()).createBranchWeights(1, 1 << 20);
-    SmallVector<Test, GROUP_MAX> all = tests(group);
+    SmallVector<Test, GROUP_MAX> all = tests(group, results);
     for (unsigned i = 0; i < all.size(); i++) {
         Value *test = all[i](at);
         BasicBlock *next = i + 1 == all.size() ? rest : BasicBlock::Create(f.getContext(), "comem.test", &f, rest);
@@ -348,18 +500,28 @@ void Loads::emit(const Group &group) {
     if (group.strip) { // no call while the hazard is up
         group.strip->lower(at);
     }
-    SmallVector<Value *, GROUP_MAX> again;
+    DenseMap<Value *, Value *> again;
     for (LoadInst *load : group.loads) {
-        again.push_back(runtime.load(at, load->getPointerOperand(), load->getType()));
+        again[load] = runtime.load(at, load->getPointerOperand(), load->getType());
+    }
+    for (Instruction *i : results.computed) {
+        Instruction *copy = i->clone();
+        at.Insert(copy);
+        for (Use &use : copy->operands()) {
+            if (Value *other = again.lookup(use)) {
+                use.set(other);
+            }
+        }
+        again[i] = copy;
     }
     if (group.strip) {
         auto *back = BasicBlock::Create(f.getContext(), "comem.load", &f);
         group.strip->raise_again(at, runtime, back);
         at.SetInsertPoint(back);
     }
-    for (auto [load, value, other] : zip(group.loads, values, again)) {
-        value->addIncoming(load, last_test);
-        value->addIncoming(other, at.GetInsertBlock());
+    for (auto [value, phi] : values) {
+        phi->addIncoming(value, last_test);
+        phi->addIncoming(again[value], at.GetInsertBlock());
     }
     at.CreateBr(rest);
 }

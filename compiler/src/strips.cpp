@@ -32,6 +32,44 @@ static const int64_t NEST_ITERATIONS_MAX = 16384;
 // Times that a strip's units are made exclusive before its stores are checked one by one.
 static const uint64_t ROUNDS_MAX = 2;
 
+// Loads and stores of a loop that gains by more vectors at a time: with more of them the registers do not suffice.
+static const unsigned SMALL_LOADS_MAX = 2, SMALL_STORES_MAX = 1;
+
+static bool is_small(ArrayRef<BasicBlock *> blocks) {
+    unsigned loads = 0, stores = 0;
+    for (BasicBlock *block : blocks) {
+        for (Instruction &instruction : *block) {
+            loads += isa<LoadInst>(instruction);
+            stores += isa<StoreInst>(instruction);
+        }
+    }
+    return loads <= SMALL_LOADS_MAX && stores <= SMALL_STORES_MAX;
+}
+
+// A small loop's properties, and that the vectoriser takes four vectors at a time: they share one test of loads.
+static MDNode *with_more_vectors(ArrayRef<BasicBlock *> blocks, MDNode *id) {
+    LLVMContext &context = blocks.front()->getContext();
+    if (!is_small(blocks)) {
+        return id;
+    }
+    SmallVector<Metadata *, 4> properties = {nullptr};
+    if (id) {
+        for (const MDOperand &operand : drop_begin(id->operands())) {
+            auto *property = dyn_cast<MDNode>(operand);
+            auto *name = property && property->getNumOperands() ? dyn_cast<MDString>(property->getOperand(0)) : nullptr;
+            if (name && (name->getString().starts_with("llvm.loop.vectorize") || name->getString().starts_with("llvm.loop.interleave"))) {
+                return id; // the programmer says
+            }
+            properties.push_back(operand);
+        }
+    }
+    auto *four = ConstantAsMetadata::get(ConstantInt::get(Type::getInt32Ty(context), 4));
+    properties.push_back(MDNode::get(context, {MDString::get(context, "llvm.loop.interleave.count"), four}));
+    MDNode *out = MDNode::getDistinct(context, properties);
+    out->replaceOperandWith(0, out);
+    return out;
+}
+
 namespace {
 
 struct Plan {
@@ -301,6 +339,12 @@ void Maker::version(Nest &nest) {
     map[before] = fast;
     map[exit] = end;
     remapInstructionsInBlocks(copies, map);
+    for (Loop *each : loop.getLoopsInPreorder()) {
+        if (each->isInnermost()) {
+            Instruction *back = cast<BasicBlock>(map[each->getLoopLatch()])->getTerminator();
+            back->setMetadata(LLVMContext::MD_loop, with_more_vectors(each->getBlocks(), back->getMetadata(LLVMContext::MD_loop)));
+        }
+    }
     SmallVector<LoadInst *, 8> own;
     for (LoadInst *load : nest.own) {
         own.push_back(cast<LoadInst>(map[load]));
@@ -522,7 +566,7 @@ void Maker::cut(Plan &plan) {
         k->addIncoming(more, latch);
         at.CreateCondBr(at.CreateICmpEQ(more, count), to, header)->setMetadata(LLVMContext::MD_loop, id);
     };
-    counted(header, latch, fast, end, id);
+    counted(header, latch, fast, end, with_more_vectors(loop.getBlocks(), id));
     counted(slow_header, slow_latch, slow, next, without_vectors(context));
 
     at.SetInsertPoint(next);

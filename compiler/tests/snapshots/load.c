@@ -32,9 +32,17 @@ int flag(_Bool *p) { return *p; }
 // CHECK: movsd (%rsi), [[B:%xmm.]]
 // CHECK: ucomisd {{%xmm., %xmm.}}
 // CHECK-NEXT: jp
+int reals(double *a, double *b) { return *a < *b; }
+
+// A product is NaN if a factor is: it is tested in their place.
+// CHECK-LABEL: {{^}}product:
+// CHECK: movsd (%rdi), [[P:%xmm.]]
+// CHECK-NEXT: mulsd (%rsi), [[P]]
+// CHECK-NEXT: ucomisd [[P]], [[P]]
+// CHECK-NEXT: jp
 // CHECK-NOT: ucomisd
 // CHECK: retq
-double reals(double *a, double *b) { return *a * *b; }
+double product(double *a, double *b) { return *a * *b; }
 
 // An address is tested before it is used.
 // CHECK-LABEL: {{^}}chain:
