@@ -1,8 +1,9 @@
 /* What the code of a checked program and libcomem agree on: version 1.
  *
- * A program built with `comem-cc --inline` has checks of its loads and stores in its own code. The plug-in for clang in this
- * folder puts them there; libcomem has the table that they look at and the functions that they call. The constants stand here
- * for C and C++, and in crates/memory/src/lines/ for Rust; a test compares the two texts. compiler/README.md explains the checks.
+ * A program built with `comem-cc --inline` has checks of its loads and stores in its own code. The plug-in for clang in
+ * this folder puts them there; libcomem has the table that they look at and the functions that they call. The constants
+ * stand here for C and C++, and in crates/memory/src/lines/ for Rust; a test compares the two texts. compiler/README.md
+ * explains the checks.
  */
 #ifndef COMEM_INLINE_ABI_H
 #define COMEM_INLINE_ABI_H
@@ -63,7 +64,8 @@ void __comem_inline_store(void *address, const void *value, size_t bytes);
 void __comem_inline_own(const void *first, size_t bytes);
 
 /* An atomic operation whose check has missed. `old` gets the previous value; `expected` is for a compare-and-swap. */
-void __comem_inline_atomic(void *address, uint32_t bytes, uint32_t op, const void *operand, const void *expected, void *old);
+void __comem_inline_atomic(void *address, uint32_t bytes, uint32_t op, const void *operand, const void *expected,
+                           void *old);
 
 /* Any length; either side may be shared. */
 void *__comem_inline_memcpy(void *to, const void *from, size_t bytes);

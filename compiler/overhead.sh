@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Measures what the checks cost: the twelve SPLASH-3 programs of the paper's Table 1, one thread, the plain build of clang 19
+# Measures what the checks cost: the twelve SPLASH-3 programs of the paper's Table 1, one thread, clang 19's plain build
 # against the checked build with the tests' stand-in for libcomem (a table of zeros, nobody who revokes).
 #
 #     compiler/overhead.sh PATH [--only "fft radix"] [--repeat N] [--work DIR] [--keep]
 #
-# PATH is a checkout of https://github.com/SakalisC/Splash-3. Prints the processor's seconds in the parallel phase (medians of N
-# runs in turn), their ratio, and the static counts of checked loads and stores. Outputs are compared.
+# PATH is a checkout of https://github.com/SakalisC/Splash-3. Prints the processor's seconds in the parallel phase
+# (medians of N runs in turn), their ratio, and the static counts of checked loads and stores. Outputs are compared.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 plugin=${COMEM_INLINE_PLUGIN:-$here/../out/compiler/libcomem_inline.so}
@@ -41,7 +41,10 @@ about() {
     esac
     folder=codes/${folder//non-/non_}
     case $1 in
-    barnes) extra="$extra $here/../bench/splash3/barnes.m4" input=$'\n16384\n123\n\n0.025\n0.05\n1.0\n2.0\n5.0\n0.075\n0.25\n1' ;;
+    barnes)
+        extra="$extra $here/../bench/splash3/barnes.m4"
+        input=$'\n16384\n123\n\n0.025\n0.05\n1.0\n2.0\n5.0\n0.075\n0.25\n1'
+        ;;
     fmm) arguments=-o input=$'two cluster\nplummer\n16384\n1e-6\n1\n5\n.025\n0.0\ncost zones' ;;
     ocean-contiguous) arguments="-p1 -n514 -o" ;;
     ocean-non-contiguous) arguments="-p1 -n258 -o" ;;
@@ -71,11 +74,15 @@ once() {
     cd "$work/$1/$folder" || return
     [ "$2" != raytrace ] || ln -sf inputs/*.geo .
     # shellcheck disable=SC2086
-    FAKE_ADVERSARY=0 timeout 300 "./$binary" $arguments >"$work/$1-$2.out" 2>"$work/$1-$2.err" <<<"$input" || echo "$2 ($1) fails: status $?" >&2
+    FAKE_ADVERSARY=0 timeout 300 "./$binary" $arguments >"$work/$1-$2.out" 2>"$work/$1-$2.err" <<<"$input" ||
+        echo "$2 ($1) fails: status $?" >&2
     awk '/^region begin/ { begun = $3 } /^region end/ { printf "%.4f\n", $3 - begun; exit }' "$work/$1-$2.err"
 }
 
-results() { grep -viE 'time|step [0-9]|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" | grep -v '^ *$'; }
+results() {
+    grep -viE 'time|step [0-9]|start|finish|COMPUTE|fraction|PROCESS STATISTICS|^ +([0-9]+|avg|min|max) +-?[0-9]+ ' "$1" |
+        grep -v '^ *$'
+}
 median() { sort -n | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
 # The sum of what a module's counts say, as `checked/all`.
 counts() { grep -o "$1=[0-9]*/[0-9]*" "$2" | awk -F'[=/]' '{ a += $2; b += $3 } END { printf "%d/%d", a, b }'; }

@@ -12,12 +12,12 @@ namespace comem {
 
 // What the environment of the compiler asks for.
 struct Options {
-    bool verify;          // COMEM_INLINE_VERIFY: accesses that are taken for private say so to the runtime
-    std::string counts;   // COMEM_INLINE_COUNTS: `module` or `function` prints the counts to the standard error
-    long leave_out;       // COMEM_INLINE_LEAVE_OUT, for tests: this check (from 1 on) of the module is left out
-    bool no_hazards;      // COMEM_INLINE_LEAVE_OUT=hazards, for tests: no hazard is raised
-    bool windows;         // COMEM_INLINE_WINDOWS=1, for tests: a call of __comem_inline_window between check and store
-    bool strips;          // COMEM_INLINE_STRIPS=0, for measurements: no strips
+    bool verify;        // COMEM_INLINE_VERIFY: accesses that are taken for private say so to the runtime
+    std::string counts; // COMEM_INLINE_COUNTS: `module` or `function` prints the counts to the standard error
+    long leave_out;     // COMEM_INLINE_LEAVE_OUT, for tests: this check (from 1 on) of the module is left out
+    bool no_hazards;    // COMEM_INLINE_LEAVE_OUT=hazards, for tests: no hazard is raised
+    bool windows;       // COMEM_INLINE_WINDOWS=1, for tests: a call of __comem_inline_window between check and store
+    bool strips;        // COMEM_INLINE_STRIPS=0, for measurements: no strips
     static const Options &get();
 };
 
@@ -71,7 +71,8 @@ class Runtime {
     void own(llvm::IRBuilder<> &at, llvm::Value *first, llvm::Value *bytes);
     llvm::Value *enter(llvm::IRBuilder<> &at);
     void window(llvm::IRBuilder<> &at);
-    llvm::Value *atomic(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Value *operand, llvm::Value *expected, unsigned op);
+    llvm::Value *atomic(llvm::IRBuilder<> &at, llvm::Value *address, llvm::Value *operand, llvm::Value *expected,
+                        unsigned op);
     // A private place of 64 bytes on the stack of the function, for values that travel by address.
     llvm::AllocaInst *slot(llvm::Function &function, unsigned number);
     llvm::GlobalVariable *hazard();
@@ -80,7 +81,8 @@ class Runtime {
     void finish(const Counts &counts);
 
   private:
-    llvm::FunctionCallee thunk(llvm::StringRef callee, llvm::FunctionType *type, unsigned bytes, const llvm::Function &caller);
+    llvm::FunctionCallee thunk(llvm::StringRef callee, llvm::FunctionType *type, unsigned bytes,
+                               const llvm::Function &caller);
     llvm::CallInst *cold(llvm::IRBuilder<> &at, llvm::StringRef callee, llvm::Type *result, unsigned bytes,
                          llvm::ArrayRef<llvm::Value *> arguments);
     llvm::Module &module;

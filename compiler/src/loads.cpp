@@ -1,8 +1,10 @@
-// Checks of loads by their value: a load that returns COMEM_MAGIC may have read an invalid unit, and is made again by a call.
+// Checks of loads by their value: a load that returns COMEM_MAGIC may have read an invalid unit, and is made again by a
+// call.
 //
-// The test comes after the load, in program order and at once: MAGIC can arrive at any time, so a test of the same address
-// before says nothing. Loads of a stretch without side effects share one test. The stretch is put into levels for that: a
-// load whose address needs another checked load is one level further down. Each level is tested before anything uses it.
+// The test comes after the load, in program order and at once: MAGIC can arrive at any time, so a test of the same
+// address before says nothing. Loads of a stretch without side effects share one test. The stretch is put into levels
+// for that: a load whose address needs another checked load is one level further down. Each level is tested before
+// anything uses it.
 #include "strips.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Analysis/ValueTracking.h"
@@ -29,14 +31,15 @@ struct Group {
 // Results of floating-point operations that are NaN if a load of a group is: they are tested in the loads' place.
 struct Results {
     SmallVector<Instruction *, 4> roots;
-    SmallPtrSet<const LoadInst *, GROUP_MAX> covered;  // the loads that they stand for
-    SmallVector<Instruction *, 16> computed;           // from the loads to the roots, in order
+    SmallPtrSet<const LoadInst *, GROUP_MAX> covered; // the loads that they stand for
+    SmallVector<Instruction *, 16> computed;          // from the loads to the roots, in order
 };
 
 class Loads {
   public:
     Loads(Function &f, StripMap &strips, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
-        : f(f), strips(strips), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out), layout(f.getParent()->getDataLayout()),
+        : f(f), strips(strips), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out),
+          layout(f.getParent()->getDataLayout()),
           integers(f.hasFnAttribute(Attribute::StrictFP) || f.getFnAttribute("no-nans-fp-math").getValueAsBool()) {}
 
     void run(ArrayRef<LoadInst *> loads);
@@ -94,9 +97,10 @@ bool Loads::classify(LoadInst &load) {
 
 // Earlier passes know that a bool is 0 or 1 and a pointer is not null. An invalid unit does not.
 void Loads::forget_promises(LoadInst &load) {
-    for (unsigned kind : {LLVMContext::MD_range, LLVMContext::MD_invariant_load, LLVMContext::MD_invariant_group,
-                          LLVMContext::MD_nonnull, LLVMContext::MD_noundef, LLVMContext::MD_dereferenceable,
-                          LLVMContext::MD_dereferenceable_or_null, LLVMContext::MD_align, LLVMContext::MD_nontemporal}) {
+    for (unsigned kind :
+         {LLVMContext::MD_range, LLVMContext::MD_invariant_load, LLVMContext::MD_invariant_group,
+          LLVMContext::MD_nonnull, LLVMContext::MD_noundef, LLVMContext::MD_dereferenceable,
+          LLVMContext::MD_dereferenceable_or_null, LLVMContext::MD_align, LLVMContext::MD_nontemporal}) {
         load.setMetadata(kind, nullptr);
     }
 }
@@ -105,9 +109,11 @@ void Loads::run(ArrayRef<LoadInst *> loads) {
     for (LoadInst *load : loads) {
         counts.loads++;
         if (priv.is(load->getPointerOperand()) || load->getPointerAddressSpace() != 0) {
-            if (Options::get().verify && !Private::is_plainly_alloca(load->getPointerOperand()) && load->getPointerAddressSpace() == 0) {
+            if (Options::get().verify && !Private::is_plainly_alloca(load->getPointerOperand()) &&
+                load->getPointerAddressSpace() == 0) {
                 IRBuilder<> at(load);
-                runtime.verify(at, load->getPointerOperand(), layout.getTypeStoreSize(load->getType()), load->getDebugLoc());
+                runtime.verify(at, load->getPointerOperand(), layout.getTypeStoreSize(load->getType()),
+                               load->getDebugLoc());
             }
             continue;
         }
@@ -177,9 +183,10 @@ void Loads::block(BasicBlock &block) {
         } else if (is_checked) { // volatile or atomic: stays where it is
             end();
             groups.push_back({{load}, strips.of(&block)});
-        } else if (isa<PHINode>(instruction) || instruction.isTerminator() || instruction.isEHPad() || isa<AllocaInst>(instruction) ||
-                   instruction.mayHaveSideEffects() || (isa<CallBase>(instruction) && instruction.mayReadFromMemory()) ||
-                   (load && !load->isSimple()) || isa<LandingPadInst>(instruction)) {
+        } else if (isa<PHINode>(instruction) || instruction.isTerminator() || instruction.isEHPad() ||
+                   isa<AllocaInst>(instruction) || instruction.mayHaveSideEffects() ||
+                   (isa<CallBase>(instruction) && instruction.mayReadFromMemory()) || (load && !load->isSimple()) ||
+                   isa<LandingPadInst>(instruction)) {
             end();
         } else {
             instructions.push_back(&instruction);
@@ -217,14 +224,15 @@ void Loads::stretch(ArrayRef<Instruction *> instructions) {
             }
         }
     }
-    // What the loads of a level need goes before them; everything else goes behind the last test, or at least behind the
-    // tests of what it uses.
+    // What the loads of a level need goes before them; everything else goes behind the last test, or at least behind
+    // the tests of what it uses.
     const unsigned LAST = levels;
     DenseMap<Instruction *, unsigned> place;
     for (Instruction *i : instructions) {
         place[i] = checked.count(i) ? level[i] : LAST;
         // A floating-point value is seldom needed for an address: it can wait for the last group.
-        if (checked.count(i) && by_float(*cast<LoadInst>(i)) && none_of(i->users(), [&](User *user) { return needed.count(user); })) {
+        if (checked.count(i) && by_float(*cast<LoadInst>(i)) &&
+            none_of(i->users(), [&](User *user) { return needed.count(user); })) {
             place[i] = levels - 1;
         }
     }
@@ -233,7 +241,8 @@ void Loads::stretch(ArrayRef<Instruction *> instructions) {
             continue;
         }
         for (Use &use : i->operands()) {
-            if (auto *operand = dyn_cast<Instruction>(use); operand && place.count(operand) && !checked.count(operand)) {
+            if (auto *operand = dyn_cast<Instruction>(use);
+                operand && place.count(operand) && !checked.count(operand)) {
                 place[operand] = std::min(place[operand], place[i]);
             }
         }
@@ -270,7 +279,8 @@ Value *Loads::one_condition(IRBuilder<> &at, LoadInst &load, bool upper_half) {
     }
     if (isa<VectorType>(type) || bytes > 8) {
         auto *words = FixedVectorType::get(at.getInt32Ty(), bytes / 4);
-        Value *lanes = at.CreateICmpEQ(at.CreateBitCast(&load, words), at.CreateVectorSplat(bytes / 4, at.getInt32(COMEM_MAGIC)));
+        Value *lanes =
+            at.CreateICmpEQ(at.CreateBitCast(&load, words), at.CreateVectorSplat(bytes / 4, at.getInt32(COMEM_MAGIC)));
         return at.CreateICmpNE(at.CreateBitCast(lanes, at.getIntNTy(bytes / 4)), at.getIntN(bytes / 4, 0));
     }
     Value *word = at.CreateBitCast(&load, at.getIntNTy(8 * bytes));
@@ -305,14 +315,12 @@ static bool hands_on_nan(const Instruction &i) {
     case Instruction::FSub:
     case Instruction::FMul:
     case Instruction::FDiv:
-    case Instruction::FNeg:
-        return true;
+    case Instruction::FNeg: return true;
     case Instruction::Call: {
         auto id = cast<CallInst>(i).getIntrinsicID();
         return id == Intrinsic::fma || id == Intrinsic::fmuladd || id == Intrinsic::sqrt || id == Intrinsic::fabs;
     }
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -457,8 +465,8 @@ SmallVector<Loads::Test, GROUP_MAX> Loads::tests(const Group &group, const Resul
     return out;
 }
 
-// The test of a group, and a cold block that makes all its loads again, in order. Each condition is a branch of its own: a
-// comparison and a jump are one operation of the processor.
+// The test of a group, and a cold block that makes all its loads again, in order. Each condition is a branch of its
+// own: a comparison and a jump are one operation of the processor.
 void Loads::emit(const Group &group) {
     counts.tests++;
     Results results = this->results(group);
@@ -528,8 +536,8 @@ void Loads::emit(const Group &group) {
 
 } // namespace
 
-void check_loads(Function &function, ArrayRef<LoadInst *> loads, StripMap &strips, Private &priv, Runtime &runtime, Counts &counts,
-                 long &leave_out) {
+void check_loads(Function &function, ArrayRef<LoadInst *> loads, StripMap &strips, Private &priv, Runtime &runtime,
+                 Counts &counts, long &leave_out) {
     Loads(function, strips, priv, runtime, counts, leave_out).run(loads);
 }
 

@@ -63,7 +63,8 @@ void Lowering::drop_size_check(const char *from, const char *to) {
         auto *call = dyn_cast<CallInst>(user);
         if (call && call->getCalledFunction() == f && call->arg_size() == 4) {
             IRBuilder<> at(call);
-            Value *out = at.CreateCall(runtime.plain(to), {call->getArgOperand(0), call->getArgOperand(1), call->getArgOperand(2)});
+            Value *out = at.CreateCall(runtime.plain(to),
+                                       {call->getArgOperand(0), call->getArgOperand(1), call->getArgOperand(2)});
             call->replaceAllUsesWith(out);
             call->eraseFromParent();
         }
@@ -80,7 +81,8 @@ void Lowering::library() {
 }
 
 AllocaInst *Lowering::temporary(Function &f, Type *type, Align align) {
-    auto *out = new AllocaInst(type, layout.getAllocaAddrSpace(), "comem.copy", f.getEntryBlock().getFirstInsertionPt());
+    auto *out =
+        new AllocaInst(type, layout.getAllocaAddrSpace(), "comem.copy", f.getEntryBlock().getFirstInsertionPt());
     out->setAlignment(align);
     return out;
 }
@@ -94,8 +96,8 @@ void Lowering::function(Function &f) {
     }
     for (CallBase *call : calls) {
         // The code generator would make loads of a memcmp or strlen that it knows; libcomem has versions that check.
-        if (Function *callee = call->getCalledFunction(); callee && callee->isDeclaration() && !callee->isIntrinsic() &&
-                                                          !call->doesNotAccessMemory()) {
+        if (Function *callee = call->getCalledFunction();
+            callee && callee->isDeclaration() && !callee->isIntrinsic() && !call->doesNotAccessMemory()) {
             call->addFnAttr(Attribute::NoBuiltin);
         }
         for (unsigned i = 0; i < call->arg_size(); i++) {
@@ -113,21 +115,16 @@ void Lowering::intrinsic(IntrinsicInst &call) {
     switch (call.getIntrinsicID()) {
     case Intrinsic::memcpy:
     case Intrinsic::memcpy_inline:
-    case Intrinsic::memmove:
-        return copy(cast<MemTransferInst>(call));
+    case Intrinsic::memmove: return copy(cast<MemTransferInst>(call));
     case Intrinsic::memset:
-    case Intrinsic::memset_inline:
-        return fill(cast<MemSetInst>(call));
+    case Intrinsic::memset_inline: return fill(cast<MemSetInst>(call));
     case Intrinsic::vastart:
-    case Intrinsic::vacopy:
-        return va_list_by_copy(call);
+    case Intrinsic::vacopy: return va_list_by_copy(call);
     case Intrinsic::masked_load:
     case Intrinsic::masked_store:
     case Intrinsic::masked_gather:
-    case Intrinsic::masked_scatter:
-        return masked(call);
-    default:
-        return;
+    case Intrinsic::masked_scatter: return masked(call);
+    default: return;
     }
 }
 
@@ -138,7 +135,8 @@ Type *Lowering::piece(uint64_t bytes, uint64_t align) {
 
 bool Lowering::expands(Value *length, Align align) {
     auto *known = dyn_cast<ConstantInt>(length);
-    return known && known->getZExtValue() <= EXPANDED_MAX && (align >= Align(4) || known->getZExtValue() == align.value());
+    return known && known->getZExtValue() <= EXPANDED_MAX &&
+           (align >= Align(4) || known->getZExtValue() == align.value());
 }
 
 // All loads come before all stores, so that both sides may overlap.
@@ -179,7 +177,8 @@ void Lowering::copy(MemTransferInst &call) {
         uint64_t bytes = cast<ConstantInt>(call.getLength())->getZExtValue();
         copy_pieces(at, call.getDest(), to_align, call.getSource(), from_align, bytes);
     } else {
-        const char *name = call.getIntrinsicID() == Intrinsic::memmove ? "__comem_inline_memmove" : "__comem_inline_memcpy";
+        const char *name =
+            call.getIntrinsicID() == Intrinsic::memmove ? "__comem_inline_memmove" : "__comem_inline_memcpy";
         Value *length = at.CreateZExtOrTrunc(call.getLength(), at.getInt64Ty());
         at.CreateCall(runtime.plain(name), {call.getDest(), call.getSource(), length});
     }
@@ -199,7 +198,8 @@ void Lowering::fill(MemSetInst &call) {
         uint64_t bytes = cast<ConstantInt>(call.getLength())->getZExtValue();
         for (uint64_t done = 0; done < bytes;) {
             Type *type = piece(bytes - done, align.value());
-            Value *wide = at.CreateMul(at.CreateZExt(call.getValue(), at.getInt64Ty()), at.getInt64(0x0101010101010101));
+            Value *wide =
+                at.CreateMul(at.CreateZExt(call.getValue(), at.getInt64Ty()), at.getInt64(0x0101010101010101));
             Value *address = at.CreateConstInBoundsGEP1_64(at.getInt8Ty(), call.getDest(), done);
             at.CreateAlignedStore(at.CreateTrunc(wide, type), address, commonAlignment(align, done));
             done += type->getIntegerBitWidth() / 8;
@@ -223,7 +223,8 @@ void Lowering::byval(CallBase &call, unsigned number) {
     if (bytes <= EXPANDED_MAX && align >= Align(4)) {
         copy_pieces(at, private_copy, align, call.getArgOperand(number), align, bytes);
     } else {
-        at.CreateCall(runtime.plain("__comem_inline_read"), {private_copy, call.getArgOperand(number), at.getInt64(bytes)});
+        at.CreateCall(runtime.plain("__comem_inline_read"),
+                      {private_copy, call.getArgOperand(number), at.getInt64(bytes)});
     }
     call.setArgOperand(number, private_copy);
 }

@@ -22,12 +22,9 @@ static std::string environment(const char *name) {
 
 const Options &Options::get() {
     static const Options options = {
-        environment("COMEM_INLINE_VERIFY") == "1",
-        environment("COMEM_INLINE_COUNTS"),
-        atol(environment("COMEM_INLINE_LEAVE_OUT").c_str()),
-        environment("COMEM_INLINE_LEAVE_OUT") == "hazards",
-        environment("COMEM_INLINE_WINDOWS") == "1",
-        environment("COMEM_INLINE_STRIPS") != "0",
+        environment("COMEM_INLINE_VERIFY") == "1",           environment("COMEM_INLINE_COUNTS"),
+        atol(environment("COMEM_INLINE_LEAVE_OUT").c_str()), environment("COMEM_INLINE_LEAVE_OUT") == "hazards",
+        environment("COMEM_INLINE_WINDOWS") == "1",          environment("COMEM_INLINE_STRIPS") != "0",
     };
     return options;
 }
@@ -42,9 +39,10 @@ void Counts::add(const Counts &other) {
 
 std::string Counts::text() const {
     std::string out;
-    raw_string_ostream(out) << "loads=" << loads_checked << "/" << loads << " stores=" << stores_checked << "/" << stores
-                            << " atomics=" << atomics_checked << "/" << atomics << " copies=" << copies_checked << "/"
-                            << copies << " tests=" << tests << " hazards=" << hazards << " strips=" << strips;
+    raw_string_ostream(out) << "loads=" << loads_checked << "/" << loads << " stores=" << stores_checked << "/"
+                            << stores << " atomics=" << atomics_checked << "/" << atomics
+                            << " copies=" << copies_checked << "/" << copies << " tests=" << tests
+                            << " hazards=" << hazards << " strips=" << strips;
     return out;
 }
 
@@ -105,12 +103,11 @@ extern "C" LLVM_ATTRIBUTE_WEAK __attribute__((visibility("default"))) PassPlugin
     return {LLVM_PLUGIN_API_VERSION, "comem-inline", "1", [](PassBuilder &builder) {
                 builder.registerOptimizerLastEPCallback(
                     [](ModulePassManager &passes, OptimizationLevel) { passes.addPass(comem::InlineChecks()); });
-                builder.registerVectorizerStartEPCallback(
-                    [](FunctionPassManager &passes, OptimizationLevel) {
-                        passes.addPass(LoopSimplifyPass());
-                        passes.addPass(LCSSAPass());
-                        passes.addPass(comem::MakeStrips());
-                    });
+                builder.registerVectorizerStartEPCallback([](FunctionPassManager &passes, OptimizationLevel) {
+                    passes.addPass(LoopSimplifyPass());
+                    passes.addPass(LCSSAPass());
+                    passes.addPass(comem::MakeStrips());
+                });
                 builder.registerPipelineParsingCallback([](StringRef name, ModulePassManager &passes, auto) {
                     if (name == "comem-inline") {
                         passes.addPass(comem::InlineChecks());

@@ -1,5 +1,5 @@
-// Which pointers lead to private memory for certain: the stack, globals, thread-local variables and what malloc has just
-// returned. Nothing of a thread's stack is in lines memory, whether its address escapes or not.
+// Which pointers lead to private memory for certain: the stack, globals, thread-local variables and what malloc has
+// just returned. Nothing of a thread's stack is in lines memory, whether its address escapes or not.
 #include "inline.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/InstIterator.h"
@@ -17,9 +17,7 @@ bool Private::is(const Value *pointer) {
     return walk(pointer, seen);
 }
 
-bool Private::is_plainly_alloca(const Value *pointer) {
-    return isa<AllocaInst>(pointer->stripInBoundsOffsets());
-}
+bool Private::is_plainly_alloca(const Value *pointer) { return isa<AllocaInst>(pointer->stripInBoundsOffsets()); }
 
 bool Private::walk(const Value *value, SmallPtrSetImpl<const Value *> &seen) {
     if (!seen.insert(value).second) {
@@ -28,7 +26,8 @@ bool Private::walk(const Value *value, SmallPtrSetImpl<const Value *> &seen) {
     if (seen.size() > WALK_MAX) {
         return false;
     }
-    if (isa<AllocaInst>(value) || isa<GlobalValue>(value) || isa<ConstantPointerNull>(value) || isa<UndefValue>(value)) {
+    if (isa<AllocaInst>(value) || isa<GlobalValue>(value) || isa<ConstantPointerNull>(value) ||
+        isa<UndefValue>(value)) {
         return true;
     }
     if (auto *argument = dyn_cast<Argument>(value)) {
@@ -41,10 +40,8 @@ bool Private::walk(const Value *value, SmallPtrSetImpl<const Value *> &seen) {
         switch (op->getOpcode()) {
         case Instruction::BitCast:
         case Instruction::AddrSpaceCast:
-        case Instruction::Freeze:
-            return walk(op->getOperand(0), seen);
-        case Instruction::Select:
-            return walk(op->getOperand(1), seen) && walk(op->getOperand(2), seen);
+        case Instruction::Freeze: return walk(op->getOperand(0), seen);
+        case Instruction::Select: return walk(op->getOperand(1), seen) && walk(op->getOperand(2), seen);
         case Instruction::PHI:
             return all_of(cast<PHINode>(op)->incoming_values(), [&](const Use &use) { return walk(use, seen); });
         }
@@ -60,15 +57,12 @@ bool Private::call_result(const CallBase &call, SmallPtrSetImpl<const Value *> &
         switch (intrinsic->getIntrinsicID()) {
         case Intrinsic::threadlocal_address:
         case Intrinsic::stacksave:
-        case Intrinsic::frameaddress:
-            return true;
+        case Intrinsic::frameaddress: return true;
         case Intrinsic::launder_invariant_group:
         case Intrinsic::strip_invariant_group:
         case Intrinsic::ptrmask:
-        case Intrinsic::ssa_copy:
-            return walk(call.getArgOperand(0), seen);
-        default:
-            return false;
+        case Intrinsic::ssa_copy: return walk(call.getArgOperand(0), seen);
+        default: return false;
         }
     }
     const Function *callee = call.getCalledFunction();

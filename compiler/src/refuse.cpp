@@ -1,4 +1,5 @@
-// What cannot be checked ends the compilation with an error: a check that is missing silently would be a wrong result later.
+// What cannot be checked ends the compilation with an error: a check that is missing silently would be a wrong result
+// later.
 #include "inline.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/DiagnosticInfo.h"
@@ -28,7 +29,8 @@ void refuse(const Instruction &at, const Twine &what) {
 namespace {
 class ModuleError : public DiagnosticInfo {
   public:
-    explicit ModuleError(std::string text) : DiagnosticInfo(getNextAvailablePluginDiagnosticKind(), DS_Error), text(std::move(text)) {}
+    explicit ModuleError(std::string text)
+        : DiagnosticInfo(getNextAvailablePluginDiagnosticKind(), DS_Error), text(std::move(text)) {}
     void print(DiagnosticPrinter &printer) const override { printer << text; }
 
   private:
@@ -104,10 +106,8 @@ static bool is_known(Intrinsic::ID id) {
     case Intrinsic::stackrestore:
     case Intrinsic::eh_sjlj_setjmp:
     case Intrinsic::eh_sjlj_longjmp:
-    case Intrinsic::clear_cache:
-        return true;
-    default:
-        return false;
+    case Intrinsic::clear_cache: return true;
+    default: return false;
     }
 }
 
@@ -120,7 +120,8 @@ static bool accept_intrinsic(const IntrinsicInst &call, Private &priv) {
         return true;
     }
     refuse(call, "the intrinsic " + call.getCalledFunction()->getName() +
-                     " reads or writes memory in a way that has no check; use plain loads and stores, or build this file without --inline");
+                     " reads or writes memory in a way that has no check; use plain loads and stores, or build this "
+                     "file without --inline");
     return false;
 }
 
@@ -137,8 +138,9 @@ static bool accept(const Instruction &instruction, Private &priv) {
         if (is_harmless(*call)) {
             return true;
         }
-        refuse(instruction, "this inline assembly may touch shared memory, which the checks cannot see; write it in C, or "
-                            "build this file without --inline");
+        refuse(instruction,
+               "this inline assembly may touch shared memory, which the checks cannot see; write it in C, or "
+               "build this file without --inline");
         return false;
     }
     if (auto *intrinsic = dyn_cast<IntrinsicInst>(call)) {
@@ -146,7 +148,8 @@ static bool accept(const Instruction &instruction, Private &priv) {
     }
     if (const Function *callee = call->getCalledFunction();
         callee && callee->isDeclaration() && callee->getName().starts_with("__atomic_")) {
-        if (callee->getName().starts_with("__atomic_is_lock_free") || callee->getName().starts_with("__atomic_thread_fence") ||
+        if (callee->getName().starts_with("__atomic_is_lock_free") ||
+            callee->getName().starts_with("__atomic_thread_fence") ||
             callee->getName().starts_with("__atomic_signal_fence")) {
             return true;
         }
@@ -173,7 +176,8 @@ static bool accept_module(Module &module) {
         refuse(module, "the checks exist for x86-64 under Linux only, not for " + module.getTargetTriple());
         return false;
     }
-    if (module.getModuleFlag("ThinLTO") || module.getModuleFlag("EnableSplitLTOUnit") || module.getModuleFlag("UnifiedLTO")) {
+    if (module.getModuleFlag("ThinLTO") || module.getModuleFlag("EnableSplitLTOUnit") ||
+        module.getModuleFlag("UnifiedLTO")) {
         refuse(module, "link-time optimisation (-flto) would move loads away from their checks; leave it out");
         return false;
     }
@@ -193,9 +197,12 @@ bool acceptable(Module &module, Private &priv) {
         if (f.isDeclaration()) {
             continue;
         }
-        for (auto kind : {Attribute::SanitizeAddress, Attribute::SanitizeThread, Attribute::SanitizeMemory, Attribute::SanitizeHWAddress}) {
+        for (auto kind : {Attribute::SanitizeAddress, Attribute::SanitizeThread, Attribute::SanitizeMemory,
+                          Attribute::SanitizeHWAddress}) {
             if (f.hasFnAttribute(kind)) {
-                refuse(module, "the checks do not go together with this sanitizer: both use the same part of the address space");
+                refuse(
+                    module,
+                    "the checks do not go together with this sanitizer: both use the same part of the address space");
                 return false;
             }
         }

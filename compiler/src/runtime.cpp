@@ -1,5 +1,5 @@
-// What each object has beside the program's code: declarations of libcomem's functions, routines around them that keep all
-// registers, a constructor, and a line of text in the section .comem.inline.
+// What each object has beside the program's code: declarations of libcomem's functions, routines around them that keep
+// all registers, a constructor, and a line of text in the section .comem.inline.
 #include "inline.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/Transforms/Utils/ModuleUtils.h"
@@ -36,8 +36,8 @@ GlobalVariable *Runtime::hazard() {
         return known;
     }
     auto *p = PointerType::get(module.getContext(), 0);
-    return new GlobalVariable(module, p, false, GlobalValue::WeakODRLinkage, ConstantPointerNull::get(p), "__comem_hazard", nullptr,
-                              GlobalValue::InitialExecTLSModel);
+    return new GlobalVariable(module, p, false, GlobalValue::WeakODRLinkage, ConstantPointerNull::get(p),
+                              "__comem_hazard", nullptr, GlobalValue::InitialExecTLSModel);
 }
 
 AllocaInst *Runtime::slot(Function &function, unsigned number) {
@@ -50,8 +50,9 @@ AllocaInst *Runtime::slot(Function &function, unsigned number) {
     return out;
 }
 
-// An assembly routine `NAME` that calls `callee` and leaves all registers but r11 as they are, to the width that `wide` says.
-// `bytes` > 0: the routine's last argument or its result is a value of so many bytes, and goes by address to `callee`.
+// An assembly routine `NAME` that calls `callee` and leaves all registers but r11 as they are, to the width that `wide`
+// says. `bytes` > 0: the routine's last argument or its result is a value of so many bytes, and goes by address to
+// `callee`.
 static std::string routine(StringRef name, StringRef callee, unsigned bytes, bool returns, bool wide) {
     static const char *const saved[] = {"rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10"};
     std::string out;
@@ -59,8 +60,10 @@ static std::string routine(StringRef name, StringRef callee, unsigned bytes, boo
     unsigned each = wide ? 32 : 16;
     const char *move = wide ? "vmovups" : "movups", *reg = wide ? "ymm" : "xmm";
     to << ".att_syntax\n.pushsection .text." << name << ",\"axG\",@progbits," << name << ",comdat\n"
-       << ".weak " << name << "\n.hidden " << name << "\n.type " << name << ",@function\n" << name << ":\n"
-       << ".cfi_startproc\npushq %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset %rbp, -16\nmovq %rsp, %rbp\n.cfi_def_cfa_register %rbp\n";
+       << ".weak " << name << "\n.hidden " << name << "\n.type " << name << ",@function\n"
+       << name << ":\n"
+       << ".cfi_startproc\npushq %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset %rbp, -16\nmovq %rsp, "
+          "%rbp\n.cfi_def_cfa_register %rbp\n";
     for (const char *r : saved) {
         if (!returns || StringRef(r) != "rax") {
             to << "pushq %" << r << "\n";
@@ -84,7 +87,8 @@ static std::string routine(StringRef name, StringRef callee, unsigned bytes, boo
         to << move << " " << 16 + each * i << "(%rsp), %" << reg << i << "\n";
     }
     if (returns && bytes) {
-        static const char *const loads[] = {"", "movzbl (%rsp), %eax", "movzwl (%rsp), %eax", "", "movl (%rsp), %eax", "", "", "", "movq (%rsp), %rax"};
+        static const char *const loads[] = {
+            "", "movzbl (%rsp), %eax", "movzwl (%rsp), %eax", "", "movl (%rsp), %eax", "", "", "", "movq (%rsp), %rax"};
         to << loads[bytes] << "\n";
     }
     to << "leaq -" << pushed << "(%rbp), %rsp\n";
@@ -117,7 +121,8 @@ CallInst *Runtime::cold(IRBuilder<> &at, StringRef callee, Type *result, unsigne
     for (Value *argument : arguments) {
         types.push_back(argument->getType());
     }
-    FunctionCallee routine = thunk(callee, FunctionType::get(result, types, false), bytes, *at.GetInsertBlock()->getParent());
+    FunctionCallee routine =
+        thunk(callee, FunctionType::get(result, types, false), bytes, *at.GetInsertBlock()->getParent());
     CallInst *call = at.CreateCall(routine, arguments);
     call->setCallingConv(CallingConv::PreserveAll);
     call->setDoesNotThrow();
@@ -126,7 +131,8 @@ CallInst *Runtime::cold(IRBuilder<> &at, StringRef callee, Type *result, unsigne
 
 static bool goes_in_register(Type *type, uint64_t bytes) {
     return (type->isIntegerTy() || type->isPointerTy() || type->isFloatTy() || type->isDoubleTy()) &&
-           (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) && (!type->isIntegerTy() || type->getIntegerBitWidth() == 8 * bytes);
+           (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) &&
+           (!type->isIntegerTy() || type->getIntegerBitWidth() == 8 * bytes);
 }
 
 Value *Runtime::load(IRBuilder<> &at, Value *address, Type *type) {
@@ -151,7 +157,8 @@ void Runtime::store(IRBuilder<> &at, Value *address, Value *value) {
     Type *type = value->getType();
     uint64_t bytes = module.getDataLayout().getTypeStoreSize(type);
     if (goes_in_register(type, bytes)) {
-        Value *word = type->isPointerTy() ? at.CreatePtrToInt(value, at.getInt64Ty()) : at.CreateBitCast(value, at.getIntNTy(8 * bytes));
+        Value *word = type->isPointerTy() ? at.CreatePtrToInt(value, at.getInt64Ty())
+                                          : at.CreateBitCast(value, at.getIntNTy(8 * bytes));
         cold(at, "__comem_inline_store", at.getVoidTy(), bytes, {address, at.CreateZExt(word, at.getInt64Ty())});
         return;
     }
@@ -163,7 +170,9 @@ void Runtime::store(IRBuilder<> &at, Value *address, Value *value) {
     cold(at, "__comem_inline_store", at.getVoidTy(), 0, {address, by_address, at.getInt64(bytes)});
 }
 
-void Runtime::own(IRBuilder<> &at, Value *first, Value *bytes) { cold(at, "__comem_inline_own", at.getVoidTy(), 0, {first, bytes}); }
+void Runtime::own(IRBuilder<> &at, Value *first, Value *bytes) {
+    cold(at, "__comem_inline_own", at.getVoidTy(), 0, {first, bytes});
+}
 
 Value *Runtime::enter(IRBuilder<> &at) { return cold(at, "__comem_inline_enter", at.getPtrTy(), 0, {}); }
 
@@ -180,7 +189,8 @@ Value *Runtime::atomic(IRBuilder<> &at, Value *address, Value *operand, Value *e
         compared = slot(f, 2);
         at.CreateAlignedStore(expected, compared, Align(16));
     }
-    cold(at, "__comem_inline_atomic", at.getVoidTy(), 0, {address, at.getInt32(bytes), at.getInt32(op), in, compared, old});
+    cold(at, "__comem_inline_atomic", at.getVoidTy(), 0,
+         {address, at.getInt32(bytes), at.getInt32(op), in, compared, old});
     return at.CreateAlignedLoad(type, old, Align(16));
 }
 
@@ -203,11 +213,12 @@ void Runtime::finish(const Counts &counts) {
     module.appendModuleInlineAsm(assembly + ".pushsection " COMEM_INLINE_SECTION ",\"\",@progbits\n.ascii \"abi=" +
                                  std::to_string(COMEM_INLINE_ABI) + " module=" + name + " " + counts.text() +
                                  (counts.calls.empty() ? "" : " calls=" + counts.calls) + "\\n\"\n.popsection\n");
-    auto *hazard_of_thread = Function::Create(FunctionType::get(PointerType::get(context, 0), false), GlobalValue::InternalLinkage,
-                                              "__comem_inline_hazard", module);
+    auto *hazard_of_thread = Function::Create(FunctionType::get(PointerType::get(context, 0), false),
+                                              GlobalValue::InternalLinkage, "__comem_inline_hazard", module);
     IRBuilder<> at(BasicBlock::Create(context, "", hazard_of_thread));
     at.CreateRet(at.CreateThreadLocalAddress(hazard()));
-    auto *start = Function::Create(FunctionType::get(at.getVoidTy(), false), GlobalValue::InternalLinkage, "__comem_inline_start", module);
+    auto *start = Function::Create(FunctionType::get(at.getVoidTy(), false), GlobalValue::InternalLinkage,
+                                   "__comem_inline_start", module);
     at.SetInsertPoint(BasicBlock::Create(context, "", start));
     Value *text = at.CreateGlobalString(name, "comem.module", 0, &module);
     at.CreateCall(plain("__comem_inline_object"), {at.getInt32(COMEM_INLINE_ABI), text, hazard_of_thread});

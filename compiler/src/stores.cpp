@@ -2,8 +2,8 @@
 //
 //     *hazard = address; if (entry(address) != 0) cold; store; *hazard = 0
 //
-// Stores next to each other that stay within a few lines share one hazard: the entries of all their lines are checked. The
-// cold path lowers the hazard and makes the stores by calls.
+// Stores next to each other that stay within a few lines share one hazard: the entries of all their lines are checked.
+// The cold path lowers the hazard and makes the stores by calls.
 #include "strips.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
@@ -30,7 +30,8 @@ struct Group {
 
 class Stores {
   public:
-    Stores(Function &f, FunctionAnalysisManager &analyses, StripMap &strips, Private &priv, Runtime &runtime, Counts &counts, long &leave_out)
+    Stores(Function &f, FunctionAnalysisManager &analyses, StripMap &strips, Private &priv, Runtime &runtime,
+           Counts &counts, long &leave_out)
         : f(f), strips(strips), priv(priv), runtime(runtime), counts(counts), leave_out(leave_out),
           layout(f.getParent()->getDataLayout()), evolution(analyses.getResult<ScalarEvolutionAnalysis>(f)) {}
 
@@ -41,7 +42,9 @@ class Stores {
     bool is_private(Instruction &at, Value *pointer, Type *type);
     bool joins(Group &group, StoreInst &store);
     bool left_out() { return leave_out != 0 && --leave_out == 0; }
-    int64_t end_of(StoreInst &store, int64_t offset) const { return offset + int64_t(layout.getTypeStoreSize(store.getValueOperand()->getType())); }
+    int64_t end_of(StoreInst &store, int64_t offset) const {
+        return offset + int64_t(layout.getTypeStoreSize(store.getValueOperand()->getType()));
+    }
 
     void raise(IRBuilder<> &at, Value *first, int64_t span, Align align, BasicBlock *stores, BasicBlock *cold);
     Value *entry_is_taken(IRBuilder<> &at, Value *address);
@@ -127,8 +130,9 @@ void Stores::collect(BasicBlock &block) {
                 continue;
             }
             counts.stores_checked++;
-            store->setMetadata(LLVMContext::MD_nontemporal, nullptr); // such a store could come after the hazard is lowered
-            if (strips.of(&block)) { // its strip's hazard is up
+            store->setMetadata(LLVMContext::MD_nontemporal,
+                               nullptr); // such a store could come after the hazard is lowered
+            if (strips.of(&block)) {     // its strip's hazard is up
                 continue;
             }
             if (!store->isSimple() || !joins(group, *store)) {
@@ -143,7 +147,8 @@ void Stores::collect(BasicBlock &block) {
         } else if (isa<AtomicRMWInst>(instruction) || isa<AtomicCmpXchgInst>(instruction)) {
             end();
             counts.atomics++;
-            Type *type = isa<AtomicRMWInst>(instruction) ? instruction->getType() : instruction->getOperand(1)->getType();
+            Type *type =
+                isa<AtomicRMWInst>(instruction) ? instruction->getType() : instruction->getOperand(1)->getType();
             if (!is_private(*instruction, instruction->getOperand(0), type)) {
                 counts.atomics_checked++;
                 atomics.push_back(instruction);
@@ -187,8 +192,8 @@ Value *Stores::entry_is_taken(IRBuilder<> &at, Value *address) {
     return at.CreateICmpNE(entry, at.getInt16(0));
 }
 
-// Raises the hazard for `span` bytes from `first` on and checks their entries; goes on to `stores` if all are 0. No entry of
-// another line is read: its grain may not be open.
+// Raises the hazard for `span` bytes from `first` on and checks their entries; goes on to `stores` if all are 0. No
+// entry of another line is read: its grain may not be open.
 void Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align align, BasicBlock *stores, BasicBlock *cold) {
     counts.hazards++;
     bool one_line = span <= int64_t(align.value()) && span <= int64_t(COMEM_LINE_BYTES);
@@ -201,8 +206,10 @@ void Stores::raise(IRBuilder<> &at, Value *first, int64_t span, Align align, Bas
     at.CreateAlignedStore(Options::get().no_hazards ? at.getInt64(0) : word, hazard, Align(8));
     fence(at);
     MDNode *unlikely = MDBuilder(f.getContext()).createBranchWeights(1, 1 << 20);
-    for (int64_t offset = 0, last = one_line ? 0 : span - 1;; offset = std::min<int64_t>(offset + COMEM_LINE_BYTES, last)) {
-        Value *taken = entry_is_taken(at, offset ? at.CreateConstInBoundsGEP1_64(at.getInt8Ty(), first, offset) : first);
+    for (int64_t offset = 0, last = one_line ? 0 : span - 1;;
+         offset = std::min<int64_t>(offset + COMEM_LINE_BYTES, last)) {
+        Value *taken =
+            entry_is_taken(at, offset ? at.CreateConstInBoundsGEP1_64(at.getInt8Ty(), first, offset) : first);
         auto *next = BasicBlock::Create(f.getContext(), "comem.own", &f, stores);
         at.CreateCondBr(taken, cold, next, unlikely);
         at.SetInsertPoint(next);
@@ -335,8 +342,8 @@ void Stores::place_hazard() {
 
 } // namespace
 
-void check_stores(Function &function, FunctionAnalysisManager &analyses, StripMap &strips, Private &priv, Runtime &runtime,
-                  Counts &counts, long &leave_out) {
+void check_stores(Function &function, FunctionAnalysisManager &analyses, StripMap &strips, Private &priv,
+                  Runtime &runtime, Counts &counts, long &leave_out) {
     Stores(function, analyses, strips, priv, runtime, counts, leave_out).run();
 }
 

@@ -18,7 +18,7 @@ namespace comem {
 static const char *const BEGIN = "__comem_inline_strip_begin"; // i1 (ptr first, i64 bytes): may the plain loop run?
 static const char *const ENTER = "__comem_inline_strip_enter"; // void (ptr first, i64 bytes): the plain loop begins
 static const char *const END = "__comem_inline_strip_end";     // void (): the plain loop has ended
-static const char *const OWN = "comem.own";                    // named metadata: the access group of loads of the own range
+static const char *const OWN = "comem.own"; // named metadata: the access group of loads of the own range
 
 // Bytes of a strip: wherever it begins in a line, it has no more lines than a hazard can name.
 static const int64_t STRIP_BYTES_MAX = COMEM_HAZARD_LINES_MAX * COMEM_LINE_BYTES - (COMEM_LINE_BYTES - 1);
@@ -57,7 +57,8 @@ static MDNode *with_more_vectors(ArrayRef<BasicBlock *> blocks, MDNode *id) {
         for (const MDOperand &operand : drop_begin(id->operands())) {
             auto *property = dyn_cast<MDNode>(operand);
             auto *name = property && property->getNumOperands() ? dyn_cast<MDString>(property->getOperand(0)) : nullptr;
-            if (name && (name->getString().starts_with("llvm.loop.vectorize") || name->getString().starts_with("llvm.loop.interleave"))) {
+            if (name && (name->getString().starts_with("llvm.loop.vectorize") ||
+                         name->getString().starts_with("llvm.loop.interleave"))) {
                 return id; // the programmer says
             }
             properties.push_back(operand);
@@ -77,7 +78,7 @@ struct Plan {
     const SCEVAddRecExpr *address; // of the first store found
     int64_t step, low, high;       // bytes, from that store's address
     SmallVector<LoadInst *, 8> own;
-    Value *iterations, *start;     // in the preheader
+    Value *iterations, *start; // in the preheader
 };
 
 // A nest of loops whose stores all go to one range, which is known before it.
@@ -87,14 +88,15 @@ struct Nest {
     SmallVector<const SCEV *, 4> steps;     // bytes that must not be negative, nor large
     SmallVector<const SCEV *, 4> low, high; // addresses: of each store, the lowest and the one behind the highest
     SmallVector<LoadInst *, 8> own;
-    Value *fits, *first, *bytes;            // in the preheader
+    Value *fits, *first, *bytes; // in the preheader
 };
 
 class Maker {
   public:
     Maker(Function &f, FunctionAnalysisManager &analyses)
         : f(f), priv(), layout(f.getParent()->getDataLayout()), loops(analyses.getResult<LoopAnalysis>(f)),
-          evolution(analyses.getResult<ScalarEvolutionAnalysis>(f)), tree(analyses.getResult<DominatorTreeAnalysis>(f)) {}
+          evolution(analyses.getResult<ScalarEvolutionAnalysis>(f)),
+          tree(analyses.getResult<DominatorTreeAnalysis>(f)) {}
 
     bool run();
 
@@ -213,7 +215,8 @@ bool Maker::bounds(Nest &nest, const SCEV *address, uint64_t bytes) {
             if (known->getAPInt().abs().ugt(STRIP_BYTES_MAX)) {
                 return false;
             }
-            (known->getAPInt().isNegative() ? below : above) = evolution.getAddExpr(known->getAPInt().isNegative() ? below : above, way);
+            (known->getAPInt().isNegative() ? below : above) =
+                evolution.getAddExpr(known->getAPInt().isNegative() ? below : above, way);
         } else {
             nest.steps.push_back(step);
             above = evolution.getAddExpr(above, way);
@@ -264,7 +267,8 @@ bool Maker::nest(Loop &loop, Nest &out) {
                     return false;
                 }
                 loads.push_back(load);
-            } else if ((instruction.mayReadOrWriteMemory() || instruction.mayHaveSideEffects()) && !isa<AssumeInst>(instruction)) {
+            } else if ((instruction.mayReadOrWriteMemory() || instruction.mayHaveSideEffects()) &&
+                       !isa<AssumeInst>(instruction)) {
                 return false;
             }
         }
@@ -277,7 +281,8 @@ bool Maker::nest(Loop &loop, Nest &out) {
     Instruction *at = loop.getLoopPreheader()->getTerminator();
     SCEVExpander expander(evolution, layout, "comem");
     auto safe = [&](const SCEV *value) { return expander.isSafeToExpandAt(value, at); };
-    return !stored.empty() && all_of(out.taken, safe) && all_of(out.steps, safe) && all_of(out.low, safe) && all_of(out.high, safe);
+    return !stored.empty() && all_of(out.taken, safe) && all_of(out.steps, safe) && all_of(out.low, safe) &&
+           all_of(out.high, safe);
 }
 
 void Maker::prepare(Nest &nest) {
@@ -288,7 +293,8 @@ void Maker::prepare(Nest &nest) {
     auto expand = [&](const SCEV *value) {
         Value *out = expander.expandCodeFor(value, value->getType(), at);
         builder.SetInsertPoint(at);
-        return out->getType()->isPointerTy() ? builder.CreatePtrToInt(out, builder.getInt64Ty()) : builder.CreateZExt(out, builder.getInt64Ty());
+        return out->getType()->isPointerTy() ? builder.CreatePtrToInt(out, builder.getInt64Ty())
+                                             : builder.CreateZExt(out, builder.getInt64Ty());
     };
     nest.fits = builder.getTrue();
     auto require = [&](Value *condition) { nest.fits = builder.CreateAnd(nest.fits, condition); };
@@ -342,7 +348,8 @@ void Maker::version(Nest &nest) {
     for (Loop *each : loop.getLoopsInPreorder()) {
         if (each->isInnermost()) {
             Instruction *back = cast<BasicBlock>(map[each->getLoopLatch()])->getTerminator();
-            back->setMetadata(LLVMContext::MD_loop, with_more_vectors(each->getBlocks(), back->getMetadata(LLVMContext::MD_loop)));
+            back->setMetadata(LLVMContext::MD_loop,
+                              with_more_vectors(each->getBlocks(), back->getMetadata(LLVMContext::MD_loop)));
         }
     }
     SmallVector<LoadInst *, 8> own;
@@ -364,7 +371,8 @@ void Maker::version(Nest &nest) {
     Type *pointer = at.getPtrTy(), *i64 = at.getInt64Ty();
     at.SetInsertPoint(check);
     MDNode *likely = MDBuilder(context).createBranchWeights(1 << 20, 1);
-    at.CreateCondBr(at.CreateCall(mark(BEGIN, at.getInt1Ty(), {pointer, i64}), {nest.first, nest.bytes}), fast, plain, likely);
+    at.CreateCondBr(at.CreateCall(mark(BEGIN, at.getInt1Ty(), {pointer, i64}), {nest.first, nest.bytes}), fast, plain,
+                    likely);
     at.SetInsertPoint(fast);
     at.CreateCall(mark(ENTER, at.getVoidTy(), {pointer, i64}), {nest.first, nest.bytes});
     at.CreateBr(cast<BasicBlock>(map[header]));
@@ -439,7 +447,8 @@ void Maker::prepare(Plan &plan) {
     IRBuilder<> builder(at);
     Value *count = expander.expandCodeFor(taken, taken->getType(), at);
     builder.SetInsertPoint(at);
-    plan.iterations = builder.CreateAdd(builder.CreateZExt(count, builder.getInt64Ty()), builder.getInt64(1), "comem.iterations");
+    plan.iterations =
+        builder.CreateAdd(builder.CreateZExt(count, builder.getInt64Ty()), builder.getInt64(1), "comem.iterations");
     plan.start = expander.expandCodeFor(plan.address->getStart(), builder.getPtrTy(), at);
 }
 
@@ -598,8 +607,10 @@ void Strip::raise(IRBuilder<> &at, BasicBlock *fine, BasicBlock *taken) const {
     Value *word = at.CreateOr(address, at.CreateShl(lines, COMEM_HAZARD_LINES_SHIFT));
     at.CreateAlignedStore(Options::get().no_hazards ? at.getInt64(0) : word, hazard, Align(8));
     at.CreateFence(AtomicOrdering::SequentiallyConsistent, SyncScope::SingleThread);
-    BasicBlock *entries = BasicBlock::Create(at.getContext(), "comem.entries", before->getParent(), before->getNextNode());
-    BasicBlock *more = BasicBlock::Create(at.getContext(), "comem.entries", before->getParent(), entries->getNextNode());
+    BasicBlock *entries =
+        BasicBlock::Create(at.getContext(), "comem.entries", before->getParent(), before->getNextNode());
+    BasicBlock *more =
+        BasicBlock::Create(at.getContext(), "comem.entries", before->getParent(), entries->getNextNode());
     at.CreateBr(entries);
     at.SetInsertPoint(entries);
     PHINode *line = at.CreatePHI(at.getInt64Ty(), 2);
@@ -616,7 +627,8 @@ void Strip::raise(IRBuilder<> &at, BasicBlock *fine, BasicBlock *taken) const {
 
 void Strip::raise_again(IRBuilder<> &at, Runtime &runtime, BasicBlock *fine) const {
     Function *f = at.GetInsertBlock()->getParent();
-    auto *again = BasicBlock::Create(at.getContext(), "comem.again", f), *own = BasicBlock::Create(at.getContext(), "comem.again", f);
+    auto *again = BasicBlock::Create(at.getContext(), "comem.again", f),
+         *own = BasicBlock::Create(at.getContext(), "comem.again", f);
     at.CreateBr(again);
     at.SetInsertPoint(again);
     raise(at, fine, own);
@@ -634,7 +646,8 @@ StripMap::StripMap(Function &function) : function(function) {
     for (BasicBlock &block : function) {
         for (Instruction &instruction : block) {
             auto *call = dyn_cast<CallInst>(&instruction);
-            if (call && is_runtime(call->getCalledFunction()) && call->getCalledFunction()->getName().contains("_strip_")) {
+            if (call && is_runtime(call->getCalledFunction()) &&
+                call->getCalledFunction()->getName().contains("_strip_")) {
                 marks.push_back(call);
             }
         }
@@ -689,7 +702,8 @@ void StripMap::begin(CallInst *mark, Value *hazard, Runtime &runtime) {
     BasicBlock *before = mark->getParent();
     BasicBlock *rest = before->splitBasicBlock(mark, "comem.strip");
     auto make = [&](const char *name) { return BasicBlock::Create(function.getContext(), name, &function); };
-    BasicBlock *round = make("comem.round"), *fine = make("comem.fine"), *taken = make("comem.taken"), *own = make("comem.own");
+    BasicBlock *round = make("comem.round"), *fine = make("comem.fine"), *taken = make("comem.taken"),
+               *own = make("comem.own");
     before->getTerminator()->eraseFromParent();
     at.SetInsertPoint(before);
     at.CreateBr(round);

@@ -1,5 +1,6 @@
-// Strips: a loop that stores to consecutive addresses is cut into pieces of at most 4 KiB. Before each piece, one hazard for its
-// whole range is raised and the entries of its lines are checked; then the plain loop runs, and is vectorised.
+// Strips: a loop that stores to consecutive addresses is cut into pieces of at most 4 KiB. Before each piece, one
+// hazard for its whole range is raised and the entries of its lines are checked; then the plain loop runs, and is
+// vectorised.
 #pragma once
 
 #include "inline.h"
@@ -8,7 +9,8 @@
 
 namespace comem {
 
-// Before the vectoriser: cuts loops into strips. Calls of three functions that do not exist mark them for the last pass.
+// Before the vectoriser: cuts loops into strips. Calls of three functions that do not exist mark them for the last
+// pass.
 struct MakeStrips : llvm::PassInfoMixin<MakeStrips> {
     static bool isRequired() { return false; }
     llvm::PreservedAnalyses run(llvm::Function &function, llvm::FunctionAnalysisManager &analyses);
@@ -23,7 +25,8 @@ struct Strip {
     void raise(llvm::IRBuilder<> &at, llvm::BasicBlock *fine, llvm::BasicBlock *taken) const;
     // Lowers the hazard.
     void lower(llvm::IRBuilder<> &at) const;
-    // A cold path inside the strip has lowered the hazard: raises it again, as often as it takes, and goes on to `fine`.
+    // A cold path inside the strip has lowered the hazard: raises it again, as often as it takes, and goes on to
+    // `fine`.
     void raise_again(llvm::IRBuilder<> &at, Runtime &runtime, llvm::BasicBlock *fine) const;
 };
 

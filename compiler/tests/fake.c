@@ -1,8 +1,10 @@
-/* A stand-in for libcomem in one process: the table at its real address, a stretch of lines memory, and a thread that plays
- * another node. That thread takes units away all the time: it locks the entry, makes a barrier on all processors, waits for
- * hazards that match, copies the data away and fills the unit with MAGIC. The functions here bring units back.
+/* A stand-in for libcomem in one process: the table at its real address, a stretch of lines memory, and a thread that
+ * plays another node. That thread takes units away all the time: it locks the entry, makes a barrier on all processors,
+ * waits for hazards that match, copies the data away and fills the unit with MAGIC. The functions here bring units
+ * back.
  *
- * Environment: FAKE_ADVERSARY=0 leaves that thread out; FAKE_UNIT is the unit in bytes; FAKE_COUNTS=1 prints what was called.
+ * Environment: FAKE_ADVERSARY=0 leaves that thread out; FAKE_UNIT is the unit in bytes; FAKE_COUNTS=1 prints what was
+ * called.
  */
 #define _GNU_SOURCE
 #include "fake.h"
@@ -23,14 +25,14 @@
 #define BUSY 0x80
 #define NOT_EXCLUSIVE 0x02
 
-static char *home;                /* the data of units that are invalid here */
-static unsigned char *invalid;    /* one a unit */
+static char *home;             /* the data of units that are invalid here */
+static unsigned char *invalid; /* one a unit */
 static size_t unit_bytes = COMEM_LINE_BYTES, used;
 static uint64_t *slots;
 static atomic_uint slots_used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ulong loads, stores, owns, atomics, genuine, revoked, hazards_met;
-static atomic_ulong recent[64];   /* units that were brought back: they are taken away again soon */
+static atomic_ulong recent[64]; /* units that were brought back: they are taken away again soon */
 static atomic_uint recent_next;
 
 static void die(const char *what) {
@@ -55,7 +57,8 @@ static void set_entries(size_t unit, uint16_t value) {
 /* Whole words of 8 bytes, as the real runtime's copies: no reader sees half a MAGIC. */
 static void copy_words(void *to, const void *from, size_t bytes) {
     for (size_t i = 0; i < bytes / 8; i++)
-        __atomic_store_n((uint64_t *)to + i, __atomic_load_n((const uint64_t *)from + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+        __atomic_store_n((uint64_t *)to + i, __atomic_load_n((const uint64_t *)from + i, __ATOMIC_RELAXED),
+                         __ATOMIC_RELAXED);
 }
 
 static int hazard_matches(size_t unit) {
@@ -112,7 +115,8 @@ static void *adversary(void *unused) {
         pthread_mutex_lock(&lock);
         for (int i = 0; i < 4; i++) revoke_some(&random);
         pthread_mutex_unlock(&lock);
-        for (int i = 0; i < 300; i++) __builtin_ia32_pause(); /* no yield: a busy machine would not come back for long */
+        for (int i = 0; i < 300; i++)
+            __builtin_ia32_pause(); /* no yield: a busy machine would not come back for long */
     }
     return 0;
 }
@@ -120,7 +124,8 @@ static void *adversary(void *unused) {
 __attribute__((constructor(101))) static void start(void) {
     if (getenv("FAKE_UNIT")) unit_bytes = atoi(getenv("FAKE_UNIT"));
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if (mmap(LINES, LINES_BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) != LINES) die("no lines memory");
+    if (mmap(LINES, LINES_BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) != LINES)
+        die("no lines memory");
     home = mmap(0, LINES_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     invalid = mmap(0, LINES_BYTES / COMEM_LINE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0) die("no membarrier");
@@ -131,8 +136,8 @@ __attribute__((constructor(101))) static void start(void) {
 
 __attribute__((destructor)) static void finish(void) {
     if (getenv("FAKE_COUNTS"))
-        fprintf(stderr, "fake: loads=%lu stores=%lu owns=%lu atomics=%lu genuine=%lu revoked=%lu hazards_met=%lu\n", loads, stores, owns,
-                atomics, genuine, revoked, hazards_met);
+        fprintf(stderr, "fake: loads=%lu stores=%lu owns=%lu atomics=%lu genuine=%lu revoked=%lu hazards_met=%lu\n",
+                loads, stores, owns, atomics, genuine, revoked, hazards_met);
 }
 
 void *shared_alloc(size_t bytes) {
@@ -159,8 +164,8 @@ static void bring(const void *address, int exclusive) {
     atomic_store(&recent[atomic_fetch_add(&recent_next, 1) % 64], unit);
 }
 
-/* `lock` is held: an access that needed a call is over. Takes the unit away again soon. So there is no lack of misses where the
- * adversary's thread and the program's seldom run at the same time. */
+/* `lock` is held: an access that needed a call is over. Takes the unit away again soon. So there is no lack of misses
+ * where the adversary's thread and the program's seldom run at the same time. */
 static void used_once(const void *address) {
     static uint64_t random = 10987654321;
     if (!on) return;
@@ -204,8 +209,12 @@ void __comem_inline_store(void *address, const void *value, size_t bytes) {
     each_unit(address, (char *)value, bytes, 1);
 }
 
-void __comem_inline_read(void *out, const void *shared, size_t bytes) { no_hazard(), each_unit((char *)shared, out, bytes, 0); }
-void __comem_inline_write(void *shared, const void *in, size_t bytes) { no_hazard(), each_unit(shared, (char *)in, bytes, 1); }
+void __comem_inline_read(void *out, const void *shared, size_t bytes) {
+    no_hazard(), each_unit((char *)shared, out, bytes, 0);
+}
+void __comem_inline_write(void *shared, const void *in, size_t bytes) {
+    no_hazard(), each_unit(shared, (char *)in, bytes, 1);
+}
 
 void __comem_inline_own(const void *first, size_t bytes) {
     no_hazard();
@@ -227,7 +236,9 @@ void *__comem_inline_memmove(void *to, const void *from, size_t bytes) {
     return to;
 }
 
-void *__comem_inline_memcpy(void *to, const void *from, size_t bytes) { return __comem_inline_memmove(to, from, bytes); }
+void *__comem_inline_memcpy(void *to, const void *from, size_t bytes) {
+    return __comem_inline_memmove(to, from, bytes);
+}
 
 void *__comem_inline_memset(void *to, int byte, size_t bytes) {
     char some[64];
@@ -237,28 +248,29 @@ void *__comem_inline_memset(void *to, int byte, size_t bytes) {
     return to;
 }
 
-#define ATOMIC(T)                                                                                                                     \
-    static void atomic_##T(T *at, uint32_t op, T operand, const T *expected, T *old) {                                                \
-        T was = *at, now = was;                                                                                                       \
-        switch (op) {                                                                                                                 \
-        case 0: now = operand; break;                                                                                                 \
-        case 1: now = was + operand; break;                                                                                           \
-        case 2: now = was - operand; break;                                                                                           \
-        case 3: now = was & operand; break;                                                                                           \
-        case 4: now = ~(was & operand); break;                                                                                        \
-        case 5: now = was | operand; break;                                                                                           \
-        case 6: now = was ^ operand; break;                                                                                           \
-        case 100: now = was == *expected ? operand : was; break;                                                                      \
-        default: die("an atomic operation that the tests do not know");                                                               \
-        }                                                                                                                             \
-        *at = now, *old = was;                                                                                                        \
+#define ATOMIC(T)                                                                                                      \
+    static void atomic_##T(T *at, uint32_t op, T operand, const T *expected, T *old) {                                 \
+        T was = *at, now = was;                                                                                        \
+        switch (op) {                                                                                                  \
+        case 0: now = operand; break;                                                                                  \
+        case 1: now = was + operand; break;                                                                            \
+        case 2: now = was - operand; break;                                                                            \
+        case 3: now = was & operand; break;                                                                            \
+        case 4: now = ~(was & operand); break;                                                                         \
+        case 5: now = was | operand; break;                                                                            \
+        case 6: now = was ^ operand; break;                                                                            \
+        case 100: now = was == *expected ? operand : was; break;                                                       \
+        default: die("an atomic operation that the tests do not know");                                                \
+        }                                                                                                              \
+        *at = now, *old = was;                                                                                         \
     }
 ATOMIC(uint8_t)
 ATOMIC(uint16_t)
 ATOMIC(uint32_t)
 ATOMIC(uint64_t)
 
-void __comem_inline_atomic(void *address, uint32_t bytes, uint32_t op, const void *operand, const void *expected, void *old) {
+void __comem_inline_atomic(void *address, uint32_t bytes, uint32_t op, const void *operand, const void *expected,
+                           void *old) {
     no_hazard();
     atomic_fetch_add(&atomics, 1);
     int lines = is_lines(address);
@@ -287,7 +299,8 @@ void __comem_inline_object(uint32_t abi, const char *module, void *(*hazard)(voi
     if (abi != COMEM_INLINE_ABI) die("another version of the interface");
     if (slots) return;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if (mmap((void *)COMEM_TABLE, COMEM_TABLE_BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) != (void *)COMEM_TABLE)
+    if (mmap((void *)COMEM_TABLE, COMEM_TABLE_BYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0) !=
+        (void *)COMEM_TABLE)
         die("no table");
     slots = mmap(0, COMEM_HAZARD_SLOTS * COMEM_HAZARD_SLOT_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The tests of the plug-in: programs beside an adversary, snapshots of its output, and refusals. Ends with one line of numbers.
+# The tests of the plug-in: programs beside an adversary, snapshots of its output, and refusals. Ends with a line of
+# numbers.
 #
 #     compiler/tests/run.sh [WORD]     only the tests whose name has WORD in it
 set -u
@@ -41,7 +42,8 @@ same() {
     local name=$1 source=$2 base=$work/$1 unit
     shift 2
     wanted "$name" || return
-    compile "$source" "$base.plain" "$@" && "$base.plain" >"$base.expected" || { fail "$name: the plain build"; return; }
+    compile "$source" "$base.plain" "$@" && "$base.plain" >"$base.expected" ||
+        { fail "$name: the plain build"; return; }
     compile "$source" "$base.checked" "$@" || { fail "$name: the checked build: $base.checked.log"; return; }
     for unit in 64 512; do
         if ! FAKE_UNIT=$unit timeout 60 "$base.checked" >"$base.out" 2>"$base.err"; then
@@ -64,25 +66,34 @@ done
 mutants() {
     local name=mutants base=$work/mutant n
     wanted $name || return
-    compile "$here/programs/mutant.c" "$base.plain" -O1 -fno-inline && "$base.plain" >"$base.expected" || { fail "$name: the plain build"; return; }
+    compile "$here/programs/mutant.c" "$base.plain" -O1 -fno-inline && "$base.plain" >"$base.expected" ||
+        { fail "$name: the plain build"; return; }
     export COMEM_INLINE_WINDOWS=1
     for n in 0 1 2 3 4 5 hazards; do
-        COMEM_INLINE_LEAVE_OUT=$n compile "$here/programs/mutant.c" "$base.checked" -O1 -fno-inline || { fail "$name $n"; continue; }
+        COMEM_INLINE_LEAVE_OUT=$n compile "$here/programs/mutant.c" "$base.checked" -O1 -fno-inline ||
+            { fail "$name $n"; continue; }
         local wrong=no try
         for try in 1 2 3 4 5; do
             [ $wrong = yes ] && break
             FAKE_COUNTS=1 timeout 60 "$base.checked" >"$base.out" 2>"$base.err"
             cmp -s "$base.expected" "$base.out" || wrong=yes
         done
-        if [ $n = 0 ] && [ $wrong = yes ]; then fail "$name: with all checks: diff $base.expected $base.out"; continue; fi
-        if [ $n != 0 ] && [ $wrong = no ]; then fail "$name: check $n left out, and nothing went wrong"; continue; fi
+        if [ $n = 0 ] && [ $wrong = yes ]; then
+            fail "$name: with all checks: diff $base.expected $base.out"
+            continue
+        fi
+        if [ $n != 0 ] && [ $wrong = no ]; then
+            fail "$name: check $n left out, and nothing went wrong"
+            continue
+        fi
         pass
     done
     unset COMEM_INLINE_WINDOWS
 }
 mutants
 
-# refuses NAME LINE SENTENCE FLAGS…: the source on the standard input does not compile; the error has its file, line and sentence.
+# refuses NAME LINE SENTENCE FLAGS…: the source on the standard input does not compile; the error has its file, line and
+# sentence.
 refuses() {
     local name=refuses-$1 line=$2 sentence=$3 source=$work/refuses-$1.c
     shift 3
@@ -103,7 +114,8 @@ accepts() {
     shift
     cat >"$source"
     wanted "$name" || return
-    "$clang" -w -O1 -fpass-plugin="$plugin" "$@" -c "$source" -o "$work/accepted.o" 2>"$source.log" && pass || fail "$name: $source.log"
+    "$clang" -w -O1 -fpass-plugin="$plugin" "$@" -c "$source" -o "$work/accepted.o" 2>"$source.log" && pass ||
+        fail "$name: $source.log"
 }
 
 for debug in "" -g; do
@@ -111,9 +123,10 @@ for debug in "" -g; do
     __asm__ volatile("incl (%0)" : : "r"(p) : "memory"); }'
     refuses "assembly-memory-operand$debug" 2 "inline assembly may touch shared memory" $debug <<<'void f(int *p) {
     __asm__ volatile("incl %0" : "+m"(*p)); }'
-    refuses "intrinsic$debug" "[12]" "has no check" -mavx $debug <<<'typedef double v4 __attribute__((vector_size(32))); typedef long long m4 __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
+    refuses "intrinsic$debug" "[123]" "has no check" -mavx $debug <<<'typedef double v4 __attribute__((vector_size(32)));
+typedef long long m4 __attribute__((vector_size(32))); v4 f(v4 *p, m4 m) {
     return __builtin_ia32_maskloadpd256(p, m); }'
-    refuses "libatomic$debug" "[12]" "of libatomic has no check" $debug <<<'struct three { long a[3]; }; void f(struct three *p, struct three *x) {
+    refuses "libatomic$debug" "[12]" "of libatomic has no check" $debug <<<'struct t { long a[3]; }; void f(struct t *p, struct t *x) {
     __atomic_store(p, x, 5); }'
 done
 refuses assembly-on-an-address 2 "inline assembly may touch shared memory" <<<'long f(long p) { long x;
@@ -126,9 +139,11 @@ refuses thin-lto ": comem" "link-time optimisation" -flto=thin <<<'void f(int *p
 refuses sanitizer ": comem" "sanitizer" -fsanitize=address <<<'void f(int *p) { *p = 1; }'
 refuses another-machine ": comem" "x86-64 under Linux only" --target=i386-linux-gnu <<<'void f(int *p) { *p = 1; }'
 accepts barriers <<<'long f(int *p, long x) {
-    __asm__ volatile("" : "+r"(p) : : "memory"); __asm__ volatile("" : "+m"(*p)); __asm__ volatile("pause"); __asm__ volatile("mfence" ::: "memory");
-    __asm__ volatile("rep; nop" ::: "memory"); unsigned lo, hi; __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi)); __asm__("bswap %0" : "+r"(x)); return x + lo; }'
-accepts versions <<<'__asm__(".symver old_f, f@VERSION_1"); void old_f(int *p) { *p = 1; }'
+    __asm__ volatile("" : "+r"(p) : : "memory"); __asm__ volatile("" : "+m"(*p)); __asm__ volatile("pause");
+    __asm__ volatile("mfence" ::: "memory"); __asm__ volatile("rep; nop" ::: "memory");
+    unsigned lo, hi; __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi)); __asm__("bswap %0" : "+r"(x)); return x + lo; }'
+accepts versions <<<'__asm__(".symver old_f, f@VERSION_1");
+void old_f(int *p) { *p = 1; }'
 
 # An access that is taken for private says so to the runtime in builds of --inline-verify.
 verified() {
@@ -136,13 +151,18 @@ verified() {
     wanted verified || return
     # What memalign returns is taken for private. Here it is not.
     cat >"$base.c" <<<'#include "fake.h"
-void *memalign(unsigned long a, unsigned long n); int main(void) { int *p = memalign(64, 64); p[3] = 5; __asm__ volatile("" : : "r"(p) : "memory"); return p[3]; }'
-    COMEM_INLINE_VERIFY=1 "$clang" -w -g -O1 -I"$here" -fno-builtin -fpass-plugin="$plugin" "$base.c" "$work/fake.o" "$work/fake_library.o" -pthread -lm \
-        -Wl,--defsym=memalign=shared_alloc -o "$base" 2>"$base.log" || { fail "verified: $base.log"; return; }
+void *memalign(unsigned long a, unsigned long n); int main(void) { int *p = memalign(64, 64); p[3] = 5;
+    __asm__ volatile("" : : "r"(p) : "memory"); return p[3]; }'
+    COMEM_INLINE_VERIFY=1 "$clang" -w -g -O1 -I"$here" -fno-builtin -fpass-plugin="$plugin" "$base.c" "$work/fake.o" \
+        "$work/fake_library.o" -pthread -lm -Wl,--defsym=memalign=shared_alloc -o "$base" 2>"$base.log" ||
+        { fail "verified: $base.log"; return; }
     { "$base"; } 2>"$base.err"
-    if grep -q 'verified.c:2: main: an address taken for private is in lines memory' "$base.err"; then pass; else fail "verified: $base.err"; fi
-    COMEM_INLINE_VERIFY=1 compile "$here/programs/torture.c" "$work/verified.checked" -O2 && "$work/verified.checked" >"$base.out" 2>"$base.err" &&
-        cmp -s "$base.out" <("$work/torture-O2.plain") && pass || fail "verified: torture.c"
+    grep -q 'verified.c:2: main: an address taken for private is in lines memory' "$base.err" && pass ||
+        fail "verified: $base.err"
+    compile "$here/programs/torture.c" "$work/verified.plain" -O2 &&
+        COMEM_INLINE_VERIFY=1 compile "$here/programs/torture.c" "$work/verified.checked" -O2 &&
+        "$work/verified.checked" >"$base.out" 2>"$base.err" && cmp -s "$base.out" <("$work/verified.plain") && pass ||
+        fail "verified: torture.c"
 }
 verified
 
@@ -150,10 +170,11 @@ verified
 section() {
     local base=$work/section
     wanted section || return
-    echo 'int f(int *p) { int private = 3; volatile int *q = &private; p[0] = *q; return p[1]; }' >"$base.c"
+    echo 'int f(int *p) { int own = 3; volatile int *q = &own; p[0] = *q; return p[1]; }' >"$base.c"
     "$clang" -O1 -fpass-plugin="$plugin" -c "$base.c" -o "$base.o" 2>"$base.log"
     objcopy -O binary --only-section=.comem.inline --set-section-flags .comem.inline=alloc "$base.o" "$base.text"
-    grep -qE '^abi=1 module=.*section.c loads=1/2 stores=1/2 ' "$base.text" && pass || fail "section: $(cat "$base.text")"
+    grep -qE '^abi=1 module=.*section.c loads=1/2 stores=1/2 ' "$base.text" && pass ||
+        fail "section: $(cat "$base.text")"
 }
 section
 

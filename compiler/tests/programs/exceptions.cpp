@@ -1,4 +1,5 @@
-// C++: classes, virtual calls, exceptions with objects in shared memory, references, containers with an allocator of shared memory.
+// C++: classes, virtual calls, exceptions with objects in shared memory, references, containers with an allocator of
+// shared memory.
 #include "../fake.h"
 #include <algorithm>
 #include <atomic>

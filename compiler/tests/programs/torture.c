@@ -12,25 +12,25 @@
 static uint64_t sum;
 static void mix(uint64_t x) { sum = (sum ^ x) * 0x9e3779b97f4a7c15ull + (sum >> 29); }
 
-#define WIDTH(T, name)                                                                                                                \
-    static NOINLINE void write_##name(T *p, int n) {                                                                                  \
-        for (int i = 0; i < n; i++) p[i] = (T)(i * 7 - 100);                                                                          \
-    }                                                                                                                                 \
-    static NOINLINE int64_t read_##name(const T *p, int n) {                                                                          \
-        int64_t out = 0;                                                                                                              \
-        for (int i = 0; i < n; i++) out += (int64_t)p[i];                                                                             \
-        return out;                                                                                                                   \
-    }                                                                                                                                 \
-    static NOINLINE void update_##name(T *p, int n, T by) {                                                                           \
-        for (int i = n - 1; i >= 0; i -= 3) p[i] += by;                                                                               \
-    }                                                                                                                                 \
-    static void test_##name(int n) {                                                                                                  \
-        T *p = shared_alloc(n * sizeof(T));                                                                                           \
-        for (int round = 0; round < 20; round++) {                                                                                    \
-            write_##name(p, n);                                                                                                       \
-            update_##name(p, n, 3);                                                                                                   \
-            mix(read_##name(p, n));                                                                                                   \
-        }                                                                                                                             \
+#define WIDTH(T, name)                                                                                                 \
+    static NOINLINE void write_##name(T *p, int n) {                                                                   \
+        for (int i = 0; i < n; i++) p[i] = (T)(i * 7 - 100);                                                           \
+    }                                                                                                                  \
+    static NOINLINE int64_t read_##name(const T *p, int n) {                                                           \
+        int64_t out = 0;                                                                                               \
+        for (int i = 0; i < n; i++) out += (int64_t)p[i];                                                              \
+        return out;                                                                                                    \
+    }                                                                                                                  \
+    static NOINLINE void update_##name(T *p, int n, T by) {                                                            \
+        for (int i = n - 1; i >= 0; i -= 3) p[i] += by;                                                                \
+    }                                                                                                                  \
+    static void test_##name(int n) {                                                                                   \
+        T *p = shared_alloc(n * sizeof(T));                                                                            \
+        for (int round = 0; round < 20; round++) {                                                                     \
+            write_##name(p, n);                                                                                        \
+            update_##name(p, n, 3);                                                                                    \
+            mix(read_##name(p, n));                                                                                    \
+        }                                                                                                              \
     }
 WIDTH(int8_t, i8)
 WIDTH(uint8_t, u8)
@@ -171,7 +171,9 @@ static NOINLINE struct tree *insert(struct tree *t, struct tree *node, int depth
     else t->right = insert(t->right, node, depth + 1);
     return t;
 }
-static NOINLINE int64_t walk(const struct tree *t) { return t ? walk(t->left) * 3 + walk(t->right) + t->key + t->depth : 1; }
+static NOINLINE int64_t walk(const struct tree *t) {
+    return t ? walk(t->left) * 3 + walk(t->right) + t->key + t->depth : 1;
+}
 static void test_calls(void) {
     int *p = shared_alloc(100 * sizeof *p);
     for (int i = 0; i < 100; i++) p[i] = i;
@@ -202,12 +204,28 @@ static NOINLINE int64_t machine(const unsigned char *code, int *memory, int n) {
     int at = 0, rounds = 0;
     *top = 0;
     goto *labels[code[at]];
-push: *++top = code[at + 1]; at += 2; goto *labels[code[at]];
-add: top--; *top += top[1]; at++; goto *labels[code[at]];
-store: memory[code[at + 1]] = (int)*top--; at += 2; goto *labels[code[at]];
-load: *++top = memory[code[at + 1]]; at += 2; goto *labels[code[at]];
-jump: at = rounds++ < 300 ? 0 : at + 1; goto *labels[code[at]];
-end: return *top;
+push:
+    *++top = code[at + 1];
+    at += 2;
+    goto *labels[code[at]];
+add:
+    top--;
+    *top += top[1];
+    at++;
+    goto *labels[code[at]];
+store:
+    memory[code[at + 1]] = (int)*top--;
+    at += 2;
+    goto *labels[code[at]];
+load:
+    *++top = memory[code[at + 1]];
+    at += 2;
+    goto *labels[code[at]];
+jump:
+    at = rounds++ < 300 ? 0 : at + 1;
+    goto *labels[code[at]];
+end:
+    return *top;
 }
 static void test_machine(void) {
     static const unsigned char code[] = {3, 0, 0, 7, 1, 2, 0, 3, 1, 3, 0, 1, 2, 1, 4, 3, 1, 3, 0, 1, 5};
@@ -221,7 +239,10 @@ static void test_machine(void) {
 static NOINLINE void look_alikes(uint32_t *p, double *d, unsigned char *b, uint16_t *h, int n) {
     for (int i = 0; i < n; i++) {
         p[i] = i % 3 ? 0xfffdfffd : (uint32_t)i;
-        uint64_t bits = i % 5 == 0 ? 0xfffdfffdfffdfffd : i % 5 == 1 ? 0x7ff8000000000001 : i % 5 == 2 ? 0x00000000fffdfffd : i;
+        uint64_t bits = i % 5 == 0   ? 0xfffdfffdfffdfffd
+                        : i % 5 == 1 ? 0x7ff8000000000001
+                        : i % 5 == 2 ? 0x00000000fffdfffd
+                                     : i;
         memcpy(&d[i], &bits, 8);
         b[i] = i % 2 ? 0xff : 0xfd, h[i] = 0xfffd;
     }
@@ -278,7 +299,8 @@ static void test_loops(void) {
     int *c = shared_alloc(N * 4), *d = shared_alloc(N * 4), *e = shared_alloc(N * 4);
     float *f = shared_alloc(N * 4);
     short *s = shared_alloc(N * 2);
-    for (int i = 0; i < N; i++) a[i] = i, b[i] = N - i, c[i] = i, d[i] = i % 11, e[i] = i * 7 % N, f[i] = (float)i, s[i] = (short)i;
+    for (int i = 0; i < N; i++)
+        a[i] = i, b[i] = N - i, c[i] = i, d[i] = i % 11, e[i] = i * 7 % N, f[i] = (float)i, s[i] = (short)i;
     for (int round = 0; round < 15; round++) {
         scale(a + round, b + 2 * round, N - 40, 2);
         scale(a + 1, b, round % 5, 1);
@@ -289,18 +311,19 @@ static void test_loops(void) {
         wave((double(*)[64])b, (double(*)[64])a, 15);
         halves(f + round, N - 40, round % 4 + 1);
         down(s + round, N - 2 * round);
-        for (int i = 0; i < N; i++) b[i] = (double)(int64_t)b[i], a[i] = (double)((int64_t)a[i] & 0xffff), f[i] = (float)(int)f[i];
+        for (int i = 0; i < N; i++)
+            b[i] = (double)(int64_t)b[i], a[i] = (double)((int64_t)a[i] & 0xffff), f[i] = (float)(int)f[i];
     }
     for (int i = 0; i < N; i++) mix((uint64_t)a[i] + 3 * (uint64_t)b[i] + c[i] + d[i] + (uint64_t)f[i] + s[i]);
 }
 
 int main(void) {
-#define RUN(call)                                                                                                                     \
-    call;                                                                                                                             \
+#define RUN(call)                                                                                                      \
+    call;                                                                                                              \
     printf("%-24s %016lx\n", #call, (unsigned long)sum);
-    RUN(test_i8(1000)) RUN(test_u8(1000)) RUN(test_i16(777)) RUN(test_u16(777)) RUN(test_i32(500)) RUN(test_u32(500))
-    RUN(test_i64(400)) RUN(test_i128(100)) RUN(test_f32(500)) RUN(test_f64(400)) RUN(test_f80(100))
-    RUN(test_vectors()) RUN(test_fields()) RUN(test_odd()) RUN(test_copies()) RUN(test_calls()) RUN(test_jumps())
-    RUN(test_machine()) RUN(test_look_alikes()) RUN(test_loops())
-    return 0;
+    RUN(test_i8(1000))
+    RUN(test_u8(1000)) RUN(test_i16(777)) RUN(test_u16(777)) RUN(test_i32(500)) RUN(test_u32(500)) RUN(test_i64(400))
+        RUN(test_i128(100)) RUN(test_f32(500)) RUN(test_f64(400)) RUN(test_f80(100)) RUN(test_vectors())
+            RUN(test_fields()) RUN(test_odd()) RUN(test_copies()) RUN(test_calls()) RUN(test_jumps())
+                RUN(test_machine()) RUN(test_look_alikes()) RUN(test_loops()) return 0;
 }

@@ -61,7 +61,8 @@ _Thread_local int thread[100];
 int not_shared(int i) {
     int local[10], *fresh = malloc(40);
     for (int j = 0; j < 10; j++) ((volatile int *)local)[j] = j, ((volatile int *)fresh)[j] = j;
-    return ((volatile int *)local)[i] + ((volatile int *)global)[i] + ((volatile int *)thread)[i] + ((volatile int *)fresh)[i];
+    return ((volatile int *)local)[i] + ((volatile int *)global)[i] + ((volatile int *)thread)[i] +
+           ((volatile int *)fresh)[i];
 }
 
 // Arguments of an internal function that are private in every call.
