@@ -19,7 +19,8 @@ struct MakeStrips : llvm::PassInfoMixin<MakeStrips> {
 // A strip in the last pass.
 struct Strip {
     llvm::WeakTrackingVH hazard; // the address of the thread's hazard
-    llvm::Value *first, *bytes;
+    // These follow when a tested value replaces a loaded one: the address of a strip may have been loaded itself.
+    llvm::WeakTrackingVH first, bytes;
 
     // Raises the hazard at the end of the builder's block and checks all entries; goes on to `fine` or to `taken`.
     void raise(llvm::IRBuilder<> &at, llvm::BasicBlock *fine, llvm::BasicBlock *taken) const;
