@@ -535,10 +535,12 @@ impl NodeArgs {
         }
         self.backbone = BackboneChoice::Named(resolved.backbone);
         let operations = match () {
-            () if nodes == 1 || self.engine.pages != "direct" => "",
-            () if self.pages.one_sided == "ucx" => "; one-sided operations of the engine direct go by ucx",
-            () if resolved.backbone == Backbone::Shm => "",
-            () => "; one-sided operations of the engine direct are emulated",
+            () if nodes == 1 || self.engine.pages != "direct" => String::new(),
+            () if self.pages.one_sided == "ucx" => {
+                format!("; one-sided operations of the engine direct go by {}", comem_net::ucx::in_words())
+            }
+            () if resolved.backbone == Backbone::Shm => String::new(),
+            () => "; one-sided operations of the engine direct are emulated".to_string(),
         };
         format!("{resolved}{operations}")
     }

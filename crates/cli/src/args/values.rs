@@ -240,6 +240,16 @@ mod tests {
     }
 
     #[test]
+    fn operations_go_by_ucx_where_its_library_is() {
+        assert_eq!(auto_or_ucx("auto"), Ok("auto".to_string()));
+        assert!(auto_or_ucx("rdma").is_err());
+        match comem_net::ucx::Library::load() {
+            Ok(_) => assert_eq!(auto_or_ucx("ucx"), Ok("ucx".to_string())),
+            Err(_) => assert!(auto_or_ucx("ucx").unwrap_err().contains("install UCX")),
+        }
+    }
+
+    #[test]
     fn units_of_lines_have_64_to_2048_bytes() {
         for good in ["", "64", "128", "2048"] {
             assert_eq!(unit_bytes(good), Ok(good.to_string()));

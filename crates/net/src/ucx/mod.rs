@@ -109,6 +109,11 @@ pub fn rdma_devices() -> Vec<String> {
     names
 }
 
+/// What carries one-sided operations out, in words: `emulated` where the target's processor does.
+pub fn in_words() -> &'static str {
+    if rdma_devices().is_empty() { "ucx, emulated" } else { "ucx" }
+}
+
 /// A handle of the library. Whoever uses one has the worker's lock.
 #[derive(Clone, Copy, Debug)]
 struct Held(Handle);

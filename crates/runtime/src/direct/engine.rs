@@ -192,9 +192,7 @@ impl Node {
         let has_lines = self.shared()?.views.as_ref()?.lines.is_some();
         let is_asked_for = self.nodes() > 1 && self.config.page_engine == PageEngine::Direct;
         (has_lines && is_asked_for).then(|| match self.ucx.get() {
-            // Without a device the library emulates them, on the other node's processor.
-            Some(_) if comem_net::ucx::rdma_devices().is_empty() => "ucx, emulated",
-            Some(_) => "ucx",
+            Some(_) => comem_net::ucx::in_words(),
             None if self.emulates_operations() => "emulated",
             None => "mapped memory",
         })

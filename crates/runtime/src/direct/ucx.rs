@@ -152,6 +152,13 @@ impl Node {
         let lines = self.shared().and_then(|shared| shared.views.as_ref()?.lines.as_ref());
         let Some(lines) = lines.filter(|_| self.config.uses_ucx()) else { return Ok(()) };
         let library = Library::load().map_err(|missing| Error::Start(format!("--one-sided ucx: {missing}")))?;
+        if self.config.verbose {
+            let ((major, minor, release), how) = (library.version(), comem_net::ucx::in_words());
+            crate::error::say(format_args!(
+                "comem: {}: one-sided operations of the engine direct go by {how} (libucp {major}.{minor}.{release})",
+                self.name_of(self.me())
+            ));
+        }
         let worker = Worker::new(library, None).map_err(failed("begin"))?;
         let (start, bytes) = lines.whole();
         // SAFETY: the view of lines memory stays mapped for good, and all use it as memory of many threads.
