@@ -15,7 +15,6 @@ use crate::shared::Shared;
 use crate::shared::table::Known;
 use crate::thread::Thread;
 use comem_memory::lines::{Lines, LinesMemory, PeerLines};
-use comem_memory::pages::fault::end_in_the_middle;
 use comem_net::Backbone;
 use comem_protocol::coherence::direct::directory::Layout;
 use comem_protocol::coherence::direct::miss::Site;
@@ -54,23 +53,6 @@ impl Memories for All<'_> {
     }
 }
 
-thread_local! {
-    /// Whether this thread is in the midst of a miss.
-    static IN_A_MISS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is in the midst of a miss, or has a unit locked.
-#[inline]
-pub(super) fn is_in_a_miss() -> bool {
-    IN_A_MISS.get()
-}
-
-/// What [`is_in_a_miss`] says from now on.
-#[inline]
-pub(super) fn set_in_a_miss(is_in: bool) {
-    IN_A_MISS.set(is_in);
-}
-
 /// The engine `direct`.
 #[derive(Debug)]
 pub(crate) struct Direct;
@@ -87,10 +69,6 @@ impl LineEngine for Direct {
         let node = thread.home();
         let (shared, all) = node.lines_of_all().ok_or_else(cannot_reach)?;
         debug_assert!(!hazards::is_raised(), "who waits for another thread has lowered its hazard");
-        if IN_A_MISS.replace(true) {
-            // A signal's handler waits for a unit that its own thread may have locked.
-            end_in_the_middle();
-        }
         let span = Span { line: unit.line as usize, lines: unit.lines as usize };
         let layout = Layout { home: unit.home, nodes: shared.nodes };
         let (me, lines, has_barrier) = (shared.me, span.lines, all.own.has_barrier());
@@ -138,7 +116,6 @@ impl LineEngine for Direct {
         if let Some(word) = under_way {
             word.store(0, Ordering::Release);
         }
-        IN_A_MISS.set(false);
         if is_told.get() {
             thread.waits_long_for(None);
         }

@@ -6,6 +6,7 @@
 use super::hazards::store_inline;
 use super::plain::{self, Op};
 use super::{LineUnit, counted, engine_of, lines_of, on_locked, with_thread};
+use crate::direct::locked;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::shared::atomic::where_it_is;
@@ -223,13 +224,24 @@ fn written(piece: &Piece<'_>) -> Result<()> {
 pub fn own(first: *const u8, bytes: usize) {
     let start = first.expose_provenance();
     // A strip may begin or end in private memory.
-    let Some((lines, _)) = lines_of(&(start..start + bytes)) else { return };
-    let range = start.max(lines * LINE_BYTES)..start + bytes;
-    let range = range.start..super::lines_end().min(range.end);
-    each_piece(range, |piece| {
-        written(piece)?;
-        piece.access(Want::Own, &mut |_| ())
-    });
+    let Some((first, lines)) = lines_of(&(start..start + bytes)) else { return };
+    let (mut at, end) = (start.max(first * LINE_BYTES), super::lines_end().min(start + bytes));
+    while at < end {
+        // A locked unit is not stored to by a strip, however often it is brought: its stores are calls.
+        if let Some(next) = locked::end_of_held(lines, at) {
+            at = next;
+            continue;
+        }
+        let mut next = (at / LINE_BYTES + 1) * LINE_BYTES;
+        while next < end && locked::end_of_held(lines, next).is_none() {
+            next += LINE_BYTES;
+        }
+        each_piece(at..next.min(end), |piece| {
+            written(piece)?;
+            piece.access(Want::Own, &mut |_| ())
+        });
+        at = next;
+    }
 }
 
 /// Brings the units of a range here, to be read.

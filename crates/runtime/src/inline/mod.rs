@@ -112,7 +112,13 @@ fn on_locked(address: usize, bytes: usize, access: impl FnOnce(*mut u8)) -> bool
     let Some(shared) = node_of_this_process().and_then(|node| node.shared()) else { return false };
     let Some(lines) = shared.views.as_ref().and_then(|views| views.lines.as_ref()) else { return false };
     let count = |add: &dyn Fn(&Counters)| _ = crate::seated().inspect(|thread| add(thread.counters()));
-    locked::access(lines, shared.me, address, bytes, count, access)
+    if IN_A_CALL.replace(true) {
+        // In the midst of another call: whoever goes on to bring the unit finds that.
+        return false;
+    }
+    let is_done = locked::access(lines, shared.me, address, bytes, count, access);
+    IN_A_CALL.set(false);
+    is_done
 }
 
 /// Ends the node, or the process if it is none yet.

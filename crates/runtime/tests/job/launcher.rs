@@ -95,7 +95,9 @@ impl Cluster {
             match message {
                 None => {
                     closed += 1;
-                    for writer in self.writers.iter().filter(|_| self.tells_ends) {
+                    // Those that end because another one has ended are no news, and might come before that one.
+                    let is_news = !failures.get(&node).is_some_and(|said| said.contains("this node stops, since"));
+                    for writer in self.writers.iter().filter(|_| self.tells_ends && is_news) {
                         let _ = writer.send(&ToNode::PeerEnded { node: node as u16, how: "has ended".to_string() });
                     }
                 }
