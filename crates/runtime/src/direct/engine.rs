@@ -225,14 +225,16 @@ impl Node {
             PeerLines::open(pid, lines.extent()).map(Some).map_err(|error| {
                 if error.kind() == ErrorKind::OutOfMemory {
                     return Error::Start(format!(
-                        "the engine direct maps a quarter of each node's --heap and more, and there are no addresses left \
-                         for the memory of {}: {error}; start the job with a smaller --heap, or raise RLIMIT_AS (ulimit -v)",
+                        "the engine direct maps a quarter of each node's --heap and more, and there are no \
+                         addresses left for the memory of {}: {error}; start the job with a smaller --heap, or raise \
+                         RLIMIT_AS (ulimit -v)",
                         self.name_of(node)
                     ));
                 }
                 Error::Start(format!(
-                    "the engine direct needs the memory of {}, which this node may not map: {error}; nodes of one host, \
-                     user and container can map it, and the detector inline with the engine msi needs no such thing",
+                    "the engine direct needs the memory of {}, which this node may not map: {error}; nodes of one \
+                     host, user and container can map it, and the detector inline with the engine msi \
+                     needs no such thing",
                     self.name_of(node)
                 ))
             })
