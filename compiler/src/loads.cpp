@@ -490,6 +490,7 @@ void Loads::emit(const Group &group) {
         }
         values.push_back({i, PHINode::Create(i->getType(), 2, "", rest->getFirstNonPHIIt())});
         i->replaceUsesWithIf(values.back().second, [&](Use &use) { return !before.count(use.getUser()); });
+        strips.replace(i, values.back().second);
     }
     IRBuilder<> at(first);
     at.SetCurrentDebugLocation(group.loads.front()->getDebugLoc());

@@ -684,6 +684,16 @@ void StripMap::region(CallInst *enter) {
     }
 }
 
+void StripMap::replace(Value *loaded, Value *tested) {
+    for (auto &strip : strips) {
+        for (WeakTrackingVH *part : {&strip->first, &strip->bytes}) {
+            if (*part == loaded) {
+                *part = tested;
+            }
+        }
+    }
+}
+
 const Strip *StripMap::of(const BasicBlock *block) const { return broken ? nullptr : blocks.lookup(block); }
 
 bool StripMap::is_own(const LoadInst &load) const {

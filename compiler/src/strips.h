@@ -19,8 +19,7 @@ struct MakeStrips : llvm::PassInfoMixin<MakeStrips> {
 // A strip in the last pass.
 struct Strip {
     llvm::WeakTrackingVH hazard; // the address of the thread's hazard
-    // These follow when a tested value replaces a loaded one: the address of a strip may have been loaded itself.
-    llvm::WeakTrackingVH first, bytes;
+    llvm::WeakTrackingVH first, bytes; // a strip's address may have been loaded itself: see StripMap::replace
 
     // Raises the hazard at the end of the builder's block and checks all entries; goes on to `fine` or to `taken`.
     void raise(llvm::IRBuilder<> &at, llvm::BasicBlock *fine, llvm::BasicBlock *taken) const;
@@ -41,6 +40,8 @@ class StripMap {
     bool empty() const { return begins.empty(); }
     unsigned size() const { return enters.size(); }
     const Strip *of(const llvm::BasicBlock *block) const;
+    // A tested value takes the place of a loaded one, in the ranges of strips too.
+    void replace(llvm::Value *loaded, llvm::Value *tested);
     // A load of the strip's own range needs no test: the range is valid while the hazard is up.
     bool is_own(const llvm::LoadInst &load) const;
 

@@ -316,6 +316,40 @@ static void test_loops(void) {
     }
     for (int i = 0; i < N; i++) mix((uint64_t)a[i] + 3 * (uint64_t)b[i] + c[i] + d[i] + (uint64_t)f[i] + s[i]);
 }
+// Addresses of what a loop stores to, loaded from shared memory: such a load may miss, and then one in the loop.
+struct rows {
+    double **to, **from;
+    long rows, columns;
+};
+static NOINLINE void rows_add(struct rows *r, double by) {
+    for (long i = 0; i < r->rows; i++) {
+        double *to = r->to[i], *from = r->from[i];
+        for (long j = 0; j < 40; j++) to[j] = to[j] * 0.5 + from[j] * by;
+    }
+}
+static NOINLINE void blocks_add(struct rows *r, long block) {
+    double *to = r->to[block], *from = r->from[block + 1];
+    for (long i = 0; i < 8; i++)
+        for (long j = 0; j < 8; j++) to[i * 8 + j] -= from[j * 8 + i] * 0.25;
+}
+static void test_rows(void) {
+    enum { N = 24 };
+    struct rows *r = shared_alloc(sizeof *r);
+    r->to = shared_alloc(N * sizeof *r->to), r->from = shared_alloc(N * sizeof *r->from);
+    r->rows = N;
+    for (int i = 0; i < N; i++) {
+        r->to[i] = shared_alloc(64 * sizeof(double)), r->from[i] = shared_alloc(64 * sizeof(double));
+        for (int j = 0; j < 64; j++) r->to[i][j] = i + j, r->from[i][j] = i * j;
+    }
+    for (int round = 0; round < 200; round++) {
+        rows_add(r, 0.125);
+        for (int i = 0; i + 1 < N; i++) blocks_add(r, i);
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < 64; j++) r->to[i][j] = (double)((int64_t)r->to[i][j] % 1000);
+    }
+    for (int i = 0; i < N; i++)
+        for (int j = 0; j < 64; j++) mix((uint64_t)(int64_t)r->to[i][j]);
+}
 
 int main(void) {
 #define RUN(call)                                                                                                      \
@@ -325,5 +359,6 @@ int main(void) {
     RUN(test_u8(1000)) RUN(test_i16(777)) RUN(test_u16(777)) RUN(test_i32(500)) RUN(test_u32(500)) RUN(test_i64(400))
         RUN(test_i128(100)) RUN(test_f32(500)) RUN(test_f64(400)) RUN(test_f80(100)) RUN(test_vectors())
             RUN(test_fields()) RUN(test_odd()) RUN(test_copies()) RUN(test_calls()) RUN(test_jumps())
-                RUN(test_machine()) RUN(test_look_alikes()) RUN(test_loops()) return 0;
+                RUN(test_machine()) RUN(test_look_alikes()) RUN(test_loops())
+                    RUN(test_rows()) return 0;
 }
