@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The tables and figures of the DSZOOM paper (Radović and Hagersten, SC2001), measured on this machine and printed beside the paper's numbers.
+# The tables and figures of the DSZOOM paper (Radović and Hagersten, SC2001), measured on this machine and printed
+# beside the paper's numbers.
 #
-#     bench/dszoom.sh PATH [--quick] [--out DIR] [--size small|paper] [--nodes "1 2 4"] [--repeat N] [--only "fft radix"]
-#                     [--units "64 128 2048"] [--unit 128] [--backbones "shm udp"] [--systems "pages checked direct lines"]
-#                     [--threads T] [--keep]
+#     bench/dszoom.sh PATH [--quick] [--out DIR] [--size small|paper] [--nodes "1 2 4"] [--repeat N] [--threads T]
+#                     [--only "fft radix"] [--units "64 128 2048"] [--unit 128] [--backbones "shm udp"]
+#                     [--systems "pages checked direct lines"] [--keep]
 #
-# PATH is an unmodified checkout of https://github.com/SakalisC/Splash-3. Its twelve programs of the paper's Table 1 are built three times
-# below DIR by the same compiler ($COMEM_CLANG, else clang-19): with the suite's own macros (`threads`), with Comem's (`pages`), and with
-# `comem-cc --inline` (`checked`). These systems run them:
+# PATH is an unmodified checkout of https://github.com/SakalisC/Splash-3. Its twelve programs of the paper's Table 1 are
+# built three times below DIR by the same compiler ($COMEM_CLANG, else clang-19): with the suite's own macros
+# (`threads`), with Comem's (`pages`), and with `comem-cc --inline` (`checked`). These systems run them:
 #
 #     threads  one process; the paper's Sun Enterprise E6000
 #     pages    nodes under the engine hlrc
@@ -15,10 +16,12 @@
 #     direct   checked code, the engine direct: over shm the paper's DSZOOM-EMU, over udp what stands for DSZOOM-WF
 #     lines    checked code, the engine msi by lines: a handler at the home, as in traditional systems
 #
-# Each round runs every system in turn; times are those of the parallel phase, and the tables show medians. Every result is compared with
-# that of the threads in the same round. A wrong one, a crash or a time-out ($COMEM_SPLASH_TIMEOUT seconds, 300) is printed as WRONG, and the
-# script fails. What the installed comem cannot do is skipped with a line. --quick: small sizes, one round, 1 and 2 nodes, one unit.
-# --keep builds nothing anew. DIR (out/dszoom) gets runs.csv, checks.csv, latency.csv, tables.txt, figure6.svg to figure8.svg, and what each run printed.
+# Each round runs every system in turn. Times are those of the parallel phase, and the tables show medians. Every result
+# is compared with that of the threads in the same round. A wrong one, a crash or a time-out ($COMEM_SPLASH_TIMEOUT
+# seconds, 300) is printed as WRONG, and the script fails. What the installed comem cannot do is skipped with a line.
+#
+# --quick: small sizes, one round, 1 and 2 nodes, one unit. --keep builds nothing anew. DIR (out/dszoom) gets runs.csv,
+# checks.csv, latency.csv, tables.txt, figure6.svg to figure8.svg, and what each run printed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$(realpath "${COMEM_BIN:-$here/../target/release}")
@@ -33,8 +36,8 @@ suite=${1:-}
 [ -d "$suite/codes" ] || die "usage: bench/dszoom.sh PATH [options]; PATH is a checkout of SPLASH-3, with codes/ in it"
 suite=$(realpath "$suite")
 shift
-out=$here/../out/dszoom size="" nodes="" repeat="" only="" units="" unit=128 backbones="shm udp" threads=1 keep=no quick=no
-systems="pages checked direct lines"
+out=$here/../out/dszoom size="" nodes="" repeat="" only="" units="" unit=128 threads=1 keep=no quick=no
+backbones="shm udp" systems="pages checked direct lines"
 while [ $# -gt 0 ]; do
     case $1 in
     --keep) keep=yes ;;
@@ -97,12 +100,19 @@ has() {
     "${words[@]}" -std=gnu11 -O2 -o "$out/latency-$1" "$here/dszoom/latency.c" >"$out/latency-$1.log" 2>&1
 }
 
+# latency SECONDS KIND ARGUMENTS…: runs that program on three nodes, with `flags`.
+latency() {
+    local most=$1 kind=$2
+    shift 2
+    timeout --kill-after=5 "$most" "$bin/comem" run --no-prefix -n 3 "${flags[@]}" -- "$out/latency-$kind" "$@"
+}
+
 # knows SYSTEM BACKBONE UNIT: does comem run it?
 knows() {
     local kind=checked
     [ "$1" = pages ] && kind=pages
     flags_of "$1" "$2" "$3"
-    timeout --kill-after=5 60 "$bin/comem" run --no-prefix -n 3 "${flags[@]}" -- "$out/latency-$kind" "$3" read-clean >"$out/probe.log" 2>&1
+    latency 60 "$kind" "$3" read-clean >"$out/probe.log" 2>&1
 }
 
 has pages || die "comem-cc builds nothing with $clang: $(first_line "$out/latency-pages.log")"
@@ -137,7 +147,8 @@ done
 # counts_of PROGRAM: checked and all loads, checked and all stores, of the objects of a checked program.
 counts_of() {
     about "$1"
-    objcopy -O binary --only-section=.comem.inline --set-section-flags .comem.inline=alloc "$out/checked/$folder/$binary" "$out/section" 2>/dev/null
+    objcopy -O binary --only-section=.comem.inline --set-section-flags .comem.inline=alloc \
+        "$out/checked/$folder/$binary" "$out/section" 2>/dev/null
     tr '\0' '\n' <"$out/section" | awk '
         { for (i = 1; i <= NF; i++) {
               split($i, pair, "="); split(pair[2], n, "/")
@@ -164,7 +175,8 @@ for program in $only; do
         checked) compiler="$bin/comem-cc --inline" ;;
         esac
         # shellcheck disable=SC2034 # programs.sh reads it
-        [ "$kind" = threads ] || macros=$("$bin/comem" config --parmacs) || die "no macro file: $bin/comem config --parmacs"
+        [ "$kind" = threads ] || macros=$("$bin/comem" config --parmacs) ||
+            die "no macro file: $bin/comem config --parmacs"
         build "$kind" "$program" CC="$compiler" && continue
         wrong "$program does not build as $kind"
         [ "$kind" = checked ] || good=no
@@ -181,7 +193,7 @@ while read -r system backbone u; do
     kind=checked
     [ "$system" != pages ] || { kind=pages u=4096; }
     flags_of "$system" "$backbone" "$u"
-    if timeout --kill-after=5 120 "$bin/comem" run --no-prefix -n 3 "${flags[@]}" -- "$out/latency-$kind" "$u" >"$out/latency.out" 2>"$out/latency.err"; then
+    if latency 120 "$kind" "$u" >"$out/latency.out" 2>"$out/latency.err" </dev/null; then
         awk -v to="$system,$backbone,$u" 'NF == 2 { print to "," $1 "," $2 }' "$out/latency.out" >>"$out/latency.csv"
     else
         wrong "latencies under $system over $backbone, units of $u bytes: $(first_line "$out/latency.err")"
@@ -236,7 +248,8 @@ run_comem() {
 }
 
 mkdir -p "$out/runs"
-echo "program,round,system,backbone,unit,nodes,threads,seconds,result,compute,fetch,lock,barrier,protocol,service" >"$out/runs.csv"
+parts=compute,fetch,lock,barrier,protocol,service
+echo "program,round,system,backbone,unit,nodes,threads,seconds,result,$parts" >"$out/runs.csv"
 for program in $built; do
     for ((round = 1; round <= repeat; round++)); do
         for n in $nodes; do
@@ -246,7 +259,10 @@ for program in $built; do
                 "") ;;
                 checked) run_comem checked "$backbone" "$u" 1 $((n * threads)) ;;
                 # One node speaks to nobody, so one configuration of a system says all there.
-                pages) [ "$n" = 1 ] && [ "$backbone" != "${backbones%% *}" ] || run_comem pages "$backbone" "$u" "$n" "$threads" ;;
+                pages)
+                    [ "$n" = 1 ] && [ "$backbone" != "${backbones%% *}" ] ||
+                        run_comem pages "$backbone" "$u" "$n" "$threads"
+                    ;;
                 *) [ "$n" = 1 ] || run_comem "$system" "$backbone" "$u" "$n" "$threads" ;;
                 esac
             done <<<"$configurations"

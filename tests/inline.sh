@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Programs built with `comem-cc --inline`, under the engine `direct` and under `msi` by lines, over shm and udp, on 1, 2 and 4 nodes: the
-# workloads on shared pages, which check their own results, with the checksum of the plain build, and tests/inline/races.c, which needs
-# memory that is coherent without synchronisation. Skips everything, with a line, where there is no LLVM 19.
+# Programs built with `comem-cc --inline`, under the engine `direct` and under `msi` by lines, over shm and udp, on 1, 2
+# and 4 nodes: the workloads on shared pages, which check their own results, with the checksum of the plain build, and
+# tests/inline/races.c, which needs memory that is coherent without synchronisation. Skips everything, with a line,
+# where there is no LLVM 19.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,7 +35,8 @@ fi
 build() {
     local name=$1
     shift
-    "$bin/comem-cc" --inline -std=c11 -O2 -g -ffp-contract=off -Iworkloads "$@" -o "$work/$name" -lm 2>"$work/$name.log" && return
+    "$bin/comem-cc" --inline -std=c11 -O2 -g -ffp-contract=off -Iworkloads "$@" -o "$work/$name" -lm \
+        2>"$work/$name.log" && return
     tail -n 20 "$work/$name.log"
     verdict FAILED "$name does not build with comem-cc --inline"
     return 1
@@ -42,13 +44,14 @@ build() {
 
 checksum() { grep -o 'checksum=[0-9a-f]*' <<<"$1" | head -n 1; }
 
-# job WHAT EXPECTED COMEM-FLAGS… -- PROGRAM ARGUMENTS…: passes when the job ends well, its last line ends with `ok`, and its checksum is the
-# one expected (`any` where there is none).
+# job WHAT EXPECTED COMEM-FLAGS… -- PROGRAM ARGUMENTS…: passes when the job ends well, its last line ends with `ok`,
+# and its checksum is the one expected (`any` where there is none).
 job() {
     local what=$1 expected=$2 printed ended=0
     shift 2
     printed=$(timeout --kill-after=10 120 "$bin/comem" run --no-prefix "$@" 2>&1) || ended=$?
-    if [ "$ended" != 0 ] || [[ $printed != *" ok" ]] || { [ "$expected" != any ] && [ "$(checksum "$printed")" != "$expected" ]; }; then
+    if [ "$ended" != 0 ] || [[ $printed != *" ok" ]] ||
+        { [ "$expected" != any ] && [ "$(checksum "$printed")" != "$expected" ]; }; then
         echo "$printed" | tail -n 15
         verdict FAILED "$what: status $ended, expected $expected (comem run $*)"
     else
@@ -56,7 +59,8 @@ job() {
     fi
 }
 
-# everywhere NAME EXPECTED PROGRAM ARGUMENTS…: on 1, 2 and 4 nodes under both engines, over both backbones and with small and large units in turn.
+# everywhere NAME EXPECTED PROGRAM ARGUMENTS…: on 1, 2 and 4 nodes under both engines, over both backbones, with small
+# and large units in turn.
 everywhere() {
     local name=$1 expected=$2 backbone=shm unit=64 nodes
     shift 2

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * latency.c: what one miss of each kind costs. Node 0 is the requester, node 1 the home of the memory (in the cases `home-...` node 0
- * is), node 2 its owner where another node has written it. Each case touches fresh units once, in an order that nothing fetches ahead.
+ * latency.c: what one miss of each kind costs. Node 0 is the requester, node 1 the home of the memory (in the cases
+ * `home-...` node 0 is), node 2 its owner where another node has written it. Each case touches fresh units once, in an
+ * order that nothing fetches ahead.
  *
  *     comem-cc --inline -std=gnu11 -O2 -o latency bench/dszoom/latency.c
  *     comem run -n 3 --engine direct ./latency UNIT [CASE]
  *
- * UNIT is the size of a unit in bytes (4096 under the engines of pages). Prints for each case the median of some rounds.
+ * UNIT is the size of a unit in bytes (4096 under the engines of pages). Prints for each case the median of some
+ * rounds, in nanoseconds.
  */
 #include <comem.h>
 #include <stdio.h>
@@ -103,11 +105,14 @@ static void work(void *unused) {
             if (!only || !strcmp(only, KINDS[c].name)) measure(&KINDS[c], &ns[c][round]);
 }
 
-static int ascending(const void *a, const void *b) { return (*(double *)a > *(double *)b) - (*(double *)a < *(double *)b); }
+static int ascending(const void *a, const void *b) {
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
 
 int main(int argc, char **argv) {
     if (comem_start_args(&argc, argv) != 0) return fprintf(stderr, "%s\n", comem_last_error()), 1;
-    if (comem_threads() != 3 || comem_nodes() != 3) return fprintf(stderr, "latency is for three nodes: comem run -n 3\n"), 2;
+    if (comem_threads() != 3 || comem_nodes() != 3)
+        return fprintf(stderr, "latency is for three nodes of one thread: comem run -n 3\n"), 2;
     if (argc > 1) unit = strtoul(argv[1], NULL, 10);
     if (argc > 2) only = argv[2];
     comem_parallel(work, NULL);

@@ -1,4 +1,5 @@
-# How the programs of SPLASH-3 and SPLASH-4 are built, run, timed and checked: to be read by bench/splash3.sh and bench/dszoom.sh, which set
+# How the programs of SPLASH-3 and SPLASH-4 are built, run, timed and checked: to be read by bench/splash3.sh and
+# bench/dszoom.sh, which set
 #
 #     suite   the checkout            title   SPLASH-3 or SPLASH-4            here     the folder bench
 #     work    where builds lie        size    small or paper                  keep     yes: what is built stays
@@ -99,7 +100,8 @@ pixels() {
     esac
 }
 
-# build KIND PROGRAM MAKE-ARGUMENTS…: builds it below `work`/KIND. Fails, with the compiler's last words, where it does not build.
+# build KIND PROGRAM MAKE-ARGUMENTS…: builds it below `work`/KIND. Fails, with the compiler's last words, where it does
+# not build.
 build() {
     local kind=$1 program=$2 extra="$here/splash3/region.m4"
     shift 2

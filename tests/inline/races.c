@@ -3,9 +3,11 @@
  * races.c: what needs a memory that is coherent without synchronisation. All nodes take part.
  *
  *   atomics   each thread adds COUNT times to one number of each width, and all that was added is there
- *   flags     threads pass a turn on by plain stores that the next one spins on, and add to a plain number while it is theirs
+ *   flags     threads pass a turn on by plain stores that the next one spins on, and add to a plain number while they
+ *             have it
  *   neighbours  each thread counts in its own bytes of lines that all share
- *   magic     values that look like those of invalid memory come through every width, as integers and as floating-point numbers
+ *   magic     values that look like those of invalid memory come through every width, as integers and as floating-point
+ *             numbers
  *
  *     comem run -n 4 --engine direct ./races --count 1000000
  */
@@ -124,6 +126,8 @@ int main(int argc, char **argv) {
     comem_parallel(work, NULL);
     long wrong = 0;
     for (int i = 0; i < comem_threads(); i++) wrong += shared->wrong[i];
-    if (comem_node() == 0) printf("races nodes=%d threads=%d count=%" PRId64 " %s\n", comem_nodes(), comem_threads(), count, wrong ? "WRONG" : "ok");
+    if (comem_node() == 0)
+        printf("races nodes=%d threads=%d count=%" PRId64 " %s\n", comem_nodes(), comem_threads(), count,
+               wrong ? "WRONG" : "ok");
     return comem_finish() || wrong;
 }

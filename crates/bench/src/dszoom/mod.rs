@@ -120,7 +120,8 @@ mod tests {
     /// Two rounds of two programs in a few places, and one wrong run.
     fn shown() -> Shown {
         let mut runs = String::from(
-            "program,round,system,backbone,unit,nodes,threads,seconds,result,compute,fetch,lock,barrier,protocol,service\n",
+            "program,round,system,backbone,unit,nodes,threads,seconds,result,\
+             compute,fetch,lock,barrier,protocol,service\n",
         );
         for (program, factor) in [("fft", 1.0), ("barnes", 2.0)] {
             for (round, noise) in [(1, 1.0), (2, 3.0)] {
@@ -163,7 +164,8 @@ mod tests {
         let of_two = text.split("## ").find(|part| part.starts_with("Figure 6: execution times, 2")).unwrap();
         assert!(of_two.contains("| barnes | 2.000 | WRONG | 2.500 (0.80) | 4.000 (0.50) | WRONG |"), "{of_two}");
         assert_eq!(row(&text, "Table 4: units of coherence, direct, shm", "fft")[1..3], ["1.500 (+33.3)", "2.000"]);
-        assert_eq!(row(&text, "Figure 8", "fft")[1..6], ["2.00", "–", "1.60", "1.33", "0.50"], "the best of the units");
+        // The best of the units.
+        assert_eq!(row(&text, "Figure 8", "fft")[1..6], ["2.00", "–", "1.60", "1.33", "0.50"]);
         assert_eq!(row(&text, "Remote latencies", "direct, shm")[2], "0.61");
     }
 

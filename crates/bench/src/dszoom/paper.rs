@@ -20,7 +20,8 @@ pub struct Program {
     pub protocol: f64,
     /// Table 3: distribution of memory and processes over the nodes.
     pub distribution: f64,
-    /// Table 4: the best unit in bytes, the time with it on 2 nodes of 8 processors in all, and what it gains over 128 bytes in percent.
+    /// Table 4: the best unit in bytes, the time with it on 2 nodes of 8 processors in all, and what it gains over 128
+    /// bytes, in percent.
     pub best_unit: Option<(usize, f64, f64)>,
 }
 
@@ -40,8 +41,8 @@ impl Program {
 pub const UNIT: usize = 128;
 
 /// What the text says about a remote load that finds the home's copy valid.
-pub const LATENCY: &str = "a remote load takes 2.7 us, of which 1.7 us are the interconnect; a local access 0.33 us; Shasta, with \
-     a handler at the home, 15 us";
+pub const LATENCY: &str = "a remote load takes 2.7 us, of which 1.7 us are the interconnect; a local access 0.33 us; \
+     Shasta, with a handler at the home, 15 us";
 
 /// The programs, in the order of the tables.
 pub const PROGRAMS: [Program; 12] = [

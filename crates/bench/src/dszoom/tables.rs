@@ -79,8 +79,8 @@ fn table_1(shown: &Shown) -> String {
         "stores checked %",
         "paper",
     ];
-    let note = "One thread: the plain build, checked code on one node, and plain code on one node under hlrc, the last two over the plain \
-        build. Loads and stores are counted in the programs' code, not while they run.";
+    let note = "One thread: the plain build, checked code on one node, and plain code on one node under hlrc, the last \
+        two over the plain build. Loads and stores are counted in the programs' code, not while they run.";
     let mut table = Table::new("Table 1: overhead of the checks on one processor", note, &head(&names));
     let (plain, checked) = (shown.threads(1), shown.checked(1));
     let pages = shown.places.iter().find(|place| place.system == "pages" && place.workers() == 1);
@@ -151,8 +151,9 @@ fn table_3(shown: &Shown) -> String {
         columns.extend(["checks", "protocol", "distribution"].map(|what| format!("{what}, {p}")));
     }
     columns.extend(["paper: checks", "protocol", "distribution"].map(str::to_string));
-    let note = "The engine direct. Checks: one node over threads. Protocol: several nodes over shm, over one node of as many threads. \
-        Distribution: over udp, where a service thread emulates one-sided operations, over shm. The paper: 8 processors, 2 nodes.";
+    let note = "The engine direct. Checks: one node over threads. Protocol: several nodes over shm, over one node of as \
+        many threads. Distribution: over udp, where a service thread emulates one-sided operations, over shm. The paper: 8 \
+        processors, 2 nodes.";
     let mut table = Table::new("Table 3: what checks, protocol and distribution cost", note, &columns);
     for program in shown.programs() {
         let mut row = vec![program.name.to_string()];
@@ -188,7 +189,8 @@ fn latencies(shown: &Shown) -> String {
     let mut columns = vec!["system".to_string(), "unit".to_string()];
     columns.extend(cases.iter().map(|case| case.replace('-', " ")));
     let note = format!(
-        "Microseconds, three nodes of this host; the requester is not the home unless the case begins with `home`. The paper: {}.",
+        "Microseconds, three nodes of this host; the requester is not the home unless the case begins with `home`. The \
+         paper: {}.",
         paper::LATENCY
     );
     let mut table = Table::new("Remote latencies", &note, &columns);
@@ -212,8 +214,8 @@ fn figure_6(shown: &Shown) -> String {
         let mut columns = vec!["program".to_string(), "threads".to_string()];
         columns.extend(places.iter().map(Place::name));
         columns.push("paper: DSZOOM-WF".to_string());
-        let note = "Seconds of the parallel phase; in parentheses the speed against the threads (their time over this). The paper: 8 \
-            processors on 2 nodes against the E6000, by Table 3.";
+        let note = "Seconds of the parallel phase; in parentheses the speed against the threads (their time over this). \
+            The paper: 8 processors on 2 nodes against the E6000, by Table 3.";
         let title = format!(
             "Figure 6: execution times, {}, checked code in units of {} bytes",
             counted(p, "worker"),
@@ -249,8 +251,8 @@ fn figure_7(shown: &Shown) -> String {
     for p in shown.workers().into_iter().filter(|p| *p > 1) {
         let mut columns = vec!["program".to_string(), "system".to_string()];
         columns.extend(super::BREAKDOWN.map(|(name, _)| format!("{name} %")));
-        let note = "Of all threads' time from start to end, set-up included. Checks are what the program's own time has of the overhead on one \
-            node of as many threads. The paper prints no numbers for this figure.";
+        let note = "Of all threads' time from start to end, set-up included. Checks are what the program's own time has \
+            of the overhead on one node of as many threads. The paper prints no numbers for this figure.";
         let title = format!("Figure 7: where the time goes, {p} workers, units of {} bytes", shown.unit);
         let mut table = Table::new(&title, note, &columns);
         for program in shown.programs() {
@@ -276,7 +278,8 @@ fn table_4(shown: &Shown) -> String {
             columns.extend(["paper: best unit", "paper: gain"].map(str::to_string));
             let title = format!("Table 4: units of coherence, {}, {p} workers", place.name());
             let note = format!(
-                "Seconds; in parentheses what the unit gains over {} bytes, in percent. The paper: DSZOOM-WF, 8 processors.",
+                "Seconds; in parentheses what the unit gains over {} bytes, in percent. The paper: DSZOOM-WF, 8 \
+                 processors.",
                 shown.unit
             );
             let mut table = Table::new(&title, &note, &columns);
@@ -307,8 +310,8 @@ fn figure_8(shown: &Shown) -> String {
         let mut names = vec!["program".to_string()];
         names.extend(columns.iter().map(|(name, _)| name.clone()));
         names.push("paper: DSZOOM-WF, 8".to_string());
-        let note = "One thread's time of the plain build over this time; checked code with the best of the units. The paper's figure has 16 \
-            processors and no numbers; its Tables 1 and 4 give these for 8.";
+        let note = "One thread's time of the plain build over this time; checked code with the best of the units. The \
+            paper's figure has 16 processors and no numbers; its Tables 1 and 4 give these for 8.";
         let mut table = Table::new(&format!("Figure 8: speed-ups, {p} workers"), note, &names);
         for program in shown.programs() {
             let mut row = vec![program.name.to_string()];
