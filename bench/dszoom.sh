@@ -116,7 +116,8 @@ knows() {
 }
 
 has pages || die "comem-cc builds nothing with $clang: $(first_line "$out/latency-pages.log")"
-kinds="threads pages"
+kinds=threads
+[[ " $systems " == *" pages "* ]] && kinds="threads pages"
 if has checked; then
     kinds="$kinds checked"
 elif [[ $systems =~ checked|direct|lines ]]; then

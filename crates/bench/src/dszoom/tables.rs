@@ -151,9 +151,9 @@ fn table_3(shown: &Shown) -> String {
         columns.extend(["checks", "protocol", "distribution"].map(|what| format!("{what}, {p}")));
     }
     columns.extend(["paper: checks", "protocol", "distribution"].map(str::to_string));
-    let note = "The engine direct. Checks: one node over threads. Protocol: several nodes over shm, over one node of as \
-        many threads. Distribution: over udp, where a service thread emulates one-sided operations, over shm. The paper: 8 \
-        processors, 2 nodes.";
+    let note = "The engine direct. Checks: one node over threads. Protocol: several nodes over shm, over one node of \
+        as many threads. Distribution: over udp, where a service thread emulates one-sided operations, over shm. The \
+        paper: 8 processors, 2 nodes.";
     let mut table = Table::new("Table 3: what checks, protocol and distribution cost", note, &columns);
     for program in shown.programs() {
         let mut row = vec![program.name.to_string()];
@@ -214,8 +214,8 @@ fn figure_6(shown: &Shown) -> String {
         let mut columns = vec!["program".to_string(), "threads".to_string()];
         columns.extend(places.iter().map(Place::name));
         columns.push("paper: DSZOOM-WF".to_string());
-        let note = "Seconds of the parallel phase; in parentheses the speed against the threads (their time over this). \
-            The paper: 8 processors on 2 nodes against the E6000, by Table 3.";
+        let note = "Seconds of the parallel phase; in parentheses the speed against the threads (their time over \
+            this). The paper: 8 processors on 2 nodes against the E6000, by Table 3.";
         let title = format!(
             "Figure 6: execution times, {}, checked code in units of {} bytes",
             counted(p, "worker"),
@@ -251,8 +251,8 @@ fn figure_7(shown: &Shown) -> String {
     for p in shown.workers().into_iter().filter(|p| *p > 1) {
         let mut columns = vec!["program".to_string(), "system".to_string()];
         columns.extend(super::BREAKDOWN.map(|(name, _)| format!("{name} %")));
-        let note = "Of all threads' time from start to end, set-up included. Checks are what the program's own time has \
-            of the overhead on one node of as many threads. The paper prints no numbers for this figure.";
+        let note = "Of all threads' time from start to end, set-up included. Checks are what the program's own time \
+            has of the overhead on one node of as many threads. The paper prints no numbers for this figure.";
         let title = format!("Figure 7: where the time goes, {p} workers, units of {} bytes", shown.unit);
         let mut table = Table::new(&title, note, &columns);
         for program in shown.programs() {
