@@ -226,14 +226,15 @@ pub fn own(first: *const u8, bytes: usize) {
     // A strip may begin or end in private memory.
     let Some((first, lines)) = lines_of(&(start..start + bytes)) else { return };
     let (mut at, end) = (start.max(first * LINE_BYTES), super::lines_end().min(start + bytes));
+    // Without barriers a locked unit stays locked, however often it is brought: its stores are calls.
+    let end_of_held = |at| if lines.has_barrier() { None } else { locked::end_of_held(lines, at) };
     while at < end {
-        // A locked unit is not stored to by a strip, however often it is brought: its stores are calls.
-        if let Some(next) = locked::end_of_held(lines, at) {
+        if let Some(next) = end_of_held(at) {
             at = next;
             continue;
         }
         let mut next = (at / LINE_BYTES + 1) * LINE_BYTES;
-        while next < end && locked::end_of_held(lines, next).is_none() {
+        while next < end && end_of_held(next).is_none() {
             next += LINE_BYTES;
         }
         each_piece(at..next.min(end), |piece| {
