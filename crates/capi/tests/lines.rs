@@ -170,11 +170,12 @@ fn accesses_that_are_mistakes_end_the_node_with_a_sentence() {
 }
 
 /// What is said of each mistake.
-const MISTAKES: [(&str, &[&str]); 6] = [
+const MISTAKES: [(&str, &[&str]); 7] = [
     ("beyond", &["a read of", "948576 bytes beyond the end of grid"]),
     ("store-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
     ("copy-beyond", &["a write to", "948576 bytes beyond the end of grid"]),
     ("freed", &["a read of", "0 bytes into grid, which was freed"]),
+    ("unmapped", &["the program has unmapped shared memory of grid"]),
     ("two-units", &["grid", "lie in two units of 64 bytes"]),
     ("read-only", &["a write to grid, which was declared read-only"]),
 ];

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static char *memory;
 static const char *mistake;
@@ -36,6 +37,10 @@ static void part(void *argument)
         comem_barrier();
         if (last)
             printf("%d\n", LOAD((int *)memory));
+    }
+    if (last && is("unmapped")) {
+        munmap(memory, 4096);
+        printf("%d\n", LOAD((int *)memory));
     }
     if (is("read-only")) {
         comem_readonly(memory);

@@ -81,6 +81,15 @@ impl Lines {
         Some(offset / GRAIN_BYTES)
     }
 
+    /// Whether anything is mapped at an address: false where the program has unmapped it.
+    pub fn is_mapped(address: usize) -> bool {
+        let page = address / crate::pages::PAGE_BYTES * crate::pages::PAGE_BYTES;
+        let mut residence = 0_u8;
+        // SAFETY: asks about one page, and the answer is one byte.
+        let asked = unsafe { libc::mincore(page as *mut libc::c_void, crate::pages::PAGE_BYTES, &raw mut residence) };
+        asked == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
+    }
+
     /// Whether the program can load and store in this grain.
     #[inline]
     pub fn is_open(&self, grain: usize) -> bool {

@@ -288,6 +288,10 @@ impl Shared {
             self.say_nobodys(node, address, page, access);
             return Some(Verdict::NotOurs);
         };
+        if lines.is_open(grain) && !Lines::is_mapped(fault.address) {
+            crate::shared::fault::tell_unmapped(address);
+            return Some(Verdict::NotOurs);
+        }
         match self.open_grain_at(lines, &known, address) {
             Ok(()) => Some(Verdict::Retry),
             Err(error) => node.end_for(&error),

@@ -118,7 +118,7 @@ pub(super) fn tell_no_memory(address: Option<usize>) {
 }
 
 /// The node's last words: the program has unmapped the page at this address.
-pub(super) fn tell_unmapped(address: usize) {
+pub(crate) fn tell_unmapped(address: usize) {
     let Some((node, shared)) = NODE.get().and_then(|node| Some((node, node.shared()?))) else { return };
     let known = shared.page_of(address).and_then(|page| shared.table.find(page));
     let whose = known.map_or_else(|| "the shared heap".to_string(), |known| known.name());
