@@ -1,7 +1,8 @@
-//! One-sided locks ([`comem_protocol::sync::one_sided`]) between nodes of one host: taken and let go in the table of the lock's home, which every node maps.
+//! One-sided locks ([`comem_protocol::sync::one_sided`]) between nodes of one host: taken and let go in the table of
+//! the lock's home, which every node maps.
 //!
-//! They serve jobs in which a release has nothing to tell: every region of shared memory is under an engine that keeps it consistent at every access.
-//! What other synchronisation a job uses stays with messages ([decision 0069]).
+//! They serve jobs in which a release has nothing to tell: every region of shared memory is under an engine that keeps
+//! it consistent at every access. What other synchronisation a job uses stays with messages ([decision 0069]).
 //!
 //! [decision 0069]: https://github.com/comem/comem/blob/main/docs/decisions/0069-one-sided-locks.md
 
@@ -44,8 +45,8 @@ pub(crate) struct Held {
 }
 
 impl Config {
-    /// Whether this job's locks are one-sided: all nodes come to the same. Interpreters, and nodes that nobody has placed on their host, stay with tokens unless
-    /// told otherwise.
+    /// Whether this job's locks are one-sided: all nodes come to the same. Interpreters, and nodes that nobody has
+    /// placed on their host, stay with tokens unless told otherwise.
     pub(crate) fn locks_are_one_sided(&self) -> bool {
         let is_known =
             !self.page_engine.has_several_writers() && self.host_place.is_some() && crate::host::host().is_none();
@@ -114,8 +115,8 @@ impl Node {
         Some(format!("lock {} (its word is at {}), {holder}", Named(lock.0), self.name_of(home)))
     }
 
-    /// Looks at a lock's word until it `changes` or the time is over, ever more seldom, and serves what comes for this node meanwhile. Whether it has
-    /// changed.
+    /// Looks at a lock's word until it `changes` or the time is over, ever more seldom, and serves what comes for this
+    /// node meanwhile. Whether it has changed.
     fn look_at_lock(&self, slot: Slot, until: Time, pause: &mut Span, changes: impl Fn() -> bool) -> bool {
         let (mine, service) = (self.wire.endpoint(slot), self.wire.endpoint(Slot::SERVICE));
         let watched = service.watch(true);
@@ -359,7 +360,8 @@ impl Thread {
 }
 
 impl Node {
-    /// How long a thread looks at the word of a lock that is held, before it sleeps: as long as others need a core, not at all.
+    /// How long a thread looks at the word of a lock that is held, before it sleeps: as long as others need a core, not
+    /// at all.
     fn spin_at_locks(&self, slot: Slot) -> Span {
         match self.wait_of(slot, true) {
             Wait::Spin(span) => span,

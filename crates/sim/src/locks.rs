@@ -1,11 +1,11 @@
 //! One-sided locks ([`comem_protocol::sync::one_sided`]) under every order of their operations.
 //!
-//! The model runs the production machines. One step is one operation on a word or a name: it takes effect at once, as in
-//! memory that all threads share. A thread that sleeps goes on when it is woken; nothing else wakes it, so a lost wake-up is
-//! a run in which nothing can happen any more. How long a thread looks before it is tired is left open.
+//! The model runs the production machines. One step is one operation on a word or a name: it takes effect at once, as
+//! in memory that all threads share. A thread that sleeps goes on when it is woken; nothing else wakes it, so a lost
+//! wake-up is a run in which nothing can happen any more. How long a thread looks before it is tired is left open.
 //!
-//! A state is a value, so the same model runs with random steps ([`run`]) and is searched for all orders (the tests, with
-//! stateright).
+//! A state is a value, so the same model runs with random steps ([`run`]) and is searched for all orders (the tests,
+//! with stateright).
 //!
 //! # What must hold in every state
 //!

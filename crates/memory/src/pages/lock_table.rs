@@ -1,7 +1,9 @@
-//! The table of a node's one-sided locks: a memory file that the host's other nodes map, and change as they take locks and let them go.
+//! The table of a node's one-sided locks: a memory file that the host's other nodes map, and change as they take locks
+//! and let them go.
 //!
-//! A place has a lock's name, which stays once it is there, and the lock's word ([`comem_protocol::sync::one_sided`]). Threads of every process that wait
-//! for a lock sleep on the half of the word that says who holds it: the kernel knows shared memory by its file, so a thread of another process wakes them.
+//! A place has a lock's name, which stays once it is there, and the lock's word ([`comem_protocol::sync::one_sided`]).
+//! Threads of every process that wait for a lock sleep on the half of the word that says who holds it: the kernel knows
+//! shared memory by its file, so a thread of another process wakes them.
 
 use super::PAGE_BYTES;
 use super::peer::memory_file_of;
@@ -59,7 +61,8 @@ impl LockTable {
 
     fn place(&self, at: usize) -> &Place {
         assert!(at < PLACES, "the table has {PLACES} places");
-        // SAFETY: within the view, which lives as long as this table, and aligned; any bytes will do, and all who share them use atomic instructions.
+        // SAFETY: within the view, which lives as long as this table, and aligned; any bytes will do, and all who share
+        // them use atomic instructions.
         unsafe { &*std::ptr::with_exposed_provenance::<Place>(self.view.start() + at * PLACE_BYTES) }
     }
 
@@ -91,7 +94,8 @@ impl LockTable {
         self.place(at).word.as_ptr().cast::<AtomicU32>().wrapping_add(lower)
     }
 
-    /// Sleeps while that half is `seen`, until the holder of this ticket is woken, for `most` at most, or for no reason.
+    /// Sleeps while that half is `seen`, until the holder of this ticket is woken, for `most` at most, or for no
+    /// reason.
     pub fn sleep(&self, at: usize, seen: u32, ticket: u16, most: Duration) {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the call writes to `now`, which is ours.
@@ -101,7 +105,8 @@ impl LockTable {
             tv_sec: until.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(until.subsec_nanos() as i32),
         };
-        // SAFETY: the half of a word of the view and the time outlive the call, which only reads them. All processes mean the same word: not private.
+        // SAFETY: the half of a word of the view and the time outlive the call, which only reads them. All processes
+        // mean the same word: not private.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

@@ -1,8 +1,8 @@
 //! Locks that nobody hands over: their words lie in memory that every thread of the job reaches.
 //!
-//! Under engines that keep memory consistent at every access a release has nothing to tell. So a lock needs no token and no
-//! manager that answers: one word, at the node that is its *home*, says everything. A thread takes a free lock by one
-//! compare-and-swap and lets it go by another; no other thread takes part.
+//! Under engines that keep memory consistent at every access a release has nothing to tell. So a lock needs no token
+//! and no manager that answers: one word, at the node that is its *home*, says everything. A thread takes a free lock
+//! by one compare-and-swap and lets it go by another; no other thread takes part.
 //!
 //! | part of the word | bits | meaning |
 //! |---|---|---|
@@ -12,28 +12,29 @@
 //! | tickets | 16 | the ticket of whoever joins the queue next; as `serving`: nobody waits |
 //! | bypasses | 8 | how many threads without a ticket took the lock since `serving` changed |
 //!
-//! A thread that finds the lock held looks again for a while. Then it takes a ticket, and sleeps until it is next and the
-//! lock is free. A thread without a ticket may take a free lock before those who wait, since to wait for a sleeper's
-//! wake-up at each hand-over would make all of them as slow as wake-ups are. But it may do so [`BYPASSES_MAX`] times in a
-//! row only; then the lock goes to whoever is next, and nobody starves.
+//! A thread that finds the lock held looks again for a while. Then it takes a ticket, and sleeps until it is next and
+//! the lock is free. A thread without a ticket may take a free lock before those who wait, since to wait for a
+//! sleeper's wake-up at each hand-over would make all of them as slow as wake-ups are. But it may do so
+//! [`BYPASSES_MAX`] times in a row only; then the lock goes to whoever is next, and nobody starves.
 //!
 //! # Why it excludes
 //!
-//! Every change is a compare-and-swap of the whole word. The holder changes from 0 to a thread only by that thread, and back
-//! to 0 only by the same thread. So between the two no other thread takes the lock.
+//! Every change is a compare-and-swap of the whole word. The holder changes from 0 to a thread only by that thread, and
+//! back to 0 only by the same thread. So between the two no other thread takes the lock.
 //!
 //! # Why no wake-up is lost
 //!
-//! A sleeper gives what it has *seen* of the word: holder, awake and serving. The system puts it to sleep only while that is
-//! so. Whoever is not next sees another `serving` before its turn comes, and until then nobody need wake it; who sees its
-//! turn begin and sleeps finds `awake` cleared, since a ticket's use clears it. Whoever is next clears `awake` in the word
-//! before it sleeps. A release sets it again and wakes whoever is next if it was clear. It is the sleeper alone that clears
-//! it otherwise, so it cannot come to be set, and what was seen come back, between its look and its sleep.
+//! A sleeper gives what it has *seen* of the word: holder, awake and serving. The system puts it to sleep only while
+//! that is so. Whoever is not next sees another `serving` before its turn comes, and until then nobody need wake it;
+//! who sees its turn begin and sleeps finds `awake` cleared, since a ticket's use clears it. Whoever is next clears
+//! `awake` in the word before it sleeps. A release sets it again and wakes whoever is next if it was clear. It is the
+//! sleeper alone that clears it otherwise, so it cannot come to be set, and what was seen come back, between its look
+//! and its sleep.
 //!
 //! # Where the words lie
 //!
-//! A table with open addressing at each home, by the lock's name. A name stays in its place for good, so whoever finds it
-//! there uses the word beside it. Locks of neighbouring names lie side by side.
+//! A table with open addressing at each home, by the lock's name. A name stays in its place for good, so whoever finds
+//! it there uses the word beside it. Locks of neighbouring names lie side by side.
 
 use crate::ids::{Channel, LockId, NodeId, Slot};
 use crate::rules::Rule;
@@ -181,7 +182,8 @@ pub enum Step {
     },
     /// Look at the word again, after a moment.
     Look,
-    /// Sleep while [`LockWord::seen`] is this, until somebody wakes the holder of this ticket or for no reason; then look at the word.
+    /// Sleep while [`LockWord::seen`] is this, until somebody wakes the holder of this ticket or for no reason; then
+    /// look at the word.
     Sleep {
         /// What the word shows.
         seen: u32,

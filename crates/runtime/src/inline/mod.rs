@@ -168,7 +168,8 @@ fn counted<'a>(
     of_region.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Makes lines memory of so many bytes at this address. `has_barrier`: all nodes have barriers on one another's threads.
+/// Makes lines memory of so many bytes at this address. `has_barrier`: all nodes have barriers on one another's
+/// threads.
 ///
 /// # Errors
 /// When no code of the program has checks, or the system refuses.

@@ -54,7 +54,8 @@ pub fn play(role: &str, comem: &Comem) {
     }
 }
 
-/// Counters under locks, which threads take one at a time or two in order; then threads hand on a turn by a condition; then many names.
+/// Counters under locks, which threads take one at a time or two in order; then threads hand on a turn by a condition;
+/// then many names.
 fn stress(comem: &Comem) {
     const COUNTERS: usize = 6;
     const ROUNDS: usize = 150;
