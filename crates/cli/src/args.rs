@@ -650,7 +650,7 @@ mod tests {
             ("-n", "x", "from 1 to 1024"),
             ("-t", "257", "at most 256 threads"),
             ("--engine", "magic", "owner, broadcast and msi"),
-            ("--backbone", "ucx", "this version has udp and shm"),
+            ("--backbone", "ucx", "this version has udp and shm; --one-sided ucx"),
             ("--detector", "page", "uffd-async, uffd and mprotect"),
             ("--cache", "much", "64M"),
             ("--cache", "120%", "100%"),

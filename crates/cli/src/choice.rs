@@ -128,7 +128,10 @@ pub fn detector(name: &str) -> Result<String, String> {
 pub fn backbone(name: &str) -> Result<Backbone, String> {
     let names = || Backbone::ALL.map(Backbone::name).join(" and ");
     let near = || meant(name, &[&Backbone::ALL.map(Backbone::name)[..], &["auto"]].concat());
-    name.parse().map_err(|_| format!("unknown backbone {name:?}{}; this version has {}", near(), names()))
+    // UCX carries out operations on memory, and no messages.
+    let ucx =
+        if name == "ucx" { "; --one-sided ucx has UCX carry out the operations of the engine direct" } else { "" };
+    name.parse().map_err(|_| format!("unknown backbone {name:?}{}; this version has {}{ucx}", near(), names()))
 }
 
 /// Reads a backbone's name, or `auto`.
