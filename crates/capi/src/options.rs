@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 /// What may be set, by the name of the option; the variable is `COMEM_` and the name in capitals.
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "auth",
     "backbone",
     "bind",
@@ -23,6 +23,7 @@ const NAMES: [&str; 29] = [
     "mtu",
     "node-timeout",
     "nodes",
+    "one-sided",
     "ports",
     "prefetch",
     "slow",

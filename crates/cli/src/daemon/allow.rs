@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 /// Variables that a caller may always set. Not among them: those that name files to write.
-const HARMLESS: [&str; 36] = [
+const HARMLESS: &[&str] = &[
     var::NODE,
     var::NODES,
     var::THREADS,
@@ -36,6 +36,8 @@ const HARMLESS: [&str; 36] = [
     pages::CACHE,
     pages::HEAP,
     pages::UNIT_PAGES,
+    pages::UNIT_BYTES,
+    pages::ONE_SIDED,
     pages::WRITE_DETECTION,
     pages::MIGRATION,
     pages::PREFETCH,
